@@ -1,0 +1,1 @@
+"""Floor 1: scalar expressions and semirings with declared properties."""

@@ -1,0 +1,1 @@
+"""Scalar expressions: traced from Python functions, typed, simplified, differentiated, emitted."""

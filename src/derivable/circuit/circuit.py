@@ -1,0 +1,228 @@
+"""The circuit: an immutable, hash-consed, multi-rooted NNF in flat arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from derivable.algebra.semiring import Semiring
+
+FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
+KIND_NAMES = ("false", "true", "literal", "and", "or")
+
+
+@dataclass(frozen=True, eq=False)
+class Circuit:
+    """An arithmetic circuit (negation normal form) over Boolean variables 1..num_variables.
+
+    Nodes are numbered by height, children before parents (leaves have height 0; the height of an
+    inner node is one more than its highest child). No two nodes have the same kind and the same
+    children. Constants occur only as roots; no inner node has fewer than two children.
+
+    kind           [node] uint8: FALSE, TRUE, LITERAL, AND, OR
+    literal        [node] int32: the signed variable of a literal (DIMACS), 0 elsewhere
+    offsets        [node + 1] int64: node n's children are children[offsets[n]:offsets[n + 1]]
+    children       [edge] int32: node ids, ascending within a node
+    level_offsets  [level + 1] int64: level l is nodes level_offsets[l]:level_offsets[l + 1]
+    roots          [root] int64: node ids, in the order asked for, repeats allowed
+    weights        the weights that came with the file, if any: (positive, negative), each [variable] float64
+    origin         what is known about its making: "sdd", "decision" (so deterministic by construction), or ""
+    """
+
+    kind: np.ndarray
+    literal: np.ndarray
+    offsets: np.ndarray
+    children: np.ndarray
+    level_offsets: np.ndarray
+    roots: np.ndarray
+    num_variables: int
+    weights: tuple[np.ndarray, np.ndarray] | None = None
+    origin: str = ""
+    names: tuple[str, ...] | None = field(default=None)
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.kind)
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.children)
+
+    @property
+    def num_levels(self) -> int:
+        return len(self.level_offsets) - 1
+
+    @property
+    def num_roots(self) -> int:
+        return len(self.roots)
+
+    def __repr__(self) -> str:
+        return (
+            f"Circuit({self.num_nodes} nodes, {self.num_edges} edges, {self.num_levels} levels, "
+            f"{self.num_variables} variables, {self.num_roots} roots)"
+        )
+
+    # Structure
+
+    def check(self) -> None:
+        """Raise LayoutError at the first broken invariant of this class; the validator run between passes in tests."""
+        from derivable.circuit.validate import validate
+
+        validate(self)
+
+    def layers(self, unary_chains: bool = False):
+        """The levels as a `Layers` record; with `unary_chains` the paper's form, children in the previous layer only."""
+        from derivable.circuit.layers import layers
+
+        return layers(self, unary_chains)
+
+    def explain(self, stage: str = "levels") -> str:
+        """A text that shows the circuit ("nodes"), its levels ("levels"), or its kernels ("kernels")."""
+        from derivable.circuit.explain import explain
+
+        return explain(self, stage)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the compact format of this library, atomically; `derivable.circuit.load` reads it back."""
+        from derivable.circuit.store import save
+
+        save(self, path)
+
+    def to_dot(self, path: str | os.PathLike | None = None) -> str:
+        """Graphviz DOT text, also written to `path` if given."""
+        from derivable.circuit.dot import to_dot
+
+        return to_dot(self, path)
+
+    # Evaluation
+
+    def evaluate(self, weights, negative_weights=None, semiring: str | Semiring = "real"):
+        """Values of the roots for NumPy weights.
+
+        weights           [*batch, variable] weight of each positive literal
+        negative_weights  the same for negative literals; None takes the semiring's complement
+        returns           [*batch, root]
+        """
+        from derivable.circuit.evaluate import evaluate
+
+        return evaluate(self, weights, negative_weights, semiring)
+
+    def to_torch(self, semiring: str | Semiring = "log"):
+        """An `nn.Module`: m(weights[*batch, variable], negative_weights=None) -> [*batch, root]."""
+        from derivable.circuit.torch_module import to_torch
+
+        return to_torch(self, semiring)
+
+    def to_jax(self, semiring: str | Semiring = "log"):
+        """A JAX function f(weights[*batch, variable], negative_weights=None) -> [*batch, root] for jit, grad and vmap."""
+        from derivable.circuit.jax_function import to_jax
+
+        return to_jax(self, semiring)
+
+    # Queries
+
+    def model_count(self) -> Any:
+        """The exact number of models over all `num_variables` variables: an int, or a list of ints for several roots."""
+        from derivable.circuit.count import model_count
+
+        return model_count(self)
+
+    def weighted_count(self, weights=None, negative_weights=None):
+        """The weighted model count over all variables; see `derivable.circuit.count.weighted_count`."""
+        from derivable.circuit.count import weighted_count
+
+        return weighted_count(self, weights, negative_weights)
+
+    def probability(self, weights):
+        """The probability of each root if variable v is true with probability weights[v - 1], independently."""
+        from derivable.circuit.count import probability
+
+        return probability(self, weights)
+
+    def marginals(self, weights, negative_weights=None):
+        """P(variable | root) for all variables in one backward pass; see `derivable.circuit.marginals.marginals`."""
+        from derivable.circuit.marginals import marginals
+
+        return marginals(self, weights, negative_weights)
+
+    def most_probable(self, weights, negative_weights=None):
+        """The most probable model and its weight; see `derivable.circuit.most_probable.most_probable`."""
+        from derivable.circuit.most_probable import most_probable
+
+        return most_probable(self, weights, negative_weights)
+
+    def k_most_probable(self, k: int, weights, negative_weights=None):
+        """The k most probable models, best first; see `derivable.circuit.most_probable.k_most_probable`."""
+        from derivable.circuit.most_probable import k_most_probable
+
+        return k_most_probable(self, k, weights, negative_weights)
+
+    def sample(self, num_samples: int, weights=None, negative_weights=None, *, seed: int | None = None):
+        """Exact samples of the models in proportion to their weight; see `derivable.circuit.sample.sample`."""
+        from derivable.circuit.sample import sample
+
+        return sample(self, num_samples, weights, negative_weights, seed=seed)
+
+    def entropy(self, weights, negative_weights=None):
+        """Entropy in nats of the distribution over models; see `derivable.circuit.divergence.entropy`."""
+        from derivable.circuit.divergence import entropy
+
+        return entropy(self, weights, negative_weights)
+
+    def kl_divergence(self, weights, other_weights, negative_weights=None, other_negative_weights=None):
+        """KL divergence in nats between two distributions over this circuit's models."""
+        from derivable.circuit.divergence import kl_divergence
+
+        return kl_divergence(self, weights, other_weights, negative_weights, other_negative_weights)
+
+    # Transformations
+
+    def condition(self, evidence: Mapping[int, bool] | Sequence[int]) -> Circuit:
+        """The circuit with literals fixed: a mapping variable -> bool, or a sequence of signed literals."""
+        from derivable.circuit.transform import condition
+
+        return condition(self, evidence)
+
+    def forget(self, variables: Sequence[int]) -> Circuit:
+        """Existential quantification of variables; see `derivable.circuit.transform.forget` on what stays true."""
+        from derivable.circuit.transform import forget
+
+        return forget(self, variables)
+
+    def smooth(self) -> Circuit:
+        """An equivalent circuit in which all children of an or-node mention the same variables, and each root all."""
+        from derivable.circuit.transform import smooth
+
+        return smooth(self)
+
+    # Properties
+
+    @cached_property
+    def is_decomposable(self) -> bool:
+        """Whether the children of every and-node mention disjoint variables."""
+        from derivable.circuit.properties import is_decomposable
+
+        return is_decomposable(self)
+
+    @cached_property
+    def is_smooth(self) -> bool:
+        """Whether the children of every or-node mention the same variables."""
+        from derivable.circuit.properties import is_smooth
+
+        return is_smooth(self)
+
+    def check_determinism(self, budget: int = 1_000_000):
+        """Whether the children of every or-node exclude each other, and how that was found out.
+
+        Returns `derivable.circuit.properties.Determinism`: `holds` and `method`
+        ("decision", "literals", "exhaustive", or "sampled").
+        """
+        from derivable.circuit.properties import check_determinism
+
+        return check_determinism(self, budget)

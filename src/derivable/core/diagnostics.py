@@ -1,0 +1,134 @@
+"""The exceptions a user of derivable sees.
+
+Every one says what was wrong, where (file, line, column and a caret under the text), the sizes
+involved, and the likely fix. Anything else that escapes the library is a bug in the library.
+
+Printed form:
+
+    demo.scl:3:15: error: variable `c` in the head is not bound by the body
+      3 | rel path(a, c) = edge(a, b)
+        |             ^
+    help: use `c` in a positive atom of the body, or replace it by a constant
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Span:
+    """A place in a text: 1-based `line` and `column`, `length` characters (at least 1)."""
+
+    line: int
+    column: int
+    length: int = 1
+
+    @staticmethod
+    def at_offset(text: str, offset: int, length: int = 1) -> Span:
+        """The span of `text[offset:offset + length]`; an offset past the end points behind the last character."""
+        offset = max(0, min(offset, len(text)))
+        line_start = text.rfind("\n", 0, offset) + 1
+        return Span(text.count("\n", 0, offset) + 1, offset - line_start + 1, max(1, length))
+
+
+class DerivableError(Exception):
+    """Base of all errors that bad input causes. Its text is the full report.
+
+    message  what was wrong, with the sizes involved, without a final full stop
+    hint     the likely fix
+    source   name of the file or `<program>`
+    text     the text that `span` points into; only the line that is shown is kept
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        source: str | None = None,
+        text: str | None = None,
+        span: Span | None = None,
+    ):
+        self.message = message
+        self.hint = hint
+        self.source = source
+        self.span = span
+        self.line_text: str | None = None
+        if text is not None and span is not None:
+            lines = text.split("\n")
+            if 1 <= span.line <= len(lines):
+                self.line_text = lines[span.line - 1].rstrip("\r")
+        super().__init__(self.report())
+
+    def __reduce__(self):
+        return _rebuild, (type(self), self.__dict__.copy())
+
+    def report(self) -> str:
+        """The text shown to a person, several lines, no trailing newline."""
+        place = self.source or ("<input>" if self.span is not None else "")
+        if self.span is not None:
+            place += f":{self.span.line}:{self.span.column}"
+        rows = [f"{place}: error: {self.message}" if place else self.message]
+        if self.span is not None and self.line_text is not None:
+            number = str(self.span.line)
+            shown = self.line_text.replace("\t", " ")
+            start = self.span.column - 1
+            width = max(1, min(self.span.length, len(shown) - start))
+            if len(shown) > 120:
+                cut = max(0, start - 60)
+                shown, start = shown[cut : cut + 120], start - cut
+                width = max(1, min(width, len(shown) - start))
+            rows.append(f"  {number} | {shown}")
+            rows.append(f"  {' ' * len(number)} | {' ' * start}{'^' * width}")
+        if self.hint:
+            rows.append(f"help: {self.hint}")
+        return "\n".join(rows)
+
+
+def _rebuild(kind: type[DerivableError], state: dict) -> DerivableError:
+    error = kind.__new__(kind)
+    Exception.__init__(error)
+    error.__dict__.update(state)
+    error.args = (error.report(),)
+    return error
+
+
+class ParseError(DerivableError):
+    """A text or file does not follow its grammar or format."""
+
+
+class TypeMismatchError(DerivableError):
+    """An arity or a type of a program does not fit its declaration or use."""
+
+
+class BindingError(DerivableError):
+    """A variable is not bound (an ungrounded head variable, a variable under negation only)."""
+
+
+class StratificationError(DerivableError):
+    """A relation depends on itself through negation or aggregation."""
+
+
+class LayoutError(DerivableError):
+    """Offsets, indices or node order of a flat structure are inconsistent."""
+
+
+class ShapeError(DerivableError):
+    """An array has the wrong shape or dtype; the message gives both sizes."""
+
+
+class DomainError(DerivableError):
+    """A value is outside what an operation accepts (NaN weights, a negative probability)."""
+
+
+class UnsupportedError(DerivableError):
+    """A declared refusal: the request is understood and not supported, with the reason."""
+
+
+class CompileTimeout(DerivableError):
+    """Knowledge compilation hit its time limit."""
+
+
+class MissingDependencyError(DerivableError):
+    """An optional package is needed; the hint names the extra to install."""

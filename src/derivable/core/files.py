@@ -1,0 +1,58 @@
+"""Reading text that may be gzipped; writing files whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from derivable.core.diagnostics import ParseError
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_bytes(path: str | os.PathLike) -> bytes:
+    """The content of a file, decompressed if it starts with gzip's magic number, whatever its name.
+
+    Raises ParseError for a missing file, a directory, or a truncated gzip stream.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ParseError(
+            f"cannot read the file: {error.strerror or error}", source=os.fspath(path), hint="check the path"
+        ) from None
+    if not data.startswith(GZIP_MAGIC):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (EOFError, gzip.BadGzipFile, OSError) as error:
+        raise ParseError(
+            f"the gzip stream is damaged after {len(data)} bytes: {error}",
+            source=os.fspath(path),
+            hint="fetch the file again; it was probably cut off",
+        ) from None
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
+    """Open a temporary file beside `path`; rename it to `path` on success, delete it on any failure."""
+    target = Path(path)
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent or Path("."))
+    try:
+        with os.fdopen(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise

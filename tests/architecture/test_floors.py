@@ -1,0 +1,62 @@
+"""The house rule: a folder imports only from lower floors, and neighbours do not see each other."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "derivable"
+FLOOR = {
+    "core": 0,
+    "algebra": 1,
+    "parallel": 2,
+    "device": 3,
+    "circuit": 4,
+    "tensor": 4,
+    "vsa": 4,
+    "datalog": 5,
+    "nn": 6,
+    "accelerator": 6,
+    "cli": 7,
+    "compat": 7,
+}
+FILES = sorted(PACKAGE.glob("*/**/*.py"))
+
+
+def imports_of(path: Path) -> list[tuple[int, str]]:
+    """(line, folder) of each import of the library's own folders, nested and late imports included."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            module = node.module or ""
+            names = [f"{module}.{alias.name}" for alias in node.names] if module == "derivable" else [module]
+            found += [(node.lineno, name) for name in names]
+    own = [(line, name.split(".")) for line, name in found if name.split(".")[0] == "derivable"]
+    return [(line, parts[1]) for line, parts in own if len(parts) > 1]
+
+
+def violations(folder: str, imports: list[tuple[int, str]]) -> list[str]:
+    return [
+        f"line {line}: {folder} (floor {FLOOR[folder]}) imports {target}"
+        for line, target in imports
+        if target in FLOOR and target != folder and FLOOR[target] >= FLOOR[folder]
+    ]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_down(path):
+    assert violations(path.relative_to(PACKAGE).parts[0], imports_of(path)) == []
+
+
+def test_every_folder_has_a_floor():
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders <= set(FLOOR)
+
+
+def test_the_check_can_fail():
+    assert violations("circuit", [(3, "datalog")]) == ["line 3: circuit (floor 4) imports datalog"]
+    assert violations("circuit", [(3, "tensor")])
+    assert not violations("circuit", [(3, "parallel"), (4, "circuit")])

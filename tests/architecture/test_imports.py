@@ -1,0 +1,21 @@
+"""Importing the library is cheap and pulls in neither torch nor JAX."""
+
+import json
+import subprocess
+import sys
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"import sys, json\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_import_is_light():
+    loaded = modules_after("import derivable")
+    assert "derivable" in loaded
+    assert not loaded & {"torch", "jax", "numba", "scipy", "matplotlib"}
+
+
+def test_the_check_can_fail():
+    assert "fractions" in modules_after("import fractions")
