@@ -77,7 +77,7 @@ class Circuit:
         validate(self)
 
     def layers(self, unary_chains: bool = False):
-        """The levels as a `Layers` record; with `unary_chains` the paper's form, children in the previous layer only."""
+        """The levels as a record; `unary_chains` gives the paper's form, children in the previous layer only."""
         from derivable.circuit.layers import layers
 
         return layers(self, unary_chains)
@@ -120,7 +120,7 @@ class Circuit:
         return to_torch(self, semiring)
 
     def to_jax(self, semiring: str | Semiring = "log"):
-        """A JAX function f(weights[*batch, variable], negative_weights=None) -> [*batch, root] for jit, grad and vmap."""
+        """A JAX function f(weights[*batch, variable], negative_weights=None) -> [*batch, root]."""
         from derivable.circuit.jax_function import to_jax
 
         return to_jax(self, semiring)
@@ -128,7 +128,7 @@ class Circuit:
     # Queries
 
     def model_count(self) -> Any:
-        """The exact number of models over all `num_variables` variables: an int, or a list of ints for several roots."""
+        """The exact number of models over all variables: an int, or a list of ints for several roots."""
         from derivable.circuit.count import model_count
 
         return model_count(self)
