@@ -22,7 +22,8 @@ class Circuit:
     """An arithmetic circuit (negation normal form) over Boolean variables 1..num_variables.
 
     Nodes are numbered by height, children before parents (leaves have height 0; the height of an
-    inner node is one more than its highest child). No two nodes have the same kind and the same
+    inner node is one more than its highest child), within a height by kind, literals by variable (the
+    positive one first). No two nodes have the same kind and the same
     children. Constants occur only as roots; no inner node has fewer than two children.
 
     kind           [node] uint8: FALSE, TRUE, LITERAL, AND, OR

@@ -1,0 +1,153 @@
+"""The validator of circuits: every invariant that the docstring of `Circuit` promises, in NumPy.
+
+Slow next to the kernels (tens of nanoseconds per edge) and independent of them: it shares no code with
+the builder. Tests run it between passes; `Circuit.check` runs it for a user.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from derivable.circuit.circuit import AND, KIND_NAMES, LITERAL, OR, TRUE, Circuit
+from derivable.core.diagnostics import LayoutError
+
+_DTYPES = {
+    "kind": np.uint8,
+    "literal": np.int32,
+    "offsets": np.int64,
+    "children": np.int32,
+    "level_offsets": np.int64,
+    "roots": np.int64,
+}
+
+
+def validate(circuit: Circuit) -> None:
+    """Raise LayoutError at the first broken invariant, naming the first node that breaks it."""
+    _check_arrays(circuit)
+    _check_leaves(circuit)
+    _check_edges(circuit)
+    _check_levels(circuit)
+    _check_distinct(circuit)
+    _check_roots(circuit)
+
+
+def _first(bad: np.ndarray) -> int | None:
+    """The first position where `bad` is true."""
+    where = np.flatnonzero(bad)
+    return int(where[0]) if len(where) else None
+
+
+def _check_arrays(circuit: Circuit) -> None:
+    for name, dtype in _DTYPES.items():
+        array = getattr(circuit, name)
+        if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != 1:
+            raise LayoutError(f"{name} must be a one-dimensional array of {np.dtype(dtype).name}")
+    nodes, edges = circuit.num_nodes, circuit.num_edges
+    if len(circuit.literal) != nodes or len(circuit.offsets) != nodes + 1:
+        raise LayoutError(
+            f"{nodes} kinds need {nodes} literals and {nodes + 1} offsets, "
+            f"got {len(circuit.literal)} and {len(circuit.offsets)}"
+        )
+    if circuit.offsets[0] != 0 or circuit.offsets[-1] != edges:
+        raise LayoutError(f"offsets run from {circuit.offsets[0]} to {circuit.offsets[-1]}, not from 0 to {edges}")
+    bad = _first(np.diff(circuit.offsets) < 0)
+    if bad is not None:
+        raise LayoutError(f"the offsets of node {bad} are not monotone")
+    if circuit.weights is not None:
+        for array in circuit.weights:
+            if array.shape != (circuit.num_variables,):
+                raise LayoutError(f"weights of shape {array.shape} for {circuit.num_variables} variables")
+    if circuit.names is not None and len(circuit.names) != circuit.num_variables:
+        raise LayoutError(f"{len(circuit.names)} names for {circuit.num_variables} variables")
+
+
+def _check_leaves(circuit: Circuit) -> None:
+    kind, literal = circuit.kind, circuit.literal
+    bad = _first(kind > OR)
+    if bad is not None:
+        raise LayoutError(f"node {bad} has kind {kind[bad]}; kinds are 0 to 4")
+    sizes = np.diff(circuit.offsets)
+    bad = _first((kind <= LITERAL) & (sizes > 0))
+    if bad is not None:
+        raise LayoutError(f"node {bad} is a leaf ({KIND_NAMES[kind[bad]]}) with {sizes[bad]} children")
+    bad = _first((kind >= AND) & (sizes < 2))
+    if bad is not None:
+        raise LayoutError(f"node {bad} ({KIND_NAMES[kind[bad]]}) has {sizes[bad]} children, fewer than two")
+    bad = _first((kind == LITERAL) != (literal != 0))
+    if bad is not None:
+        raise LayoutError(f"node {bad} is of kind {KIND_NAMES[kind[bad]]} and has literal {literal[bad]}")
+    bad = _first(np.abs(literal.astype(np.int64)) > circuit.num_variables)
+    if bad is not None:
+        raise LayoutError(f"node {bad} is literal {literal[bad]} of {circuit.num_variables} variables")
+
+
+def _check_edges(circuit: Circuit) -> None:
+    offsets, children = circuit.offsets, circuit.children
+    parents = np.repeat(np.arange(circuit.num_nodes), np.diff(offsets))
+    bad = _first((children < 0) | (children >= circuit.num_nodes))
+    if bad is not None:
+        raise LayoutError(f"node {parents[bad]} has child {children[bad]}; there are {circuit.num_nodes} nodes")
+    bad = _first(children >= parents)
+    if bad is not None:
+        raise LayoutError(f"node {parents[bad]} has child {children[bad]}, which does not come before it")
+    bad = _first((np.diff(children) <= 0) & (np.diff(parents) == 0))
+    if bad is not None:
+        raise LayoutError(
+            f"the children of node {parents[bad]} do not ascend: {children[bad]} is followed by {children[bad + 1]}"
+        )
+    bad = _first(circuit.kind[children] <= TRUE)
+    if bad is not None:
+        raise LayoutError(f"node {parents[bad]} has the constant {children[bad]} as a child")
+
+
+def _check_levels(circuit: Circuit) -> None:
+    levels = circuit.level_offsets
+    if len(levels) == 0 or levels[0] != 0 or levels[-1] != circuit.num_nodes:
+        raise LayoutError(f"level offsets do not run from 0 to {circuit.num_nodes} nodes")
+    bad = _first(np.diff(levels) <= 0)
+    if bad is not None:
+        raise LayoutError(f"level {bad} is empty or its offsets are not monotone")
+    if circuit.num_nodes == 0:
+        return
+    height = np.repeat(np.arange(circuit.num_levels), np.diff(levels))
+    starts = circuit.offsets[:-1]
+    inner = np.flatnonzero(circuit.kind >= AND)
+    expected = np.zeros(circuit.num_nodes, np.int64)
+    if len(inner):
+        expected[inner] = np.maximum.reduceat(height[circuit.children], starts[inner]) + 1
+    bad = _first(height != expected)
+    if bad is not None:
+        raise LayoutError(f"node {bad} is in level {height[bad]}, its height is {expected[bad]}")
+    bad = _first((np.diff(circuit.kind.astype(np.int64)) < 0) & (np.diff(height) == 0))
+    if bad is not None:
+        raise LayoutError(
+            f"node {bad + 1} ({KIND_NAMES[circuit.kind[bad + 1]]}) follows node {bad} "
+            f"({KIND_NAMES[circuit.kind[bad]]}) in level {height[bad]}; kinds ascend within a level"
+        )
+
+
+def _check_distinct(circuit: Circuit) -> None:
+    """No two nodes are equal. Children are sorted, so equal nodes have equal bytes."""
+    seen: dict[bytes | tuple[int, int], int] = {}
+    data, offsets = circuit.children.tobytes(), (circuit.offsets * 4).tolist()
+    for node, (kind, literal) in enumerate(zip(circuit.kind.tolist(), circuit.literal.tolist())):
+        if kind <= LITERAL:
+            key: bytes | tuple[int, int] = (kind, literal)
+        else:
+            key = data[offsets[node] : offsets[node + 1]] + bytes([kind])
+        other = seen.setdefault(key, node)
+        if other != node:
+            raise LayoutError(f"nodes {other} and {node} are equal ({KIND_NAMES[kind]})")
+
+
+def _check_roots(circuit: Circuit) -> None:
+    roots = circuit.roots
+    bad = _first((roots < 0) | (roots >= circuit.num_nodes))
+    if bad is not None:
+        raise LayoutError(f"root {bad} is node {roots[bad]}; there are {circuit.num_nodes} nodes")
+    used = np.zeros(circuit.num_nodes, bool)
+    used[circuit.children] = True
+    used[roots] = True
+    bad = _first(~used)
+    if bad is not None:
+        raise LayoutError(f"node {bad} ({KIND_NAMES[circuit.kind[bad]]}) is neither a root nor a child")
