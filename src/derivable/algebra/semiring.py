@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +18,8 @@ class Semiring:
     plus, times  Python functions of two scalars, written so that they can be traced to `algebra.expr`
     zero, one    Python scalars of the carrier
     carrier      "float" (float32 and float64 arrays), "bool", or "integer" (exact Python integers)
+    domain       the smallest and the largest value of a float or integer carrier; the laws hold between
+                 them (an infinite end belongs to the domain only if it is `zero` or `one`)
     complement   the weight of a negative literal from that of its positive one, as a traceable
                  function; None means that negative weights must be given
 
@@ -24,9 +27,10 @@ class Semiring:
 
     commutative      times is commutative
     idempotent_plus  plus(a, a) = a
+    idempotent_times times(a, a) = a
     selective_plus   plus(a, b) is a or b (so there is a best term: arg max, Viterbi)
     absorptive       plus(one, a) = one (so recursion converges)
-    invertible_times every nonzero a has b with times(a, b) = one
+    invertible_times every nonzero a has b with times(a, b) = one; `inverse` computes it
     differentiable   plus and times have derivatives almost everywhere
     """
 
@@ -44,3 +48,6 @@ class Semiring:
     invertible_times: bool = False
     differentiable: bool = True
     description: str = ""
+    domain: tuple[float, float] = (-math.inf, math.inf)
+    idempotent_times: bool = False
+    inverse: Callable[[Any], Any] | None = None

@@ -1,0 +1,268 @@
+"""The nodes of scalar expressions: constants, arguments and applied operations.
+
+Nodes are hash-consed: building the same expression twice gives the same object, so `is` (and `==`)
+compare structure, hashing takes constant time, and common subexpressions are shared without a pass.
+
+Printed form of `where(a < b, a, 2.0 * b)`:
+
+    where(a < b, a, 2.0 * b)
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from derivable.algebra.expr.types import Dtype, check_dtype
+from derivable.core.diagnostics import TypeMismatchError
+
+_table: weakref.WeakValueDictionary[tuple, Expr] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class _HashConsed(type):
+    def __call__(cls, *args, **kwargs):
+        node = super().__call__(*args, **kwargs)
+        key = node.key()
+        with _lock:
+            known = _table.get(key)
+            if known is None:
+                _table[key] = known = node
+            return known
+
+
+class Expr(metaclass=_HashConsed):
+    """A scalar expression: `Constant`, `Argument` or `Apply`. Immutable, typed, shared.
+
+    `+ - * / // % ** abs() < <= > >=` on expressions build expressions; `==` compares structure
+    (use `expr.equal` for the operation).
+    """
+
+    dtype: Dtype
+
+    def key(self) -> tuple:
+        raise NotImplementedError
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return ()
+
+    def __str__(self) -> str:
+        from derivable.algebra.expr.text import to_text
+
+        return to_text(self)
+
+    __repr__ = __str__
+
+    def __bool__(self) -> bool:
+        raise TypeMismatchError(
+            f"the expression `{self}` has no truth value before it runs", hint="use `where(condition, a, b)`"
+        )
+
+    def __copy__(self) -> Expr:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Expr:
+        return self
+
+    def __add__(self, other):
+        return _apply("add", self, other)
+
+    def __radd__(self, other):
+        return _apply("add", other, self)
+
+    def __sub__(self, other):
+        return _apply("subtract", self, other)
+
+    def __rsub__(self, other):
+        return _apply("subtract", other, self)
+
+    def __mul__(self, other):
+        return _apply("multiply", self, other)
+
+    def __rmul__(self, other):
+        return _apply("multiply", other, self)
+
+    def __truediv__(self, other):
+        return _apply("divide", self, other)
+
+    def __rtruediv__(self, other):
+        return _apply("divide", other, self)
+
+    def __floordiv__(self, other):
+        return _apply("floor_divide", self, other)
+
+    def __rfloordiv__(self, other):
+        return _apply("floor_divide", other, self)
+
+    def __mod__(self, other):
+        return _apply("remainder", self, other)
+
+    def __rmod__(self, other):
+        return _apply("remainder", other, self)
+
+    def __pow__(self, other):
+        return _apply("power", self, other)
+
+    def __rpow__(self, other):
+        return _apply("power", other, self)
+
+    def __neg__(self):
+        return _apply("negate", self)
+
+    def __pos__(self):
+        return self
+
+    def __abs__(self):
+        return _apply("abs", self)
+
+    def __lt__(self, other):
+        return _apply("less", self, other)
+
+    def __le__(self, other):
+        return _apply("less_equal", self, other)
+
+    def __gt__(self, other):
+        return _apply("less", other, self)
+
+    def __ge__(self, other):
+        return _apply("less_equal", other, self)
+
+    def __and__(self, other):
+        return _apply("logical_and", self, other)
+
+    def __rand__(self, other):
+        return _apply("logical_and", other, self)
+
+    def __or__(self, other):
+        return _apply("logical_or", self, other)
+
+    def __ror__(self, other):
+        return _apply("logical_or", other, self)
+
+    def __invert__(self):
+        return _apply("logical_not", self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Constant(Expr):
+    """A typed constant. Printed form: `2.0`, `-inf`, `true`, `3`."""
+
+    value: Any
+    dtype: Dtype
+
+    def __post_init__(self) -> None:
+        dtype = check_dtype(self.dtype)
+        try:
+            if dtype == "bool":
+                value: Any = bool(self.value)
+            elif dtype == "int64":
+                value = int(self.value)
+                if not -(2**63) <= value < 2**63:
+                    raise OverflowError
+            else:
+                # A float32 constant holds the rounded number, so that every route sees the same one.
+                with np.errstate(over="ignore"):
+                    value = float(np.dtype(dtype).type(self.value))
+        except (OverflowError, ValueError):
+            raise TypeMismatchError(
+                f"the constant {self.value!r} does not fit {dtype}", hint="use a float constant, or a smaller number"
+            ) from None
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "dtype", dtype)
+
+    def key(self) -> tuple:
+        # repr tells 0.0 from -0.0 and lets NaN equal itself.
+        return (Constant, repr(self.value), self.dtype)
+
+    def __reduce__(self):
+        return Constant, (self.value, self.dtype)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Argument(Expr):
+    """The argument at position `index`. Printed form: its name, `a`."""
+
+    index: int
+    dtype: Dtype = "float64"
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", check_dtype(self.dtype))
+        if not self.name:
+            object.__setattr__(self, "name", f"x{self.index}")
+
+    def key(self) -> tuple:
+        return (Argument, self.index, self.dtype, self.name)
+
+    def __reduce__(self):
+        return Argument, (self.index, self.dtype, self.name)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Apply(Expr):
+    """An operation applied to operands whose types are already right: build it with `functions.apply`.
+
+    Printed form: infix `a + b`, or a call `exp(a)`, or a cast `float32(a)`.
+    """
+
+    operation: str
+    inputs: tuple[Expr, ...]
+    dtype: Dtype
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return self.inputs
+
+    def key(self) -> tuple:
+        return (Apply, self.operation, self.inputs, self.dtype)
+
+    def __reduce__(self):
+        return Apply, (self.operation, self.inputs, self.dtype)
+
+
+def _apply(name: str, *operands: Any) -> Any:
+    from derivable.algebra.expr.functions import apply
+
+    return apply(name, *operands)
+
+
+def as_tuple(exprs: Expr | Sequence[Expr]) -> tuple[Expr, ...]:
+    return (exprs,) if isinstance(exprs, Expr) else tuple(exprs)
+
+
+def in_order(exprs: Expr | Iterable[Expr]) -> list[Expr]:
+    """All nodes below `exprs`, each once, operands before what uses them. Does not recurse."""
+    roots = [exprs] if isinstance(exprs, Expr) else list(exprs)
+    done: dict[Expr, None] = {}
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, expanded = stack.pop()
+        if node in done:
+            continue
+        if expanded:
+            done[node] = None
+        else:
+            stack.append((node, True))
+            stack.extend((operand, False) for operand in reversed(node.operands) if operand not in done)
+    return list(done)
+
+
+def arguments_of(exprs: Expr | Iterable[Expr]) -> list[Argument]:
+    """The arguments that occur, by index."""
+    return sorted((node for node in in_order(exprs) if isinstance(node, Argument)), key=lambda a: (a.index, a.name))
