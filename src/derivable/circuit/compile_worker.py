@@ -1,0 +1,51 @@
+"""The child process: `python -m derivable.circuit.compile_worker JOB FOLDER PARENT`. See `compile_process`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from derivable.circuit.compile_process import ERROR
+from derivable.core.diagnostics import DerivableError
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent goes; only Linux can. Checked once for the time before."""
+    if sys.platform == "linux":
+        import ctypes
+
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def main(job: str, folder: Path) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    try:
+        if job == "d4":
+            from derivable.circuit.compile_d4 import work
+        elif job == "sdd":
+            from derivable.circuit.compile_sdd import work
+        else:
+            raise ValueError(f"no job {job!r}")
+        work(folder)
+    except DerivableError as error:
+        told = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+        (folder / ERROR).write_text(json.dumps(told))
+        return 1
+    except MemoryError:
+        print("MemoryError")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[3]))
+    status = main(sys.argv[1], Path(sys.argv[2]))
+    sys.stdout.flush()
+    os._exit(status)  # the compilers' own clean-up can take longer than the compilation
