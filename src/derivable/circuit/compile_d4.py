@@ -26,7 +26,7 @@ def compile_d4(cnf: Cnf, time_limit: float | None = None, progress: bool | None 
     Variables that D4 leaves free on a branch do not occur there: the circuit is not smooth.
     Raises CompileTimeout, CompilerError, MissingDependencyError.
     """
-    from derivable.circuit.nnf_file import read_nnf
+    from derivable.circuit.nnf_file import parse_nnf
 
     require_d4()
     with work_folder() as folder:
@@ -39,7 +39,7 @@ def compile_d4(cnf: Cnf, time_limit: float | None = None, progress: bool | None 
             progress=progress,
             hint="raise time_limit; a formula this hard may need another encoding",
         )
-        return read_nnf(folder / NNF, num_variables=cnf.num_variables)
+        return parse_nnf((folder / NNF).read_bytes(), "<D4>", cnf.num_variables, origin="decision")
 
 
 def work(folder: Path) -> None:

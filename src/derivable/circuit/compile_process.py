@@ -129,7 +129,7 @@ def _read_progress(folder: Path) -> tuple[float, float | None, str]:
             file.seek(max(0, file.tell() - 200))
             lines = file.read().decode().split("\n")
         if len(lines) >= 2:
-            done, total, note = (lines[-2].split(" ", 2) + ["", ""])[:3]
+            done, total, note = [*lines[-2].split(" ", 2), "", ""][:3]
             return float(done), float(total), note
     return 0.0, None, ""
 

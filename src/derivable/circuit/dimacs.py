@@ -22,7 +22,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from derivable.core.diagnostics import DomainError, ParseError, ShapeError, Span, UnsupportedError
+from derivable.core.diagnostics import DerivableError, DomainError, ParseError, ShapeError, Span, UnsupportedError
 from derivable.core.files import atomic_write, read_bytes
 
 TASKS = ("mc", "wmc", "pmc", "pwmc")
@@ -187,8 +187,14 @@ class _Reader:
         self.show_lines: list[tuple[int, str, int]] = []
 
     def error(
-        self, message: str, line: int, column: int = 1, length: int = 1, hint: str | None = None, kind=ParseError
-    ):
+        self,
+        message: str,
+        line: int,
+        column: int = 1,
+        length: int = 1,
+        hint: str | None = None,
+        kind: type[DerivableError] = ParseError,
+    ) -> DerivableError:
         return kind(message, source=self.source, text=self.text, span=Span(line, column, length), hint=hint)
 
     def read(self) -> Cnf:
@@ -329,7 +335,7 @@ class _Reader:
             index -= count
         raise AssertionError(index)
 
-    def garbage(self, lines: list[str], numbers: list[int]) -> ParseError:
+    def garbage(self, lines: list[str], numbers: list[int]) -> DerivableError:
         for line, number in zip(lines, numbers):
             for match in re.finditer(r"\S+", line):
                 if not re.fullmatch(r"-?[0-9]{1,18}", match.group()):

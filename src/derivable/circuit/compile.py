@@ -1,0 +1,180 @@
+"""Knowledge compilation: a CNF, a file or a Python formula to a circuit on which counting is linear."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Literal as OneOf
+
+import numpy as np
+
+from derivable.circuit.builder import circuit_from_arrays
+from derivable.circuit.circuit import AND, FALSE, LITERAL, TRUE, Circuit
+from derivable.circuit.compile_process import checked_time_limit
+from derivable.circuit.dimacs import Cnf, checked_weights, cnf_from_clauses, cnf_of
+from derivable.circuit.formula import Formula, NnfDag, as_clauses, names_of, to_nnf
+from derivable.core.diagnostics import DomainError, ShapeError
+
+COMPILERS = ("sdd", "d4")
+
+
+def compile(
+    source: str | os.PathLike | Iterable[Sequence[int]] | np.ndarray | Cnf | Formula,
+    compiler: OneOf["sdd", "d4"] = "sdd",
+    *,
+    num_variables: int | None = None,
+    weights: tuple | None = None,
+    time_limit: float | None = None,
+    progress: bool | None = None,
+    vtree: OneOf["elimination", "balanced", "right"] = "elimination",
+    minimise: bool = True,
+) -> Circuit:
+    """Compile to a decomposable, deterministic circuit with one root.
+
+    source         path of a DIMACS CNF file (gzipped or not); clauses as lists of signed variables, or an
+                   integer array [clause, literal] padded with 0; a `Cnf`; or a `Formula`
+    compiler       "sdd": PySDD, a canonical circuit with origin "sdd"; "d4": D4, a d-DNNF with origin
+                   "decision", faster on most formulas (needs the extra `derivable[d4]`)
+    num_variables  default: what the file's header says, the largest variable of the clauses, or all names of
+                   the formula; a variable that is never mentioned is free and doubles the model count
+    weights        (positive, negative), each [variable]; default: those of the file, kept in `circuit.weights`
+    time_limit     seconds; then CompileTimeout is raised
+    progress       a bar on stderr after a second; None: only if stderr is a terminal
+    vtree          for "sdd", the tree to start from: see `derivable.circuit.elimination`
+    minimise       for "sdd", whether to minimise the vtree while compiling and at the end
+
+    Ctrl-C stops the compiler. The circuit is neither smooth nor does it mention variables that do not matter.
+
+    Raises ParseError (file), DomainError (clauses, formula), CompileTimeout, CompilerError (the compiler
+    crashed), MissingDependencyError.
+    """
+    if compiler not in COMPILERS:
+        raise DomainError(f"no compiler {compiler!r}", hint="compiler is 'sdd' or 'd4'")
+    time_limit = checked_time_limit(time_limit)
+    if isinstance(source, Circuit):
+        raise DomainError("this is a circuit already", hint="pass a path, clauses, or a formula")
+    if compiler == "d4":
+        from derivable.circuit.compile_d4 import require_d4
+
+        require_d4()
+    if isinstance(source, Formula):
+        return _compile_formula(source, compiler, num_variables, weights, time_limit, progress, vtree, minimise)
+    cnf = cnf_of(source, num_variables, weights)
+    return _with(_compile_cnf(cnf, compiler, time_limit, progress, vtree, minimise), cnf.weights, None)
+
+
+def _with(circuit: Circuit, weights, names) -> Circuit:
+    from dataclasses import replace
+
+    return replace(circuit, weights=weights, names=names)
+
+
+def _constant(value: bool, num_variables: int, origin: str) -> Circuit:
+    kind = np.array([TRUE if value else FALSE], dtype=np.uint8)
+    zero = np.zeros(1, dtype=np.int32)
+    return circuit_from_arrays(
+        kind, zero, np.zeros(2, np.int64), np.zeros(0, np.int64), np.zeros(1, np.int64), num_variables, origin=origin
+    )
+
+
+def without_repeats(cnf: Cnf) -> Cnf:
+    """Repeated literals and clauses dropped, and clauses that hold both literals of a variable."""
+    seen: dict[tuple[int, ...], None] = {}
+    for clause in cnf.clauses():
+        distinct = set(clause)
+        if not any(-literal in distinct for literal in distinct):
+            seen[tuple(sorted(distinct, key=abs))] = None
+    return cnf_from_clauses(seen, cnf.num_variables)
+
+
+def _compile_cnf(cnf: Cnf, compiler: str, time_limit, progress, vtree, minimise) -> Circuit:
+    origin = "sdd" if compiler == "sdd" else "decision"
+    clean = without_repeats(cnf)
+    if clean.num_clauses == 0:
+        return _constant(True, cnf.num_variables, origin)
+    if (np.diff(clean.offsets) == 0).any():
+        return _constant(False, cnf.num_variables, origin)
+    if compiler == "sdd":
+        from derivable.circuit.compile_sdd import cnf_arrays, compile_sdd
+
+        return compile_sdd(
+            cnf_arrays(clean),
+            cnf.num_variables,
+            vtree=vtree,
+            minimise=minimise,
+            time_limit=time_limit,
+            progress=progress,
+        )
+    from derivable.circuit.compile_d4 import compile_d4
+
+    return compile_d4(clean, time_limit, progress)
+
+
+def _compile_formula(
+    formula: Formula, compiler: str, num_variables, weights, time_limit, progress, vtree, minimise
+) -> Circuit:
+    names = names_of(formula)
+    wanted = len(names) if num_variables is None else num_variables
+    if wanted < len(names):
+        raise ShapeError(f"num_variables is {wanted}, and the formula has {len(names)} variables: {', '.join(names)}")
+    names = names + tuple(f"x{number}" for number in range(len(names) + 1, wanted + 1))
+    pair = checked_weights(weights, wanted)
+    clauses = as_clauses(formula)
+    if clauses is not None:
+        circuit = _compile_cnf(cnf_from_clauses(clauses, wanted), compiler, time_limit, progress, vtree, minimise)
+        return _with(circuit, pair, names)
+    dag = to_nnf(formula)
+    if compiler == "sdd":
+        from derivable.circuit.compile_sdd import Arrays, compile_sdd
+
+        arrays = Arrays(dag.kind, dag.literal, dag.offsets, dag.children, [len(dag.kind) - 1])
+        circuit = compile_sdd(arrays, wanted, vtree=vtree, minimise=minimise, time_limit=time_limit, progress=progress)
+        return _with(circuit, pair, names)
+    extended = definitions(dag, wanted)
+    compiled = _compile_cnf(extended, compiler, time_limit, progress, vtree, minimise)
+    return _with(without_definitions(compiled, wanted), pair, names)
+
+
+def definitions(dag: NnfDag, num_variables: int) -> Cnf:
+    """A CNF with one further variable for each inner node, equivalent to that node (Tseitin 1968).
+
+    Both directions are written, so every model of the formula extends to exactly one model of the CNF,
+    and leaving the further variables out of a d-DNNF of it (`without_definitions`) keeps it deterministic.
+    """
+    offsets, children = dag.offsets.tolist(), dag.children.tolist()
+    name: list[int] = []
+    clauses: list[list[int]] = []
+    fresh = num_variables
+    last = len(dag.kind) - 1
+    for node, (kind, literal) in enumerate(zip(dag.kind.tolist(), dag.literal.tolist())):
+        if kind == LITERAL:
+            name.append(literal)
+            if node == last:
+                clauses.append([literal])
+            continue
+        row = [name[child] for child in children[offsets[node] : offsets[node + 1]]]
+        sign = 1 if kind in (AND, TRUE) else -1
+        if node == last:
+            clauses += [[one] for one in row] if sign > 0 else [row]
+            name.append(0)
+            continue
+        fresh += 1
+        name.append(fresh)
+        # and: fresh -> each, all -> fresh; or: the same with every sign turned
+        clauses += [[-sign * fresh, sign * one] for one in row]
+        clauses.append([sign * fresh, *(-sign * one for one in row)])
+    return cnf_from_clauses(clauses, fresh)
+
+
+def without_definitions(circuit: Circuit, num_variables: int) -> Circuit:
+    """Replace the literals of variables beyond `num_variables` by true."""
+    hidden = np.abs(circuit.literal) > num_variables
+    return circuit_from_arrays(
+        np.where(hidden, TRUE, circuit.kind).astype(np.uint8),
+        np.where(hidden, 0, circuit.literal).astype(np.int32),
+        circuit.offsets,
+        circuit.children,
+        circuit.roots,
+        num_variables,
+        origin=circuit.origin,
+    )

@@ -1,0 +1,436 @@
+"""Formulas to sentential decision diagrams through PySDD (Darwiche 2011; Choi and Darwiche 2013).
+
+The vtree comes from an elimination order (`elimination`); clauses are conjoined bottom up along it, each
+at the lowest vtree node that covers it; when the diagram grows past a bound, the vtree is minimised and
+the bound set to twice what is left. Measured in docs/decisions/021-sdd-strategy.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE, Circuit
+from derivable.circuit.compile_process import PROGRESS, run_worker, work_folder
+from derivable.circuit.dimacs import Cnf
+from derivable.circuit.elimination import VtreeShape, balanced_vtree, elimination_vtree, right_vtree
+from derivable.core.diagnostics import DomainError
+
+VTREES = ("elimination", "balanced", "right")
+# Sizes in SDD elements. Minimisation below the first costs more than it saves (decision 021).
+MINIMISE_FROM = 10_000
+COLLECT_FROM = 200_000
+FINISH_UP_TO = 20_000
+SMALL_VARIABLES = 14  # an SDD over so few variables is compiled within milliseconds, in this process
+INPUT, OPTIONS, OUTPUT = "input.npz", "options.json", "output.npz"
+
+Report = Callable[[int, int, str], None]
+
+
+class Arrays:
+    """An NNF DAG in flat arrays, as in `Circuit` but children in any order: what goes in and comes out."""
+
+    def __init__(self, kind, literal, offsets, children, roots):
+        self.kind = np.asarray(kind, dtype=np.uint8)
+        self.literal = np.asarray(literal, dtype=np.int32)
+        self.offsets = np.asarray(offsets, dtype=np.int64)
+        self.children = np.asarray(children, dtype=np.int64)
+        self.roots = np.asarray(roots, dtype=np.int64)
+
+    def save(self, path: Path) -> None:
+        np.savez(
+            path, kind=self.kind, literal=self.literal, offsets=self.offsets, children=self.children, roots=self.roots
+        )
+
+    @staticmethod
+    def load(path: Path) -> Arrays:
+        with np.load(path) as data:
+            return Arrays(data["kind"], data["literal"], data["offsets"], data["children"], data["roots"])
+
+
+def cnf_arrays(cnf: Cnf) -> Arrays:
+    """A CNF as a DAG: literals, then one or-node a clause, then the and-node."""
+    codes, where = np.unique(cnf.literals, return_inverse=True)
+    lits, clauses = len(codes), cnf.num_clauses
+    kind = np.concatenate([np.full(lits, LITERAL), np.full(clauses, OR), [AND]])
+    literal = np.concatenate([codes, np.zeros(clauses + 1, np.int32)])
+    offsets = np.concatenate([np.zeros(lits), cnf.offsets, [cnf.offsets[-1] + clauses]])
+    return Arrays(kind, literal, offsets, np.concatenate([where, lits + np.arange(clauses)]), [lits + clauses])
+
+
+def compile_sdd(
+    arrays: Arrays,
+    num_variables: int,
+    *,
+    blocks: Sequence[Sequence[int]] = (),
+    vtree: str = "elimination",
+    minimise: bool = True,
+    time_limit: float | None = None,
+    progress: bool | None = None,
+) -> Circuit:
+    """The roots of an NNF DAG as canonical SDD nodes of one manager, in one circuit; origin "sdd".
+
+    blocks  sets of variables of which exactly one is true; a root that mentions one of them is conjoined
+            with that constraint, and the variables are kept adjacent in the first vtree
+    vtree   "elimination", "balanced" or "right" (both in order of first mention)
+    Raises CompileTimeout, CompilerError.
+    """
+    from derivable.circuit.builder import circuit_from_arrays  # late: the child process does without Numba
+
+    if vtree not in VTREES:
+        raise DomainError(f"no vtree {vtree!r}", hint=f"there are {', '.join(map(repr, VTREES))}")
+    options = {"blocks": [list(map(int, block)) for block in blocks], "vtree": vtree, "minimise": minimise}
+    mentioned = len(np.unique(np.abs(arrays.literal[arrays.kind == LITERAL])))
+    if mentioned + sum(map(len, blocks)) <= SMALL_VARIABLES and len(arrays.kind) <= 1000:
+        result = sdd_arrays(arrays, options, None)
+    else:
+        with work_folder() as folder:
+            arrays.save(folder / INPUT)
+            (folder / OPTIONS).write_text(json.dumps(options))
+            run_worker(
+                "sdd",
+                folder,
+                name="PySDD",
+                time_limit=time_limit,
+                progress=progress,
+                hint="raise time_limit, or try compiler='d4', which is faster on most formulas",
+            )
+            result = Arrays.load(folder / OUTPUT)
+    return circuit_from_arrays(
+        result.kind, result.literal, result.offsets, result.children, result.roots, num_variables, origin="sdd"
+    )
+
+
+def work(folder: Path) -> None:
+    """The job of the child process."""
+    options = json.loads((folder / OPTIONS).read_text())
+    with open(folder / PROGRESS, "w") as file:
+
+        def report(done: int, total: int, note: str) -> None:
+            file.write(f"{done} {total} {note}\n")
+            file.flush()
+
+        sdd_arrays(Arrays.load(folder / INPUT), options, report).save(folder / OUTPUT)
+
+
+def sdd_arrays(arrays: Arrays, options: dict, report: Report | None) -> Arrays:
+    """Compile in this process."""
+    compilation = _Compilation(arrays, options, report)
+    return export(compilation.run(), compilation.outer)
+
+
+class _Compilation:
+    """One manager and the growing diagrams in it. Every node kept across an operation is referenced."""
+
+    def __init__(self, arrays: Arrays, options: dict, report: Report | None):
+        self.rows = [
+            arrays.children[start:stop].tolist()
+            for start, stop in zip(arrays.offsets[:-1].tolist(), arrays.offsets[1:].tolist())
+        ]
+        self.kind = arrays.kind.tolist()
+        self.literal = arrays.literal.tolist()
+        self.roots = arrays.roots.tolist()
+        self.report = report
+        self.minimise = options["minimise"]
+        self.blocks: list[list[int]] = options["blocks"]
+        self.bound = MINIMISE_FROM
+        self.done = 0
+        self.flat = self._flat_clauses()
+        # PySDD numbers variables 1..n without gaps; here they are numbered by first mention.
+        self.to_outer: list[int] = []
+        self.to_inner: dict[int, int] = {}
+        self._number_variables()
+        self.shape = self._shape(options["vtree"])
+        self.manager = _manager(self.shape)
+
+    def _number_variables(self) -> None:
+        block_of = {variable: block for block in self.blocks for variable in block}
+        for kind, literal in zip(self.kind, self.literal):
+            if kind == LITERAL and abs(literal) not in self.to_inner:
+                for variable in block_of.get(abs(literal), [abs(literal)]):
+                    self.to_outer.append(variable)
+                    self.to_inner[variable] = len(self.to_outer)
+
+    def _flat_clauses(self) -> list[list[int]] | None:
+        """The clauses if this is a CNF (one root, an and-node of literals and or-nodes of literals), else None."""
+        if len(self.roots) != 1 or self.blocks or self.kind[self.roots[0]] != AND:
+            return None
+        clauses = []
+        for child in self.rows[self.roots[0]]:
+            row = self.rows[child] if self.kind[child] == OR else [child]
+            if any(self.kind[one] != LITERAL for one in row):
+                return None
+            clauses.append([self.literal[one] for one in row])
+        return clauses
+
+    def _shape(self, vtree: str) -> VtreeShape:
+        count = len(self.to_outer)
+        if vtree == "balanced":
+            return balanced_vtree(range(1, max(1, count) + 1))
+        if vtree == "right":
+            return right_vtree(range(1, max(1, count) + 1))
+        blocks: list[list[int]] = []
+        block_of_variable: dict[int, int] = {}
+        for block in self.blocks:
+            if block[0] in self.to_inner:
+                block_of_variable |= {self.to_inner[variable]: len(blocks) for variable in block}
+                blocks.append([self.to_inner[variable] for variable in block])
+        for variable in range(1, max(1, count) + 1):
+            if variable not in block_of_variable:
+                block_of_variable[variable] = len(blocks)
+                blocks.append([variable])
+        if self.flat is not None:
+            edges = [[block_of_variable[self.to_inner[abs(one)]] for one in clause] for clause in self.flat]
+            return elimination_vtree(blocks, edges)
+        edges, extra = self._gate_edges(block_of_variable, len(blocks))
+        return elimination_vtree(blocks, edges, extra)
+
+    def _gate_edges(self, block_of_variable: dict[int, int], start: int) -> tuple[list[list[int]], int]:
+        """Hyperedges of the gates, a wide gate as a chain of binary ones so that it makes no clique."""
+        point: list[int] = []
+        edges: list[list[int]] = []
+        fresh = start
+        for node, kind in enumerate(self.kind):
+            if kind == LITERAL:
+                point.append(block_of_variable[self.to_inner[abs(self.literal[node])]])
+                continue
+            row = list(dict.fromkeys(point[child] for child in self.rows[node]))
+            last = -1
+            for child in row:
+                point_here, fresh = fresh, fresh + 1
+                edges.append([point_here, child] if last < 0 else [last, point_here, child])
+                last = point_here
+            if last < 0:
+                last, fresh = fresh, fresh + 1
+            point.append(last)
+        return edges, fresh - start
+
+    # Operations
+
+    def literal_node(self, outer: int) -> Any:
+        inner = self.to_inner[abs(outer)]
+        return self.manager.literal(inner if outer > 0 else -inner)
+
+    def both(self, left: Any, right: Any) -> Any:
+        """Conjunction; gives up the references to both."""
+        return self._kept(left & right, left, right)
+
+    def either(self, left: Any, right: Any) -> Any:
+        return self._kept(left | right, left, right)
+
+    def _kept(self, result: Any, *parts: Any) -> Any:
+        result.ref()
+        for part in parts:
+            part.deref()
+        if self.minimise and self.manager.live_size() > self.bound:
+            self.tick("minimising")
+            self.manager.minimize_limited()
+            self.bound = max(self.bound, 2 * self.manager.live_size())
+        elif self.manager.dead_size() > COLLECT_FROM and self.manager.dead_size() > self.manager.live_size():
+            self.manager.garbage_collect()
+        return result
+
+    def tick(self, note: str = "") -> None:
+        if self.report:
+            self.report(self.done, self.total, note or f"{self.manager.live_size():,} elements")
+
+    # Whole runs
+
+    def run(self) -> list[Any]:
+        self.total = len(self.flat) if self.flat is not None else len(self.kind)
+        roots = [self._clauses()] if self.flat is not None else self._dag()
+        if self.minimise and 0 < self.manager.live_size() <= FINISH_UP_TO and self.report is not None:
+            self.tick("minimising")
+            self.manager.garbage_collect()
+            self.manager.minimize_limited()
+        return roots
+
+    def _clauses(self) -> Any:
+        """Conjoin bottom up: what a vtree node's children give, then the clauses it is the lowest cover of."""
+        assert self.flat is not None
+        shape = self.shape
+        above = shape.parents()
+        leaf = {variable: node for node, variable in enumerate(shape.variable) if variable}
+        order: list[int] = []
+        depth = [0] * len(above)
+        for node in range(len(above) - 1, -1, -1):
+            depth[node] = depth[above[node]] + 1 if above[node] >= 0 else 0
+        at: list[list[list[int]]] = [[] for _ in above]
+        for clause in self.flat:
+            cover = leaf[self.to_inner[abs(clause[0])]] if clause else len(above) - 1
+            for literal in clause[1:]:
+                other = leaf[self.to_inner[abs(literal)]]
+                while cover != other:
+                    if depth[cover] >= depth[other]:
+                        cover = above[cover]
+                    else:
+                        other = above[other]
+            at[cover].append(clause)
+        # Depth first, so that few diagrams are alive at a time.
+        stack = [len(above) - 1]
+        while stack:
+            node = stack.pop()
+            order.append(node)
+            if shape.left[node] >= 0:
+                stack += [shape.left[node], shape.right[node]]
+        value: dict[int, Any] = {}
+        for node in reversed(order):
+            result = self.manager.true()
+            if shape.left[node] >= 0:
+                result = self.both(value.pop(shape.left[node]), value.pop(shape.right[node]))
+            for clause in sorted(at[node], key=len):
+                disjunction = self.manager.false()
+                for literal in clause:
+                    disjunction = self.either(disjunction, self.literal_node(literal))
+                result = self.both(result, disjunction)
+                self.done += 1
+                self.tick()
+            value[node] = result
+        return value[len(above) - 1]
+
+    def _dag(self) -> list[Any]:
+        """Convert every node once, in order, each dropped after its last use; then conjoin the constraints."""
+        uses = [0] * len(self.kind)
+        for row in self.rows:
+            for child in row:
+                uses[child] += 1
+        for root in self.roots:
+            uses[root] += 1
+        mentioned = self._blocks_below() if self.blocks else []
+        value: list[Any] = [None] * len(self.kind)
+        for node, kind in enumerate(self.kind):
+            if kind == LITERAL:
+                result = self.literal_node(self.literal[node])
+            elif kind in (FALSE, TRUE):
+                result = self.manager.true() if kind == TRUE else self.manager.false()
+            else:
+                result = self._gate(kind == AND, [value[child] for child in self.rows[node]])
+                for child in self.rows[node]:
+                    uses[child] -= 1
+                    if uses[child] == 0:
+                        value[child].deref()
+                        value[child] = None
+                self.done = node
+                self.tick()
+            value[node] = result
+        constraints: dict[int, Any] = {}
+        known: dict[int, Any] = {}
+        roots = []
+        for root in self.roots:
+            if root not in known:
+                result = value[root]
+                result.ref()
+                for block in sorted(mentioned[root]) if mentioned else ():
+                    if block not in constraints:
+                        constraints[block] = self._exactly_one(self.blocks[block])
+                    constraint = constraints[block]
+                    constraint.ref()
+                    result = self.both(result, constraint)
+                known[root] = result
+            roots.append(known[root])
+        return roots
+
+    def _gate(self, conjunction: bool, parts: list[Any]) -> Any:
+        """Fold by twos, neighbours first, so that the operands stay balanced; returns a referenced node."""
+        if not parts:
+            return self.manager.true() if conjunction else self.manager.false()
+        for part in parts:
+            part.ref()
+        combine = self.both if conjunction else self.either
+        while len(parts) > 1:
+            parts = [combine(*parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
+        return parts[0]
+
+    def _exactly_one(self, block: Iterable[int]) -> Any:
+        none, one = self.manager.true(), self.manager.false()
+        for variable in block:
+            yes, no = self.literal_node(variable), self.literal_node(-variable)
+            none.ref()
+            one = self.either(self.both(one, no), self.both(none, yes))
+            none = self.both(none, no)
+        none.deref()
+        return one
+
+    def _blocks_below(self) -> list[set[int]]:
+        """[node] the blocks mentioned at or below each node."""
+        block_of = {variable: number for number, block in enumerate(self.blocks) for variable in block}
+        below: list[set[int]] = []
+        for node, kind in enumerate(self.kind):
+            if kind == LITERAL:
+                number = block_of.get(abs(self.literal[node]))
+                below.append(set() if number is None else {number})
+            else:
+                sets = [below[child] for child in self.rows[node]]
+                below.append(sets[0] if len(sets) == 1 else set().union(*sets))
+        return below
+
+    def outer(self, inner: int) -> int:
+        return self.to_outer[inner - 1] if inner > 0 else -self.to_outer[-inner - 1]
+
+
+def _manager(shape: VtreeShape) -> Any:
+    from pysdd.sdd import SddManager, Vtree
+
+    with TemporaryDirectory(prefix="derivable-") as folder:
+        path = Path(folder, "start.vtree")
+        path.write_text(shape.text())
+        manager = SddManager.from_vtree(Vtree.from_file(str(path)))
+    manager.auto_gc_and_minimize_off()
+    # Seconds: the defaults (180 for one search) can outlast the compilation that they should help.
+    manager.set_vtree_search_time_limit(20)
+    manager.set_vtree_fragment_time_limit(5)
+    manager.set_vtree_operation_time_limit(2)
+    manager.set_vtree_apply_time_limit(2)
+    return manager
+
+
+def export(roots: list[Any], to_outer: Callable[[int], int]) -> Arrays:
+    """The nodes below `roots` as arrays, a decision node as an or-node of and-nodes (prime, sub)."""
+    kind: list[int] = []
+    literal: list[int] = []
+    rows: list[Sequence[int]] = []
+
+    def add(node_kind: int, node_literal: int, row: Sequence[int]) -> int:
+        kind.append(node_kind)
+        literal.append(node_literal)
+        rows.append(row)
+        return len(kind) - 1
+
+    index: dict[int, int] = {}
+    elements: dict[int, list] = {}
+    stack = list(reversed(roots))
+    while stack:
+        node = stack[-1]
+        key = node.id
+        if key in index:
+            stack.pop()
+        elif node.is_decision():
+            if key not in elements:
+                elements[key] = node.elements()
+                before = len(stack)
+                for prime, sub in elements[key]:
+                    stack += [one for one in (sub, prime) if one.id not in index]
+                if len(stack) > before:
+                    continue
+            row = [add(AND, 0, [index[prime.id], index[sub.id]]) for prime, sub in elements.pop(key)]
+            index[key] = add(OR, 0, row)
+            stack.pop()
+        else:
+            if node.is_literal():
+                index[key] = add(LITERAL, to_outer(node.literal), ())
+            else:
+                index[key] = add(TRUE if node.is_true() else FALSE, 0, ())
+            stack.pop()
+    lengths = [len(row) for row in rows]
+    return Arrays(
+        kind,
+        literal,
+        np.concatenate([[0], np.cumsum(lengths)]),
+        np.array([child for row in rows for child in row], dtype=np.int64),
+        [index[root.id] for root in roots],
+    )
