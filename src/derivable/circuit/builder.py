@@ -188,7 +188,11 @@ class CircuitBuilder:
         position = np.empty(count, np.int32)
         nodes, edges = hashcons.mark_reachable(self._offsets, self._children, count, roots, position)
         order = np.empty(nodes, np.int32)
-        level_offsets = hashcons.order_by_height(self._kind, self._literal, self._height, count, position, order)
+        level_offsets, first, last = hashcons.order_by_height(self._kind, self._height, count, position, order)
+        leaves = order[first:last]
+        numbers = self._literal[leaves].astype(np.int64)
+        order[first:last] = leaves[np.argsort(2 * np.abs(numbers) + (numbers < 0))]
+        greatest = int(np.abs(numbers).max(initial=0))
         kind = np.empty(nodes, np.uint8)
         literal = np.empty(nodes, np.int32)
         offsets = np.empty(nodes + 1, np.int64)
@@ -196,8 +200,6 @@ class CircuitBuilder:
         hashcons.gather_nodes(
             self._kind, self._literal, self._offsets, self._children, position, order, kind, literal, offsets, children
         )
-        leaves = literal[: level_offsets[1]] if nodes else literal
-        greatest = int(np.abs(leaves).max(initial=0))
         if num_variables is None:
             num_variables = greatest
         elif greatest > num_variables:

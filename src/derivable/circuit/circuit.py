@@ -12,6 +12,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from derivable.algebra.semiring import Semiring
+    from derivable.circuit.vtree import Vtree
 
 FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
 KIND_NAMES = ("false", "true", "literal", "and", "or")
@@ -23,8 +24,8 @@ class Circuit:
 
     Nodes are numbered by height, children before parents (leaves have height 0; the height of an
     inner node is one more than its highest child), within a height by kind, literals by variable (the
-    positive one first). No two nodes have the same kind and the same
-    children. Constants occur only as roots; no inner node has fewer than two children.
+    positive one first). No two nodes have the same kind and the same children. Constants occur only as
+    roots; no inner node has fewer than two children.
 
     kind           [node] uint8: FALSE, TRUE, LITERAL, AND, OR
     literal        [node] int32: the signed variable of a literal (DIMACS), 0 elsewhere
@@ -34,6 +35,7 @@ class Circuit:
     roots          [root] int64: node ids, in the order asked for, repeats allowed
     weights        the weights that came with the file, if any: (positive, negative), each [variable] float64
     origin         what is known about its making: "sdd", "decision" (so deterministic by construction), or ""
+    vtree          the variable tree that an SDD was read with, if any
     """
 
     kind: np.ndarray
@@ -46,6 +48,7 @@ class Circuit:
     weights: tuple[np.ndarray, np.ndarray] | None = None
     origin: str = ""
     names: tuple[str, ...] | None = field(default=None)
+    vtree: Vtree | None = field(default=None)
 
     @property
     def num_nodes(self) -> int:

@@ -191,48 +191,37 @@ def mark_reachable(offsets, children, num_nodes, roots, position):
 
 
 @njit(cache=True, nogil=True)
-def order_by_height(kind, literal, height, num_nodes, position, order):
-    """Number the reachable nodes by (height, kind, literal or insertion): a counting sort, stable.
+def order_by_height(kind, height, num_nodes, position, order):
+    """Sort the reachable nodes by (height, kind, insertion): a counting sort.
 
-    position  [node]: -1 for unreachable nodes, else overwritten with the new id
-    order     [reachable node]: the old id of each new one
-    returns   [level + 1] int64 level offsets
+    position  [node]: -1 for unreachable nodes
+    order     [reachable node]: written, the old id of each new one
+    returns   [level + 1] int64 level offsets, and where the literals start and end in `order`
     """
     top = -1
     for node in range(num_nodes):
         if position[node] >= 0 and height[node] > top:
             top = height[node]
-    starts = np.zeros(5 * (top + 1) + 1, np.int64)
+    starts = np.zeros(5 * max(top + 1, 1) + 1, np.int64)
     for node in range(num_nodes):
         if position[node] >= 0:
             starts[5 * height[node] + kind[node] + 1] += 1
     for bucket in range(1, len(starts)):
         starts[bucket] += starts[bucket - 1]
-    level_offsets = starts[::5].copy()
+    level_offsets = starts[: 5 * (top + 1) + 1 : 5].copy()
     for node in range(num_nodes):
         if position[node] >= 0:
             bucket = 5 * height[node] + kind[node]
             order[starts[bucket]] = node
             starts[bucket] += 1
-    # Literals by variable, the positive one first, whatever order they came in.
-    if top >= 0:
-        first, last = starts[TRUE], starts[LITERAL]
-        leaves = order[first:last].copy()
-        keys = np.empty(last - first, np.int64)
-        for i in range(len(leaves)):
-            number = np.int64(literal[leaves[i]])
-            keys[i] = 2 * abs(number) + (number < 0)
-        ranks = np.argsort(keys)
-        for i in range(len(leaves)):
-            order[first + i] = leaves[ranks[i]]
-    for new in range(len(order)):
-        position[order[new]] = new
-    return level_offsets
+    return level_offsets, starts[TRUE], starts[LITERAL]
 
 
 @njit(cache=True, nogil=True)
 def gather_nodes(kind, literal, offsets, children, position, order, out_kind, out_literal, out_offsets, out_children):
-    """Copy the nodes in their new order, children renumbered and ascending within a node."""
+    """Copy the nodes in their new order, children renumbered and ascending within a node; position is overwritten."""
+    for new in range(len(order)):
+        position[order[new]] = new
     short = 16
     edge = 0
     wide_edges = 0

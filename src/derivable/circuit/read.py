@@ -1,0 +1,95 @@
+"""Reading a circuit from any of the known files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from derivable.circuit.circuit import Circuit
+from derivable.circuit.sdd_file import from_sdd, load_sdd
+from derivable.core.diagnostics import ParseError
+from derivable.core.files import read_bytes
+
+if TYPE_CHECKING:
+    from derivable.circuit.vtree import Vtree
+
+__all__ = ["from_sdd", "load"]
+
+_EXTENSIONS = {
+    ".sdd": "SDD",
+    ".nnf": "d-DNNF",
+    ".ddnnf": "d-DNNF",
+    ".cnf": "CNF",
+    ".dimacs": "CNF",
+    ".dvc": "circuit",
+}
+_KNOWN = "known are SDD (.sdd), d-DNNF of D4 or c2d (.nnf), DIMACS CNF (.cnf) and this library's own format (.dvc)"
+
+
+def load(
+    path: str | os.PathLike,
+    *,
+    vtree: str | os.PathLike | Vtree | bool | None = None,
+    num_variables: int | None = None,
+) -> Circuit:
+    """Read a circuit: SDD, d-DNNF in D4's or c2d's dialect, DIMACS CNF, or this library's own format.
+
+    path           may be gzipped, whatever its name; the content decides, then the extension
+    vtree          for SDD files; see `derivable.circuit.sdd_file.load_sdd`
+    num_variables  None: what the file (or vtree) says, else the greatest variable in it
+
+    A CNF is compiled; `derivable.circuit.compile` has the options for that. Raises ParseError with
+    file, line, column and caret for anything that does not follow its format, or if the extension and
+    the content contradict each other.
+    """
+    data = read_bytes(path)
+    name = os.fspath(path)
+    extension = Path(name.lower().removesuffix(".gz")).suffix
+    announced, found = _EXTENSIONS.get(extension), content_format(data)
+    if found is not None and announced is not None and found != announced:
+        raise ParseError(
+            f"the extension {extension} says {announced}, the content is {found}",
+            source=name,
+            hint="rename the file if the content is right",
+        )
+    form = found or announced
+    if form is None:
+        if not data.strip():
+            raise ParseError("the file is empty", source=name, hint=_KNOWN)
+        raise ParseError("the file is in no known circuit format", source=name, hint=_KNOWN)
+    if form == "circuit":
+        from derivable.circuit.store import parse
+
+        return parse(data, name)
+    if form == "CNF":
+        from derivable.circuit.compile import compile
+
+        return compile(path)
+    if form == "SDD":
+        return load_sdd(path, vtree, num_variables, data)
+    from derivable.circuit.nnf_file import parse_nnf
+
+    return parse_nnf(data, name, num_variables)
+
+
+def content_format(data: bytes) -> str | None:
+    """The format that the first line which is neither blank nor a comment shows, or None."""
+    from derivable.circuit.store import MAGIC
+
+    if data.startswith(MAGIC):
+        return "circuit"
+    position = 0
+    while position < len(data):
+        ends = [end for end in (data.find(b"\n", position), data.find(b"\r", position)) if end >= 0]
+        end = min(ends, default=len(data))
+        words = data[position : min(end, position + 200)].split()
+        position = end + 1
+        if not words or words[0] == b"c":
+            continue
+        if words[0] == b"sdd":
+            return "SDD"
+        if words[0] == b"nnf" or (words[0] in (b"o", b"a", b"t", b"f") and len(words) > 1 and words[1].isdigit()):
+            return "d-DNNF"
+        return "CNF" if words[:2] == [b"p", b"cnf"] else None
+    return None

@@ -1,0 +1,264 @@
+"""Sentential decision diagrams: the file format of the SDD package, and live PySDD nodes.
+
+    sdd 5                     nodes in all; comments start with c
+    L 0 0 1                   literal: id, vtree node, signed variable
+    L 1 2 2
+    L 2 0 -1
+    F 3                       false (T is true)
+    D 4 1 2 0 1 2 3           decomposition: id, vtree node, number of elements, {prime sub}
+
+A decomposition is the disjunction of its elements, an element the conjunction of its prime and sub; the
+last node is the root. Hash-consing then merges the elements that SDDs do not share.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
+from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, Circuit
+from derivable.circuit.read_error import fail, fail_code, fail_empty, fail_header
+from derivable.circuit.vtree import Vtree, load_vtree, parse_vtree
+from derivable.core.diagnostics import MissingDependencyError, ParseError, UnsupportedError
+from derivable.core.files import atomic_write, read_bytes
+from derivable.device.cpu import text
+
+_HINTS = {
+    text.UNKNOWN_LINE: "lines of an SDD file start with F, T, L, D or c",
+    text.UNDEFINED_ID: "primes and subs come before the decompositions that use them",
+    text.ZERO_LITERAL: "literals are signed variables, counted from 1",
+}
+
+
+def parse_sdd(
+    data: bytes, source: str | None = None, vtree: Vtree | None = None, num_variables: int | None = None
+) -> Circuit:
+    """The circuit of an SDD file's content.
+
+    num_variables  None: the vtree's, or the greatest variable in the file
+
+    One pass over the bytes, one insertion into the hash table per element and node. Raises ParseError with
+    line and column; also if the file mentions a variable that `vtree` does not have.
+    """
+    array = np.frombuffer(data, np.uint8)
+    numbers = np.zeros(1, np.int64)
+    code, position, value = text.parse_header(array, b"sdd", numbers)
+    if code == text.MISSING_HEADER:
+        if position >= len(data):
+            fail_empty(data, source, "an SDD file starts with `sdd <number of nodes>`")
+        fail(data, source, position, "expected the header `sdd <number of nodes>`")
+    if code != text.OK:
+        fail_code(data, source, code, position, value)
+    count, tokens = int(numbers[0]), int(text.count_tokens(array))
+    # Every node line has at least two words: a header that lies must not make us allocate what it says.
+    announced = min(count, tokens)
+    nodes = announced + tokens // 2
+    kind = np.empty(nodes, np.uint8)
+    literal = np.empty(nodes, np.int32)
+    offsets = np.empty(nodes + 1, np.int64)
+    offsets[0] = 0
+    children = np.empty(2 * tokens, np.int32)
+    node_of = np.full(announced, -1, np.int32)
+    code, position, value, nodes, edges, lines, last = text.parse_sdd(
+        array, position, node_of, kind, literal, offsets, children
+    )
+    if code != text.OK and not (code == text.ID_RANGE and announced < count):
+        fail_code(data, source, code, position, value, count=count, hints=_HINTS)
+    if lines != count:
+        fail_header(data, source, b"sdd", f"the header announces {count} nodes, the file has {lines}")
+    if count == 0:
+        fail_header(data, source, b"sdd", "an SDD has at least one node", hint=None)
+    if vtree is not None:
+        known = np.zeros(max(vtree.num_variables, int(np.abs(literal[:nodes]).max(initial=0))) + 1, bool)
+        known[vtree.variable] = True
+        numbers = np.abs(literal[:nodes][kind[:nodes] == LITERAL])
+        for variable in numbers[~known[numbers]][:1]:
+            raise ParseError(
+                f"variable {variable} is not in the vtree, which has {int((vtree.variable > 0).sum())} variables",
+                source=source,
+                hint="pass the vtree that the SDD was made with, vtree=path; or vtree=False to read without one",
+            )
+        if num_variables is None:
+            num_variables = vtree.num_variables
+    circuit = circuit_from_arrays(
+        kind[:nodes],
+        literal[:nodes],
+        offsets[: nodes + 1],
+        children[:edges],
+        [node_of[last]],
+        num_variables,
+        None,
+        "sdd",
+    )
+    return _with_vtree(circuit, vtree)
+
+
+def _with_vtree(circuit: Circuit, vtree: Vtree | None) -> Circuit:
+    if vtree is not None:
+        object.__setattr__(circuit, "vtree", vtree)
+    return circuit
+
+
+def load_sdd(
+    path: str | os.PathLike,
+    vtree: str | os.PathLike | Vtree | bool | None = None,
+    num_variables: int | None = None,
+    data: bytes | None = None,
+) -> Circuit:
+    """Read an SDD file (gzip transparently) and its vtree.
+
+    vtree  a path or a Vtree; None looks for `name.vtree` beside `name.sdd`; False reads without one.
+           It is kept as `circuit.vtree` and says how many variables there are.
+    data   the content, if it has been read already
+    """
+    if data is None:
+        data = read_bytes(path)
+    if vtree is None or vtree is True:
+        stem = Path(os.fspath(path).removesuffix(".gz"))
+        beside = [stem.with_suffix(".vtree"), stem.with_suffix(".vtree.gz")]
+        vtree = next((candidate for candidate in beside if candidate.exists()), None)
+    if vtree is False:
+        vtree = None
+    elif not isinstance(vtree, Vtree | None):
+        vtree = load_vtree(vtree)
+    return parse_sdd(data, os.fspath(path), vtree, num_variables)
+
+
+def from_sdd(nodes: Any, num_variables: int | None = None) -> Circuit:
+    """The circuit of a live PySDD node, or of several; equal parts of several roots are shared.
+
+    num_variables  None: the variables of the manager
+
+    The nodes are only read. One root is handed over through PySDD's own writer (about a microsecond per
+    element), several are walked once, iteratively (a few microseconds per element).
+    """
+    several = isinstance(nodes, Iterable)
+    roots = list(nodes) if several else [nodes]
+    vtree = None
+    if roots:
+        manager = roots[0].manager
+        vtree = vtree_of(manager)
+        if num_variables is None:
+            num_variables = manager.var_count()
+    if len(roots) == 1:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "node.sdd")
+            roots[0].save(bytes(path))
+            return parse_sdd(path.read_bytes(), "<live SDD>", vtree, num_variables)
+    kind, literal, sizes, children, root_positions = _walk(roots)
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    builder = CircuitBuilder(len(kind) + 2)
+    ids = builder.add_nodes(
+        np.array(kind, np.uint8), np.array(literal, np.int32), offsets, np.array(children, np.int32)
+    )
+    return _with_vtree(builder.build(ids[root_positions], num_variables, None, "sdd"), vtree)
+
+
+def _walk(roots: list) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
+    """NNF arrays of live SDD nodes, children first, each visited once."""
+    kind: list[int] = []
+    literal: list[int] = []
+    sizes: list[int] = []
+    children: list[int] = []
+    node_of: dict[int, int] = {}
+    for root in roots:
+        stack: list[tuple[Any, Any]] = [(root, None)]
+        while stack:
+            node, elements = stack.pop()
+            if node.id in node_of:
+                continue
+            if elements is None and node.is_decision():
+                elements = node.elements()
+                stack.append((node, elements))
+                stack += [(part, None) for element in elements for part in element if part.id not in node_of]
+                continue
+            if elements is None:
+                kind.append(LITERAL if node.is_literal() else FALSE + bool(node.is_true()))
+                literal.append(node.literal if node.is_literal() else 0)
+                sizes.append(0)
+            else:
+                first = len(kind)
+                for prime, sub in elements:
+                    children += (node_of[prime.id], node_of[sub.id])
+                size = len(elements)
+                children += range(first, first + size)
+                kind += [AND] * size + [OR]
+                literal += [0] * (size + 1)
+                sizes += [2] * size + [size]
+            node_of[node.id] = len(kind) - 1
+    return kind, literal, sizes, children, [node_of[root.id] for root in roots]
+
+
+def vtree_of(manager: Any) -> Vtree:
+    """The vtree of a PySDD manager."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "tree.vtree")
+        manager.vtree().save(bytes(path))
+        return parse_vtree(path.read_bytes(), "<live vtree>")
+
+
+def write_sdd(circuit: Circuit, path: str | os.PathLike, vtree: str | os.PathLike | Vtree | None = None) -> None:
+    """Write a single-rooted circuit as an SDD file, and its vtree beside it as `name.vtree`.
+
+    vtree  None takes the one the circuit was read with, else one that is right-linear in variable order
+
+    The circuit is compiled bottom-up in PySDD under that vtree, so this is linear for a circuit that came
+    from the same vtree and can blow up for another one. Both files are written whole or not at all.
+    Raises UnsupportedError for several roots or no variables, MissingDependencyError without PySDD.
+    """
+    try:
+        from pysdd.sdd import SddManager
+        from pysdd.sdd import Vtree as PysddVtree
+    except ImportError:
+        raise MissingDependencyError("writing SDD files needs PySDD", hint="pip install pysdd") from None
+    if circuit.num_roots != 1:
+        raise UnsupportedError(
+            f"an SDD file has one root, this circuit has {circuit.num_roots}",
+            hint="save it in this library's own format, circuit.save(path), or write one root at a time",
+        )
+    if vtree is None:
+        vtree = circuit.vtree
+    if vtree is None:
+        if circuit.num_variables == 0:
+            raise UnsupportedError("an SDD needs at least one variable", hint="circuit.save(path) has no such limit")
+        vtree = Vtree.right_linear(range(1, circuit.num_variables + 1))
+    elif not isinstance(vtree, Vtree):
+        vtree = load_vtree(vtree)
+    with tempfile.TemporaryDirectory() as folder:
+        tree_path, node_path = Path(folder, "tree.vtree"), Path(folder, "node.sdd")
+        tree_path.write_text(vtree.text())
+        tree = PysddVtree.from_file(bytes(tree_path))
+        manager = SddManager.from_vtree(tree)
+        root = _apply(circuit, manager)
+        root.save(bytes(node_path))
+        manager.vtree().save(bytes(tree_path))
+        sdd_text, vtree_text = node_path.read_text(), tree_path.read_text()
+    with atomic_write(Path(path).with_suffix(".vtree")) as file:
+        file.write(vtree_text)
+    with atomic_write(path) as file:
+        file.write(sdd_text)
+
+
+def _apply(circuit: Circuit, manager: Any) -> Any:
+    values: list[Any] = []
+    offsets, children = circuit.offsets.tolist(), circuit.children.tolist()
+    for node, kind in enumerate(circuit.kind.tolist()):
+        if kind < LITERAL:
+            values.append(manager.true() if kind else manager.false())
+        elif kind == LITERAL:
+            values.append(manager.literal(int(circuit.literal[node])))
+        else:
+            combine = manager.conjoin if kind == AND else manager.disjoin
+            row = children[offsets[node] : offsets[node + 1]]
+            value = values[row[0]]
+            for child in row[1:]:
+                value = combine(value, values[child])
+            values.append(value)
+    return values[circuit.roots[0]]
