@@ -1,0 +1,70 @@
+"""Kernels compile wherever the library is installed: caches shared, read-only, or impossible."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "src" / "derivable"
+
+PROGRAM = """
+import numpy as np
+from derivable.circuit.builder import CircuitBuilder
+b = CircuitBuilder()
+both = b.conjunction([b.literal(1), b.literal(2)])
+c = b.build([b.disjunction([both, b.literal(-3)])])
+print(c.evaluate(np.array([0.5, 0.25, 0.125]))[0])
+"""
+ANSWER = "1.0"
+
+
+def start(environment: dict[str, str]) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def answer_of(process: subprocess.Popen) -> str:
+    out, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error[-4000:]
+    return out.strip()
+
+
+def test_several_processes_fill_one_cache(tmp_path):
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(PACKAGE.parent)}
+    first = [start(environment) for _ in range(3)]
+    assert [answer_of(process) for process in first] == [ANSWER] * 3
+    assert list(tmp_path.rglob("*.nbc")), "nothing was cached"
+    assert answer_of(start(environment)) == ANSWER
+
+
+def test_a_truncated_cache_file_does_not_stop_anyone(tmp_path):
+    """What a full disk or a killed process leaves behind."""
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(PACKAGE.parent)}
+    assert answer_of(start(environment)) == ANSWER
+    for index in tmp_path.rglob("*.nbi"):
+        index.write_bytes(index.read_bytes()[: index.stat().st_size // 2])
+    assert answer_of(start(environment)) == ANSWER
+
+
+def test_no_place_can_be_written(tmp_path):
+    """An installation by root, used by an account without a home: files stand where the caches would be."""
+    copy = tmp_path / "site" / "derivable"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in [copy, *(path for path in copy.rglob("*") if path.is_dir())]:
+        (folder / "__pycache__").write_text("in the way")
+    nowhere = tmp_path / "file"
+    nowhere.write_text("")
+    environment = {
+        "PYTHONPATH": str(copy.parent),
+        "HOME": str(nowhere),
+        "XDG_CACHE_HOME": str(nowhere / "cache"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "NUMBA_CACHE_DIR": str(nowhere / "numba"),
+    }
+    assert answer_of(start(environment)) == ANSWER
