@@ -17,5 +17,25 @@ def test_import_is_light():
     assert not loaded & {"torch", "jax", "numba", "scipy", "matplotlib"}
 
 
+def test_import_is_fast():
+    """Under half a second when warm. The best of several: the machine may be busy, the library is not to blame."""
+    code = "import time; start = time.perf_counter(); import derivable; print(time.perf_counter() - start)"
+    seconds = []
+    for _ in range(8):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        seconds.append(float(done.stdout))
+        if seconds[-1] < 0.5:
+            break
+    assert min(seconds) < 0.5
+
+
+def test_every_public_name_resolves():
+    import derivable
+
+    for module in (derivable, derivable.circuit, derivable.nn, derivable.datalog, derivable.algebra):
+        for name in module.__all__:
+            assert getattr(module, name) is not None
+
+
 def test_the_check_can_fail():
     assert "fractions" in modules_after("import fractions")
