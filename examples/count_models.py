@@ -13,16 +13,13 @@ COLOURS = ("red", "green", "blue")
 
 
 def main() -> None:
-    has = {(region, colour): dv.circuit.variables(f"{region}_{colour}")[0] for region in REGIONS for colour in COLOURS}
+    pairs = [(region, colour) for region in REGIONS for colour in COLOURS]
+    has = dict(zip(pairs, dv.circuit.variables([f"{region}_{colour}" for region, colour in pairs]), strict=True))
     rules = [dv.circuit.exactly_one(*(has[region, colour] for colour in COLOURS)) for region in REGIONS]
     for border in BORDERS:
         a, b = border.split("-")
         rules += [~(has[a, colour] & has[b, colour]) for colour in COLOURS]
-    formula = rules[0]
-    for rule in rules[1:]:
-        formula &= rule
-
-    circuit = dv.circuit.compile(formula)
+    circuit = dv.circuit.compile(dv.circuit.formula.conjunction(rules))
     print(f"{circuit.model_count()} colourings; {circuit}")
 
     # Somebody wants South Australia green, twice as much as any other colour, and Queensland not red at all.

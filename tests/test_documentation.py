@@ -130,3 +130,19 @@ def test_a_broken_link_is_found(tmp_path):
     )
     assert links_of(page.read_text()) == ["page.md", "missing.md#part", "https://example.org", "#here"]
     assert broken_links(page) == ["missing.md#part"]
+
+
+def test_docstrings_become_markdown():
+    pytest.importorskip("griffe")
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("docstrings", ROOT / "docs" / "extensions" / "docstrings.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    text = "Fold.\n\nvalues   [edge, *batch] in `a*b`\nreturns  zero\n         or one\n\n>>> 1 + 1\n2\n\nA law."
+    assert module.to_markdown(text) == (
+        "Fold.\n\n- `values`: \\[edge, \\*batch\\] in `a*b`\n- `returns`: zero or one\n\n"
+        "```pycon\n>>> 1 + 1\n2\n```\n\nA law."
+    )
