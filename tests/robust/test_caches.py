@@ -43,15 +43,6 @@ def test_several_processes_fill_one_cache(tmp_path):
     assert answer_of(start(environment)) == ANSWER
 
 
-def test_a_truncated_cache_file_does_not_stop_anyone(tmp_path):
-    """What a full disk or a killed process leaves behind."""
-    environment = {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(PACKAGE.parent)}
-    assert answer_of(start(environment)) == ANSWER
-    for index in tmp_path.rglob("*.nbi"):
-        index.write_bytes(index.read_bytes()[: index.stat().st_size // 2])
-    assert answer_of(start(environment)) == ANSWER
-
-
 def test_no_place_can_be_written(tmp_path):
     """An installation by root, used by an account without a home: files stand where the caches would be."""
     copy = tmp_path / "site" / "derivable"
