@@ -82,7 +82,8 @@ def _parse_c2d(data: bytes, array: np.ndarray, source, num_variables: int | None
     if nodes != count:
         fail_header(data, source, b"nnf", f"the header announces {count} nodes, the file has {nodes}")
     if edges != num_edges:
-        fail_header(data, source, rb"nnf[ \t]+\d+", f"the header announces {num_edges} edges, the file has {edges}")
+        message = f"the header announces {num_edges} edges, the file has {edges}"
+        fail_header(data, source, rb"nnf[ \t]+\d+", message, "the header is `nnf <nodes> <edges> <variables>`")
     if count == 0:
         fail_header(data, source, b"nnf", "a circuit has at least one node", hint=None)
     if num_variables is None:

@@ -38,7 +38,8 @@ def span_at(data: bytes, position: int, length: int | None = None) -> tuple[Span
     for newline in (b"\n", b"\r"):
         found = data.find(newline, position)
         end = end if found < 0 else min(end, found)
-    shown = data[start:end].decode("utf-8", "replace")
+    # Control characters would not be shown, or worse.
+    shown = re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "\ufffd", data[start:end].decode("utf-8", "replace"))
     column = len(data[start:position].decode("utf-8", "replace")) + 1
     if length is None:
         length = max(1, len(token_at(data, position)))

@@ -29,6 +29,7 @@ from derivable.core.files import atomic_write, read_bytes
 MAGIC = b"\x89DVC\r\n\x1a\n"
 VERSION = 1
 _FIXED = struct.Struct("<8sII")
+_DTYPES = ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f8")
 
 
 def save(circuit: Circuit, path: str | os.PathLike) -> None:
@@ -111,9 +112,9 @@ def _arrays(data: bytes, rows: list, position: int) -> tuple[dict[str, np.ndarra
     """The arrays and where they end; arrays beyond the end of the data are left out."""
     arrays = {}
     for name, dtype, length in rows:
-        kind = np.dtype(str(dtype))
-        if kind.kind not in "uif" or not isinstance(length, int) or length < 0:
+        if dtype not in _DTYPES or not isinstance(length, int) or length < 0:
             raise ValueError(f"array {name}")
+        kind = np.dtype(dtype)
         end = position + kind.itemsize * length
         if end <= len(data):
             arrays[name] = np.frombuffer(data, kind, length, position)

@@ -13,6 +13,12 @@ from derivable.core.diagnostics import LayoutError
 from derivable.core.files import atomic_write, read_bytes
 from derivable.device.cpu import text
 
+_HINTS = {
+    text.UNKNOWN_LINE: "lines of a vtree file start with L, I or c",
+    text.UNDEFINED_ID: "children come before parents",
+    text.ZERO_LITERAL: "a leaf names a variable, counted from 1",
+}
+
 
 @dataclass(frozen=True, eq=False)
 class Vtree:
@@ -104,7 +110,7 @@ def parse_vtree(data: bytes, source: str | None = None) -> Vtree:
     variable = np.full(count, -1, np.int32)
     code, position, value, lines, last = text.parse_vtree(array, position, left, right, variable)
     if code != text.OK:
-        fail_code(data, source, code, position, value, count=count)
+        fail_code(data, source, code, position, value, count=count, hints=_HINTS)
     if lines != count:
         fail_header(data, source, b"vtree", f"the header announces {count} nodes, the file has {lines}")
     uses = np.bincount(np.concatenate([left[variable == 0], right[variable == 0]]), minlength=count)

@@ -123,11 +123,12 @@ def parse_header(data, word, numbers):
     if position < len(data) and data[position] > SPACE:
         return MISSING_HEADER, start, 0
     for i in range(len(numbers)):
-        code, position, value = read_number(data, position)
+        token = skip_blanks(data, position)
+        code, position, value = read_number(data, token)
         if code != OK:
             return code, position, 0
         if value < 0:
-            return BAD_COUNT, position, value
+            return BAD_COUNT, token, value
         numbers[i] = value
     position = skip_blanks(data, position)
     if not at_end(data, position):
