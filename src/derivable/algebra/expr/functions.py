@@ -63,7 +63,7 @@ def apply(name: str, *operands: Any) -> Any:
     symbolic = [operand for operand in operands if isinstance(operand, (Symbolic, Expr))]
     if not symbolic:
         return _compute(name, operands)
-    known = tuple(lift(operand).dtype for operand in symbolic)
+    known: tuple[Dtype, ...] = tuple(lift(operand).dtype for operand in symbolic)
     if name == "where":
         # The condition's type says nothing about the branches'.
         known = tuple(lift(o).dtype for o in operands[1:] if isinstance(o, (Symbolic, Expr)))
@@ -107,7 +107,8 @@ def _compute(name: str, operands: tuple) -> Any:
         except (TypeError, ValueError) as error:
             kinds = ", ".join(type(operand).__name__ for operand in operands)
             raise TypeMismatchError(f"{name} does not take ({kinds}): {error}") from None
-    return np.asarray(result)[()].item() if plain and np.ndim(result) == 0 else np.asarray(result)[()]
+    value = np.asarray(result)[()]
+    return value.item() if plain and isinstance(value, np.generic) else value
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -246,14 +246,17 @@ def as_tuple(exprs: Expr | Sequence[Expr]) -> tuple[Expr, ...]:
     return (exprs,) if isinstance(exprs, Expr) else tuple(exprs)
 
 
-def in_order(exprs: Expr | Iterable[Expr]) -> list[Expr]:
-    """All nodes below `exprs`, each once, operands before what uses them. Does not recurse."""
+def in_order(exprs: Expr | Iterable[Expr], known: Container[Expr] = ()) -> list[Expr]:
+    """All nodes below `exprs`, each once, operands before what uses them, without those below a known one.
+
+    Does not recurse, so depth is no limit.
+    """
     roots = [exprs] if isinstance(exprs, Expr) else list(exprs)
     done: dict[Expr, None] = {}
     stack = [(root, False) for root in reversed(roots)]
     while stack:
         node, expanded = stack.pop()
-        if node in done:
+        if node in done or node in known:
             continue
         if expanded:
             done[node] = None

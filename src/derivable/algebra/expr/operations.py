@@ -105,12 +105,15 @@ def operand_dtypes(name: str, dtypes: tuple[Dtype, ...]) -> tuple[tuple[Dtype, .
                 f"the condition of `where` is {dtypes[0]}, not bool", hint="compare it, as in `x != 0`"
             )
         common = promote(dtypes[1:])
-        return ("bool", common, common), common
+        branches: tuple[Dtype, ...] = ("bool", common, common)
+        return branches, common
     common = promote(dtypes)
     if row.rule == "comparison":
-        return (common,) * row.arity, "bool"
+        operands: tuple[Dtype, ...] = tuple(common for _ in dtypes)
+        return operands, "bool"
     if row.rule == "arithmetic" and common == "bool":
         common = "int64"
     if row.rule == "float" and common not in FLOATS:
         common = "float64"
-    return (common,) * row.arity, common
+    operands = tuple(common for _ in dtypes)
+    return operands, common

@@ -49,8 +49,7 @@ def weak_dtype(value: Any, beside: Iterable[Dtype]) -> Dtype:
     """The type a Python number takes beside operands of the types `beside`."""
     if isinstance(value, (bool, np.bool_)):
         return "bool"
-    others = list(beside)
-    floats = [dtype for dtype in others if dtype in FLOATS]
+    floats: list[Dtype] = [dtype for dtype in beside if dtype in FLOATS]
     if floats:
         return promote(floats)
     return "int64" if isinstance(value, numbers.Integral) else "float64"

@@ -1,0 +1,90 @@
+"""Generated Python modules: real files in a cache directory, named by their content.
+
+Numba's on-disk cache needs functions that live in a file. A module's file name is the hash of its
+text, so the same text gives the same file in every process, and a changed text a new one; files are
+written atomically and only when missing (rewriting would change the time stamp that Numba checks).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+import threading
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from derivable.core.files import atomic_write
+
+_modules: dict[str, ModuleType] = {}
+_lock = threading.RLock()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@cache
+def cache_directory() -> Path:
+    """Where generated modules and their compiled code are kept.
+
+    DERIVABLE_CACHE_DIR if set, else `derivable` in the user's cache directory (XDG_CACHE_HOME, ~/.cache);
+    where that cannot be written, a temporary directory of this process.
+    """
+    chosen = os.environ.get("DERIVABLE_CACHE_DIR")
+    if chosen:
+        candidates = [Path(chosen)]
+    else:
+        base = os.environ.get("XDG_CACHE_HOME")
+        candidates = [Path(base) / "derivable"] if base else []
+        # Without a home directory there is nothing to append.
+        with contextlib.suppress(RuntimeError):
+            candidates.append(Path.home() / ".cache" / "derivable")
+    for candidate in candidates:
+        try:
+            candidate.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryFile(dir=candidate):
+                return candidate
+        except OSError:
+            continue
+    return Path(tempfile.mkdtemp(prefix="derivable-"))
+
+
+def load_generated(source: str, stem: str = "generated") -> ModuleType:
+    """The module with this text, imported from its file; the same text gives the same module.
+
+    stem  start of the module's name, for people who read tracebacks
+
+    Safe in several threads and processes.
+    """
+    digest = hashlib.sha256(f"{stem}\0{source}".encode()).hexdigest()[:24]
+    name = f"derivable_{stem}_{digest}"
+    with _lock:
+        if name in _modules:
+            return _modules[name]
+        path = cache_directory() / f"{name}.py"
+        if not path.exists() or path.read_text(encoding="utf-8") != source:
+            with atomic_write(path) as file:
+                file.write(source)
+        specification = importlib.util.spec_from_file_location(name, path)
+        assert specification is not None
+        assert specification.loader is not None
+        module = importlib.util.module_from_spec(specification)
+        # Numba and pickle look functions up by their module's name.
+        sys.modules[name] = module
+        try:
+            specification.loader.exec_module(module)
+        except BaseException:
+            sys.modules.pop(name, None)
+            raise
+        _modules[name] = module
+        return module

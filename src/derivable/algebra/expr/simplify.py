@@ -1,0 +1,271 @@
+"""Simplification: constants folded, neutral and absorbing elements removed.
+
+Common subexpressions need no pass: nodes are shared when they are built. The rules are those of real
+numbers: `x * 0` becomes 0 and `x - x` stays. So a simplified expression has the same value wherever
+the values of its subexpressions are finite, and at infinities it may have a value where the original
+has NaN; the sign of a zero may change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, overload
+
+from derivable.algebra.expr.functions import apply
+from derivable.algebra.expr.interpret import interpret
+from derivable.algebra.expr.nodes import Apply, Constant, Expr, as_tuple, in_order
+from derivable.algebra.expr.types import FLOATS
+
+
+@overload
+def simplify(exprs: Expr) -> Expr: ...
+@overload
+def simplify(exprs: Sequence[Expr]) -> tuple[Expr, ...]: ...
+def simplify(exprs: Expr | Sequence[Expr]) -> Any:
+    """An equal, usually smaller expression of the same type (several: a tuple)."""
+    answers = simplify_into(as_tuple(exprs), {})
+    return answers[0] if isinstance(exprs, Expr) else answers
+
+
+def simplify_into(exprs: Iterable[Expr], done: dict[Expr, Expr]) -> tuple[Expr, ...]:
+    """`simplify`, with a table of what was simplified before: for building large expressions in linear time."""
+    roots = tuple(exprs)
+    for node in in_order(roots, done):
+        answer = done[node] = _simplify_node(node, done)
+        done.setdefault(answer, answer)
+    return tuple(done[root] for root in roots)
+
+
+def _simplify_node(node: Expr, done: dict[Expr, Expr]) -> Expr:
+    if not isinstance(node, Apply):
+        return node
+    operands = tuple(done[operand] for operand in node.operands)
+    while True:
+        if all(isinstance(operand, Constant) for operand in operands):
+            return Constant(interpret(Apply(node.operation, operands, node.dtype), ()), node.dtype)
+        rule = RULES.get(node.operation)
+        answer = rule(node, *operands) if rule else None
+        if answer is None:
+            return node if operands == node.operands else Apply(node.operation, operands, node.dtype)
+        if not isinstance(answer, Apply):
+            return answer
+        # Another rule may apply to what this rule built; its operands are simple already.
+        node, operands = answer, answer.operands
+
+
+def _is(expr: Expr, value: float) -> bool:
+    return isinstance(expr, Constant) and expr.dtype != "bool" and expr.value == value
+
+
+def _same(node: Expr, value: Any) -> Expr:
+    return Constant(value, node.dtype)
+
+
+def _negated(expr: Expr) -> Expr | None:
+    return expr.operands[0] if isinstance(expr, Apply) and expr.operation == "negate" else None
+
+
+def _add(node: Apply, a: Expr, b: Expr) -> Expr | None:
+    if _is(a, 0):
+        return b
+    if _is(b, 0):
+        return a
+    if (inner := _negated(b)) is not None:
+        return apply("subtract", a, inner)
+    if (inner := _negated(a)) is not None:
+        return apply("subtract", b, inner)
+    return None
+
+
+def _subtract(node: Apply, a: Expr, b: Expr) -> Expr | None:
+    if _is(b, 0):
+        return a
+    if _is(a, 0):
+        return apply("negate", b)
+    if (inner := _negated(b)) is not None:
+        return apply("add", a, inner)
+    return None
+
+
+def _multiply(node: Apply, a: Expr, b: Expr) -> Expr | None:
+    for one, other in ((a, b), (b, a)):
+        if _is(one, 0):
+            return _same(node, 0)
+        if _is(one, 1):
+            return other
+        if _is(one, -1):
+            return apply("negate", other)
+        # x * where(c, k, 0) with constants (tie rules of min and max) becomes a choice without a product.
+        if isinstance(one, Apply) and one.operation == "where":
+            condition, yes, no = one.operands
+            if all(isinstance(branch, Constant) and branch.value in (0, 1) for branch in (yes, no)):
+                zero = _same(node, 0)
+                return apply("where", condition, other if _is(yes, 1) else zero, other if _is(no, 1) else zero)
+    left, right = _negated(a), _negated(b)
+    if left is not None and right is not None:
+        return apply("multiply", left, right)
+    return None
+
+
+def _divide(node: Apply, a: Expr, b: Expr) -> Expr | None:
+    if _is(b, 1):
+        return a
+    if _is(b, -1):
+        return apply("negate", a)
+    return None
+
+
+def _floor_divide(node: Apply, a: Expr, b: Expr) -> Expr | None:
+    return a if _is(b, 1) and node.dtype == "int64" else None
+
+
+def _remainder(node: Apply, a: Expr, b: Expr) -> Expr | None:
+    return _same(node, 0) if _is(b, 1) and node.dtype == "int64" else None
+
+
+def _negate(node: Apply, a: Expr) -> Expr | None:
+    if (inner := _negated(a)) is not None:
+        return inner
+    if isinstance(a, Apply) and a.operation == "subtract":
+        return apply("subtract", a.operands[1], a.operands[0])
+    return None
+
+
+def _power(node: Apply, a: Expr, b: Expr) -> Expr | None:
+    if _is(b, 0):
+        return _same(node, 1)
+    if _is(b, 1):
+        return a
+    if _is(b, 2):
+        return apply("multiply", a, a)
+    if _is(b, -1):
+        return apply("divide", 1, a)
+    return None
+
+
+def _idempotent(neutral: float, absorbing: float) -> Callable[..., Expr | None]:
+    def rule(node: Apply, a: Expr, b: Expr) -> Expr | None:
+        if a is b:
+            return a
+        for one, other in ((a, b), (b, a)):
+            if node.dtype in FLOATS and _is(one, neutral):
+                return other
+            if node.dtype in FLOATS and _is(one, absorbing):
+                return one
+        return None
+
+    return rule
+
+
+def _logaddexp(node: Apply, a: Expr, b: Expr) -> Expr | None:
+    if _is(a, -math.inf):
+        return b
+    if _is(b, -math.inf):
+        return a
+    return None
+
+
+def _abs(node: Apply, a: Expr) -> Expr | None:
+    if isinstance(a, Apply) and a.operation == "abs":
+        return a
+    if (inner := _negated(a)) is not None:
+        return apply("abs", inner)
+    return None
+
+
+def _where(node: Apply, condition: Expr, a: Expr, b: Expr) -> Expr | None:
+    if isinstance(condition, Constant):
+        return a if condition.value else b
+    if a is b:
+        return a
+    if isinstance(condition, Apply) and condition.operation == "logical_not":
+        return apply("where", condition.operands[0], b, a)
+    # A branch that repeats the condition has decided already.
+    if isinstance(a, Apply) and a.operation == "where" and a.operands[0] is condition:
+        return apply("where", condition, a.operands[1], b)
+    if isinstance(b, Apply) and b.operation == "where" and b.operands[0] is condition:
+        return apply("where", condition, a, b.operands[2])
+    if node.dtype == "bool" and isinstance(a, Constant) and isinstance(b, Constant):
+        return condition if a.value else apply("logical_not", condition)
+    return None
+
+
+def _logical_not(node: Apply, a: Expr) -> Expr | None:
+    if isinstance(a, Apply) and a.operation == "logical_not":
+        return a.operands[0]
+    if isinstance(a, Apply) and a.operation in ("equal", "not_equal"):
+        return apply("not_equal" if a.operation == "equal" else "equal", *a.operands)
+    return None
+
+
+def _logical(neutral: bool) -> Callable[..., Expr | None]:
+    def rule(node: Apply, a: Expr, b: Expr) -> Expr | None:
+        if a is b:
+            return a
+        for one, other in ((a, b), (b, a)):
+            if isinstance(one, Constant):
+                return other if one.value == neutral else one
+        return None
+
+    return rule
+
+
+def _logical_xor(node: Apply, a: Expr, b: Expr) -> Expr | None:
+    if a is b:
+        return _same(node, False)
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, Constant):
+            return apply("logical_not", other) if one.value else other
+    return None
+
+
+def _equal(node: Apply, a: Expr, b: Expr) -> Expr | None:
+    # Only for types without NaN.
+    return _same(node, True) if a is b and a.dtype in ("bool", "int64") else None
+
+
+def _not_equal(node: Apply, a: Expr, b: Expr) -> Expr | None:
+    return _same(node, False) if a is b and a.dtype in ("bool", "int64") else None
+
+
+def _cast(node: Apply, a: Expr) -> Expr | None:
+    if a.dtype == node.dtype:
+        return a
+    # A widening cast under another cast loses nothing.
+    if isinstance(a, Apply) and a.operation == "cast" and (a.operands[0].dtype, a.dtype) in _EXACT_CASTS:
+        inner = a.operands[0]
+        return inner if inner.dtype == node.dtype else Apply("cast", (inner,), node.dtype)
+    return None
+
+
+_EXACT_CASTS = {
+    ("bool", "int64"),
+    ("bool", "float32"),
+    ("bool", "float64"),
+    ("float32", "float64"),
+}
+
+# Operation -> rule(node, *simple operands): the replacement, or None.
+RULES: dict[str, Callable[..., Expr | None]] = {
+    "add": _add,
+    "subtract": _subtract,
+    "multiply": _multiply,
+    "divide": _divide,
+    "floor_divide": _floor_divide,
+    "remainder": _remainder,
+    "negate": _negate,
+    "power": _power,
+    "minimum": _idempotent(math.inf, -math.inf),
+    "maximum": _idempotent(-math.inf, math.inf),
+    "logaddexp": _logaddexp,
+    "abs": _abs,
+    "where": _where,
+    "logical_not": _logical_not,
+    "logical_and": _logical(True),
+    "logical_or": _logical(False),
+    "logical_xor": _logical_xor,
+    "equal": _equal,
+    "not_equal": _not_equal,
+    "cast": _cast,
+}
