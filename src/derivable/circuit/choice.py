@@ -21,6 +21,9 @@ from derivable.core.diagnostics import CompileTimeout, DomainError
 PAIR_BUDGET = 20_000_000  # about a second
 SUPPORT_LIMIT = 1 << 26  # int32 elements: 256 MiB
 
+Arrays4 = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Arrays5 = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
 
 @dataclass(frozen=True, eq=False)
 class ChoiceVariables:
@@ -131,7 +134,7 @@ def compile_formula_dag(
     return _splice(pruned, dag.roots, parts, compiled, num_variables, "" if choices.groups else "decision")
 
 
-def _positive(kind, literal, offsets, children, choices: ChoiceVariables, roots) -> tuple:
+def _positive(kind, literal, offsets, children, choices: ChoiceVariables, roots) -> Arrays5:
     """Replace each negated variable of a group by the disjunction of the group's other variables."""
     literal = literal.astype(np.int64)
     leaf = kind == LITERAL
@@ -171,7 +174,7 @@ def _positive(kind, literal, offsets, children, choices: ChoiceVariables, roots)
     )
 
 
-def _without_false(dag: Circuit, is_false: np.ndarray, keep: np.ndarray) -> tuple:
+def _without_false(dag: Circuit, is_false: np.ndarray, keep: np.ndarray) -> Arrays4:
     """kind, literal, offsets, children with false nodes as constants and dropped edges left out."""
     lengths = np.diff(dag.offsets)
     parent = np.repeat(np.arange(dag.num_nodes), lengths)
