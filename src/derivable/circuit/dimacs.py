@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -79,6 +80,13 @@ def cnf_from_clauses(
     num_variables  default: the largest variable mentioned
     Raises DomainError for a literal that is zero, no integer, or beyond `num_variables`.
     """
+    if not isinstance(clauses, Iterable):
+        raise DomainError(
+            f"{clauses!r} is neither a path, nor a formula, nor clauses",
+            hint="write clauses as [[1, -2], [2, 3]]: signed variable numbers, from 1",
+        )
+    if num_variables is not None and (_not_an_integer(num_variables) or not 0 <= num_variables < 2**31):
+        raise DomainError(f"num_variables is {num_variables!r}, expected an integer from 0 to {2**31 - 1}")
     rows: list[list[int]] = []
     is_array = isinstance(clauses, np.ndarray)
     for number, clause in enumerate(clauses):
@@ -114,8 +122,12 @@ def cnf_from_clauses(
     )
 
 
-def _as_int(literal: object) -> int:
-    if isinstance(literal, (bool, np.bool_)) or not isinstance(literal, (int, np.integer)):
+def _not_an_integer(value: object) -> bool:
+    return isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer))
+
+
+def _as_int(literal: Any) -> int:
+    if _not_an_integer(literal) or abs(int(literal)) > 2**62:
         raise TypeError(literal)
     return int(literal)
 
