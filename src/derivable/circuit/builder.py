@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE, Circuit
+from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import LayoutError, ShapeError
 from derivable.device.cpu import hashcons
 
@@ -33,7 +34,7 @@ class CircuitBuilder:
 
     def __init__(self, capacity: int = 64):
         """`capacity`: nodes to expect; the arrays grow by themselves."""
-        capacity = max(int(capacity), 64)
+        capacity = max(integer(capacity, "capacity"), 64)
         self._kind = np.zeros(capacity, np.uint8)
         self._literal = np.zeros(capacity, np.int32)
         self._height = np.zeros(capacity, np.int32)
@@ -66,9 +67,9 @@ class CircuitBuilder:
 
     def literal(self, literal: int) -> int:
         """The node of a signed variable (DIMACS: 3 is variable 3, -3 its negation). Raises LayoutError for 0."""
-        if literal == 0 or abs(literal) > _LARGEST:
+        if not is_integer(literal) or literal == 0 or abs(literal) > _LARGEST:
             raise LayoutError(
-                f"{literal} is not a literal",
+                f"{literal!r} is not a literal",
                 hint="literals are signed variables, counted from 1: 3 is variable 3, -3 its negation",
             )
         return self._insert_one(LITERAL, literal, np.empty(0, np.int32))
@@ -83,7 +84,10 @@ class CircuitBuilder:
 
     def _insert_one(self, kind: int, literal: int, ids: Iterable[int]) -> int:
         if not isinstance(ids, np.ndarray):
-            ids = np.fromiter(ids, np.int64)
+            if not isinstance(ids, Iterable):
+                raise ShapeError(f"children must be node ids, got {ids!r}")
+            ids = list(ids)
+            ids = np.array(ids, np.int64 if all(map(is_integer, ids)) else object)
         children = _as_int32(ids, "child", 0, self.num_nodes - 1)
         new_kind, new_literal, new_offsets, out = self._one
         new_kind[0] = kind

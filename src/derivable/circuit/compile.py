@@ -13,6 +13,7 @@ from derivable.circuit.circuit import AND, FALSE, LITERAL, TRUE, Circuit
 from derivable.circuit.compile_process import checked_time_limit
 from derivable.circuit.dimacs import Cnf, checked_weights, cnf_from_clauses, cnf_of
 from derivable.circuit.formula import Formula, NnfDag, as_clauses, names_of, to_nnf
+from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError
 
 COMPILERS = ("sdd", "d4")
@@ -114,7 +115,7 @@ def _compile_formula(
     formula: Formula, compiler: str, num_variables, weights, time_limit, progress, vtree, minimise
 ) -> Circuit:
     names = names_of(formula)
-    wanted = len(names) if num_variables is None else num_variables
+    wanted = len(names) if num_variables is None else integer(num_variables, "num_variables", 0, 2**31 - 1)
     if wanted < len(names):
         raise ShapeError(f"num_variables is {wanted}, and the formula has {len(names)} variables: {', '.join(names)}")
     names = names + tuple(f"x{number}" for number in range(len(names) + 1, wanted + 1))

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError, ShapeError, Span, UnsupportedError
 from derivable.core.files import atomic_write, read_bytes
 
@@ -85,8 +86,8 @@ def cnf_from_clauses(
             f"{clauses!r} is neither a path, nor a formula, nor clauses",
             hint="write clauses as [[1, -2], [2, 3]]: signed variable numbers, from 1",
         )
-    if num_variables is not None and (_not_an_integer(num_variables) or not 0 <= num_variables < 2**31):
-        raise DomainError(f"num_variables is {num_variables!r}, expected an integer from 0 to {2**31 - 1}")
+    if num_variables is not None:
+        num_variables = integer(num_variables, "num_variables", 0, 2**31 - 1)
     rows: list[list[int]] = []
     is_array = isinstance(clauses, np.ndarray)
     for number, clause in enumerate(clauses):
@@ -122,12 +123,8 @@ def cnf_from_clauses(
     )
 
 
-def _not_an_integer(value: object) -> bool:
-    return isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer))
-
-
 def _as_int(literal: Any) -> int:
-    if _not_an_integer(literal) or abs(int(literal)) > 2**62:
+    if not is_integer(literal) or abs(int(literal)) > 2**62:
         raise TypeError(literal)
     return int(literal)
 
@@ -136,9 +133,10 @@ def checked_weights(weights, num_variables: int) -> tuple[np.ndarray, np.ndarray
     """The pair (positive, negative), each [variable] float64; ShapeError or DomainError if it cannot be."""
     if weights is None:
         return None
-    if len(weights) != 2:
+    if not isinstance(weights, Sequence) or len(weights) != 2:
+        given = f"a sequence of {len(weights)}" if isinstance(weights, Sequence) else f"a {type(weights).__name__}"
         raise ShapeError(
-            f"weights is a sequence of {len(weights)}, expected the pair (positive, negative)",
+            f"weights is {given}, expected the pair (positive, negative)",
             hint="pass weights=(positive, negative), each with one number per variable",
         )
     pair = []

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import DomainError
 
 
@@ -178,12 +179,17 @@ def variables(names: str | int | Iterable[str]) -> tuple[Variable, ...]:
     All variables of one formula come from one call, so that their numbers differ.
     Raises DomainError for a repeated name or no name at all.
     """
-    if isinstance(names, (bool, float)):
-        raise DomainError(f"variables takes names or a count, not {names!r}")
-    if isinstance(names, (int, np.integer)):
-        given = tuple(f"x{number}" for number in range(1, int(names) + 1))
+    if is_integer(names):
+        given = tuple(f"x{number}" for number in range(1, int(names) + 1))  # type: ignore[arg-type]
+    elif isinstance(names, str):
+        given = tuple(names.replace(",", " ").split())
+    elif isinstance(names, Iterable):
+        given = tuple(names)
     else:
-        given = tuple(names.replace(",", " ").split()) if isinstance(names, str) else tuple(map(str, names))
+        raise DomainError(f"variables takes names or a count, not {names!r}")
+    for name in given:
+        if not isinstance(name, str):
+            raise DomainError(f"{name!r} is not the name of a variable", hint="names are texts: variables(['a', 'b'])")
     if not given:
         raise DomainError("no variable was named", hint="variables('a b c') makes three, variables(10) makes x1 to x10")
     if len(set(given)) < len(given):
@@ -230,16 +236,17 @@ def exactly_one(*operands: Any) -> Formula:
 def at_least_k(k: int, *operands: Any) -> Formula:
     """At least k are true."""
     parts = _formulas(operands, "at_least_k")
-    return Count(k, len(parts), parts)
+    return Count(integer(k, "k"), len(parts), parts)
 
 
 def at_most_k(k: int, *operands: Any) -> Formula:
     """At most k are true."""
-    return Count(0, k, _formulas(operands, "at_most_k"))
+    return Count(0, integer(k, "k"), _formulas(operands, "at_most_k"))
 
 
 def exactly_k(k: int, *operands: Any) -> Formula:
     """Exactly k are true."""
+    k = integer(k, "k")
     return Count(k, k, _formulas(operands, "exactly_k"))
 
 

@@ -25,7 +25,7 @@ from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
 from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, Circuit
 from derivable.circuit.read_error import fail, fail_code, fail_empty, fail_header
 from derivable.circuit.vtree import Vtree, load_vtree, parse_vtree
-from derivable.core.diagnostics import MissingDependencyError, ParseError, UnsupportedError
+from derivable.core.diagnostics import DomainError, MissingDependencyError, ParseError, UnsupportedError
 from derivable.core.files import atomic_write, read_bytes
 from derivable.device.cpu import text
 
@@ -140,6 +140,9 @@ def from_sdd(nodes: Any, num_variables: int | None = None) -> Circuit:
     """
     several = isinstance(nodes, Iterable)
     roots = list(nodes) if several else [nodes]
+    for root in roots:
+        if not hasattr(root, "manager"):
+            raise DomainError(f"{root!r} is not a PySDD node")
     vtree = None
     if roots:
         manager = roots[0].manager

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from derivable.core.diagnostics import ParseError
+from derivable.core.diagnostics import DerivableError, ParseError
 
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -40,9 +40,19 @@ def read_bytes(path: str | os.PathLike) -> bytes:
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
-    """Open a temporary file beside `path`; rename it to `path` on success, delete it on any failure."""
+    """Open a temporary file beside `path`; rename it to `path` on success, delete it on any failure.
+
+    Raises DerivableError if no file can be made there.
+    """
     target = Path(path)
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent or Path("."))
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise DerivableError(
+            f"cannot write the file: {error.strerror or error}",
+            source=os.fspath(path),
+            hint="check that its folder exists and may be written",
+        ) from None
     try:
         with os.fdopen(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
             yield file

@@ -1,0 +1,26 @@
+"""Checks of single arguments: the right type and range, or a DomainError that says what was expected."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+from derivable.core.diagnostics import DomainError
+
+
+def is_integer(value: Any) -> bool:
+    """Whether it is an integer of Python or NumPy; True and False are not."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def integer(value: Any, name: str, low: int | None = None, high: int | None = None, *, hint: str | None = None) -> int:
+    """`value` as an int if it is an integer within low..high (both allowed), else DomainError."""
+    if is_integer(value) and (low is None or value >= low) and (high is None or value <= high):
+        return int(value)
+    if low is None:
+        expected = "an integer" if high is None else f"an integer up to {high}"
+    elif high is None:
+        expected = {0: "a non-negative integer", 1: "a positive integer"}.get(low, f"an integer from {low} on")
+    else:
+        expected = f"an integer from {low} to {high}"
+    raise DomainError(f"{name} is {value!r}, expected {expected}", hint=hint)
