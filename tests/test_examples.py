@@ -1,0 +1,88 @@
+"""Every script in examples/ runs, and what it prints is right."""
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCRIPTS = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+
+def output_of(script: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / script],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def test_bayesian_network(tmp_path):
+    """The numbers of the textbook network, by summing the joint distribution."""
+    joint = {}
+    for b, e, a in itertools.product([True, False], repeat=3):
+        alarm = {(True, True): 0.95, (True, False): 0.94, (False, True): 0.29, (False, False): 0.001}[b, e]
+        p = (0.001 if b else 0.999) * (0.002 if e else 0.998) * (alarm if a else 1 - alarm)
+        joint[b, e] = joint.get((b, e), 0.0) + p * (0.9 * 0.7 if a else 0.05 * 0.01)
+    total = sum(joint.values())
+    numbers = [float(text) for text in re.findall(r"= ([0-9.]+)", output_of("bayesian_network.py", tmp_path))]
+    expected = [
+        total,
+        (joint[True, True] + joint[True, False]) / total,
+        (joint[True, True] + joint[False, True]) / total,
+    ]
+    assert numbers == pytest.approx(expected, abs=6e-5)
+
+
+def test_count_models(tmp_path):
+    """Australia has 18 proper colourings with three colours: 3 choices for Tasmania, 6 for the rest."""
+    sys.path.insert(0, str(ROOT / "examples"))
+    try:
+        import count_models
+    finally:
+        sys.path.pop(0)
+    colourings = []
+    for colours in itertools.product(count_models.COLOURS, repeat=len(count_models.REGIONS)):
+        colour = dict(zip(count_models.REGIONS, colours, strict=True))
+        if all(colour[a] != colour[b] for a, b in (border.split("-") for border in count_models.BORDERS)):
+            colourings.append(colour)
+    weights = [(2.0 if colour["sa"] == "green" else 1.0) * (colour["q"] != "red") for colour in colourings]
+    lines = output_of("count_models.py", tmp_path).splitlines()
+    assert lines[0].startswith(f"{len(colourings)} colourings;")
+    for line, region in zip(lines[1:], count_models.REGIONS, strict=True):
+        expected = [
+            sum(w for w, colouring in zip(weights, colourings, strict=True) if colouring[region] == colour)
+            / sum(weights)
+            for colour in count_models.COLOURS
+        ]
+        assert [float(text) for text in re.findall(r"\d\.\d+", line)] == pytest.approx(expected, abs=6e-4)
+
+
+def test_sum_of_digits(tmp_path):
+    pytest.importorskip("sklearn")
+    accuracy = re.search(r"([\d.]+)%", output_of("sum_of_digits.py", tmp_path))
+    assert accuracy
+    assert float(accuracy[1]) > 85
+
+
+def test_exactly_one(tmp_path):
+    """Unlabelled images make the outputs more consistent and do not cost accuracy."""
+    pytest.importorskip("sklearn")
+    rows = re.findall(r"accuracy ([\d.]+)%.* ([\d.]+)$", output_of("exactly_one.py", tmp_path), re.MULTILINE)
+    (plain, plain_consistency), (semantic, semantic_consistency) = [tuple(map(float, row)) for row in rows]
+    assert semantic_consistency > plain_consistency + 0.1
+    assert semantic > plain - 2
+
+
+def test_every_script_is_tested():
+    tested = re.findall(r'output_of\("(\w+\.py)"', Path(__file__).read_text())
+    assert sorted(set(tested)) == SCRIPTS
