@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from agree.enumeration import decision_circuit, log_add, semiring_sum, truth
+from derivable.algebra import expr
+from derivable.algebra.semiring import Semiring
 
 # name: plus, times, zero, one, and the range to draw weights from
 SEMIRINGS = {
@@ -17,7 +19,21 @@ SEMIRINGS = {
     "min_plus": (min, lambda a, b: a + b, math.inf, 0.0, (-2.0, 2.0)),
     "godel": (max, min, 0.0, 1.0, (0.05, 0.95)),
 }
+# A user's own: plus is the Euclidean length. Passed as a record, never registered.
+EUCLIDEAN = Semiring(
+    "euclidean",
+    plus=lambda a, b: expr.sqrt(a * a + b * b),
+    times=lambda a, b: a * b,
+    zero=0.0,
+    one=1.0,
+    complement=lambda a: expr.sqrt(1 - a * a),
+)
+SEMIRINGS["euclidean"] = (math.hypot, lambda a, b: a * b, 0.0, 1.0, (0.05, 0.95))
 SHAPES = [(), (1,), (5,), (2, 3), (0,)]
+
+
+def semiring_of(name: str):
+    return EUCLIDEAN if name == "euclidean" else name
 
 
 @functools.cache
@@ -37,7 +53,7 @@ def test_values_are_those_of_the_definition(name, seed):
     circuit = circuit_of(seed)
     plus, times, zero, one, _ = SEMIRINGS[name]
     weights, negative = draw(seed, name, (3,), circuit.num_variables)
-    found = circuit.evaluate(weights, negative, semiring=name)
+    found = circuit.evaluate(weights, negative, semiring=semiring_of(name))
     assert found.shape == (3, circuit.num_roots)
     for root, models in enumerate(truth(circuit)):
         expected = [semiring_sum(models, w, n, plus, times, zero, one) for w, n in zip(weights, negative, strict=True)]
@@ -52,9 +68,9 @@ def test_torch_is_numpy(name, shape, dtype):
 
     circuit = circuit_of(1)
     weights, negative = draw(1, name, shape, circuit.num_variables).astype(dtype)
-    expected = circuit.evaluate(weights, negative, semiring=name)
+    expected = circuit.evaluate(weights, negative, semiring=semiring_of(name))
     assert expected.dtype == dtype
-    found = circuit.to_torch(semiring=name)(torch.from_numpy(weights), torch.from_numpy(negative))
+    found = circuit.to_torch(semiring=semiring_of(name))(torch.from_numpy(weights), torch.from_numpy(negative))
     assert found.dtype == getattr(torch, dtype)
     assert tuple(found.shape) == (*shape, circuit.num_roots)
     np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-6 if dtype == "float32" else 1e-12)
@@ -66,8 +82,8 @@ def test_jax_is_numpy(name, shape):
     jax = pytest.importorskip("jax")
     circuit = circuit_of(2)
     weights, negative = draw(2, name, shape, circuit.num_variables).astype("float32")
-    expected = circuit.evaluate(weights, negative, semiring=name)
-    function = circuit.to_jax(semiring=name)
+    expected = circuit.evaluate(weights, negative, semiring=semiring_of(name))
+    function = circuit.to_jax(semiring=semiring_of(name))
     for call in (function, jax.jit(function)):
         found = np.asarray(call(weights, negative))
         assert found.shape == (*shape, circuit.num_roots)
@@ -85,7 +101,9 @@ def test_gradients_agree(name, seed):
     mix = np.random.default_rng([seed, 9]).uniform(0.5, 2, circuit.num_roots)
 
     def value(w, n):
-        return float((np.where(np.isfinite(v := circuit.evaluate(w, n, semiring=name)), v, 0.0) * mix).sum())
+        return float(
+            (np.where(np.isfinite(v := circuit.evaluate(w, n, semiring=semiring_of(name))), v, 0.0) * mix).sum()
+        )
 
     step = 1e-6
     eye = np.eye(circuit.num_variables) * step
@@ -96,7 +114,7 @@ def test_gradients_agree(name, seed):
 
     w = torch.tensor(weights, requires_grad=True)
     n = torch.tensor(negative, requires_grad=True)
-    roots = circuit.to_torch(semiring=name)(w, n)
+    roots = circuit.to_torch(semiring=semiring_of(name))(w, n)
     finite = torch.isfinite(roots)
     (roots[finite] * torch.from_numpy(mix)[finite]).sum().backward()
     assert w.grad is not None
@@ -104,7 +122,7 @@ def test_gradients_agree(name, seed):
     np.testing.assert_allclose(np.stack([w.grad.numpy(), n.grad.numpy()]), numeric, rtol=1e-5, atol=1e-6)
 
     jax = pytest.importorskip("jax")
-    function = circuit.to_jax(semiring=name)
+    function = circuit.to_jax(semiring=semiring_of(name))
 
     def total(w, n):
         roots = function(w, n)
