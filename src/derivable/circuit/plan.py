@@ -1,0 +1,149 @@
+"""The evaluation plan of a circuit: immutable, made once, kept as long as the circuit lives."""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from derivable.circuit.circuit import FALSE, Circuit
+from derivable.device.cpu.levels_plan import COUNT, FACTORS, FIRST, PAIRS, SINGLES, plan_program
+
+LINE_BYTES = 64
+# Kept scratch buffers per kind; more callers at the same time allocate their own.
+_KEPT = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What the kernels need, see `device.cpu.levels_plan`; and scratch buffers that calls take and put back.
+
+    degree      the largest number of literals in a product, with multiplicity
+    count_bits  log2 of the largest number of products of literals that a node sums
+    operations  edges of the circuit
+    longest     rows of scratch that products need
+    """
+
+    runs: np.ndarray
+    terms: np.ndarray
+    positive: np.ndarray
+    negative: np.ndarray
+    root_slots: np.ndarray
+    num_slots: int
+    degree: float
+    count_bits: float
+    operations: int
+    num_levels: int
+    longest: int
+    scratch: dict = field(default_factory=dict, repr=False)
+
+    @property
+    def num_variables(self) -> int:
+        return len(self.positive)
+
+    @property
+    def num_roots(self) -> int:
+        return len(self.root_slots)
+
+    @property
+    def budget(self) -> float:
+        """Bits by which a root may lie below one for the log semiring in the linear domain; see decision 030."""
+        slack = math.log2(max(1.0, self.degree)) + math.log2(max(1, self.operations + self.num_slots))
+        return 800.0 - self.count_bits - slack - math.log2(max(1, self.num_roots))
+
+    def take(self, dtype: type, lanes: int, scaled: bool = False) -> tuple[np.ndarray, ...]:
+        """Scratch: values, adjoints and prefix, and the same in int64 for exponents if `scaled`."""
+        kept = self.scratch.setdefault((dtype, lanes, scaled), [])
+        try:
+            return kept.pop()
+        except IndexError:
+            pass
+        kinds = (dtype, np.int64) if scaled else (dtype,)
+        return tuple(
+            aligned((rows,) if lanes == 1 else (rows, lanes), kind)
+            for kind in kinds
+            for rows in (self.num_slots, self.num_slots, self.longest)
+        )
+
+    def put_back(self, buffers: tuple[np.ndarray, ...], dtype: type, lanes: int, scaled: bool = False) -> None:
+        kept = self.scratch.setdefault((dtype, lanes, scaled), [])
+        if len(kept) < _KEPT:
+            kept.append(buffers)
+
+
+def aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    """An uninitialised array that starts on a cache line."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.empty(size + LINE_BYTES, np.uint8)
+    start = -raw.ctypes.data % LINE_BYTES
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+_plans: weakref.WeakKeyDictionary[Circuit, Plan] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def plan_of(circuit: Circuit) -> Plan:
+    """The plan of a circuit, made on first use."""
+    plan = _plans.get(circuit)
+    if plan is None:
+        plan = make_plan(circuit)
+        with _lock:
+            plan = _plans.setdefault(circuit, plan)
+    return plan
+
+
+def make_plan(circuit: Circuit) -> Plan:
+    runs, terms, positive, negative, root_slots, num_slots, statistics = plan_program(
+        circuit.kind, circuit.literal, circuit.offsets, circuit.children, circuit.roots, circuit.num_variables
+    )
+    degree, count, operations, num_levels = statistics.tolist()
+    return Plan(
+        runs=runs,
+        terms=terms,
+        positive=positive,
+        negative=negative,
+        root_slots=root_slots,
+        num_slots=num_slots,
+        degree=degree,
+        count_bits=math.log2(count) if math.isfinite(count) else math.inf,
+        operations=int(operations),
+        num_levels=int(num_levels),
+        longest=max(2, int(runs[:, FACTORS].max(initial=0))),
+    )
+
+
+def describe_plan(circuit: Circuit) -> str:
+    """What the kernels do with this circuit: slots, runs by shape, bytes."""
+    plan = plan_of(circuit)
+    inner = int(plan.runs[:, COUNT].sum())
+    first = int(plan.runs[:, FIRST].min(initial=plan.num_slots - 1))
+    rows = [
+        f"{circuit.num_nodes} nodes, {circuit.num_edges} edges -> {inner} inner slots in {plan.num_levels - 1} levels, "
+        f"{first - 2} leaves; {len(plan.terms)} operands, {len(plan.runs)} runs",
+        f"plan {(plan.runs.nbytes + plan.terms.nbytes) / 1024:.1f} KiB, values {plan.num_slots * 8 / 1024:.1f} KiB "
+        f"a row, degree {plan.degree:.0f}, at most 2^{plan.count_bits:.1f} products",
+        f"log semiring in the linear domain down to roots of 2^-{max(0.0, plan.budget):.0f}, scaled floats beyond",
+    ]
+    shapes: dict[str, int] = {}
+    for run in plan.runs.tolist():
+        if run[FACTORS]:
+            name = f"product of {run[FACTORS]}"
+        else:
+            parts = []
+            if run[PAIRS]:
+                parts.append(f"{run[PAIRS]} pairs" if run[PAIRS] > 1 else "1 pair")
+            if run[SINGLES]:
+                parts.append(f"{run[SINGLES]} singles" if run[SINGLES] > 1 else "1 single")
+            name = "sum of " + " and ".join(parts) if len(parts) > 1 or run[PAIRS] != 1 else "product of 2"
+        shapes[name] = shapes.get(name, 0) + run[COUNT]
+    ordered = sorted(shapes.items(), key=lambda entry: -entry[1])
+    rows += [f"  {count:>9}  {name}" for name, count in ordered[:12]]
+    if len(ordered) > 12:
+        rows.append(f"  {sum(count for _, count in ordered[12:]):>9}  other shapes")
+    if bool((circuit.kind[circuit.roots] <= FALSE).any()):
+        rows.append("  some roots are false")
+    return "\n".join(rows)

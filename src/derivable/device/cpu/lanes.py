@@ -1,0 +1,321 @@
+"""One cache line of numbers as a Numba value: 8 float64, 16 float32 or 8 int64 lanes, or a plain scalar.
+
+LLVM does not turn loops over a short last axis into vector code when the same array is read and written, so
+the kernels say what they mean. The functions here accept scalars and lanes alike; which of the two a kernel is
+compiled for follows from its buffers: a buffer [node] holds scalars, a buffer [node, lane] holds lanes. Thus a
+kernel is written once. On machines with shorter vectors LLVM splits the lanes.
+
+    load(buffer, row) -> x        store(buffer, row, x)        x is buffer[row] or buffer[row, :]
+    item(array, position)         an element of a 1-d array, without the check for a negative index
+    multiply_add(a, b, c)         a * b + c, fused where the machine can
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import models
+from numba.extending import intrinsic, register_model
+
+LINE_BYTES = 64
+
+
+class LaneType(types.Type):
+    """A vector of one cache line of `dtype`."""
+
+    def __init__(self, dtype: types.Type):
+        self.dtype = dtype
+        self.lanes = LINE_BYTES * 8 // dtype.bitwidth
+        super().__init__(f"lanes({dtype} x {self.lanes})")
+
+
+@register_model(LaneType)
+class LaneModel(models.PrimitiveModel):
+    """Lanes are an LLVM vector."""
+
+    def __init__(self, dmm, fe_type):
+        super().__init__(dmm, fe_type, _vector(fe_type.dtype, fe_type.lanes))
+
+
+def _element(dtype: types.Type) -> ir.Type:
+    if isinstance(dtype, types.Float):
+        return ir.DoubleType() if dtype.bitwidth == 64 else ir.FloatType()
+    return ir.IntType(dtype.bitwidth)
+
+
+def _vector(dtype: types.Type, lanes: int) -> ir.Type:
+    return ir.VectorType(_element(dtype), lanes)
+
+
+def _ir_type(t: types.Type) -> ir.Type:
+    return _vector(t.dtype, t.lanes) if isinstance(t, LaneType) else _element(t)
+
+
+def _with_dtype(t: types.Type, dtype: types.Type) -> types.Type:
+    return LaneType(dtype) if isinstance(t, LaneType) else dtype
+
+
+def _scalar(t: types.Type) -> types.Type:
+    return t.dtype if isinstance(t, LaneType) else t
+
+
+def _is_float(t: types.Type) -> bool:
+    return isinstance(_scalar(t), types.Float)
+
+
+def _splat(builder, t: types.Type, value):
+    """The LLVM scalar `value` in all lanes of `t`."""
+    if not isinstance(t, LaneType):
+        return value
+    vector = _vector(t.dtype, t.lanes)
+    one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), t.lanes), [0] * t.lanes)
+    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), mask)
+
+
+def _constant(t: types.Type, value) -> ir.Constant:
+    if isinstance(t, LaneType):
+        return ir.Constant(_vector(t.dtype, t.lanes), [ir.Constant(_element(t.dtype), value)] * t.lanes)
+    return ir.Constant(_element(t), value)
+
+
+def _address(context, builder, array_type, array, row):
+    """Pointer to buffer[row] as one scalar or one line."""
+    data = context.make_array(array_type)(context, builder, array).data
+    if array_type.ndim == 1:
+        return builder.gep(data, [row])
+    lane = LaneType(array_type.dtype)
+    line = builder.bitcast(data, _vector(lane.dtype, lane.lanes).as_pointer())
+    return builder.gep(line, [row])
+
+
+def _content(array_type: types.Array) -> types.Type:
+    return array_type.dtype if array_type.ndim == 1 else LaneType(array_type.dtype)
+
+
+def _align(array_type) -> int:
+    return array_type.dtype.bitwidth // 8
+
+
+@intrinsic
+def load(typingctx, buffer, row):
+    """buffer[row]: a scalar of a buffer [node], the line of a buffer [node, lane]."""
+
+    def codegen(context, builder, signature, args):
+        row = context.cast(builder, args[1], signature.args[1], types.intp)
+        pointer = _address(context, builder, signature.args[0], args[0], row)
+        return builder.load(pointer, align=_align(signature.args[0]))
+
+    return _content(buffer)(buffer, row), codegen
+
+
+@intrinsic
+def store(typingctx, buffer, row, value):
+    """Write a scalar or a line to buffer[row]."""
+
+    def codegen(context, builder, signature, args):
+        row = context.cast(builder, args[1], signature.args[1], types.intp)
+        pointer = _address(context, builder, signature.args[0], args[0], row)
+        builder.store(args[2], pointer, align=_align(signature.args[0]))
+        return context.get_dummy_value()
+
+    return types.void(buffer, row, _content(buffer)), codegen
+
+
+@intrinsic
+def item(typingctx, array, position):
+    """array[position] as int64 or the array's float, for a 1-d array and a position that is not negative."""
+    result = types.int64 if isinstance(array.dtype, types.Integer) else array.dtype
+
+    def codegen(context, builder, signature, args):
+        position = context.cast(builder, args[1], signature.args[1], types.intp)
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        value = builder.load(builder.gep(data, [position]))
+        return context.cast(builder, value, signature.args[0].dtype, signature.return_type)
+
+    return result(array, position), codegen
+
+
+@intrinsic
+def prefetch(typingctx, buffer, row):
+    """Ask for the line of buffer[row]; the row may lie past the end."""
+
+    def codegen(context, builder, signature, args):
+        row = context.cast(builder, args[1], signature.args[1], types.intp)
+        pointer = _address(context, builder, signature.args[0], args[0], row)
+        byte = ir.IntType(8).as_pointer()
+        i32 = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [builder.bitcast(pointer, byte), i32(0), i32(3), i32(1)])
+        return context.get_dummy_value()
+
+    return types.void(buffer, row), codegen
+
+
+@intrinsic
+def zero_of(typingctx, buffer):
+    """Zero, in the shape of one row of the buffer."""
+    content = _content(buffer)
+
+    def codegen(context, builder, signature, args):
+        return _constant(content, 0)
+
+    return content(buffer), codegen
+
+
+@intrinsic
+def like(typingctx, x, value):
+    """The scalar `value` in all lanes of the shape of `x`, in the dtype of `x`."""
+
+    def codegen(context, builder, signature, args):
+        scalar = context.cast(builder, args[1], signature.args[1], _scalar(signature.return_type))
+        return _splat(builder, signature.return_type, scalar)
+
+    return x(x, value), codegen
+
+
+def _binary(name: str, on_float: str | None, on_integer: str | None, doc: str):
+    def function(typingctx, a, b):
+        if a != b:
+            return None
+
+        def codegen(context, builder, signature, args):
+            method = on_float if _is_float(a) else on_integer
+            return getattr(builder, method)(*args)
+
+        return a(a, b), codegen
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return intrinsic(function)
+
+
+add = _binary("add", "fadd", "add", "a + b, lane by lane.")
+subtract = _binary("subtract", "fsub", "sub", "a - b, lane by lane.")
+multiply = _binary("multiply", "fmul", "mul", "a * b, lane by lane.")
+divide = _binary("divide", "fdiv", None, "a / b, lane by lane.")
+bit_and = _binary("bit_and", None, "and_", "a & b of integer lanes.")
+shift_left = _binary("shift_left", None, "shl", "a << b of integer lanes.")
+shift_right = _binary("shift_right", None, "ashr", "a >> b of integer lanes, the sign kept.")
+
+
+def _call(builder, name: str, t: types.Type, args):
+    kind = _ir_type(t)
+    suffix = {"double": "f64", "float": "f32"}.get(str(_element(_scalar(t))), str(_element(_scalar(t))))
+    if isinstance(t, LaneType):
+        suffix = f"v{t.lanes}{suffix}"
+    function = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(kind, [kind] * len(args)), f"llvm.{name}.{suffix}"
+    )
+    return builder.call(function, args)
+
+
+@intrinsic
+def multiply_add(typingctx, a, b, c):
+    """a * b + c of floats, rounded once where the machine has such an instruction."""
+    if not a == b == c:
+        return None
+
+    def codegen(context, builder, signature, args):
+        return _call(builder, "fmuladd", a, args)
+
+    return a(a, b, c), codegen
+
+
+@intrinsic
+def round_to_even(typingctx, a):
+    """The nearest integer, as a float."""
+
+    def codegen(context, builder, signature, args):
+        return _call(builder, "rint", a, args)
+
+    return a(a), codegen
+
+
+def _compare(name: str, predicate: str, doc: str):
+    def function(typingctx, a, b):
+        if a != b:
+            return None
+        result = _with_dtype(a, types.int64) if isinstance(a, LaneType) and a.dtype.bitwidth == 64 else None
+        if result is None:
+            result = _with_dtype(a, types.int32) if isinstance(a, LaneType) else types.int64
+
+        def codegen(context, builder, signature, args):
+            if _is_float(a):
+                test = builder.fcmp_ordered(predicate, *args)
+            else:
+                test = builder.icmp_signed(predicate, *args)
+            return builder.sext(test, _ir_type(result))
+
+        return result(a, b), codegen
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return intrinsic(function)
+
+
+less = _compare("less", "<", "a < b as a mask: all bits set where true, zero elsewhere and at NaN.")
+equal = _compare("equal", "==", "a == b as a mask.")
+
+
+@intrinsic
+def select(typingctx, mask, a, b):
+    """a where the mask is set, b elsewhere."""
+    if a != b:
+        return None
+
+    def codegen(context, builder, signature, args):
+        test = builder.icmp_signed("!=", args[0], ir.Constant(args[0].type, None))
+        return builder.select(test, args[1], args[2])
+
+    return a(mask, a, b), codegen
+
+
+@intrinsic
+def bits_of(typingctx, a):
+    """The bits of float64 values as int64."""
+    result = _with_dtype(a, types.int64)
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], _ir_type(result))
+
+    return result(a), codegen
+
+
+@intrinsic
+def float_of_bits(typingctx, a):
+    """The float64 values with the given int64 bits."""
+    result = _with_dtype(a, types.float64)
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], _ir_type(result))
+
+    return result(a), codegen
+
+
+@intrinsic
+def to_integer(typingctx, a):
+    """float64 to int64, truncated; the value must fit."""
+    result = _with_dtype(a, types.int64)
+
+    def codegen(context, builder, signature, args):
+        return builder.fptosi(args[0], _ir_type(result))
+
+    return result(a), codegen
+
+
+@intrinsic
+def any_set(typingctx, mask):
+    """Whether any lane of the mask is set."""
+
+    def codegen(context, builder, signature, args):
+        test = builder.icmp_signed("!=", args[0], ir.Constant(args[0].type, None))
+        if isinstance(mask, LaneType):
+            bits = ir.IntType(mask.lanes)
+            packed = builder.bitcast(test, bits)
+            test = builder.icmp_signed("!=", packed, bits(0))
+        return context.cast(builder, test, types.boolean, types.boolean)
+
+    return types.boolean(mask), codegen

@@ -1,0 +1,302 @@
+"""Tiles of a batch in the log semiring for any range of weights: floats with an exponent of 64 bits.
+
+A number is a mantissa m and an exponent e, m * 2^e: m is 0 (then e is `NOTHING`) or 1 <= |m| < 2. Sums and products
+of such numbers take a few integer operations and no exp or log, never under- or overflow, and lose no precision.
+So zero is zero, and a root of -inf is known to be one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from derivable.device.cpu.lanes import (
+    add,
+    any_set,
+    bit_and,
+    bits_of,
+    divide,
+    equal,
+    float_of_bits,
+    item,
+    less,
+    like,
+    load,
+    multiply,
+    multiply_add,
+    select,
+    shift_left,
+    shift_right,
+    store,
+    subtract,
+    to_integer,
+    zero_of,
+)
+from derivable.device.cpu.levels import clear, read_column, write_column
+from derivable.device.cpu.levels_exp import exp_and_complement, maximum, power_of_two, reduce_exp
+from derivable.device.cpu.levels_log import BAD_WEIGHT
+from derivable.device.cpu.levels_real import GRADIENT, VALUES
+
+NOTHING = -(2**61)
+# exp(-2^40) is far below anything that its neighbours could tell from zero; keeps sums of exponents in 64 bits.
+LOWEST = -(2.0**40)
+LN2_HIGH = 6.93147180369123816490e-01
+LN2_LOW = 1.90821492927058770002e-10
+
+
+@njit(cache=True, nogil=True)
+def normalise(m, e):
+    """The same number with 1 <= |m| < 2, or (0, NOTHING)."""
+    bits = bits_of(m)
+    shift = subtract(bit_and(shift_right(bits, like(bits, 52)), like(bits, 2047)), like(bits, 1023))
+    vanished = equal(m, like(m, 0.0))
+    nothing = like(e, NOTHING)
+    scaled = float_of_bits(subtract(bits, shift_left(shift, like(shift, 52))))
+    return select(vanished, m, scaled), select(vanished, nothing, maximum(add(e, shift), nothing))
+
+
+@njit(cache=True, nogil=True)
+def scaled_add(m, e, m2, e2):
+    """Their sum, not normalised: |result| is at most |m| + |m2|, at the larger exponent."""
+    top = maximum(e, e2)
+    low = like(e, -1022)
+    return add(
+        multiply(m, power_of_two(maximum(subtract(e, top), low))),
+        multiply(m2, power_of_two(maximum(subtract(e2, top), low))),
+    ), top
+
+
+@njit(cache=True, nogil=True)
+def forward_scaled(mantissas, exponents, runs, terms):
+    """`levels.forward` for scaled numbers."""
+    for run in range(runs.shape[0]):
+        first, count = np.int64(runs[run, 0]), np.int64(runs[run, 1])
+        pairs, singles, factors = np.int64(runs[run, 2]), np.int64(runs[run, 3]), np.int64(runs[run, 4])
+        at = np.int64(runs[run, 5])
+        for slot in range(first, first + count):
+            if factors > 0:
+                i = item(terms, at)
+                m, e = load(mantissas, i), load(exponents, i)
+                for k in range(1, factors):
+                    i = item(terms, at + k)
+                    m, e = normalise(multiply(m, load(mantissas, i)), add(e, load(exponents, i)))
+                at += factors
+            else:
+                m = zero_of(mantissas)
+                e = like(zero_of(exponents), NOTHING)
+                for _ in range(pairs):
+                    i, j = item(terms, at), item(terms, at + 1)
+                    at += 2
+                    m, e = scaled_add(
+                        m,
+                        e,
+                        multiply(load(mantissas, i), load(mantissas, j)),
+                        add(load(exponents, i), load(exponents, j)),
+                    )
+                for _ in range(singles):
+                    i = item(terms, at)
+                    at += 1
+                    m, e = scaled_add(m, e, load(mantissas, i), load(exponents, i))
+            m, e = normalise(m, e)
+            store(mantissas, slot, m)
+            store(exponents, slot, e)
+
+
+@njit(cache=True, nogil=True)
+def accumulate(mantissas, exponents, slot, m, e):
+    """Add a scaled number to one slot."""
+    m, e = scaled_add(load(mantissas, slot), load(exponents, slot), m, e)
+    store(mantissas, slot, m)
+    store(exponents, slot, e)
+
+
+@njit(cache=True, nogil=True)
+def backward_scaled(mantissas, exponents, adjoints, powers, runs, terms, prefix, prefix_powers):
+    """`levels.backward` for scaled numbers; the adjoints are `adjoints` times 2 to the `powers`."""
+    for run in range(runs.shape[0] - 1, -1, -1):
+        first, count = np.int64(runs[run, 0]), np.int64(runs[run, 1])
+        pairs, singles, factors = np.int64(runs[run, 2]), np.int64(runs[run, 3]), np.int64(runs[run, 4])
+        at = np.int64(runs[run, 5])
+        for slot in range(first, first + count):
+            m, e = normalise(load(adjoints, slot), load(powers, slot))
+            if factors > 0:
+                for k in range(factors):
+                    store(prefix, k, m)
+                    store(prefix_powers, k, e)
+                    i = item(terms, at + k)
+                    m, e = normalise(multiply(m, load(mantissas, i)), add(e, load(exponents, i)))
+                m = like(m, 1.0)
+                e = like(e, 0)
+                for k in range(factors - 1, -1, -1):
+                    i = item(terms, at + k)
+                    accumulate(
+                        adjoints, powers, i, multiply(load(prefix, k), m), add(load(prefix_powers, k), e)
+                    )
+                    m, e = normalise(multiply(m, load(mantissas, i)), add(e, load(exponents, i)))
+                at += factors
+            else:
+                for _ in range(pairs):
+                    i, j = item(terms, at), item(terms, at + 1)
+                    at += 2
+                    mi, ei = load(mantissas, i), load(exponents, i)
+                    mj, ej = load(mantissas, j), load(exponents, j)
+                    accumulate(adjoints, powers, i, multiply(m, mj), add(e, ej))
+                    accumulate(adjoints, powers, j, multiply(m, mi), add(e, ei))
+                for _ in range(singles):
+                    i = item(terms, at)
+                    at += 1
+                    accumulate(adjoints, powers, i, m, e)
+
+
+@njit(cache=True, nogil=True)
+def scaled_exp(x):
+    """exp of log weights as scaled numbers."""
+    vanished = equal(x, like(x, -np.inf))
+    k, q = reduce_exp(maximum(x, like(x, LOWEST)))
+    m, e = normalise(add(q, like(q, 1.0)), to_integer(k))
+    return select(vanished, like(m, 0.0), m), select(vanished, like(e, NOTHING), e)
+
+
+@njit(cache=True, nogil=True)
+def log_of(m, e):
+    """Natural logarithm of a scaled scalar."""
+    return math.log(m) + (e * LN2_HIGH + e * LN2_LOW) if m > 0.0 else -np.inf
+
+
+@njit(cache=True, nogil=True)
+def collapse(m, e):
+    """The scaled scalar as a float64, which may be zero or infinite."""
+    return math.ldexp(m, max(min(e, 5000), -5000)) if m != 0.0 else 0.0
+
+
+@njit(cache=True, nogil=True)
+def collapse_slot(mantissas, exponents, slot):
+    """Replace the scaled number of a slot by its float64 in `mantissas`."""
+    if mantissas.ndim == 1:
+        mantissas[slot] = collapse(mantissas[slot], exponents[slot])
+    else:
+        for lane in range(mantissas.shape[1]):
+            mantissas[slot, lane] = collapse(mantissas[slot, lane], exponents[slot, lane])
+
+
+@njit(cache=True, nogil=True)
+def log_rows_scaled(
+    start,
+    stop,
+    mode,
+    weights,
+    negative_weights,
+    has_negative,
+    positive,
+    negative,
+    runs,
+    terms,
+    root_slots,
+    values,
+    adjoints,
+    prefix,
+    out,
+    seeds,
+    gradient,
+    negative_gradient,
+    exponents,
+    powers,
+    prefix_powers,
+    left_over,
+):
+    """The tiles marked in `left_over` among rows start:stop; arguments as in `log_rows`.
+
+    values, adjoints, prefix  the mantissas; `exponents`, `powers`, `prefix_powers` (int64) their exponents
+    """
+    num_variables = positive.size
+    num_roots = root_slots.size
+    lanes = 1 if values.ndim == 1 else values.shape[1]
+    zero = zero_of(values)
+    one = like(zero, 1.0)
+    unit = zero_of(exponents)
+    nothing = like(unit, NOTHING)
+    upper = like(zero, np.inf) if has_negative else like(zero, 2.0**-1022)
+    scratch = values.shape[0] - 1
+    store(values, 0, zero)
+    store(exponents, 0, nothing)
+    store(values, 1, one)
+    store(exponents, 1, unit)
+    row = start
+    while row < stop:
+        rows = min(np.int64(lanes), stop - row)
+        if not left_over[row // lanes]:
+            row += lanes
+            continue
+        valid = equal(zero, zero)
+        for variable in range(num_variables):
+            slot = np.int64(positive[variable])
+            other = np.int64(negative[variable])
+            read_column(weights, row, rows, variable, values, scratch)
+            x = load(values, scratch)
+            valid = bit_and(valid, less(x, upper))
+            if has_negative:
+                read_column(negative_weights, row, rows, variable, values, scratch)
+                y = load(values, scratch)
+                valid = bit_and(valid, less(y, upper))
+                m, e = scaled_exp(y)
+            else:
+                _, complement = exp_and_complement(x)
+                m, e = normalise(complement, unit)
+            store(values, other, m)
+            store(exponents, other, e)
+            m, e = scaled_exp(x)
+            store(values, slot, m)
+            store(exponents, slot, e)
+        if any_set(equal(valid, like(valid, 0))):
+            return np.int64(BAD_WEIGHT)
+        forward_scaled(values, exponents, runs, terms)
+        if mode != GRADIENT:
+            for root in range(num_roots):
+                slot = np.int64(root_slots[root])
+                if values.ndim == 1:
+                    out[row, root] = log_of(values[slot], exponents[slot])
+                else:
+                    for lane in range(rows):
+                        out[row + lane, root] = log_of(values[slot, lane], exponents[slot, lane])
+        if mode != VALUES:
+            clear(adjoints)
+            for slot in range(powers.shape[0]):
+                store(powers, slot, nothing)
+            for root in range(num_roots):
+                slot = np.int64(root_slots[root])
+                m, e = load(values, slot), load(exponents, slot)
+                vanished = equal(m, zero)
+                seed = one
+                if mode == GRADIENT:
+                    read_column(seeds, row, rows, root, prefix, 0)
+                    seed = load(prefix, 0)
+                m, power = normalise(select(vanished, zero, divide(seed, select(vanished, one, m))), unit)
+                accumulate(adjoints, powers, slot, m, subtract(power, select(vanished, unit, e)))
+            backward_scaled(values, exponents, adjoints, powers, runs, terms, prefix, prefix_powers)
+            store(adjoints, scratch, zero)
+            store(powers, scratch, nothing)
+            store(values, scratch, zero)
+            store(exponents, scratch, nothing)
+            for variable in range(num_variables):
+                slot = np.int64(positive[variable])
+                other = np.int64(negative[variable])
+                a, p = load(adjoints, slot), load(powers, slot)
+                b, q = load(adjoints, other), load(powers, other)
+                if has_negative:
+                    b, q = normalise(multiply(b, load(values, other)), add(q, load(exponents, other)))
+                    store(prefix, 0, b)
+                    store(prefix_powers, 0, q)
+                    collapse_slot(prefix, prefix_powers, 0)
+                    write_column(negative_gradient, row, rows, variable, prefix, 0)
+                else:
+                    a, p = scaled_add(a, p, subtract(zero, b), q)
+                    a, p = normalise(a, p)
+                a, p = normalise(multiply(a, load(values, slot)), add(p, load(exponents, slot)))
+                store(prefix, 0, a)
+                store(prefix_powers, 0, p)
+                collapse_slot(prefix, prefix_powers, 0)
+                write_column(gradient, row, rows, variable, prefix, 0)
+        row += lanes
+    return np.int64(0)
