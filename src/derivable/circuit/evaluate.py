@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.plan import LINE_BYTES, Plan, plan_of
-from derivable.core.diagnostics import DomainError, ShapeError
+from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.device.cpu.levels_log import BAD_WEIGHT, log_rows
 from derivable.device.cpu.levels_real import GRADIENT, VALUES, VALUES_AND_GRADIENT, real_rows
 from derivable.device.cpu.levels_scaled import log_rows_scaled
@@ -20,6 +21,10 @@ __all__ = ["GRADIENT", "VALUES", "VALUES_AND_GRADIENT", "evaluate", "fold_rows",
 
 # A thread is worth its hand-over from about this many edges times rows.
 _WORTH_A_THREAD = 60_000
+# Type checkers take the number of arguments from a tuple they cannot know.
+_log_rows: Any = log_rows
+_log_rows_scaled: Any = log_rows_scaled
+_real_rows: Any = real_rows
 _NONE64 = np.zeros((0, 0), np.float64)
 _NONE32 = np.zeros((0, 0), np.float32)
 
@@ -39,7 +44,7 @@ def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | S
     plan = plan_of(circuit)
     weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables)
     if ring.name not in ("real", "log"):
-        raise NotImplementedError(ring.name)
+        raise UnsupportedError(f"the semiring {ring.name!r} has no kernels yet")
     out = np.empty((weights.shape[0], plan.num_roots), weights.dtype)
     fold_rows(plan, ring.name, VALUES, weights, negatives, out)
     return out.reshape(*batch, plan.num_roots)
@@ -164,7 +169,7 @@ def fold_rows(
 def _real_tiles(start: int, stop: int, plan: Plan, dtype: type, lanes: int, arguments: tuple, results: tuple) -> None:
     weights = arguments[1]
     scratch = plan.take(dtype, lanes)
-    bad = real_rows(start * lanes, min(stop * lanes, weights.shape[0]), *arguments, *scratch, *results)
+    bad = _real_rows(start * lanes, min(stop * lanes, weights.shape[0]), *arguments, *scratch, *results)
     plan.put_back(scratch, dtype, lanes)
     if bad >= 0:
         raise_bad_weight("real", weights, arguments[2] if arguments[3] else None)
@@ -175,11 +180,11 @@ def _log_tiles(start: int, stop: int, plan: Plan, dtype: type, lanes: int, argum
     first, last = start * lanes, min(stop * lanes, weights.shape[0])
     left_over = np.zeros(-(-weights.shape[0] // lanes), np.bool_)
     scratch = plan.take(dtype, lanes)
-    left = log_rows(first, last, *arguments, *scratch, *results, plan.budget, plan.degree, left_over)
+    left = _log_rows(first, last, *arguments, *scratch, *results, plan.budget, plan.degree, left_over)
     plan.put_back(scratch, dtype, lanes)
     if left > 0:
         scratch = plan.take(dtype, lanes, scaled=True)
-        left = log_rows_scaled(first, last, *arguments, *scratch[:3], *results, *scratch[3:], left_over)
+        left = _log_rows_scaled(first, last, *arguments, *scratch[:3], *results, *scratch[3:], left_over)
         plan.put_back(scratch, dtype, lanes, scaled=True)
     if left == BAD_WEIGHT:
         raise_bad_weight("log", weights, arguments[2] if arguments[3] else None)
@@ -210,3 +215,10 @@ def raise_bad_weight(domain: str, weights: np.ndarray, negatives: np.ndarray | N
             hint="give log probabilities (at most 0), or negative_weights",
         )
     raise AssertionError("a kernel refused weights that are in order")
+
+
+def explain_kernels(circuit: Circuit) -> str:
+    """What evaluates the circuit, and why; the text of `circuit.explain("kernels")`."""
+    from derivable.circuit.plan import describe_plan
+
+    return describe_plan(circuit)

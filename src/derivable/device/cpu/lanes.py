@@ -12,6 +12,8 @@ kernel is written once. On machines with shorter vectors LLVM splits the lanes.
 
 from __future__ import annotations
 
+from typing import Any
+
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -19,12 +21,14 @@ from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 
 LINE_BYTES = 64
+# Numba passes the typing context itself; type checkers need not know.
+_intrinsic: Any = intrinsic
 
 
 class LaneType(types.Type):
     """A vector of one cache line of `dtype`."""
 
-    def __init__(self, dtype: types.Type):
+    def __init__(self, dtype: Any):
         self.dtype = dtype
         self.lanes = LINE_BYTES * 8 // dtype.bitwidth
         super().__init__(f"lanes({dtype} x {self.lanes})")
@@ -38,7 +42,7 @@ class LaneModel(models.PrimitiveModel):
         super().__init__(dmm, fe_type, _vector(fe_type.dtype, fe_type.lanes))
 
 
-def _element(dtype: types.Type) -> ir.Type:
+def _element(dtype: Any) -> ir.Type:
     if isinstance(dtype, types.Float):
         return ir.DoubleType() if dtype.bitwidth == 64 else ir.FloatType()
     return ir.IntType(dtype.bitwidth)
@@ -52,11 +56,11 @@ def _ir_type(t: types.Type) -> ir.Type:
     return _vector(t.dtype, t.lanes) if isinstance(t, LaneType) else _element(t)
 
 
-def _with_dtype(t: types.Type, dtype: types.Type) -> types.Type:
+def _with_dtype(t: Any, dtype: Any) -> Any:
     return LaneType(dtype) if isinstance(t, LaneType) else dtype
 
 
-def _scalar(t: types.Type) -> types.Type:
+def _scalar(t: Any) -> Any:
     return t.dtype if isinstance(t, LaneType) else t
 
 
@@ -98,7 +102,7 @@ def _align(array_type) -> int:
     return array_type.dtype.bitwidth // 8
 
 
-@intrinsic
+@_intrinsic
 def load(typingctx, buffer, row):
     """buffer[row]: a scalar of a buffer [node], the line of a buffer [node, lane]."""
 
@@ -110,7 +114,7 @@ def load(typingctx, buffer, row):
     return _content(buffer)(buffer, row), codegen
 
 
-@intrinsic
+@_intrinsic
 def store(typingctx, buffer, row, value):
     """Write a scalar or a line to buffer[row]."""
 
@@ -123,7 +127,7 @@ def store(typingctx, buffer, row, value):
     return types.void(buffer, row, _content(buffer)), codegen
 
 
-@intrinsic
+@_intrinsic
 def item(typingctx, array, position):
     """array[position] as int64 or the array's float, for a 1-d array and a position that is not negative."""
     result = types.int64 if isinstance(array.dtype, types.Integer) else array.dtype
@@ -137,7 +141,7 @@ def item(typingctx, array, position):
     return result(array, position), codegen
 
 
-@intrinsic
+@_intrinsic
 def prefetch(typingctx, buffer, row):
     """Ask for the line of buffer[row]; the row may lie past the end."""
 
@@ -154,7 +158,7 @@ def prefetch(typingctx, buffer, row):
     return types.void(buffer, row), codegen
 
 
-@intrinsic
+@_intrinsic
 def zero_of(typingctx, buffer):
     """Zero, in the shape of one row of the buffer."""
     content = _content(buffer)
@@ -165,7 +169,7 @@ def zero_of(typingctx, buffer):
     return content(buffer), codegen
 
 
-@intrinsic
+@_intrinsic
 def like(typingctx, x, value):
     """The scalar `value` in all lanes of the shape of `x`, in the dtype of `x`."""
 
@@ -177,19 +181,19 @@ def like(typingctx, x, value):
 
 
 def _binary(name: str, on_float: str | None, on_integer: str | None, doc: str):
-    def function(typingctx, a, b):
+    def function(typingctx, a: Any, b: Any):
         if a != b:
             return None
 
         def codegen(context, builder, signature, args):
-            method = on_float if _is_float(a) else on_integer
+            method = str(on_float if _is_float(a) else on_integer)
             return getattr(builder, method)(*args)
 
         return a(a, b), codegen
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
-    return intrinsic(function)
+    return _intrinsic(function)
 
 
 add = _binary("add", "fadd", "add", "a + b, lane by lane.")
@@ -212,7 +216,7 @@ def _call(builder, name: str, t: types.Type, args):
     return builder.call(function, args)
 
 
-@intrinsic
+@_intrinsic
 def multiply_add(typingctx, a, b, c):
     """a * b + c of floats, rounded once where the machine has such an instruction."""
     if not a == b == c:
@@ -224,7 +228,7 @@ def multiply_add(typingctx, a, b, c):
     return a(a, b, c), codegen
 
 
-@intrinsic
+@_intrinsic
 def round_to_even(typingctx, a):
     """The nearest integer, as a float."""
 
@@ -235,7 +239,7 @@ def round_to_even(typingctx, a):
 
 
 def _compare(name: str, predicate: str, doc: str):
-    def function(typingctx, a, b):
+    def function(typingctx, a: Any, b: Any):
         if a != b:
             return None
         result = _with_dtype(a, types.int64) if isinstance(a, LaneType) and a.dtype.bitwidth == 64 else None
@@ -253,14 +257,14 @@ def _compare(name: str, predicate: str, doc: str):
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
-    return intrinsic(function)
+    return _intrinsic(function)
 
 
 less = _compare("less", "<", "a < b as a mask: all bits set where true, zero elsewhere and at NaN.")
 equal = _compare("equal", "==", "a == b as a mask.")
 
 
-@intrinsic
+@_intrinsic
 def select(typingctx, mask, a, b):
     """a where the mask is set, b elsewhere."""
     if a != b:
@@ -273,7 +277,7 @@ def select(typingctx, mask, a, b):
     return a(mask, a, b), codegen
 
 
-@intrinsic
+@_intrinsic
 def bits_of(typingctx, a):
     """The bits of float64 values as int64."""
     result = _with_dtype(a, types.int64)
@@ -284,7 +288,7 @@ def bits_of(typingctx, a):
     return result(a), codegen
 
 
-@intrinsic
+@_intrinsic
 def float_of_bits(typingctx, a):
     """The float64 values with the given int64 bits."""
     result = _with_dtype(a, types.float64)
@@ -295,7 +299,7 @@ def float_of_bits(typingctx, a):
     return result(a), codegen
 
 
-@intrinsic
+@_intrinsic
 def to_integer(typingctx, a):
     """float64 to int64, truncated; the value must fit."""
     result = _with_dtype(a, types.int64)
@@ -306,7 +310,7 @@ def to_integer(typingctx, a):
     return result(a), codegen
 
 
-@intrinsic
+@_intrinsic
 def any_set(typingctx, mask):
     """Whether any lane of the mask is set."""
 

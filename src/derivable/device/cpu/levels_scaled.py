@@ -25,7 +25,6 @@ from derivable.device.cpu.lanes import (
     like,
     load,
     multiply,
-    multiply_add,
     select,
     shift_left,
     shift_right,
@@ -131,9 +130,7 @@ def backward_scaled(mantissas, exponents, adjoints, powers, runs, terms, prefix,
                 e = like(e, 0)
                 for k in range(factors - 1, -1, -1):
                     i = item(terms, at + k)
-                    accumulate(
-                        adjoints, powers, i, multiply(load(prefix, k), m), add(load(prefix_powers, k), e)
-                    )
+                    accumulate(adjoints, powers, i, multiply(load(prefix, k), m), add(load(prefix_powers, k), e))
                     m, e = normalise(multiply(m, load(mantissas, i)), add(e, load(exponents, i)))
                 at += factors
             else:
