@@ -1,6 +1,7 @@
 """What a user sees for each kind of damaged file, byte for byte."""
 
 import gzip
+import zlib
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,13 @@ def stored() -> bytes:
 
     b = CircuitBuilder()
     return content(b.build([b.disjunction([b.literal(1), b.conjunction([b.literal(-1), b.literal(2)])])]))
+
+
+def sealed(data: bytes, old: bytes, new: bytes) -> bytes:
+    """A changed file whose checksum fits."""
+    assert data.count(old) == 1
+    changed = data[:-4].replace(old, new)
+    return changed + zlib.crc32(changed).to_bytes(4, "little")
 
 
 def swapped(data: bytes, position: int, new: bytes) -> bytes:
@@ -98,6 +106,7 @@ FILES = {
     "own_newer": ("c.dvc", swapped(stored(), 8, b"\x63")),
     "own_longer": ("c.dvc", stored() + b"more"),
     "own_header": ("c.dvc", swapped(stored(), 16, b"[")),
+    "own_invalid": ("c.dvc", sealed(stored(), bytes([2, 1, 4, 1]), bytes([2, 1, 4, 9]))),
     "own_not": ("c.dvc", b"something else"),
 }
 

@@ -3,6 +3,7 @@
 import gzip
 import os
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -276,6 +277,10 @@ def test_live_pysdd_nodes():
         np.testing.assert_array_equal(root_tables(circuit)[0], row)
     assert together.num_nodes < sum(circuit.num_nodes for circuit in alone)
     assert_same_structure(from_sdd([roots[0]]), from_sdd(roots[0]))
+    # Few roots are handed over as files, many are walked.
+    walked = from_sdd(roots[:3] * 2)
+    assert_same_structure(from_sdd(roots[:3]), replace(walked, roots=walked.roots[:3]))
+    assert from_sdd([]).num_roots == 0
 
 
 def test_deep_files_do_not_recurse(tmp_path):

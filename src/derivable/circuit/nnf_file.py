@@ -20,13 +20,14 @@ c2d (nodes are numbered by line from 0, children before parents, the root is las
 from __future__ import annotations
 
 import os
+import re
 
 import numpy as np
 
 from derivable.circuit.builder import circuit_from_arrays
 from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE, Circuit
 from derivable.circuit.read_error import fail, fail_code, fail_empty, fail_header
-from derivable.core.diagnostics import LayoutError, ParseError, UnsupportedError
+from derivable.core.diagnostics import UnsupportedError
 from derivable.core.files import atomic_write
 from derivable.device.cpu import text
 
@@ -49,7 +50,7 @@ def parse_nnf(data: bytes, source: str | None = None, num_variables: int | None 
     num_variables  None: c2d's header, or the greatest variable in the file (D4's dialect does not say)
     origin         "decision" if a knowledge compiler wrote the text, so that or-nodes are deterministic
 
-    Raises ParseError with line and column.
+    Raises ParseError with line and column, LayoutError if a literal is above `num_variables`.
     """
     array = np.frombuffer(data, np.uint8)
     start = int(text.next_line(array, 0))
@@ -120,7 +121,7 @@ def _parse_d4(data: bytes, array: np.ndarray, source, num_variables: int | None,
     has_parent[targets] = True
     root = int(np.flatnonzero(~has_parent)[0])
 
-    numbers, literal_nodes = np.unique(literals, return_inverse=True)
+    numbers, literal_nodes = _distinct(literals)
     leaves = 2 + len(numbers)
     total_nodes, total_edges = leaves + nodes + edges, 2 * edges + len(literals)
     kind, literal = np.empty(total_nodes, np.uint8), np.zeros(total_nodes, np.int32)
@@ -130,22 +131,22 @@ def _parse_d4(data: bytes, array: np.ndarray, source, num_variables: int | None,
     literal[2:leaves] = numbers
     node_of = np.empty(nodes, np.int32)
     total_nodes, total_edges = text.emit_d4(
-        kinds, targets, starts, edge_order, order, literal_offsets, literals, literal_nodes.astype(np.int32) + 2,
+        kinds, targets, starts, edge_order, order, literal_offsets, literals, literal_nodes + np.int32(2),
         node_of, kind, offsets, children, leaves, 0,
     )  # fmt: skip
-    try:
-        return circuit_from_arrays(
-            kind[:total_nodes],
-            literal[:total_nodes],
-            offsets[: total_nodes + 1],
-            children[:total_edges],
-            [node_of[root]],
-            num_variables,
-            None,
-            origin,
-        )
-    except LayoutError as error:
-        raise ParseError(error.message, source=source, hint=error.hint) from None
+    arrays = kind[:total_nodes], literal[:total_nodes], offsets[: total_nodes + 1], children[:total_edges]
+    return circuit_from_arrays(*arrays, [node_of[root]], num_variables, None, origin)
+
+
+def _distinct(literals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different literals, and each literal's position among them, int32; without sorting if they are dense."""
+    top = int(np.abs(literals).max(initial=0))
+    if top > 4 * len(literals) + 1024:
+        numbers, positions = np.unique(literals, return_inverse=True)
+        return numbers, positions.astype(np.int32)
+    seen = np.zeros(2 * top + 1, bool)
+    seen[literals + top] = True
+    return np.flatnonzero(seen) - top, (np.cumsum(seen, dtype=np.int32) - 1)[literals + top]
 
 
 def _declared(data: bytes, source, ids, sources, targets, places):
@@ -186,8 +187,6 @@ def _second_word(data: bytes, position: int) -> int:
 
 
 def _declaration(data: bytes, number: int, which: int) -> int:
-    import re
-
     found = re.finditer(rb"^[ \t]*[oatf][ \t]+(%d)\b" % number, data.replace(b"\r", b"\n"), re.MULTILINE)
     return [match.start(1) for match in found][which]
 
@@ -236,30 +235,26 @@ def _c2d_rows(circuit: Circuit) -> list[str]:
     """The root is the last node because it is the only one of the greatest height."""
     rows = [f"nnf {circuit.num_nodes} {circuit.num_edges} {circuit.num_variables}"]
     literal, offsets, children = circuit.literal.tolist(), circuit.offsets.tolist(), circuit.children.tolist()
+    parts: list[list[int]] = []
     for node, kind in enumerate(circuit.kind.tolist()):
         row = children[offsets[node] : offsets[node + 1]]
+        parts.append(row if kind == AND else [node])
         if kind == LITERAL:
             rows.append(f"L {literal[node]}")
-        elif kind in (AND, TRUE):
-            rows.append(" ".join(map(str, ("A", len(row), *row))))
+            continue
+        listed = " ".join(map(str, [len(row), *row]))
+        if kind in (AND, TRUE):
+            rows.append(f"A {listed}")
         else:
-            rows.append(" ".join(map(str, ("O", _decision(row, circuit, literal), len(row), *row))))
+            decided = _decision(parts[row[0]], parts[row[1]], literal) if len(row) == 2 else 0
+            rows.append(f"O {decided} {listed}")
     return rows
 
 
-def _decision(row: list[int], circuit: Circuit, literal: list[int]) -> int:
-    """The variable that both children of an or-node decide on, or 0 if none is seen at once."""
-    if len(row) != 2:
-        return 0
-    mentioned = []
-    for child in row:
-        if circuit.kind[child] == AND:
-            parts = circuit.children[circuit.offsets[child] : circuit.offsets[child + 1]].tolist()
-        else:
-            parts = [child]
-        mentioned.append({literal[part] for part in parts if literal[part]})
-    opposed = [abs(number) for number in mentioned[0] if -number in mentioned[1]]
-    return min(opposed, default=0)
+def _decision(left: list[int], right: list[int], literal: list[int]) -> int:
+    """The least variable that two conjunctions decide on, literals of it in both, opposed; 0 if none."""
+    opposed = {-literal[part] for part in right if literal[part]}
+    return min((abs(literal[part]) for part in left if literal[part] in opposed), default=0)
 
 
 def _d4_rows(circuit: Circuit) -> list[str]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ _HINTS = {
     text.UNDEFINED_ID: "primes and subs come before the decompositions that use them",
     text.ZERO_LITERAL: "literals are signed variables, counted from 1",
 }
+_FEW_ROOTS = 4
 
 
 def parse_sdd(
@@ -46,6 +48,17 @@ def parse_sdd(
     One pass over the bytes, one insertion into the hash table per element and node. Raises ParseError with
     line and column; also if the file mentions a variable that `vtree` does not have.
     """
+    kind, literal, offsets, children, root = _nnf_arrays(data, source)
+    if vtree is not None:
+        _check_variables(literal, vtree, source)
+        if num_variables is None:
+            num_variables = vtree.num_variables
+    circuit = circuit_from_arrays(kind, literal, offsets, children, [root], num_variables, None, "sdd")
+    return replace(circuit, vtree=vtree)
+
+
+def _nnf_arrays(data: bytes, source: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
+    """kind, literal, offsets, children of the file as an NNF, and the position of its root."""
     array = np.frombuffer(data, np.uint8)
     numbers = np.zeros(1, np.int64)
     code, position, value = text.parse_header(array, b"sdd", numbers)
@@ -74,35 +87,18 @@ def parse_sdd(
         fail_header(data, source, b"sdd", f"the header announces {count} nodes, the file has {lines}")
     if count == 0:
         fail_header(data, source, b"sdd", "an SDD has at least one node", hint=None)
-    if vtree is not None:
-        known = np.zeros(max(vtree.num_variables, int(np.abs(literal[:nodes]).max(initial=0))) + 1, bool)
-        known[vtree.variable] = True
-        numbers = np.abs(literal[:nodes][kind[:nodes] == LITERAL])
-        for variable in numbers[~known[numbers]][:1]:
-            raise ParseError(
-                f"variable {variable} is not in the vtree, which has {int((vtree.variable > 0).sum())} variables",
-                source=source,
-                hint="pass the vtree that the SDD was made with, vtree=path; or vtree=False to read without one",
-            )
-        if num_variables is None:
-            num_variables = vtree.num_variables
-    circuit = circuit_from_arrays(
-        kind[:nodes],
-        literal[:nodes],
-        offsets[: nodes + 1],
-        children[:edges],
-        [node_of[last]],
-        num_variables,
-        None,
-        "sdd",
-    )
-    return _with_vtree(circuit, vtree)
+    return kind[:nodes], literal[:nodes], offsets[: nodes + 1], children[:edges], int(node_of[last])
 
 
-def _with_vtree(circuit: Circuit, vtree: Vtree | None) -> Circuit:
-    if vtree is not None:
-        object.__setattr__(circuit, "vtree", vtree)
-    return circuit
+def _check_variables(literal: np.ndarray, vtree: Vtree, source: str | None) -> None:
+    """`literal` is 0 at inner nodes, and so is a vtree's `variable`."""
+    mentioned = np.abs(literal)
+    for variable in mentioned[~np.isin(mentioned, [0, *vtree.variable])][:1]:
+        raise ParseError(
+            f"variable {variable} is not in the vtree, which has {int((vtree.variable > 0).sum())} variables",
+            source=source,
+            hint="pass the vtree that the SDD was made with, vtree=path; or vtree=False to read without one",
+        )
 
 
 def load_sdd(
@@ -135,37 +131,35 @@ def from_sdd(nodes: Any, num_variables: int | None = None) -> Circuit:
 
     num_variables  None: the variables of the manager
 
-    The nodes are only read. One root is handed over through PySDD's own writer (about a microsecond per
-    element), several are walked once, iteratively (a few microseconds per element).
+    The nodes are only read. Up to four roots are handed over one by one through PySDD's own writer (under a
+    microsecond per element), more are walked together, iteratively, each shared node once (about three).
     """
-    several = isinstance(nodes, Iterable)
-    roots = list(nodes) if several else [nodes]
+    roots = list(nodes) if isinstance(nodes, Iterable) else [nodes]
     for root in roots:
         if not hasattr(root, "manager"):
             raise DomainError(f"{root!r} is not a PySDD node")
-    vtree = None
-    if roots:
-        manager = roots[0].manager
-        vtree = vtree_of(manager)
-        if num_variables is None:
-            num_variables = manager.var_count()
-    if len(roots) == 1:
+    if not roots:
+        return CircuitBuilder().build([], num_variables or 0, None, "sdd")
+    manager = roots[0].manager
+    if num_variables is None:
+        num_variables = manager.var_count()
+    builder = CircuitBuilder()
+    if len(roots) <= _FEW_ROOTS:
+        ids = []
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "node.sdd")
-            roots[0].save(bytes(path))
-            return parse_sdd(path.read_bytes(), "<live SDD>", vtree, num_variables)
-    kind, literal, sizes, children, root_positions = _walk(roots)
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    builder = CircuitBuilder(len(kind) + 2)
-    ids = builder.add_nodes(
-        np.array(kind, np.uint8), np.array(literal, np.int32), offsets, np.array(children, np.int32)
-    )
-    return _with_vtree(builder.build(ids[root_positions], num_variables, None, "sdd"), vtree)
+            for node in roots:
+                node.save(bytes(path))
+                *arrays, root = _nnf_arrays(path.read_bytes(), "<live SDD>")
+                ids.append(builder.add_nodes(*arrays)[root])
+    else:
+        *arrays, positions = _walk(roots)
+        ids = builder.add_nodes(*arrays)[positions]
+    return replace(builder.build(ids, num_variables, None, "sdd"), vtree=vtree_of(manager))
 
 
-def _walk(roots: list) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
-    """NNF arrays of live SDD nodes, children first, each visited once."""
+def _walk(roots: list) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, list[int]]:
+    """NNF arrays of live SDD nodes, children first, each visited once, and the positions of the roots."""
     kind: list[int] = []
     literal: list[int] = []
     sizes: list[int] = []
@@ -196,7 +190,10 @@ def _walk(roots: list) -> tuple[list[int], list[int], list[int], list[int], list
                 literal += [0] * (size + 1)
                 sizes += [2] * size + [size]
             node_of[node.id] = len(kind) - 1
-    return kind, literal, sizes, children, [node_of[root.id] for root in roots]
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    arrays = np.array(kind, np.uint8), np.array(literal, np.int32), offsets, np.array(children, np.int32)
+    return *arrays, [node_of[root.id] for root in roots]
 
 
 def vtree_of(manager: Any) -> Vtree:

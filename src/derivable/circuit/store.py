@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from derivable.circuit.circuit import AND, LITERAL, Circuit
+from derivable.circuit.validate import validate_layout
 from derivable.circuit.vtree import parse_vtree
 from derivable.core.diagnostics import LayoutError, ParseError
 from derivable.core.files import atomic_write, read_bytes
@@ -103,9 +104,14 @@ def parse(data: bytes, source: str | None = None) -> Circuit:
     if end + 4 < len(data):
         raise ParseError(f"{len(data) - end - 4} bytes follow the end of the circuit", source=source, hint=cut)
     try:
-        return _circuit(header, arrays)
+        circuit = _circuit(header, arrays)
+        # A checksum does not make a circuit: kernels index without looking.
+        validate_layout(circuit)
+        return circuit
     except (ValueError, KeyError, TypeError, IndexError, LayoutError) as error:
-        raise ParseError(f"the circuit in the file is not valid: {error}", source=source) from None
+        raise ParseError(
+            f"the circuit in the file is not valid: {error}", source=source, hint="save the circuit again"
+        ) from None
 
 
 def _arrays(data: bytes, rows: list, position: int) -> tuple[dict[str, np.ndarray], int]:

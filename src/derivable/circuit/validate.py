@@ -23,12 +23,22 @@ _DTYPES = {
 
 def validate(circuit: Circuit) -> None:
     """Raise LayoutError at the first broken invariant, naming the first node that breaks it."""
+    _check_order(circuit)
+    _check_distinct(circuit)
+    _check_roots(circuit)
+
+
+def validate_layout(circuit: Circuit) -> None:
+    """All but the search for equal nodes: what kernels rely on. A fraction of a microsecond per edge."""
+    _check_order(circuit)
+    _check_roots(circuit)
+
+
+def _check_order(circuit: Circuit) -> None:
     _check_arrays(circuit)
     _check_leaves(circuit)
     _check_edges(circuit)
     _check_levels(circuit)
-    _check_distinct(circuit)
-    _check_roots(circuit)
 
 
 def _first(bad: np.ndarray) -> int | None:
