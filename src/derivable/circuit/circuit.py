@@ -225,7 +225,7 @@ class Circuit:
         """Whether the children of every or-node exclude each other, and how that was found out.
 
         Returns `derivable.circuit.properties.Determinism`: `holds` and `method`
-        ("decision", "literals", "exhaustive", or "sampled").
+        ("decision", "literals", "exhaustive", "construction" or "sampled").
         """
         from derivable.circuit.properties import check_determinism
 

@@ -1,0 +1,172 @@
+"""Reading the weights of a query: checked, broadcast, and in the scaled form the kernels compute with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from derivable.circuit.circuit import Circuit
+from derivable.core.diagnostics import DomainError, ShapeError
+
+EXPONENT_UNIT = 256
+
+
+@dataclass(frozen=True)
+class LiteralWeights:
+    """Weights of the literals, one row per batch item.
+
+    positive, negative  [item, variable] float64, finite
+    batch               the batch shape; items are its elements in C order
+    """
+
+    positive: np.ndarray
+    negative: np.ndarray
+    batch: tuple[int, ...]
+
+    @property
+    def num_items(self) -> int:
+        return len(self.positive)
+
+    def shaped(self, values: np.ndarray, num_roots: int) -> Any:
+        """[item, root, ...] as [*batch, root, ...], without the root axis if there is one root.
+
+        A result without axes is a Python scalar.
+        """
+        tail = values.shape[2:] if num_roots == 1 else values.shape[1:]
+        values = values.reshape(self.batch + tail)
+        return values.item() if values.ndim == 0 else values
+
+
+def _array(circuit: Circuit, weights, name: str) -> np.ndarray:
+    if hasattr(weights, "detach"):
+        weights = weights.detach().cpu().numpy()
+    try:
+        array = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ShapeError(
+            f"{name} must be an array of numbers [*batch, variable], got {type(weights).__name__}"
+        ) from None
+    if array.ndim == 0 or array.shape[-1] != circuit.num_variables:
+        raise ShapeError(
+            f"{name} has shape {list(array.shape)}, but the circuit has {circuit.num_variables} variables",
+            hint=f"the last axis must have length {circuit.num_variables}: one weight per variable",
+        )
+    if not np.isfinite(array).all():
+        place = np.argwhere(~np.isfinite(array))[0]
+        raise DomainError(
+            f"{name}{_subscript(place)} is {array[tuple(place)]} (variable {place[-1] + 1})",
+            hint="weights must be finite numbers",
+        )
+    return array
+
+
+def _subscript(place) -> str:
+    return "[" + ", ".join(str(int(i)) for i in place) + "]"
+
+
+def read_weights(
+    circuit: Circuit, weights=None, negative_weights=None, *, signed: bool = False, probabilities: bool = False
+) -> LiteralWeights:
+    """Check and broadcast the weights of a query.
+
+    weights           [*batch, variable], NumPy, torch or nested lists; None takes the weights that came
+                      with the circuit's file, and one for every literal where there are none
+    negative_weights  the same for negative literals; None is 1 - weights
+    signed            whether negative numbers are allowed
+    probabilities     whether every weight must lie in [0, 1]
+
+    Raises ShapeError for a wrong number of variables and DomainError for NaN, infinite or (unless
+    `signed`) negative weights, with the place.
+    """
+    if weights is None:
+        if negative_weights is not None:
+            raise ShapeError("negative_weights were given without weights", hint="give both")
+        if circuit.weights is not None:
+            weights, negative_weights = circuit.weights
+        else:
+            weights = negative_weights = np.ones(circuit.num_variables)
+    positive = _array(circuit, weights, "weights")
+    if probabilities and ((positive < 0) | (positive > 1)).any():
+        place = np.argwhere((positive < 0) | (positive > 1))[0]
+        raise DomainError(
+            f"weights{_subscript(place)} is {positive[tuple(place)]}, which is no probability",
+            hint="probabilities lie in [0, 1]; use weighted_count for other weights",
+        )
+    negative = 1.0 - positive if negative_weights is None else _array(circuit, negative_weights, "negative_weights")
+    if not signed:
+        for name, array in (("weights", positive), ("negative_weights", negative)):
+            if (array < 0).any():
+                place = np.argwhere(array < 0)[0]
+                given = name == "weights" or negative_weights is not None
+                raise DomainError(
+                    f"{name}{_subscript(place)} is {array[tuple(place)]}: a distribution needs weights of at least 0",
+                    hint=None if given else "without negative_weights the weight of a negative literal is 1 - weight",
+                )
+    try:
+        shape = np.broadcast_shapes(positive.shape, negative.shape)
+    except ValueError:
+        raise ShapeError(
+            f"weights {list(positive.shape)} and negative_weights {list(negative.shape)} do not broadcast"
+        ) from None
+    rows = (int(np.prod(shape[:-1], dtype=np.int64)), shape[-1])
+    return LiteralWeights(
+        np.ascontiguousarray(np.broadcast_to(positive, shape).reshape(rows)),
+        np.ascontiguousarray(np.broadcast_to(negative, shape).reshape(rows)),
+        tuple(shape[:-1]),
+    )
+
+
+def scaled(values: np.ndarray, binary_exponents: np.ndarray | int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """values * 2**binary_exponents as (mantissa, exponent) for `device.cpu.queries`, elementwise, unrounded."""
+    mantissa, binary = np.frexp(values)
+    binary = np.where(mantissa == 0, 0, binary.astype(np.int64) + binary_exponents)
+    exponent = (binary + EXPONENT_UNIT // 2) // EXPONENT_UNIT
+    return np.ldexp(mantissa, (binary - EXPONENT_UNIT * exponent).astype(np.int32)), exponent
+
+
+@dataclass(frozen=True)
+class ScaledWeights:
+    """Literal values for the kernels with each variable's total divided out.
+
+    With the weights of both literals of a variable divided by their sum, a variable that a part of the
+    circuit does not mention contributes a factor of one there, so nothing needs smoothing; the sums come
+    back as one factor per query.
+
+    positive, negative  (mantissa, exponent), each [item, variable]: the share of each literal
+    total               (mantissa, exponent), each [item, variable]: the sum (one for the variables left as they are)
+    """
+
+    positive: tuple[np.ndarray, np.ndarray]
+    negative: tuple[np.ndarray, np.ndarray]
+    total: tuple[np.ndarray, np.ndarray]
+
+    def row(self, item: int):
+        return self.positive[0][item], self.positive[1][item], self.negative[0][item], self.negative[1][item]
+
+
+def share_weights(weights: LiteralWeights, as_given: np.ndarray | None = None) -> ScaledWeights:
+    """Divide each variable's two weights by their sum; variables in `as_given` [variable] bool are left alone.
+
+    A variable whose weights are both zero keeps them, and its total is zero.
+    """
+    positive, negative = weights.positive, weights.negative
+    largest = np.maximum(np.abs(positive), np.abs(negative))
+    binary = np.frexp(largest)[1].astype(np.int32)
+    # Both scaled into [-1, 1] exactly, so that their sum neither overflows nor loses bits to underflow.
+    total = np.ldexp(positive, -binary) + np.ldexp(negative, -binary)
+    divisor, divisor_binary = np.frexp(total)
+    divisor_binary = divisor_binary.astype(np.int64) + binary
+    keep = total == 0
+    if as_given is not None:
+        keep = keep | as_given
+    divisor = np.where(keep, 1.0, divisor)
+    divisor_binary = np.where(keep, 0, divisor_binary)
+
+    def shares(values):
+        mantissa, exponent = np.frexp(values)
+        return scaled(mantissa / divisor, exponent.astype(np.int64) - divisor_binary)
+
+    totals = scaled(np.where(keep, np.where(largest == 0, 0.0, 1.0), divisor), divisor_binary)
+    return ScaledWeights(shares(positive), shares(negative), totals)

@@ -1,0 +1,52 @@
+"""Exact sampling of models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from derivable.circuit.circuit import Circuit
+from derivable.circuit.literal_weights import read_weights, share_weights
+from derivable.circuit.marginals import positive_shares, require_mass
+from derivable.circuit.properties import require_countable
+from derivable.core.diagnostics import DomainError
+from derivable.device.cpu.queries import draw_models, weigh
+from derivable.device.cpu.threads import run_chunks
+
+
+def sample(circuit: Circuit, num_samples: int, weights=None, negative_weights=None, *, seed: int | None = None) -> Any:
+    """Independent models, each with probability proportional to its weight.
+
+    num_samples                how many, at least 0
+    weights, negative_weights  [*batch, variable] of at least 0; None as in `weighted_count`, so that a
+                               circuit without weights of its own is sampled uniformly
+    seed                       any integer; the same seed gives the same samples for any number of threads,
+                               and the first samples of a longer run are those of a shorter one. None is random
+    returns                    bool [*batch, sample, variable] for one root, else [*batch, root, sample, variable]
+
+    A walk down the circuit per sample: at each or-node one child, in proportion to its value; a variable
+    that is not met is drawn from its own two weights. Raises as `marginals`.
+    """
+    require_countable(circuit, "sample")
+    if num_samples < 0:
+        raise DomainError(f"the number of samples is {num_samples}", hint="give 0 or more")
+    read = read_weights(circuit, weights, negative_weights)
+    shares, positive_share = share_weights(read), positive_shares(read)
+    if seed is None:
+        seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+    arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
+    mantissa, exponent = np.empty(circuit.num_nodes), np.empty(circuit.num_nodes, np.int64)
+    samples = np.empty((read.num_items, circuit.num_roots, num_samples, circuit.num_variables), np.int8)
+
+    def draw(start: int, stop: int, root: int, own_share, own_seed, out) -> None:
+        stack = np.empty(circuit.num_nodes + 1, np.int64)
+        draw_models(*arrays, root, mantissa, exponent, own_share, own_seed, start, stack, out[start:stop])
+
+    for item in range(read.num_items):
+        weigh(*arrays, *shares.row(item), mantissa, exponent)
+        for index, root in enumerate(circuit.roots.tolist()):
+            require_mass(circuit, shares, mantissa, item, index)
+            stream = np.random.SeedSequence([seed % 2**64, item, index]).generate_state(1, np.uint64)[0]
+            run_chunks(draw, num_samples, 64, root, positive_share[item], stream, samples[item, index])
+    return read.shaped(samples.view(np.bool_), circuit.num_roots)

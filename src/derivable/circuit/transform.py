@@ -1,0 +1,288 @@
+"""Circuits from circuits: condition, forget, smooth, pick roots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
+from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE, Circuit
+from derivable.circuit.properties import FORGOTTEN, require_decomposable
+from derivable.core.diagnostics import DomainError
+from derivable.device.cpu.scopes import edge_gaps, fold_scopes, order_of_appearance
+
+WORDS_AT_ONCE = 8
+
+
+def condition(circuit: Circuit, evidence: Mapping[int, bool] | Sequence[int]) -> Circuit:
+    """The circuit with literals fixed: its models are the models of `circuit` that agree with the evidence.
+
+    evidence  a mapping variable -> bool, or a sequence of signed literals; variables are counted from 1
+    returns   a circuit over the same variables that mentions each fixed variable once, at its roots
+
+    So its weighted count is that of (circuit and evidence), its marginals are posteriors, its samples are
+    conditional ones. Decomposability, determinism and smoothness stay. `restrict` gives the textbook's
+    circuit without the fixed variables.
+
+    Raises DomainError for evidence that contradicts itself or names a variable the circuit does not have.
+    Evidence that contradicts the circuit gives the constant false.
+    """
+    fixed = _read_evidence(circuit, evidence)
+    restricted = _replace_literals(circuit, fixed, circuit.origin)
+    if not fixed:
+        return restricted
+    builder = CircuitBuilder(restricted.num_nodes + len(fixed) + 2)
+    ids = builder.add_nodes(restricted.kind, restricted.literal, restricted.offsets, restricted.children)
+    literals = [builder.literal(v if value else -v) for v, value in sorted(fixed.items())]
+    roots = [builder.conjunction([root, *literals]) for root in ids[restricted.roots].tolist()]
+    return builder.build(roots, circuit.num_variables, circuit.weights, circuit.origin)
+
+
+def restrict(circuit: Circuit, evidence: Mapping[int, bool] | Sequence[int]) -> Circuit:
+    """The circuit with literals replaced by constants (Darwiche and Marquis 2002, conditioning).
+
+    As `condition`, but the result does not mention the fixed variables: they are free in it, and counts
+    over all `num_variables` variables take both their values into account.
+    """
+    return _replace_literals(circuit, _read_evidence(circuit, evidence), circuit.origin)
+
+
+def forget(circuit: Circuit, variables: Iterable[int]) -> Circuit:
+    """Existential quantification: true for an assignment if some values of `variables` make `circuit` true.
+
+    variables  1-based; they stay among the `num_variables` variables of the result, which does not
+               mention them (a count over all variables doubles for each)
+    returns    a circuit with origin "forgotten", still decomposable and, where it was, smooth
+
+    Both literals of each variable become true, which is right for decomposable circuits only. The
+    children of an or-node that the forgotten variable told apart need not exclude each other any more:
+    determinism is lost in general, and counts, marginals, samples and entropy of the result are refused
+    unless `check_determinism` proves it again. `most_probable` and satisfiability need no determinism.
+    For the probability of a formula over the other variables nothing need be forgotten: `weighted_count`
+    sums them out by itself.
+
+    Raises UnsupportedError if the circuit is not decomposable, DomainError for an unknown variable.
+    """
+    require_decomposable(circuit, "forget")
+    chosen = sorted({_known_variable(circuit, v) for v in variables})
+    if not chosen:
+        return circuit
+    kind = circuit.kind.copy()
+    kind[np.isin(np.abs(circuit.literal), chosen) & (kind == LITERAL)] = TRUE
+    return _rebuilt(circuit, kind, FORGOTTEN)
+
+
+def restrict_roots(circuit: Circuit, roots: Sequence[int]) -> Circuit:
+    """The circuit with only some roots (indices into `circuit.roots`, repeats allowed) and what they need."""
+    index = np.asarray(roots, np.int64).reshape(-1)
+    bad = index[(index < 0) | (index >= circuit.num_roots)]
+    if len(bad):
+        raise DomainError(f"there is no root {bad[0]}: the circuit has {circuit.num_roots} roots, counted from 0")
+    return _rebuilt(circuit, circuit.kind, circuit.origin, circuit.roots[index])
+
+
+def smooth(circuit: Circuit) -> Circuit:
+    """An equivalent circuit in which all children of an or-node mention the same variables, and each root all.
+
+    A child that lacks variables is conjoined with (v or not v) for each. The gaps are cut into aligned
+    blocks of a fixed variable order (that in which the circuit meets the variables), and each block is
+    one shared node, so a circuit with a vtree grows by a logarithm of the number of variables per gap
+    (the idea of Shih et al. 2019). Decomposability and determinism stay. The constant false stays false.
+
+    Law: model counts, weighted counts and the models stay the same.
+    """
+    return smooth_over(circuit, np.arange(1, circuit.num_variables + 1))
+
+
+def smooth_over(circuit: Circuit, variables: np.ndarray) -> Circuit:
+    """`smooth`, but only the given variables [k] (1-based) are filled in, at or-nodes and at roots."""
+    require_decomposable(circuit, "smooth")
+    owners, blocks, block_arrays = _gaps(circuit, np.asarray(variables, np.int64))
+    if len(owners) == 0:
+        return circuit
+    return _filled(circuit, owners, blocks, *block_arrays)
+
+
+def _gaps(circuit: Circuit, variables: np.ndarray):
+    """What is missing where: (owner [gap], block [gap], arrays of the block nodes).
+
+    owner  an edge, or num_edges + root index
+    block  an index into the block nodes: kind, literal, offsets, children, each node (v or not v) or an
+           and-node of two blocks, children first
+    """
+    appearance = np.empty(circuit.num_variables, np.int64)
+    arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
+    order_of_appearance(*arrays, circuit.roots, appearance)
+    variables = variables[np.argsort(appearance[variables - 1], kind="stable")]
+    words = 1
+    while words < WORDS_AT_ONCE and 64 * words < len(variables):
+        words *= 2
+    tree_size = 64 * words
+    scopes = np.empty((circuit.num_nodes, words), np.uint64)
+    position = np.empty(circuit.num_variables, np.int64)
+    parts = np.empty(tree_size, np.int64)
+    nothing = np.empty(0, np.int64)
+    all_owners, all_blocks = [], []
+    for number, start in enumerate(range(0, len(variables), tree_size)):
+        chunk = variables[start : start + tree_size] - 1
+        position[:] = -1
+        position[chunk] = np.arange(len(chunk))
+        fold_scopes(*arrays, position, scopes)
+        required = np.zeros(words, np.uint64)
+        for i in range(len(chunk)):
+            required[i // 64] |= np.uint64(1) << np.uint64(i % 64)
+        gaps = circuit.kind, circuit.offsets, circuit.children, circuit.roots, scopes, required, tree_size
+        count = edge_gaps(*gaps, nothing, nothing, parts)
+        owners, blocks = np.empty(count, np.int64), np.empty(count, np.int64)
+        if count:
+            edge_gaps(*gaps, owners, blocks, parts)
+        all_owners.append(owners)
+        all_blocks.append(blocks + 2 * tree_size * number)
+    owners = np.concatenate(all_owners) if all_owners else nothing
+    blocks = np.concatenate(all_blocks) if all_blocks else nothing
+    used = np.unique(blocks)
+    block_arrays, index = _block_nodes(variables, tree_size, used.tolist())
+    return owners, index[np.searchsorted(used, blocks)] if len(used) else nothing, block_arrays
+
+
+def _block_nodes(variables: np.ndarray, tree_size: int, used: list[int]):
+    """Nodes for the blocks in `used` (heap numbers, plus 2 * tree_size per pass) and their indices."""
+    kind: list[int] = []
+    literal: list[int] = []
+    children: list[list[int]] = []
+    made: dict[int, int] = {}
+
+    def add(k: int, lit: int, below: list[int]) -> int:
+        kind.append(k)
+        literal.append(lit)
+        children.append(below)
+        return len(kind) - 1
+
+    for top in used:
+        stack = [top]
+        while stack:
+            block = stack[-1]
+            number, heap = divmod(block, 2 * tree_size)
+            if block in made:
+                stack.pop()
+            elif heap >= tree_size:
+                variable = int(variables[number * tree_size + heap - tree_size])
+                made[block] = add(OR, 0, [add(LITERAL, -variable, []), add(LITERAL, variable, [])])
+            else:
+                below = [number * 2 * tree_size + 2 * heap, number * 2 * tree_size + 2 * heap + 1]
+                waiting = [b for b in below if b not in made]
+                if waiting:
+                    stack.extend(waiting)
+                else:
+                    made[block] = add(AND, 0, [made[b] for b in below])
+    offsets = np.cumsum([0, *(len(row) for row in children)])
+    flat = np.array([c for row in children for c in row], np.int64)
+    arrays = np.array(kind, np.uint8), np.array(literal, np.int32), offsets.astype(np.int64), flat
+    return arrays, np.array([made[block] for block in used], np.int64)
+
+
+def _filled(circuit: Circuit, owners, blocks, block_kind, block_literal, block_offsets, block_children) -> Circuit:
+    """The circuit with each edge and root of `owners` replaced by an and-node that also holds its blocks.
+
+    New order of nodes: blocks, then the old nodes, each preceded by the and-nodes of its own edges, then
+    the and-nodes of roots. Arrays only; nothing loops over nodes in Python.
+    """
+    nodes, edges = circuit.num_nodes, circuit.num_edges
+    order = np.argsort(owners, kind="stable")
+    owners, blocks = owners[order], blocks[order]
+    wrapped, first, counts = np.unique(owners, return_index=True, return_counts=True)
+    parent = np.repeat(np.arange(nodes), np.diff(circuit.offsets))
+    is_edge = wrapped < edges
+    home = np.where(is_edge, parent[np.minimum(wrapped, max(edges - 1, 0))] if edges else 0, nodes)
+    wraps_before = np.searchsorted(home, np.arange(nodes), side="right")  # and-nodes placed before each old node
+    base = len(block_kind)
+    new_of_old = base + np.arange(nodes) + wraps_before
+    new_of_wrap = base + home + np.arange(len(wrapped))
+
+    total = base + nodes + len(wrapped)
+    kind, literal = np.empty(total, np.uint8), np.zeros(total, np.int32)
+    kind[:base], literal[:base] = block_kind, block_literal
+    kind[new_of_old], literal[new_of_old] = circuit.kind, circuit.literal
+    kind[new_of_wrap] = AND
+    sizes = np.empty(total, np.int64)
+    sizes[:base] = np.diff(block_offsets)
+    sizes[new_of_old] = np.diff(circuit.offsets)
+    sizes[new_of_wrap] = counts + 1
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+
+    children = np.empty(offsets[-1], np.int64)
+    children[: len(block_children)] = block_children
+    old_targets = new_of_old[circuit.children]
+    targets = old_targets.copy()
+    targets[wrapped[is_edge]] = new_of_wrap[is_edge]
+    within = np.arange(edges) - np.repeat(circuit.offsets[:-1], np.diff(circuit.offsets))
+    children[offsets[new_of_old][parent] + within] = targets
+    inside = np.where(
+        is_edge,
+        old_targets[np.minimum(wrapped, max(edges - 1, 0))] if edges else 0,
+        new_of_old[circuit.roots[np.clip(wrapped - edges, 0, max(circuit.num_roots - 1, 0))]],
+    )
+    children[offsets[new_of_wrap]] = inside
+    place = np.arange(len(owners)) - np.repeat(first, counts)
+    children[np.repeat(offsets[new_of_wrap], counts) + 1 + place] = blocks
+
+    roots = new_of_old[circuit.roots]
+    roots[wrapped[~is_edge] - edges] = new_of_wrap[~is_edge]
+    return circuit_from_arrays(
+        kind, literal, offsets, children, roots, circuit.num_variables, circuit.weights, circuit.origin
+    )
+
+
+def _replace_literals(circuit: Circuit, fixed: dict[int, bool], origin: str) -> Circuit:
+    value = np.zeros(circuit.num_variables + 1, np.int8)
+    for variable, truth in fixed.items():
+        value[variable] = 1 if truth else -1
+    agreement = value[np.abs(circuit.literal)] * np.sign(circuit.literal)
+    kind = circuit.kind.copy()
+    kind[agreement > 0] = TRUE
+    kind[agreement < 0] = FALSE
+    return _rebuilt(circuit, kind, origin)
+
+
+def _rebuilt(circuit: Circuit, kind: np.ndarray, origin: str, roots: np.ndarray | None = None) -> Circuit:
+    literal = np.where(kind == LITERAL, circuit.literal, 0)
+    return circuit_from_arrays(
+        kind,
+        literal,
+        circuit.offsets,
+        circuit.children,
+        circuit.roots if roots is None else roots,
+        circuit.num_variables,
+        circuit.weights,
+        origin,
+    )
+
+
+def _known_variable(circuit: Circuit, variable) -> int:
+    number = int(variable)
+    if number != variable or not 1 <= number <= circuit.num_variables:
+        raise DomainError(
+            f"{variable} is not a variable of the circuit, which has {circuit.num_variables}",
+            hint="variables are counted from 1",
+        )
+    return number
+
+
+def _read_evidence(circuit: Circuit, evidence: Mapping[int, bool] | Sequence[int]) -> dict[int, bool]:
+    pairs: list[tuple[int, bool]] = []
+    if isinstance(evidence, Mapping):
+        for variable, value in evidence.items():
+            if not isinstance(value, bool | np.bool_) and value not in (0, 1):
+                raise DomainError(f"the evidence on variable {variable} is {value!r}", hint="give True or False")
+            pairs.append((_known_variable(circuit, variable), bool(value)))
+    else:
+        pairs = [(_known_variable(circuit, abs(literal)), literal > 0) for literal in evidence]
+    fixed: dict[int, bool] = {}
+    for variable, value in pairs:
+        if fixed.setdefault(variable, value) != value:
+            raise DomainError(
+                f"the evidence contradicts itself: it has both {variable} and -{variable}",
+                hint="give one value for each variable",
+            )
+    return fixed
