@@ -1,0 +1,187 @@
+"""Exact inference: ground once, compile the provenance of the outputs into one circuit, evaluate in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.circuit.circuit import Circuit
+from derivable.core.diagnostics import BindingError, TypeMismatchError
+from derivable.datalog.execute import Executor
+from derivable.datalog.facts import FactStore, load_program_facts, load_python_facts, tuple_columns
+from derivable.datalog.ground_graph import FALSE, GraphArrays, GroundGraph
+from derivable.datalog.inputs import InputMapping, as_tuple
+from derivable.datalog.provenance.record import RandomFacts
+from derivable.datalog.ram.nodes import Ram
+from derivable.datalog.storage import Table
+from derivable.datalog.tags import GraphTags
+from derivable.datalog.types import near
+from derivable.datalog.unroll import normal_form
+
+if TYPE_CHECKING:
+    from derivable.datalog.program import Program
+
+
+@dataclass(frozen=True, eq=False)
+class Grounding:
+    """A program grounded over its facts: the tables with node numbers as tags, and the derivation graph."""
+
+    tables: Mapping[str, Table]
+    graph: GraphArrays
+    facts: FactStore
+
+    def nodes_of(self, ram: Ram, outputs: Mapping[str, Sequence[Any]]) -> np.ndarray:
+        """Node of each output tuple, concatenated in order; FALSE for what cannot be derived."""
+        found = []
+        for name, tuples in outputs.items():
+            if name not in ram.relations or name.startswith("#"):
+                known = [n for n in ram.relations if not n.startswith("#")]
+                close = near(name, known)
+                raise BindingError(
+                    f"unknown output relation `{name}`",
+                    hint=f"did you mean `{close}`?" if close else f"the relations are {', '.join(known)}",
+                )
+            table = self.tables[name]
+            rows = [as_tuple(t) for t in tuples]
+            if not rows:
+                continue
+            columns = tuple_columns(ram.relations[name], rows, self.facts.symbols)
+            ids = table.find(columns, len(rows))
+            assert table.tags is not None
+            found.append(np.where(ids < 0, FALSE, table.tags[: max(table.size, 1)][np.maximum(ids, 0)]))
+        return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+
+
+def ground_facts(ram: Ram, facts: FactStore, iteration_limit: int | None = None) -> Grounding:
+    """Run a RAM program on the ground derivation graph."""
+    graph = GroundGraph()
+    tables = Executor(ram, facts, GraphTags(graph), iteration_limit).run()
+    return Grounding(tables, graph.finish(), facts)
+
+
+def ground_inputs(
+    program: Program, inputs: Mapping[str, InputMapping], facts: Mapping[str, Any] | None
+) -> tuple[Ram, Grounding, dict[str, np.ndarray]]:
+    """Ground a program whose inputs have no probabilities yet; also the variable of each input fact."""
+    for name, mapping in inputs.items():
+        if not isinstance(mapping, InputMapping):
+            raise TypeMismatchError(
+                f"the input `{name}` is a {type(mapping).__name__}",
+                hint="use `dv.categorical(values)` or `dv.independent(tuples)`",
+            )
+    ram = program.lowered({**inputs, **(facts or {})})
+    store = FactStore()
+    variables: dict[str, np.ndarray] = {}
+    for name, mapping in inputs.items():
+        if name not in ram.relations or name.startswith("#"):
+            known = [n for n in ram.relations if not n.startswith("#")]
+            close = near(name, known)
+            raise BindingError(
+                f"the program does not use the input `{name}`",
+                hint=f"did you mean `{close}`?" if close else f"the relations are {', '.join(known)}",
+            )
+        columns = tuple_columns(ram.relations[name], list(mapping.tuples), store.symbols)
+        placeholder = np.full(len(mapping), 1.0 / max(len(mapping), 1))
+        if mapping.is_exclusive:
+            variables[name] = store.random.add_choice(placeholder, is_complete=True)
+        else:
+            variables[name] = store.random.add(placeholder)
+        store.add(name, columns, variables[name])
+    load_program_facts(ram, store)
+    load_python_facts(ram, facts or {}, store, given=inputs)
+    return ram, ground_facts(ram, store), variables
+
+
+@dataclass(frozen=True, eq=False)
+class ExactQuery:
+    """The provenance of output tuples as a circuit.
+
+    circuit        roots are the output tuples, in order; evaluate it in the real or log semiring
+    variables      relation -> [fact] int64: column of `weights` for each input fact
+    exclusive      [variable] bool: a choice's variable, whose negative literal has weight one
+    fixed          [fixed] int64: columns of the random facts written in the program, and
+    fixed_weights  [fixed] float64: their probabilities
+    """
+
+    circuit: Circuit
+    variables: dict[str, np.ndarray]
+    exclusive: np.ndarray
+    fixed: np.ndarray
+    fixed_weights: np.ndarray
+
+    def probabilities(self, **inputs: np.ndarray) -> np.ndarray:
+        """P(output) [*batch, output] for input probabilities [*batch, fact], by NumPy, no gradients."""
+        shapes = [np.shape(values)[:-1] for values in inputs.values()]
+        batch = np.broadcast_shapes(*shapes) if shapes else ()
+        weights = np.zeros((*batch, len(self.exclusive)), dtype=np.float64)
+        weights[..., self.fixed] = self.fixed_weights
+        for name, values in inputs.items():
+            weights[..., self.variables[name]] = values
+        return self.circuit.evaluate(weights, np.where(self.exclusive, 1.0, 1.0 - weights), "real")
+
+
+def compile_exact(
+    program: Program,
+    inputs: Mapping[str, InputMapping],
+    outputs: Mapping[str, Sequence[Any]],
+    facts: Mapping[str, Any] | None = None,
+    time_limit: float | None = None,
+) -> ExactQuery:
+    """Compile the exact provenance of the output tuples.
+
+    inputs   relation -> `categorical` or `independent`; a relation that the program does not declare takes its types
+             from the values
+    outputs  relation -> tuples (scalars for a unary relation, `()` for a nullary one); a tuple that cannot be derived
+             has probability zero
+    facts    further facts, as for `Program.run`
+
+    Source: tags as formulas, Lobster section 3.5; compilation as in `circuit.choice`. Cycles are broken in `unroll`.
+    """
+    from derivable.circuit.choice import compile_formula_dag
+
+    ram, grounding, variables = ground_inputs(program, inputs, facts)
+    nodes = grounding.nodes_of(ram, outputs)
+    form = normal_form(grounding.graph, nodes)
+    random = grounding.facts.random
+    circuit = compile_formula_dag(
+        form.kind,
+        form.literal,
+        form.offsets,
+        form.children,
+        form.roots,
+        len(random.probabilities),
+        [g + 1 for g in random.groups],
+        time_limit=time_limit,
+    )
+    of_inputs = np.concatenate([*variables.values(), np.empty(0, dtype=np.int64)])
+    fixed = np.setdiff1d(np.arange(len(random.probabilities)), of_inputs)
+    return ExactQuery(
+        circuit, variables, random.group_of() >= 0, fixed, np.asarray(random.probabilities, dtype=np.float64)[fixed]
+    )
+
+
+def exact_probabilities(grounding: Grounding, nodes: np.ndarray, time_limit: float | None = None) -> np.ndarray:
+    """P(node) [node] under the probabilities of the grounding's own random facts."""
+    from derivable.circuit.choice import compile_formula_dag
+
+    if not len(nodes):
+        return np.empty(0, dtype=np.float64)
+    distinct, where = np.unique(nodes, return_inverse=True)
+    form = normal_form(grounding.graph, distinct)
+    random: RandomFacts = grounding.facts.random
+    circuit = compile_formula_dag(
+        form.kind,
+        form.literal,
+        form.offsets,
+        form.children,
+        form.roots,
+        len(random.probabilities),
+        [g + 1 for g in random.groups],
+        time_limit=time_limit,
+    )
+    weights = np.asarray(random.probabilities, dtype=np.float64)
+    negative = np.where(random.group_of() >= 0, 1.0, 1.0 - weights)
+    return np.asarray(circuit.evaluate(weights, negative, "real"))[where.reshape(-1)]

@@ -1,0 +1,288 @@
+"""Facts: those of the program and those passed from Python, as columns of words.
+
+Python facts of a relation may be
+    [(0, 1), (1, 2)]                      certain tuples (scalars for unary relations)
+    [(0.9, (0, 1)), (0.4, (1, 2))]        (probability, tuple): independent random facts
+    {(0, 1): 0.9, (1, 2): 0.4}            the same
+    np.array([[0, 1], [1, 2]])            certain tuples, [row, column]; no Python tuple is built
+    dv.independent(tuples, probabilities) independent random facts
+    dv.categorical(values, probabilities) one choice among the values
+or a list whose elements are such `independent` and `categorical` objects. A pair (number, tuple) is never ambiguous,
+because no column holds a tuple.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from derivable.core.diagnostics import BindingError, DomainError, ShapeError, TypeMismatchError
+from derivable.datalog.inputs import InputMapping
+from derivable.datalog.provenance.record import RandomFacts
+from derivable.datalog.ram.nodes import Ram
+from derivable.datalog.rules.nodes import Relation
+from derivable.datalog.types import near
+from derivable.datalog.values import SymbolTable, ValueType, fits, show_value, to_words, word_of
+
+
+@dataclass
+class FactColumns:
+    """Facts of one relation: word columns [column][row] and the variable of each fact, -1 if it is certain."""
+
+    columns: list[list[np.ndarray]] = field(default_factory=list)
+    variables: list[np.ndarray] = field(default_factory=list)
+
+    def joined(self, width: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """(columns, variables) of all facts."""
+        if not self.variables:
+            return [np.empty(0, dtype=np.int64) for _ in range(width)], np.empty(0, dtype=np.int64)
+        columns = [np.concatenate([part[c] for part in self.columns]) for c in range(width)]
+        return columns, np.concatenate(self.variables)
+
+
+@dataclass
+class FactStore:
+    """All facts of a run. `inputs` has the variables of each Python fact, in the order given (compile_exact)."""
+
+    symbols: SymbolTable = field(default_factory=SymbolTable)
+    random: RandomFacts = field(default_factory=RandomFacts)
+    relations: dict[str, FactColumns] = field(default_factory=dict)
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def add(self, name: str, columns: list[np.ndarray], variables: np.ndarray) -> None:
+        store = self.relations.setdefault(name, FactColumns())
+        store.columns.append(columns)
+        store.variables.append(variables)
+
+
+def load_program_facts(ram: Ram, store: FactStore) -> None:
+    """Enter the facts written in the program."""
+    for facts in ram.facts:
+        types = ram.relations[facts.relation].types
+        columns = [
+            np.array([word_of(row[c], t, store.symbols) for row in facts.rows], dtype=np.int64)
+            for c, t in enumerate(types)
+        ]
+        variables = np.full(len(facts.rows), -1, dtype=np.int64)
+        if facts.tags is not None:
+            tagged = np.array([tag is not None for tag in facts.tags])
+            probabilities = np.array([tag for tag in facts.tags if tag is not None], dtype=np.float64)
+            add = store.random.add_choice if facts.exclusive else store.random.add
+            variables[tagged] = add(probabilities)
+        store.add(facts.relation, columns, variables)
+
+
+def load_python_facts(ram: Ram, facts: Mapping[str, Any], store: FactStore, given: Iterable[str] = ()) -> None:
+    """Enter facts passed from Python; see the module's docstring for the forms.
+
+    `given` names the relations whose facts are there already (the inputs of compile_exact).
+    Raises BindingError for an unknown relation, TypeMismatchError with row, column and expected type for a bad value.
+    """
+    for name, rows in facts.items():
+        relation = ram.relations.get(name)
+        if relation is None or name.startswith("#"):
+            known = [n for n in ram.relations if not n.startswith("#")]
+            close = near(name, known)
+            raise BindingError(
+                f"facts for an unknown relation `{name}`",
+                hint=f"did you mean `{close}`?" if close else f"the relations are {', '.join(known)}",
+                source=ram.source,
+            )
+        _load(relation, rows, store)
+    for relation in ram.relations.values():
+        if relation.is_input and relation.name not in facts and relation.name not in given:
+            known = [n for n, other in ram.relations.items() if not other.is_input and not n.startswith("#")]
+            close = near(relation.name, known)
+            raise BindingError(
+                f"unknown relation `{relation.name}`: it has no declaration, no rule and no facts",
+                hint=f"did you mean `{close}`?"
+                if close
+                else f'pass `facts={{"{relation.name}": [...]}}`, or declare it',
+                source=ram.source,
+                text=ram.text,
+                span=relation.span,
+            )
+
+
+def _load(relation: Relation, given: Any, store: FactStore) -> None:
+    if isinstance(given, InputMapping):
+        _load_mapping(relation, given, store)
+    elif isinstance(given, np.ndarray):
+        columns, count = array_columns(relation, given, store.symbols)
+        store.add(relation.name, columns, np.full(count, -1, dtype=np.int64))
+    elif isinstance(given, Mapping):
+        _load_tuples(relation, list(given.keys()), list(given.values()), store)
+    elif isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
+        raise TypeMismatchError(
+            f"facts for `{relation.name}` must be a list of tuples or a NumPy array, not {type(given).__name__}"
+        )
+    else:
+        rows = list(given)
+        if any(isinstance(row, InputMapping) for row in rows):
+            for i, row in enumerate(rows):
+                if not isinstance(row, InputMapping):
+                    raise TypeMismatchError(
+                        f"facts for `{relation.name}`: element {i} is not an `independent` or `categorical` object"
+                    )
+                _load_mapping(relation, row, store)
+            return
+        tags: list[Any] = [None] * len(rows)
+        for i, row in enumerate(rows):
+            if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
+                tags[i], rows[i] = row
+        _load_tuples(relation, rows, tags, store)
+
+
+def _load_mapping(relation: Relation, given: InputMapping, store: FactStore) -> None:
+    if given.probabilities is None:
+        raise DomainError(
+            f"the facts for `{relation.name}` have no probabilities",
+            hint="give them as the second argument: `dv.categorical(values, probabilities)`",
+        )
+    columns = tuple_columns(relation, list(given.tuples), store.symbols)
+    probabilities = np.asarray(given.probabilities, dtype=np.float64)
+    add = store.random.add_choice if given.is_exclusive else store.random.add
+    store.add(relation.name, columns, add(probabilities))
+
+
+def _load_tuples(relation: Relation, rows: list[Any], tags: list[Any], store: FactStore) -> None:
+    columns = tuple_columns(relation, rows, store.symbols)
+    variables = np.full(len(rows), -1, dtype=np.int64)
+    random = np.array([tag is not None for tag in tags], dtype=bool)
+    if random.any():
+        probabilities = []
+        for i, tag in enumerate(tags):
+            if tag is None:
+                continue
+            if isinstance(tag, (bool, np.bool_)) or not isinstance(tag, numbers.Real) or not 0.0 <= float(tag) <= 1.0:
+                raise DomainError(
+                    f"facts for `{relation.name}`, row {i}: the tag {tag!r} is not a probability",
+                    hint="tags are numbers in [0, 1]",
+                )
+            probabilities.append(float(tag))
+        variables[random] = store.random.add(np.array(probabilities))
+    store.add(relation.name, columns, variables)
+
+
+def tuple_columns(relation: Relation, rows: Sequence[Any], symbols: SymbolTable) -> list[np.ndarray]:
+    """Word columns of Python tuples (scalars for unary relations), every value checked."""
+    types = relation.types
+    arity = len(types)
+    tuples = [row if isinstance(row, tuple) else (tuple(row) if isinstance(row, list) else (row,)) for row in rows]
+    for i, row in enumerate(tuples):
+        if len(row) != arity:
+            raise TypeMismatchError(
+                f"facts for `{relation.name}`, row {i}: {len(row)} value{'s' if len(row) != 1 else ''}"
+                f" for {arity} column{'s' if arity != 1 else ''}",
+                hint=f"`{relation.name}` has the columns ({', '.join(map(str, types))})",
+            )
+    columns = []
+    for c, t in enumerate(types):
+        values = [row[c] for row in tuples]
+        for i, value in enumerate(values):
+            if not fits(value, t):
+                _bad_value(relation, i, c, value, t)
+        columns.append(np.array([word_of(v, t, symbols) for v in values], dtype=np.int64))
+    return columns
+
+
+def _bad_value(relation: Relation, row: int, column: int, value: Any, t: ValueType) -> NoReturn:
+    shown = show_value(value) if isinstance(value, (str, bool, int, float)) else repr(value)
+    hint = None
+    if t.is_integer and isinstance(value, int) and not isinstance(value, bool):
+        hint = f"{t} holds {t.limits[0]} to {t.limits[1]}"
+    elif isinstance(value, str) and relation.is_input:
+        hint = f"declare the column types: `type {relation.name}(...)`"
+    raise TypeMismatchError(
+        f"facts for `{relation.name}`, row {row}, column {column}: expected {t}, found {shown} ({type(value).__name__})",
+        hint=hint,
+    )
+
+
+def array_columns(relation: Relation, array: np.ndarray, symbols: SymbolTable) -> tuple[list[np.ndarray], int]:
+    """(word columns, rows) of an array [row, column] (or [row] for a unary relation); nothing is built per row."""
+    arity = len(relation.types)
+    if array.ndim == 1 and arity == 1:
+        array = array[:, None]
+    if array.ndim != 2 or array.shape[1] != arity:
+        raise ShapeError(
+            f"facts for `{relation.name}`: an array of shape {array.shape} for {arity} columns",
+            hint=f"pass an array [row, column] with {arity} columns",
+        )
+    columns = []
+    for c, t in enumerate(relation.types):
+        values = array[:, c]
+        if t.family in ("text", "char"):
+            texts = values.astype(object)
+            bad = [i for i, v in enumerate(texts) if not fits(v, t)]
+            if bad:
+                _bad_value(relation, bad[0], c, texts[bad[0]], t)
+            if t.family == "char":
+                columns.append(np.array([ord(v) for v in texts], dtype=np.int64))
+            else:
+                columns.append(symbols.intern_all(texts.tolist()))
+            continue
+        kind = values.dtype.kind
+        if kind == "O":
+            columns.extend(tuple_columns(Relation(relation.name, (t,)), [(v,) for v in values.tolist()], symbols))
+            continue
+        wanted = {"bool": "b", "float": "fiu"}.get(t.family, "iu")
+        if kind not in wanted:
+            raise TypeMismatchError(
+                f"facts for `{relation.name}`, column {c}: expected {t}, found an array of dtype {values.dtype}",
+                hint=f"convert it: `array.astype(np.{t.dtype})`",
+            )
+        if t.is_integer and len(values):
+            low, high = t.limits
+            if int(values.min()) < low or int(values.max()) > high:
+                row = int(np.flatnonzero((values < low) | (values > high))[0])
+                _bad_value(relation, row, c, int(values[row]), t)
+        if t.family == "float":
+            bad_rows = np.flatnonzero(np.isnan(values.astype(np.float64)))
+            if len(bad_rows):
+                _bad_value(relation, int(bad_rows[0]), c, float("nan"), t)
+            values = values.astype(np.float32) if t.bits == 32 else values
+        columns.append(np.ascontiguousarray(to_words(values, t)))
+    return columns, len(array)
+
+
+def hints_from(facts: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Type families of the columns of Python facts, for relations that the program does not declare."""
+    hints: dict[str, tuple[str, ...]] = {}
+    for name, given in facts.items():
+        row: Any = None
+        if isinstance(given, np.ndarray):
+            families = {"f": "float", "i": "integer", "u": "integer"}
+            if given.ndim in (1, 2) and given.dtype.kind in families:
+                hints[name] = (families[given.dtype.kind],) * (given.shape[1] if given.ndim == 2 else 1)
+            elif len(given):
+                row = given[0]
+                row = tuple(row.tolist()) if isinstance(row, np.ndarray) else row
+        elif isinstance(given, InputMapping):
+            row = given.tuples[0] if given.tuples else None
+        elif isinstance(given, Mapping):
+            row = next(iter(given), None)
+        elif hasattr(given, "__iter__") and not isinstance(given, (str, bytes)):
+            row = next(iter(list(given)[:1]), None)
+            if isinstance(row, InputMapping):
+                row = row.tuples[0] if row.tuples else None
+            if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
+                row = row[1]
+        if row is not None:
+            values = row if isinstance(row, (tuple, list)) else (row,)
+            hints[name] = tuple(map(_family, values))
+    return hints
+
+
+def _family(value: Any) -> str:
+    if isinstance(value, (bool, np.bool_)):
+        return "any"
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, (float, np.floating)):
+        return "float"
+    return "integer" if isinstance(value, (int, np.integer)) else "any"

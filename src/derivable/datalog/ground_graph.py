@@ -1,0 +1,151 @@
+"""The ground derivation graph: which tuple follows from which others, as a signed AND/OR graph.
+
+Nodes are numbered as they come; node 0 is false, node 1 true. A child is a node number, or `~number` for its
+negation. A tuple is an OR of its derivations, a derivation an AND of the tuples it uses; in a recursive stratum the
+graph has cycles, never through a negation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
+
+
+def negate(ids: np.ndarray) -> np.ndarray:
+    """Signed nodes of the negations; constants swap, double negation cancels."""
+    return np.where((ids == FALSE) | (ids == TRUE), 1 - ids, ~ids)
+
+
+@dataclass(frozen=True)
+class GraphArrays:
+    """A finished graph.
+
+    kind      [node] uint8: FALSE, TRUE, LITERAL, AND, OR
+    literal   [node] int32: DIMACS variable of a literal
+    offsets   [node + 1] int64, children [edge] int64 signed node numbers
+    acyclic   children come before parents
+    """
+
+    kind: np.ndarray
+    literal: np.ndarray
+    offsets: np.ndarray
+    children: np.ndarray
+    acyclic: bool
+
+
+class GroundGraph:
+    """A growing graph; every method works on whole columns of nodes."""
+
+    def __init__(self):
+        self.size = 2
+        self.kinds: list[np.ndarray] = [np.array([FALSE, TRUE], dtype=np.uint8)]
+        self.literals: list[np.ndarray] = [np.zeros(2, dtype=np.int32)]
+        self.edges: list[tuple[np.ndarray, np.ndarray]] = []
+        self.literal_nodes = np.empty(0, dtype=np.int64)
+        self.acyclic = True
+        self.made_true: list[np.ndarray] = []
+
+    def new_nodes(self, kind: int, count: int, literal: np.ndarray | None = None) -> np.ndarray:
+        """Numbers of `count` new nodes."""
+        self.kinds.append(np.full(count, kind, dtype=np.uint8))
+        self.literals.append(np.zeros(count, dtype=np.int32) if literal is None else literal.astype(np.int32))
+        self.size += count
+        return np.arange(self.size - count, self.size, dtype=np.int64)
+
+    def literals_of(self, variables: np.ndarray) -> np.ndarray:
+        """Nodes [fact] of variables [fact] (0-based); -1 gives the true node."""
+        top = int(variables.max(initial=-1)) + 1
+        if top > len(self.literal_nodes):
+            grown = np.full(top, -1, dtype=np.int64)
+            grown[: len(self.literal_nodes)] = self.literal_nodes
+            self.literal_nodes = grown
+        wanted = np.unique(variables[variables >= 0])
+        fresh = wanted[self.literal_nodes[wanted] < 0]
+        self.literal_nodes[fresh] = self.new_nodes(LITERAL, len(fresh), fresh + 1)
+        nodes = np.full(len(variables), TRUE, dtype=np.int64)
+        random = variables >= 0
+        nodes[random] = self.literal_nodes[variables[random]]
+        return nodes
+
+    def conjunction(self, factors: Sequence[np.ndarray], count: int) -> np.ndarray:
+        """Nodes [row] of the conjunction of factor columns; constants disappear, single factors stand for themselves."""
+        if not factors:
+            return np.full(count, TRUE, dtype=np.int64)
+        if len(factors) == 1:
+            return factors[0]
+        matrix = np.stack(factors, axis=1)
+        matrix.sort(axis=1)
+        used = matrix != TRUE
+        used[:, 1:] &= matrix[:, 1:] != matrix[:, :-1]
+        false = (matrix == FALSE).any(axis=1)
+        number = used.sum(axis=1)
+        first = used.argmax(axis=1)
+        nodes = np.where(number == 0, TRUE, matrix[np.arange(count), first])
+        nodes[false] = FALSE
+        many = (number > 1) & ~false
+        new = self.new_nodes(AND, int(many.sum()))
+        nodes[many] = new
+        chosen = used[many]
+        self.edges.append((np.repeat(new, number[many]), matrix[many][chosen]))
+        return nodes
+
+    def disjunction_by(self, segments: np.ndarray, nodes: np.ndarray, count: int) -> np.ndarray:
+        """Nodes [segment] of the disjunctions of the nodes that belong to each segment 0..count-1; none gives false."""
+        order = np.lexsort((nodes, segments))
+        segments, nodes = segments[order], nodes[order]
+        keep = nodes != FALSE
+        keep[1:] &= (segments[1:] != segments[:-1]) | (nodes[1:] != nodes[:-1])
+        segments, nodes = segments[keep], nodes[keep]
+        number = np.bincount(segments, minlength=count)
+        result = np.full(count, FALSE, dtype=np.int64)
+        starts = np.concatenate([[0], np.cumsum(number)])
+        some = number > 0
+        result[some] = nodes[starts[:-1][some]]
+        true = np.zeros(count, dtype=bool)
+        true[segments[nodes == TRUE]] = True
+        many = (number > 1) & ~true
+        new = self.new_nodes(OR, int(many.sum()))
+        result[many] = new
+        result[true] = TRUE
+        chosen = many[segments]
+        self.edges.append((result[segments[chosen]], nodes[chosen]))
+        return result
+
+    def close_cycles(self, tuples: np.ndarray, segments: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+        """Give the OR nodes `tuples` their derivations: node j is one of tuple segments[j]. Returns the certain ones.
+
+        The derivations may use the tuples themselves. A tuple is certain if it follows from certain ones alone.
+        """
+        self.acyclic = False
+        self.edges.append((tuples[segments], nodes))
+        graph = self.finish()
+        from derivable.device.cpu.derivations import certain_nodes
+
+        certain = certain_nodes(graph.kind, graph.offsets, graph.children)
+        mask = certain[tuples]
+        self.made_true.append(tuples[mask])
+        return mask
+
+    def finish(self) -> GraphArrays:
+        """The graph so far as flat arrays."""
+        kind = np.concatenate(self.kinds)
+        literal = np.concatenate(self.literals)
+        if self.edges:
+            parents = np.concatenate([p for p, _ in self.edges])
+            children = np.concatenate([c for _, c in self.edges]).astype(np.int64)
+        else:
+            parents = children = np.empty(0, dtype=np.int64)
+        if self.made_true:
+            true = np.concatenate(self.made_true)
+            kind[true] = TRUE
+            keep = kind[parents] != TRUE
+            parents, children = parents[keep], children[keep]
+        offsets = np.zeros(self.size + 1, dtype=np.int64)
+        np.cumsum(np.bincount(parents, minlength=self.size), out=offsets[1:])
+        children = children[np.argsort(parents, kind="stable")]
+        self.kinds, self.literals = [kind], [literal]
+        return GraphArrays(kind, literal, offsets, children, self.acyclic)

@@ -1,0 +1,77 @@
+"""Inputs whose probabilities come later (a network) or from the caller: one choice, or independent facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from derivable.core.diagnostics import DomainError
+
+
+@dataclass(frozen=True, eq=False)
+class InputMapping:
+    """Facts of one relation whose order is that of a probability vector.
+
+    tuples         one tuple a fact
+    is_exclusive   exactly one of the facts holds (a choice); otherwise they are independent
+    probabilities  [fact], or None if they are given at evaluation
+    """
+
+    tuples: tuple[tuple[Any, ...], ...]
+    is_exclusive: bool
+    probabilities: tuple[float, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.tuples)
+
+    def __repr__(self) -> str:
+        name = "categorical" if self.is_exclusive else "independent"
+        return f"{name}({len(self.tuples)} facts)"
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """A tuple as it is, a scalar as a tuple of one; NumPy scalars become Python ones."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return tuple(v.item() if isinstance(v, np.generic) else v for v in values)
+
+
+def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_exclusive: bool) -> InputMapping:
+    tuples = tuple(map(as_tuple, values))
+    if len(set(tuples)) != len(tuples):
+        seen: set[tuple[Any, ...]] = set()
+        double = next(t for t in tuples if t in seen or seen.add(t))
+        raise DomainError(f"the value {double!r} occurs twice")
+    if not tuples and is_exclusive:
+        raise DomainError("a choice needs at least one value")
+    if probabilities is None:
+        return InputMapping(tuples, is_exclusive)
+    given = np.asarray(probabilities, dtype=np.float64)
+    if given.shape != (len(tuples),):
+        raise DomainError(f"{len(tuples)} values, but probabilities of shape {given.shape}")
+    if not ((given >= 0) & (given <= 1)).all():
+        raise DomainError(f"probability {int(np.flatnonzero(~((given >= 0) & (given <= 1)))[0])} is not in [0, 1]")
+    if is_exclusive and given.sum() > 1 + 1e-6:
+        raise DomainError(f"the probabilities of one choice add up to {given.sum():g}")
+    return InputMapping(tuples, is_exclusive, tuple(given.tolist()))
+
+
+def categorical(values: Iterable[Any], probabilities: Sequence[float] | None = None) -> InputMapping:
+    """One choice: exactly one of the values holds.
+
+    values         scalars (a unary relation) or tuples, distinct
+    probabilities  [value], adding up to at most 1 (the rest is the probability that none holds);
+                   None if they are given at evaluation, as for `dv.nn.Logic`, where they add up to 1
+    """
+    return _mapping(values, probabilities, True)
+
+
+def independent(tuples: Iterable[Any], probabilities: Sequence[float] | None = None) -> InputMapping:
+    """Independent facts: each holds or not, whatever the others do.
+
+    tuples         tuples, or scalars for a unary relation, distinct
+    probabilities  [fact], or None if they are given at evaluation
+    """
+    return _mapping(tuples, probabilities, False)

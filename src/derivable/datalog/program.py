@@ -1,0 +1,182 @@
+"""The program: text in, plan once, run many times."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from derivable.core.diagnostics import DerivableError, DomainError, ParseError
+from derivable.datalog.database import Database, RelationView
+from derivable.datalog.desugar import desugar
+from derivable.datalog.provenance.record import RandomFacts
+from derivable.datalog.ram.lower import lower
+from derivable.datalog.ram.nodes import Ram
+from derivable.datalog.ram.text import ram_text
+from derivable.datalog.rules.text import rules_text
+from derivable.datalog.strata import Strata, strata_text, stratify
+from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.parse import parse
+from derivable.datalog.syntax.text import syntax_text
+from derivable.datalog.types import Typed, infer, types_text
+
+STAGES = ("syntax", "types", "desugar", "strata", "ram")
+
+
+class Program:
+    """A Datalog program in Scallop's language.
+
+    The text is parsed, typed, desugared, stratified and lowered to RAM here, so every error of the program itself is
+    raised here; a relation without declaration, rule or fact may still get its facts from Python in `run`.
+    """
+
+    def __init__(self, text: str, source: str = "<program>"):
+        self.text = text
+        self.source = source
+        self.syntax = parse(text, source)
+        if any(isinstance(item, s.Import) for item in self.syntax.items):
+            directory = Path(source).parent if source != "<program>" else Path.cwd()
+            self.syntax = _with_imports(self.syntax, directory, ())
+        self._plans: dict[tuple, _Plan] = {}
+        self._plan({})
+
+    @staticmethod
+    def from_file(path: str | os.PathLike) -> Program:
+        """The program of a file; imports are relative to it."""
+        return Program(_read(Path(path)), str(path))
+
+    def __repr__(self) -> str:
+        return f"Program({self.source!r}, {len(self.syntax.items)} items)"
+
+    # Plans
+
+    def _plan(self, hints: Mapping[str, tuple[str, ...]]) -> _Plan:
+        key = tuple(sorted(hints.items()))
+        if key not in self._plans:
+            self._plans[key] = _Plan(self.syntax, hints)
+        return self._plans[key]
+
+    def lowered(self, facts: Mapping[str, Any] | None = None) -> Ram:
+        """The RAM program; the types of undeclared relations may depend on the facts."""
+        plan = self._plan({})
+        if facts:
+            from derivable.datalog.facts import hints_from
+
+            undeclared = {n: f for n, f in facts.items() if n in plan.ram.relations and plan.ram.relations[n].is_input}
+            if undeclared:
+                plan = self._plan(hints_from(undeclared))
+        return plan.ram
+
+    def explain(self, stage: str = "ram") -> str:
+        """The program after a stage: "syntax", "types", "desugar", "strata" or "ram"."""
+        plan = self._plan({})
+        match stage:
+            case "syntax":
+                return syntax_text(self.syntax)
+            case "types":
+                return types_text(plan.typed)
+            case "desugar":
+                return rules_text(plan.strata.program)
+            case "strata":
+                return strata_text(plan.strata)
+            case "ram":
+                return ram_text(plan.ram)
+        raise DomainError(f"unknown stage {stage!r}", hint=f"the stages are {', '.join(STAGES)}")
+
+    # Runs
+
+    def run(
+        self,
+        facts: Mapping[str, Any] | None = None,
+        provenance: str = "unit",
+        *,
+        k: int = 3,
+        iteration_limit: int | None = None,
+        time_limit: float | None = None,
+    ) -> Database:
+        """Compute all outputs.
+
+        facts            relation -> facts, in one of the forms of `derivable.datalog.facts`
+        provenance       "unit", "minmaxprob", "addmultprob", "topkproofs" or "exact"
+        k                proofs kept by topkproofs
+        iteration_limit  at most this many rounds of each recursive stratum; None runs to the fixpoint
+        time_limit       seconds for knowledge compilation under "exact"
+
+        Under "exact" a tag is the probability that the tuple holds in a random world.
+        """
+        from derivable.datalog.execute import Executor
+        from derivable.datalog.facts import FactStore, load_program_facts, load_python_facts
+        from derivable.datalog.provenance import check_name, start
+        from derivable.datalog.tags import ColumnTags, Untagged
+
+        check_name(provenance)
+        facts = facts or {}
+        if k < 1:
+            raise DomainError(f"k must be at least 1, not {k}")
+        ram = self.lowered(facts)
+        store = FactStore(random=RandomFacts())
+        load_program_facts(ram, store)
+        load_python_facts(ram, facts, store)
+        show = None
+        if provenance == "exact":
+            from derivable.datalog.exact import exact_probabilities, ground_facts
+
+            grounding = ground_facts(ram, store, iteration_limit)
+            tables = grounding.tables
+            nodes = [_tags(tables[name]) for name in ram.outputs]
+            values = exact_probabilities(grounding, np.concatenate(nodes), time_limit) if nodes else np.empty(0)
+            parts = np.split(values, np.cumsum([len(n) for n in nodes])[:-1]) if nodes else []
+            shown = dict(zip(ram.outputs, parts))
+        else:
+            algebra = Untagged()
+            if provenance != "unit":
+                record = start(provenance, store.random, k)
+                algebra, show = ColumnTags(record), record.show
+            tables = Executor(ram, store, algebra, iteration_limit).run()
+            shown = {name: None if show is None else show(_tags(tables[name])) for name in ram.outputs}
+        views = {name: RelationView(tables[name], store.symbols, shown[name]) for name in ram.outputs}
+        return Database(views, [n for n in ram.relations if not n.startswith("#")])
+
+
+def _tags(table) -> np.ndarray:
+    return table.tags[: table.size]
+
+
+class _Plan:
+    def __init__(self, syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]]):
+        self.typed: Typed = infer(syntax, hints)
+        self.strata: Strata = stratify(desugar(self.typed))
+        self.ram: Ram = lower(self.strata)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DerivableError(f"cannot read {path}: {error}") from None
+
+
+def _with_imports(syntax: s.Syntax, directory: Path, chain: tuple[Path, ...]) -> s.Syntax:
+    """The syntax with every import replaced by the items of its file, each file once."""
+    items: list[s.Item] = []
+    for item in syntax.items:
+        if not isinstance(item, s.Import):
+            items.append(item)
+            continue
+        path = (directory / item.path).resolve()
+        if path in chain:
+            raise ParseError(f"`{item.path}` imports itself", source=syntax.source, text=syntax.text, span=item.span)
+        if not path.is_file():
+            raise ParseError(
+                f"cannot find the imported file `{item.path}`",
+                hint=f"looked for {path}",
+                source=syntax.source,
+                text=syntax.text,
+                span=item.span,
+            )
+        imported = _with_imports(parse(_read(path), str(item.path)), path.parent, (*chain, path))
+        items += imported.items
+    return s.Syntax(tuple(items), syntax.text, syntax.source)

@@ -1,0 +1,54 @@
+"""The printer of RAM."""
+
+from __future__ import annotations
+
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.rules.text import expr_text, facts_text, rule_text, terms_text
+
+
+def query_lines(query: m.Query, indent: int) -> list[str]:
+    """One operator a line, sources indented below it."""
+    pad = "  " * indent
+    match query:
+        case m.Unit():
+            return [f"{pad}unit"]
+        case m.Scan(relation=name, terms=terms, part=part):
+            return [f"{pad}scan {part + ' ' if part != 'all' else ''}{name}({terms_text(terms)})"]
+        case m.Join(left=left, right=right):
+            shared = [c for c in m.columns(right) if c in m.columns(left)]
+            return [f"{pad}join [{', '.join(shared)}]", *query_lines(left, indent + 1), *query_lines(right, indent + 1)]
+        case m.Difference(left=left, right=right):
+            return [f"{pad}difference", *query_lines(left, indent + 1), *query_lines(right, indent + 1)]
+        case m.Select(source=source, condition=condition):
+            return [f"{pad}select {expr_text(condition)}", *query_lines(source, indent + 1)]
+        case m.Extend(source=source, variable=v, expression=e):
+            return [f"{pad}extend {v.name} := {expr_text(e)}", *query_lines(source, indent + 1)]
+        case m.Range(source=source, variable=v, low=low, high=high, inclusive=inclusive):
+            bounds = f"{expr_text(low)}..{'=' if inclusive else ''}{expr_text(high)}"
+            return [f"{pad}range {v.name} in {bounds}", *query_lines(source, indent + 1)]
+        case m.Project(source=source, terms=terms):
+            return [f"{pad}project [{terms_text(terms)}]", *query_lines(source, indent + 1)]
+    raise TypeError(f"not a query: {query!r}")
+
+
+def instruction_lines(instruction: m.Instruction, indent: int) -> list[str]:
+    pad = "  " * indent
+    if isinstance(instruction, m.Store):
+        return [f"{pad}{instruction.relation} <-", *query_lines(instruction.query, indent + 1)]
+    return [f"{pad}{rule_text(instruction)}"]
+
+
+def ram_text(ram: m.Ram) -> str:
+    """The whole program: relations with their types, facts, strata."""
+    rows = [f"relation {r.name}({', '.join(map(str, r.types))})" for r in ram.relations.values()]
+    rows += [f"fact {facts_text(f)}" for f in ram.facts]
+    for i, stratum in enumerate(ram.strata):
+        rows.append(f"stratum {i}{' (recursive)' if stratum.is_recursive else ''}: {', '.join(stratum.relations)}")
+        for instruction in stratum.once:
+            rows += instruction_lines(instruction, 1)
+        if stratum.loop:
+            rows.append("  loop")
+            for instruction in stratum.loop:
+                rows += instruction_lines(instruction, 2)
+    rows.append(f"output {', '.join(ram.outputs)}")
+    return "\n".join(rows)

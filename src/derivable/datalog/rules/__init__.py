@@ -1,0 +1,1 @@
+"""Core rules: what desugaring leaves. Conjunctive clauses, aggregates over relations, facts."""

@@ -1,0 +1,180 @@
+"""Core rules. Each node's docstring shows its printed form.
+
+A clause is a conjunction of atoms, negated atoms, filters and generators; disjunction, implication, nested
+aggregates and quantifiers have become auxiliary relations, whose names begin with `#`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from derivable.core.diagnostics import Span
+from derivable.datalog.values import ValueType
+
+NOWHERE = Span(1, 1)
+
+
+@dataclass(frozen=True)
+class Var:
+    """`x`"""
+
+    name: str
+    type: ValueType
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Const:
+    """`3`, `"a"`"""
+
+    value: Any
+    type: ValueType
+
+
+@dataclass(frozen=True)
+class Apply:
+    """`(x + 1)`: operators + - * / % == != < <= > >= && || ^ ! neg if cast; operands of one type, result `type`."""
+
+    operator: str
+    operands: tuple[Expr, ...]
+    type: ValueType
+
+
+Expr = Var | Const | Apply
+
+
+@dataclass(frozen=True)
+class Atom:
+    """`edge(x, 3, _)`: terms are variables, constants or None (a wildcard)."""
+
+    relation: str
+    terms: tuple[Var | Const | None, ...]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Negated:
+    """`not edge(x, 3)`: all variables are bound by the rest of the clause."""
+
+    relation: str
+    terms: tuple[Var | Const, ...]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """`(x < 3)`: a bool expression; `(x == e)` binds x if nothing else does."""
+
+    condition: Expr
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Generate:
+    """`x in low..high`, `x in low..=high`"""
+
+    variable: Var
+    low: Expr
+    high: Expr
+    inclusive: bool
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+Literal = Atom | Negated | Filter | Generate
+
+
+@dataclass(frozen=True)
+class Clause:
+    """`path(x, z) :- path(x, y), edge(y, z)`"""
+
+    relation: str
+    terms: tuple[Expr, ...]
+    body: tuple[Literal, ...]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class AggregateRule:
+    """`#count_1(k; n) :- count over #count_1_body(k; ; x) groups #count_1_group(k)`
+
+    The body relation has columns [group..., argument..., value...]. Without a group relation the groups are those of
+    the body, and with no group column there is one group even if the body is empty.
+    """
+
+    relation: str
+    operator: str
+    body: str
+    num_group: int
+    num_arguments: int
+    num_values: int
+    groups: str | None = None
+    discrete: bool = False
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class ChoiceRule:
+    """`#tag_1(x) :- choice over #tag_1_body(x, p)`: an independent random fact per row, true with probability p"""
+
+    relation: str
+    body: str
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+Rule = Clause | AggregateRule | ChoiceRule
+
+
+@dataclass(frozen=True)
+class Facts:
+    """`digit = {0.9::(0, 3); 0.1::(0, 5)}`: tags None if certain; exclusive facts exclude each other."""
+
+    relation: str
+    rows: tuple[tuple[Any, ...], ...]
+    tags: tuple[float | None, ...] | None = None
+    exclusive: bool = False
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Relation:
+    """`edge(usize, usize)`; an input is neither declared nor defined and needs facts at run time"""
+
+    name: str
+    types: tuple[ValueType, ...]
+    is_input: bool = False
+    is_hidden: bool = False
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The whole core program. `outputs` are the relations that a run returns."""
+
+    relations: Mapping[str, Relation]
+    facts: tuple[Facts, ...]
+    rules: tuple[Rule, ...]
+    outputs: tuple[str, ...]
+    text: str = field(default="", repr=False)
+    source: str = "<program>"
+
+
+def variables(node: Any) -> Iterator[Var]:
+    """All variables of an expression or literal, in order of writing, repeats included."""
+    match node:
+        case Var():
+            yield node
+        case Apply(operands=many) | Atom(terms=many) | Negated(terms=many):
+            for child in many:
+                yield from variables(child)
+        case Filter(condition=condition):
+            yield from variables(condition)
+        case Generate(variable=variable, low=low, high=high):
+            for child in (variable, low, high):
+                yield from variables(child)
+
+
+def names(node: Any) -> set[str]:
+    """The names of all variables of an expression or literal."""
+    return {v.name for v in variables(node)}

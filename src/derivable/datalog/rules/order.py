@@ -1,0 +1,151 @@
+"""The order in which a clause's literals are evaluated, and whether it can be evaluated at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from derivable.core.diagnostics import BindingError
+from derivable.datalog.rules import nodes as r
+
+
+@dataclass(frozen=True)
+class Define:
+    """`x := e`: a column computed from the columns there are"""
+
+    variable: r.Var
+    expression: r.Expr
+
+
+Step = r.Literal | Define
+
+_INVERSE = {"+": "-", "-": "+"}
+
+
+def order(clause: r.Clause, program: r.Rules, first: int | None = None) -> list[Step]:
+    """Steps for the body, greedily: whatever only filters or computes as early as possible, then the atom with the
+    most bound terms. `first` is the position of an atom to begin with (the one that changes).
+
+    Raises BindingError for a variable that nothing binds.
+    """
+    remaining = list(enumerate(clause.body))
+    bound: set[str] = set()
+    steps: list[Step] = []
+
+    def take(position: int, step: Step) -> None:
+        remaining[:] = [(i, literal) for i, literal in remaining if i != position]
+        steps.append(step)
+        bound.update(v.name for v in ([step.variable] if isinstance(step, Define) else r.variables(step)))
+
+    if first is not None:
+        take(first, clause.body[first])
+    while remaining:
+        chosen = _cheap_step(remaining, bound) or _atom(remaining, bound) or _generator(remaining, bound)
+        if chosen is None:
+            _fail(clause, program, [literal for _, literal in remaining], bound)
+        position, step = chosen
+        if isinstance(step, Define) and position < 0:
+            steps.append(step)
+            bound.add(step.variable.name)
+        else:
+            take(position, step)
+    for term in clause.terms:
+        for v in r.variables(term):
+            if v.name not in bound:
+                raise BindingError(
+                    f"variable `{v.name}` in the head of `{clause.relation}` is not bound by the body",
+                    hint=f"use `{v.name}` in a positive atom of the body, or replace it by a constant",
+                    source=program.source,
+                    text=program.text,
+                    span=v.span,
+                )
+    return steps
+
+
+def _cheap_step(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tuple[int, Step] | None:
+    in_atoms = {n for _, literal in remaining if isinstance(literal, r.Atom) for n in r.names(literal)}
+    for i, literal in remaining:
+        if isinstance(literal, r.Filter):
+            if r.names(literal) <= bound:
+                return i, literal
+            match literal.condition:
+                case r.Apply(operator="==", operands=(left, right)):
+                    for target, value in ((left, right), (right, left)):
+                        if isinstance(target, r.Var) and target.name not in bound and r.names(value) <= bound:
+                            return i, Define(target, value)
+        elif (isinstance(literal, r.Negated) and r.names(literal) <= bound) or (
+            isinstance(literal, r.Generate)
+            and r.names(literal.low) | r.names(literal.high) <= bound
+            and (literal.variable.name in bound or literal.variable.name not in in_atoms)
+        ):
+            return i, literal
+    # An equation whose unknown is inside an expression is solved for it; the equation itself stays as a check.
+    for _, literal in remaining:
+        match literal:
+            case r.Filter(condition=r.Apply(operator="==", operands=(left, right))):
+                for known, expression in ((left, right), (right, left)):
+                    if r.names(known) <= bound:
+                        solved = _solve(known, expression, bound)
+                        if solved is not None and solved.variable.name not in in_atoms:
+                            return -1, solved
+    return None
+
+
+def _solve(known: r.Expr, expression: r.Expr, bound: set[str]) -> Define | None:
+    unknown = [v for v in r.variables(expression) if v.name not in bound]
+    if len(unknown) != 1:
+        return None
+    while isinstance(expression, r.Apply):
+        if expression.operator not in _INVERSE or not expression.type.is_number:
+            return None
+        left, right = expression.operands
+        if unknown[0].name in r.names(left):
+            known = r.Apply(_INVERSE[expression.operator], (known, right), expression.type)
+            expression = left
+        elif expression.operator == "+":
+            known = r.Apply("-", (known, left), expression.type)
+            expression = right
+        else:
+            known = r.Apply("-", (left, known), expression.type)
+            expression = right
+    return Define(unknown[0], known)
+
+
+def _atom(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tuple[int, Step] | None:
+    best: tuple[int, r.Atom] | None = None
+    best_score = -1
+    for i, literal in remaining:
+        if isinstance(literal, r.Atom):
+            score = sum(isinstance(t, r.Const) or (isinstance(t, r.Var) and t.name in bound) for t in literal.terms)
+            if score > best_score:
+                best, best_score = (i, literal), score
+    return best
+
+
+def _generator(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tuple[int, Step] | None:
+    for i, literal in remaining:
+        if isinstance(literal, r.Generate) and r.names(literal.low) | r.names(literal.high) <= bound:
+            return i, literal
+    return None
+
+
+def _fail(clause: r.Clause, program: r.Rules, left: Sequence[r.Literal], bound: set[str]) -> NoReturn:
+    for literal in left:
+        for v in r.variables(literal):
+            if v.name in bound:
+                continue
+            if isinstance(literal, r.Negated):
+                where, hint = "under `not`", f"bind `{v.name}` in a positive atom, or replace it by `_`"
+            elif isinstance(literal, r.Generate):
+                where, hint = "in this range", f"bind `{v.name}` in a positive atom first"
+            else:
+                where, hint = "in this expression", f"bind `{v.name}` in a positive atom of the same body"
+            raise BindingError(
+                f"variable `{v.name}` {where} is not bound",
+                hint=hint,
+                source=program.source,
+                text=program.text,
+                span=v.span,
+            )
+    raise AssertionError("a clause without unbound variables was not ordered")

@@ -1,0 +1,87 @@
+"""The printer of core rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from derivable.datalog.rules import nodes as r
+from derivable.datalog.values import show_value
+
+
+def expr_text(node: Any) -> str:
+    """An expression or term; None is the wildcard."""
+    match node:
+        case None:
+            return "_"
+        case r.Var(name=name):
+            return name
+        case r.Const(value=value, type=t):
+            return f"'{value}'" if t.family == "char" else show_value(value)
+        case r.Apply(operator="if", operands=(c, a, b)):
+            return f"(if {expr_text(c)} then {expr_text(a)} else {expr_text(b)})"
+        case r.Apply(operator="cast", operands=(a,), type=t):
+            return f"({expr_text(a)} as {t})"
+        case r.Apply(operator="neg", operands=(a,)):
+            return f"(-{expr_text(a)})"
+        case r.Apply(operator=operator, operands=(a,)):
+            return f"({operator}{expr_text(a)})"
+        case r.Apply(operator=operator, operands=(a, b)):
+            return f"({expr_text(a)} {operator} {expr_text(b)})"
+    raise TypeError(f"not an expression: {node!r}")
+
+
+def terms_text(terms) -> str:
+    return ", ".join(map(expr_text, terms))
+
+
+def literal_text(node: r.Literal) -> str:
+    match node:
+        case r.Atom(relation=name, terms=terms):
+            return f"{name}({terms_text(terms)})"
+        case r.Negated(relation=name, terms=terms):
+            return f"not {name}({terms_text(terms)})"
+        case r.Filter(condition=condition):
+            return expr_text(condition)
+        case r.Generate(variable=v, low=low, high=high, inclusive=inclusive):
+            return f"{v.name} in {expr_text(low)}..{'=' if inclusive else ''}{expr_text(high)}"
+    raise TypeError(f"not a literal: {node!r}")
+
+
+def rule_text(rule: r.Rule) -> str:
+    match rule:
+        case r.Clause(relation=name, terms=terms, body=body):
+            head = f"{name}({terms_text(terms)})"
+            return f"{head} :- {', '.join(map(literal_text, body))}" if body else head
+        case r.AggregateRule():
+            operator = f"{rule.operator}{'!' if rule.discrete else ''}"
+            groups = f" groups {rule.groups}" if rule.groups else ""
+            return (
+                f"{rule.relation} :- {operator} over {rule.body}"
+                f"[{rule.num_group} group, {rule.num_arguments} argument, {rule.num_values} value]{groups}"
+            )
+        case r.ChoiceRule(relation=name, body=body):
+            return f"{name} :- choice over {body}"
+    raise TypeError(f"not a rule: {rule!r}")
+
+
+def facts_text(facts: r.Facts) -> str:
+    tags = facts.tags or (None,) * len(facts.rows)
+    shown = [
+        (f"{tag!r}::" if tag is not None else "") + "(" + ", ".join(map(show_value, row)) + ")"
+        for tag, row in zip(tags, facts.rows)
+    ]
+    if len(shown) > 8:
+        shown = [*shown[:8], f"... {len(facts.rows)} in all"]
+    return f"{facts.relation} = {{{('; ' if facts.exclusive else ', ').join(shown)}}}"
+
+
+def rules_text(rules: r.Rules) -> str:
+    """The whole program: relations, facts, rules, outputs."""
+    rows = []
+    for relation in rules.relations.values():
+        marks = "".join(mark for mark, on in ((" input", relation.is_input), (" hidden", relation.is_hidden)) if on)
+        rows.append(f"relation {relation.name}({', '.join(map(str, relation.types))}){marks}")
+    rows += [f"fact {facts_text(f)}" for f in rules.facts]
+    rows += [f"rule {rule_text(rule)}" for rule in rules.rules]
+    rows.append(f"output {', '.join(rules.outputs)}")
+    return "\n".join(rows)

@@ -1,0 +1,182 @@
+"""Tables: what a relation is while a program runs.
+
+A table is an append-only log of rows of 64-bit words, a hash set of its row numbers, and indexes that grow with the
+log; nothing is ever sorted or merged. A row's life: pending (in the candidates of a round), recent (new or improved in
+the last round), stable. Untagged recent rows are a slice of the log; tagged ones a list of row numbers, because a
+better tag makes an old row recent again; a stamp, the round in which it last became recent, tells the parts apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from derivable.datalog.values import ValueType
+from derivable.device.cpu import relations as kernels
+
+CHUNK = 1 << 16
+_NO_STAMPS = np.empty(0, dtype=np.int32)
+
+
+class Index:
+    """Row numbers by the values of some columns of a table."""
+
+    def __init__(self, table: Table, key_columns: tuple[int, ...], is_static: bool):
+        self.table = table
+        self.key_columns = np.array(key_columns, dtype=np.int64)
+        self.rows_entered = 0
+        self.offsets: np.ndarray | None = None
+        if is_static and len(key_columns) <= 1 and self._build_dense():
+            return
+        self.heads = np.full(16, -1, dtype=np.int64)
+        self.following = np.empty(16, dtype=np.int64)
+
+    def _build_dense(self) -> bool:
+        size = self.table.size
+        keys = self.table.column(int(self.key_columns[0])) if len(self.key_columns) else np.zeros(size, dtype=np.int64)
+        low, high = (int(keys.min()), int(keys.max())) if size else (0, 0)
+        if high - low > 4 * size + 1024:
+            return False
+        self.low = low
+        self.offsets = np.empty(high - low + 2, dtype=np.int64)
+        self.rows = np.empty(size, dtype=np.int64)
+        kernels.dense_index(np.ascontiguousarray(keys), low, self.offsets, self.rows)
+        return True
+
+    def _update(self) -> None:
+        size = self.table.size
+        if self.offsets is not None or self.rows_entered == size:
+            return
+        log = self.table.log
+        if len(self.following) < size:
+            grown = np.empty(max(size, 2 * len(self.following)), dtype=np.int64)
+            grown[: self.rows_entered] = self.following[: self.rows_entered]
+            self.following = grown
+        if len(self.heads) < size:
+            self.heads = np.full(1 << int(size * 2 - 1).bit_length(), -1, dtype=np.int64)
+            self.rows_entered = 0
+        kernels.chain_append(log, self.key_columns, self.heads, self.following, self.rows_entered, size)
+        self.rows_entered = size
+
+    def matches(
+        self, probes: np.ndarray, limit: int, stamps: np.ndarray = _NO_STAMPS, bound: int = 0
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Pairs (probe numbers, row numbers), at most CHUNK at a time, for probes [probe, key] int64."""
+        self._update()
+        left = np.empty(CHUNK, dtype=np.int64)
+        right = np.empty(CHUNK, dtype=np.int64)
+        i, row = 0, -1
+        count_probes = len(probes)
+        keys = None
+        if self.offsets is not None:
+            keys = np.ascontiguousarray(probes[:, 0]) if len(self.key_columns) else np.zeros(count_probes, np.int64)
+        while i < count_probes:
+            if keys is not None:
+                count, i, row = kernels.dense_expand(self.offsets, self.rows, self.low, keys, left, right, i, row)
+            else:
+                count, i, row = kernels.chain_expand(
+                    self.table.log,
+                    self.key_columns,
+                    self.heads,
+                    self.following,
+                    probes,
+                    limit,
+                    stamps,
+                    bound,
+                    left,
+                    right,
+                    i,
+                    row,
+                )
+            if count:
+                # Copies, because the buffers are filled again while the consumer may still hold the last chunk.
+                yield left[:count].copy(), right[:count].copy()
+
+
+class Table:
+    """The rows of one relation; see the module's docstring.
+
+    log     [capacity, max(arity, 1)] int64 (a nullary relation has one column of zeros)
+    tags    [capacity] in the provenance's carrier, or None for untagged tables
+    stamps  [capacity] int32, the round in which a row last became recent (tagged tables only)
+    recent  row numbers, or a slice of the log
+    """
+
+    def __init__(self, name: str, types: Sequence[ValueType], tag_dtype: Any = None):
+        self.name = name
+        self.types = tuple(types)
+        self.width = max(1, len(self.types))
+        self.size = 0
+        self.log: np.ndarray = np.empty((16, self.width), dtype=np.int64)
+        self.table = np.zeros(64, dtype=np.uint64)
+        self.tags = None if tag_dtype is None else np.empty(16, dtype=tag_dtype)
+        self.stamps = _NO_STAMPS if tag_dtype is None else np.zeros(16, dtype=np.int32)
+        self.recent: slice | np.ndarray = slice(0, 0)
+        self.stable_size = 0
+        self.visible_size = 0
+        self.round = 0
+        self.indexes: dict[tuple[int, ...], Index] = {}
+
+    def __len__(self) -> int:
+        return self.size
+
+    def column(self, position: int, rows: slice | np.ndarray | None = None) -> np.ndarray:
+        """Words of one column, of all rows or some."""
+        if rows is None:
+            rows = slice(0, self.size)
+        if isinstance(rows, slice):
+            return np.ascontiguousarray(self.log[rows, position])
+        return self.log[:, position].take(rows)
+
+    def rows_of(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
+        """Rows [row, column] of word columns."""
+        rows = np.empty((count, self.width), dtype=np.int64)
+        if not columns:
+            rows[:] = 0
+        for i, column in enumerate(columns):
+            rows[:, i] = column
+        return rows
+
+    def reserve(self, more: int) -> None:
+        """Make room for `more` rows in the log, the tags and the set."""
+        needed = self.size + more
+        if needed > len(self.log):
+            capacity = max(needed, 2 * len(self.log))
+            log = np.empty((capacity, self.width), dtype=np.int64)
+            log[: self.size] = self.log[: self.size]
+            self.log = log
+            if self.tags is not None:
+                tags = np.empty(capacity, dtype=self.tags.dtype)
+                tags[: self.size] = self.tags[: self.size]
+                self.tags = tags
+                stamps = np.zeros(capacity, dtype=np.int32)
+                stamps[: self.size] = self.stamps[: self.size]
+                self.stamps = stamps
+        if 2 * needed > len(self.table):
+            self.table = np.zeros(1 << int(4 * needed - 1).bit_length(), dtype=np.uint64)
+            kernels.rehash_rows(self.log, self.size, self.table)
+
+    def insert(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
+        """Find or append rows given as word columns; returns their numbers [row] int64."""
+        ids = np.empty(count, dtype=np.int64)
+        rows = self.rows_of(columns, count)
+        for start in range(0, count, CHUNK):
+            part = rows[start : start + CHUNK]
+            self.reserve(len(part))
+            self.size = kernels.insert_rows(self.log, self.size, self.table, part, ids[start : start + CHUNK])
+        return ids
+
+    def find(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
+        """Row numbers [row] int64 of rows given as word columns, -1 if absent."""
+        ids = np.empty(count, dtype=np.int64)
+        kernels.find_rows(self.log, self.table, self.rows_of(columns, count), ids)
+        return ids
+
+    def index(self, key_columns: tuple[int, ...], is_static: bool) -> Index:
+        """The index over some columns; a static table has all its rows already."""
+        found = self.indexes.get(key_columns)
+        if found is None:
+            found = self.indexes[key_columns] = Index(self, key_columns, is_static)
+        return found

@@ -1,0 +1,167 @@
+"""Strata: relations in the order in which they can be computed.
+
+A stratum is a strongly connected component of the dependency graph; a relation is computed after everything it
+depends on through negation, aggregation or a choice, and together with what it is mutually recursive with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from derivable.core.diagnostics import LayoutError, StratificationError
+from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.text import rule_text
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """`stratum 2 (recursive): path` and its rules"""
+
+    relations: tuple[str, ...]
+    rules: tuple[r.Rule, ...]
+    is_recursive: bool
+
+
+@dataclass(frozen=True)
+class Strata:
+    """The core program with its rules in strata, dependencies first."""
+
+    program: r.Rules
+    strata: tuple[Stratum, ...]
+
+
+def _dependencies(rule: r.Rule) -> list[tuple[str, str | None]]:
+    """(relation, "negation", "aggregate" or "choice" if the dependency must be on a lower stratum, else None)."""
+    if isinstance(rule, r.Clause):
+        return [
+            (literal.relation, "negation" if isinstance(literal, r.Negated) else None)
+            for literal in rule.body
+            if isinstance(literal, (r.Atom, r.Negated))
+        ]
+    if isinstance(rule, r.AggregateRule):
+        return [(rule.body, "aggregate"), *([(rule.groups, "aggregate")] if rule.groups else [])]
+    return [(rule.body, "choice")]
+
+
+def stratify(program: r.Rules) -> Strata:
+    """Strata of a program. Raises StratificationError, which prints the cycle, if negation is inside a cycle."""
+    rules_of: dict[str, list[r.Rule]] = {name: [] for name in program.relations}
+    edges: dict[str, dict[str, str | None]] = {name: {} for name in program.relations}
+    for rule in program.rules:
+        rules_of[rule.relation].append(rule)
+        for target, kind in _dependencies(rule):
+            edges[rule.relation][target] = edges[rule.relation].get(target) or kind
+    components = _components(edges)
+    position = {name: i for i, component in enumerate(components) for name in component}
+    for rule in program.rules:
+        for target, kind in _dependencies(rule):
+            if kind is not None and position[target] == position[rule.relation]:
+                _fail(program, rule, target, kind, edges, set(components[position[target]]))
+    rank = {name: i for i, name in enumerate(program.relations)}
+    strata = []
+    for component in components:
+        members = tuple(sorted(component, key=rank.__getitem__))
+        rules = tuple(rule for rule in program.rules if rule.relation in component)
+        is_recursive = any(target in component for rule in rules for target, _ in _dependencies(rule))
+        strata.append(Stratum(members, rules, is_recursive))
+    return Strata(program, tuple(strata))
+
+
+def _components(edges: dict[str, dict[str, str | None]]) -> list[set[str]]:
+    """Strongly connected components, dependencies first (Tarjan, without recursion)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    on_stack: set[str] = set()
+    components: list[set[str]] = []
+    for root in edges:
+        if root in index:
+            continue
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on_stack.add(root)
+        work = [(root, iter(edges[root]))]
+        while work:
+            node, targets = work[-1]
+            for target in targets:
+                if target not in index:
+                    index[target] = low[target] = len(index)
+                    stack.append(target)
+                    on_stack.add(target)
+                    work.append((target, iter(edges[target])))
+                    break
+                if target in on_stack:
+                    low[node] = min(low[node], index[target])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    component = set()
+                    while True:
+                        member = stack.pop()
+                        on_stack.discard(member)
+                        component.add(member)
+                        if member == node:
+                            break
+                    components.append(component)
+    return components
+
+
+def _fail(
+    program: r.Rules, rule: r.Rule, target: str, kind: str, edges: dict[str, dict[str, str | None]], component: set[str]
+) -> NoReturn:
+    # A shortest way from the target back to the head closes the cycle.
+    previous: dict[str, str | None] = {target: None}
+    queue = [target]
+    while rule.relation not in previous:
+        node = queue.pop(0)
+        for following in edges[node]:
+            if following in component and following not in previous:
+                previous[following] = node
+                queue.append(following)
+    path: list[str] = [rule.relation]
+    while previous[path[-1]] is not None:
+        path.append(previous[path[-1]])  # type: ignore[arg-type]
+    path.reverse()
+    mark = {"negation": "not", "aggregate": "aggregate", "choice": "tag"}
+    shown = f"{rule.relation} --{mark[kind]}--> {target}"
+    for a, b in zip(path, path[1:]):
+        shown += f" --{mark[edges[a][b] or '']}--> {b}" if edges[a][b] else f" --> {b}"
+    shown = " --> ".join(part for part in shown.split(" --> "))
+    named = {n: n for n in component if not n.startswith("#")}
+    shown_relation = rule.relation if rule.relation in named else next(iter(sorted(named)), rule.relation)
+    raise StratificationError(
+        f"the program is not stratifiable: `{shown_relation}` depends on itself through "
+        f"{'negation' if kind == 'negation' else 'an aggregate' if kind == 'aggregate' else 'a tag'}\n"
+        f"  cycle: {shown}",
+        hint="a relation must be complete before it is negated or aggregated; break the cycle",
+        source=program.source,
+        text=program.text,
+        span=rule.span,
+    )
+
+
+def strata_text(strata: Strata) -> str:
+    """The printer: strata in order, their rules indented."""
+    rows = []
+    for i, stratum in enumerate(strata.strata):
+        rows.append(f"stratum {i}{' (recursive)' if stratum.is_recursive else ''}: {', '.join(stratum.relations)}")
+        rows += [f"  {rule_text(rule)}" for rule in stratum.rules]
+    return "\n".join(rows)
+
+
+def check_strata(strata: Strata) -> None:
+    """The validator: every dependency is on an earlier stratum, or positive within its own recursive one."""
+    position = {name: i for i, stratum in enumerate(strata.strata) for name in stratum.relations}
+    if set(position) != set(strata.program.relations):
+        raise LayoutError("strata and program have different relations")
+    for i, stratum in enumerate(strata.strata):
+        for rule in stratum.rules:
+            if position[rule.relation] != i:
+                raise LayoutError(f"`{rule_text(rule)}` is in stratum {i}, its head is not")
+            for target, kind in _dependencies(rule):
+                inside = position[target] == i
+                if position[target] > i or (inside and (kind is not None or not stratum.is_recursive)):
+                    raise LayoutError(f"`{rule_text(rule)}` depends on {target} in stratum {position[target]}")

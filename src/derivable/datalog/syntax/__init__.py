@@ -1,0 +1,1 @@
+"""The surface language: nodes, grammar, parser, printer."""

@@ -1,0 +1,319 @@
+"""Syntax: the program as written. Each node's docstring shows its printed form.
+
+Formulas and expressions share one node family, as they share one grammar: `p(x)` is an `Atom`, `x > 1` a `Binary`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from derivable.core.diagnostics import Span
+
+NOWHERE = Span(1, 1)
+
+
+@dataclass(frozen=True)
+class Node:
+    span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
+# Expressions and formulas
+
+
+@dataclass(frozen=True)
+class Constant(Node):
+    """`3`, `0.5`, `"text"`, `'c'`, `true`; kind is "integer", "float", "text", "char" or "bool"."""
+
+    value: Any
+    kind: str
+
+
+@dataclass(frozen=True)
+class Variable(Node):
+    """`x`"""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Wildcard(Node):
+    """`_`"""
+
+
+@dataclass(frozen=True)
+class Unary(Node):
+    """`(-x)`, `(!b)`"""
+
+    operator: str
+    operand: Expression
+
+
+@dataclass(frozen=True)
+class Binary(Node):
+    """`(a + b)`, `(x <= 9)`, `(a && b)`"""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True)
+class Conditional(Node):
+    """`(if c then a else b)`"""
+
+    condition: Expression
+    then: Expression
+    otherwise: Expression
+
+
+@dataclass(frozen=True)
+class Cast(Node):
+    """`(x as f32)`"""
+
+    operand: Expression
+    type_name: str
+
+
+@dataclass(frozen=True)
+class Tuple(Node):
+    """`(a, b)`: the left side of an aggregate or a fact; a comma conjunction in a body is a `Conjunction`."""
+
+    items: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class Call(Node):
+    """`$name(a, b)`"""
+
+    name: str
+    arguments: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class Atom(Node):
+    """`edge(x, y)`; parameters are those of `range<usize>(0, n, i)`"""
+
+    relation: str
+    arguments: tuple[Expression, ...]
+    parameters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Not(Node):
+    """`not p(x)`"""
+
+    operand: Expression
+
+
+@dataclass(frozen=True)
+class Conjunction(Node):
+    """`(p(x) and q(x))`"""
+
+    operands: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class Disjunction(Node):
+    """`(p(x) or q(x))`"""
+
+    operands: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class Implies(Node):
+    """`(p(x) implies q(x))`"""
+
+    condition: Expression
+    conclusion: Expression
+
+
+@dataclass(frozen=True)
+class InRange(Node):
+    """`x in 0..k`, `x in 0..=k`"""
+
+    variable: Expression
+    low: Expression
+    high: Expression
+    inclusive: bool
+
+
+@dataclass(frozen=True)
+class Aggregate(Node):
+    """`count!<...>[a](x, y: body where k: keys(k))`, alone (`exists`, `forall`) or assigned: `n := count(x: p(x))`.
+
+    outputs    left side of the assignment, None for a bare formula
+    arguments  the variables in brackets
+    bindings   the variables before the colon
+    """
+
+    operator: str
+    bindings: tuple[str, ...]
+    body: Expression
+    outputs: tuple[Expression, ...] | None = None
+    arguments: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+    discrete: bool = False
+    group: tuple[str, ...] = ()
+    group_body: Expression | None = None
+    binding_types: tuple[tuple[str, str], ...] = ()
+
+
+Expression = (
+    Constant
+    | Variable
+    | Wildcard
+    | Unary
+    | Binary
+    | Conditional
+    | Cast
+    | Tuple
+    | Call
+    | Atom
+    | Not
+    | Conjunction
+    | Disjunction
+    | Implies
+    | InRange
+    | Aggregate
+)
+
+# Items
+
+
+@dataclass(frozen=True)
+class Attribute(Node):
+    """`@demand("bf")`"""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Column(Node):
+    """`src: usize`, `bound n: i32`, `usize`"""
+
+    type_name: str
+    name: str | None = None
+    adornment: str | None = None
+
+
+@dataclass(frozen=True)
+class AliasType(Node):
+    """`type Id = usize`, `type Id <: usize`"""
+
+    name: str
+    type_name: str
+    is_subtype: bool = False
+
+
+@dataclass(frozen=True)
+class EnumType(Node):
+    """`type Direction = Up | Down | Left = 7`"""
+
+    name: str
+    members: tuple[tuple[str, int | None], ...]
+
+
+@dataclass(frozen=True)
+class RelationType(Node):
+    """`type edge(src: usize, dst: usize)`"""
+
+    name: str
+    columns: tuple[Column, ...]
+    attributes: tuple[Attribute, ...] = ()
+
+
+@dataclass(frozen=True)
+class ConstantItem(Node):
+    """`const A: u32 = 2`"""
+
+    name: str
+    type_name: str | None
+    value: Expression
+
+
+@dataclass(frozen=True)
+class Fact(Node):
+    """`0.9::(0, 3)`, one element of a fact set"""
+
+    arguments: tuple[Expression, ...]
+    tag: Expression | None = None
+
+
+@dataclass(frozen=True)
+class FactSet(Node):
+    """`rel digit = {0.9::(0, 3); 0.1::(0, 5)}`: exclusive (at most one holds) if the separator is `;`"""
+
+    relation: str
+    facts: tuple[Fact, ...]
+    exclusive: bool = False
+
+
+@dataclass(frozen=True)
+class Rule(Node):
+    """`rel 0.8::p(x) = q(x)`; several heads: `rel {p(x), q(x)} = r(x)`; no body: a fact."""
+
+    heads: tuple[Atom, ...]
+    body: Expression | None
+    tag: Expression | None = None
+    exclusive_heads: bool = False
+    attributes: tuple[Attribute, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReduceRule(Node):
+    """`rel n = count(x: p(x))`: the relation's columns are the group variables, then the outputs"""
+
+    relation: str
+    aggregate: Aggregate
+
+
+@dataclass(frozen=True)
+class Query(Node):
+    """`query path`, `query path(0, x)`; arguments None for the whole relation"""
+
+    relation: str
+    arguments: tuple[Expression, ...] | None = None
+    attributes: tuple[Attribute, ...] = ()
+
+
+@dataclass(frozen=True)
+class Import(Node):
+    """`import "lib.scl"`"""
+
+    path: str
+
+
+Item = AliasType | EnumType | RelationType | ConstantItem | FactSet | Rule | ReduceRule | Query | Import
+
+
+@dataclass(frozen=True)
+class Syntax:
+    """The items of one program; text and source name are kept for messages."""
+
+    items: tuple[Item, ...]
+    text: str = field(default="", repr=False)
+    source: str = "<program>"
+
+
+def children(node: Any) -> list[Any]:
+    """Direct sub-expressions of an expression or formula, in order of writing."""
+    match node:
+        case Unary(operand=a) | Cast(operand=a) | Not(operand=a):
+            return [a]
+        case Binary(left=a, right=b) | Implies(condition=a, conclusion=b):
+            return [a, b]
+        case Conditional(condition=a, then=b, otherwise=c):
+            return [a, b, c]
+        case InRange(variable=a, low=b, high=c):
+            return [a, b, c]
+        case Tuple(items=many) | Conjunction(operands=many) | Disjunction(operands=many):
+            return list(many)
+        case Call(arguments=many) | Atom(arguments=many):
+            return list(many)
+        case Aggregate():
+            parts = list(node.outputs or ()) + [node.body]
+            return parts + ([node.group_body] if node.group_body is not None else [])
+        case _:
+            return []

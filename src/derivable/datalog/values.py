@@ -1,0 +1,188 @@
+"""Value types of the language and their columns.
+
+Every value is stored in one 64-bit word: integers as themselves (two's complement for unsigned 64-bit), floats as
+the bits of their float64 value, strings and symbols as ids of the symbol table, characters as code points. So one
+set of kernels serves all types; the types matter only where values are computed, compared or shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """A value type, printed by its name: `usize`.
+
+    family  "signed", "unsigned", "float", "bool", "char" or "text"
+    bits    width of an integer or float
+    dtype   of the NumPy column that `columns` shows; i128 and u128 are held in 64 bits (a documented limit)
+    """
+
+    name: str
+    family: str
+    bits: int
+    dtype: np.dtype
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_integer(self) -> bool:
+        return self.family in ("signed", "unsigned")
+
+    @property
+    def is_number(self) -> bool:
+        return self.family in ("signed", "unsigned", "float")
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Smallest and largest integer of the type."""
+        if self.family == "signed":
+            return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
+        return 0, (1 << self.bits) - 1
+
+
+def _integer(name: str, family: str, bits: int, letter: str) -> ValueType:
+    return ValueType(name, family, bits, np.dtype(letter))
+
+
+TYPES: dict[str, ValueType] = {
+    t.name: t
+    for t in [
+        _integer("i8", "signed", 8, "i1"),
+        _integer("i16", "signed", 16, "i2"),
+        _integer("i32", "signed", 32, "i4"),
+        _integer("i64", "signed", 64, "i8"),
+        _integer("i128", "signed", 64, "i8"),
+        _integer("isize", "signed", 64, "i8"),
+        _integer("u8", "unsigned", 8, "u1"),
+        _integer("u16", "unsigned", 16, "u2"),
+        _integer("u32", "unsigned", 32, "u4"),
+        _integer("u64", "unsigned", 64, "u8"),
+        _integer("u128", "unsigned", 64, "u8"),
+        _integer("usize", "unsigned", 64, "u8"),
+        ValueType("f32", "float", 32, np.dtype("f4")),
+        ValueType("f64", "float", 64, np.dtype("f8")),
+        ValueType("bool", "bool", 1, np.dtype("?")),
+        ValueType("char", "char", 32, np.dtype("O")),
+        ValueType("String", "text", 64, np.dtype("O")),
+        ValueType("Symbol", "text", 64, np.dtype("O")),
+    ]
+}
+TYPE_ALIASES = {"&str": "String"}
+UNSUPPORTED_TYPES = ("DateTime", "Duration", "Entity", "Tensor")
+
+I32, F32, F64, BOOL, USIZE, STRING = (TYPES[n] for n in ("i32", "f32", "f64", "bool", "usize", "String"))
+
+
+@dataclass
+class SymbolTable:
+    """Strings interned to ids 0, 1, ...; one table per run."""
+
+    ids: dict[str, int] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+
+    def intern(self, text: str) -> int:
+        found = self.ids.get(text)
+        if found is None:
+            found = self.ids[text] = len(self.texts)
+            self.texts.append(text)
+        return found
+
+    def intern_all(self, texts: Iterable[str]) -> np.ndarray:
+        """Ids [text] int64."""
+        intern = self.intern
+        return np.fromiter((intern(str(t)) for t in texts), dtype=np.int64)
+
+    def lookup(self, ids: np.ndarray) -> np.ndarray:
+        """Texts [id] as an object array."""
+        table = np.empty(len(self.texts), dtype=object)
+        table[:] = self.texts
+        return table[ids]
+
+    def copy(self) -> SymbolTable:
+        return SymbolTable(dict(self.ids), list(self.texts))
+
+
+def to_words(values: np.ndarray, value_type: ValueType) -> np.ndarray:
+    """Words [row] int64 of typed values [row]; texts must already be ids."""
+    if value_type.family == "float":
+        # Adding zero turns -0.0 into 0.0, so that equal floats have equal words.
+        return (np.asarray(values, dtype=np.float64) + 0.0).view(np.int64)
+    values = np.asarray(values)
+    if values.dtype == np.uint64:
+        return values.view(np.int64)
+    return values.astype(np.int64, copy=False)
+
+
+def from_words(words: np.ndarray, value_type: ValueType) -> np.ndarray:
+    """Values that arithmetic works on: int64, uint64, float32, float64 or bool arrays; texts and chars stay ids."""
+    if value_type.family == "float":
+        values = np.ascontiguousarray(words, dtype=np.int64).view(np.float64)
+        return values.astype(np.float32) if value_type.bits == 32 else values
+    if value_type.family == "bool":
+        return words != 0
+    if value_type.family == "unsigned" and value_type.bits == 64:
+        return np.ascontiguousarray(words, dtype=np.int64).view(np.uint64)
+    return words if words.dtype == np.int64 else words.astype(np.int64)
+
+
+def show_column(words: np.ndarray, value_type: ValueType, symbols: SymbolTable) -> np.ndarray:
+    """The column a user sees: dtype of the type, texts and characters as an object array of str."""
+    if value_type.family == "text":
+        return symbols.lookup(words)
+    if value_type.family == "char":
+        shown = np.empty(len(words), dtype=object)
+        shown[:] = [chr(w) for w in words.tolist()]
+        return shown
+    return from_words(words, value_type).astype(value_type.dtype, copy=False)
+
+
+def word_of(value: Any, value_type: ValueType, symbols: SymbolTable) -> int:
+    """The word of one Python value that is known to fit the type."""
+    if value_type.family == "text":
+        return symbols.intern(str(value))
+    if value_type.family == "char":
+        return ord(value)
+    if value_type.family == "float":
+        number = np.float64(np.float32(value)) if value_type.bits == 32 else np.float64(value)
+        return int((np.array([number]) + 0.0).view(np.int64)[0])
+    if value_type.family == "bool":
+        return int(bool(value))
+    number = int(value)
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def fits(value: Any, value_type: ValueType) -> bool:
+    """Whether a Python value can be stored in a column of the type without loss (ints are accepted as floats)."""
+    if value_type.family == "text":
+        return isinstance(value, str)
+    if value_type.family == "char":
+        return isinstance(value, str) and len(value) == 1
+    if value_type.family == "bool":
+        return isinstance(value, (bool, np.bool_))
+    if isinstance(value, (bool, np.bool_)):
+        return False
+    if value_type.family == "float":
+        return isinstance(value, (int, float, np.integer, np.floating)) and value == value
+    if not isinstance(value, (int, np.integer)):
+        return False
+    low, high = value_type.limits
+    return low <= int(value) <= high
+
+
+def show_value(value: Any) -> str:
+    """A value as the language writes it."""
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        body = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+        return f'"{body}"'
+    if isinstance(value, (float, np.floating)):
+        return repr(float(value))
+    return str(value)

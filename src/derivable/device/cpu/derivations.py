@@ -1,0 +1,134 @@
+"""Kernels of ground derivation graphs: certain nodes, components, reachability.
+
+Graphs are kind [node], offsets [node + 1], children [edge] with `~n` for the negation of node n;
+kinds are false, true, literal, and, or = 0..4.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def _certain(kind, offsets, children, parent_offsets, parents, waiting, queue, certain):
+    count = 0
+    for n in range(len(kind)):
+        waiting[n] = offsets[n + 1] - offsets[n]
+        if kind[n] == 1 or (kind[n] == 3 and waiting[n] == 0):
+            certain[n] = True
+            queue[count] = n
+            count += 1
+    done = 0
+    while done < count:
+        n = queue[done]
+        done += 1
+        for e in range(parent_offsets[n], parent_offsets[n + 1]):
+            p = parents[e]
+            if certain[p]:
+                continue
+            waiting[p] -= 1
+            if kind[p] == 4 or waiting[p] == 0:
+                certain[p] = True
+                queue[count] = p
+                count += 1
+
+
+def certain_nodes(kind: np.ndarray, offsets: np.ndarray, children: np.ndarray) -> np.ndarray:
+    """Mask [node]: true in every world, as far as unit propagation shows (linear time)."""
+    size = len(kind)
+    owner = np.repeat(np.arange(size, dtype=np.int64), np.diff(offsets))
+    positive = children >= 0
+    order = np.argsort(children[positive], kind="stable")
+    parents = owner[positive][order]
+    parent_offsets = np.zeros(size + 1, dtype=np.int64)
+    np.cumsum(np.bincount(children[positive], minlength=size), out=parent_offsets[1:])
+    certain = np.zeros(size, dtype=np.bool_)
+    scratch = np.empty((2, size), dtype=np.int64)
+    _certain(kind, offsets, children, parent_offsets, parents, scratch[0], scratch[1], certain)
+    return certain
+
+
+@njit(cache=True, nogil=True)
+def _reach(offsets, children, stack, count, seen):
+    while count > 0:
+        count -= 1
+        n = stack[count]
+        for e in range(offsets[n], offsets[n + 1]):
+            c = children[e]
+            if c < 0:
+                c = ~c
+            if not seen[c]:
+                seen[c] = True
+                stack[count] = c
+                count += 1
+
+
+def reachable(offsets: np.ndarray, children: np.ndarray, roots: np.ndarray) -> np.ndarray:
+    """Mask [node] of the nodes reachable from signed roots."""
+    size = len(offsets) - 1
+    seen = np.zeros(size, dtype=np.bool_)
+    starts = np.unique(np.where(roots < 0, ~roots, roots))
+    seen[starts] = True
+    stack = np.empty(size + 1, dtype=np.int64)
+    stack[: len(starts)] = starts
+    _reach(offsets, children, stack, len(starts), seen)
+    return seen
+
+
+@njit(cache=True, nogil=True)
+def _components(offsets, children, index, low, component, stack, path, edge):
+    """Tarjan without recursion; components are numbered children first."""
+    size = len(offsets) - 1
+    counter = 0
+    number = 0
+    top = 0
+    for root in range(size):
+        if index[root] >= 0:
+            continue
+        depth = 0
+        path[0] = root
+        index[root] = low[root] = counter
+        counter += 1
+        edge[root] = offsets[root]
+        stack[top] = root
+        top += 1
+        while depth >= 0:
+            n = path[depth]
+            if edge[n] < offsets[n + 1]:
+                c = children[edge[n]]
+                edge[n] += 1
+                if c < 0:
+                    c = ~c
+                if index[c] < 0:
+                    index[c] = low[c] = counter
+                    counter += 1
+                    edge[c] = offsets[c]
+                    stack[top] = c
+                    top += 1
+                    depth += 1
+                    path[depth] = c
+                elif component[c] < 0 and index[c] < low[n]:
+                    low[n] = index[c]
+            else:
+                depth -= 1
+                if depth >= 0 and low[n] < low[path[depth]]:
+                    low[path[depth]] = low[n]
+                if low[n] == index[n]:
+                    while True:
+                        top -= 1
+                        member = stack[top]
+                        component[member] = number
+                        if member == n:
+                            break
+                    number += 1
+    return number
+
+
+def components(offsets: np.ndarray, children: np.ndarray) -> tuple[np.ndarray, int]:
+    """(component [node], number of them): strongly connected components, children's components first."""
+    size = len(offsets) - 1
+    scratch = np.full((5, size + 1), -1, dtype=np.int64)
+    component = np.full(size, -1, dtype=np.int64)
+    index, low, stack, path, edge = scratch
+    return component, int(_components(offsets, children, index, low, component, stack, path, edge))
