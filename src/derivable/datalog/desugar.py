@@ -504,7 +504,7 @@ class _Clause:
                 return r.Apply("if", parts, parts[1].type)
             case s.Cast(operand=a):
                 return r.Apply("cast", (self.expression(a),), self.owner.typed.of(node))
-        self.owner.error(UnsupportedError, f"`{expression_text(node)}` cannot stand in an expression", node.span)
+        return self.owner.error(UnsupportedError, f"`{expression_text(node)}` cannot stand in an expression", node.span)
 
 
 def _variables_of(node: Any) -> list[str]:

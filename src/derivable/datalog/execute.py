@@ -69,7 +69,7 @@ class Executor:
         self.tables = {name: Table(name, r.types, dtype) for name, r in ram.relations.items()}
         self.complete: set[str] = set()
         # The tag algebra of queries: a support run of a graph stratum reads no tags although its tables have them.
-        self.mode: Algebra = algebra
+        self.mode: Any = algebra
 
     def run(self) -> dict[str, Table]:
         for stratum in self.ram.strata:

@@ -198,7 +198,8 @@ def _bad_value(relation: Relation, row: int, column: int, value: Any, t: ValueTy
     elif isinstance(value, str) and relation.is_input:
         hint = f"declare the column types: `type {relation.name}(...)`"
     raise TypeMismatchError(
-        f"facts for `{relation.name}`, row {row}, column {column}: expected {t}, found {shown} ({type(value).__name__})",
+        f"facts for `{relation.name}`, row {row}, column {column}: expected {t},"
+        f" found {shown} ({type(value).__name__})",
         hint=hint,
     )
 

@@ -72,7 +72,7 @@ class GroundGraph:
         return nodes
 
     def conjunction(self, factors: Sequence[np.ndarray], count: int) -> np.ndarray:
-        """Nodes [row] of the conjunction of factor columns; constants disappear, single factors stand for themselves."""
+        """Nodes [row] of the conjunction of factor columns; constants disappear, a single factor stays itself."""
         if not factors:
             return np.full(count, TRUE, dtype=np.int64)
         if len(factors) == 1:

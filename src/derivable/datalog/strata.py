@@ -6,6 +6,7 @@ depends on through negation, aggregation or a choice, and together with what it 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -127,7 +128,7 @@ def _fail(
     path.reverse()
     mark = {"negation": "not", "aggregate": "aggregate", "choice": "tag"}
     shown = f"{rule.relation} --{mark[kind]}--> {target}"
-    for a, b in zip(path, path[1:]):
+    for a, b in itertools.pairwise(path):
         shown += f" --{mark[edges[a][b] or '']}--> {b}" if edges[a][b] else f" --> {b}"
     shown = " --> ".join(part for part in shown.split(" --> "))
     named = {n: n for n in component if not n.startswith("#")}

@@ -80,7 +80,7 @@ def _meet(a: str, b: str) -> str | None:
 
 @dataclass(frozen=True)
 class RelationSignature:
-    """`edge(src: usize, dst: usize)`: resolved types; `is_declared` by a `type` item, `is_defined` by facts or rules."""
+    """`edge(src: usize, dst: usize)`: resolved types; `is_declared` by `type`, `is_defined` by facts or rules."""
 
     name: str
     types: tuple[ValueType, ...]
@@ -222,7 +222,7 @@ class _Inference:
         if name in UNSUPPORTED_TYPES:
             self.error(UnsupportedError, f"the type {name} is not supported yet", span)
         close = near(name, self.types)
-        self.error(
+        return self.error(
             TypeMismatchError,
             f"unknown type `{name}`",
             span,
@@ -423,7 +423,7 @@ class _Inference:
 
     def _expression(self, node: Any) -> Type:
         match node:
-            case s.Constant(value=value, kind=kind):
+            case s.Constant(kind=kind):
                 t: Type = {
                     "bool": BOOL,
                     "char": TYPES["char"],
@@ -465,7 +465,7 @@ class _Inference:
                     node.span,
                     f"assign it in the body first: `n := {name}(...)`",
                 )
-        self.error(TypeMismatchError, "a formula stands where a value is expected", node.span)
+        return self.error(TypeMismatchError, "a formula stands where a value is expected", node.span)
 
     def binary(self, node: s.Binary, operator: str, a: Any, b: Any) -> Type:
         left = self.expression(a)

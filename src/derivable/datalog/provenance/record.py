@@ -65,7 +65,8 @@ class Provenance:
     show       tags -> what the user sees, as a column
 
     Laws (tests/datalog/test_provenance.py, for every registered provenance): plus and times are associative and
-    commutative with zero and one neutral; times distributes over plus where `distributes`; zero is discarded, one is not.
+    commutative with zero and one neutral; times distributes over plus where `distributes`;
+    zero is discarded, one not.
     """
 
     name: str

@@ -95,7 +95,7 @@ class ProofTable:
         return self.id_of(tuple(sorted(kept)))
 
     def plus(self, a: int, b: int) -> int:
-        if a == ZERO or a == b:
+        if a in (ZERO, b):
             return b
         if b == ZERO:
             return a
@@ -104,7 +104,7 @@ class ProofTable:
     def times(self, a: int, b: int) -> int:
         if a == ZERO or b == ZERO:
             return ZERO
-        if a == ONE or a == b:
+        if a in (ONE, b):
             return b
         if b == ONE:
             return a

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from derivable.core.diagnostics import ParseError, Span
 
-KEYWORDS = frozenset(
-    ["and", "or", "not", "where", "if", "then", "else", "in", "case", "is", "new", "as", "import", "extern", "type", "const", "rel", "relation", "query", "true", "false", "implies", "bound", "free"]
+_WORDS = (
+    "and or not where if then else in case is new as import extern type const rel relation query true false "
+    "implies bound free"
 )
+KEYWORDS = frozenset(_WORDS.split(" "))
 
 _TOKEN = re.compile(
     r"""

@@ -313,7 +313,7 @@ def children(node: Any) -> list[Any]:
         case Call(arguments=many) | Atom(arguments=many):
             return list(many)
         case Aggregate():
-            parts = list(node.outputs or ()) + [node.body]
+            parts = [*(node.outputs or ()), node.body]
             return parts + ([node.group_body] if node.group_body is not None else [])
         case _:
             return []

@@ -461,7 +461,7 @@ class _Parser:
             self.unsupported("`case` needs algebraic data types, which are not supported yet", start.span)
         if self.accept("("):
             return self.parenthesised(start)
-        self.fail(f"expected an expression or an atom, found {start.shown()}")
+        return self.fail(f"expected an expression or an atom, found {start.shown()}")
 
     def parenthesised(self, start: Token) -> Any:
         if self.accept(")"):
