@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -262,7 +263,7 @@ def test_progress_on_a_terminal(compiler):
     drawn = os.read(leader, 100_000).decode()
     os.close(leader)
     assert "compiling" in drawn
-    assert ("/300" in drawn) == (compiler == "sdd")  # clauses done
+    assert (re.search(r"\d+/\d+", drawn) is not None) == (compiler == "sdd")  # steps done
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

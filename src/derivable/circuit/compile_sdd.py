@@ -7,6 +7,7 @@ the bound set to twice what is left. Measured in docs/decisions/021-sdd-strategy
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from derivable.core.diagnostics import DomainError
 
 VTREES = ("elimination", "balanced", "right")
 # Sizes in SDD elements. Minimisation below the first costs more than it saves (decision 021).
-MINIMISE_FROM = 10_000
+MINIMISE_FROM = 3_000
 COLLECT_FROM = 200_000
 FINISH_UP_TO = 20_000
 SMALL_VARIABLES = 14  # an SDD over so few variables is compiled within milliseconds, in this process
@@ -146,6 +147,11 @@ class _Compilation:
         self.to_inner: dict[int, int] = {}
         self._number_variables()
         self.shape = self._shape(options["vtree"])
+        self.above = self.shape.parents()
+        self.leaf = {variable: node for node, variable in enumerate(self.shape.variable) if variable}
+        self.depth = [0] * len(self.above)
+        for node in range(len(self.above) - 2, -1, -1):
+            self.depth[node] = self.depth[self.above[node]] + 1
         self.manager = _manager(self.shape)
 
     def _number_variables(self) -> None:
@@ -239,112 +245,121 @@ class _Compilation:
         if self.report:
             self.report(self.done, self.total, note or f"{self.manager.live_size():,} elements")
 
-    # Whole runs
+    # The run
 
     def run(self) -> list[Any]:
-        self.total = len(self.flat) if self.flat is not None else len(self.kind)
-        roots = [self._clauses()] if self.flat is not None else self._dag()
-        if self.minimise and 0 < self.manager.live_size() <= FINISH_UP_TO and self.report is not None:
-            self.tick("minimising")
-            self.manager.garbage_collect()
-            self.manager.minimize_limited()
-        return roots
+        """Convert every node once, in order, each dropped after its last use.
 
-    def _clauses(self) -> Any:
-        """Conjoin bottom up: what a vtree node's children give, then the clauses it is the lowest cover of."""
-        assert self.flat is not None
-        shape = self.shape
-        above = shape.parents()
-        leaf = {variable: node for node, variable in enumerate(shape.variable) if variable}
-        order: list[int] = []
-        depth = [0] * len(above)
-        for node in range(len(above) - 1, -1, -1):
-            depth[node] = depth[above[node]] + 1 if above[node] >= 0 else 0
-        at: list[list[list[int]]] = [[] for _ in above]
-        for clause in self.flat:
-            cover = leaf[self.to_inner[abs(clause[0])]] if clause else len(above) - 1
-            for literal in clause[1:]:
-                other = leaf[self.to_inner[abs(literal)]]
-                while cover != other:
-                    if depth[cover] >= depth[other]:
-                        cover = above[cover]
-                    else:
-                        other = above[other]
-            at[cover].append(clause)
-        # Depth first, so that few diagrams are alive at a time.
-        stack = [len(above) - 1]
-        while stack:
-            node = stack.pop()
-            order.append(node)
-            if shape.left[node] >= 0:
-                stack += [shape.left[node], shape.right[node]]
-        value: dict[int, Any] = {}
-        for node in reversed(order):
-            result = self.manager.true()
-            if shape.left[node] >= 0:
-                result = self.both(value.pop(shape.left[node]), value.pop(shape.right[node]))
-            for clause in sorted(at[node], key=len):
-                disjunction = self.manager.false()
-                for literal in clause:
-                    disjunction = self.either(disjunction, self.literal_node(literal))
-                result = self.both(result, disjunction)
-                self.done += 1
-                self.tick()
-            value[node] = result
-        return value[len(above) - 1]
-
-    def _dag(self) -> list[Any]:
-        """Convert every node once, in order, each dropped after its last use; then conjoin the constraints."""
+        The value of a node is its function and, for every block it mentions, that exactly one variable
+        of the block is true: constrained from the leaves on, a choice of n values has n cases, not 2 ** n.
+        """
+        self.total = len(self.kind) + sum(len(row) for row in self.rows if len(row) > 2)
         uses = [0] * len(self.kind)
         for row in self.rows:
             for child in row:
                 uses[child] += 1
         for root in self.roots:
             uses[root] += 1
-        mentioned = self._blocks_below() if self.blocks else []
+        block_of = {variable: number for number, block in enumerate(self.blocks) for variable in block}
+        constraints: dict[int, Any] = {}
         value: list[Any] = [None] * len(self.kind)
+        cover: list[int] = [-1] * len(self.kind)  # the lowest node of the first vtree over all its variables
+        below: list[frozenset[int]] = [frozenset()] * len(self.kind)  # the blocks it mentions
         for node, kind in enumerate(self.kind):
+            row = self.rows[node]
             if kind == LITERAL:
-                result = self.literal_node(self.literal[node])
+                variable = abs(self.literal[node])
+                value[node] = self.literal_node(self.literal[node])
+                cover[node] = self.leaf[self.to_inner[variable]]
+                if variable in block_of:
+                    number = block_of[variable]
+                    if number not in constraints:
+                        constraints[number] = self._exactly_one(self.blocks[number])
+                    below[node] = frozenset([number])
+                    cover[node] = self._cover(self.leaf[self.to_inner[one]] for one in self.blocks[number])
+                    value[node] = self._with_constraints(value[node], [constraints[number]])
             elif kind in (FALSE, TRUE):
-                result = self.manager.true() if kind == TRUE else self.manager.false()
+                value[node] = self.manager.true() if kind == TRUE else self.manager.false()
             else:
-                result = self._gate(kind == AND, [value[child] for child in self.rows[node]])
-                for child in self.rows[node]:
+                below[node] = _union([below[child] for child in row])
+                cover[node] = self._cover(cover[child] for child in row)
+                parts = [(cover[child], value[child]) for child in row]
+                for position, child in enumerate(row):
+                    value[child].ref()
+                    missing = below[node] - below[child] if kind == OR else ()
+                    if missing:
+                        needed = [constraints[number] for number in sorted(missing)]
+                        parts[position] = (cover[node], self._with_constraints(value[child], needed))
+                value[node] = self._gate(kind == AND, parts)
+                for child in row:
                     uses[child] -= 1
                     if uses[child] == 0:
                         value[child].deref()
                         value[child] = None
-                self.done = node
-                self.tick()
-            value[node] = result
-        constraints: dict[int, Any] = {}
-        known: dict[int, Any] = {}
-        roots = []
-        for root in self.roots:
-            if root not in known:
-                result = value[root]
-                result.ref()
-                for block in sorted(mentioned[root]) if mentioned else ():
-                    if block not in constraints:
-                        constraints[block] = self._exactly_one(self.blocks[block])
-                    constraint = constraints[block]
-                    constraint.ref()
-                    result = self.both(result, constraint)
-                known[root] = result
-            roots.append(known[root])
+            self.done += 1
+            self.tick()
+        roots = [value[root] for root in self.roots]
+        if self.minimise and 0 < self.manager.live_size() <= FINISH_UP_TO and self.report is not None:
+            self.tick("minimising")
+            self.manager.garbage_collect()
+            self.manager.minimize_limited()
         return roots
 
-    def _gate(self, conjunction: bool, parts: list[Any]) -> Any:
-        """Fold by twos, neighbours first, so that the operands stay balanced; returns a referenced node."""
+    def _with_constraints(self, node: Any, constraints: list[Any]) -> Any:
+        """Gives up the reference to `node`, not those to the constraints."""
+        for constraint in constraints:
+            constraint.ref()
+            node = self.both(node, constraint)
+        return node
+
+    def _cover(self, nodes: Iterable[int]) -> int:
+        """The lowest vtree node above all of these; -1 of none. Constants (-1) have no place."""
+        found = -1
+        for node in nodes:
+            if found < 0 or node < 0:
+                found = max(found, node)
+                continue
+            while found != node:
+                if self.depth[found] >= self.depth[node]:
+                    found = self.above[found]
+                else:
+                    node = self.above[node]
+        return found
+
+    def _gate(self, conjunction: bool, parts: list[tuple[int, Any]]) -> Any:
+        """Fold referenced parts, given with their covers, bottom up along the vtree.
+
+        What meets at a vtree node is combined there, the smallest first, and moves up as one; so every
+        operation is on functions of as few variables as possible.
+        """
         if not parts:
             return self.manager.true() if conjunction else self.manager.false()
-        for part in parts:
-            part.ref()
         combine = self.both if conjunction else self.either
-        while len(parts) > 1:
-            parts = [combine(*parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
-        return parts[0]
+        waiting: dict[int, list[Any]] = {}
+        for place, part in parts:
+            waiting.setdefault(max(place, 0), []).append(part)
+        heap = [(-self.depth[place], place) for place in waiting]
+        heapq.heapify(heap)
+        while True:
+            _, place = heapq.heappop(heap)
+            group = waiting.pop(place)
+            if len(group) > 1:
+                ranked = [(_size(one), number, one) for number, one in enumerate(group)]
+                heapq.heapify(ranked)
+                for number in range(len(group), 2 * len(group) - 1):
+                    joined = combine(heapq.heappop(ranked)[2], heapq.heappop(ranked)[2])
+                    heapq.heappush(ranked, (_size(joined), number, joined))
+                    if len(parts) > 2:
+                        self.done += 1
+                        self.tick()
+                group = [ranked[0][2]]
+            if not waiting:
+                return group[0]
+            up = self.above[place]
+            if up not in waiting:
+                waiting[up] = []
+                heapq.heappush(heap, (-self.depth[up], up))
+            waiting[up].append(group[0])
 
     def _exactly_one(self, block: Iterable[int]) -> Any:
         none, one = self.manager.true(), self.manager.false()
@@ -356,21 +371,17 @@ class _Compilation:
         none.deref()
         return one
 
-    def _blocks_below(self) -> list[set[int]]:
-        """[node] the blocks mentioned at or below each node."""
-        block_of = {variable: number for number, block in enumerate(self.blocks) for variable in block}
-        below: list[set[int]] = []
-        for node, kind in enumerate(self.kind):
-            if kind == LITERAL:
-                number = block_of.get(abs(self.literal[node]))
-                below.append(set() if number is None else {number})
-            else:
-                sets = [below[child] for child in self.rows[node]]
-                below.append(sets[0] if len(sets) == 1 else set().union(*sets))
-        return below
-
     def outer(self, inner: int) -> int:
         return self.to_outer[inner - 1] if inner > 0 else -self.to_outer[-inner - 1]
+
+
+def _union(sets: list[frozenset[int]]) -> frozenset[int]:
+    distinct = set(sets)
+    return distinct.pop() if len(distinct) == 1 else frozenset().union(*distinct)
+
+
+def _size(node: Any) -> int:
+    return node.size() if node.is_decision() else 0
 
 
 def _manager(shape: VtreeShape) -> Any:
