@@ -32,6 +32,7 @@ class Grounding:
     tables: Mapping[str, Table]
     graph: GraphArrays
     facts: FactStore
+    recursive: tuple[np.ndarray, ...] = ()
 
     def nodes_of(self, ram: Ram, outputs: Mapping[str, Sequence[Any]]) -> np.ndarray:
         """Node of each output tuple, concatenated in order; FALSE for what cannot be derived."""
@@ -55,15 +56,20 @@ class Grounding:
         return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
 
-def ground_facts(ram: Ram, facts: FactStore, iteration_limit: int | None = None) -> Grounding:
+def ground_facts(
+    ram: Ram, facts: FactStore, iteration_limit: int | None = None, is_idempotent: bool = True
+) -> Grounding:
     """Run a RAM program on the ground derivation graph."""
-    graph = GroundGraph()
+    graph = GroundGraph(is_idempotent)
     tables = Executor(ram, facts, GraphTags(graph), iteration_limit).run()
-    return Grounding(tables, graph.finish(), facts)
+    return Grounding(tables, graph.finish(), facts, tuple(graph.recursive))
 
 
 def ground_inputs(
-    program: Program, inputs: Mapping[str, InputMapping], facts: Mapping[str, Any] | None
+    program: Program,
+    inputs: Mapping[str, InputMapping],
+    facts: Mapping[str, Any] | None,
+    is_idempotent: bool = True,
 ) -> tuple[Ram, Grounding, dict[str, np.ndarray]]:
     """Ground a program whose inputs have no probabilities yet; also the variable of each input fact."""
     for name, mapping in inputs.items():
@@ -92,7 +98,7 @@ def ground_inputs(
         store.add(name, columns, variables[name])
     load_program_facts(ram, store)
     load_python_facts(ram, facts or {}, store, given=inputs)
-    return ram, ground_facts(ram, store), variables
+    return ram, ground_facts(ram, store, is_idempotent=is_idempotent), variables
 
 
 @dataclass(frozen=True, eq=False)

@@ -148,7 +148,7 @@ class Executor:
             for name in stratum.relations:
                 table = self.tables[name]
                 table.visible_size = table.size
-                table.round = number
+                table.round = number + 1
                 changed |= len(table.recent) > 0  # type: ignore[arg-type]
             if not changed:
                 return

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from derivable.device.cpu.derivations import certain_nodes
+
 FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
 
 
@@ -38,9 +40,15 @@ class GraphArrays:
 
 
 class GroundGraph:
-    """A growing graph; every method works on whole columns of nodes."""
+    """A growing graph; every method works on whole columns of nodes.
 
-    def __init__(self):
+    is_idempotent  a and a = a, a or a = a: right for formulas, wrong for provenances that count derivations
+    recursive      the tuples of each recursive stratum, in order
+    """
+
+    def __init__(self, is_idempotent: bool = True):
+        self.is_idempotent = is_idempotent
+        self.recursive: list[np.ndarray] = []
         self.size = 2
         self.kinds: list[np.ndarray] = [np.array([FALSE, TRUE], dtype=np.uint8)]
         self.literals: list[np.ndarray] = [np.zeros(2, dtype=np.int32)]
@@ -80,7 +88,8 @@ class GroundGraph:
         matrix = np.stack(factors, axis=1)
         matrix.sort(axis=1)
         used = matrix != TRUE
-        used[:, 1:] &= matrix[:, 1:] != matrix[:, :-1]
+        if self.is_idempotent:
+            used[:, 1:] &= matrix[:, 1:] != matrix[:, :-1]
         false = (matrix == FALSE).any(axis=1)
         number = used.sum(axis=1)
         first = used.argmax(axis=1)
@@ -98,7 +107,8 @@ class GroundGraph:
         order = np.lexsort((nodes, segments))
         segments, nodes = segments[order], nodes[order]
         keep = nodes != FALSE
-        keep[1:] &= (segments[1:] != segments[:-1]) | (nodes[1:] != nodes[:-1])
+        if self.is_idempotent:
+            keep[1:] &= (segments[1:] != segments[:-1]) | (nodes[1:] != nodes[:-1])
         segments, nodes = segments[keep], nodes[keep]
         number = np.bincount(segments, minlength=count)
         result = np.full(count, FALSE, dtype=np.int64)
@@ -122,9 +132,10 @@ class GroundGraph:
         """
         self.acyclic = False
         self.edges.append((tuples[segments], nodes))
+        self.recursive.append(tuples)
+        if not self.is_idempotent:
+            return np.zeros(len(tuples), dtype=bool)
         graph = self.finish()
-        from derivable.device.cpu.derivations import certain_nodes
-
         certain = certain_nodes(graph.kind, graph.offsets, graph.children)
         mask = certain[tuples]
         self.made_true.append(tuples[mask])
