@@ -72,8 +72,9 @@ class _Aggregation:
         self.tags = None if tags is None else tags[order]
         certain = certain[order]
         self.starts = np.searchsorted(self.group, np.arange(self.num_groups + 1))
-        all_certain = np.ones(self.num_groups, dtype=bool)
-        np.logical_and.at(all_certain, self.group, certain)
+        all_certain = np.ones(self.num_groups + 1, dtype=bool)
+        all_certain[self.group[~certain]] = False
+        all_certain = all_certain[:-1]
         self.rows: list[tuple[np.ndarray, list[np.ndarray], Any]] = []
         self.fold_certain(np.flatnonzero(all_certain))
         for g in np.flatnonzero(~all_certain).tolist():

@@ -11,6 +11,7 @@ evaluated level by level over whole batches. The graph is acyclic:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -166,7 +167,7 @@ def _levelled(
     level_offsets = np.searchsorted(sorted_height, np.arange(int(sorted_height.max(initial=0)) + 2))
     cuts = np.flatnonzero((np.diff(sorted_height) != 0) | (np.diff(sorted_kind.astype(int)) != 0)) + 1
     bounds = [0, *cuts.tolist(), len(order)]
-    segments = tuple((int(sorted_kind[a]), a, b) for a, b in zip(bounds[:-1], bounds[1:]) if b > a)
+    segments = tuple((int(sorted_kind[a]), a, b) for a, b in itertools.pairwise(bounds) if b > a)
     return GroundProgram(
         sorted_kind,
         variable[order].astype(np.int64),

@@ -1,0 +1,244 @@
+"""The reference interpreter of RAM: sets of Python tuples, every rule over all rows until nothing changes.
+
+Slow and obvious; it says what a program means without tags. It reads the `full` rules only, so agreement with the
+machine also shows that splitting recursive rules by the atom that changes loses nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.rules.nodes import AggregateRule, Apply, ChoiceRule, Const, Expr, Var
+from derivable.datalog.values import ValueType
+
+Row = dict[str, Any]
+Database = dict[str, set[tuple[Any, ...]]]
+
+
+class _NoValueError(Exception):
+    """The expression has no value: the row is dropped."""
+
+
+def interpret(ram: m.Ram, facts: Mapping[str, Any] | None = None) -> Database:
+    """Relation -> set of tuples (all relations, auxiliary ones too) for certain facts as lists of tuples."""
+    model: Database = {name: set() for name in ram.relations}
+    for given in ram.facts:
+        model[given.relation] |= set(given.rows)
+    for name, rows in (facts or {}).items():
+        model[name] |= {row if isinstance(row, tuple) else (row,) for row in rows}
+    for stratum in ram.strata:
+        changed = True
+        while changed:
+            changed = False
+            for instruction in stratum.full:
+                rows = list(_instruction(instruction, model))
+                before = len(model[instruction.relation])
+                model[instruction.relation].update(rows)
+                changed |= len(model[instruction.relation]) > before
+    return model
+
+
+def _instruction(instruction: m.Instruction, model: Database) -> Iterator[tuple[Any, ...]]:
+    if isinstance(instruction, AggregateRule):
+        yield from _aggregate(instruction, model)
+    elif isinstance(instruction, ChoiceRule):
+        yield from (row[:-1] for row in model[instruction.body] if row[-1] > 0)
+    else:
+        for row in query_rows(instruction.query.source, model):
+            try:
+                yield tuple(evaluate(t, row) for t in instruction.query.terms)
+            except _NoValueError:
+                continue
+
+
+def query_rows(query: m.Query, model: Database) -> Iterator[Row]:
+    """The rows of a query as dictionaries, repeats possible; the parts of a relation are not told apart."""
+    match query:
+        case m.Unit():
+            yield {}
+        case m.Scan():
+            yield from _matches(query, {}, model)
+        case m.Join(left=left, right=right):
+            for row in query_rows(left, model):
+                yield from _matches(right, row, model)
+        case m.Difference(left=left, right=right):
+            for row in query_rows(left, model):
+                if not any(True for _ in _matches(right, row, model)):
+                    yield row
+        case m.Select(source=source, condition=condition):
+            for row in query_rows(source, model):
+                try:
+                    if evaluate(condition, row):
+                        yield row
+                except _NoValueError:
+                    continue
+        case m.Extend(source=source, variable=v, expression=e):
+            for row in query_rows(source, model):
+                try:
+                    yield {**row, v.name: evaluate(e, row)}
+                except _NoValueError:
+                    continue
+        case m.Range(source=source, variable=v, low=low, high=high, inclusive=inclusive):
+            for row in query_rows(source, model):
+                for value in range(evaluate(low, row), evaluate(high, row) + int(inclusive)):
+                    yield {**row, v.name: value}
+
+
+def _matches(scan: m.Scan, row: Row, model: Database) -> Iterator[Row]:
+    for values in model[scan.relation]:
+        found = dict(row)
+        for term, value in zip(scan.terms, values):
+            if isinstance(term, Const):
+                if term.value != value:
+                    break
+            elif isinstance(term, Var) and found.setdefault(term.name, value) != value:
+                break
+        else:
+            yield found
+
+
+def _aggregate(rule: AggregateRule, model: Database) -> Iterator[tuple[Any, ...]]:
+    g, a = rule.num_group, rule.num_arguments
+    groups: dict[tuple, list[tuple]] = {}
+    if rule.groups is not None:
+        groups = {key: [] for key in model[rule.groups]}
+    elif g == 0:
+        groups = {(): []}
+    for row in model[rule.body]:
+        if rule.groups is None or row[:g] in groups:
+            groups.setdefault(row[:g], []).append(row[g:])
+    for key, rows in groups.items():
+        values = [row[a:] for row in rows]
+        match rule.operator:
+            case "count":
+                yield (*key, len(rows))
+            case "exists" | "forall":
+                yield (*key, bool(rows) == (rule.operator == "exists"))
+            case "sum":
+                yield (*key, sum(v[0] for v in values))
+            case "prod":
+                yield (*key, math.prod(v[0] for v in values))
+            case _ if rows:
+                best = min(values) if rule.operator in ("min", "argmin") else max(values)
+                for row in rows:
+                    if row[a:] == best:
+                        yield (*key, *(row if rule.operator in ("min", "max") else row[:a]))
+
+
+def _fit(value: int, t: ValueType, saturate: bool) -> int:
+    low, high = t.limits
+    if saturate:
+        return max(low, min(high, value))
+    return (value - low) % (1 << t.bits) + low
+
+
+def evaluate(e: Expr, row: Row) -> Any:
+    """The value of an expression, one row at a time, in Python numbers."""
+    if isinstance(e, Var):
+        return row[e.name]
+    if isinstance(e, Const):
+        return _rounded(e.value, e.type)
+    assert isinstance(e, Apply)
+    if e.operator == "if":
+        condition, then, otherwise = e.operands
+        return evaluate(then if evaluate(condition, row) else otherwise, row)
+    values = [evaluate(operand, row) for operand in e.operands]
+    if e.operator == "cast":
+        return _cast(values[0], e.operands[0].type, e.type)
+    if e.operator == "!":
+        return not values[0]
+    if e.operator == "neg":
+        return _fit(-values[0], e.type, True) if e.type.is_integer else -values[0] + 0.0
+    a, b = values
+    match e.operator:
+        case "==":
+            return a == b
+        case "!=":
+            return a != b
+        case "<":
+            return a < b
+        case "<=":
+            return a <= b
+        case ">":
+            return a > b
+        case ">=":
+            return a >= b
+        case "&&":
+            return a and b
+        case "||":
+            return a or b
+        case "^":
+            return a != b
+    if e.type.family == "text":
+        return a + b
+    if e.type.is_integer:
+        return _integer(e.operator, a, b, e.type)
+    with np.errstate(all="ignore"):
+        kind = np.float32 if e.type.bits == 32 else np.float64
+        x, y = kind(a), kind(b)
+        result = {"+": x + y, "-": x - y, "*": x * y, "/": np.divide(x, y), "%": np.fmod(x, y)}[e.operator]
+    if np.isnan(result):
+        raise _NoValueError
+    return float(result)
+
+
+def _integer(operator: str, a: int, b: int, t: ValueType) -> int:
+    match operator:
+        case "+":
+            return _fit(a + b, t, True)
+        case "-":
+            return _fit(a - b, t, True)
+        case "*":
+            return _fit(a * b, t, False)
+    if b == 0 or (t.family == "signed" and b == -1 and a == t.limits[0]):
+        raise _NoValueError
+    quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    return quotient if operator == "/" else a - quotient * b
+
+
+def _rounded(value: Any, t: ValueType) -> Any:
+    return float(np.float32(value)) if t.family == "float" and t.bits == 32 else value
+
+
+def _cast(value: Any, source: ValueType, target: ValueType) -> Any:
+    if source == target:
+        return value
+    if source.family == "text":
+        try:
+            if target.family == "float":
+                return _rounded(float(value), target)
+            if target.is_integer:
+                number = int(value)
+                if target.limits[0] <= number <= target.limits[1]:
+                    return number
+            if target.family == "text":
+                return value
+            if target.family == "bool" and value in ("true", "false"):
+                return value == "true"
+            if target.family == "char" and len(value) == 1:
+                return value
+        except ValueError:
+            pass
+        raise _NoValueError
+    if target.family == "text":
+        if source.family == "bool":
+            return "true" if value else "false"
+        return (
+            f"{value:g}"
+            if source.family == "float" and value != int(value)
+            else str(value if source.family == "char" else int(value))
+        )
+    if target.family == "float":
+        return _rounded(float(value), target)
+    if target.family == "bool":
+        return bool(value)
+    if target.family == "char":
+        return chr(int(value))
+    if source.family == "float":
+        return _fit(int(max(min(value, 2.0**70), -(2.0**70))), target, True)
+    return _fit(ord(value) if source.family == "char" else int(value), target, False)

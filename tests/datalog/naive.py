@@ -1,0 +1,102 @@
+"""A Datalog evaluator that shares nothing with the library: rules are Python tuples, evaluation tries all assignments.
+
+A rule is (head, arguments, body); a literal of a body is ("+", relation, arguments), ("-", relation, arguments) or
+(operator, left, right). Arguments are variable names or integers. Strata are given by the order of the relations.
+"""
+
+import itertools
+import operator
+
+from hypothesis import strategies as st
+
+DOMAIN = range(4)
+EDB = {"e": 2, "u": 1}
+COMPARE = {"<": operator.lt, "!=": operator.ne, "==": operator.eq, ">=": operator.ge}
+
+
+def text_of(rules, aggregates=()):
+    """The program in the surface language."""
+    rows = ["type e(i32, i32), u(i32)"]
+    for head, arguments, body in rules:
+        literals = []
+        for kind, *rest in body:
+            if kind in "+-":
+                literals.append(("not " if kind == "-" else "") + f"{rest[0]}({', '.join(map(str, rest[1]))})")
+            else:
+                literals.append(f"{rest[0]} {kind} {rest[1]}")
+        rows.append(f"rel {head}({', '.join(map(str, arguments))}) = {', '.join(literals)}")
+    rows += aggregates
+    return "\n".join(rows)
+
+
+def solutions(body, model):
+    variables = sorted({a for kind, *rest in body for a in (rest[1] if kind in "+-" else rest) if isinstance(a, str)})
+    for values in itertools.product(DOMAIN, repeat=len(variables)):
+        world = dict(zip(variables, values))
+
+        def value(a, world=world):
+            return world.get(a, a)
+
+        holds = True
+        for kind, *rest in body:
+            if kind in "+-":
+                there = tuple(value(a) for a in rest[1]) in model[rest[0]]
+                holds = there == (kind == "+")
+            else:
+                holds = COMPARE[kind](value(rest[0]), value(rest[1]))
+            if not holds:
+                break
+        if holds:
+            yield world
+
+
+def least_model(rules, facts, order):
+    """Relation -> set of tuples, one relation of `order` after the other."""
+    model = {name: set(facts.get(name, ())) for name in [*EDB, *order]}
+    for name in order:
+        while True:
+            new = {
+                tuple(world.get(a, a) for a in arguments)
+                for head, arguments, body in rules
+                if head == name
+                for world in solutions(body, model)
+            }
+            if new <= model[name]:
+                break
+            model[name] |= new
+    return model
+
+
+@st.composite
+def programs(draw, max_rules=3):
+    """(rules, order): up to three relations p0, p1, p2, each recursive, negating and comparing at will."""
+    order = [f"p{i}" for i in range(draw(st.integers(1, 3)))]
+    arity = {**EDB, **{name: draw(st.integers(1, 2)) for name in order}}
+    rules = []
+    argument = st.one_of(st.sampled_from("xyz"), st.integers(0, 3))
+    for i, name in enumerate(order):
+        for _ in range(draw(st.integers(1, max_rules))):
+            body = []
+            for _ in range(draw(st.integers(1, 3))):
+                relation = draw(st.sampled_from([*EDB, *order[: i + 1]]))
+                body.append(("+", relation, tuple(draw(argument) for _ in range(arity[relation]))))
+            bound = sorted({a for _, _, arguments in body for a in arguments if isinstance(a, str)})
+            safe = st.one_of(st.sampled_from(bound), st.integers(0, 3)) if bound else st.integers(0, 3)
+            if draw(st.booleans()):
+                relation = draw(st.sampled_from([*EDB, *order[:i]]))
+                body.append(("-", relation, tuple(draw(safe) for _ in range(arity[relation]))))
+            if bound and draw(st.booleans()):
+                body.append((draw(st.sampled_from(sorted(COMPARE))), draw(st.sampled_from(bound)), draw(safe)))
+            rules.append((name, tuple(draw(safe) for _ in range(arity[name])), tuple(body)))
+    return rules, order
+
+
+def fact_sets(max_edges=8, max_units=3):
+    """Facts for e and u."""
+    edge = st.tuples(st.integers(0, 3), st.integers(0, 3))
+    return st.fixed_dictionaries(
+        {
+            "e": st.lists(edge, max_size=max_edges, unique=True),
+            "u": st.lists(st.tuples(st.integers(0, 3)), max_size=max_units, unique=True),
+        }
+    )
