@@ -1,5 +1,7 @@
 """Transformed circuits against the truth tables they must have."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -186,3 +188,14 @@ def test_restrict_roots():
     assert (root_tables(picked) == root_tables(circuit)[[2, 0, 2]]).all()
     with pytest.raises(DomainError, match="no root 3"):
         restrict_roots(circuit, [3])
+
+
+def test_names_and_weights_are_kept():
+    b = CircuitBuilder()
+    weights = np.array([0.2, 0.3]), np.array([0.8, 0.7])
+    circuit = b.build([b.disjunction([b.literal(1), b.conjunction([b.literal(-1), b.literal(2)])])], weights=weights)
+    circuit = replace(circuit, names=("rain", "sprinkler"))
+    for other in (circuit.condition([1]), circuit.forget([2]), circuit.smooth(), restrict_roots(circuit, [0])):
+        assert other.names == ("rain", "sprinkler")
+        assert other.weights is not None
+        np.testing.assert_array_equal(other.weights[0], weights[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def condition(circuit: Circuit, evidence: Mapping[int, bool] | Sequence[int]) ->
     ids = builder.add_nodes(restricted.kind, restricted.literal, restricted.offsets, restricted.children)
     literals = [builder.literal(v if value else -v) for v, value in sorted(fixed.items())]
     roots = [builder.conjunction([root, *literals]) for root in ids[restricted.roots].tolist()]
-    return builder.build(roots, circuit.num_variables, circuit.weights, circuit.origin)
+    return _named(circuit, builder.build(roots, circuit.num_variables, circuit.weights, circuit.origin))
 
 
 def restrict(circuit: Circuit, evidence: Mapping[int, bool] | Sequence[int]) -> Circuit:
@@ -229,9 +230,15 @@ def _filled(circuit: Circuit, owners, blocks, block_kind, block_literal, block_o
 
     roots = new_of_old[circuit.roots]
     roots[wrapped[~is_edge] - edges] = new_of_wrap[~is_edge]
-    return circuit_from_arrays(
+    filled = circuit_from_arrays(
         kind, literal, offsets, children, roots, circuit.num_variables, circuit.weights, circuit.origin
     )
+    return _named(circuit, filled)
+
+
+def _named(source: Circuit, circuit: Circuit) -> Circuit:
+    """`circuit` with the variable names of `source`."""
+    return circuit if source.names is None else replace(circuit, names=source.names)
 
 
 def _replace_literals(circuit: Circuit, fixed: dict[int, bool], origin: str) -> Circuit:
@@ -247,7 +254,7 @@ def _replace_literals(circuit: Circuit, fixed: dict[int, bool], origin: str) -> 
 
 def _rebuilt(circuit: Circuit, kind: np.ndarray, origin: str, roots: np.ndarray | None = None) -> Circuit:
     literal = np.where(kind == LITERAL, circuit.literal, 0)
-    return circuit_from_arrays(
+    rebuilt = circuit_from_arrays(
         kind,
         literal,
         circuit.offsets,
@@ -257,6 +264,7 @@ def _rebuilt(circuit: Circuit, kind: np.ndarray, origin: str, roots: np.ndarray 
         circuit.weights,
         origin,
     )
+    return _named(circuit, rebuilt)
 
 
 def _known_variable(circuit: Circuit, variable) -> int:
