@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.device.cpu.levels_log import BAD_WEIGHT, log_rows
 from derivable.device.cpu.levels_real import GRADIENT, VALUES, VALUES_AND_GRADIENT, real_rows
 from derivable.device.cpu.levels_scaled import log_rows_scaled
+from derivable.device.cpu.levels_semiring import semiring_rows
 from derivable.device.cpu.threads import run_chunks
+from derivable.parallel.levels import fold_levels
 
 __all__ = ["GRADIENT", "VALUES", "VALUES_AND_GRADIENT", "evaluate", "fold_rows", "value_and_gradient"]
 
@@ -25,14 +28,14 @@ _WORTH_A_THREAD = 60_000
 _log_rows: Any = log_rows
 _log_rows_scaled: Any = log_rows_scaled
 _real_rows: Any = real_rows
-_NONE64 = np.zeros((0, 0), np.float64)
-_NONE32 = np.zeros((0, 0), np.float32)
+_NONE = {np.dtype(dtype).char: np.zeros((0, 0), dtype) for dtype in (np.float32, np.float64, np.bool_)}
 
 
 def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | Semiring = "real") -> np.ndarray:
     """Values of the roots.
 
-    weights           [*batch, variable] float32 or float64, in the carrier of the semiring (log: nats)
+    weights           [*batch, variable] in the carrier of the semiring: float32 or float64 (log: nats), bool, or
+                      integers of any size (dtype object) for the counting semiring
     negative_weights  the same for negative literals; None takes the semiring's complement (real 1 - w,
                       log log(1 - exp(w))); DomainError if it has none
     returns           [*batch, root] in the dtype of the weights; an empty batch gives an empty array
@@ -42,11 +45,9 @@ def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | S
     """
     ring = semirings.get(semiring)
     plan = plan_of(circuit)
-    weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables)
-    if ring.name not in ("real", "log"):
-        raise UnsupportedError(f"the semiring {ring.name!r} has no kernels yet")
+    weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables, ring)
     out = np.empty((weights.shape[0], plan.num_roots), weights.dtype)
-    fold_rows(plan, ring.name, VALUES, weights, negatives, out)
+    fold_rows(plan, ring, VALUES, weights, negatives, out)
     return out.reshape(*batch, plan.num_roots)
 
 
@@ -59,23 +60,26 @@ def value_and_gradient(
     adjoints                   [*batch, root], None for ones
     returns  (values [*batch, root], gradient [*batch, variable], gradient for the negative weights or None)
 
-    In the log semiring a root of -inf gives no gradient.
+    In the log semiring a root of -inf gives no gradient. Where a minimum or maximum is attained more than once, the
+    child of the smallest index gets the adjoint. Raises as `evaluate` does, and UnsupportedError if the semiring is
+    not differentiable.
     """
     ring = semirings.get(semiring)
+    check_differentiable(ring)
     plan = plan_of(circuit)
-    weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables)
+    weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables, ring)
     out = np.empty((weights.shape[0], plan.num_roots), weights.dtype)
     gradient = np.empty(weights.shape, weights.dtype)
     negative_gradient = None if negatives is None else np.empty(weights.shape, weights.dtype)
     if adjoints is None and plan.num_roots == 1:
-        fold_rows(plan, ring.name, VALUES_AND_GRADIENT, weights, negatives, out, None, gradient, negative_gradient)
+        fold_rows(plan, ring, VALUES_AND_GRADIENT, weights, negatives, out, None, gradient, negative_gradient)
     else:
         if adjoints is None:
             seeds = np.ones(out.shape, out.dtype)
         else:
             seeds = np.broadcast_to(np.asarray(adjoints, out.dtype), (*batch, plan.num_roots)).reshape(out.shape)
-        fold_rows(plan, ring.name, VALUES, weights, negatives, out)
-        fold_rows(plan, ring.name, GRADIENT, weights, negatives, None, seeds, gradient, negative_gradient)
+        fold_rows(plan, ring, VALUES, weights, negatives, out)
+        fold_rows(plan, ring, GRADIENT, weights, negatives, None, seeds, gradient, negative_gradient)
     shape = (*batch, plan.num_variables)
     return (
         out.reshape(*batch, plan.num_roots),
@@ -84,19 +88,21 @@ def value_and_gradient(
     )
 
 
-def rows_of(weights, negative_weights, num_variables: int):
-    """(weights [row, variable], negative weights or None, batch shape), contiguous and of one float dtype."""
+def check_differentiable(ring: Semiring) -> None:
+    if not ring.differentiable:
+        raise UnsupportedError(
+            f"the semiring {ring.name!r} is not differentiable", hint="its values have no gradient; use `evaluate`"
+        )
+
+
+def rows_of(weights, negative_weights, num_variables: int, ring: Semiring):
+    """(weights [row, variable], negative weights or None, batch shape), contiguous and of one dtype of the carrier."""
     weights = np.asarray(weights)
-    dtype = weights.dtype
-    if negative_weights is not None:
-        negative_weights = np.asarray(negative_weights)
-        dtype = np.result_type(dtype, negative_weights.dtype)
-    if dtype not in (np.float32, np.float64):
-        if dtype.kind not in "fiub":
-            raise DomainError(f"weights of dtype {dtype} are no real numbers", hint="use float32 or float64")
-        dtype = np.dtype(np.float32 if dtype == np.float16 else np.float64)
+    given = [weights.dtype]
     check_size(weights.shape, num_variables, "weights")
     if negative_weights is not None:
+        negative_weights = np.asarray(negative_weights)
+        given.append(negative_weights.dtype)
         check_size(negative_weights.shape, num_variables, "negative_weights")
         if negative_weights.shape != weights.shape:
             try:
@@ -105,12 +111,29 @@ def rows_of(weights, negative_weights, num_variables: int):
                 raise ShapeError(
                     f"weights {weights.shape} and negative_weights {negative_weights.shape} do not broadcast"
                 ) from None
+    dtype = _carrier_dtype(given, ring)
     batch = weights.shape[:-1]
     rows = math.prod(batch)
     weights = np.ascontiguousarray(weights, dtype).reshape(rows, num_variables)
     if negative_weights is not None:
         negative_weights = np.ascontiguousarray(negative_weights, dtype).reshape(rows, num_variables)
     return weights, negative_weights, batch
+
+
+def _carrier_dtype(given: list[np.dtype], ring: Semiring) -> np.dtype:
+    kinds = {"float": "fiub", "integer": "iubO", "bool": "b"}[ring.carrier]
+    for dtype in given:
+        if dtype.kind not in kinds:
+            wanted = {"float": "float32 or float64", "integer": "integers", "bool": "bool"}[ring.carrier]
+            raise DomainError(
+                f"weights of dtype {dtype} are not of the carrier of the semiring {ring.name!r}", hint=f"use {wanted}"
+            )
+    if ring.carrier == "integer":
+        return np.dtype(object)
+    dtype = np.result_type(*given)
+    if ring.carrier == "float" and dtype not in (np.float32, np.float64):
+        dtype = np.dtype(np.float32 if dtype == np.float16 else np.float64)
+    return dtype
 
 
 def check_size(shape, num_variables: int, name: str) -> None:
@@ -124,7 +147,7 @@ def check_size(shape, num_variables: int, name: str) -> None:
 
 def fold_rows(
     plan: Plan,
-    domain: str,
+    ring: Semiring,
     mode: int,
     weights: np.ndarray,
     negatives: np.ndarray | None,
@@ -133,31 +156,32 @@ def fold_rows(
     gradient: np.ndarray | None = None,
     negative_gradient: np.ndarray | None = None,
 ) -> None:
-    """Run the kernels of the "real" or "log" domain over contiguous rows; the arrays are those of `real_rows`."""
+    """Run the kernels over contiguous rows; the arrays are those of `device.cpu.levels_real.real_rows`."""
     rows = weights.shape[0]
     if rows == 0:
         return
-    none = _NONE64 if weights.dtype == np.float64 else _NONE32
-    arguments = (
-        mode,
-        weights,
-        none if negatives is None else negatives,
-        negatives is not None,
-        plan.positive,
-        plan.negative,
-        plan.runs,
-        plan.terms,
-        plan.root_slots,
-    )
+    if ring.complement is None:
+        check_complement(plan, ring, negatives is not None)
+    if ring.carrier == "integer":
+        _fold_objects(plan, ring, weights, negatives, out)
+        return
+    dtype = weights.dtype.type
+    none = _NONE[weights.dtype.char]
     results = (
         none if out is None else out,
         none if seeds is None else seeds,
         none if gradient is None else gradient,
         none if negative_gradient is None else negative_gradient,
     )
-    dtype = np.float64 if domain == "log" else weights.dtype.type
-    lanes = 1 if rows == 1 else LINE_BYTES // np.dtype(dtype).itemsize
-    run = _log_tiles if domain == "log" else _real_tiles
+    arguments = (mode, weights, none if negatives is None else negatives, negatives is not None)
+    if ring is semirings.log or ring == semirings.log:
+        run: Any = _log_tiles
+        dtype = np.float64
+    elif ring is semirings.real or ring == semirings.real:
+        run = _real_tiles
+    else:
+        run = partial(_semiring_tiles, ring)
+    lanes = 1 if rows == 1 else LINE_BYTES // max(4, np.dtype(dtype).itemsize)
     if rows <= lanes:
         run(0, 1, plan, dtype, lanes, arguments, results)
         return
@@ -166,10 +190,24 @@ def fold_rows(
     run_chunks(run, tiles, smallest, plan, dtype, lanes, arguments, results)
 
 
+def check_complement(plan: Plan, ring: Semiring, has_negative: bool) -> None:
+    """Raise DomainError if negative weights are needed and neither given nor known."""
+    if ring.complement is None and not has_negative and bool((plan.literal < 0).any()):
+        raise DomainError(
+            f"the semiring {ring.name!r} has no complement, and the circuit has negative literals",
+            hint="give negative_weights",
+        )
+
+
+def _program(plan: Plan) -> tuple[np.ndarray, ...]:
+    return plan.positive, plan.negative, plan.runs, plan.terms, plan.root_slots
+
+
 def _real_tiles(start: int, stop: int, plan: Plan, dtype: type, lanes: int, arguments: tuple, results: tuple) -> None:
     weights = arguments[1]
     scratch = plan.take(dtype, lanes)
-    bad = _real_rows(start * lanes, min(stop * lanes, weights.shape[0]), *arguments, *scratch, *results)
+    first, last = start * lanes, min(stop * lanes, weights.shape[0])
+    bad = _real_rows(first, last, *arguments, *_program(plan), *scratch, *results)
     plan.put_back(scratch, dtype, lanes)
     if bad >= 0:
         raise_bad_weight("real", weights, arguments[2] if arguments[3] else None)
@@ -180,14 +218,45 @@ def _log_tiles(start: int, stop: int, plan: Plan, dtype: type, lanes: int, argum
     first, last = start * lanes, min(stop * lanes, weights.shape[0])
     left_over = np.zeros(-(-weights.shape[0] // lanes), np.bool_)
     scratch = plan.take(dtype, lanes)
-    left = _log_rows(first, last, *arguments, *scratch, *results, plan.budget, plan.degree, left_over)
+    program = _program(plan)
+    left = _log_rows(first, last, *arguments, *program, *scratch, *results, plan.budget, plan.degree, left_over)
     plan.put_back(scratch, dtype, lanes)
     if left > 0:
         scratch = plan.take(dtype, lanes, scaled=True)
-        left = _log_rows_scaled(first, last, *arguments, *scratch[:3], *results, *scratch[3:], left_over)
+        left = _log_rows_scaled(first, last, *arguments, *program, *scratch[:3], *results, *scratch[3:], left_over)
         plan.put_back(scratch, dtype, lanes, scaled=True)
     if left == BAD_WEIGHT:
         raise_bad_weight("log", weights, arguments[2] if arguments[3] else None)
+
+
+def _semiring_tiles(
+    ring: Semiring, start: int, stop: int, plan: Plan, dtype: type, lanes: int, arguments: tuple, results: tuple
+) -> None:
+    weights = arguments[1]
+    name = weights.dtype.name
+    kernel = semiring_rows(ring, name)
+    rows = len(plan.kind)
+    widest = int(np.diff(plan.offsets).max(initial=1))
+    scratch = tuple(np.empty((count, lanes), dtype) for count in (rows, rows, widest))
+    nodes = plan.kind, plan.literal, plan.offsets, plan.children, plan.roots
+    first, last = start * lanes, min(stop * lanes, weights.shape[0])
+    bad = kernel(first, last, *arguments, *nodes, *scratch, *results, dtype(ring.zero), dtype(ring.one))
+    if bad >= 0:
+        raise_bad_weight(ring.name, weights, arguments[2] if arguments[3] else None)
+
+
+def _fold_objects(plan: Plan, ring: Semiring, weights: np.ndarray, negatives: np.ndarray | None, out) -> None:
+    node, variable, positive = plan.leaves()
+    leaf = np.zeros(len(plan.kind), np.int64)
+    leaf[node] = np.arange(len(node))
+    if negatives is None:
+        assert ring.complement is not None or bool(positive.all())
+        complement: Any = np.frompyfunc(ring.complement or ring.times, 1, 1)
+        negatives = complement(weights).astype(object) if not positive.all() else weights
+    assert negatives is not None
+    columns = np.where(positive[:, None], weights.T[variable], negatives.T[variable])
+    values = fold_levels(columns, plan.kind, leaf, plan.offsets, plan.children, ring)
+    out[...] = values[plan.roots].T
 
 
 def raise_bad_weight(domain: str, weights: np.ndarray, negatives: np.ndarray | None) -> None:
@@ -195,7 +264,7 @@ def raise_bad_weight(domain: str, weights: np.ndarray, negatives: np.ndarray | N
     for name, array in (("weights", weights), ("negative_weights", negatives)):
         if array is None:
             continue
-        bad = np.isnan(array)
+        bad = np.isnan(array.astype(float))
         if domain == "log":
             bad |= array == np.inf
             if negatives is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from derivable.circuit.circuit import FALSE, Circuit
+from derivable.circuit.circuit import FALSE, LITERAL, Circuit
 from derivable.device.cpu.levels_plan import COUNT, FACTORS, FIRST, PAIRS, SINGLES, plan_program
 
 LINE_BYTES = 64
@@ -21,12 +21,18 @@ _KEPT = 8
 class Plan:
     """What the kernels need, see `device.cpu.levels_plan`; and scratch buffers that calls take and put back.
 
+    kind ... roots  the circuit's own arrays, for semirings whose kernels take the nodes as they stand
     degree      the largest number of literals in a product, with multiplicity
     count_bits  log2 of the largest number of products of literals that a node sums
     operations  edges of the circuit
     longest     rows of scratch that products need
     """
 
+    kind: np.ndarray
+    literal: np.ndarray
+    offsets: np.ndarray
+    children: np.ndarray
+    roots: np.ndarray
     runs: np.ndarray
     terms: np.ndarray
     positive: np.ndarray
@@ -53,6 +59,11 @@ class Plan:
         """Bits by which a root may lie below one for the log semiring in the linear domain; see decision 030."""
         slack = math.log2(max(1.0, self.degree)) + math.log2(max(1, self.operations + self.num_slots))
         return 800.0 - self.count_bits - slack - math.log2(max(1, self.num_roots))
+
+    def leaves(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(node, variable, sign) of the literals: node ids, columns of the weights, and whether they are positive."""
+        node = np.flatnonzero(self.kind == LITERAL)
+        return node, np.abs(self.literal[node]) - 1, self.literal[node] > 0
 
     def take(self, dtype: type, lanes: int, scaled: bool = False) -> tuple[np.ndarray, ...]:
         """Scratch: values, adjoints and prefix, and the same in int64 for exponents if `scaled`."""
@@ -102,6 +113,11 @@ def make_plan(circuit: Circuit) -> Plan:
     )
     degree, count, operations, num_levels = statistics.tolist()
     return Plan(
+        kind=circuit.kind,
+        literal=circuit.literal,
+        offsets=circuit.offsets,
+        children=circuit.children,
+        roots=circuit.roots,
         runs=runs,
         terms=terms,
         positive=positive,

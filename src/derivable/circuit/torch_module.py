@@ -11,25 +11,52 @@ from torch import nn
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.evaluate import GRADIENT, VALUES, VALUES_AND_GRADIENT, check_size, fold_rows
+from derivable.circuit.evaluate import (
+    GRADIENT,
+    VALUES,
+    VALUES_AND_GRADIENT,
+    check_complement,
+    check_size,
+    fold_rows,
+    raise_bad_weight,
+)
 from derivable.circuit.plan import Plan, plan_of
+from derivable.circuit.rounds import Rounds, rounds_of
+from derivable.circuit.torch_levels import fold_torch
+from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+
+_DTYPES = {"float": (torch.float32, torch.float64), "bool": (torch.bool,)}
+_HALF = (torch.float16, torch.bfloat16)
 
 
 def to_torch(circuit: Circuit, semiring: str | Semiring = "log") -> CircuitModule:
-    """The module m(weights[*batch, variable], negative_weights=None) -> [*batch, root]."""
+    """The module m(weights[*batch, variable], negative_weights=None) -> [*batch, root].
+
+    Raises UnsupportedError for the counting semiring: tensors hold no integers of any size.
+    """
     return CircuitModule(circuit, semiring)
 
 
 class CircuitModule(nn.Module):
-    """Evaluates a circuit; no parameters, no buffers.
+    """Evaluates a circuit; it has no parameters and no buffers, and works wherever its inputs are.
 
-    m(weights[*batch, variable], negative_weights=None) -> [*batch, root], in the dtype of the weights.
+    m(weights[*batch, variable], negative_weights=None) -> [*batch, root], in the dtype of the weights (float16 and
+    bfloat16 are computed and returned in float32). The weights may be broadcast against each other, non-contiguous
+    and on any device; on the CPU the kernels read them in place, elsewhere the circuit is folded by tensor
+    operations. Gradients of any order; the first comes from the kernels.
+
+    Raises ShapeError for a wrong number of variables, DomainError for weights that are NaN or of another carrier.
     """
 
     def __init__(self, circuit: Circuit, semiring: str | Semiring = "log"):
         super().__init__()
         self.circuit = circuit
         self.semiring = semirings.get(semiring)
+        if self.semiring.carrier == "integer":
+            raise UnsupportedError(
+                f"tensors hold no integers of any size, which the semiring {self.semiring.name!r} needs",
+                hint="use `circuit.evaluate`",
+            )
         self._plan: Plan | None = None
 
     def extra_repr(self) -> str:
@@ -40,20 +67,83 @@ class CircuitModule(nn.Module):
         state["_plan"] = None
         return state
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # A record that came by pickle is equal to the registered one, but another object.
+        ring = self.semiring
+        if ring.name in semirings.names() and semirings.get(ring.name) == ring:
+            self.semiring = semirings.get(ring.name)
+
     @torch.compiler.disable
     def forward(self, weights: torch.Tensor, negative_weights: torch.Tensor | None = None) -> torch.Tensor:
         plan = self._plan
         if plan is None:
             plan = self._plan = plan_of(self.circuit)
+        ring = self.semiring
+        if (
+            negative_weights is not None
+            or weights.dim() != 2
+            or weights.shape[1] != plan.num_variables
+            or not weights.is_cpu
+            or weights.dtype not in _DTYPES[ring.carrier]
+        ):
+            return self._general(plan, weights, negative_weights)
+        return _Fold.apply(weights, None, plan, ring)
+
+    def _general(self, plan: Plan, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> torch.Tensor:
+        ring = self.semiring
+        weights = self._in_carrier(weights, "weights")
         check_size(weights.shape, plan.num_variables, "weights")
-        batch = weights.shape[:-1]
-        if len(batch) != 1:
-            weights = weights.reshape(-1, plan.num_variables)
         if negative_weights is not None:
+            negative_weights = self._in_carrier(negative_weights, "negative_weights")
             check_size(negative_weights.shape, plan.num_variables, "negative_weights")
-            negative_weights = negative_weights.expand(*batch, -1).reshape(-1, plan.num_variables)
-        values = _Fold.apply(weights, negative_weights, plan, self.semiring.name)
-        return values if len(batch) == 1 else values.reshape(*batch, plan.num_roots)
+            if negative_weights.device != weights.device:
+                raise DomainError(f"weights are on {weights.device}, negative_weights on {negative_weights.device}")
+            if negative_weights.dtype != weights.dtype:
+                dtype = torch.promote_types(weights.dtype, negative_weights.dtype)
+                weights, negative_weights = weights.to(dtype), negative_weights.to(dtype)
+            try:
+                weights, negative_weights = torch.broadcast_tensors(weights, negative_weights)
+            except RuntimeError:
+                raise ShapeError(
+                    f"weights {tuple(weights.shape)} and negative_weights {tuple(negative_weights.shape)} "
+                    "do not broadcast"
+                ) from None
+        batch = weights.shape[:-1]
+        rows = weights.reshape(batch.numel(), plan.num_variables)
+        if negative_weights is not None:
+            negative_weights = negative_weights.reshape(batch.numel(), plan.num_variables)
+        if weights.is_cpu:
+            values = _Fold.apply(rows, negative_weights, plan, ring)
+        else:
+            check_complement(plan, ring, negative_weights is not None)
+            for tensor in (rows, negative_weights):
+                if tensor is not None and bool(tensor.isnan().any()):
+                    negatives = None if negative_weights is None else negative_weights.detach().cpu().numpy()
+                    raise_bad_weight(ring.name, rows.detach().cpu().numpy(), negatives)
+            values = fold_torch(rounds_for(plan), ring, rows, negative_weights)
+        return values.reshape(*batch, plan.num_roots)
+
+    def _in_carrier(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
+        dtypes = _DTYPES[self.semiring.carrier]
+        if not isinstance(tensor, torch.Tensor):
+            raise DomainError(f"{name} is a {type(tensor).__name__}, not a tensor", hint="use `circuit.evaluate`")
+        if tensor.dtype in _HALF and torch.float32 in dtypes:
+            return tensor.float()
+        if tensor.dtype not in dtypes:
+            raise DomainError(
+                f"{name} of dtype {tensor.dtype} are not of the carrier of the semiring {self.semiring.name!r}",
+                hint=f"use {' or '.join(map(str, dtypes))}",
+            )
+        return tensor
+
+
+def rounds_for(plan: Plan) -> Rounds:
+    """The rounds of a plan, made on first use."""
+    found = plan.scratch.get("rounds")
+    if found is None:
+        found = plan.scratch["rounds"] = rounds_of(plan)
+    return found
 
 
 def _rows(tensor: torch.Tensor) -> np.ndarray:
@@ -65,19 +155,21 @@ class _Fold(torch.autograd.Function):
     """Rows [row, variable] to roots [row, root]."""
 
     @staticmethod
-    def forward(ctx, weights, negative_weights, plan: Plan, domain: str):
+    def forward(ctx, weights, negative_weights, plan: Plan, ring: Semiring):
         rows = _rows(weights)
         negatives = None if negative_weights is None else _rows(negative_weights)
         values = torch.empty((rows.shape[0], plan.num_roots), dtype=weights.dtype)
         out = values.numpy()
-        ctx.plan, ctx.domain = plan, domain
+        ctx.plan, ctx.ring = plan, ring
         ctx.gradients = None
-        if plan.num_roots == 1 and (ctx.needs_input_grad[0] or ctx.needs_input_grad[1]):
+        if not ring.differentiable:
+            ctx.mark_non_differentiable(values)
+        if plan.num_roots == 1 and ring.differentiable and any(ctx.needs_input_grad):
             gradient = torch.empty(rows.shape, dtype=weights.dtype)
             negative = None if negatives is None else torch.empty(rows.shape, dtype=weights.dtype)
             fold_rows(
                 plan,
-                domain,
+                ring,
                 VALUES_AND_GRADIENT,
                 rows,
                 negatives,
@@ -88,12 +180,14 @@ class _Fold(torch.autograd.Function):
             )
             ctx.gradients = gradient, negative
         else:
-            fold_rows(plan, domain, VALUES, rows, negatives, out)
+            fold_rows(plan, ring, VALUES, rows, negatives, out)
         ctx.save_for_backward(weights, negative_weights)
         return values
 
     @staticmethod
     def backward(ctx, adjoints):
+        if torch.is_grad_enabled():
+            return (*_differentiable_gradient(ctx.plan, ctx.ring, *ctx.saved_tensors, adjoints), None, None)
         if ctx.gradients is not None:
             gradient, negative = ctx.gradients
             return adjoints * gradient, None if negative is None else adjoints * negative, None, None
@@ -102,7 +196,7 @@ class _Fold(torch.autograd.Function):
         negative = None if negative_weights is None else torch.empty(weights.shape, dtype=weights.dtype)
         fold_rows(
             ctx.plan,
-            ctx.domain,
+            ctx.ring,
             GRADIENT,
             _rows(weights),
             None if negative_weights is None else _rows(negative_weights),
@@ -112,3 +206,14 @@ class _Fold(torch.autograd.Function):
             None if negative is None else negative.numpy(),
         )
         return gradient, negative, None, None
+
+
+def _differentiable_gradient(plan: Plan, ring: Semiring, weights, negative_weights, adjoints):
+    """The gradient as a graph of its own, asked for by create_graph=True."""
+    inputs = [weights] if negative_weights is None else [weights, negative_weights]
+    # Views, so that this graph ends at the saved tensors and goes on behind them.
+    copies = [tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in inputs]
+    values = fold_torch(rounds_for(plan), ring, copies[0], copies[1] if len(copies) > 1 else None)
+    gradients = torch.autograd.grad(values, copies, adjoints, create_graph=True, allow_unused=True)
+    found = [torch.zeros_like(t) if g is None else g for t, g in zip(inputs, gradients, strict=True)]
+    return found[0], found[1] if len(found) > 1 else None
