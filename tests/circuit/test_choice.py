@@ -195,6 +195,21 @@ def test_gradients_are_those_of_the_polynomial():
             assert evaluate(circuit, moved(t), dag.groups) == dag.probabilities(moved(t))
 
 
+def test_one_more_variable_makes_none_of_them_possible():
+    """Not deterministic and with weights that sum to less than one: the rest goes to a variable mentioned nowhere."""
+    rng = np.random.default_rng(11)
+    for _ in range(20):
+        inner = random_dag(rng, [2, 3], 2, 15)
+        dag = Dag(inner.num_variables + 2, [[*inner.groups[0], 8], [*inner.groups[1], 9]])
+        dag.kind, dag.literal, dag.rows = inner.kind, inner.literal, inner.rows
+        circuit = dag.compile(len(dag.kind) - 1)
+        weights = [Fraction(int(rng.integers(0, 4)), 10) for _ in range(7)] + [Fraction(0)] * 2
+        inner.roots = dag.roots
+        for group in dag.groups:
+            weights[group[-1] - 1] = 1 - sum(weights[v - 1] for v in group[:-1])
+        assert evaluate(circuit, weights, dag.groups) == inner.probabilities(weights, with_none=True)
+
+
 def digit_sum(digits_of, digits=10):
     """The DAG of "the digits sum to s", built digit by digit: one root for each s."""
     groups = [list(range(digits * i + 1, digits * i + digits + 1)) for i in range(digits_of)]

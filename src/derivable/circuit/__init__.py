@@ -9,36 +9,70 @@ if TYPE_CHECKING:
     from derivable.circuit.builder import CircuitBuilder
     from derivable.circuit.circuit import Circuit
     from derivable.circuit.compile import compile
-    from derivable.circuit.formula import Formula, at_least_one, exactly_one, implies, variables
+    from derivable.circuit.dimacs import Cnf, read_dimacs, write_dimacs
+    from derivable.circuit.formula import (
+        Formula,
+        at_least_k,
+        at_least_one,
+        at_most_k,
+        at_most_one,
+        conjunction,
+        disjunction,
+        equivalent,
+        exactly_k,
+        exactly_one,
+        implies,
+        variables,
+    )
     from derivable.circuit.probabilistic import ProbabilisticCircuit
     from derivable.circuit.read import from_sdd, load
 
 _NAMES = {
     "Circuit": "circuit",
     "CircuitBuilder": "builder",
+    "Cnf": "dimacs",
     "Formula": "formula",
     "ProbabilisticCircuit": "probabilistic",
+    "at_least_k": "formula",
     "at_least_one": "formula",
+    "at_most_k": "formula",
+    "at_most_one": "formula",
     "compile": "compile",
+    "conjunction": "formula",
+    "disjunction": "formula",
+    "equivalent": "formula",
+    "exactly_k": "formula",
     "exactly_one": "formula",
     "from_sdd": "read",
     "implies": "formula",
     "load": "read",
+    "read_dimacs": "dimacs",
     "variables": "formula",
+    "write_dimacs": "dimacs",
 }
 
 __all__ = [
     "Circuit",
     "CircuitBuilder",
+    "Cnf",
     "Formula",
     "ProbabilisticCircuit",
+    "at_least_k",
     "at_least_one",
+    "at_most_k",
+    "at_most_one",
     "compile",
+    "conjunction",
+    "disjunction",
+    "equivalent",
+    "exactly_k",
     "exactly_one",
     "from_sdd",
     "implies",
     "load",
+    "read_dimacs",
     "variables",
+    "write_dimacs",
 ]
 
 

@@ -99,8 +99,8 @@ def compile_formula_dag(
     Each root is a polynomial in the weights, which is its probability wherever the weights of every
     group sum to one. Elsewhere it is a polynomial that agrees with it there: a disjunction of all values
     of a group is their sum, never replaced by one, and a group that a root does not mention counts as
-    one. If no negated group variable occurs and nothing went through an SDD, the missing mass of a
-    group may be read as "none of them".
+    one. For a choice that may also fall on nothing, give its group one more variable, mentioned nowhere,
+    whose weight is the rest.
 
     Raises DomainError (groups), LayoutError (the DAG), CompileTimeout, CompilerError.
     """

@@ -24,6 +24,17 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def limit_memory() -> None:
+    """At most as much address space as the machine has memory: a formula too hard ends in an error, not in swapping."""
+    with contextlib.suppress(ImportError, ValueError, OSError, AttributeError):
+        import resource
+
+        soft = max(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), 8 << 30)  # D4 reserves 4 GiB at once
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        if sys.platform == "linux" and (hard == resource.RLIM_INFINITY or hard > soft):
+            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
 def main(job: str, folder: Path) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     try:
@@ -46,6 +57,7 @@ def main(job: str, folder: Path) -> int:
 
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[3]))
+    limit_memory()
     status = main(sys.argv[1], Path(sys.argv[2]))
     sys.stdout.flush()
     os._exit(status)  # the compilers' own clean-up can take longer than the compilation
