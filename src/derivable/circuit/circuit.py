@@ -149,19 +149,19 @@ class Circuit:
 
         return probability(self, weights)
 
-    def marginals(self, weights, negative_weights=None):
+    def marginals(self, weights=None, negative_weights=None):
         """P(variable | root) for all variables in one backward pass; see `derivable.circuit.marginals.marginals`."""
         from derivable.circuit.marginals import marginals
 
         return marginals(self, weights, negative_weights)
 
-    def most_probable(self, weights, negative_weights=None):
+    def most_probable(self, weights=None, negative_weights=None):
         """The most probable model and its weight; see `derivable.circuit.most_probable.most_probable`."""
         from derivable.circuit.most_probable import most_probable
 
         return most_probable(self, weights, negative_weights)
 
-    def k_most_probable(self, k: int, weights, negative_weights=None):
+    def k_most_probable(self, k: int, weights=None, negative_weights=None):
         """The k most probable models, best first; see `derivable.circuit.most_probable.k_most_probable`."""
         from derivable.circuit.most_probable import k_most_probable
 
@@ -173,7 +173,7 @@ class Circuit:
 
         return sample(self, num_samples, weights, negative_weights, seed=seed)
 
-    def entropy(self, weights, negative_weights=None):
+    def entropy(self, weights=None, negative_weights=None):
         """Entropy in nats of the distribution over models; see `derivable.circuit.divergence.entropy`."""
         from derivable.circuit.divergence import entropy
 
