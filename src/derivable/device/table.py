@@ -1,0 +1,128 @@
+"""The device table: (primitive, device) -> kernels, or a declared refusal with its reason.
+
+Devices are "reference" (the NumPy meaning), "cpu" (Numba kernels) and "cuda" (Triton kernels). A call
+without a device goes to the first of cpu and reference that takes its arrays; `explain` says which and why.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from derivable.core.diagnostics import UnsupportedError
+from derivable.parallel import primitives
+
+DEVICES = ("reference", "cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """A filled cell: the module that offers the primitive's functions, and how it works in a few words."""
+
+    module: str
+    how: str
+
+    def function(self, name: str) -> Callable:
+        return getattr(importlib.import_module(self.module), name)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An empty cell: a declared refusal."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a call gets, and why."""
+
+    primitive: str
+    device: str
+    function: Callable
+    why: str
+
+
+_CPU = "derivable.device.cpu.primitives"
+_REFERENCE = "derivable.parallel.reference"
+_NO_CUDA = "no CUDA kernel is written yet; move the arrays to the CPU"
+
+CELLS: dict[tuple[str, str], Kernels | Refusal] = {
+    ("gather", "cpu"): Kernels(_CPU, "copies rows, chunks of indices in parallel"),
+    ("segment_reduce", "cpu"): Kernels(_CPU, "operator unrolled, chunks of segments in parallel"),
+    ("reduce_by_index", "cpu"): Kernels(_CPU, "operator unrolled, one private histogram per thread, merged in order"),
+    ("scan", "cpu"): Kernels(_CPU, "operator unrolled, one pass, batch columns in parallel"),
+    ("sort", "cpu"): Kernels(_CPU, "stable radix sort, digits that do not vary are skipped"),
+    ("unique", "cpu"): Kernels(_CPU, "one pass over sorted rows"),
+    ("join", "cpu"): Kernels(_CPU, "sorted merge, count then fill, chunks of left rows in parallel"),
+}
+for _name in primitives.PRIMITIVES:
+    CELLS[_name, "reference"] = Kernels(_REFERENCE, "NumPy, slow and obvious; also exact Python integers")
+    CELLS[_name, "cuda"] = Refusal(_NO_CUDA)
+
+
+def lookup(primitive: str, device: str) -> Kernels:
+    """The kernels of a cell. Raises UnsupportedError for an unknown name, or with the reason of a refusal."""
+    primitives.get(primitive)
+    if device not in DEVICES:
+        raise UnsupportedError(f"there is no device {device!r}", hint=f"known are {', '.join(DEVICES)}")
+    cell = CELLS.get((primitive, device), Refusal("nobody declared this cell"))
+    if isinstance(cell, Refusal):
+        raise UnsupportedError(f"{primitive} does not run on {device}: {cell.reason}")
+    return cell
+
+
+def choose(primitive: str, *arguments: Any, device: str | None = None, rule: str = "") -> Choice:
+    """Which function a call with these arguments gets, and why.
+
+    device  None lets the arrays decide
+    rule    "" for the primitive itself, "vjp" or "jvp" for its derivative rule
+
+    Raises UnsupportedError for a declared refusal.
+    """
+    function = f"{primitive}_{rule}" if rule else primitive
+    if device is not None:
+        return Choice(primitive, device, lookup(primitive, device).function(function), "asked for by name")
+    lookup(primitive, "reference")
+    for argument in arguments:
+        for array in argument if isinstance(argument, (tuple, list)) else (argument,):
+            if getattr(getattr(array, "device", None), "type", "cpu") == "cuda":
+                cell = lookup(primitive, "cuda")
+                return Choice(primitive, "cuda", cell.function(function), "an array is on a CUDA device")
+            if getattr(getattr(array, "dtype", None), "kind", "") == "O":
+                cell = lookup(primitive, "reference")
+                why = "exact Python integers (dtype object) have no kernel"
+                return Choice(primitive, "reference", cell.function(function), why)
+    cell = lookup(primitive, "cpu")
+    return Choice(primitive, "cpu", cell.function(function), f"NumPy arrays: {cell.how}")
+
+
+def explain(primitive: str | None = None, *arguments: Any, device: str | None = None) -> str:
+    """Print and return the table (no arguments), a primitive's row, or what a call gets and why.
+
+    explain()                                     the whole table
+    explain("scan")                               one row
+    explain("scan", values, "add")                what `scan(values, "add")` would run
+    """
+    from derivable.device.cpu.threads import get_num_threads
+
+    lines = []
+    if primitive is not None and (arguments or device is not None):
+        choice = choose(primitive, *arguments, device=device)
+        lines.append(f"{primitive} -> {choice.device} ({choice.function.__module__})")
+        lines.append(f"  because: {choice.why}")
+        lines.append(f"  threads: {get_num_threads()}")
+    else:
+        names = list(primitives.PRIMITIVES) if primitive is None else [primitives.get(primitive).name]
+        width = max(map(len, names))
+        for name in names:
+            for device_name in DEVICES:
+                cell = CELLS.get((name, device_name), Refusal("nobody declared this cell"))
+                text = cell.how if isinstance(cell, Kernels) else f"refused: {cell.reason}"
+                lines.append(f"{name:{width}}  {device_name:9}  {text}")
+            lines.append(f"{'':{width}}  derivative {primitives.get(name).note}")
+    text = "\n".join(lines)
+    print(text)
+    return text

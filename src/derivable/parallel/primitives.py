@@ -1,0 +1,25 @@
+"""The registry of primitives, one row each."""
+
+from __future__ import annotations
+
+import difflib
+
+from derivable.core.diagnostics import UnsupportedError
+from derivable.parallel import gather, join, reduce_by_index, scan, segment_reduce, sort, unique
+from derivable.parallel.primitive import Primitive
+
+PRIMITIVES: dict[str, Primitive] = {
+    module.PRIMITIVE.name: module.PRIMITIVE
+    for module in (gather, segment_reduce, reduce_by_index, scan, sort, unique, join)
+}
+
+
+def get(name: str) -> Primitive:
+    """The primitive called `name`. Raises UnsupportedError for an unknown one, with the nearest name."""
+    if name not in PRIMITIVES:
+        near = difflib.get_close_matches(name, PRIMITIVES, 1)
+        raise UnsupportedError(
+            f"there is no primitive {name!r}",
+            hint=f"did you mean {near[0]!r}?" if near else f"known are {', '.join(PRIMITIVES)}",
+        )
+    return PRIMITIVES[name]

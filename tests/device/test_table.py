@@ -1,0 +1,109 @@
+import multiprocessing
+import threading
+
+import numpy as np
+import pytest
+
+import derivable
+from derivable.core.diagnostics import UnsupportedError
+from derivable.device import primitives, table
+from derivable.parallel import reference
+from derivable.parallel.primitives import PRIMITIVES
+
+
+def test_every_cell_is_filled_or_refused():
+    assert set(table.CELLS) == {(name, device) for name in PRIMITIVES for device in table.DEVICES}
+    for (name, _device), cell in table.CELLS.items():
+        if isinstance(cell, table.Kernels):
+            rules = [""] if PRIMITIVES[name].vjp is None else ["", "_vjp", "_jvp"]
+            assert all(callable(cell.function(f"{name}{rule}")) for rule in rules)
+        else:
+            assert cell.reason
+
+
+def test_explain_prints_the_table(capsys):
+    text = derivable.device.explain()
+    assert capsys.readouterr().out == text + "\n"
+    for name in PRIMITIVES:
+        assert f"\n{name}" in "\n" + text
+    assert "cuda       refused: no CUDA kernel is written yet" in text
+    assert "join" not in derivable.device.explain("scan")
+
+
+def test_explain_says_what_a_call_gets(capsys):
+    text = derivable.device.explain("scan", np.arange(3.0), "add")
+    assert text.startswith("scan -> cpu (derivable.device.cpu")
+    assert "because: NumPy arrays" in text
+    exact = np.array([2**80], dtype=object)
+    assert "scan -> reference" in derivable.device.explain("scan", exact, "add")
+    assert "Python integers" in derivable.device.explain("scan", exact, "add")
+    assert "asked for by name" in derivable.device.explain("scan", device="reference")
+    capsys.readouterr()
+
+
+def test_refusals_have_reasons():
+    with pytest.raises(UnsupportedError, match="scan does not run on cuda: no CUDA kernel"):
+        table.choose("scan", device="cuda")
+    with pytest.raises(UnsupportedError, match="no device 'tpu'"):
+        table.lookup("scan", "tpu")
+    with pytest.raises(UnsupportedError, match="did you mean 'scan'"):
+        table.lookup("scam", "cpu")
+    with pytest.raises(AttributeError, match="no primitive"):
+        _ = primitives.scam
+
+
+def work(_=None):
+    values = np.random.default_rng(0).normal(size=200_000)
+    indices = np.arange(200_000) % 11
+    total = primitives.reduce_by_index(values, indices, 11, "add")
+    order = primitives.sort((indices, values))[1]
+    return float(total.sum()), int(order[:100].sum())
+
+
+def check_child(queue):
+    queue.put(work())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_kernels_run_in_child_processes(method):
+    expected = work()
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    children = [context.Process(target=check_child, args=(queue,)) for _ in range(2)]
+    for child in children:
+        child.start()
+    assert [queue.get(timeout=120) for _ in children] == [expected] * 2
+    for child in children:
+        child.join(60)
+        assert child.exitcode == 0
+
+
+def test_kernels_run_in_many_threads():
+    expected = work()
+    results = []
+    workers = [threading.Thread(target=lambda: results.append(work())) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert results == [expected] * 4
+
+
+def test_kernels_run_in_data_loader_workers():
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Rows(Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, row):
+            return torch.from_numpy(primitives.scan(np.full(70_000, row + 1.0), "add"))[-1]
+
+    assert primitives.scan(np.ones(3), "add").tolist() == [1, 2, 3]
+    loaded = [batch.tolist() for batch in DataLoader(Rows(), batch_size=2, num_workers=2)]
+    assert loaded == [[70_000.0, 140_000.0], [210_000.0, 280_000.0]]
+
+
+def test_docstrings_come_from_the_reference():
+    assert primitives.scan.__doc__ == reference.scan.__doc__
