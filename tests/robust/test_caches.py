@@ -37,8 +37,8 @@ def answer_of(process: subprocess.Popen) -> str:
 
 def test_several_processes_fill_one_cache(tmp_path):
     environment = {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(PACKAGE.parent)}
-    first = [start(environment) for _ in range(3)]
-    assert [answer_of(process) for process in first] == [ANSWER] * 3
+    first = [start(environment) for _ in range(2)]
+    assert [answer_of(process) for process in first] == [ANSWER] * 2
     assert list(tmp_path.rglob("*.nbc")), "nothing was cached"
     assert answer_of(start(environment)) == ANSWER
 
