@@ -97,11 +97,11 @@ def check_differentiable(ring: Semiring) -> None:
 
 def rows_of(weights, negative_weights, num_variables: int, ring: Semiring):
     """(weights [row, variable], negative weights or None, batch shape), contiguous and of one dtype of the carrier."""
-    weights = np.asarray(weights)
+    weights = _as_array(weights, "weights")
     given = [weights.dtype]
     check_size(weights.shape, num_variables, "weights")
     if negative_weights is not None:
-        negative_weights = np.asarray(negative_weights)
+        negative_weights = _as_array(negative_weights, "negative_weights")
         given.append(negative_weights.dtype)
         check_size(negative_weights.shape, num_variables, "negative_weights")
         if negative_weights.shape != weights.shape:
@@ -134,6 +134,13 @@ def _carrier_dtype(given: list[np.dtype], ring: Semiring) -> np.dtype:
     if ring.carrier == "float" and dtype not in (np.float32, np.float64):
         dtype = np.dtype(np.float32 if dtype == np.float16 else np.float64)
     return dtype
+
+
+def _as_array(values, name: str) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise ShapeError(f"{name} is ragged: its rows have different lengths") from None
 
 
 def check_size(shape, num_variables: int, name: str) -> None:

@@ -43,10 +43,13 @@ def _array(circuit: Circuit, weights, name: str) -> np.ndarray:
     if hasattr(weights, "detach"):
         weights = weights.detach().cpu().numpy()
     try:
-        array = np.asarray(weights, dtype=np.float64)
+        given = np.asarray(weights)
+        if given.dtype.kind == "c":
+            raise TypeError("complex")
+        array = given.astype(np.float64, copy=False)
     except (TypeError, ValueError):
         raise ShapeError(
-            f"{name} must be an array of numbers [*batch, variable], got {type(weights).__name__}"
+            f"{name} must be an array of real numbers [*batch, variable], got {type(weights).__name__}"
         ) from None
     if array.ndim == 0 or array.shape[-1] != circuit.num_variables:
         raise ShapeError(

@@ -11,6 +11,7 @@ import numpy as np
 from derivable.circuit.circuit import AND, FALSE, LITERAL, TRUE, Circuit
 from derivable.circuit.literal_weights import LiteralWeights, read_weights
 from derivable.circuit.properties import require_countable, require_decomposable
+from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError
 from derivable.device.cpu.queries import decode_best, weigh_best
 
@@ -120,8 +121,7 @@ def k_most_probable(circuit: Circuit, k: int, weights=None, negative_weights=Non
     Raises as `most_probable`, and UnsupportedError for a circuit known not to be deterministic.
     """
     require_countable(circuit, "k_most_probable")
-    if k < 0:
-        raise DomainError(f"k is {k}", hint="give 0 or more")
+    k = integer(k, "k", 0)
     read = read_weights(circuit, weights, negative_weights)
     if read.batch:
         raise DomainError(

@@ -10,7 +10,7 @@ from derivable.circuit.circuit import Circuit
 from derivable.circuit.literal_weights import read_weights, share_weights
 from derivable.circuit.marginals import positive_shares, require_mass
 from derivable.circuit.properties import require_countable
-from derivable.core.diagnostics import DomainError
+from derivable.core.arguments import integer
 from derivable.device.cpu.queries import draw_models, weigh
 from derivable.device.cpu.threads import run_chunks
 
@@ -29,8 +29,7 @@ def sample(circuit: Circuit, num_samples: int, weights=None, negative_weights=No
     that is not met is drawn from its own two weights. Raises as `marginals`.
     """
     require_countable(circuit, "sample")
-    if num_samples < 0:
-        raise DomainError(f"the number of samples is {num_samples}", hint="give 0 or more")
+    num_samples = integer(num_samples, "num_samples", 0, 2**48)
     read = read_weights(circuit, weights, negative_weights)
     shares, positive_share = share_weights(read), positive_shares(read)
     if seed is None:

@@ -82,6 +82,7 @@ class CircuitModule(nn.Module):
         ring = self.semiring
         if (
             negative_weights is not None
+            or not isinstance(weights, torch.Tensor)
             or weights.dim() != 2
             or weights.shape[1] != plan.num_variables
             or not weights.is_cpu

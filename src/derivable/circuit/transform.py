@@ -10,6 +10,7 @@ import numpy as np
 from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
 from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE, Circuit
 from derivable.circuit.properties import FORGOTTEN, require_decomposable
+from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
 from derivable.device.cpu.scopes import edge_gaps, fold_scopes, order_of_appearance
 
@@ -66,6 +67,8 @@ def forget(circuit: Circuit, variables: Iterable[int]) -> Circuit:
     Raises UnsupportedError if the circuit is not decomposable, DomainError for an unknown variable.
     """
     require_decomposable(circuit, "forget")
+    if not isinstance(variables, Iterable):
+        raise DomainError(f"{variables!r} are no variables", hint="give their numbers: forget([1, 2])")
     chosen = sorted({_known_variable(circuit, v) for v in variables})
     if not chosen:
         return circuit
@@ -268,13 +271,12 @@ def _rebuilt(circuit: Circuit, kind: np.ndarray, origin: str, roots: np.ndarray 
 
 
 def _known_variable(circuit: Circuit, variable) -> int:
-    number = int(variable)
-    if number != variable or not 1 <= number <= circuit.num_variables:
+    if not is_integer(variable) or not 1 <= variable <= circuit.num_variables:
         raise DomainError(
-            f"{variable} is not a variable of the circuit, which has {circuit.num_variables}",
+            f"{variable!r} is not a variable of the circuit, which has {circuit.num_variables}",
             hint="variables are counted from 1",
         )
-    return number
+    return int(variable)
 
 
 def _read_evidence(circuit: Circuit, evidence: Mapping[int, bool] | Sequence[int]) -> dict[int, bool]:
@@ -284,8 +286,14 @@ def _read_evidence(circuit: Circuit, evidence: Mapping[int, bool] | Sequence[int
             if not isinstance(value, bool | np.bool_) and value not in (0, 1):
                 raise DomainError(f"the evidence on variable {variable} is {value!r}", hint="give True or False")
             pairs.append((_known_variable(circuit, variable), bool(value)))
+    elif isinstance(evidence, Iterable) and not isinstance(evidence, str):
+        for literal in evidence:
+            variable = abs(literal) if is_integer(literal) else literal
+            pairs.append((_known_variable(circuit, variable), literal == variable))
     else:
-        pairs = [(_known_variable(circuit, abs(literal)), literal > 0) for literal in evidence]
+        raise DomainError(
+            f"{evidence!r} is no evidence", hint="give a mapping {1: True, 2: False} or signed variables [1, -2]"
+        )
     fixed: dict[int, bool] = {}
     for variable, value in pairs:
         if fixed.setdefault(variable, value) != value:

@@ -39,6 +39,8 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_exclusive: bool) -> InputMapping:
+    if not isinstance(values, Iterable):
+        raise DomainError(f"{values!r} is no list of facts", hint="give values or tuples, as in categorical(range(10))")
     tuples = tuple(map(as_tuple, values))
     if len(set(tuples)) != len(tuples):
         seen: set[tuple[Any, ...]] = set()

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.core.arguments import integer
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError
 from derivable.datalog.database import Database, RelationView
 from derivable.datalog.desugar import desugar
@@ -34,6 +35,8 @@ class Program:
     """
 
     def __init__(self, text: str, source: str = "<program>"):
+        if not isinstance(text, str):
+            raise DomainError(f"a program is a text, not a {type(text).__name__}", hint="for a file: Program.from_file")
         self.text = text
         self.source = source
         self.syntax = parse(text, source)
@@ -113,9 +116,8 @@ class Program:
         from derivable.datalog.tags import ColumnTags, Untagged
 
         check_name(provenance)
-        facts = facts or {}
-        if k < 1:
-            raise DomainError(f"k must be at least 1, not {k}")
+        facts = _checked_facts(facts)
+        k = integer(k, "k", 1)
         ram = self.lowered(facts)
         store = FactStore(random=RandomFacts())
         load_program_facts(ram, store)
@@ -150,6 +152,16 @@ class _Plan:
         self.typed: Typed = infer(syntax, hints)
         self.strata: Strata = stratify(desugar(self.typed))
         self.ram: Ram = lower(self.strata)
+
+
+def _checked_facts(facts: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if facts is None:
+        return {}
+    if not isinstance(facts, Mapping) or not all(isinstance(name, str) for name in facts):
+        raise DomainError(
+            "facts must map names of relations to their facts", hint='for instance {"edge": [(0, 1), (1, 2)]}'
+        )
+    return facts
 
 
 def _read(path: Path) -> str:
