@@ -340,3 +340,17 @@ def test_own_format_is_compact(tmp_path):
     circuit.save(tmp_path / "c.dvc")
     assert (tmp_path / "c.dvc").stat().st_size < 0.6 * (tmp_path / "c.nnf").stat().st_size
     assert parse((tmp_path / "c.dvc").read_bytes()).num_nodes == circuit.num_nodes
+
+
+def test_load_compiles_a_cnf(tmp_path):
+    path = data_path("circuits/sudoku_4.cnf")
+    circuit = load(path)
+    assert circuit.num_variables == 64
+    assert model_count(circuit) == 288
+    (tmp_path / "zipped.cnf.gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert model_count(load(tmp_path / "zipped.cnf.gz")) == 288
+
+
+def test_kernels_can_be_explained():
+    text = parse_nnf(D4.encode()).explain("kernels")
+    assert text.strip()
