@@ -15,6 +15,7 @@ import numpy as np
 from derivable.core.diagnostics import DomainError
 from derivable.datalog import arithmetic
 from derivable.datalog.aggregate import aggregate
+from derivable.datalog.execute_pairs import join_pairs
 from derivable.datalog.facts import FactStore
 from derivable.datalog.ground_graph import OR, TRUE, GroundGraph, negate
 from derivable.datalog.ram import nodes as m
@@ -120,6 +121,8 @@ class Executor:
     def insert_plain(self, instruction: m.Instruction) -> None:
         table = self.tables[instruction.relation]
         if isinstance(instruction, m.Store):
+            if table.pairs is not None and join_pairs(self.tables, self.complete, instruction):
+                return
             for columns, count, _ in self.stored(instruction):
                 table.insert(columns, count)
         else:

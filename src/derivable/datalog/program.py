@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from derivable.core.arguments import integer
-from derivable.core.diagnostics import DerivableError, DomainError, ParseError
+from derivable.core.diagnostics import DerivableError, DomainError, ParseError, UnsupportedError
 from derivable.datalog.database import Database, RelationView
 from derivable.datalog.desugar import desugar
 from derivable.datalog.provenance.record import RandomFacts
@@ -44,7 +44,10 @@ class Program:
             directory = Path(source).parent if source != "<program>" else Path.cwd()
             self.syntax = _with_imports(self.syntax, directory, ())
         self._plans: dict[tuple, _Plan] = {}
-        self._plan({})
+        try:
+            self._plan({})
+        except RecursionError:
+            raise UnsupportedError("an expression of the program is nested too deep", source=source) from None
 
     @staticmethod
     def from_file(path: str | os.PathLike) -> Program:

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from derivable.datalog.pairs import PairSet
 from derivable.datalog.values import ValueType
+from derivable.device.cpu import pair_set
 from derivable.device.cpu import relations as kernels
 
 CHUNK = 1 << 16
@@ -28,10 +30,24 @@ class Index:
         self.key_columns = np.array(key_columns, dtype=np.int64)
         self.rows_entered = 0
         self.offsets: np.ndarray | None = None
+        self.value_columns: dict[int, np.ndarray] = {}
+        self.top_values: dict[int, int] = {}
         if is_static and len(key_columns) <= 1 and self._build_dense():
             return
         self.heads = np.full(16, -1, dtype=np.int64)
         self.following = np.empty(16, dtype=np.int64)
+
+    def values_of(self, column: int) -> np.ndarray:
+        """A column of the table in the order of a dense index's rows."""
+        if column not in self.value_columns:
+            self.value_columns[column] = self.table.column(column, self.rows)
+        return self.value_columns[column]
+
+    def top_value(self, column: int) -> int:
+        """The largest value of a column."""
+        if column not in self.top_values:
+            self.top_values[column] = int(self.values_of(column).max(initial=0))
+        return self.top_values[column]
 
     def _build_dense(self) -> bool:
         size = self.table.size
@@ -98,7 +114,8 @@ class Index:
 class Table:
     """The rows of one relation; see the module's docstring.
 
-    log     [capacity, max(arity, 1)] int64 (a nullary relation has one column of zeros)
+    log     [capacity, max(arity, 1)] int64 (a nullary relation has one column of zeros); int32 with `pairs`
+    pairs   the set of an untagged binary relation over small integers, instead of the hash set
     tags    [capacity] in the provenance's carrier, or None for untagged tables
     stamps  [capacity] int32, the round in which a row last became recent (tagged tables only)
     recent  row numbers, or a slice of the log
@@ -109,7 +126,9 @@ class Table:
         self.types = tuple(types)
         self.width = max(1, len(self.types))
         self.size = 0
-        self.log: np.ndarray = np.empty((16, self.width), dtype=np.int64)
+        is_binary = len(self.types) == 2 and all(t.family != "float" for t in self.types)
+        self.pairs = PairSet() if is_binary and tag_dtype is None else None
+        self.log: np.ndarray = np.empty((16, self.width), dtype=np.int32 if self.pairs else np.int64)
         self.table = np.zeros(64, dtype=np.uint64)
         self.tags = None if tag_dtype is None else np.empty(16, dtype=tag_dtype)
         self.stamps = _NO_STAMPS if tag_dtype is None else np.zeros(16, dtype=np.int32)
@@ -127,8 +146,9 @@ class Table:
         if rows is None:
             rows = slice(0, self.size)
         if isinstance(rows, slice):
-            return np.ascontiguousarray(self.log[rows, position])
-        return self.log[:, position].take(rows)
+            column = self.log[rows, position]
+            return np.ascontiguousarray(column) if self.pairs is None else column.astype(np.int64)
+        return self.log[:, position].take(rows).astype(np.int64, copy=False)
 
     def rows_of(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Rows [row, column] of word columns."""
@@ -144,9 +164,7 @@ class Table:
         needed = self.size + more
         if needed > len(self.log):
             capacity = max(needed, 2 * len(self.log))
-            log = np.empty((capacity, self.width), dtype=np.int64)
-            log[: self.size] = self.log[: self.size]
-            self.log = log
+            self.grow_log(capacity)
             if self.tags is not None:
                 tags = np.empty(capacity, dtype=self.tags.dtype)
                 tags[: self.size] = self.tags[: self.size]
@@ -154,12 +172,44 @@ class Table:
                 stamps = np.zeros(capacity, dtype=np.int32)
                 stamps[: self.size] = self.stamps[: self.size]
                 self.stamps = stamps
-        if 2 * needed > len(self.table):
+        if self.pairs is None and 2 * needed > len(self.table):
             self.table = np.zeros(1 << int(4 * needed - 1).bit_length(), dtype=np.uint64)
             kernels.rehash_rows(self.log, self.size, self.table)
 
+    def grow_log(self, capacity: int) -> None:
+        log = np.empty((capacity, self.width), dtype=self.log.dtype)
+        log[: self.size] = self.log[: self.size]
+        self.log = log
+
+    def leave_pairs(self) -> None:
+        """Go over to the general representation: a value is negative or too large."""
+        self.pairs = None
+        self.log = self.log.astype(np.int64)
+        self.table = np.zeros(1 << max(6, int(4 * self.size).bit_length()), dtype=np.uint64)
+        kernels.rehash_rows(self.log, self.size, self.table)
+
+    def insert_pairs(self, pairs: PairSet, columns: Sequence[np.ndarray]) -> None:
+        xs, ys = columns
+        pairs.widen(int(xs.max()), int(ys.max()), self.log, self.size)
+        self.enter_pairs(pairs, xs.astype(np.int32), ys.astype(np.int32))
+
+    def enter_pairs(self, pairs: PairSet, xs: np.ndarray, ys: np.ndarray) -> None:
+        """Append the new pairs; the set is wide enough for them."""
+        i = 0
+        while i < len(xs):
+            result, i, self.size = pair_set.insert_pairs(xs, ys, i, True, self.log, self.size, *pairs.arrays)
+            if result == pair_set.ARENA_FULL:
+                pairs.grow_arena()
+            elif result == pair_set.LOG_FULL:
+                self.grow_log(2 * len(self.log))
+
     def insert(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
-        """Find or append rows given as word columns; returns their numbers [row] int64."""
+        """Find or append rows given as word columns; returns their numbers [row] int64 (not with `pairs`)."""
+        if self.pairs is not None and count:
+            if self.pairs.fits(list(columns)):
+                self.insert_pairs(self.pairs, columns)
+                return np.empty(0, dtype=np.int64)
+            self.leave_pairs()
         ids = np.empty(count, dtype=np.int64)
         rows = self.rows_of(columns, count)
         for start in range(0, count, CHUNK):
@@ -169,8 +219,12 @@ class Table:
         return ids
 
     def find(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
-        """Row numbers [row] int64 of rows given as word columns, -1 if absent."""
+        """Row numbers [row] int64 of rows given as word columns, -1 if absent (with `pairs`: 0 if present)."""
         ids = np.empty(count, dtype=np.int64)
+        if self.pairs is not None:
+            base, slots, _, arena, _ = self.pairs.arrays
+            pair_set.find_pairs(columns[0], columns[1], base, slots, arena, self.pairs.domain, ids)
+            return ids
         kernels.find_rows(self.log, self.table, self.rows_of(columns, count), ids)
         return ids
 

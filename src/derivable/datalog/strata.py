@@ -126,13 +126,10 @@ def _fail(
     while previous[path[-1]] is not None:
         path.append(previous[path[-1]])  # type: ignore[arg-type]
     path.reverse()
-    mark = {"negation": "not", "aggregate": "aggregate", "choice": "tag"}
-    shown = f"{rule.relation} --{mark[kind]}--> {target}"
-    for a, b in itertools.pairwise(path):
-        shown += f" --{mark[edges[a][b] or '']}--> {b}" if edges[a][b] else f" --> {b}"
-    shown = " --> ".join(part for part in shown.split(" --> "))
-    named = {n: n for n in component if not n.startswith("#")}
-    shown_relation = rule.relation if rule.relation in named else next(iter(sorted(named)), rule.relation)
+    steps = [(rule.relation, kind, target), *((a, edges[a][b], b) for a, b in itertools.pairwise(path))]
+    shown = _shown_cycle(steps)
+    named = [step[0] for step in steps if not step[0].startswith("#")]
+    shown_relation = named[0] if named else rule.relation
     raise StratificationError(
         f"the program is not stratifiable: `{shown_relation}` depends on itself through "
         f"{'negation' if kind == 'negation' else 'an aggregate' if kind == 'aggregate' else 'a tag'}\n"
@@ -142,6 +139,20 @@ def _fail(
         text=program.text,
         span=rule.span,
     )
+
+
+def _shown_cycle(steps: list[tuple[str, str | None, str]]) -> str:
+    """`a --not--> b --> a`, without auxiliary relations; the way through one has its strongest mark."""
+    marks = {"negation": "not", "aggregate": "aggregate", "choice": "tag"}
+    start = next((i for i, step in enumerate(steps) if not step[0].startswith("#")), 0)
+    steps = steps[start:] + steps[:start]
+    text, pending = steps[0][0], None
+    for _, kind, target in steps:
+        pending = kind or pending
+        if not target.startswith("#"):
+            text += f" --{marks[pending]}--> {target}" if pending else f" --> {target}"
+            pending = None
+    return text
 
 
 def strata_text(strata: Strata) -> str:

@@ -65,7 +65,7 @@ def tokens(text: str, source: str) -> list[Token]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         column = position - line_start + 1
-        if match is None or match.lastgroup is None:
+        if match is None or match.lastgroup is None or (text.startswith("/*", position) and match.lastgroup != "skip"):
             raise _bad_character(text, source, position, Span(line, column))
         end = match.end()
         if match.lastgroup != "skip":

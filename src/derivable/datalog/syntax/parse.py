@@ -14,12 +14,16 @@ from derivable.datalog.syntax.lexer import Token, tokens, unescape
 
 ITEM_KEYWORDS = ("rel", "relation", "type", "const", "query", "import", "extern")
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
-_MAX_DEPTH = 200
+_MAX_DEPTH = 80
 
 
 def parse(text: str, source: str = "<program>") -> s.Syntax:
     """Parse a program. Raises ParseError with line, column, caret and hint."""
-    return s.Syntax(tuple(_Parser(text, source).items()), text, source)
+    parser = _Parser(text, source)
+    try:
+        return s.Syntax(tuple(parser.items()), text, source)
+    except RecursionError:
+        return parser.fail("this is nested too deep", "split the rule with an auxiliary relation")
 
 
 class _Parser:
@@ -86,10 +90,10 @@ class _Parser:
             attributes.append(self.attribute())
         start = self.token
         if start.kind != "keyword" or start.text not in ITEM_KEYWORDS:
-            self.fail(
-                f"expected an item, found {start.shown()}",
-                "items begin with `rel`, `type`, `const`, `query` or `import`",
-            )
+            hint = "items begin with `rel`, `type`, `const`, `query` or `import`"
+            if self.position and start.kind in ("name", "special"):
+                hint = f"join it with `,`, `and` or `or`; {hint}"
+            self.fail(f"expected an item, found {start.shown()}", hint)
         self.advance()
         if start.text == "import":
             if self.token.kind != "text":
@@ -313,7 +317,7 @@ class _Parser:
     def formula(self) -> Any:
         self.depth += 1
         if self.depth > _MAX_DEPTH:
-            self.fail(f"this is nested more than {_MAX_DEPTH} deep", "split the rule with an auxiliary relation")
+            self.fail("this is nested too deep", "split the rule with an auxiliary relation")
         start = self.token
         left = self.disjunction()
         if self.accept("implies", "=>"):
@@ -373,7 +377,7 @@ class _Parser:
     def conditional(self) -> Any:
         self.depth += 1
         if self.depth > _MAX_DEPTH:
-            self.fail(f"this is nested more than {_MAX_DEPTH} deep", "split the rule with an auxiliary relation")
+            self.fail("this is nested too deep", "split the rule with an auxiliary relation")
         start = self.token
         if self.accept("if"):
             condition = self.conditional()
@@ -424,7 +428,7 @@ class _Parser:
         if self.at("-", "+", "!"):
             self.depth += 1
             if self.depth > _MAX_DEPTH:
-                self.fail(f"this is nested more than {_MAX_DEPTH} deep")
+                self.fail("this is nested too deep")
             operator = self.advance().text
             operand = self.unary()
             self.depth -= 1
@@ -505,7 +509,7 @@ class _Parser:
         self.expect("(", f"after `{name}`")
         found = []
         while not self.at(")"):
-            found.append(self.formula())
+            found.append(self.conditional())
             if not self.accept(","):
                 break
         self.expect(")", f"to close the arguments of `{name}`")
@@ -526,7 +530,7 @@ class _Parser:
             return self.aggregate(start, name, parameters, discrete, arguments, *self.typed_bindings())
         found = []
         while not self.at(")"):
-            found.append(self.formula())
+            found.append(self.conditional())
             if not self.accept(","):
                 break
         if self.at(":"):

@@ -1,0 +1,157 @@
+"""Every user error: its report, byte for byte, in tests/golden/datalog/. Set UPDATE_GOLDEN=1 to write the files."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import derivable as dv
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "datalog"
+EDGE = "type edge(a: usize, b: usize)\n"
+
+PROGRAMS = {
+    "syntax_missing_parenthesis": "rel path(a, b = edge(a, b)",
+    "syntax_two_atoms": "rel path(a, b) = edge(a, b) edge(b, a)",
+    "syntax_not_an_item": "path(a, b) = edge(a, b)",
+    "syntax_open_text": 'rel name("Ada)',
+    "syntax_open_comment": "rel a(1) /* never closed",
+    "syntax_underscore_name": "rel _p(1)",
+    "syntax_keyword_as_name": "type where(i32)",
+    "syntax_chained_comparison": "rel p(x) = q(x), 1 < x < 3",
+    "syntax_single_equals": "rel p(x) = q(x), x = 3",
+    "syntax_mixed_separators": "rel p = {0.3::1; 0.4::2, 0.3::3}",
+    "syntax_head_is_not_an_atom": "rel x + 1 = q(x)",
+    "syntax_empty_body": "rel p(x) =\nquery p",
+    "syntax_range": "rel p(x) = x in 3",
+    "syntax_too_deep": "rel p(x) = q(x), " + "(" * 300 + "x > 1" + ")" * 300,
+    "unbound_head_variable": EDGE + "rel path(a, c) = edge(a, b)",
+    "unbound_negated_variable": EDGE + "rel lonely(a) = edge(a, _), not edge(b, a), b > 1",
+    "unbound_expression": EDGE + "rel p(a) = edge(a, _), c > a",
+    "unbound_range": "rel p(x) = x in 0..n",
+    "unbound_head_without_body": "rel p(x)",
+    "wildcard_in_head": EDGE + "rel p(_) = edge(_, _)",
+    "arity_of_declared": EDGE + "rel path(a, b) = edge(a, b, c)",
+    "arity_of_inferred": "rel p(1, 2)\nrel q(x) = p(x)",
+    "arity_of_facts": EDGE + "rel edge = {(0, 1), (2, 3, 4)}",
+    "type_clash_of_fact": EDGE + 'rel edge = {(0, "one")}',
+    "type_clash_of_rule": "type name(String), age(i32)\nrel p(x) = name(x), age(x)",
+    "type_clash_of_widths": "type a(i32), b(usize)\nrel p(x + y) = a(x), b(y)",
+    "type_clash_int_for_float": "type w(f32)\nrel w(1)",
+    "type_clash_comparison": 'rel p(x) = q(x), x > 1, x != "a"',
+    "type_out_of_range": "type p(u8)\nrel p(256)",
+    "type_unknown": "type edge(usze, usize)",
+    "type_later": "type t(DateTime)",
+    "type_not_a_condition": "rel p(x) = q(x), x + 1",
+    "atom_as_value": "rel p(q(x)) = q(x)",
+    "aggregate_unknown": "rel n(c) = c := cuont(x: p(x))",
+    "aggregate_later": "rel n(c) = c := top<3>(x: p(x))",
+    "aggregate_too_many_results": "rel n(a, b) = (a, b) := count(x: p(x))",
+    "aggregate_without_variables": "rel n(x) = x := argmax(s: p(s, x))",
+    "aggregate_not_used": "rel n() = count(x: p(x))",
+    "aggregate_stray_group": "rel c(k, n, z) = n := count(x: p(k, x, z) where k: key(k)), q(z)",
+    "aggregate_sum_of_text": "type p(String)\nrel s(n) = n := sum(x: p(x))",
+    "not_stratifiable": "rel win(x) = move(x, y), not win(y)",
+    "not_stratifiable_long": "rel a(x) = s(x), not b(x)\nrel b(x) = c(x)\nrel c(x) = a(x), t(x)",
+    "not_stratifiable_aggregate": "rel size(n) = n := count(x: big(x))\nrel big(x) = size(n), item(x), x > n as i32",
+    "declared_twice": "type edge(usize, usize)\nrel edge(0, 1)\ntype edge(usize, usize)",
+    "alias_declared_twice": "type Id = usize\ntype Id = i32",
+    "query_unknown": EDGE + "rel path(a, b) = edge(a, b)\nquery pth",
+    "tag_out_of_range": "rel 1.5::rain()",
+    "exclusive_sum": "rel d = {0.9::1; 0.8::2}",
+    "exclusive_without_tag": "rel d = {0.9::1; 2}",
+    "fact_with_variable": "rel d = {x}",
+    "unknown_attribute": "@sparkle(3) rel p(1)",
+    "data_type": "type Tree = Leaf() | Node(i32, Tree)",
+    "foreign_function": "rel p($hash(x)) = q(x)",
+    "foreign_predicate": "rel p(i) = range<usize>(0, 3, i)",
+    "disjunctive_head": "rel {on(x); off(x)} = lamp(x)",
+    "import_missing": 'import "nowhere.scl"',
+}
+
+RUNS = {
+    "facts_unknown_relation": (EDGE + "rel p(a) = edge(a, _)", {"egde": [(0, 1)]}),
+    "facts_relation_without_facts": (
+        "rel edge_of(a) = edge(a, _)\nrel path(a, b) = pth(a, b)\ntype edge(i32, i32)",
+        {},
+    ),
+    "facts_near_match": (
+        "rel path(a, b) = edge(a, b)\nrel twice(a, c) = path(a, b), paths(b, c)\ntype edge(i32, i32)",
+        {},
+    ),
+    "facts_wrong_arity": (EDGE, {"edge": [(0, 1), (1, 2, 3)]}),
+    "facts_wrong_type": (EDGE, {"edge": [(0, 1), (1, "two")]}),
+    "facts_negative": (EDGE, {"edge": [(0, 1), (1, -2)]}),
+    "facts_bool_for_int": (EDGE, {"edge": [(0, True)]}),
+    "facts_none": (EDGE, {"edge": [(0, None)]}),
+    "facts_array_shape": (EDGE, {"edge": np.zeros((4, 3), dtype=np.int64)}),
+    "facts_array_dtype": (EDGE, {"edge": np.zeros((4, 2))}),
+    "facts_array_range": ("type p(u8)", {"p": np.array([1, 2, 300])}),
+    "facts_array_nan": ("type p(f32)", {"p": np.array([1.0, float("nan")])}),
+    "facts_not_a_list": (EDGE, {"edge": 3}),
+    "facts_tag": (EDGE, {"edge": [(1.2, (0, 1))]}),
+    "facts_no_probabilities": ("type d(i32)", {"d": dv.categorical([1, 2])}),
+    "facts_undeclared_text": ("rel p(x + 1) = q(x)", {"q": [("a",)]}),
+    "rule_tag_out_of_range": ("rel p = {0.25, 2.0}\nrel (1.0 / x)::q(x) = p(x)", {}),
+}
+
+
+def compare(name, report):
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(report + "\n")
+    assert path.read_text() == report + "\n"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name):
+    with pytest.raises(dv.DerivableError) as caught:
+        dv.Program(PROGRAMS[name], "demo.scl" if not name.startswith("import") else "<program>")
+    report = caught.value.report()
+    compare(name, report.replace(str(Path.cwd()), "."))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_runs(name):
+    text, facts = RUNS[name]
+    program = dv.Program(text, "demo.scl")
+    with pytest.raises(dv.DerivableError) as caught:
+        program.run(facts=facts, provenance="exact" if name == "rule_tag_out_of_range" else "unit")
+    compare(name, caught.value.report())
+
+
+def test_outputs_are_named():
+    db = dv.Program(EDGE + "rel path(a, b) = edge(a, b)\nquery path").run()
+    with pytest.raises(dv.DerivableError, match="not an output"):
+        db["edge"]
+    with pytest.raises(dv.DerivableError, match="did you mean `path`"):
+        db["pth"]
+
+
+def test_unknown_provenance_and_stage():
+    program = dv.Program("rel a(1)")
+    with pytest.raises(dv.DerivableError, match="unknown provenance 'fuzzy'"):
+        program.run(provenance="fuzzy")
+    with pytest.raises(dv.DerivableError, match="unknown stage"):
+        program.explain("apm")
+
+
+EXPLAINED = """type edge(src: usize, dst: usize)
+rel edge = {(0, 1), (1, 2)}
+rel 0.9::seen(0)
+rel path(x, y) = edge(x, y) or (path(x, z) and edge(z, y))
+rel far(x, y + 1) = path(x, y), not edge(x, y), x != y, y in 0..10
+rel degree(x, n) = n := count(y: edge(x, y))
+rel closed() = forall(x: edge(x, y) implies path(y, x))
+query path(0, x)
+query degree
+query far
+query closed
+"""
+
+
+@pytest.mark.parametrize("stage", ["syntax", "types", "desugar", "strata", "ram"])
+def test_explain(stage):
+    compare(f"explain_{stage}", dv.Program(EXPLAINED).explain(stage))
