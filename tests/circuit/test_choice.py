@@ -139,9 +139,12 @@ def test_all_worlds(seed, sizes, free, nodes):
     circuit = dag.compile(len(dag.kind) - 1, int(rng.integers(len(dag.kind))), len(dag.kind) - 1)
     circuit.check()
     assert circuit.num_variables == dag.num_variables
+    other = dag.compile(*dag.roots, method="sdd")
     for _ in range(2):
         weights = random_weights(rng, dag)
-        assert evaluate(circuit, weights, dag.groups) == dag.probabilities(weights)
+        expected = dag.probabilities(weights)
+        assert evaluate(circuit, weights, dag.groups) == expected
+        assert evaluate(other, weights, dag.groups) == expected
 
 
 def structured_dag(rng, sizes):
@@ -380,6 +383,17 @@ def test_addition(digits):
     assert np.allclose(values[circuit.roots], expected, rtol=1e-12)
 
 
+@pytest.mark.slow
+def test_an_sdd_of_sums_is_smaller():
+    groups = addition(2)[-1]
+    plain, compact = compile_formula_dag(*addition(2)), compile_formula_dag(*addition(2), method="sdd")
+    assert compact.num_edges < plain.num_edges / 2
+    weights = random_weights(np.random.default_rng(0), Dag(40, groups))
+    assert evaluate(plain, weights, groups) == evaluate(compact, weights, groups)
+    with pytest.raises(DomainError, match="no method 'bdd'"):
+        compile_formula_dag(*addition(1), method="bdd")  # type: ignore[arg-type]
+
+
 def test_time_limit():
     rng = np.random.default_rng(0)
     dag = random_dag(rng, [], 120, 0, negation=True)
@@ -397,9 +411,10 @@ def test_bad_groups(groups, words):
         ChoiceVariables.of(3, groups)
 
 
-def test_no_nodes_and_constant_roots():
+@pytest.mark.parametrize("method", ["prove", "sdd"])
+def test_no_nodes_and_constant_roots(method):
     dag = Dag(0)
-    circuit = dag.compile(dag.add(TRUE), dag.add(FALSE), dag.both(), dag.either())
+    circuit = dag.compile(dag.add(TRUE), dag.add(FALSE), dag.both(), dag.either(), method=method)
     assert circuit.kind[circuit.roots].tolist() == [TRUE, FALSE, TRUE, FALSE]
     assert compile_formula_dag([], [], [0], [], [], 0).num_roots == 0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal as OneOf
 
 import numpy as np
 
@@ -85,12 +86,15 @@ def compile_formula_dag(
     groups: Iterable[Sequence[int] | np.ndarray] = (),
     time_limit: float | None = None,
     progress: bool | None = None,
+    method: OneOf["prove", "sdd"] = "prove",
 ) -> Circuit:
     """A circuit that computes the exact probability of each root of an NNF DAG.
 
     kind, literal, offsets, children, roots  as in `CircuitBuilder.add_nodes`: any and-or DAG, neither
                                              decomposable nor deterministic, children before parents
     groups      sets of variables of which exactly one is true; all other variables are independent
+    method      "prove" keeps what is provably decomposable and deterministic as it is; "sdd" compiles every root
+                to an SDD, which takes much longer and can be smaller (decision 023)
     time_limit  seconds for what has to go through an SDD; then CompileTimeout is raised
     returns     a circuit with the same roots. Evaluate it with weights = the probabilities and negative
                 weights 1 - p for independent variables, ONE for those in groups
@@ -104,6 +108,8 @@ def compile_formula_dag(
 
     Raises DomainError (groups), LayoutError (the DAG), CompileTimeout, CompilerError.
     """
+    if method not in ("prove", "sdd"):
+        raise DomainError(f"no method {method!r}", hint="method is 'prove' or 'sdd'")
     choices = ChoiceVariables.of(num_variables, groups)
     time_limit = checked_time_limit(time_limit)
     dag = circuit_from_arrays(
@@ -125,6 +131,9 @@ def compile_formula_dag(
     )
     need = kernels.needed_nodes(dag.kind, dag.offsets, dag.children, dag.roots, is_false, proven, keep)
     pruned = _without_false(dag, is_false, keep)
+    if method == "sdd":
+        inner = (dag.kind >= AND) & ~is_false
+        need[dag.roots[inner[dag.roots]]] = 2
     hard = np.flatnonzero(need == 2)
     if len(hard) == 0:
         return circuit_from_arrays(*pruned, dag.roots, num_variables, origin="" if choices.groups else "decision")
