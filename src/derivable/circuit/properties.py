@@ -9,7 +9,7 @@ import numpy as np
 from derivable.circuit.circuit import LITERAL, OR, Circuit
 from derivable.core.diagnostics import UnsupportedError
 from derivable.device.cpu import exclusion
-from derivable.device.cpu.queries import draw_models, weigh
+from derivable.device.cpu.queries import choice_shares, draw_models, weigh
 from derivable.device.cpu.scopes import fold_scopes
 
 DETERMINISTIC_ORIGINS = ("sdd", "decision")
@@ -208,6 +208,8 @@ def _try_random_models(circuit: Circuit, unresolved: np.ndarray, budget: int, se
     halves, zeros = scaled_halves(circuit.num_variables)
     mantissa, exponent = np.empty(circuit.num_nodes), np.empty(circuit.num_nodes, np.int64)
     weigh(*arrays, halves, zeros, halves, zeros, mantissa, exponent)
+    shares = np.empty(circuit.num_edges)
+    choice_shares(circuit.kind, circuit.offsets, circuit.children, mantissa, exponent, shares)
     stack = np.empty(circuit.num_nodes + 1, np.int64)
     models = np.empty((64, circuit.num_variables), np.int8)
     watched = circuit.kind == OR
@@ -219,7 +221,7 @@ def _try_random_models(circuit: Circuit, unresolved: np.ndarray, budget: int, se
             if mantissa[child] == 0:
                 continue
             draw_seed = np.uint64(rng.integers(0, 2**63))
-            draw_models(*arrays, child, mantissa, exponent, halves, draw_seed, 0, stack, models)
+            draw_models(*arrays, child, shares, halves, draw_seed, 0, stack, models)
             worlds = np.ascontiguousarray(np.packbits(models.T, axis=1, bitorder="little")).view(np.uint64)
             found = _overlap(circuit, nodes, place, worlds, watched)
             if found is not None:

@@ -11,7 +11,7 @@ from derivable.circuit.literal_weights import read_weights, share_weights
 from derivable.circuit.marginals import positive_shares, require_mass
 from derivable.circuit.properties import require_countable
 from derivable.core.arguments import integer
-from derivable.device.cpu.queries import draw_models, weigh
+from derivable.device.cpu.queries import choice_shares, draw_models, weigh
 from derivable.device.cpu.threads import run_chunks
 
 
@@ -36,14 +36,16 @@ def sample(circuit: Circuit, num_samples: int, weights=None, negative_weights=No
         seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
     arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
     mantissa, exponent = np.empty(circuit.num_nodes), np.empty(circuit.num_nodes, np.int64)
+    edge_shares = np.empty(circuit.num_edges)
     samples = np.empty((read.num_items, circuit.num_roots, num_samples, circuit.num_variables), np.int8)
 
     def draw(start: int, stop: int, root: int, own_share, own_seed, out) -> None:
         stack = np.empty(circuit.num_nodes + 1, np.int64)
-        draw_models(*arrays, root, mantissa, exponent, own_share, own_seed, start, stack, out[start:stop])
+        draw_models(*arrays, root, edge_shares, own_share, own_seed, start, stack, out[start:stop])
 
     for item in range(read.num_items):
         weigh(*arrays, *shares.row(item), mantissa, exponent)
+        choice_shares(circuit.kind, circuit.offsets, circuit.children, mantissa, exponent, edge_shares)
         for index, root in enumerate(circuit.roots.tolist()):
             require_mass(circuit, shares, mantissa, item, index)
             stream = np.random.SeedSequence([seed % 2**64, item, index]).generate_state(1, np.uint64)[0]

@@ -282,12 +282,30 @@ def _mix(z):
 
 
 @njit(cache=True, nogil=True)
-def draw_models(
-    kind, literal, offsets, children, root, mantissa, exponent, positive_share, seed, first, stack, samples
-):
+def choice_shares(kind, offsets, children, mantissa, exponent, shares):
+    """shares [edge]: for the edges of an or-node that has mass, each child's part of its value; else 0.
+
+    The part of the last child that has mass is set to 2, so that rounding leaves no draw without a child.
+    """
+    for n in range(len(kind)):
+        last = -1
+        for i in range(offsets[n], offsets[n + 1]):
+            shares[i] = 0.0
+            if kind[n] == OR and mantissa[n] != 0.0:
+                c = children[i]
+                shares[i] = _share(mantissa[c], exponent[c], mantissa[n], exponent[n])
+                if shares[i] > 0.0:
+                    last = i
+        if last >= 0:
+            shares[last] = 2.0
+
+
+@njit(cache=True, nogil=True)
+def draw_models(kind, literal, offsets, children, root, shares, positive_share, seed, first, stack, samples):
     """Draw models of `root` in proportion to their weight, into samples [sample, variable] int8 (0 or 1).
 
-    Each sample walks down with an explicit stack, choosing one child of each or-node it meets; a variable
+    Each sample walks down with an explicit stack, choosing one child of each or-node it meets by the shares
+    of `choice_shares`; the root must have mass, so no or-node without mass is met. A variable
     it never meets is drawn from positive_share [variable]. Sample i uses its own SplitMix64 stream, seeded
     by (seed, first + i), so the result does not depend on how samples are divided among calls.
     """
@@ -311,18 +329,12 @@ def draw_models(
             elif k == OR:
                 state += GOLDEN
                 u = float(_mix(state) >> np.uint64(11)) * 2.0**-53
-                picked = -1
-                below = 0.0
-                for i in range(offsets[n], offsets[n + 1]):
-                    c = children[i]
-                    share = _share(mantissa[c], exponent[c], mantissa[n], exponent[n])
-                    if share == 0.0:
-                        continue
-                    picked = c
-                    below += share
-                    if u < below:
-                        break
-                stack[top] = picked
+                i = offsets[n]
+                u -= shares[i]
+                while u >= 0.0:
+                    i += 1
+                    u -= shares[i]
+                stack[top] = children[i]
                 top += 1
         for v in range(samples.shape[1]):
             if samples[s, v] < 0:
