@@ -17,13 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import derivable.circuit
 from circuit.fast_count import has_count, log10_weight
 from circuit.reference import all_assignments, holds, model_count, weighted_count
 from circuit.test_formula import VARIABLES, formulas
 from data import data_path
 from derivable.circuit import compile_process, compile_sdd
 from derivable.circuit.circuit import FALSE, LITERAL, TRUE
-from derivable.circuit.compile import compile, definitions, without_repeats
+from derivable.circuit.compilation import compile, definitions, without_repeats
 from derivable.circuit.compile_process import CompilerError, run_worker, work_folder
 from derivable.circuit.dimacs import cnf_from_clauses, write_dimacs
 from derivable.circuit.elimination import balanced_vtree, elimination_tree, elimination_vtree, right_vtree
@@ -247,7 +248,7 @@ def test_progress_on_a_terminal(compiler):
 
     code = f"""
         import sys; sys.path.insert(0, {SOURCE!r})
-        from derivable.circuit.compile import compile
+        from derivable.circuit.compilation import compile
         from derivable.core.diagnostics import CompileTimeout
         try:
             compile({hard()!r}, {compiler!r}, time_limit=2.5)
@@ -271,7 +272,7 @@ def test_ctrl_c(compiler):
     """SIGINT to a program that compiles: KeyboardInterrupt at once, and the compiler goes with it."""
     code = f"""
         import sys; sys.path.insert(0, {SOURCE!r})
-        from derivable.circuit.compile import compile
+        from derivable.circuit.compilation import compile
         print("ready", flush=True)
         try:
             compile({hard()!r}, {compiler!r})
@@ -298,7 +299,7 @@ def test_ctrl_c(compiler):
 def test_the_compiler_dies_with_its_parent():
     code = f"""
         import sys; sys.path.insert(0, {SOURCE!r})
-        from derivable.circuit.compile import compile
+        from derivable.circuit.compilation import compile
         compile({hard()!r})
     """
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
@@ -328,7 +329,7 @@ def test_a_script_without_main_guard_and_with_shadowing_files(tmp_path, compiler
     """The user's script is not imported again, and files beside it named like ours or the library's do not matter."""
     (tmp_path / "script.py").write_text(
         f"import sys; sys.path.append({SOURCE!r})\n"
-        "from derivable.circuit.compile import compile\n"
+        "from derivable.circuit.compilation import compile\n"
         f"print(compile({hard(30, 1.5)!r}, {compiler!r}).num_variables)\n"
     )
     (tmp_path / "compile_worker.py").write_text("raise SystemExit('wrong file')")
@@ -484,3 +485,15 @@ def test_all_published_counts_within_a_minute(compiler):
 
 def _rows(path):
     return [row for row in path.read_text().split("\n")[1:] if row]
+
+
+def test_no_module_hides_a_public_name():
+    """A submodule that is imported becomes an attribute of its package: it must not be called like a function there."""
+    package = Path(SOURCE, "derivable", "circuit")
+    modules = {path.stem for path in package.glob("*.py")}
+    assert not modules & set(derivable.circuit.__all__)
+    code = "import derivable.circuit.compilation as module, derivable.circuit as c; print(c.compile is module.compile)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": SOURCE}, capture_output=True, text=True
+    )
+    assert done.stdout == "True\n"

@@ -10,7 +10,7 @@ import pytest
 from circuit.deterministic import all_worlds, assert_close, world_weights
 from circuit.test_sample import chi_square
 from data import data_path
-from derivable.circuit.compile import compile
+from derivable.circuit.compilation import compile
 from derivable.circuit.count import log_weighted_count
 from derivable.core.diagnostics import CompileTimeout, UnsupportedError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from derivable.circuit.builder import CircuitBuilder
     from derivable.circuit.circuit import Circuit
-    from derivable.circuit.compile import compile
+    from derivable.circuit.compilation import compile
     from derivable.circuit.dimacs import Cnf, read_dimacs, write_dimacs
     from derivable.circuit.formula import (
         Formula,
@@ -37,7 +37,7 @@ _NAMES = {
     "at_least_one": "formula",
     "at_most_k": "formula",
     "at_most_one": "formula",
-    "compile": "compile",
+    "compile": "compilation",
     "conjunction": "formula",
     "disjunction": "formula",
     "equivalent": "formula",

@@ -63,7 +63,7 @@ def load(
 
         return parse(data, name)
     if form == "CNF":
-        from derivable.circuit.compile import compile
+        from derivable.circuit.compilation import compile
 
         return compile(path)
     if form == "SDD":
