@@ -198,3 +198,8 @@ def test_discrete_count_ignores_tags():
         facts={"p": [(0.5, (1,)), (0.5, (2,))]}, provenance="exact"
     )
     assert dict(db["c"].items()) == {(2,): 1.0}
+
+
+def test_a_tuple_that_derives_itself():
+    db = dv.Program("type q(i32)\nrel p(x) = q(x) or p(x)").run(facts={"q": [(0.25, (1,))]}, provenance="exact")
+    assert db["p"][1] == pytest.approx(0.25)

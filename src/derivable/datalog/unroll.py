@@ -61,6 +61,7 @@ def unroll(graph: GraphArrays, roots: np.ndarray) -> tuple[GraphArrays, np.ndarr
     graph, roots = restrict(graph, roots)
     if graph.acyclic:
         return graph, roots
+    graph = _without_self_loops(graph)
     component, number = components(graph.offsets, graph.children)
     members = np.argsort(component, kind="stable")
     starts = np.searchsorted(component[members], np.arange(number + 1))
@@ -85,6 +86,14 @@ def unroll(graph: GraphArrays, roots: np.ndarray) -> tuple[GraphArrays, np.ndarr
     mapped = image[np.where(negative, ~roots, roots)]
     mapped = np.where(negative, _negated(mapped), mapped)
     return restrict(GraphArrays(unrolled.kind, unrolled.literal, unrolled.offsets, unrolled.children, True), mapped)
+
+
+def _without_self_loops(graph: GraphArrays) -> GraphArrays:
+    """A tuple that derives itself adds nothing: x = a or x is a."""
+    owner = np.repeat(np.arange(len(graph.kind)), np.diff(graph.offsets))
+    keep = graph.children != owner
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(owner[keep], minlength=len(graph.kind)))])
+    return GraphArrays(graph.kind, graph.literal, offsets, graph.children[keep], graph.acyclic)
 
 
 def _negated(nodes: np.ndarray) -> np.ndarray:

@@ -1,0 +1,135 @@
+"""The laws of every registered provenance, what they say on known programs, and their ground programs."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import derivable as dv
+from datalog.naive import fact_sets, programs, text_of
+from datalog.test_agreement import CLOSURE
+from derivable.datalog.batched import SEMANTICS, ground
+from derivable.datalog.provenance import TAGGED, start
+from derivable.datalog.provenance.record import RandomFacts
+
+NUM_FACTS = 5
+
+
+def started(name, k=1000):
+    facts = RandomFacts()
+    facts.add(np.array([0.1, 0.5, 0.8]))
+    facts.add_choice(np.array([0.3, 0.6]))
+    return start(name, facts, k)
+
+
+@st.composite
+def tags(draw, provenance):
+    """A tag built from random facts by plus, times and negate."""
+    tag = provenance.fact_tags(np.array([draw(st.integers(0, NUM_FACTS - 1))]))
+    for _ in range(draw(st.integers(0, 3))):
+        other = provenance.fact_tags(np.array([draw(st.integers(0, NUM_FACTS - 1))]))
+        operation = draw(st.sampled_from(["plus", "times", "negate"]))
+        tag = provenance.negate(tag) if operation == "negate" else getattr(provenance, operation)(tag, other)
+    return tag
+
+
+def same(provenance, a, b):
+    return np.allclose(provenance.show(a), provenance.show(b), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", TAGGED)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_laws(name, data):
+    p = started(name)
+    a, b, c = (data.draw(tags(p)) for _ in range(3))
+    zero, one = np.array([p.zero], dtype=p.dtype), np.array([p.one], dtype=p.dtype)
+    for operation in (p.plus, p.times):
+        assert same(p, operation(a, b), operation(b, a))
+        assert same(p, operation(a, operation(b, c)), operation(operation(a, b), c))
+    assert same(p, p.plus(a, zero), a)
+    assert same(p, p.times(a, one), a)
+    assert same(p, p.times(a, zero), zero)
+    assert p.discard(zero).all()
+    assert not p.discard(one).any()
+    assert p.saturated(a, a).all()
+    assert same(p, p.negate(zero), one)
+    assert same(p, p.negate(one), zero)
+    if p.distributes or name == "topkproofs":
+        # With every proof kept, proof sets distribute too.
+        assert same(p, p.times(a, p.plus(b, c)), p.plus(p.times(a, b), p.times(a, c)))
+
+
+@pytest.mark.parametrize("name", TAGGED)
+def test_reduce_is_a_fold(name):
+    p = started(name)
+    column = p.fact_tags(np.array([0, 1, 2, 3, 4, 0, 1]))
+    offsets = np.array([0, 1, 4, 7])
+    expected = [
+        column[0],
+        *(p.plus(p.plus(column[i : i + 1], column[i + 1 : i + 2]), column[i + 2 : i + 3])[0] for i in (1, 4)),
+    ]
+    assert same(p, p.reduce(column, offsets), np.array(expected, dtype=p.dtype))
+
+
+def test_minmaxprob_is_the_widest_path():
+    import networkx as nx
+
+    random = np.random.default_rng(3)
+    graph = nx.gnp_random_graph(12, 0.25, seed=4, directed=True)
+    edges = [((a, b), float(random.random())) for a, b in graph.edges]
+    db = dv.Program(CLOSURE).run(facts={"edge": dict(edges)}, provenance="minmaxprob")
+    best = dict(edges)
+    for middle in graph:
+        for a in graph:
+            for b in graph:
+                through = min(best.get((a, middle), 0.0), best.get((middle, b), 0.0))
+                best[a, b] = max(best.get((a, b), 0.0), through)
+    assert dict(db["path"].items()) == pytest.approx({k: v for k, v in best.items() if v > 0})
+
+
+def test_addmultprob_adds_and_clamps():
+    text = "type p(i32), q(i32)\nrel r(x) = p(x) or q(x)\nrel s(x) = p(x), q(x)\nrel t(x) = p(x), not q(x)"
+    facts = {"p": [(0.7, (1,)), (0.2, (2,))], "q": [(0.6, (1,)), (0.5, (2,))]}
+    db = dv.Program(text).run(facts=facts, provenance="addmultprob")
+    assert db["r"][1] == 1.0
+    assert db["r"][2] == pytest.approx(0.7)
+    assert db["s"][1] == pytest.approx(0.42)
+    assert db["t"][2] == pytest.approx(0.1)
+
+
+def test_topk_keeps_the_best_proofs():
+    facts = {"edge": [(0.9, (0, 1)), (0.9, (1, 3)), (0.5, (0, 2)), (0.5, (2, 3)), (0.1, (0, 3))]}
+    one = dv.Program(CLOSURE).run(facts=facts, provenance="topkproofs", k=1)["path"][0, 3]
+    two = dv.Program(CLOSURE).run(facts=facts, provenance="topkproofs", k=2)["path"][0, 3]
+    all_proofs = dv.Program(CLOSURE).run(facts=facts, provenance="topkproofs", k=9)["path"][0, 3]
+    exact = dv.Program(CLOSURE).run(facts=facts, provenance="exact")["path"][0, 3]
+    assert one == pytest.approx(0.81)
+    assert two == pytest.approx(1 - 0.19 * 0.75)
+    assert one < two < all_proofs
+    assert all_proofs == pytest.approx(exact)
+
+
+@pytest.mark.parametrize("name", SEMANTICS)
+@settings(max_examples=25, deadline=None)
+@given(program=programs(max_rules=2), facts=fact_sets(5, 2), seed=st.integers(0, 99))
+def test_the_ground_program_agrees_with_the_run(name, program, facts, seed):
+    rules, _ = program
+    text = text_of(rules)
+    random = np.random.default_rng(seed)
+    inputs = {relation: dv.independent(rows) for relation, rows in facts.items()}
+    chances = {relation: random.uniform(0.05, 0.95, len(rows)) for relation, rows in facts.items()}
+    given_facts = {relation: dv.independent(rows, chances[relation]) for relation, rows in facts.items()}
+    k = 10_000
+    db = dv.Program(text).run(facts=given_facts, provenance=name, k=k)
+    outputs = {relation: list(db[relation]) for relation in db if len(db[relation])}
+    grounded = ground(dv.Program(text), inputs, outputs, provenance=name)
+    assert (np.repeat(np.arange(len(grounded.kind)), np.diff(grounded.offsets)) > grounded.children).all()
+    weights = RandomFacts(list(grounded.random.probabilities), grounded.random.groups)
+    for relation, variables in grounded.variables.items():
+        for variable, p in zip(variables, chances[relation]):
+            weights.probabilities[variable] = float(p)
+    provenance = start(name, weights, k)
+    found = provenance.show(grounded.evaluate(provenance))
+    expected = np.array([db[relation][row] for relation, rows in outputs.items() for row in rows])
+    np.testing.assert_allclose(found, expected, atol=1e-9)
