@@ -258,14 +258,23 @@ def scan_tangent(start, stop, values, result, tangent, out):
 '''
 
 
-def kernels(operator: Operator, dtype: Any) -> ModuleType:
-    """The module of kernels of an operator for a dtype; derivative kernels only for floats."""
+def kernels(operator: Operator, dtype: Any, width: int) -> ModuleType:
+    """The module of kernels of an operator for a dtype; derivative kernels only for floats.
+
+    width  the number of columns; a single column gets kernels without the loop over columns
+    """
     value, adjoints, (a, b, adjoint) = operator.expressions(dtype)
-    return _kernels(value, adjoints, a, b, adjoint, str(np.dtype(dtype)))
+    return _kernels(value, adjoints, a, b, adjoint, str(np.dtype(dtype)), width == 1)
+
+
+def is_additive(operator: Operator, dtype: Any) -> bool:
+    """Whether both operands always get the whole adjoint, as in a sum: then no prefixes are needed."""
+    _, adjoints, (_, _, adjoint) = operator.expressions(dtype)
+    return adjoints is not None and all(part is adjoint for part in adjoints)
 
 
 @cache
-def _kernels(value, adjoints, a, b, adjoint, dtype: str) -> ModuleType:
+def _kernels(value, adjoints, a, b, adjoint, dtype: str, single: bool) -> ModuleType:
     names = {a: "a", b: "b", adjoint: "adjoint_"}
     texts: dict[str, str] = {"decorator": DECORATOR}
     for slot, depth in (("fold", 16), ("scan_fold", 12), ("merge_fold", 20), ("deep_fold", 24)):
@@ -282,4 +291,7 @@ def _kernels(value, adjoints, a, b, adjoint, dtype: str) -> ModuleType:
     before = preamble(expressions)
     one = f"one = np.{dtype}(1)" if adjoints is not None else ""
     source = "\n\n".join([part for part in (HEADER + one, before) if part] + [part.format(**texts) for part in parts])
+    if single:
+        source = source.replace("for j in range(width)", "for j in range(1)")
+        source = source.replace("for j in range(start, stop)", "for j in range(1)")
     return load_generated(source, f"fold_{dtype}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
 from derivable.device.cpu import columns
-from derivable.device.cpu.fold_kernels import kernels
+from derivable.device.cpu.fold_kernels import is_additive, kernels
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 from derivable.parallel import layout
 from derivable.parallel.operators import refusal, resolve
@@ -15,6 +16,25 @@ from derivable.parallel.segment_reduce import segment_reduce_shape
 
 # A chunk of fewer numbers than this is not worth a thread.
 MIN_CHUNK = 1 << 15
+
+
+@njit(cache=True, nogil=True)
+def _spread_segments(start, stop, offsets, adjoint, out):
+    width = out.shape[1]
+    for s in range(start, stop):
+        for e in range(offsets[s], offsets[s + 1]):
+            for j in range(width):
+                out[e, j] = adjoint[s, j]
+
+
+@njit(cache=True, nogil=True)
+def _spread_by_index(start, stop, indices, adjoint, out):
+    buckets, width = adjoint.shape
+    for e in range(start, stop):
+        k = indices[e]
+        inside = k >= 0 and k < buckets
+        for j in range(width):
+            out[e, j] = adjoint[k, j] if inside else 0
 
 
 def _chunk(num_items: int, num_numbers: int) -> int:
@@ -29,7 +49,7 @@ def segment_reduce(values, offsets, operator, *, out=None):
     result = layout.result(out, segment_reduce_shape(values.shape, offsets.shape), values.dtype)
     flat = columns.flat(values)
     target, copied = columns.writable(result)
-    kernel = kernels(operator, values.dtype).segment_forward
+    kernel = kernels(operator, values.dtype, flat.shape[1]).segment_forward
     segments = len(offsets) - 1
     neutral = operator.neutral_for(values.dtype)
     # Each segment is folded by one thread from left to right, so any number of threads gives the same bits.
@@ -45,10 +65,13 @@ def segment_reduce_vjp(adjoint, values, offsets, operator, *, out=None):
     result = layout.result(out, values.shape, values.dtype)
     flat = columns.flat(values)
     target, copied = columns.writable(result)
-    kernel = kernels(operator, values.dtype).segment_backward
     segments = len(offsets) - 1
     adjoint = columns.flat(adjoint.astype(values.dtype, copy=False))
-    run_chunks(kernel, segments, _chunk(segments, flat.size), flat, offsets, adjoint, target)
+    if is_additive(operator, values.dtype):
+        run_chunks(_spread_segments, segments, _chunk(segments, flat.size), offsets, adjoint, target)
+    else:
+        kernel = kernels(operator, values.dtype, flat.shape[1]).segment_backward
+        run_chunks(kernel, segments, _chunk(segments, flat.size), flat, offsets, adjoint, target)
     if copied:
         result[...] = target.reshape(result.shape)
     return result
@@ -60,7 +83,7 @@ def segment_reduce_jvp(tangent, values, offsets, operator, *, out=None):
     result = layout.result(out, segment_reduce_shape(values.shape, offsets.shape), values.dtype)
     flat = columns.flat(values)
     target, copied = columns.writable(result)
-    kernel = kernels(operator, values.dtype).segment_tangent
+    kernel = kernels(operator, values.dtype, flat.shape[1]).segment_tangent
     segments = len(offsets) - 1
     tangent = columns.flat(tangent.astype(values.dtype, copy=False))
     scratch = np.empty_like(target)
@@ -74,7 +97,7 @@ def reduce_by_index(values, indices, num_buckets, operator, *, destination=None,
     values, indices, operator, destination = check_arguments(values, indices, num_buckets, operator, destination)
     result = layout.result(out, reduce_by_index_shape(values.shape, indices.shape, num_buckets), values.dtype)
     flat = columns.flat(values)
-    module = kernels(operator, values.dtype)
+    module = kernels(operator, values.dtype, flat.shape[1])
     target, copied = columns.writable(result)
     target[...] = operator.neutral_for(values.dtype)
     bounds, counts, partial = _private(flat, num_buckets, destination)
@@ -99,8 +122,13 @@ def reduce_by_index_vjp(adjoint, values, indices, num_buckets, operator, *, dest
     adjoint = columns.flat(layout.check_same("adjoint", adjoint, shape).astype(values.dtype, copy=False))
     result = layout.result(out, values.shape, values.dtype)
     flat = columns.flat(values)
-    module = kernels(operator, values.dtype)
     target, copied = columns.writable(result)
+    if is_additive(operator, values.dtype):
+        run_chunks(_spread_by_index, len(flat), _chunk(len(flat), flat.size), indices, adjoint, target)
+        if copied:
+            result[...] = target.reshape(result.shape)
+        return result, None if destination is None else adjoint.reshape(shape).copy()
+    module = kernels(operator, values.dtype, flat.shape[1])
     bounds, counts, partial = _private(flat, num_buckets, destination)
     _run_private(module.index_prefixes, bounds, flat, indices, counts, partial, target)
     if len(counts) == 1:
@@ -179,7 +207,7 @@ def scan(values, operator, *, exclusive=False, out=None):
         target[0] = operator.neutral_for(values.dtype)
         flat, rest = flat[:-1], target[1:]
     if len(flat):
-        kernel = kernels(operator, values.dtype).scan_forward
+        kernel = kernels(operator, values.dtype, flat.shape[1]).scan_forward
         run_chunks(kernel, flat.shape[1], max(8, _chunk(flat.shape[1], flat.size)), flat, rest)
     if copied:
         result[...] = target.reshape(result.shape)
@@ -198,7 +226,7 @@ def scan_vjp(adjoint, values, operator, *, exclusive=False, result=None, out=Non
         target[-1:] = 0
         flat, prefix, adjoint, rest = flat[:-1], prefix[1:], adjoint[1:], target[:-1]
     if len(flat):
-        kernel = kernels(operator, values.dtype).scan_backward
+        kernel = kernels(operator, values.dtype, flat.shape[1]).scan_backward
         run_chunks(kernel, flat.shape[1], max(8, _chunk(flat.shape[1], flat.size)), flat, prefix, adjoint, rest)
     if copied:
         answer[...] = target.reshape(answer.shape)
@@ -217,7 +245,7 @@ def scan_jvp(tangent, values, operator, *, exclusive=False, result=None, out=Non
         target[:1] = 0
         flat, prefix, tangent, rest = flat[:-1], prefix[1:], tangent[:-1], target[1:]
     if len(flat):
-        kernel = kernels(operator, values.dtype).scan_tangent
+        kernel = kernels(operator, values.dtype, flat.shape[1]).scan_tangent
         run_chunks(kernel, flat.shape[1], max(8, _chunk(flat.shape[1], flat.size)), flat, prefix, tangent, rest)
     if copied:
         answer[...] = target.reshape(answer.shape)
