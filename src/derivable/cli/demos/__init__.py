@@ -1,0 +1,1 @@
+"""The demonstrations behind `derivable demo NAME`: data, networks, training and pictures."""
