@@ -1,0 +1,85 @@
+"""`derivable compile FILE.cnf -o FILE`: knowledge compilation to a circuit file."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from derivable.circuit.circuit import Circuit
+from derivable.cli.report import write_facts, write_json
+from derivable.core.diagnostics import UnsupportedError
+
+CNF_ENDINGS = (".cnf", ".dimacs")
+
+
+def compiled(file: str, compiler: str, time_limit: float | None) -> Circuit:
+    """The circuit of any known file; a CNF goes through the compiler named."""
+    from derivable import circuit as circuits
+
+    if file.lower().removesuffix(".gz").endswith(CNF_ENDINGS):
+        return circuits.compile(file, compiler=cast(Any, compiler), time_limit=time_limit)
+    return circuits.load(file)
+
+
+@click.command("compile")
+@click.argument("file", type=click.Path())
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(),
+    help="File to write: .dvc (our compact format), .nnf (d-DNNF), or .dot (Graphviz).",
+)
+@click.option("--compiler", type=click.Choice(["sdd", "d4"]), default="sdd", show_default=True)
+@click.option("--time-limit", type=float, metavar="SECONDS", help="Give up after this long.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document with the sizes.")
+def compile_command(file: str, output: str, compiler: str, time_limit: float | None, as_json: bool) -> None:
+    """Compile the CNF in FILE to a circuit and write it to OUTPUT, whole or not at all.
+
+    FILE may also be a circuit already, which is then converted.
+    """
+    save = _writer(output)
+    began = time.perf_counter()
+    circuit = compiled(file, compiler, time_limit)
+    seconds = time.perf_counter() - began
+    save(circuit, output)
+    if as_json:
+        document = {
+            "file": file,
+            "output": output,
+            "variables": circuit.num_variables,
+            "nodes": circuit.num_nodes,
+            "edges": circuit.num_edges,
+            "levels": circuit.num_levels,
+            "seconds": seconds,
+        }
+        write_json(document)
+        return
+    write_facts(
+        [
+            ("circuit", f"{circuit.num_nodes:,} nodes, {circuit.num_edges:,} edges, {circuit.num_levels} levels"),
+            ("variables", f"{circuit.num_variables:,}"),
+            ("seconds", f"{seconds:.3f}"),
+            ("written", output),
+        ]
+    )
+
+
+def _writer(output: str):
+    """The function that writes the format the name asks for; found before the work, so a typo costs nothing."""
+    ending = Path(output).suffix.lower()
+    if ending == ".dvc":
+        return lambda circuit, path: circuit.save(path)
+    if ending == ".dot":
+        return lambda circuit, path: circuit.to_dot(path)
+    if ending == ".nnf":
+        from derivable.circuit.nnf_file import save_nnf
+
+        return save_nnf
+    raise UnsupportedError(
+        f"cannot tell the format of {output!r} from its ending {ending or '(none)'}",
+        hint="end the name in .dvc (our compact format), .nnf (d-DNNF), or .dot (Graphviz)",
+    )

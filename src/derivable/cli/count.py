@@ -1,0 +1,76 @@
+"""`derivable count FILE`: exact and weighted model counts."""
+
+from __future__ import annotations
+
+import math
+import time
+from fractions import Fraction
+
+import click
+
+from derivable.cli.compile import compiled
+from derivable.cli.report import write_facts, write_json
+
+
+@click.command("count")
+@click.argument("file", type=click.Path())
+@click.option(
+    "--compiler", type=click.Choice(["sdd", "d4"]), default="sdd", show_default=True, help="For a CNF: by which compiler."
+)
+@click.option("--time-limit", type=float, metavar="SECONDS", help="For a CNF: give up compiling after this long.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document; the count is a string of digits.")
+def count_command(file: str, compiler: str, time_limit: float | None, as_json: bool) -> None:
+    """The exact number of models of FILE over all its variables, and the weighted one if it has weights.
+
+    FILE is a DIMACS CNF (weights in `c p weight` lines), an SDD, a d-DNNF, or a circuit of ours, gzipped or
+    not. The count is an integer of any size.
+    """
+    began = time.perf_counter()
+    circuit = compiled(file, compiler, time_limit)
+    compile_seconds = time.perf_counter() - began
+    counts = circuit.model_count()
+    counts = counts if isinstance(counts, list) else [counts]
+    weighted = None
+    if circuit.weights is not None:
+        values = circuit.weighted_count(*circuit.weights)
+        weighted = [float(value) for value in (values if getattr(values, "ndim", 0) else [values])]
+    seconds = time.perf_counter() - began
+    if as_json:
+        document = {
+            "file": file,
+            "variables": circuit.num_variables,
+            "models": [str(count) for count in counts] if len(counts) > 1 else str(counts[0]),
+            "log10_models": [_log10(count) for count in counts] if len(counts) > 1 else _log10(counts[0]),
+            "weighted": weighted if weighted is None or len(weighted) > 1 else weighted[0],
+            "nodes": circuit.num_nodes,
+            "edges": circuit.num_edges,
+            "compile_seconds": compile_seconds,
+            "seconds": seconds,
+        }
+        write_json(document)
+        return
+    rows = []
+    for place, count in enumerate(counts):
+        suffix = f" of root {place + 1}" if len(counts) > 1 else ""
+        rows.append((f"models{suffix}", _written(count)))
+        if weighted is not None:
+            rows.append((f"weighted count{suffix}", f"{weighted[place]:.17g}"))
+    rows.append(("variables", f"{circuit.num_variables:,}"))
+    rows.append(("circuit", f"{circuit.num_nodes:,} nodes, {circuit.num_edges:,} edges"))
+    rows.append(("seconds", f"{seconds:.3f}"))
+    write_facts(rows)
+
+
+def _written(count: int) -> str:
+    """All digits up to 60, beyond that the power of ten beside them."""
+    digits = str(count)
+    return digits if len(digits) <= 60 else f"{digits} (about 10^{_log10(count):.3f})"
+
+
+def _log10(count: int) -> float | None:
+    return None if count == 0 else math.log10(Fraction(count)) if count.bit_length() < 1000 else _log10_of_large(count)
+
+
+def _log10_of_large(count: int) -> float:
+    shift = count.bit_length() - 64
+    return math.log10(count >> shift) + shift * math.log10(2)

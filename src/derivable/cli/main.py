@@ -1,0 +1,121 @@
+"""The command `derivable`: finds the subcommand, and turns every outcome into an exit status.
+
+0    done
+1    the input or the command line is at fault: an error message of ours on stderr, no traceback
+2    a bug in this library: traceback and how to report it on stderr
+130  interrupted (Ctrl-C), quietly
+141  whatever reads our output stopped reading (`| head`), quietly
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from derivable import __version__
+from derivable.core.diagnostics import DerivableError
+
+USER_ERROR, BUG, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+
+COMMANDS = {
+    "compile": "compile a CNF to a circuit file",
+    "count": "exact and weighted model count of a CNF or circuit file",
+    "demo": "demonstrations on handwritten digits",
+    "explain": "show what a program or circuit becomes, stage by stage",
+    "run": "run a logic program",
+}
+
+
+class LateGroup(click.Group):
+    """Subcommands are imported when they are called: `--help` and a discrete run start without torch."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return getattr(importlib.import_module(f"derivable.cli.{cmd_name}"), f"{cmd_name}_command")
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LateGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="derivable")
+def cli() -> None:
+    """Symbolic knowledge as fast, exactly differentiable array programs.
+
+    Results go to stdout: for people by default, for programs with --json. Errors and progress go to
+    stderr. Exit status: 0 done, 1 the input or the command line is at fault, 2 a bug in derivable.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status; nothing escapes but what kills the process.
+
+    arguments  None takes those of the process
+    """
+    try:
+        status = _outcome(arguments)
+        # Flushed here, where a closed pipe can still be reported, and not by the interpreter at exit.
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        _leave_the_pipe()
+        return BROKEN_PIPE
+
+
+def _outcome(arguments: Sequence[str] | None) -> int:
+    try:
+        result = cli.main(list(arguments) if arguments is not None else None, "derivable", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except click.ClickException as error:
+        error.show(sys.stderr)
+        return USER_ERROR
+    except DerivableError as error:
+        click.echo(error.report() if error.span or error.source else f"error: {error.report()}", err=True)
+        return USER_ERROR
+    except OSError as error:
+        if error.filename is None:
+            return _bug()
+        click.echo(f"{os.fspath(error.filename)}: error: {error.strerror}", err=True)
+        return USER_ERROR
+    except MemoryError:
+        click.echo("error: out of memory\nhelp: try a smaller batch or problem", err=True)
+        return USER_ERROR
+    except Exception:
+        return _bug()
+
+
+def _bug() -> int:
+    traceback.print_exc()
+    click.echo(
+        f"\nThis is a bug in derivable {__version__}, not in your input. Please report it with the lines above,\n"
+        f"the command, and the file it read; Python {sys.version.split()[0]} on {sys.platform}.",
+        err=True,
+    )
+    return BUG
+
+
+def _leave_the_pipe() -> None:
+    """Point stdout at nothing, so that the interpreter's own flush at exit does not complain."""
+    with contextlib.suppress(OSError, ValueError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Results on stdout: a table or lines for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+
+def write_json(value: Any) -> None:
+    """One JSON document, indented, and a newline. NumPy numbers and arrays become plain ones."""
+    click.echo(json.dumps(value, indent=2, default=_plain, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, (set, frozenset, tuple)):
+        return list(value)
+    return str(value)
+
+
+def write_facts(rows: Iterable[tuple[str, str]]) -> None:
+    """Name and value, one a line: aligned on a terminal, `name: value` in a pipe."""
+    rows = list(rows)
+    if not sys.stdout.isatty():
+        for name, value in rows:
+            click.echo(f"{name}: {value}")
+        return
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        click.echo(f"{click.style(name.ljust(width), dim=True)}  {click.style(value, bold=True)}")
+
+
+def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], limit: int | None = None) -> None:
+    """A table on the terminal, cut after `limit` rows with a note of how many there are."""
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = list(rows)
+    shown = rows if limit is None else rows[:limit]
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for column in columns:
+        table.add_column(column)
+    for row in shown:
+        table.add_row(*row)
+    Console().print(table)
+    if len(shown) < len(rows):
+        click.echo(f"... {len(rows) - len(shown):,} more of {len(rows):,}; pipe the output or use --json to see all")
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

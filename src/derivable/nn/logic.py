@@ -1,0 +1,282 @@
+"""A logic program as a layer: probabilities of input facts in, probabilities of derived facts out."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from derivable.core.diagnostics import BindingError, DomainError, ShapeError, UnsupportedError
+from derivable.datalog.inputs import InputMapping, as_tuple
+from derivable.datalog.program import Program
+from derivable.nn.inference import ExactInference, inference_for
+from derivable.nn.values import TOLERANCE, require_log_probabilities, require_probabilities
+
+PROVENANCES = ("exact", "minmaxprob", "addmultprob", "topkproofs")
+
+OutputMapping = Sequence[Any]
+
+
+class Logic(torch.nn.Module):
+    """A logic program whose input facts have probabilities that a network computes.
+
+        layer = dv.nn.Logic(
+            "rel sum_2(a + b) = digit_1(a), digit_2(b)",
+            inputs={"digit_1": dv.categorical(range(10)), "digit_2": dv.categorical(range(10))},
+            outputs={"sum_2": range(19)},
+        )
+        y = layer(digit_1=p1, digit_2=p2)        # p1, p2 [batch, 10] -> y [batch, 19]
+
+    program      program text, a `derivable.Program`, or the path of a file (a `Path`, or a string ending in .scl);
+                 facts in it, tagged or not, take part in every call
+    inputs       for each input relation, `dv.categorical(values)` (exactly one holds) or `dv.independent(tuples)`
+    outputs      for each output relation, the facts wanted, in order: scalars or tuples; `()` alone asks for the
+                 one fact of a relation without arguments and gives no dimension of its own
+    provenance   "exact": the probability over all worlds, mutual exclusion respected, compiled once to a circuit;
+                 "minmaxprob": the strongest derivation, by its weakest fact (Gödel); "addmultprob": sums of
+                 products, cut at 1; "topkproofs": the exact probability of the k most probable proofs
+    k            of topkproofs
+    log_probabilities
+                 forward takes and returns log-probabilities, in nats: pass log_softmax, get what nll_loss takes.
+                 Exact provenance only.
+
+    Called with one tensor [*batch, fact] for each input relation, by name or in the order of `inputs`; batch
+    shapes broadcast. Returns [*batch, fact] of the output relation, or a dict of such if there are several.
+    An empty batch gives an empty result. A fact that the program cannot derive has probability 0.
+
+    Rows of a categorical input are used as they are: if they do not add up to one, exact outputs are the
+    sums of the products of the weights over the worlds, which is what makes unnormalised factors usable;
+    other provenances only compare and multiply them.
+
+    Gradients are exact for the function computed; ties in minmaxprob go to the smallest index, topkproofs
+    differentiates the proofs chosen, and the cut of addmultprob lets gradients pass (as in Scallop).
+
+    Pickles, deep-copies, and runs in DataParallel and torch.compile; it has no parameters.
+
+    Raises, with a hint: BindingError for a missing, superfluous or misspelt input; ShapeError for a tensor
+    that does not fit its relation; DomainError for NaN or values outside [0, 1] (see `values.TOLERANCE`);
+    and whatever the program itself raises.
+    """
+
+    def __init__(
+        self,
+        program: str | os.PathLike | Program,
+        inputs: Mapping[str, InputMapping],
+        outputs: Mapping[str, OutputMapping],
+        provenance: str = "exact",
+        *,
+        k: int = 3,
+        log_probabilities: bool = False,
+    ):
+        super().__init__()
+        if provenance not in PROVENANCES:
+            raise DomainError(
+                f"no provenance {provenance!r} for a layer{_near(provenance, PROVENANCES)}",
+                hint=f"choose one of {', '.join(PROVENANCES)}",
+            )
+        if log_probabilities and provenance != "exact":
+            raise UnsupportedError(
+                f"{provenance} has no log-space form",
+                hint='provenance="exact", or take the logarithm of what this layer returns',
+            )
+        self.program = _program(program)
+        self.provenance = provenance
+        self.log_probabilities = log_probabilities
+        self.inputs = _checked_inputs(inputs)
+        self.outputs, self._scalar_outputs = _checked_outputs(outputs)
+        self.inference = inference_for(provenance, self.program, self.inputs, self.outputs, k)
+
+    @property
+    def circuit(self):
+        """The compiled `derivable.circuit.Circuit`; its roots are the output facts in order. Exact provenance only."""
+        if not isinstance(self.inference, ExactInference):
+            raise UnsupportedError(f"{self.provenance} evaluates derivations, not a circuit", hint='provenance="exact"')
+        return self.inference.circuit
+
+    def forward(self, *positional: torch.Tensor, **inputs: torch.Tensor) -> Any:
+        """One tensor [*batch, fact] a relation -> [*batch, fact] or a dict of such; see the class."""
+        values = self._values(positional, inputs, in_logs=self.log_probabilities)
+        return self._named(self.inference(values, self.log_probabilities, self.log_probabilities))
+
+    def log(self, *positional: torch.Tensor, **inputs: torch.Tensor) -> Any:
+        """Like calling the layer with probabilities, but returns log-probabilities (nats) without underflow.
+
+        For a loss: `nll_loss(layer.log(digit_1=p1, digit_2=p2), target)`. With `log_probabilities=True` the
+        inputs are log-probabilities here too. Exact provenance only.
+        """
+        if not isinstance(self.inference, ExactInference):
+            raise UnsupportedError(
+                f"{self.provenance} has no log-space form", hint='provenance="exact", or take the logarithm yourself'
+            )
+        values = self._values(positional, inputs, in_logs=self.log_probabilities)
+        return self._named(self.inference(values, self.log_probabilities, True))
+
+    def explain(self, stage: str = "layer") -> str:
+        """What the layer is made of: "layer"; or a stage of the program ("ram", ...) or the circuit ("levels", ...)."""
+        if stage == "layer":
+            return self._summary()
+        if stage in ("nodes", "levels", "kernels"):
+            return self.circuit.explain(stage)
+        return self.program.explain(stage)
+
+    def size_text(self) -> str:
+        """The size of what is evaluated, for people: "239 nodes, 418 edges, 3 levels"."""
+        return self.inference.size_text()
+
+    def extra_repr(self) -> str:
+        sides = [", ".join(f"{name}: {len(facts)}" for name, facts in side.items()) for side in (self.inputs, self.outputs)]
+        return f"{sides[0]} -> {sides[1]}, provenance={self.provenance!r}"
+
+    def _summary(self) -> str:
+        rows = [f"provenance {self.provenance}: {self.inference.size_text()}"]
+        rows += [f"input  {name}: {facts!r}, tensor [*batch, {len(facts)}]" for name, facts in self.inputs.items()]
+        for name, facts in self.outputs.items():
+            shape = "[*batch]" if name in self._scalar_outputs else f"[*batch, {len(facts)}]"
+            rows.append(f"output {name}: {shape}")
+        return "\n".join(rows)
+
+    def _named(self, values: torch.Tensor) -> Any:
+        """Cut [*batch, output fact] into the output relations."""
+        result = {}
+        start = 0
+        for name, facts in self.outputs.items():
+            part = values[..., start : start + len(facts)]
+            result[name] = part[..., 0] if name in self._scalar_outputs else part
+            start += len(facts)
+        return next(iter(result.values())) if len(result) == 1 else result
+
+    def _values(
+        self, positional: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor], in_logs: bool
+    ) -> list[torch.Tensor]:
+        """The inputs in order, checked, in one floating dtype, [*batch, fact] with one batch shape."""
+        tensors = self._matched(positional, named)
+        for name, tensor in tensors.items():
+            self._check(name, tensor, in_logs)
+        batch = self._batch_shape(tensors)
+        dtype = torch.float32
+        for tensor in tensors.values():
+            dtype = torch.promote_types(dtype, tensor.dtype)
+        return [tensor.to(dtype).expand(*batch, tensor.shape[-1]) for tensor in tensors.values()]
+
+    def _matched(self, positional: tuple, named: dict) -> dict[str, torch.Tensor]:
+        if len(positional) > len(self.inputs):
+            raise BindingError(f"{len(positional)} tensors, but the inputs are {', '.join(self.inputs)}")
+        given = dict(zip(self.inputs, positional))
+        for name, tensor in named.items():
+            if name not in self.inputs:
+                raise BindingError(
+                    f"no input relation {name!r}{_near(name, list(self.inputs))}",
+                    hint=f"the inputs are {', '.join(self.inputs)}",
+                )
+            if name in given:
+                raise BindingError(f"input {name!r} is given twice, by place and by name")
+            given[name] = tensor
+        missing = [name for name in self.inputs if name not in given]
+        if missing:
+            raise BindingError(
+                f"no tensor for {', '.join(map(repr, missing))}",
+                hint=f"call layer({', '.join(f'{name}=...' for name in self.inputs)})",
+            )
+        return {name: given[name] for name in self.inputs}
+
+    def _check(self, name: str, tensor: Any, in_logs: bool) -> None:
+        facts = self.inputs[name]
+        if not isinstance(tensor, torch.Tensor):
+            raise ShapeError(f"input {name!r} is a {type(tensor).__name__}, not a tensor", hint="torch.as_tensor(...)")
+        if tensor.dim() == 0 or tensor.shape[-1] != len(facts):
+            raise ShapeError(
+                f"input {name!r} has shape {list(tensor.shape)}; {facts!r} needs [*batch, {len(facts)}]",
+                hint=f"the last dimension is one probability for each of the {len(facts)} facts of {name}",
+            )
+        if tensor.is_complex():
+            raise ShapeError(f"input {name!r} is complex; probabilities are real")
+        if in_logs:
+            require_log_probabilities(name, tensor)
+        else:
+            require_probabilities(name, tensor)
+
+    def _batch_shape(self, tensors: dict[str, torch.Tensor]) -> tuple[int, ...]:
+        if not tensors:
+            return ()
+        try:
+            return tuple(torch.broadcast_shapes(*(tensor.shape[:-1] for tensor in tensors.values())))
+        except RuntimeError:
+            shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
+            raise ShapeError(
+                f"the batch dimensions do not fit together: {shapes}",
+                hint="all but the last dimension must be equal, or 1",
+            ) from None
+
+
+def _program(program: str | os.PathLike | Program) -> Program:
+    if isinstance(program, Program):
+        return program
+    if isinstance(program, os.PathLike) or (
+        isinstance(program, str) and program.endswith(".scl") and "\n" not in program
+    ):
+        return Program.from_file(Path(program))
+    if isinstance(program, str):
+        return Program(program)
+    raise DomainError(f"a program is text, a Program or a path, not {type(program).__name__}")
+
+
+def _checked_inputs(inputs: Mapping[str, InputMapping]) -> dict[str, InputMapping]:
+    for name, facts in inputs.items():
+        if not isinstance(facts, InputMapping):
+            raise DomainError(
+                f"input {name!r} is given as {type(facts).__name__}",
+                hint="dv.categorical(range(10)) for one choice, dv.independent([...]) for independent facts",
+            )
+        if facts.probabilities is not None:
+            raise DomainError(
+                f"input {name!r} has probabilities already",
+                hint="leave them out: they are what the layer is called with",
+            )
+    return dict(inputs)
+
+
+def _checked_outputs(outputs: Mapping[str, OutputMapping]) -> tuple[dict[str, list[tuple]], frozenset[str]]:
+    """The facts of each output relation as tuples, and the relations that give no dimension."""
+    if not isinstance(outputs, Mapping) or not outputs:
+        raise DomainError("a layer needs outputs", hint='outputs={"sum_2": range(19)}')
+    facts: dict[str, list[tuple]] = {}
+    scalar = set()
+    for name, wanted in outputs.items():
+        if isinstance(wanted, tuple) and wanted == ():
+            facts[name] = [()]
+            scalar.add(name)
+            continue
+        try:
+            facts[name] = [as_tuple(value) for value in wanted]
+        except TypeError:
+            raise DomainError(
+                f"output {name!r} is {wanted!r}, which lists no facts", hint="a range or a list of values or tuples"
+            ) from None
+        if not facts[name]:
+            raise DomainError(f"output {name!r} lists no facts", hint="() asks for the fact of a relation without arguments")
+    return facts, frozenset(scalar)
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def snap_to_one(values: torch.Tensor) -> torch.Tensor:
+    """Probabilities [...] with rounding above 1 taken away and gradients untouched.
+
+    Losses such as binary_cross_entropy refuse 1.0000001. Values beyond rounding, which only unnormalised
+    inputs give, stay.
+    """
+    excess = values.detach() - 1
+    return values - torch.where((excess > 0) & (excess <= TOLERANCE.get(values.dtype, 1e-5)), excess, 0)
+
+
+def num_facts(facts: Mapping[str, Sequence[tuple]]) -> int:
+    """How many facts the relations have together."""
+    return int(np.sum([len(part) for part in facts.values()], dtype=int))

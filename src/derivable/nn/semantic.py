@@ -1,0 +1,213 @@
+"""The semantic loss: how far a network's predictions are from satisfying a constraint.
+
+Source: Xu, Zhang, Friedman, Liang and Van den Broeck, "A semantic loss function for deep learning with
+symbolic knowledge", ICML 2018, definition 1. The loss is the self-information of the constraint,
+-log of its weighted model count under the network's probabilities, in nats.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, cast
+
+import torch
+
+from derivable import circuit as circuits
+from derivable.circuit.circuit import Circuit
+from derivable.circuit.formula import Formula
+from derivable.core.diagnostics import DomainError, ShapeError
+from derivable.nn.log_space import log1mexp, log_of_probability
+from derivable.nn.values import require_probabilities
+
+Constraint = Circuit | Formula | str | os.PathLike | Iterable[Sequence[int]]
+Reading = Literal["probabilities", "log_probabilities", "logits"]
+Reduction = Literal["mean", "sum", "none"]
+
+READINGS = ("probabilities", "log_probabilities", "logits")
+REDUCTIONS = ("mean", "sum", "none")
+
+
+class SemanticLoss(torch.nn.Module):
+    """-log P(constraint) when Boolean variable v is true with probability p[..., v - 1], independently.
+
+    constraint   a `Formula`, clauses, the path of a CNF or circuit file, or a decomposable, deterministic Circuit
+    inputs       what forward is given: "probabilities"; "log_probabilities", in nats; or "logits", before the
+                 sigmoid, from which log(1 - p) has no rounding error
+    exclusive    groups of variables of which exactly one is true (a softmax): the literals v of a group weigh
+                 p, their negations 1, and "exactly one" is added to the constraint, which may then not be a
+                 Circuit. With it p must sum to one over each group for the loss to be at least 0.
+    compiler     "sdd" or "d4"; see `derivable.circuit.compile`
+
+    The loss is 0 exactly where the constraint has probability one, and inf where it has probability zero;
+    it depends on the constraint's meaning only, not on how it is written; a weaker constraint has a lower
+    loss. One network output per variable, the constraint's variables 1..n being columns 0..n-1.
+
+    Raises DomainError if a given circuit is not decomposable or not deterministic, since its value would
+    not be a probability.
+    """
+
+    def __init__(
+        self,
+        constraint: Constraint,
+        *,
+        inputs: Reading = "probabilities",
+        exclusive: Sequence[Sequence[int]] | None = None,
+        compiler: Literal["sdd", "d4"] = "sdd",
+        reduction: Reduction = "mean",
+    ):
+        super().__init__()
+        if inputs not in READINGS:
+            raise DomainError(f"inputs={inputs!r} is none of {', '.join(READINGS)}")
+        if reduction not in REDUCTIONS:
+            raise DomainError(f"reduction={reduction!r} is none of {', '.join(REDUCTIONS)}")
+        if inputs == "logits" and exclusive:
+            raise DomainError(
+                "logits are read through a sigmoid, which does not fit groups of which exactly one is true",
+                hint="pass log_softmax over each group with inputs='log_probabilities'",
+            )
+        self.inputs = inputs
+        self.reduction = reduction
+        self.circuit = _circuit_of(constraint, exclusive, compiler)
+        mask = torch.zeros(self.circuit.num_variables, dtype=torch.bool)
+        for group in exclusive or ():
+            mask[[variable - 1 for variable in group]] = True
+        self.register_buffer("_exclusive", mask, persistent=False)
+        self._log_count = self.circuit.to_torch(semiring="log")
+
+    def forward(self, predictions: torch.Tensor) -> torch.Tensor:
+        """predictions [*batch, variable], float32 or float64 -> [*batch], or a scalar if reduced; nats.
+
+        An empty batch gives an empty result, and 0 if reduced.
+        """
+        self._check_shape(predictions)
+        positive, negative = self._log_weights(predictions)
+        exclusive = cast(torch.Tensor, self._exclusive)
+        negative = torch.where(exclusive, torch.zeros_like(negative), negative)
+        loss = -self._log_count(positive, negative)[..., 0]
+        if self.reduction == "none":
+            return loss
+        total = loss.sum()
+        return total if self.reduction == "sum" else total / max(loss.numel(), 1)
+
+    def extra_repr(self) -> str:
+        return f"{self.circuit!r}, inputs={self.inputs!r}, reduction={self.reduction!r}"
+
+    def _log_weights(self, predictions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.inputs == "logits":
+            return torch.nn.functional.logsigmoid(predictions), torch.nn.functional.logsigmoid(-predictions)
+        if self.inputs == "log_probabilities":
+            return predictions, log1mexp(predictions)
+        require_probabilities("the predictions", predictions)
+        within = predictions.clamp(0, 1)
+        return log_of_probability(within), log_of_probability(1 - within)
+
+    def _check_shape(self, predictions: Any) -> None:
+        expected = self.circuit.num_variables
+        if not isinstance(predictions, torch.Tensor) or not predictions.is_floating_point():
+            kind = getattr(predictions, "dtype", type(predictions).__name__)
+            raise ShapeError(f"predictions must be a floating-point tensor, not {kind}")
+        if predictions.dim() == 0 or predictions.shape[-1] != expected:
+            raise ShapeError(
+                f"predictions have shape {list(predictions.shape)}; the constraint has {expected} variables, "
+                f"so the last dimension must be {expected}",
+                hint="one column for each variable of the constraint, in their order",
+            )
+
+
+def _circuit_of(constraint: Constraint, exclusive: Sequence[Sequence[int]] | None, compiler: str) -> Circuit:
+    if isinstance(constraint, (str, os.PathLike)):
+        constraint = circuits.load(constraint)
+    if isinstance(constraint, Circuit):
+        return _checked(constraint, exclusive)
+    if isinstance(constraint, Formula):
+        clauses = None
+    else:
+        clauses = [list(clause) for clause in constraint]
+    if not exclusive:
+        return circuits.compile(constraint if clauses is None else clauses, compiler=cast(Any, compiler))
+    if clauses is None:
+        return circuits.compile(_with_groups(cast(Formula, constraint), exclusive), compiler=cast(Any, compiler))
+    for group in exclusive:
+        members = list(group)
+        clauses.append(members)
+        clauses += [[-a, -b] for place, a in enumerate(members) for b in members[place + 1 :]]
+    return circuits.compile(clauses, compiler=cast(Any, compiler))
+
+
+def _with_groups(formula: Formula, exclusive: Sequence[Sequence[int]]) -> Formula:
+    from derivable.circuit.formula import Variable, exactly_one, names_of
+
+    names = names_of(formula)
+    for group in exclusive:
+        if any(not 1 <= number <= len(names) for number in group):
+            raise DomainError(f"group {list(group)} names a variable beyond the {len(names)} of the formula")
+        formula = formula & exactly_one(*(Variable(number, names) for number in group))
+    return formula
+
+
+def _checked(circuit: Circuit, exclusive: Sequence[Sequence[int]] | None) -> Circuit:
+    if exclusive:
+        raise DomainError(
+            "exclusive groups are added to the constraint before compiling it, and this is compiled already",
+            hint="pass the formula or the clauses",
+        )
+    if circuit.num_roots != 1:
+        raise DomainError(f"the circuit has {circuit.num_roots} roots; a constraint has one")
+    if not circuit.is_decomposable:
+        raise DomainError(
+            "the circuit is not decomposable, so its value is not a probability",
+            hint="compile the formula with derivable.circuit.compile",
+        )
+    if circuit.origin not in ("sdd", "decision") and not circuit.check_determinism().holds:
+        raise DomainError(
+            "the circuit is not deterministic, so its value is not a probability",
+            hint="compile the formula with derivable.circuit.compile",
+        )
+    return circuit
+
+
+_RECENT: OrderedDict[tuple, SemanticLoss] = OrderedDict()
+_RECENT_LIMIT = 16
+
+
+def semantic_loss(
+    constraint: Constraint,
+    predictions: torch.Tensor,
+    *,
+    inputs: Reading = "probabilities",
+    exclusive: Sequence[Sequence[int]] | None = None,
+    compiler: Literal["sdd", "d4"] = "sdd",
+    reduction: Reduction = "mean",
+) -> torch.Tensor:
+    """The loss of `SemanticLoss` as a function.
+
+    predictions [*batch, variable] -> [*batch] or a scalar, nats
+
+    The constraint is compiled at the first call and kept for the next ones with the same object (a
+    formula or circuit), path or clauses; the last 16 constraints are kept.
+    """
+    if isinstance(constraint, (Circuit, Formula)):
+        # The object itself is in the key: it compares by identity, and stays alive while it is a key.
+        identity: Any = constraint
+    elif isinstance(constraint, (str, os.PathLike)):
+        identity = os.fspath(constraint)
+    else:
+        constraint = [list(clause) for clause in constraint]
+        identity = tuple(map(tuple, constraint))
+    groups = None if exclusive is None else tuple(tuple(group) for group in exclusive)
+    key = (identity, inputs, groups, compiler, reduction)
+    module = _RECENT.get(key)
+    if module is None:
+        module = SemanticLoss(
+            constraint, inputs=inputs, exclusive=exclusive, compiler=compiler, reduction=reduction
+        )
+        _RECENT[key] = module
+        while len(_RECENT) > _RECENT_LIMIT:
+            _RECENT.popitem(last=False)
+    else:
+        _RECENT.move_to_end(key)
+    if module._exclusive.device != predictions.device:  # type: ignore[union-attr]
+        module.to(predictions.device)
+    return module(predictions)
