@@ -31,7 +31,7 @@ def compiled(file: str, compiler: str, time_limit: float | None) -> Circuit:
     "--output",
     required=True,
     type=click.Path(),
-    help="File to write: .dvc (our compact format), .nnf (d-DNNF), or .dot (Graphviz).",
+    help="File to write: .dvc (our compact format), .nnf (d-DNNF of D4), .sdd (with its .vtree beside it), or .dot (Graphviz).",
 )
 @click.option("--compiler", type=click.Choice(["sdd", "d4"]), default="sdd", show_default=True)
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Give up after this long.")
@@ -76,10 +76,14 @@ def _writer(output: str):
     if ending == ".dot":
         return lambda circuit, path: circuit.to_dot(path)
     if ending == ".nnf":
-        from derivable.circuit.nnf_file import save_nnf
+        from derivable.circuit.nnf_file import write_nnf
 
-        return save_nnf
+        return write_nnf
+    if ending == ".sdd":
+        from derivable.circuit.sdd_file import write_sdd
+
+        return write_sdd
     raise UnsupportedError(
         f"cannot tell the format of {output!r} from its ending {ending or '(none)'}",
-        hint="end the name in .dvc (our compact format), .nnf (d-DNNF), or .dot (Graphviz)",
+        hint="end the name in .dvc (our compact format), .nnf (d-DNNF of D4), .sdd (with its .vtree beside it), or .dot (Graphviz)",
     )

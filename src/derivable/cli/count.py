@@ -15,7 +15,11 @@ from derivable.cli.report import write_facts, write_json
 @click.command("count")
 @click.argument("file", type=click.Path())
 @click.option(
-    "--compiler", type=click.Choice(["sdd", "d4"]), default="sdd", show_default=True, help="For a CNF: by which compiler."
+    "--compiler",
+    type=click.Choice(["sdd", "d4"]),
+    default="sdd",
+    show_default=True,
+    help="For a CNF: by which compiler.",
 )
 @click.option("--time-limit", type=float, metavar="SECONDS", help="For a CNF: give up compiling after this long.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document; the count is a string of digits.")

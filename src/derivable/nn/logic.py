@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError, UnsupportedError
 from derivable.datalog.inputs import InputMapping, as_tuple
 from derivable.datalog.program import Program
 from derivable.nn.inference import ExactInference, inference_for
-from derivable.nn.values import TOLERANCE, require_log_probabilities, require_probabilities
+from derivable.nn.values import require_log_probabilities, require_probabilities
 
 PROVENANCES = ("exact", "minmaxprob", "addmultprob", "topkproofs")
 
@@ -129,7 +128,9 @@ class Logic(torch.nn.Module):
         return self.inference.size_text()
 
     def extra_repr(self) -> str:
-        sides = [", ".join(f"{name}: {len(facts)}" for name, facts in side.items()) for side in (self.inputs, self.outputs)]
+        sides = [
+            ", ".join(f"{name}: {len(facts)}" for name, facts in side.items()) for side in (self.inputs, self.outputs)
+        ]
         return f"{sides[0]} -> {sides[1]}, provenance={self.provenance!r}"
 
     def _summary(self) -> str:
@@ -258,25 +259,12 @@ def _checked_outputs(outputs: Mapping[str, OutputMapping]) -> tuple[dict[str, li
                 f"output {name!r} is {wanted!r}, which lists no facts", hint="a range or a list of values or tuples"
             ) from None
         if not facts[name]:
-            raise DomainError(f"output {name!r} lists no facts", hint="() asks for the fact of a relation without arguments")
+            raise DomainError(
+                f"output {name!r} lists no facts", hint="() asks for the fact of a relation without arguments"
+            )
     return facts, frozenset(scalar)
 
 
 def _near(name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def snap_to_one(values: torch.Tensor) -> torch.Tensor:
-    """Probabilities [...] with rounding above 1 taken away and gradients untouched.
-
-    Losses such as binary_cross_entropy refuse 1.0000001. Values beyond rounding, which only unnormalised
-    inputs give, stay.
-    """
-    excess = values.detach() - 1
-    return values - torch.where((excess > 0) & (excess <= TOLERANCE.get(values.dtype, 1e-5)), excess, 0)
-
-
-def num_facts(facts: Mapping[str, Sequence[tuple]]) -> int:
-    """How many facts the relations have together."""
-    return int(np.sum([len(part) for part in facts.values()], dtype=int))

@@ -200,9 +200,7 @@ def semantic_loss(
     key = (identity, inputs, groups, compiler, reduction)
     module = _RECENT.get(key)
     if module is None:
-        module = SemanticLoss(
-            constraint, inputs=inputs, exclusive=exclusive, compiler=compiler, reduction=reduction
-        )
+        module = SemanticLoss(constraint, inputs=inputs, exclusive=exclusive, compiler=compiler, reduction=reduction)
         _RECENT[key] = module
         while len(_RECENT) > _RECENT_LIMIT:
             _RECENT.popitem(last=False)

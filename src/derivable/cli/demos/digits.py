@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,13 +21,10 @@ from derivable.cli.demos.addition import (
 from derivable.cli.demos.handwriting import Handwriting
 from derivable.cli.demos.network import DigitReader
 from derivable.cli.demos.stopwatch import Stopwatch
-from derivable.core.diagnostics import DomainError, UnsupportedError
-from derivable.core.progress import progress
+from derivable.cli.demos.training import fit, pick_device, read
+from derivable.core.diagnostics import DomainError
 from derivable.datalog.inputs import categorical
 from derivable.nn.logic import Logic
-
-LEARNING_RATE = 3e-3
-EVALUATION_BATCH = 2048
 
 
 @dataclass(frozen=True)
@@ -116,18 +112,6 @@ class SumLoss:
         return torch.nn.functional.binary_cross_entropy(scores.clamp(0, 1), target)
 
 
-def pick_device(name: str) -> torch.device:
-    """The torch device, or UnsupportedError if this machine has none of that kind."""
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UnsupportedError(
-            f"torch cannot use device {name!r} here: {str(error).splitlines()[0]}", hint="--device cpu"
-        ) from None
-    return device
-
-
 def learn(data: Handwriting, settings: Settings, *, show: bool | None = None) -> Learned:
     """Train a DigitReader from sums alone and test it on images it has not seen.
 
@@ -175,46 +159,3 @@ def learn(data: Handwriting, settings: Settings, *, show: bool | None = None) ->
         test_pairs=test_pairs,
         predictions=predictions,
     )
-
-
-def fit(
-    network: torch.nn.Module,
-    batch_loss: Callable[[torch.Tensor], torch.Tensor],
-    num_examples: int,
-    settings,
-    *,
-    show: bool | None,
-    device: torch.device,
-) -> tuple[float, list[float]]:
-    """AdamW with a one-cycle learning rate; returns the seconds taken and the loss of every step.
-
-    batch_loss  from indices of examples [example] int64 to a scalar to minimise
-    settings    epochs, batch_size, max_batches (in all; None: no limit)
-    """
-    steps = settings.epochs * -(-num_examples // settings.batch_size)
-    steps = min(steps, settings.max_batches or steps)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, total_steps=max(steps, 2))
-    losses: list[float] = []
-    network.train()
-    began = time.perf_counter()
-    with progress("training", steps, enabled=show) as advance:
-        while len(losses) < steps:
-            for batch in torch.randperm(num_examples).to(device).split(settings.batch_size):
-                loss = batch_loss(batch)
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-                schedule.step()
-                losses.append(float(loss))
-                advance(1, f"loss {np.mean(losses[-20:]):.3f}")
-                if len(losses) == steps:
-                    break
-    return time.perf_counter() - began, losses
-
-
-def read(network: torch.nn.Module, images: np.ndarray, device: torch.device) -> np.ndarray:
-    """The most probable class of each image: [image] int64."""
-    with torch.no_grad():
-        parts = torch.as_tensor(images)[:, None].split(EVALUATION_BATCH)
-        return torch.cat([network(part.to(device)).argmax(-1).cpu() for part in parts]).numpy()

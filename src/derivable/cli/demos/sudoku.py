@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from derivable.circuit.circuit import Circuit
-from derivable.cli.demos.digits import EVALUATION_BATCH, fit, pick_device, read
 from derivable.cli.demos.handwriting import Handwriting
 from derivable.cli.demos.network import DigitReader
 from derivable.cli.demos.stopwatch import Stopwatch
 from derivable.cli.demos.sudoku_grids import CELLS, DIGITS, SIZE, clauses, draw
+from derivable.cli.demos.training import EVALUATION_BATCH, fit, pick_device
 from derivable.nn.log_space import log1mexp
 
 
@@ -102,11 +102,9 @@ def learn(data: Handwriting, settings: Settings, *, show: bool | None = None) ->
     test_grids, test_valid = draw(data.test_labels, settings.num_test_grids, settings.seed + 1)
     with torch.no_grad():
         test_images = torch.as_tensor(data.test_images)[:, None]
-        scores = torch.cat(
-            [network(part.to(device)).log_softmax(-1) for part in test_images.split(EVALUATION_BATCH)]
-        )
+        scores = torch.cat([network(part.to(device)).log_softmax(-1) for part in test_images.split(EVALUATION_BATCH)])
         log_valid = watch.module(cells=scores[torch.as_tensor(test_grids).to(device)]).cpu().numpy()
-    predictions = read(network, data.test_images, device)
+    predictions = scores.argmax(-1).cpu().numpy()
     confusion = np.zeros((SIZE, SIZE), np.int64)
     for place, digit in enumerate(DIGITS):
         confusion[place] = np.bincount(predictions[data.test_labels == digit], minlength=SIZE)

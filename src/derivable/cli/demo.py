@@ -1,0 +1,176 @@
+"""`derivable demo NAME`: networks that learn to read digits through knowledge about them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from derivable.cli.report import percent, write_facts, write_json
+
+PROVENANCES = ["exact", "minmaxprob", "addmultprob", "topkproofs"]
+
+
+@click.group("demo")
+def demo_command() -> None:
+    """Demonstrations on handwritten digits; needs `pip install 'derivable[demo]'`."""
+
+
+def _shared(function: Any) -> Any:
+    """The options that both demos have."""
+    for option in reversed(
+        [
+            click.option(
+                "--data",
+                nargs=2,
+                metavar="mnist DIR",
+                type=(click.Choice(["mnist"]), click.Path()),
+                help="MNIST's IDX files in DIR, gzipped or not. Default: scikit-learn's 1,797 scans of 8x8 pixels.",
+            ),
+            click.option("--subset", type=click.IntRange(min=1), help="Train on this many images only."),
+            click.option("--batch-size", type=click.IntRange(min=1), help="Examples in a step."),
+            click.option("--epochs", type=click.IntRange(min=1), help="Times through the examples."),
+            click.option("--batches", type=click.IntRange(min=1), help="Stop training after this many steps in all."),
+            click.option(
+                "--seed", type=int, default=0, show_default=True, help="Of the split, the pairs and training."
+            ),
+            click.option("--device", default="cpu", show_default=True, help="Of the network: cpu, cuda, cuda:1, mps."),
+            click.option("--output", type=click.Path(dir_okay=False), help="The picture to write, a PNG."),
+            click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines."),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+@demo_command.command("digits")
+@click.option("--digits", type=click.IntRange(1, 3), default=1, show_default=True, help="Digits in each number.")
+@click.option(
+    "--encoding",
+    type=click.Choice(["sums", "columns"]),
+    default="sums",
+    show_default=True,
+    help="The program: one fact a sum (grows tenfold squared with each digit), or column addition (grows by a column).",
+)
+@click.option("--provenance", type=click.Choice(PROVENANCES), default="exact", show_default=True)
+@click.option("-k", type=click.IntRange(min=1), default=3, show_default=True, help="Proofs kept by topkproofs.")
+@click.option("--rounds", type=click.IntRange(min=1), help="How many pairs each image is in.")
+@_shared
+def digits_command(digits: int, encoding: str, provenance: str, k: int, rounds: int | None, **shared: Any) -> None:
+    """Learn to read digits from the sums of pairs of numbers; no digit is ever told.
+
+    Images are split into train and test before they are paired. Prints the training time, the part of it
+    in the logic layer (forward and backward), and accuracies on the test images, and writes a picture.
+    """
+    from derivable.cli.demos.digits import Settings, learn
+    from derivable.cli.demos.picture import digits_picture
+
+    data = _data(shared)
+    on_mnist = shared["data"] is not None
+    settings = Settings(
+        num_digits=digits,
+        encoding=encoding,
+        provenance=provenance,
+        k=k,
+        epochs=shared["epochs"] or (1 if on_mnist else 25),
+        batch_size=shared["batch_size"] or (128 if on_mnist else 32 if digits == 1 else 16),
+        rounds=rounds or (1 if digits == 1 or on_mnist else 2 * digits),
+        seed=shared["seed"],
+        device=shared["device"],
+        max_batches=shared["batches"],
+    )
+    output = _output(shared, "digits.png")
+    learned = learn(data, settings, show=False if shared["as_json"] else None)
+    digits_picture(output, data.test_images, data.test_labels, learned)
+    if shared["as_json"]:
+        _write_document(learned, output, ["sum_accuracy", "digit_accuracy", "num_train_images", "num_train_pairs"])
+        return
+    write_facts(
+        [
+            ("training seconds", f"{learned.training_seconds:.1f}"),
+            ("symbolic seconds", _symbolic(learned)),
+            ("sum accuracy (test)", percent(learned.sum_accuracy)),
+            ("digit accuracy (test)", percent(learned.digit_accuracy)),
+            ("picture", str(output)),
+        ]
+    )
+
+
+@demo_command.command("sudoku")
+@click.option("--grids", type=click.IntRange(min=2), default=400, show_default=True, help="Training grids, half valid.")
+@click.option("--compiler", type=click.Choice(["sdd", "d4"]), default="sdd", show_default=True)
+@_shared
+def sudoku_command(grids: int, compiler: str, **shared: Any) -> None:
+    """Learn whether a 4x4 grid of digit images is a valid Sudoku from examples of valid and invalid ones.
+
+    The visual Sudoku task of the KLay paper: no digit is ever told. The rules, a CNF over 64 variables, are
+    compiled to a circuit that gives the exact probability of validity.
+    """
+    from derivable.cli.demos.picture import sudoku_picture
+    from derivable.cli.demos.sudoku import Settings, learn
+
+    data = _data(shared)
+    settings = Settings(
+        num_grids=grids,
+        compiler=compiler,
+        epochs=shared["epochs"] or 20,
+        batch_size=shared["batch_size"] or 16,
+        seed=shared["seed"],
+        device=shared["device"],
+        max_batches=shared["batches"],
+    )
+    output = _output(shared, "sudoku.png")
+    learned = learn(data, settings, show=False if shared["as_json"] else None)
+    sudoku_picture(output, data.test_images, data.test_labels, learned)
+    if shared["as_json"]:
+        _write_document(learned, output, ["validity_accuracy", "digit_accuracy", "matching"])
+        return
+    write_facts(
+        [
+            ("training seconds", f"{learned.training_seconds:.1f}"),
+            ("symbolic seconds", _symbolic(learned)),
+            ("validity accuracy (test)", percent(learned.validity_accuracy)),
+            ("digit accuracy (test, up to names)", percent(learned.digit_accuracy)),
+            ("picture", str(output)),
+        ]
+    )
+
+
+def _data(shared: dict[str, Any]) -> Any:
+    from derivable.cli.demos.handwriting import mnist, scikit_digits
+    from derivable.cli.demos.optional import demo_import
+
+    demo_import("matplotlib.figure", "matplotlib")  # before the training, not after it
+    data = mnist(shared["data"][1], shared["seed"]) if shared["data"] else scikit_digits(shared["seed"])
+    return data if shared["subset"] is None else data.subset(shared["subset"])
+
+
+def _output(shared: dict[str, Any], default: str) -> Path:
+    """Where the picture goes; a folder that is not there is an error now, not after the training."""
+    path = Path(shared["output"] or default)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(2, "no such directory for the picture", str(path.parent))
+    return path
+
+
+def _symbolic(learned: Any) -> str:
+    share = learned.symbolic_seconds / max(learned.training_seconds, 1e-9)
+    return f"{learned.symbolic_seconds:.2f} ({percent(share)} of training; {learned.circuit})"
+
+
+def _write_document(learned: Any, output: Path, names: list[str]) -> None:
+    write_json(
+        {
+            "settings": asdict(learned.settings),
+            "data": learned.data,
+            "circuit": learned.circuit,
+            "compile_seconds": learned.compile_seconds,
+            "training_seconds": learned.training_seconds,
+            "symbolic_seconds": learned.symbolic_seconds,
+            **{name: getattr(learned, name) for name in names},
+            "confusion": learned.confusion,
+            "output": str(output),
+        }
+    )

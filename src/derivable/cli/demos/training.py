@@ -1,0 +1,83 @@
+"""Training a network on one of the demos: device, optimiser, progress, reading off the result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from derivable.core.diagnostics import UnsupportedError
+from derivable.core.progress import progress
+
+LEARNING_RATE = 3e-3
+EVALUATION_BATCH = 2048
+
+
+class Schedule(Protocol):
+    """What `fit` wants to know of a demo's settings; `max_batches` is in all, None: no limit."""
+
+    @property
+    def epochs(self) -> int: ...
+
+    @property
+    def batch_size(self) -> int: ...
+
+    @property
+    def max_batches(self) -> int | None: ...
+
+
+def pick_device(name: str) -> torch.device:
+    """The torch device, or UnsupportedError if this machine has none of that kind."""
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UnsupportedError(
+            f"torch cannot use device {name!r} here: {str(error).splitlines()[0]}", hint="--device cpu"
+        ) from None
+    return device
+
+
+def fit(
+    network: torch.nn.Module,
+    batch_loss: Callable[[torch.Tensor], torch.Tensor],
+    num_examples: int,
+    settings: Schedule,
+    *,
+    show: bool | None,
+    device: torch.device,
+) -> tuple[float, list[float]]:
+    """AdamW with a one-cycle learning rate; returns the seconds taken and the loss of every step.
+
+    batch_loss  from indices of examples [example] int64 to a scalar to minimise
+    """
+    steps = settings.epochs * -(-num_examples // settings.batch_size)
+    steps = min(steps, settings.max_batches or steps)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=1e-2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, total_steps=max(steps, 2))
+    losses: list[float] = []
+    network.train()
+    began = time.perf_counter()
+    with progress("training", steps, enabled=show) as advance:
+        while len(losses) < steps:
+            for batch in torch.randperm(num_examples).to(device).split(settings.batch_size):
+                loss = batch_loss(batch)
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                schedule.step()
+                losses.append(float(loss))
+                advance(1, f"loss {np.mean(losses[-20:]):.3f}")
+                if len(losses) == steps:
+                    break
+    return time.perf_counter() - began, losses
+
+
+def read(network: torch.nn.Module, images: np.ndarray, device: torch.device) -> np.ndarray:
+    """The most probable class of each image: [image] int64."""
+    with torch.no_grad():
+        parts = torch.as_tensor(images)[:, None].split(EVALUATION_BATCH)
+        return torch.cat([network(part.to(device)).argmax(-1).cpu() for part in parts]).numpy()

@@ -1,0 +1,133 @@
+"""What a logic layer evaluates: an exact circuit, or the derivation graph under another provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from derivable.circuit.circuit import Circuit
+from derivable.datalog.exact import ExactQuery, compile_exact
+from derivable.datalog.inputs import InputMapping
+from derivable.datalog.program import Program
+from derivable.nn.log_space import log1mexp, log_of_probability
+from derivable.nn.values import TOLERANCE
+
+
+def inference_for(
+    provenance: str,
+    program: Program,
+    inputs: Mapping[str, InputMapping],
+    outputs: Mapping[str, Sequence[tuple]],
+    k: int,
+) -> torch.nn.Module:
+    """The module (values, in_logs, out_logs) -> [*batch, output fact] of a provenance."""
+    if provenance == "exact":
+        return ExactInference(compile_exact(program, inputs, outputs), list(inputs))
+    from derivable.nn.derivations import DERIVATION_INFERENCES
+
+    return DERIVATION_INFERENCES[provenance](program, inputs, outputs, k)
+
+
+class FactColumns(torch.nn.Module):
+    """Puts the input tensors, and the probabilities of tagged facts of the program, where the variables are.
+
+    order   [variable] for each variable, its place in the inputs one after the other, then the tagged facts
+    """
+
+    def __init__(self, columns: Sequence[np.ndarray], num_variables: int, probabilities: np.ndarray):
+        super().__init__()
+        given = np.concatenate([np.asarray(part, np.int64) for part in columns]) if columns else np.zeros(0, np.int64)
+        order = np.full(num_variables, -1, np.int64)
+        order[given] = np.arange(len(given))
+        rest = np.flatnonzero(order < 0)
+        order[rest] = len(given) + np.arange(len(rest))
+        in_order = bool((order == np.arange(num_variables)).all()) and len(given) + len(rest) == num_variables
+        self.register_buffer("order", None if in_order else torch.as_tensor(order), persistent=False)
+        fixed = torch.as_tensor(probabilities[rest], dtype=torch.float64) if len(rest) else None
+        self.register_buffer("fixed", fixed, persistent=False)
+
+    def forward(self, values: list[torch.Tensor], in_logs: bool) -> torch.Tensor:
+        """values: [*batch, fact] each -> [*batch, variable]"""
+        parts = list(values)
+        if self.fixed is not None:
+            fixed = cast(torch.Tensor, self.fixed)
+            if not parts:
+                return (fixed.log() if in_logs else fixed).to(torch.float32)
+            fixed = (fixed.log() if in_logs else fixed).to(parts[0])
+            parts.append(fixed.expand(*parts[0].shape[:-1], len(fixed)))
+        if not parts:
+            return torch.zeros(0)
+        row = torch.cat(parts, -1) if len(parts) > 1 else parts[0]
+        return row if self.order is None else row.index_select(-1, cast(torch.Tensor, self.order))
+
+
+class ExactInference(torch.nn.Module):
+    """The compiled circuit in the real and the log semiring.
+
+    A value of a choice weighs its probability, its absence 1: the worlds of a choice have one value each,
+    and that value carries the whole weight.
+    """
+
+    def __init__(self, query: ExactQuery, names: Sequence[str]):
+        super().__init__()
+        self.circuit: Circuit = query.circuit
+        exclusive = np.asarray(query.exclusive, bool)
+        self.columns = FactColumns([query.variables[name] for name in names], len(exclusive), _fixed(query))
+        self.register_buffer("exclusive", torch.as_tensor(exclusive), persistent=False)
+        self.all_exclusive = bool(exclusive.all())
+        self.none_exclusive = not exclusive.any()
+        self.real = self.circuit.to_torch(semiring="real")
+        self.log = self.circuit.to_torch(semiring="log")
+
+    def forward(self, values: list[torch.Tensor], in_logs: bool, out_logs: bool) -> torch.Tensor:
+        """values [*batch, fact] each -> [*batch, output fact], probabilities or log-probabilities."""
+        weights = self.columns(values, in_logs)
+        if not out_logs:
+            return snap_to_one(self.real(weights, self._negative(1 - weights, 1.0)))
+        if in_logs:
+            log_weights = weights
+            absent = None if self.all_exclusive else log1mexp(weights)
+        else:
+            log_weights = log_of_probability(weights.clamp_min(0))
+            absent = None if self.all_exclusive else log_of_probability((1 - weights).clamp_min(0))
+        if absent is None:
+            absent = torch.zeros_like(log_weights)
+        return snap_to_zero(self.log(log_weights, self._negative(absent, 0.0)))
+
+    def _negative(self, absent: torch.Tensor, one: float) -> torch.Tensor:
+        if self.all_exclusive:
+            return torch.full_like(absent, one, requires_grad=False)
+        if self.none_exclusive:
+            return absent
+        return torch.where(cast(torch.Tensor, self.exclusive), torch.full_like(absent, one), absent)
+
+    def size_text(self) -> str:
+        circuit = self.circuit
+        return f"{circuit.num_nodes:,} nodes, {circuit.num_edges:,} edges, {circuit.num_levels} levels"
+
+
+def _fixed(query: ExactQuery) -> np.ndarray:
+    """[variable] probabilities of the tagged facts of the program, NaN for input facts."""
+    known: Any = getattr(query, "probabilities", None)
+    if known is None:
+        return np.full(len(query.exclusive), np.nan)
+    return np.asarray(known, np.float64)
+
+
+def snap_to_one(values: torch.Tensor) -> torch.Tensor:
+    """Probabilities [...] with rounding above 1 taken away and gradients untouched.
+
+    Losses such as binary_cross_entropy refuse 1.0000001. Values beyond rounding, which only unnormalised
+    inputs give, stay.
+    """
+    excess = values.detach() - 1
+    return values - torch.where((excess > 0) & (excess <= TOLERANCE.get(values.dtype, 1e-5)), excess, 0)
+
+
+def snap_to_zero(log_values: torch.Tensor) -> torch.Tensor:
+    """The same for log-probabilities: rounding above 0 taken away."""
+    excess = log_values.detach()
+    return log_values - torch.where((excess > 0) & (excess <= TOLERANCE.get(log_values.dtype, 1e-5)), excess, 0)
