@@ -13,6 +13,7 @@ from derivable.cli.report import write_facts, write_json
 from derivable.core.diagnostics import UnsupportedError
 
 CNF_ENDINGS = (".cnf", ".dimacs")
+FORMATS = ".dvc (our compact format), .nnf (d-DNNF of D4), .sdd (its .vtree goes beside it) or .dot (Graphviz)"
 
 
 def compiled(file: str, compiler: str, time_limit: float | None) -> Circuit:
@@ -31,7 +32,7 @@ def compiled(file: str, compiler: str, time_limit: float | None) -> Circuit:
     "--output",
     required=True,
     type=click.Path(),
-    help="File to write: .dvc (our compact format), .nnf (d-DNNF of D4), .sdd (with its .vtree beside it), or .dot (Graphviz).",
+    help=f"File to write: {FORMATS}.",
 )
 @click.option("--compiler", type=click.Choice(["sdd", "d4"]), default="sdd", show_default=True)
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Give up after this long.")
@@ -85,5 +86,5 @@ def _writer(output: str):
         return write_sdd
     raise UnsupportedError(
         f"cannot tell the format of {output!r} from its ending {ending or '(none)'}",
-        hint="end the name in .dvc (our compact format), .nnf (d-DNNF of D4), .sdd (with its .vtree beside it), or .dot (Graphviz)",
+        hint=f"end the name in {FORMATS}",
     )

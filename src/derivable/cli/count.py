@@ -19,7 +19,7 @@ from derivable.cli.report import write_facts, write_json
     type=click.Choice(["sdd", "d4"]),
     default="sdd",
     show_default=True,
-    help="For a CNF: by which compiler.",
+    help="For a CNF.",
 )
 @click.option("--time-limit", type=float, metavar="SECONDS", help="For a CNF: give up compiling after this long.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document; the count is a string of digits.")

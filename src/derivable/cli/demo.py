@@ -33,9 +33,7 @@ def _shared(function: Any) -> Any:
             click.option("--batch-size", type=click.IntRange(min=1), help="Examples in a step."),
             click.option("--epochs", type=click.IntRange(min=1), help="Times through the examples."),
             click.option("--batches", type=click.IntRange(min=1), help="Stop training after this many steps in all."),
-            click.option(
-                "--seed", type=int, default=0, show_default=True, help="Of the split, the pairs and training."
-            ),
+            click.option("--seed", type=int, default=0, show_default=True, help="Of split, pairs and training."),
             click.option("--device", default="cpu", show_default=True, help="Of the network: cpu, cuda, cuda:1, mps."),
             click.option("--output", type=click.Path(dir_okay=False), help="The picture to write, a PNG."),
             click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines."),

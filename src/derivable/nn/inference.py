@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -34,20 +34,19 @@ def inference_for(
 class FactColumns(torch.nn.Module):
     """Puts the input tensors, and the probabilities of tagged facts of the program, where the variables are.
 
-    order   [variable] for each variable, its place in the inputs one after the other, then the tagged facts
+    columns        for each input, the variable (0-based) of each of its facts
+    fixed          [fixed] the variables of the random facts written in the program, fixed_weights their probabilities
     """
 
-    def __init__(self, columns: Sequence[np.ndarray], num_variables: int, probabilities: np.ndarray):
+    def __init__(self, columns: Sequence[np.ndarray], num_variables: int, fixed: np.ndarray, fixed_weights: np.ndarray):
         super().__init__()
-        given = np.concatenate([np.asarray(part, np.int64) for part in columns]) if columns else np.zeros(0, np.int64)
-        order = np.full(num_variables, -1, np.int64)
-        order[given] = np.arange(len(given))
-        rest = np.flatnonzero(order < 0)
-        order[rest] = len(given) + np.arange(len(rest))
-        in_order = bool((order == np.arange(num_variables)).all()) and len(given) + len(rest) == num_variables
-        self.register_buffer("order", None if in_order else torch.as_tensor(order), persistent=False)
-        fixed = torch.as_tensor(probabilities[rest], dtype=torch.float64) if len(rest) else None
-        self.register_buffer("fixed", fixed, persistent=False)
+        given = np.concatenate([*columns, fixed]).astype(np.int64)
+        place = np.empty(num_variables, np.int64)
+        place[given] = np.arange(len(given))
+        in_order = bool((place == np.arange(num_variables)).all())
+        self.register_buffer("place", None if in_order else torch.as_tensor(place), persistent=False)
+        weights = torch.as_tensor(np.array(fixed_weights, np.float64)) if len(fixed) else None
+        self.register_buffer("fixed", weights, persistent=False)
 
     def forward(self, values: list[torch.Tensor], in_logs: bool) -> torch.Tensor:
         """values: [*batch, fact] each -> [*batch, variable]"""
@@ -61,7 +60,7 @@ class FactColumns(torch.nn.Module):
         if not parts:
             return torch.zeros(0)
         row = torch.cat(parts, -1) if len(parts) > 1 else parts[0]
-        return row if self.order is None else row.index_select(-1, cast(torch.Tensor, self.order))
+        return row if self.place is None else row.index_select(-1, cast(torch.Tensor, self.place))
 
 
 class ExactInference(torch.nn.Module):
@@ -75,7 +74,9 @@ class ExactInference(torch.nn.Module):
         super().__init__()
         self.circuit: Circuit = query.circuit
         exclusive = np.asarray(query.exclusive, bool)
-        self.columns = FactColumns([query.variables[name] for name in names], len(exclusive), _fixed(query))
+        self.columns = FactColumns(
+            [query.variables[name] for name in names], len(exclusive), query.fixed, query.fixed_weights
+        )
         self.register_buffer("exclusive", torch.as_tensor(exclusive), persistent=False)
         self.all_exclusive = bool(exclusive.all())
         self.none_exclusive = not exclusive.any()
@@ -107,14 +108,6 @@ class ExactInference(torch.nn.Module):
     def size_text(self) -> str:
         circuit = self.circuit
         return f"{circuit.num_nodes:,} nodes, {circuit.num_edges:,} edges, {circuit.num_levels} levels"
-
-
-def _fixed(query: ExactQuery) -> np.ndarray:
-    """[variable] probabilities of the tagged facts of the program, NaN for input facts."""
-    known: Any = getattr(query, "probabilities", None)
-    if known is None:
-        return np.full(len(query.exclusive), np.nan)
-    return np.asarray(known, np.float64)
 
 
 def snap_to_one(values: torch.Tensor) -> torch.Tensor:

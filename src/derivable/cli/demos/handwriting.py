@@ -51,7 +51,7 @@ def scikit_digits(seed: int) -> Handwriting:
     images = (data.images / 16.0).astype(np.float32)
     labels = data.target.astype(np.int64)
     order = np.random.default_rng(seed).permutation(len(images))
-    test = int(round(TEST_SHARE * len(images)))
+    test = round(TEST_SHARE * len(images))
     return Handwriting(
         "scikit-learn digits", images[order[test:]], labels[order[test:]], images[order[:test]], labels[order[:test]]
     )

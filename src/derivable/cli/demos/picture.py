@@ -11,7 +11,7 @@ from derivable.cli.demos.optional import demo_import
 from derivable.core.files import atomic_write
 
 INK, PAPER, RIGHT, WRONG, QUIET = "#1f2933", "#ffffff", "#2f7d5b", "#c0392b", "#7b8794"
-NUM_PAIRS = 12
+NUM_PAIRS = 16
 
 
 def digits_picture(path: str | os.PathLike, images: np.ndarray, labels: np.ndarray, learned: Any) -> None:
@@ -24,7 +24,7 @@ def digits_picture(path: str | os.PathLike, images: np.ndarray, labels: np.ndarr
     figure.suptitle(title, fontsize=15, fontweight="bold", color=INK, x=0.03, ha="left", y=0.965)
     digits = learned.settings.num_digits
     note = (
-        f"{learned.num_train_pairs:,} pairs of {digits}-digit numbers, only their sums known;  "
+        f"{learned.num_train_pairs:,} pairs of {digits}-digit numbers, only their sums known;   "
         f"{learned.training_seconds:.1f} s training, {learned.symbolic_seconds:.2f} s of it in the logic;  "
         f"sums right on test: {100 * learned.sum_accuracy:.1f} %"
     )
@@ -81,7 +81,7 @@ def _pairs(figure: Any, place: Any, images: np.ndarray, labels: np.ndarray, lear
     num_digits = learned.settings.num_digits
     shown = _some_pairs(learned, labels)
     columns = 4 if num_digits == 1 else 3 if num_digits == 2 else 2
-    cards = place.subgridspec(-(-len(shown) // columns), columns, wspace=0.12, hspace=0.42)
+    cards = place.subgridspec(-(-len(shown) // columns), columns, wspace=0.12, hspace=0.38)
     for number, pair in enumerate(shown):
         axes = figure.add_subplot(cards[number // columns, number % columns])
         canvas, centres = _strip(images[pair], num_digits)
@@ -123,6 +123,7 @@ def _number(digits: np.ndarray) -> int:
 
 
 def _sudoku(axes: Any, cells: np.ndarray, valid: bool, probability: float) -> None:
+    cells = np.pad(cells, ((0, 0), (1, 1), (1, 1)))
     _, height, width = cells.shape
     canvas = cells.reshape(4, 4, height, width).swapaxes(1, 2).reshape(4 * height, 4 * width)
     axes.imshow(canvas, cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")

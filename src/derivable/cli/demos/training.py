@@ -69,7 +69,7 @@ def fit(
                 loss.backward()
                 optimiser.step()
                 schedule.step()
-                losses.append(float(loss))
+                losses.append(float(loss.detach()))
                 advance(1, f"loss {np.mean(losses[-20:]):.3f}")
                 if len(losses) == steps:
                     break

@@ -1,0 +1,255 @@
+"""Provenances other than exact, evaluated in batches on the ground derivation graph, with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.autograd.function import once_differentiable
+
+from derivable.core.diagnostics import DomainError
+from derivable.datalog.exact import ground_inputs
+from derivable.datalog.inputs import InputMapping
+from derivable.datalog.program import Program
+from derivable.datalog.unroll import topological, unroll
+from derivable.device.cpu.threads import run_chunks
+from derivable.nn.inference import FactColumns
+
+MIN_ROWS = 16
+"""Batch rows that a thread takes at least; below, starting it costs more than it saves."""
+
+MAX_PROOFS = 16
+"""topkproofs adds and subtracts up to 2^k conjunctions of proofs; beyond this, exact inference is cheaper."""
+
+
+class DerivationInference(torch.nn.Module):
+    """Grounds the program once; subclasses evaluate the graph.
+
+    The graph is acyclic and children come before parents: recursion is unrolled until nothing changes.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        inputs: Mapping[str, InputMapping],
+        outputs: Mapping[str, Sequence[tuple]],
+        k: int,
+    ):
+        super().__init__()
+        ram, grounding, variables = ground_inputs(program, inputs, None)
+        graph, roots = topological(*unroll(grounding.graph, grounding.nodes_of(ram, outputs)))
+        random = grounding.facts.random
+        self.num_variables = len(random.probabilities)
+        self.kind = np.ascontiguousarray(graph.kind, np.int64)
+        self.literal = np.ascontiguousarray(graph.literal, np.int64) - 1
+        self.offsets = np.ascontiguousarray(graph.offsets, np.int64)
+        self.children = np.ascontiguousarray(graph.children, np.int64)
+        self.roots = np.ascontiguousarray(roots, np.int64)
+        self.group_of = np.ascontiguousarray(random.group_of(), np.int64)
+        self.k = k
+        of_inputs = np.concatenate([*variables.values(), np.empty(0, np.int64)])
+        fixed = np.setdiff1d(np.arange(self.num_variables), of_inputs)
+        weights = np.asarray(random.probabilities, np.float64)[fixed]
+        self.columns = FactColumns([variables[name] for name in inputs], self.num_variables, fixed, weights)
+
+    @torch.compiler.disable
+    def forward(self, values: list[torch.Tensor], in_logs: bool, out_logs: bool) -> torch.Tensor:
+        """values [*batch, fact] each -> [*batch, output fact]; probabilities, never logarithms."""
+        assert not in_logs
+        assert not out_logs
+        weights = self.columns(values, False)
+        rows = weights.reshape(-1, self.num_variables)
+        result = self.evaluate(rows)
+        return result.reshape(*weights.shape[:-1], len(self.roots))
+
+    def evaluate(self, rows: torch.Tensor) -> torch.Tensor:
+        """rows [row, variable] -> [row, root]"""
+        raise NotImplementedError
+
+    def graph(self) -> tuple[np.ndarray, ...]:
+        return self.kind, self.literal, self.offsets, self.children
+
+    def size_text(self) -> str:
+        return f"{len(self.kind):,} nodes, {len(self.children):,} edges of the derivation graph"
+
+
+class MinMaxInference(DerivationInference):
+    """Gödel: a tuple is as certain as its strongest derivation, a derivation as its weakest fact.
+
+    Every value is that of one fact, or of one fact's absence, so the derivative is 1 (or -1) there.
+    """
+
+    def evaluate(self, rows: torch.Tensor) -> torch.Tensor:
+        from derivable.device.cpu.derivation_values import minmax_forward
+
+        given = _numpy(rows)
+        values = np.empty((len(given), len(self.kind)), given.dtype)
+        critical = np.empty(values.shape, np.int64)
+        keys = np.empty((len(given), len(self.roots)), np.int64)
+        run_chunks(minmax_forward, len(given), MIN_ROWS, *self.graph(), given, values, critical, self.roots, keys)
+        return self._picked(rows, torch.as_tensor(keys).to(rows.device), torch.as_tensor(values).to(rows.device))
+
+    def _picked(self, rows: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        chosen = rows.gather(1, keys.abs().clamp_min(1) - 1) if self.num_variables else rows.new_zeros(keys.shape)
+        roots = torch.as_tensor(self.roots, device=rows.device)
+        constant = values[:, torch.where(roots < 0, ~roots, roots)]
+        constant = torch.where(roots < 0, 1 - constant, constant)
+        return torch.where(keys == 0, constant, torch.where(keys > 0, chosen, 1 - chosen))
+
+
+class AddMultInference(DerivationInference):
+    """Sums of products, cut at 1: derivations count as if they excluded each other."""
+
+    def evaluate(self, rows: torch.Tensor) -> torch.Tensor:
+        return _AddMult.apply(rows, self)  # type: ignore[return-value]
+
+
+class _AddMult(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, module: AddMultInference) -> torch.Tensor:
+        from derivable.device.cpu.derivation_values import addmult_forward
+
+        given = _numpy(rows)
+        values = np.empty((len(given), len(module.kind)), given.dtype)
+        run_chunks(addmult_forward, len(given), MIN_ROWS, *module.graph(), given, values)
+        ctx.values, ctx.module, ctx.like = values, module, rows.detach()
+        roots = module.roots
+        result = np.where(roots < 0, 1 - values[:, ~roots], values[:, np.maximum(roots, 0)])
+        return torch.as_tensor(np.ascontiguousarray(result, given.dtype)).to(rows.device)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, adjoint: torch.Tensor):  # type: ignore[override]
+        from derivable.device.cpu.derivation_values import addmult_backward
+
+        module, values = ctx.module, ctx.values
+        given = _numpy(adjoint)
+        adjoints = np.zeros_like(values)
+        for place, root in enumerate(module.roots):
+            if root >= 0:
+                adjoints[:, root] += given[:, place]
+            else:
+                adjoints[:, ~root] -= given[:, place]
+        result = np.zeros((len(values), module.num_variables), values.dtype)
+        run_chunks(addmult_backward, len(values), MIN_ROWS, *module.graph(), values, adjoints, result)
+        return torch.as_tensor(result).to(ctx.like), None
+
+
+class TopProofsInference(DerivationInference):
+    """The probability that at least one of the k most probable proofs holds: exact for those proofs.
+
+    A proof is a set of facts that hold and facts that do not. Which k are kept depends on the row's
+    probabilities; the probability of their disjunction is then exact, by inclusion and exclusion, with
+    every choice having exactly one value, and so is its gradient.
+    """
+
+    def __init__(self, program: Program, inputs: Any, outputs: Any, k: int):
+        if not 1 <= k <= MAX_PROOFS:
+            raise DomainError(f"k is {k}; topkproofs takes 1 to {MAX_PROOFS}", hint='provenance="exact" keeps them all')
+        super().__init__(program, inputs, outputs, k)
+        self._layout(k)
+
+    def _layout(self, k: int) -> None:
+        """Index arrays of the final probability.
+
+        A fact's column is doubled for independent facts ("holds", "does not"), so that every factor, a
+        choice or an independent fact, is a set of columns of which exactly one holds.
+        """
+        single = np.flatnonzero(self.group_of < 0)
+        num_groups = int(self.group_of.max(initial=-1)) + 1
+        factor = self.group_of.copy()
+        factor[single] = num_groups + np.arange(len(single))
+        self.num_factors = num_groups + len(single)
+        self.register_buffer("single", torch.as_tensor(single), persistent=False)
+        factors = np.concatenate([factor, factor[single]])
+        self.register_buffer("factors", torch.as_tensor(factors), persistent=False)
+
+    def evaluate(self, rows: torch.Tensor) -> torch.Tensor:
+        positive, negative, counts = self.proofs(rows)
+        single: Any = self.single
+        columns = torch.cat([rows, 1 - rows[:, single]], 1)
+        present = torch.arange(self.k, device=rows.device) < counts[..., None]
+        total = rows.new_zeros(len(rows), len(self.roots))
+        # Inclusion and exclusion over sets of proofs, depth first; a set that contradicts itself in every
+        # row and root ends its branch, so proofs that exclude each other cost k terms and not 2^k.
+        empty = torch.zeros_like(positive[:, :, 0])
+        waiting = [(0, empty, empty, torch.ones_like(present[:, :, 0]), 1.0)]
+        while waiting:
+            first, held, denied, alive, sign = waiting.pop()
+            for proof in range(first, self.k):
+                more_held = held | positive[:, :, proof]
+                more_denied = denied | negative[:, :, proof]
+                possible, probability = self._conjunction(columns, more_held, more_denied)
+                possible = possible & alive & present[:, :, proof]
+                if bool(possible.any()):
+                    total = total + sign * torch.where(possible, probability, 0)
+                    waiting.append((proof + 1, more_held, more_denied, possible, -sign))
+        return total
+
+    def _conjunction(
+        self, columns: torch.Tensor, held: torch.Tensor, denied: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Whether all held facts can hold and no denied one, and with what probability: [row, root] each.
+
+        columns [row, column], held and denied [row, root, variable]
+        """
+        single: Any = self.single
+        factors: Any = self.factors
+        wanted = torch.cat([held, denied[..., single]], -1)
+        excluded = torch.cat([denied, held[..., single]], -1)
+        index = factors.expand(*wanted.shape)
+
+        def per_factor(values: torch.Tensor) -> torch.Tensor:
+            zeros = torch.zeros((*held.shape[:2], self.num_factors), dtype=values.dtype, device=values.device)
+            return zeros.scatter_add(-1, index, values)
+
+        fixed = per_factor(wanted.long())
+        allowed = ~excluded & (wanted | (fixed.gather(-1, index) == 0))
+        touched = per_factor((wanted | excluded).long()) > 0
+        possible = ((fixed <= 1) & (~touched | (per_factor(allowed.long()) > 0))).all(-1)
+        weights = torch.where(allowed, columns[:, None, :], 0)
+        return possible, torch.where(touched, per_factor(weights), 1).prod(-1)
+
+    def proofs(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Masks [row, root, k, variable] of the facts used and denied, and how many proofs there are [row, root]."""
+        from derivable.device.cpu.derivation_values import top_proofs
+
+        given = _numpy(rows)
+        words = max(1, -(-self.num_variables // 64))
+        bits = np.zeros((len(given), len(self.roots), self.k, 2 * words), np.uint64)
+        counts = np.zeros(bits.shape[:2], np.int64)
+        num_groups = int(self.group_of.max(initial=-1)) + 1
+        run_chunks(
+            top_proofs,
+            len(given),
+            1,
+            *self.graph(),
+            self.roots,
+            given,
+            self.group_of,
+            num_groups,
+            self.k,
+            bits,
+            counts,
+        )
+        # The little-endian bytes of a word are its bits in order of the variables.
+        flat = np.unpackbits(bits.astype("<u8").view(np.uint8), axis=-1, bitorder="little")
+        positive, negative = flat[..., : 64 * words], flat[..., 64 * words :]
+        return (
+            torch.as_tensor(positive[..., : self.num_variables].astype(bool)).to(rows.device),
+            torch.as_tensor(negative[..., : self.num_variables].astype(bool)).to(rows.device),
+            torch.as_tensor(counts).to(rows.device),
+        )
+
+
+def _numpy(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().cpu().contiguous().numpy()
+
+
+DERIVATION_INFERENCES = {
+    "minmaxprob": MinMaxInference,
+    "addmultprob": AddMultInference,
+    "topkproofs": TopProofsInference,
+}
