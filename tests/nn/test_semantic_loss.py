@@ -80,7 +80,7 @@ def test_zero_iff_satisfied():
 def test_monotone():
     """Proposition 1: if one constraint implies another, its loss is at least the other's."""
     p = torch.rand(50, 4, generator=torch.Generator().manual_seed(3))
-    weaker = dv.nn.semantic_loss(CLAUSES[:2] + [[4, -4]], p, reduction="none")
+    weaker = dv.nn.semantic_loss([*CLAUSES[:2], [4, -4]], p, reduction="none")
     stronger = dv.nn.semantic_loss(CLAUSES, p, reduction="none")
     assert (stronger >= weaker).all()
     assert (stronger > weaker).any()
@@ -178,9 +178,9 @@ def test_bad_predictions():
     loss = dv.nn.SemanticLoss(CLAUSES)
     with pytest.raises(ShapeError, match=r"shape \[2, 3\]; the constraint has 4 variables"):
         loss(torch.rand(2, 3))
+    p = torch.rand(2, 4)
+    p[1, 2] = torch.nan
     with pytest.raises(DomainError, match=r"predictions\[1, 2\] is NaN"):
-        p = torch.rand(2, 4)
-        p[1, 2] = torch.nan
         loss(p)
     with pytest.raises(DomainError, match=r"is 1\.5, which is not a probability"):
         loss(torch.full((2, 4), 1.5))

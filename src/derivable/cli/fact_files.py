@@ -137,7 +137,7 @@ def _column(texts: list[str], kind: ValueType, name: str, place: int, source: st
             values.append(convert(value))
         except (ValueError, KeyError):
             raise _error(
-                f"{value!r} in column {place + 1} is not a {kind}, which `{name}` has there",
+                f"{value!r} in column {place + 1} is not of type {kind}, which `{name}` has there",
                 source,
                 text,
                 line,

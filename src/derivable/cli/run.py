@@ -89,6 +89,7 @@ def _document(view: Any) -> dict[str, Any]:
 def _write(name: str, view: Any) -> None:
     from derivable.datalog.values import show_value
 
+    relation = name.partition("(")[0]  # the facts of `query path(0, x)` are facts of path
     tags = None if view.tags is None else view.tag_list()
     rows = ([show_value(value) for value in row] for row in view)
     if sys.stdout.isatty():
@@ -101,5 +102,5 @@ def _write(name: str, view: Any) -> None:
         write_table(f"{name}  ({len(view):,})", columns, shown, TABLE_ROWS)
         return
     for place, row in enumerate(rows):
-        fact = f"{name}({', '.join(row)})"
+        fact = f"{relation}({', '.join(row)})"
         click.echo(fact if tags is None else f"{tags[place]:.9g}::{fact}")

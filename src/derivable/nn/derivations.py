@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from derivable.core.diagnostics import DomainError
-from derivable.datalog.exact import ground_inputs
-from derivable.datalog.inputs import InputMapping
-from derivable.datalog.program import Program
-from derivable.datalog.unroll import topological, unroll
+from derivable.datalog.batched import GroundProgram
 from derivable.device.cpu.threads import run_chunks
 from derivable.nn.inference import FactColumns
 
@@ -25,34 +22,20 @@ MAX_PROOFS = 16
 
 
 class DerivationInference(torch.nn.Module):
-    """Grounds the program once; subclasses evaluate the graph.
+    """Evaluates a program that was grounded once; the graph is acyclic and children come before parents."""
 
-    The graph is acyclic and children come before parents: recursion is unrolled until nothing changes.
-    """
-
-    def __init__(
-        self,
-        program: Program,
-        inputs: Mapping[str, InputMapping],
-        outputs: Mapping[str, Sequence[tuple]],
-        k: int,
-    ):
+    def __init__(self, ground: GroundProgram, names: Sequence[str], k: int):
         super().__init__()
-        ram, grounding, variables = ground_inputs(program, inputs, None)
-        graph, roots = topological(*unroll(grounding.graph, grounding.nodes_of(ram, outputs)))
-        random = grounding.facts.random
-        self.num_variables = len(random.probabilities)
-        self.kind = np.ascontiguousarray(graph.kind, np.int64)
-        self.literal = np.ascontiguousarray(graph.literal, np.int64) - 1
-        self.offsets = np.ascontiguousarray(graph.offsets, np.int64)
-        self.children = np.ascontiguousarray(graph.children, np.int64)
-        self.roots = np.ascontiguousarray(roots, np.int64)
-        self.group_of = np.ascontiguousarray(random.group_of(), np.int64)
+        self.num_variables = ground.num_variables
+        arrays = (ground.kind, ground.variable, ground.offsets, ground.children)
+        self.graph = tuple(np.ascontiguousarray(array, np.int64) for array in arrays)
+        self.roots = np.ascontiguousarray(ground.roots, np.int64)
+        self.group_of = np.full(ground.num_variables, -1, np.int64)
+        for number, group in enumerate(ground.groups):
+            self.group_of[group] = number
         self.k = k
-        of_inputs = np.concatenate([*variables.values(), np.empty(0, np.int64)])
-        fixed = np.setdiff1d(np.arange(self.num_variables), of_inputs)
-        weights = np.asarray(random.probabilities, np.float64)[fixed]
-        self.columns = FactColumns([variables[name] for name in inputs], self.num_variables, fixed, weights)
+        columns = [ground.variables[name] for name in names]
+        self.columns = FactColumns(columns, self.num_variables, ground.fixed, ground.fixed_weights)
 
     @torch.compiler.disable
     def forward(self, values: list[torch.Tensor], in_logs: bool, out_logs: bool) -> torch.Tensor:
@@ -68,11 +51,8 @@ class DerivationInference(torch.nn.Module):
         """rows [row, variable] -> [row, root]"""
         raise NotImplementedError
 
-    def graph(self) -> tuple[np.ndarray, ...]:
-        return self.kind, self.literal, self.offsets, self.children
-
     def size_text(self) -> str:
-        return f"{len(self.kind):,} nodes, {len(self.children):,} edges of the derivation graph"
+        return f"{len(self.graph[0]):,} nodes, {len(self.graph[3]):,} edges of the derivation graph"
 
 
 class MinMaxInference(DerivationInference):
@@ -85,17 +65,15 @@ class MinMaxInference(DerivationInference):
         from derivable.device.cpu.derivation_values import minmax_forward
 
         given = _numpy(rows)
-        values = np.empty((len(given), len(self.kind)), given.dtype)
+        values = np.empty((len(given), len(self.graph[0])), given.dtype)
         critical = np.empty(values.shape, np.int64)
         keys = np.empty((len(given), len(self.roots)), np.int64)
-        run_chunks(minmax_forward, len(given), MIN_ROWS, *self.graph(), given, values, critical, self.roots, keys)
+        run_chunks(minmax_forward, len(given), MIN_ROWS, *self.graph, given, values, critical, self.roots, keys)
         return self._picked(rows, torch.as_tensor(keys).to(rows.device), torch.as_tensor(values).to(rows.device))
 
     def _picked(self, rows: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         chosen = rows.gather(1, keys.abs().clamp_min(1) - 1) if self.num_variables else rows.new_zeros(keys.shape)
-        roots = torch.as_tensor(self.roots, device=rows.device)
-        constant = values[:, torch.where(roots < 0, ~roots, roots)]
-        constant = torch.where(roots < 0, 1 - constant, constant)
+        constant = values[:, torch.as_tensor(self.roots, device=rows.device)]
         return torch.where(keys == 0, constant, torch.where(keys > 0, chosen, 1 - chosen))
 
 
@@ -112,12 +90,10 @@ class _AddMult(torch.autograd.Function):
         from derivable.device.cpu.derivation_values import addmult_forward
 
         given = _numpy(rows)
-        values = np.empty((len(given), len(module.kind)), given.dtype)
-        run_chunks(addmult_forward, len(given), MIN_ROWS, *module.graph(), given, values)
+        values = np.empty((len(given), len(module.graph[0])), given.dtype)
+        run_chunks(addmult_forward, len(given), MIN_ROWS, *module.graph, given, values)
         ctx.values, ctx.module, ctx.like = values, module, rows.detach()
-        roots = module.roots
-        result = np.where(roots < 0, 1 - values[:, ~roots], values[:, np.maximum(roots, 0)])
-        return torch.as_tensor(np.ascontiguousarray(result, given.dtype)).to(rows.device)
+        return torch.as_tensor(values[:, module.roots]).to(rows.device)
 
     @staticmethod
     @once_differentiable
@@ -128,12 +104,9 @@ class _AddMult(torch.autograd.Function):
         given = _numpy(adjoint)
         adjoints = np.zeros_like(values)
         for place, root in enumerate(module.roots):
-            if root >= 0:
-                adjoints[:, root] += given[:, place]
-            else:
-                adjoints[:, ~root] -= given[:, place]
+            adjoints[:, root] += given[:, place]
         result = np.zeros((len(values), module.num_variables), values.dtype)
-        run_chunks(addmult_backward, len(values), MIN_ROWS, *module.graph(), values, adjoints, result)
+        run_chunks(addmult_backward, len(values), MIN_ROWS, *module.graph, values, adjoints, result)
         return torch.as_tensor(result).to(ctx.like), None
 
 
@@ -145,10 +118,10 @@ class TopProofsInference(DerivationInference):
     every choice having exactly one value, and so is its gradient.
     """
 
-    def __init__(self, program: Program, inputs: Any, outputs: Any, k: int):
+    def __init__(self, ground: GroundProgram, names: Sequence[str], k: int):
         if not 1 <= k <= MAX_PROOFS:
             raise DomainError(f"k is {k}; topkproofs takes 1 to {MAX_PROOFS}", hint='provenance="exact" keeps them all')
-        super().__init__(program, inputs, outputs, k)
+        super().__init__(ground, names, k)
         self._layout(k)
 
     def _layout(self, k: int) -> None:
@@ -225,7 +198,7 @@ class TopProofsInference(DerivationInference):
             top_proofs,
             len(given),
             1,
-            *self.graph(),
+            *self.graph,
             self.roots,
             given,
             self.group_of,

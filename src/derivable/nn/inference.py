@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,13 +22,16 @@ def inference_for(
     inputs: Mapping[str, InputMapping],
     outputs: Mapping[str, Sequence[tuple]],
     k: int,
+    facts: Mapping[str, Any] | None = None,
+    time_limit: float | None = None,
 ) -> torch.nn.Module:
     """The module (values, in_logs, out_logs) -> [*batch, output fact] of a provenance."""
     if provenance == "exact":
-        return ExactInference(compile_exact(program, inputs, outputs), list(inputs))
+        return ExactInference(compile_exact(program, inputs, outputs, facts, time_limit), list(inputs))
+    from derivable.datalog.batched import ground
     from derivable.nn.derivations import DERIVATION_INFERENCES
 
-    return DERIVATION_INFERENCES[provenance](program, inputs, outputs, k)
+    return DERIVATION_INFERENCES[provenance](ground(program, inputs, outputs, facts, provenance), list(inputs), k)
 
 
 class FactColumns(torch.nn.Module):

@@ -40,6 +40,9 @@ class Logic(torch.nn.Module):
                  "minmaxprob": the strongest derivation, by its weakest fact (Gödel); "addmultprob": sums of
                  products, cut at 1; "topkproofs": the exact probability of the k most probable proofs
     k            of topkproofs
+    facts        further facts that do not change between calls (a map, a knowledge base), as for `Program.run`.
+                 Facts that do change from call to call are inputs: `independent`, with probabilities 0 and 1
+    time_limit   seconds for compiling; then CompileTimeout is raised
     log_probabilities
                  forward takes and returns log-probabilities, in nats: pass log_softmax, get what nll_loss takes.
                  Exact provenance only.
@@ -70,7 +73,9 @@ class Logic(torch.nn.Module):
         provenance: str = "exact",
         *,
         k: int = 3,
+        facts: Mapping[str, Any] | None = None,
         log_probabilities: bool = False,
+        time_limit: float | None = None,
     ):
         super().__init__()
         if provenance not in PROVENANCES:
@@ -88,7 +93,7 @@ class Logic(torch.nn.Module):
         self.log_probabilities = log_probabilities
         self.inputs = _checked_inputs(inputs)
         self.outputs, self._scalar_outputs = _checked_outputs(outputs)
-        self.inference = inference_for(provenance, self.program, self.inputs, self.outputs, k)
+        self.inference: Any = inference_for(provenance, self.program, self.inputs, self.outputs, k, facts, time_limit)
 
     @property
     def circuit(self):

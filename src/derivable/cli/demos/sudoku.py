@@ -10,6 +10,7 @@ import itertools
 import math
 import time
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -80,7 +81,7 @@ def learn(data: Handwriting, settings: Settings, *, show: bool | None = None) ->
 
     device = pick_device(settings.device)
     began = time.perf_counter()
-    circuit = circuits.compile(clauses(), compiler=settings.compiler)
+    circuit = circuits.compile(clauses(), compiler=cast(Any, settings.compiler))
     compile_seconds = time.perf_counter() - began
     watch = Stopwatch(ValidityLayer(circuit).to(device))
     with torch.random.fork_rng(devices=[]):

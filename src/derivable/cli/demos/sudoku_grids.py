@@ -49,9 +49,8 @@ def clauses() -> list[list[int]]:
 
 def is_valid(grids: np.ndarray) -> np.ndarray:
     """Whether grids [..., 16] of values 0..3 have every value once in each unit: [...] bool."""
-    return np.stack([(np.sort(grids[..., unit], axis=-1) == np.arange(SIZE)).all(axis=-1) for unit in units()]).all(
-        axis=0
-    )
+    right = [(np.sort(grids[..., unit], axis=-1) == np.arange(SIZE)).all(axis=-1) for unit in units()]
+    return np.all(np.stack(right), axis=0)  # type: ignore[return-value]
 
 
 @cache

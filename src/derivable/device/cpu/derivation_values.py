@@ -1,8 +1,8 @@
 """Kernels that evaluate a ground derivation graph for a batch of fact probabilities, under three provenances.
 
-A graph is kind [node], literal [node] (0-based variable), offsets [node + 1] and children [edge], children
-before parents; a child `~n` (negative) is the negation of node n. Kinds are false, true, literal, and,
-or = 0..4. Every kernel handles the rows start..stop-1 of the batch, so that threads can share it.
+A graph is kind [node], variable [node] (0-based, of a literal), offsets [node + 1] and children [edge],
+children before parents. Kinds are false, true, literal, and, or, not = 0..5; a not has one child. Every
+kernel handles the rows start..stop-1 of the batch, so that threads can share it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
+FALSE, TRUE, LITERAL, AND, OR, NOT = 0, 1, 2, 3, 4, 5
 
 
 @njit(cache=True, nogil=True)
 def minmax_forward(
-    start, stop, kind, literal, offsets, children, probabilities, values, critical, roots, root_critical
+    start, stop, kind, variable, offsets, children, probabilities, values, critical, roots, root_critical
 ):
     """For each root the one literal whose probability is its value: variable + 1, negative for 1 - p, 0 for none.
 
@@ -32,32 +32,29 @@ def minmax_forward(
             elif k == TRUE:
                 value[n] = 1.0
             elif k == LITERAL:
-                value[n] = probabilities[row, literal[n]]
-                key[n] = literal[n] + 1
+                value[n] = probabilities[row, variable[n]]
+                key[n] = variable[n] + 1
+            elif k == NOT:
+                c = children[offsets[n]]
+                value[n] = 1.0 - value[c]
+                key[n] = -key[c]
             else:
                 best, best_key, first = 0.0, 0, True
                 for e in range(offsets[n], offsets[n + 1]):
                     c = children[e]
-                    if c >= 0:
-                        v, w = value[c], key[c]
-                    else:
-                        v, w = 1.0 - value[~c], -key[~c]
+                    v = value[c]
                     if first or (k == AND and v < best) or (k == OR and v > best):
-                        best, best_key, first = v, w, False
+                        best, best_key, first = v, key[c], False
                 if first:
                     best = 1.0 if k == AND else 0.0
                 value[n] = best
                 key[n] = best_key
         for r in range(len(roots)):
-            n = roots[r]
-            if n >= 0:
-                root_critical[row, r] = key[n]
-            else:
-                root_critical[row, r] = -key[~n]
+            root_critical[row, r] = key[roots[r]]
 
 
 @njit(cache=True, nogil=True)
-def addmult_forward(start, stop, kind, literal, offsets, children, probabilities, values):
+def addmult_forward(start, stop, kind, variable, offsets, children, probabilities, values):
     """Node values [row, node]: a product for and, a sum cut at 1 for or, 1 - v for a negation."""
     for row in range(start, stop):
         value = values[row]
@@ -68,23 +65,23 @@ def addmult_forward(start, stop, kind, literal, offsets, children, probabilities
             elif k == TRUE:
                 value[n] = 1.0
             elif k == LITERAL:
-                value[n] = probabilities[row, literal[n]]
+                value[n] = probabilities[row, variable[n]]
+            elif k == NOT:
+                value[n] = 1.0 - value[children[offsets[n]]]
             elif k == AND:
                 total = 1.0
                 for e in range(offsets[n], offsets[n + 1]):
-                    c = children[e]
-                    total *= value[c] if c >= 0 else 1.0 - value[~c]
+                    total *= value[children[e]]
                 value[n] = total
             else:
                 total = 0.0
                 for e in range(offsets[n], offsets[n + 1]):
-                    c = children[e]
-                    total += value[c] if c >= 0 else 1.0 - value[~c]
+                    total += value[children[e]]
                 value[n] = min(1.0, total)
 
 
 @njit(cache=True, nogil=True)
-def addmult_backward(start, stop, kind, literal, offsets, children, values, adjoints, result):
+def addmult_backward(start, stop, kind, variable, offsets, children, values, adjoints, result):
     """Adds to result [row, variable] what adjoints [row, node], set at the roots, give by the chain rule.
 
     The cut at 1 lets the adjoint pass. A product's derivative is taken without division: with one zero
@@ -98,20 +95,18 @@ def addmult_backward(start, stop, kind, literal, offsets, children, values, adjo
             if g == 0.0 or k <= TRUE:
                 continue
             if k == LITERAL:
-                result[row, literal[n]] += g
+                result[row, variable[n]] += g
+                continue
+            if k == NOT:
+                adjoint[children[offsets[n]]] -= g
                 continue
             if k == OR:
                 for e in range(offsets[n], offsets[n + 1]):
-                    c = children[e]
-                    if c >= 0:
-                        adjoint[c] += g
-                    else:
-                        adjoint[~c] -= g
+                    adjoint[children[e]] += g
                 continue
             product, zeros, zero_at = 1.0, 0, -1
             for e in range(offsets[n], offsets[n + 1]):
-                c = children[e]
-                v = value[c] if c >= 0 else 1.0 - value[~c]
+                v = value[children[e]]
                 if v == 0.0:
                     zeros += 1
                     zero_at = e
@@ -119,18 +114,11 @@ def addmult_backward(start, stop, kind, literal, offsets, children, values, adjo
                     product *= v
             if zeros > 1:
                 continue
+            if zeros == 1:
+                adjoint[children[zero_at]] += g * product
+                continue
             for e in range(offsets[n], offsets[n + 1]):
-                c = children[e]
-                if zeros == 1:
-                    if e != zero_at:
-                        continue
-                    d = g * product
-                else:
-                    d = g * product / (value[c] if c >= 0 else 1.0 - value[~c])
-                if c >= 0:
-                    adjoint[c] += d
-                else:
-                    adjoint[~c] -= d
+                adjoint[children[e]] += g * product / value[children[e]]
 
 
 @njit(cache=True, nogil=True)
@@ -245,7 +233,7 @@ def top_proofs(
     start,
     stop,
     kind,
-    literal,
+    variable,
     offsets,
     children,
     roots,
@@ -270,15 +258,11 @@ def top_proofs(
     width = 2 * words
     proofs = np.zeros((nodes, k, width), np.uint64)
     counts = np.zeros(nodes, np.int64)
-    weights, spare = np.empty(k, np.float64), np.empty(k, np.float64)
+    weights = np.empty(k, np.float64)
     groups = np.empty(max(num_groups, 1), np.int64)
     proof = np.empty(width, np.uint64)
     one = np.empty(width, np.uint64)
-    first, second, third = (
-        np.empty((k, width), np.uint64),
-        np.empty((k, width), np.uint64),
-        np.empty((k, width), np.uint64),
-    )
+    first, second = np.empty((k, width), np.uint64), np.empty((k, width), np.uint64)
     for row in range(start, stop):
         probability = probabilities[row]
         for n in range(nodes):
@@ -291,88 +275,46 @@ def top_proofs(
             elif kd == LITERAL:
                 counts[n] = 1
                 proofs[n, 0] = np.uint64(0)
-                v = literal[n]
+                v = variable[n]
                 proofs[n, 0, v // 64] = np.uint64(1) << np.uint64(v % 64)
+            elif kd == NOT:
+                c = children[offsets[n]]
+                count = _negated(
+                    proofs[c], counts[c], words, k, probability, group_of, groups, proof, one, first, second, weights
+                )
+                counts[n] = count
+                proofs[n, :count] = first[:count]
             elif kd == AND:
                 first[0] = np.uint64(0)
                 count = 1
                 for e in range(offsets[n], offsets[n + 1]):
                     c = children[e]
-                    if c >= 0:
-                        count = _join(
-                            first,
-                            count,
-                            proofs[c],
-                            counts[c],
-                            words,
-                            k,
-                            probability,
-                            group_of,
-                            groups,
-                            proof,
-                            second,
-                            weights,
-                        )
-                    else:
-                        other = _negated(
-                            proofs[~c],
-                            counts[~c],
-                            words,
-                            k,
-                            probability,
-                            group_of,
-                            groups,
-                            proof,
-                            one,
-                            third,
-                            second,
-                            spare,
-                        )
-                        count = _join(
-                            first, count, third, other, words, k, probability, group_of, groups, proof, second, weights
-                        )
-                    for j in range(count):
-                        first[j] = second[j]
+                    count = _join(
+                        first,
+                        count,
+                        proofs[c],
+                        counts[c],
+                        words,
+                        k,
+                        probability,
+                        group_of,
+                        groups,
+                        proof,
+                        second,
+                        weights,
+                    )
+                    first[:count] = second[:count]
                 counts[n] = count
-                for j in range(count):
-                    proofs[n, j] = first[j]
+                proofs[n, :count] = first[:count]
             else:
                 count = 0
                 for e in range(offsets[n], offsets[n + 1]):
                     c = children[e]
-                    if c >= 0:
-                        for j in range(counts[c]):
-                            p = _proof_probability(proofs[c, j], words, probability, group_of, groups)
-                            count = _insert(proofs[c, j], p, width, k, proofs[n], weights, count)
-                    else:
-                        other = _negated(
-                            proofs[~c],
-                            counts[~c],
-                            words,
-                            k,
-                            probability,
-                            group_of,
-                            groups,
-                            proof,
-                            one,
-                            third,
-                            second,
-                            spare,
-                        )
-                        for j in range(other):
-                            p = _proof_probability(third[j], words, probability, group_of, groups)
-                            count = _insert(third[j], p, width, k, proofs[n], weights, count)
+                    for j in range(counts[c]):
+                        p = _proof_probability(proofs[c, j], words, probability, group_of, groups)
+                        count = _insert(proofs[c, j], p, width, k, proofs[n], weights, count)
                 counts[n] = count
         for r in range(len(roots)):
             n = roots[r]
-            if n >= 0:
-                count = counts[n]
-                for j in range(count):
-                    root_proofs[row, r, j] = proofs[n, j]
-            else:
-                count = _negated(
-                    proofs[~n], counts[~n], words, k, probability, group_of, groups, proof, one, third, second, spare
-                )
-                for j in range(count):
-                    root_proofs[row, r, j] = third[j]
-            root_counts[row, r] = count
+            root_counts[row, r] = counts[n]
+            root_proofs[row, r, : counts[n]] = proofs[n, : counts[n]]
