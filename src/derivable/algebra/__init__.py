@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
     from derivable.algebra import expr, semirings
@@ -11,12 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Semiring", "expr", "semirings"]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "Semiring":
-        from derivable.algebra.semiring import Semiring
-
-        return Semiring
-    if name in ("expr", "laws", "semirings", "compiled"):
-        return importlib.import_module(f"derivable.algebra.{name}")
-    raise AttributeError(f"module 'derivable.algebra' has no attribute {name!r}")
+__getattr__, __dir__ = lazy(
+    __name__, {"Semiring": "derivable.algebra.semiring"}, ("compiled", "expr", "laws", "semirings")
+)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
     from derivable.circuit.builder import CircuitBuilder
@@ -26,30 +27,6 @@ if TYPE_CHECKING:
     )
     from derivable.circuit.probabilistic import ProbabilisticCircuit
     from derivable.circuit.read import from_sdd, load
-
-_NAMES = {
-    "Circuit": "circuit",
-    "CircuitBuilder": "builder",
-    "Cnf": "dimacs",
-    "Formula": "formula",
-    "ProbabilisticCircuit": "probabilistic",
-    "at_least_k": "formula",
-    "at_least_one": "formula",
-    "at_most_k": "formula",
-    "at_most_one": "formula",
-    "compile": "compilation",
-    "conjunction": "formula",
-    "disjunction": "formula",
-    "equivalent": "formula",
-    "exactly_k": "formula",
-    "exactly_one": "formula",
-    "from_sdd": "read",
-    "implies": "formula",
-    "load": "read",
-    "read_dimacs": "dimacs",
-    "variables": "formula",
-    "write_dimacs": "dimacs",
-}
 
 __all__ = [
     "Circuit",
@@ -75,10 +52,30 @@ __all__ = [
     "write_dimacs",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        value = getattr(importlib.import_module(f"derivable.circuit.{_NAMES[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'derivable.circuit' has no attribute {name!r}")
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Circuit": "derivable.circuit.circuit",
+        "CircuitBuilder": "derivable.circuit.builder",
+        "Cnf": "derivable.circuit.dimacs",
+        "Formula": "derivable.circuit.formula",
+        "ProbabilisticCircuit": "derivable.circuit.probabilistic",
+        "at_least_k": "derivable.circuit.formula",
+        "at_least_one": "derivable.circuit.formula",
+        "at_most_k": "derivable.circuit.formula",
+        "at_most_one": "derivable.circuit.formula",
+        "compile": "derivable.circuit.compilation",
+        "conjunction": "derivable.circuit.formula",
+        "disjunction": "derivable.circuit.formula",
+        "equivalent": "derivable.circuit.formula",
+        "exactly_k": "derivable.circuit.formula",
+        "exactly_one": "derivable.circuit.formula",
+        "from_sdd": "derivable.circuit.read",
+        "implies": "derivable.circuit.formula",
+        "load": "derivable.circuit.read",
+        "read_dimacs": "derivable.circuit.dimacs",
+        "variables": "derivable.circuit.formula",
+        "write_dimacs": "derivable.circuit.dimacs",
+    },
+    ("builder", "formula"),
+)

@@ -1,1 +1,25 @@
 """Floor 5: the Datalog engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from derivable.core.lazy import lazy
+
+if TYPE_CHECKING:
+    from derivable.datalog.database import Database
+    from derivable.datalog.inputs import InputMapping, categorical, independent
+    from derivable.datalog.program import Program
+
+__all__ = ["Database", "InputMapping", "Program", "categorical", "independent"]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Database": "derivable.datalog.database",
+        "InputMapping": "derivable.datalog.inputs",
+        "Program": "derivable.datalog.program",
+        "categorical": "derivable.datalog.inputs",
+        "independent": "derivable.datalog.inputs",
+    },
+)

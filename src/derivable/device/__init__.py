@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
     from derivable.device import primitives
@@ -12,16 +13,12 @@ if TYPE_CHECKING:
 
 __all__ = ["explain", "get_num_threads", "primitives", "set_num_threads"]
 
-_NAMES = {
-    "explain": "derivable.device.table",
-    "get_num_threads": "derivable.device.cpu.threads",
-    "set_num_threads": "derivable.device.cpu.threads",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        return getattr(importlib.import_module(_NAMES[name]), name)
-    if name in ("primitives", "table"):
-        return importlib.import_module(f"derivable.device.{name}")
-    raise AttributeError(f"module 'derivable.device' has no attribute {name!r}")
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "explain": "derivable.device.table",
+        "get_num_threads": "derivable.device.cpu.threads",
+        "set_num_threads": "derivable.device.cpu.threads",
+    },
+    ("primitives", "table"),
+)
