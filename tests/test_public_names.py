@@ -1,24 +1,51 @@
-"""Every name that a package lists can be had from it."""
+"""Every name that a package lists can be had from it, whatever was imported before."""
 
 import importlib
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-MODULES = [
+PACKAGE = Path(__file__).parents[1] / "src" / "derivable"
+PACKAGES = [
     "derivable",
     *(f"derivable.{name}" for name in ("algebra", "circuit", "datalog", "device", "nn", "parallel")),
 ]
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_public_name_resolves(module):
-    loaded = importlib.import_module(module)
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_resolves(package):
+    loaded = importlib.import_module(package)
     for name in loaded.__all__:
         assert getattr(loaded, name) is not None
         assert name in dir(loaded)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_an_unknown_name_is_an_attribute_error(module):
+@pytest.mark.parametrize("package", PACKAGES)
+def test_an_unknown_name_is_an_attribute_error(package):
     with pytest.raises(AttributeError, match="no_such_name"):
-        _ = importlib.import_module(module).no_such_name
+        _ = importlib.import_module(package).no_such_name
+
+
+def test_no_public_function_is_hidden_by_a_module():
+    """Importing a submodule makes it an attribute of its package, where it would hide a function of that name."""
+    hidden = []
+    for package in PACKAGES:
+        folder = PACKAGE.joinpath(*package.split(".")[1:])
+        for name in importlib.import_module(package).__all__:
+            is_module = (folder / f"{name}.py").exists() or (folder / name / "__init__.py").exists()
+            if is_module and not isinstance(getattr(importlib.import_module(package), name), ModuleType):
+                hidden.append(f"{package}.{name}")
+    assert hidden == []
+
+
+def test_loading_a_formula_leaves_compile_callable(tmp_path):
+    (tmp_path / "a.cnf").write_text("p cnf 2 1\n1 2 0\n")
+    code = (
+        "import derivable as dv; dv.circuit.load('a.cnf'); import derivable.nn.semantic;"
+        "print(dv.circuit.compile([[1, 2]]).model_count())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stdout.strip() == "3", done.stderr
