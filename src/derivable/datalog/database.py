@@ -22,7 +22,7 @@ class RelationView(Mapping):
     `len` and `columns` build no Python tuples.
     """
 
-    def __init__(self, table: Table, symbols: SymbolTable, tags: np.ndarray | None):
+    def __init__(self, table: Table, tags: np.ndarray | None, symbols: SymbolTable):
         self._table = table
         self._symbols = symbols
         self._tags = tags

@@ -142,8 +142,22 @@ class Program:
                 algebra, show = ColumnTags(record), record.show
             tables = Executor(ram, store, algebra, iteration_limit).run()
             shown = {name: None if show is None else show(_tags(tables[name])) for name in ram.outputs}
-        views = {name: RelationView(tables[name], store.symbols, shown[name]) for name in ram.outputs}
+        views = {
+            name: RelationView(*_possible(tables[name], shown[name]), symbols=store.symbols) for name in ram.outputs
+        }
         return Database(views, [n for n in ram.relations if not n.startswith("#")])
+
+
+def _possible(table: Any, tags: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
+    """The table and tags without the tuples whose probability is exactly zero."""
+    if tags is None or (tags != 0.0).all():
+        return table, tags
+    from derivable.datalog.storage import Table
+
+    keep = np.flatnonzero(tags != 0.0)
+    kept = Table(table.name, table.types, np.float64)
+    kept.insert([table.column(c, keep) for c in range(len(table.types))], len(keep))
+    return kept, tags[keep]
 
 
 def _tags(table) -> np.ndarray:
