@@ -44,7 +44,7 @@ def run_command(
 
         relations = program.lowered().relations
         given = facts_from(facts, {name: r.types for name, r in relations.items() if not name.startswith("#")})
-    database = program.run(facts=given, provenance=provenance, k=k, iteration_limit=iteration_limit)
+    database: Any = program.run(facts=given, provenance=provenance, k=k, iteration_limit=iteration_limit)
     names = [name for name in database if shown is None or name in shown]
     if as_json:
         write_json({name: _document(database[name]) for name in names})

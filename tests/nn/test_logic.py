@@ -1,0 +1,379 @@
+"""Logic layers against brute force over worlds, and their gradients against finite differences."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import derivable as dv
+from derivable.core.diagnostics import BindingError, DomainError, ShapeError, UnsupportedError
+from nn.worlds import expectation
+
+SUM = "rel sum_2(a + b) = digit_1(a), digit_2(b)"
+DIGITS = {"digit_1": dv.categorical(range(4)), "digit_2": dv.categorical(range(4))}
+SUMS = {"sum_2": range(7)}
+EDGES = [(a, b) for a in range(3) for b in range(3) if a != b]
+PATH = "type edge(i32, i32)\nrel path(a, b) = edge(a, b) or (path(a, c) and edge(c, b))"
+ALARM = """
+type burglary(), earthquake(), calls(i32)
+rel alarm() = burglary() or earthquake()
+rel quiet() = not alarm()
+rel called(x) = alarm(), calls(x)
+rel strange(x) = calls(x), not alarm()
+"""
+PROVENANCES = ["exact", "minmaxprob", "addmultprob", "topkproofs"]
+
+
+def rows(*shape, seed=0):
+    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def reachable(edges):
+    known = {pair for pair, holds in zip(EDGES, edges) if holds}
+    while True:
+        more = known | {(a, d) for a, b in known for c, d in known if b == c}
+        if more == known:
+            return known
+        known = more
+
+
+def sums_of(first, second):
+    return [first.index(True) + second.index(True) == total for total in range(7)]
+
+
+def test_sum_of_digits_is_exact():
+    p, q = rows(5, 4).softmax(-1), rows(5, 4, seed=1).softmax(-1)
+    layer = dv.nn.Logic(SUM, DIGITS, SUMS)
+    expected = expectation([(p, True), (q, True)], sums_of, 7)
+    torch.testing.assert_close(layer(digit_1=p, digit_2=q), expected, rtol=1e-13, atol=0)
+    torch.testing.assert_close(layer.log(digit_1=p, digit_2=q), expected.log(), rtol=1e-12, atol=0)
+    in_logs = dv.nn.Logic(SUM, DIGITS, SUMS, log_probabilities=True)
+    torch.testing.assert_close(in_logs(digit_1=p.log(), digit_2=q.log()), expected.log(), rtol=1e-12, atol=0)
+
+
+def test_unnormalised_rows_are_weights():
+    p, q = 0.9 * rows(2, 4), 0.9 * rows(2, 4, seed=1)
+    expected = expectation([(p, True), (q, True)], sums_of, 7)
+    torch.testing.assert_close(dv.nn.Logic(SUM, DIGITS, SUMS)(p, q), expected, rtol=1e-13, atol=0)
+
+
+def test_recursion_is_exact():
+    p = rows(2, 6)
+    layer = dv.nn.Logic(PATH, {"edge": dv.independent(EDGES)}, {"path": EDGES})
+    expected = expectation([(p, False)], lambda edges: [pair in reachable(edges) for pair in EDGES], 6)
+    torch.testing.assert_close(layer(edge=p), expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(layer.log(edge=p), expected.log(), rtol=1e-12, atol=1e-14)
+
+
+def alarm_layer(provenance="exact", **options):
+    inputs = {"burglary": dv.independent([()]), "earthquake": dv.independent([()]), "calls": dv.categorical([1, 2])}
+    outputs = {"alarm": (), "quiet": (), "called": [1, 2], "strange": [2]}
+    return dv.nn.Logic(ALARM, inputs, outputs, provenance, **options)
+
+
+def alarm_values(seed=3):
+    return {"burglary": rows(3, 1, seed=seed), "earthquake": rows(3, 1, seed=4), "calls": rows(3, 2).softmax(-1)}
+
+
+def alarm_outcome(burglary, earthquake, calls):
+    alarm = burglary[0] or earthquake[0]
+    return [alarm, not alarm, alarm and calls[0], alarm and calls[1], calls[1] and not alarm]
+
+
+def test_negation_and_several_outputs():
+    values = alarm_values()
+    result = alarm_layer()(**values)
+    inputs = [(values["burglary"], False), (values["earthquake"], False), (values["calls"], True)]
+    expected = expectation(inputs, alarm_outcome, 5)
+    assert {name: part.shape for name, part in result.items()} == {
+        "alarm": (3,),
+        "quiet": (3,),
+        "called": (3, 2),
+        "strange": (3, 1),
+    }
+    got = torch.cat([result["alarm"][:, None], result["quiet"][:, None], result["called"], result["strange"]], 1)
+    torch.testing.assert_close(got, expected, rtol=1e-13, atol=0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_random_formulas_over_mixed_inputs(data):
+    """Rules drawn at random over a choice of three and two independent facts."""
+    atoms = ["c(0)", "c(1)", "c(2)", "f(0)", "f(1)", "not f(0)", "not c(1)"]
+    bodies = data.draw(st.lists(st.lists(st.sampled_from(atoms), min_size=1, max_size=3), min_size=1, max_size=4))
+    text = "type c(i32), f(i32)\n" + "".join(f"rel out() = {', '.join(body)}\n" for body in bodies)
+    used = "rel used_c(x) = c(x)\nrel used_f(x) = f(x)\n"
+    p = torch.tensor([data.draw(st.lists(st.floats(0, 1), min_size=3, max_size=3))], dtype=torch.float64)
+    p = (p + 0.01) / (p + 0.01).sum()
+    q = torch.tensor([data.draw(st.lists(st.floats(0, 1), min_size=2, max_size=2))], dtype=torch.float64)
+
+    def holds(c, f):
+        facts = {"c(0)": c[0], "c(1)": c[1], "c(2)": c[2], "f(0)": f[0], "f(1)": f[1]}
+        return [any(all(facts[a[-4:]] != a.startswith("not") for a in body) for body in bodies)]
+
+    expected = expectation([(p, True), (q, False)], holds, 1)[:, 0]
+    inputs = {"c": dv.categorical(range(3)), "f": dv.independent(range(2))}
+    exact = dv.nn.Logic(text + used, inputs, {"out": ()})
+    torch.testing.assert_close(exact(c=p, f=q), expected, rtol=1e-9, atol=1e-12)
+    # With as many proofs as there can be, topkproofs is exact too.
+    proofs = dv.nn.Logic(text + used, inputs, {"out": ()}, "topkproofs", k=8)
+    torch.testing.assert_close(proofs(c=p, f=q), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_min_max():
+    p, q = rows(5, 4).softmax(-1), rows(5, 4, seed=1).softmax(-1)
+    expected = torch.stack(
+        [
+            torch.stack([torch.minimum(p[:, a], q[:, s - a]) for a in range(4) if 0 <= s - a < 4]).amax(0)
+            for s in range(7)
+        ],
+        1,
+    )
+    assert torch.equal(dv.nn.Logic(SUM, DIGITS, SUMS, "minmaxprob")(p, q), expected)
+    values = alarm_values()
+    result = alarm_layer("minmaxprob")(**values)
+    alarm = torch.maximum(values["burglary"], values["earthquake"])[:, 0]
+    assert torch.equal(result["alarm"], alarm)
+    assert torch.equal(result["quiet"], 1 - alarm)
+    assert torch.equal(result["strange"][:, 0], torch.minimum(values["calls"][:, 1], 1 - alarm))
+
+
+def test_min_max_of_paths_is_the_widest_path():
+    p = rows(4, 6)
+    layer = dv.nn.Logic(PATH, {"edge": dv.independent(EDGES)}, {"path": EDGES}, "minmaxprob")
+    width = torch.zeros(4, 3, 3, dtype=torch.float64)
+    for place, (a, b) in enumerate(EDGES):
+        width[:, a, b] = p[:, place]
+    for middle in range(3):
+        width = torch.maximum(width, torch.minimum(width[:, :, middle, None], width[:, None, middle, :]))
+    assert torch.equal(layer(edge=p), torch.stack([width[:, a, b] for a, b in EDGES], 1))
+
+
+def test_ties_go_to_the_smallest_index():
+    layer = dv.nn.Logic("type f(i32)\nrel out() = f(_)", {"f": dv.independent(range(3))}, {"out": ()}, "minmaxprob")
+    p = torch.tensor([0.2, 0.7, 0.7], dtype=torch.float64, requires_grad=True)
+    layer(f=p).backward()
+    assert p.grad.tolist() == [0, 1, 0]
+
+
+def test_add_mult():
+    p, q = rows(5, 4), rows(5, 4, seed=1)
+    expected = torch.stack(
+        [
+            torch.stack([p[:, a] * q[:, s - a] for a in range(4) if 0 <= s - a < 4]).sum(0).clamp(max=1)
+            for s in range(7)
+        ],
+        1,
+    )
+    layer = dv.nn.Logic(SUM, DIGITS, SUMS, "addmultprob")
+    torch.testing.assert_close(layer(p, q), expected, rtol=1e-13, atol=0)
+    assert (expected == 1).any()
+
+
+def test_top_k_proofs_keeps_the_best():
+    p, q = rows(6, 4).softmax(-1), rows(6, 4, seed=1).softmax(-1)
+    for k in (1, 2, 3):
+        expected = torch.stack(
+            [
+                torch.stack([p[:, a] * q[:, s - a] for a in range(4) if 0 <= s - a < 4])
+                .topk(min(k, min(s, 6 - s) + 1), 0)[0]
+                .sum(0)
+                for s in range(7)
+            ],
+            1,
+        )
+        layer = dv.nn.Logic(SUM, DIGITS, SUMS, "topkproofs", k=k)
+        torch.testing.assert_close(layer(p, q), expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("provenance", PROVENANCES)
+def test_gradients_of_negation_and_recursion(provenance):
+    # Small, so that addmultprob stays below its cut, where it has no derivative in the ordinary sense.
+    values = {name: (0.4 * value).requires_grad_() for name, value in alarm_values().items()}
+    layer = alarm_layer(provenance)
+    names = list(values)
+
+    def outputs(*tensors):
+        return tuple(layer(**dict(zip(names, tensors))).values())
+
+    assert torch.autograd.gradcheck(outputs, tuple(values.values()), eps=1e-7, atol=1e-6)
+    paths = dv.nn.Logic(PATH, {"edge": dv.independent(EDGES)}, {"path": EDGES}, provenance)
+    assert torch.autograd.gradcheck(paths, (0.3 * rows(2, 6)).requires_grad_(), eps=1e-7, atol=1e-6)
+
+
+@pytest.mark.parametrize("log_inputs", [False, True])
+def test_gradients_of_log_probabilities(log_inputs):
+    p, q = rows(3, 4).softmax(-1), rows(3, 4, seed=1).softmax(-1)
+    layer = dv.nn.Logic(SUM, DIGITS, SUMS, log_probabilities=log_inputs)
+    tensors = [(t.log() if log_inputs else t).requires_grad_() for t in (p, q)]
+    assert torch.autograd.gradcheck(layer.log, tensors, eps=1e-7, atol=1e-6)
+    edges = dv.nn.Logic(PATH, {"edge": dv.independent(EDGES)}, {"path": EDGES}, log_probabilities=log_inputs)
+    e = 0.1 + 0.8 * rows(2, 6)
+    assert torch.autograd.gradcheck(edges.log, (e.log() if log_inputs else e).requires_grad_(), eps=1e-7, atol=1e-5)
+
+
+def test_log_probabilities_do_not_underflow():
+    """In float32, products of 1e-30 underflow; their logarithms and gradients do not."""
+    layer = dv.nn.Logic(SUM, DIGITS, SUMS, log_probabilities=True)
+    scores = torch.tensor([[0.0, 100.0, 0.0, 0.0]], requires_grad=True)
+    result = layer(digit_1=scores.log_softmax(-1), digit_2=scores.log_softmax(-1))
+    assert float(result.detach()[0, 0]) == pytest.approx(-200)
+    torch.nn.functional.nll_loss(result, torch.tensor([0])).backward()
+    assert scores.grad[0].tolist() == pytest.approx([-2, 2, 0, 0], abs=1e-6)
+    hard = torch.tensor([[0.0, 1.0, 0.0, 0.0]], requires_grad=True)
+    plain = dv.nn.Logic(SUM, DIGITS, SUMS)
+    value = plain.log(digit_1=hard, digit_2=hard)
+    assert value.tolist()[0] == [-torch.inf, -torch.inf, 0.0, *[-torch.inf] * 4]
+    value[0, 2].backward()
+    assert torch.isfinite(hard.grad).all()
+
+
+@pytest.mark.parametrize("provenance", PROVENANCES)
+def test_facts_of_the_program_and_further_facts(provenance):
+    text = """
+    type digit(i32), even(i32), bonus(i32)
+    rel 0.25::lucky()
+    rel wins(x) = digit(x), even(x), lucky()
+    rel paid(x) = digit(x), bonus(x)
+    """
+    layer = dv.nn.Logic(
+        text,
+        {"digit": dv.categorical(range(3))},
+        {"wins": range(3), "paid": range(3)},
+        provenance,
+        facts={"even": [0, 2], "bonus": [1]},
+    )
+    p = torch.tensor([[0.2, 0.5, 0.3]])
+    result = layer(digit=p)
+    wins = [0.2, 0, 0.25] if provenance == "minmaxprob" else [0.05, 0, 0.075]
+    torch.testing.assert_close(result["wins"], torch.tensor([wins]))
+    torch.testing.assert_close(result["paid"], torch.tensor([[0, 0.5, 0]]))
+
+
+@pytest.mark.parametrize("provenance", PROVENANCES)
+def test_batches(provenance):
+    layer = dv.nn.Logic(SUM, DIGITS, SUMS, provenance)
+    p, q = torch.rand(2, 3, 4).softmax(-1), torch.rand(4).softmax(-1)
+    result = layer(digit_1=p, digit_2=q)
+    assert result.shape == (2, 3, 7)
+    torch.testing.assert_close(result[1, 2], layer(digit_1=p[1, 2], digit_2=q))
+    assert layer(digit_1=p[:0], digit_2=q).shape == (0, 3, 7)
+    mixed = layer(digit_1=p[0].double(), digit_2=q)
+    assert mixed.dtype == torch.float64
+    permuted = p.transpose(0, 1)
+    assert not permuted.is_contiguous()
+    torch.testing.assert_close(layer(permuted, q), result.transpose(0, 1))
+
+
+@pytest.mark.parametrize("provenance", PROVENANCES)
+def test_copies_compilation_and_parallel(provenance):
+    layer = dv.nn.Logic(SUM, DIGITS, SUMS, provenance)
+    p, q = torch.rand(3, 4).softmax(-1), torch.rand(3, 4).softmax(-1)
+    expected = layer(digit_1=p, digit_2=q)
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), torch.nn.DataParallel(layer)):
+        assert torch.equal(other(digit_1=p, digit_2=q), expected)
+    assert layer.state_dict() == {}
+    assert layer.to(torch.float64) is layer
+    assert list(layer.parameters()) == []
+
+
+def test_torch_compile():
+    layer = dv.nn.Logic(SUM, DIGITS, SUMS)
+    network = torch.nn.Linear(5, 4)
+
+    def step(x):
+        return layer(digit_1=network(x).softmax(-1), digit_2=network(2 * x).softmax(-1)).square().sum()
+
+    x = torch.rand(3, 5)
+    expected = torch.autograd.grad(step(x), network.weight)[0]
+    got = torch.autograd.grad(torch.compile(step, backend="aot_eager")(x), network.weight)[0]
+    torch.testing.assert_close(got, expected)
+
+
+def test_the_ways_to_give_a_program(tmp_path):
+    path = tmp_path / "sum.scl"
+    path.write_text(SUM)
+    p, q = torch.rand(2, 4).softmax(-1), torch.rand(2, 4).softmax(-1)
+    expected = dv.nn.Logic(SUM, DIGITS, SUMS)(p, q)
+    for program in (path, str(path), dv.Program(SUM)):
+        assert torch.equal(dv.nn.Logic(program, DIGITS, SUMS)(p, q), expected)
+
+
+def test_explain():
+    layer = dv.nn.Logic(SUM, DIGITS, SUMS)
+    assert layer.circuit.num_roots == 7
+    assert "categorical(4 facts), tensor [*batch, 4]" in layer.explain()
+    assert "digit_1" in layer.explain("ram")
+    assert "level" in layer.explain("levels")
+    assert "digit_1: 4, digit_2: 4 -> sum_2: 7" in repr(layer)
+    with pytest.raises(UnsupportedError):
+        _ = dv.nn.Logic(SUM, DIGITS, SUMS, "minmaxprob").circuit
+
+
+def layer_call(**inputs):
+    return lambda: dv.nn.Logic(SUM, DIGITS, SUMS)(**inputs)
+
+
+GOOD = torch.full((2, 4), 0.25)
+MISUSE = {
+    "missing": (layer_call(digit_1=GOOD), BindingError, r"no tensor for 'digit_2'"),
+    "misspelt": (
+        layer_call(digit_1=GOOD, digit2=GOOD),
+        BindingError,
+        r"no input relation 'digit2'; did you mean 'digit_\d'\?",
+    ),
+    "shape": (
+        layer_call(digit_1=GOOD, digit_2=torch.rand(2, 5)),
+        ShapeError,
+        r"input 'digit_2' has shape \[2, 5\]; categorical\(4 facts\) needs \[\*batch, 4\]",
+    ),
+    "batch": (
+        layer_call(digit_1=GOOD, digit_2=torch.full((3, 4), 0.25)),
+        ShapeError,
+        r"digit_1 \[2, 4\], digit_2 \[3, 4\]",
+    ),
+    "nan": (layer_call(digit_1=GOOD, digit_2=GOOD * torch.nan), DomainError, r"digit_2\[0, 0\] is NaN"),
+    "scores": (
+        layer_call(digit_1=GOOD, digit_2=GOOD + 3),
+        DomainError,
+        r"3\.25, which is not a probability",
+    ),
+    "list": (layer_call(digit_1=GOOD, digit_2=[0.25] * 4), ShapeError, r"is a list, not a tensor"),
+    "provenance": (
+        lambda: dv.nn.Logic(SUM, DIGITS, SUMS, "minmaxprobs"),
+        DomainError,
+        r"'minmaxprobs' for a layer; did you mean 'minmaxprob'\?",
+    ),
+    "no outputs": (lambda: dv.nn.Logic(SUM, DIGITS, {}), DomainError, r"needs outputs"),
+    "unknown output": (lambda: dv.nn.Logic(SUM, DIGITS, {"sum_3": range(7)}), BindingError, r"unknown output relation"),
+    "unused input": (
+        lambda: dv.nn.Logic(SUM, {**DIGITS, "digit_3": dv.categorical(range(4))}, SUMS),
+        BindingError,
+        r"does not use the input `digit_3`",
+    ),
+    "no mapping": (lambda: dv.nn.Logic(SUM, {**DIGITS, "digit_2": range(4)}, SUMS), DomainError, r"given as range"),
+    "log of min": (
+        lambda: dv.nn.Logic(SUM, DIGITS, SUMS, "minmaxprob").log(GOOD, GOOD),
+        UnsupportedError,
+        r"no log-space form",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_misuse_is_explained(name):
+    call, kind, message = MISUSE[name]
+    with pytest.raises(kind, match=message) as caught:
+        call()
+    assert caught.value.hint is not None
+
+
+def test_rounding_in_a_softmax_is_tolerated():
+    layer = dv.nn.Logic(SUM, DIGITS, SUMS)
+    p = torch.tensor([[1.0 + 1e-6, -1e-6, 0.0, 0.0]])
+    result = layer(digit_1=p, digit_2=p)
+    assert result.max() <= 1
+    assert not torch.isnan(layer.log(digit_1=p, digit_2=p)).any()
