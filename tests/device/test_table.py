@@ -1,3 +1,4 @@
+import importlib
 import multiprocessing
 import threading
 
@@ -15,8 +16,12 @@ def test_every_cell_is_filled_or_refused():
     assert set(table.CELLS) == {(name, device) for name in PRIMITIVES for device in table.DEVICES}
     for (name, _device), cell in table.CELLS.items():
         if isinstance(cell, table.Kernels):
-            rules = [""] if PRIMITIVES[name].vjp is None else ["", "_vjp", "_jvp"]
-            assert all(callable(cell.function(f"{name}{rule}")) for rule in rules)
+            record = PRIMITIVES[name]
+            rules = {"": record.reference, "_vjp": record.vjp, "_jvp": record.jvp}
+            for rule, meaning in rules.items():
+                assert meaning is None or callable(cell.function(f"{name}{rule}"))
+        elif isinstance(cell, table.Planned):
+            assert importlib.import_module(cell.module)
         else:
             assert cell.reason
 
@@ -48,6 +53,8 @@ def test_refusals_have_reasons():
         table.lookup("scan", "tpu")
     with pytest.raises(UnsupportedError, match="did you mean 'scan'"):
         table.lookup("scam", "cpu")
+    with pytest.raises(UnsupportedError, match=r"fold_levels on cpu runs a plan.*\n.*Circuit\.evaluate"):
+        table.choose("fold_levels", device="cpu")
     with pytest.raises(AttributeError, match="no primitive"):
         _ = primitives.scam
 

@@ -86,7 +86,9 @@ def test_signatures_are_those_of_the_reference():
 
 
 def test_rows_of_the_registry_are_complete():
-    for primitive in PRIMITIVES.values():
+    rows = [primitive for primitive in PRIMITIVES.values() if hasattr(reference, primitive.name)]
+    assert {primitive.name for primitive in PRIMITIVES.values()} - {row.name for row in rows} == {"fold_levels"}
+    for primitive in rows:
         assert primitive.reference is getattr(reference, primitive.name)
         assert primitive.reference.__doc__
         assert "Law" in primitive.reference.__doc__

@@ -29,6 +29,18 @@ class Kernels:
 
 
 @dataclass(frozen=True)
+class Planned:
+    """A filled cell whose kernels run a plan made once from the structure, not the primitive's own arguments.
+
+    engine  what makes the plan and runs it
+    """
+
+    module: str
+    how: str
+    engine: str
+
+
+@dataclass(frozen=True)
 class Refusal:
     """An empty cell: a declared refusal."""
 
@@ -49,7 +61,7 @@ _CPU = "derivable.device.cpu.primitives"
 _REFERENCE = "derivable.parallel.reference"
 _NO_CUDA = "no CUDA kernel is written yet; move the arrays to the CPU"
 
-CELLS: dict[tuple[str, str], Kernels | Refusal] = {
+CELLS: dict[tuple[str, str], Kernels | Planned | Refusal] = {
     ("gather", "cpu"): Kernels(_CPU, "copies rows, chunks of indices in parallel"),
     ("segment_reduce", "cpu"): Kernels(_CPU, "operator unrolled, chunks of segments in parallel"),
     ("reduce_by_index", "cpu"): Kernels(_CPU, "operator unrolled, one private histogram per thread, merged in order"),
@@ -59,8 +71,15 @@ CELLS: dict[tuple[str, str], Kernels | Refusal] = {
     ("join", "cpu"): Kernels(_CPU, "sorted merge, count then fill, chunks of left rows in parallel"),
 }
 for _name in primitives.PRIMITIVES:
-    CELLS[_name, "reference"] = Kernels(_REFERENCE, "NumPy, slow and obvious; also exact Python integers")
+    _exact = "" if _name in ("sort", "unique", "join") else "; also exact Python integers"
+    CELLS[_name, "reference"] = Kernels(_REFERENCE, f"NumPy, slow and obvious{_exact}")
     CELLS[_name, "cuda"] = Refusal(_NO_CUDA)
+CELLS["fold_levels", "reference"] = Kernels("derivable.parallel.levels", "NumPy, one node after the other")
+CELLS["fold_levels", "cpu"] = Planned(
+    "derivable.device.cpu.levels_plan",
+    "one fused pass over a flat buffer, columns of the batch in parallel",
+    "`Circuit.evaluate`, `to_torch` and `to_jax`",
+)
 
 
 def lookup(primitive: str, device: str) -> Kernels:
@@ -71,6 +90,10 @@ def lookup(primitive: str, device: str) -> Kernels:
     cell = CELLS.get((primitive, device), Refusal("nobody declared this cell"))
     if isinstance(cell, Refusal):
         raise UnsupportedError(f"{primitive} does not run on {device}: {cell.reason}")
+    if isinstance(cell, Planned):
+        raise UnsupportedError(
+            f"{primitive} on {device} runs a plan, not these arguments", hint=f"it is run by {cell.engine}"
+        )
     return cell
 
 
@@ -120,7 +143,10 @@ def explain(primitive: str | None = None, *arguments: Any, device: str | None = 
         for name in names:
             for device_name in DEVICES:
                 cell = CELLS.get((name, device_name), Refusal("nobody declared this cell"))
-                text = cell.how if isinstance(cell, Kernels) else f"refused: {cell.reason}"
+                if isinstance(cell, Refusal):
+                    text = f"refused: {cell.reason}"
+                else:
+                    text = cell.how + (f"; run by {cell.engine}" if isinstance(cell, Planned) else "")
                 lines.append(f"{name:{width}}  {device_name:9}  {text}")
             lines.append(f"{'':{width}}  derivative {primitives.get(name).note}")
     text = "\n".join(lines)

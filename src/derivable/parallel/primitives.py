@@ -5,13 +5,21 @@ from __future__ import annotations
 import difflib
 
 from derivable.core.diagnostics import UnsupportedError
-from derivable.parallel import gather, join, reduce_by_index, scan, segment_reduce, sort, unique
+from derivable.parallel import gather, join, levels, reduce_by_index, scan, segment_reduce, sort, unique
 from derivable.parallel.primitive import Primitive
 
 PRIMITIVES: dict[str, Primitive] = {
     module.PRIMITIVE.name: module.PRIMITIVE
     for module in (gather, segment_reduce, reduce_by_index, scan, sort, unique, join)
 }
+PRIMITIVES["fold_levels"] = Primitive(
+    "fold_levels",
+    levels.fold_levels,
+    levels.fold_levels_shape,
+    levels.fold_levels_vjp,
+    None,
+    "float leaves, in reverse mode; the structure is not differentiable",
+)
 
 
 def get(name: str) -> Primitive:

@@ -7,10 +7,12 @@ written atomically and only when missing (rewriting would change the time stamp 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import hashlib
 import importlib.util
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -56,7 +58,14 @@ def cache_directory() -> Path:
                 return candidate
         except OSError:
             continue
-    return Path(tempfile.mkdtemp(prefix="derivable-"))
+    private, owner = tempfile.mkdtemp(prefix="derivable-"), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # not a forked child
+            shutil.rmtree(private, ignore_errors=True)
+
+    atexit.register(remove)
+    return Path(private)
 
 
 def load_generated(source: str, stem: str = "generated") -> ModuleType:
