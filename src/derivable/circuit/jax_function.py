@@ -8,7 +8,7 @@ be asked for, comes from the fold in rounds written in jax.numpy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -154,7 +154,7 @@ def _fold_jnp(jax: Any, jnp: Any, plan: Plan, ring: Semiring, rounds: Rounds, we
     traced = expressions(ring, str(weights.dtype))
     a, b = traced.arguments
 
-    def binary(expr, rule):
+    def binary(expr: Any, rule: Any):
         forward = compile_jnp(expr, (a, b), "operation")
         backward = compile_jnp(rule, (a, b, traced.adjoint), "rule")
 
@@ -172,8 +172,8 @@ def _fold_jnp(jax: Any, jnp: Any, plan: Plan, ring: Semiring, rounds: Rounds, we
 
     x_dtype = weights.dtype
     if negatives is None and not bool(rounds.positive.all()):
-        complement = compile_jnp(traced.complement, (a,), "complement")
-        rule = compile_jnp(traced.complement_vjp, (a, traced.adjoint), "complement_rule")
+        complement = compile_jnp(cast("Any", traced.complement), (a,), "complement")
+        rule = compile_jnp(cast("Any", traced.complement_vjp), (a, traced.adjoint), "complement_rule")
 
         @jax.custom_vjp
         def complemented(x):

@@ -151,4 +151,6 @@ def fold_torch(
     shape = (1, weights.shape[0])
     zero = torch.full(shape, ring.zero, dtype=weights.dtype, device=device)
     one = torch.full(shape, ring.one, dtype=weights.dtype, device=device)
-    return fold_in_rounds(rounds, torch.cat([zero, one, literals]), plus, times, take, torch.cat).T
+    return fold_in_rounds(
+        rounds, torch.cat([zero, one, literals]), plus, times, take, lambda parts: torch.cat(list(parts))
+    ).T

@@ -188,7 +188,9 @@ class _Fold(torch.autograd.Function):
     @staticmethod
     def backward(ctx, adjoints):
         if torch.is_grad_enabled():
-            return (*_differentiable_gradient(ctx.plan, ctx.ring, *ctx.saved_tensors, adjoints), None, None)
+            weights, negative_weights = ctx.saved_tensors
+            found = _differentiable_gradient(ctx.plan, ctx.ring, weights, negative_weights, adjoints)
+            return (*found, None, None)
         if ctx.gradients is not None:
             gradient, negative = ctx.gradients
             return adjoints * gradient, None if negative is None else adjoints * negative, None, None
