@@ -1,6 +1,7 @@
 """Every name that a package lists can be had from it, whatever was imported before."""
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,5 +48,8 @@ def test_loading_a_formula_leaves_compile_callable(tmp_path):
         "import derivable as dv; dv.circuit.load('a.cnf'); import derivable.nn.semantic;"
         "print(dv.circuit.compile([[1, 2]]).model_count())"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False, env=environment
+    )
     assert done.stdout.strip() == "3", done.stderr

@@ -232,6 +232,10 @@ def _program(program: str | os.PathLike | Program) -> Program:
 
 
 def _checked_inputs(inputs: Mapping[str, InputMapping]) -> dict[str, InputMapping]:
+    if not isinstance(inputs, Mapping):
+        raise DomainError(
+            f"inputs is a {type(inputs).__name__}", hint='map relations: inputs={"digit_1": dv.categorical(range(10))}'
+        )
     for name, facts in inputs.items():
         if not isinstance(facts, InputMapping):
             raise DomainError(

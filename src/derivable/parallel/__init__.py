@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
     from derivable.parallel.dictionary import SemiringDictionary
 
 __all__ = ["SemiringDictionary"]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "SemiringDictionary":
-        from derivable.parallel.dictionary import SemiringDictionary
-
-        return SemiringDictionary
-    raise AttributeError(f"module 'derivable.parallel' has no attribute {name!r}")
+__getattr__, __dir__ = lazy(__name__, {"SemiringDictionary": "derivable.parallel.dictionary"})
