@@ -203,3 +203,11 @@ def test_discrete_count_ignores_tags():
 def test_a_tuple_that_derives_itself():
     db = dv.Program("type q(i32)\nrel p(x) = q(x) or p(x)").run(facts={"q": [(0.25, (1,))]}, provenance="exact")
     assert db["p"][1] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("size", [50, 5000])
+def test_a_long_chain_is_one_conjunction(size):
+    text = f"type edge(u32, u32)\nrel reach(0)\nrel reach(y) = reach(x), edge(x, y)\nquery reach({size})"
+    edges = [(i, i + 1) for i in range(size)]
+    db = dv.Program(text).run(facts={"edge": dv.independent(edges, [0.999] * size)}, provenance="exact")
+    assert db[f"reach({size})"][size] == pytest.approx(0.999**size)

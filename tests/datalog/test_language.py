@@ -102,6 +102,12 @@ CASES = [
         "rel p = {(1, 1)} rel k = {1, 2} rel n(k, c) = c := count(x: p(k, x) where k: k(k))",
         {"n": {(1, 1), (2, 0)}},
     ),
+    (
+        "constant in an aggregate",
+        "const A = 1 rel p = {(1, 1), (2, 2)} rel n(c, A) = c := count(x: p(x, A))",
+        {"n": {(1, 1)}},
+    ),
+    ("constant in a quantifier", "const A = 1 rel p = {1, 2} rel n(A) = p(A), exists(x: p(x), x > A)", {"n": {(1,)}}),
     ("reduce rule", "rel p = {1, 2} rel n = count(x: p(x))", {"n": {(2,)}}),
     ("sum", "rel p = {1, 2} rel n(c) = c := sum(x: p(x))", {"n": {(3,)}}),
     ("sum merges equal values", "rel p = {(1, 5), (2, 5)} rel n(c) = c := sum(x: p(_, x))", {"n": {(5,)}}),

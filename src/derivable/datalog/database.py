@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from derivable.core.diagnostics import BindingError
 from derivable.datalog.inputs import as_tuple
-from derivable.datalog.storage import Table
 from derivable.datalog.types import near
 from derivable.datalog.values import SymbolTable, fits, show_column, show_value, word_of
+
+if TYPE_CHECKING:
+    from derivable.datalog.storage import Table
 
 
 class RelationView(Mapping):

@@ -255,7 +255,7 @@ class _Desugaring:
 
     def dynamic_tag(self, tag: Any, clause: _Clause, literals: list[r.Literal], item: Any) -> r.Atom:
         """A random fact for each value of the tag's variables, with the tag's value as its probability."""
-        names = list(dict.fromkeys(_variables_of(tag)))
+        names = clause.group_variables(tag, set(_variables_of(tag)))
         columns = tuple(r.Var(n, clause.environment[n], item.span) for n in names)
         types = tuple(v.type for v in columns)
         body = self.new_relation("tag", (*types, F64))
@@ -398,17 +398,21 @@ class _Clause:
         if leaf.group_body is not None:
             body = s.Conjunction((leaf.group_body, body), span=body.span)
         local = {*leaf.bindings, *leaf.arguments}
-        group = [n for n in dict.fromkeys(_variables_of(body)) if n in elsewhere and n not in local]
+        group = self.group_variables(body, elsewhere - local)
         # A group variable that the body does not bind is bound by the atoms next to the quantifier.
         bound = set.intersection(*(_bound_in(d) for d in self.owner.normal_form(body, True)))
         missing = set(group) - bound
         binders = tuple(atom for atom in self.binders if missing & set(_variables_of(atom)))
         if binders:
             body = s.Conjunction((*binders, body), span=body.span)
-            group = [n for n in dict.fromkeys(_variables_of(body)) if n in elsewhere and n not in local]
+            group = self.group_variables(body, elsewhere - local)
         name = self.body_relation(leaf, body, group, ())
         terms = tuple(r.Var(n, self.environment[n], leaf.span) for n in group)
         return r.Atom(name, terms, leaf.span) if positive else r.Negated(name, terms, leaf.span)
+
+    def group_variables(self, body: Any, elsewhere: set[str]) -> list[str]:
+        """Variables of a body that are used elsewhere, in order of writing; named constants are none."""
+        return [n for n in dict.fromkeys(_variables_of(body)) if n in elsewhere and n in self.environment]
 
     def body_relation(self, node: s.Aggregate, body: Any, group: list[str], values: tuple[str, ...]) -> str:
         """An auxiliary relation with columns [group..., values...] defined by the body of an aggregate."""
@@ -426,12 +430,12 @@ class _Clause:
         owner = self.owner
         operator, body = node.operator, node.body
         local = {*node.bindings, *node.arguments}
-        in_body = [n for n in dict.fromkeys(_variables_of(body)) if n in elsewhere and n not in local]
+        in_body = self.group_variables(body, elsewhere - local)
         groups = None
         if node.group_body is None:
             group = in_body
         else:
-            in_group = [n for n in dict.fromkeys(_variables_of(node.group_body)) if n in elsewhere]
+            in_group = self.group_variables(node.group_body, elsewhere)
             group = list(dict.fromkeys((*node.group, *in_group)))
             stray = [n for n in in_body if n not in group]
             if stray:

@@ -53,8 +53,8 @@ class PairSet:
                         self.grow_arena()
 
     def grow_arena(self) -> None:
-        """Double the arena, at least by a bitmap."""
-        grown = np.zeros(max(2 * len(self.arena), len(self.arena) + 4 * int(self.state[1])), dtype=np.uint32)
+        """Double the arena; the kernel asks again if that is not enough."""
+        grown = np.zeros(2 * len(self.arena), dtype=np.uint32)
         used = int(self.state[0])
         grown[:used] = self.arena[:used]
         self.arena = grown

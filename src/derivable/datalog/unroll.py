@@ -280,4 +280,58 @@ def normal_form(graph: GraphArrays, roots: np.ndarray) -> NormalForm:
     offsets[size] = _emit(
         graph.kind, graph.literal, graph.offsets, graph.children, number, kind, literal, offsets, children
     )
-    return NormalForm(kind, literal, offsets, children, number[np.where(negative, ~roots, roots), negative.astype(int)])
+    form = NormalForm(kind, literal, offsets, children, number[np.where(negative, ~roots, roots), negative.astype(int)])
+    return _flattened(form)
+
+
+@njit(cache=True, nogil=True)
+def _representatives(kind, offsets, children, uses, alias, merged):
+    """alias [node]: the child a node with one child stands for; merged [node]: the conjunction that takes it up."""
+    size = len(kind)
+    for n in range(size):
+        alias[n] = n
+        if kind[n] >= 3 and offsets[n + 1] - offsets[n] == 1:
+            alias[n] = alias[children[offsets[n]]]
+    for n in range(size):
+        merged[n] = n
+        if alias[n] == n:
+            for e in range(offsets[n], offsets[n + 1]):
+                uses[alias[children[e]]] += 1
+    for n in range(size - 1, -1, -1):
+        if kind[n] == 3 and alias[n] == n:
+            for e in range(offsets[n], offsets[n + 1]):
+                c = alias[children[e]]
+                if kind[c] == 3 and uses[c] == 1:
+                    merged[c] = merged[n]
+
+
+def _flattened(form: NormalForm) -> NormalForm:
+    """The same formulas without nodes of one child, and with conjunctions taken up by the only one that uses them.
+
+    A chain of derivations becomes one conjunction: what compiles it need not look at every prefix.
+    """
+    size = len(form.kind)
+    uses = np.zeros(size, dtype=np.int64)
+    alias, merged = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    single = np.diff(form.offsets) == 1
+    # Roots are used from outside; so is whatever a root with one child stands for.
+    uses[form.roots] += 2
+    for root in form.roots[single[form.roots] & (form.kind[form.roots] >= AND)].tolist():
+        while single[root] and form.kind[root] >= AND:
+            root = int(form.children[form.offsets[root]])
+        uses[root] += 2
+    _representatives(form.kind, form.offsets, form.children, uses, alias, merged)
+    kept = (alias == np.arange(size)) & (merged == np.arange(size))
+    owner = np.repeat(np.arange(size), np.diff(form.offsets))
+    inner = alias[owner] == owner
+    owner, child = merged[owner[inner]], alias[form.children[inner]]
+    stays = merged[child] == child
+    owner, child = owner[stays], child[stays]
+    order = np.lexsort((child, owner))
+    owner, child = owner[order], child[order]
+    distinct = np.ones(len(owner), dtype=bool)
+    distinct[1:] = (owner[1:] != owner[:-1]) | (child[1:] != child[:-1])
+    owner, child = owner[distinct], child[distinct]
+    new = np.cumsum(kept) - 1
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(new[owner], minlength=int(kept.sum())))])
+    return NormalForm(form.kind[kept], form.literal[kept], offsets, new[child], new[alias[form.roots]])
