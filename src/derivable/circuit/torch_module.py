@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import nn
 
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
+from derivable.circuit import torch_op
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.evaluate import (
     GRADIENT,
@@ -58,6 +60,7 @@ class CircuitModule(nn.Module):
                 hint="use `circuit.evaluate`",
             )
         self._plan: Plan | None = None
+        self._number = torch_op.register(self)
 
     def extra_repr(self) -> str:
         return f"{self.circuit}, semiring={self.semiring.name!r}"
@@ -69,13 +72,15 @@ class CircuitModule(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._number = torch_op.register(self)
         # A record that came by pickle is equal to the registered one, but another object.
         ring = self.semiring
         if ring.name in semirings.names() and semirings.get(ring.name) == ring:
             self.semiring = semirings.get(ring.name)
 
-    @torch.compiler.disable
     def forward(self, weights: torch.Tensor, negative_weights: torch.Tensor | None = None) -> torch.Tensor:
+        if torch.compiler.is_compiling():
+            return self._general(weights, negative_weights)
         plan = self._plan
         if plan is None:
             plan = self._plan = plan_of(self.circuit)
@@ -88,42 +93,64 @@ class CircuitModule(nn.Module):
             or not weights.is_cpu
             or weights.dtype not in _DTYPES[ring.carrier]
         ):
-            return self._general(plan, weights, negative_weights)
+            return self._general(weights, negative_weights)
         return _Fold.apply(weights, None, plan, ring)
 
-    def _general(self, plan: Plan, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> torch.Tensor:
-        ring = self.semiring
+    def _general(self, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> torch.Tensor:
+        """Any batch shape, dtype and device; `torch.compile` traces this."""
+        num_variables, num_roots = self.circuit.num_variables, self.circuit.num_roots
         weights = self._in_carrier(weights, "weights")
-        check_size(weights.shape, plan.num_variables, "weights")
+        check_size(weights.shape, num_variables, "weights")
         if negative_weights is not None:
             negative_weights = self._in_carrier(negative_weights, "negative_weights")
-            check_size(negative_weights.shape, plan.num_variables, "negative_weights")
+            check_size(negative_weights.shape, num_variables, "negative_weights")
             if negative_weights.device != weights.device:
                 raise DomainError(f"weights are on {weights.device}, negative_weights on {negative_weights.device}")
             if negative_weights.dtype != weights.dtype:
                 dtype = torch.promote_types(weights.dtype, negative_weights.dtype)
                 weights, negative_weights = weights.to(dtype), negative_weights.to(dtype)
-            try:
-                weights, negative_weights = torch.broadcast_tensors(weights, negative_weights)
-            except RuntimeError:
-                raise ShapeError(
-                    f"weights {tuple(weights.shape)} and negative_weights {tuple(negative_weights.shape)} "
-                    "do not broadcast"
-                ) from None
+            if negative_weights.shape != weights.shape:
+                try:
+                    weights, negative_weights = torch.broadcast_tensors(weights, negative_weights)
+                except RuntimeError:
+                    raise ShapeError(
+                        f"weights {tuple(weights.shape)} and negative_weights {tuple(negative_weights.shape)} "
+                        "do not broadcast"
+                    ) from None
         batch = weights.shape[:-1]
-        rows = weights.reshape(batch.numel(), plan.num_variables)
+        rows = math.prod(batch)
+        weights = weights.reshape(rows, num_variables)
         if negative_weights is not None:
-            negative_weights = negative_weights.reshape(batch.numel(), plan.num_variables)
-        if weights.is_cpu:
-            values = _Fold.apply(rows, negative_weights, plan, ring)
+            negative_weights = negative_weights.reshape(rows, num_variables)
+        if not weights.is_cpu:
+            values = self._on_another_device(weights, negative_weights)
+        elif torch.compiler.is_compiling():
+            values = torch_op.fold(weights, negative_weights, self._number)
         else:
-            check_complement(plan, ring, negative_weights is not None)
-            for tensor in (rows, negative_weights):
-                if tensor is not None and bool(tensor.isnan().any()):
-                    negatives = None if negative_weights is None else negative_weights.detach().cpu().numpy()
-                    raise_bad_weight(ring.name, rows.detach().cpu().numpy(), negatives)
-            values = fold_torch(rounds_for(plan), ring, rows, negative_weights)
-        return values.reshape(*batch, plan.num_roots)
+            values = _Fold.apply(weights, negative_weights, plan_of(self.circuit), self.semiring)
+        return values.reshape(*batch, num_roots)
+
+    def _on_another_device(self, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> torch.Tensor:
+        plan = plan_of(self.circuit)
+        check_complement(plan, self.semiring, negative_weights is not None)
+        for tensor in (weights, negative_weights):
+            if tensor is not None and bool(tensor.isnan().any()):
+                negatives = None if negative_weights is None else negative_weights.detach().cpu().numpy()
+                raise_bad_weight(self.semiring.name, weights.detach().cpu().numpy(), negatives)
+        return fold_torch(rounds_for(plan), self.semiring, weights, negative_weights)
+
+    def values_of_rows(self, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> torch.Tensor:
+        """[row, variable] CPU tensors to [row, root], without a derivative."""
+        plan = plan_of(self.circuit)
+        values = torch.empty((weights.shape[0], plan.num_roots), dtype=weights.dtype)
+        fold_rows(plan, self.semiring, VALUES, _rows(weights), _optional_rows(negative_weights), values.numpy())
+        return values
+
+    def gradient_of_rows(
+        self, weights: torch.Tensor, negative_weights: torch.Tensor | None, adjoints: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The adjoints of [row, variable] CPU tensors for those of the roots [row, root]."""
+        return _gradient(plan_of(self.circuit), self.semiring, weights, negative_weights, adjoints)
 
     def _in_carrier(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         dtypes = _DTYPES[self.semiring.carrier]
@@ -152,13 +179,17 @@ def _rows(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().contiguous().numpy()
 
 
+def _optional_rows(tensor: torch.Tensor | None) -> np.ndarray | None:
+    return None if tensor is None else _rows(tensor)
+
+
 class _Fold(torch.autograd.Function):
     """Rows [row, variable] to roots [row, root]."""
 
     @staticmethod
     def forward(ctx, weights, negative_weights, plan: Plan, ring: Semiring):
         rows = _rows(weights)
-        negatives = None if negative_weights is None else _rows(negative_weights)
+        negatives = _optional_rows(negative_weights)
         values = torch.empty((rows.shape[0], plan.num_roots), dtype=weights.dtype)
         out = values.numpy()
         ctx.plan, ctx.ring = plan, ring
@@ -195,20 +226,25 @@ class _Fold(torch.autograd.Function):
             gradient, negative = ctx.gradients
             return adjoints * gradient, None if negative is None else adjoints * negative, None, None
         weights, negative_weights = ctx.saved_tensors
-        gradient = torch.empty(weights.shape, dtype=weights.dtype)
-        negative = None if negative_weights is None else torch.empty(weights.shape, dtype=weights.dtype)
-        fold_rows(
-            ctx.plan,
-            ctx.ring,
-            GRADIENT,
-            _rows(weights),
-            None if negative_weights is None else _rows(negative_weights),
-            None,
-            _rows(adjoints),
-            gradient.numpy(),
-            None if negative is None else negative.numpy(),
-        )
-        return gradient, negative, None, None
+        found = _gradient(ctx.plan, ctx.ring, weights, negative_weights, adjoints)
+        return (*found, None, None)
+
+
+def _gradient(plan: Plan, ring: Semiring, weights, negative_weights, adjoints):
+    gradient = torch.empty(weights.shape, dtype=weights.dtype)
+    negative = None if negative_weights is None else torch.empty(weights.shape, dtype=weights.dtype)
+    fold_rows(
+        plan,
+        ring,
+        GRADIENT,
+        _rows(weights),
+        _optional_rows(negative_weights),
+        None,
+        _rows(adjoints),
+        gradient.numpy(),
+        None if negative is None else negative.numpy(),
+    )
+    return gradient, negative
 
 
 def _differentiable_gradient(plan: Plan, ring: Semiring, weights, negative_weights, adjoints):
