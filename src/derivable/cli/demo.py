@@ -35,6 +35,11 @@ def _shared(function: Any) -> Any:
             click.option("--batches", type=click.IntRange(min=1), help="Stop training after this many steps in all."),
             click.option("--seed", type=int, default=0, show_default=True, help="Of split, pairs and training."),
             click.option("--device", default="cpu", show_default=True, help="Of the network: cpu, cuda, cuda:1, mps."),
+            click.option(
+                "--threads",
+                type=click.IntRange(min=1),
+                help="Of torch. Default: 1 for 8x8 images, where more do not help, all cores for MNIST.",
+            ),
             click.option("--output", type=click.Path(dir_okay=False), help="The picture to write, a PNG."),
             click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines."),
         ]
@@ -143,10 +148,15 @@ def sudoku_command(grids: int, compiler: str, **shared: Any) -> None:
 
 
 def _data(shared: dict[str, Any]) -> Any:
+    """The images; also sets torch's threads, since this process has nothing else to do."""
+    import torch
+
     from derivable.cli.demos.handwriting import mnist, scikit_digits
     from derivable.cli.demos.optional import demo_import
+    from derivable.device.cpu.threads import available_cores
 
     demo_import("matplotlib.figure", "matplotlib")  # before the training, not after it
+    torch.set_num_threads(shared["threads"] or (available_cores() if shared["data"] else 1))
     data = mnist(shared["data"][1], shared["seed"]) if shared["data"] else scikit_digits(shared["seed"])
     return data if shared["subset"] is None else data.subset(shared["subset"])
 

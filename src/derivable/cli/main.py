@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Sequence
 
 import click
+from click.utils import PacifyFlushWrapper
 
 from derivable import __version__
 from derivable.core.diagnostics import DerivableError
@@ -80,6 +81,11 @@ def _outcome(arguments: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, click.exceptions.Abort):
         return INTERRUPTED
     except BrokenPipeError:
+        raise
+    except SystemExit:
+        # click ends the process so when a pipe closes, after wrapping the streams to keep them quiet.
+        if isinstance(sys.stdout, PacifyFlushWrapper):
+            return BROKEN_PIPE
         raise
     except click.ClickException as error:
         error.show(sys.stderr)

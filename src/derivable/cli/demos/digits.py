@@ -134,7 +134,7 @@ def learn(data: Handwriting, settings: Settings, *, show: bool | None = None) ->
         totals = torch.as_tensor(sums(data.train_labels, examples)).to(device)
         images = torch.as_tensor(data.train_images)[:, None].to(device)
         index = torch.as_tensor(examples).to(device)
-        network = DigitReader(*data.train_images.shape[1:], num_classes=10).to(device)
+        network = DigitReader(*data.train_images.shape[1:], num_classes=10, starts_uniform=True).to(device)
         loss_of = SumLoss(layer, settings)
 
         def batch_loss(batch: torch.Tensor) -> torch.Tensor:

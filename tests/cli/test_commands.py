@@ -1,0 +1,241 @@
+"""The command line in this process: what each subcommand prints, and which status it returns."""
+
+import json
+import sys
+
+import pytest
+
+from derivable import __version__
+from derivable.cli import main as entry
+from derivable.cli.main import BUG, INTERRUPTED, USER_ERROR, main
+from derivable.core.diagnostics import DerivableError
+
+PROGRAM = """type edge(a: i32, b: i32)
+rel edge = {0.5::(0, 1), 0.8::(1, 2), 0.5::(0, 2)}
+rel path(a, b) = edge(a, b) or (path(a, c) and edge(c, b))
+rel word = {"a b", "c"}
+query path
+"""
+CNF = "p cnf 3 2\n1 -2 0\n2 3 0\n"
+WEIGHTED = "p cnf 2 1\n1 2 0\nc p weight 1 0.25 0\nc p weight -1 0.75 0\nc p weight 2 0.5 0\nc p weight -2 0.5 0\n"
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "graph.scl"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+@pytest.fixture
+def cnf(tmp_path):
+    path = tmp_path / "small.cnf"
+    path.write_text(CNF)
+    return str(path)
+
+
+def test_run(program, capsys):
+    assert main(["run", program]) == 0
+    assert capsys.readouterr().out == "path(0, 1)\npath(0, 2)\npath(1, 2)\n"
+
+
+def test_run_exact(program, capsys):
+    assert main(["run", program, "--provenance", "exact"]) == 0
+    assert capsys.readouterr().out == "0.5::path(0, 1)\n0.7::path(0, 2)\n0.8::path(1, 2)\n"
+
+
+def test_run_query(program, capsys):
+    assert main(["run", program, "--query", "word"]) == 0
+    assert capsys.readouterr().out == 'word("a b")\nword("c")\n'
+    assert main(["run", program, "--query", "path(1, x)"]) == 0
+    assert capsys.readouterr().out == "path(1, 2)\n"
+    assert main(["run", program, "--query", "word", "--query", "edge"]) == 0
+    assert capsys.readouterr().out.count("\n") == 5
+
+
+def test_run_json(program, capsys):
+    assert main(["run", program, "--provenance", "minmaxprob", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "path": {"tuples": [[0, 1], [0, 2], [1, 2]], "tags": [0.5, 0.5, 0.8]}
+    }
+    assert main(["run", program, "--query", "word", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"word": {"tuples": [["a b"], ["c"]]}}
+
+
+FACT_FILES = {
+    "comma": ("edge.csv", "5,6\n6, 7\n"),
+    "tab": ("edge.facts", "5\t6\n6\t7\n"),
+    "spaces": ("edge.txt", "# a comment\n5 6\n\n6 7\n"),
+    "probabilities": ("edge.csv", "1.0,5,6\n0.5,6,7\n"),
+}
+
+
+@pytest.mark.parametrize("form", FACT_FILES)
+def test_run_facts(tmp_path, capsys, form):
+    name, text = FACT_FILES[form]
+    (tmp_path / "p.scl").write_text("type edge(i32, i32)\nrel path(a, c) = edge(a, b), edge(b, c)\nquery path")
+    (tmp_path / "facts").mkdir()
+    (tmp_path / "facts" / name).write_text(text)
+    (tmp_path / "facts" / "README.txt").write_text("not facts")
+    arguments = ["run", str(tmp_path / "p.scl"), "--facts", str(tmp_path / "facts"), "--provenance", "exact"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == f"{0.5 if form == 'probabilities' else 1}::path(5, 7)\n"
+
+
+def test_run_facts_of_other_types(tmp_path, capsys):
+    (tmp_path / "p.scl").write_text("type person(String, f64, bool)\nquery person")
+    (tmp_path / "person.csv").write_text('"Ada, L.",1.5,true\nBo,2,0\n')
+    assert main(["run", str(tmp_path / "p.scl"), "--facts", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == 'person("Ada, L.", 1.5, true)\nperson("Bo", 2.0, false)\n'
+
+
+BAD_FACTS = {
+    "type": (
+        "edge.csv",
+        "5,6\n6,x\n",
+        "edge.csv:2:3: error: 'x' in column 2 is not of type i32, which `edge` has there",
+    ),
+    "columns": ("edge.csv", "5,6\n6\n", "edge.csv:2:1: error: 1 columns; `edge` has 2"),
+    "ragged": ("edge.csv", "5,6\n0.5,6,7\n", "edge.csv:2:1: error: 3 columns, and 2 in the first row"),
+    "probability": ("edge.csv", "1.5,5,6\n", "edge.csv:1:1: error: '1.5' is not a probability"),
+    "no file": ("edges.csv", "5,6\n", "error: no file is named after a relation of the program; it has edges.csv"),
+}
+
+
+@pytest.mark.parametrize("form", BAD_FACTS)
+def test_bad_facts(tmp_path, capsys, form):
+    name, text, message = BAD_FACTS[form]
+    (tmp_path / "p.scl").write_text("type edge(i32, i32)\nquery edge")
+    (tmp_path / "facts").mkdir()
+    (tmp_path / "facts" / name).write_text(text)
+    assert main(["run", str(tmp_path / "p.scl"), "--facts", str(tmp_path / "facts")]) == USER_ERROR
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+
+
+def test_count(cnf, capsys):
+    assert main(["count", cnf]) == 0
+    assert "models: 4\nvariables: 3\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("compiler", ["sdd", "d4"])
+def test_count_weighted(tmp_path, capsys, compiler):
+    path = tmp_path / "w.cnf"
+    path.write_text(WEIGHTED)
+    assert main(["count", str(path), "--json", "--compiler", compiler]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["models"] == "3"
+    assert document["weighted"] == pytest.approx(1 - 0.75 * 0.5)
+
+
+def test_count_of_large_numbers(tmp_path, capsys):
+    path = tmp_path / "free.cnf"
+    path.write_text("p cnf 5000 1\n1 0\n")
+    assert main(["count", str(path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert int(document["models"]) == 2**4999
+    assert document["log10_models"] == pytest.approx(4999 * 0.30102999566398120)
+    path.write_text("p cnf 1 2\n1 0\n-1 0\n")
+    assert main(["count", str(path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["models"], document["log10_models"]) == ("0", None)
+
+
+@pytest.mark.parametrize("ending", [".dvc", ".nnf", ".sdd"])
+def test_compile_and_read_again(cnf, tmp_path, capsys, ending):
+    output = str(tmp_path / f"small{ending}")
+    assert main(["compile", cnf, "-o", output, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["variables"] == 3
+    assert main(["count", output, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["models"] == "4"
+
+
+def test_compile_to_dot(cnf, tmp_path, capsys):
+    output = tmp_path / "small.dot"
+    assert main(["compile", cnf, "-o", str(output)]) == 0
+    assert output.read_text().startswith("digraph")
+
+
+def test_compile_to_an_unknown_format_or_place(cnf, tmp_path, capsys):
+    assert main(["compile", cnf, "-o", str(tmp_path / "small.xyz")]) == USER_ERROR
+    assert "cannot tell the format" in capsys.readouterr().err
+    assert main(["compile", cnf, "-o", str(tmp_path / "absent" / "small.dvc")]) == USER_ERROR
+    assert "No such file or directory" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["small.cnf"]
+
+
+def test_explain(program, cnf, capsys):
+    assert main(["explain", program]) == 0
+    assert "relation path(i32, i32)" in capsys.readouterr().out
+    assert main(["explain", program, "--stage", "syntax", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stage"] == "syntax"
+    assert main(["explain", cnf]) == 0
+    assert "level" in capsys.readouterr().out
+    assert main(["explain", program, "--stage", "apm!"]) == USER_ERROR
+    assert "unknown stage 'apm!'" in capsys.readouterr().err
+
+
+def test_help_and_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"derivable, version {__version__}\n"
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("run", "count", "compile", "explain", "demo"))
+
+
+@pytest.mark.parametrize(
+    "arguments", [["rnu"], ["run"], ["run", "--no-such-option"], ["count", "--compiler", "x", "y"], []]
+)
+def test_usage_errors_are_user_errors(arguments, capsys):
+    assert main(arguments) == USER_ERROR
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Usage:" in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_errors_of_the_input(tmp_path, capsys):
+    path = tmp_path / "bad.scl"
+    path.write_text("rel path(a, c) = edge(a, b)\n")
+    assert main(["run", str(path)]) == USER_ERROR
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "bad.scl:1:" in captured.err
+    assert "^" in captured.err
+    assert main(["run", str(tmp_path / "absent.scl")]) == USER_ERROR
+    assert "absent.scl: error: cannot read the file" in capsys.readouterr().err
+
+
+def raising(error):
+    def command(*arguments, **options):
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (DerivableError("no such thing", hint="find one"), USER_ERROR, "error: no such thing\nhelp: find one\n"),
+        (KeyboardInterrupt(), INTERRUPTED, ""),
+        (FileNotFoundError(2, "No such file or directory", "x.png"), USER_ERROR, "x.png: error: No such file"),
+        (MemoryError(), USER_ERROR, "error: out of memory"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
+)
+def test_outcomes(monkeypatch, capsys, error, status, text):
+    monkeypatch.setattr(entry.cli, "main", raising(error))
+    assert main([]) == status
+    captured = capsys.readouterr()
+    assert captured.err.startswith(text)
+    assert captured.err == "" if not text else "Traceback" not in captured.err
+
+
+def test_a_bug_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(entry.cli, "main", raising(ZeroDivisionError("division by zero")))
+    assert main([]) == BUG
+    text = capsys.readouterr().err
+    assert "Traceback" in text
+    assert "This is a bug in derivable" in text
+    assert sys.version.split()[0] in text
