@@ -15,6 +15,8 @@ import tempfile
 from numba import njit
 from numba.core import config
 
+from derivable.device.cpu import compile_notice
+
 
 def _probe() -> None:
     """Never compiled: Numba looks for a place to cache when a function is decorated."""
@@ -36,3 +38,4 @@ def _remove(folder: str, owner: int) -> None:
 
 
 _find_place_for_cache()
+compile_notice.install()

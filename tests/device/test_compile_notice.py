@@ -1,0 +1,39 @@
+"""A person at a terminal is told, once, that kernels are being compiled; a pipe is told nothing."""
+
+import os
+import pty
+import select
+import subprocess
+import sys
+
+import pytest
+
+from derivable.device.cpu.compile_notice import NOTICE
+
+CODE = "from derivable.circuit import CircuitBuilder as B; b = B(); print(b.build([b.literal(1)]))"
+
+
+def stderr_of(cache, terminal: bool) -> str:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+    if not terminal:
+        done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True)
+        return done.stderr
+    leader, follower = pty.openpty()
+    try:
+        subprocess.run(
+            [sys.executable, "-c", CODE], env=environment, stdout=subprocess.PIPE, stderr=follower, check=True
+        )
+        return os.read(leader, 10_000).decode() if select.select([leader], [], [], 0)[0] else ""
+    finally:
+        os.close(leader)
+        os.close(follower)
+
+
+@pytest.mark.skipif(not hasattr(pty, "openpty"), reason="no pseudo-terminals here")
+def test_said_once_and_not_again_when_cached(tmp_path):
+    assert stderr_of(tmp_path, terminal=True).count(NOTICE) == 1
+    assert stderr_of(tmp_path, terminal=True) == ""
+
+
+def test_a_pipe_is_told_nothing(tmp_path):
+    assert stderr_of(tmp_path, terminal=False) == ""
