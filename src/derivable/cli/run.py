@@ -59,7 +59,7 @@ def _program(file: str, queries: tuple[str, ...]) -> tuple[Any, set[str] | None]
     from derivable.datalog.program import Program
 
     if file == "-":
-        text, source = click.get_text_stream("stdin").read(), "<stdin>"
+        text, source = sys.stdin.read(), "<stdin>"
     else:
         text, source = _decoded(read_bytes(file), file), os.fspath(Path(file))
     if not queries:
