@@ -31,8 +31,16 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("DERIVABLE_DATA", ROOT.parent / "shared" / "data"))
 BATCHES = (1, 128)
 
-# Random 3-CNFs: variables, clauses, seed. Chosen so that the SDDs have about 10^3 to 10^6 nodes.
-RANDOM = ((15, 40, 1), (20, 50, 1), (20, 40, 1), (30, 60, 1), (40, 60, 1), (40, 90, 1), (50, 70, 1), (60, 70, 1))
+# Random 3-CNFs: variables, clauses, seed, vtree. Chosen so that the circuits have about 10^3 to 10^6 nodes.
+RANDOM = (
+    (15, 35, 1, "balanced"),
+    (20, 40, 1, "balanced"),
+    (25, 50, 1, "balanced"),
+    (30, 60, 1, "balanced"),
+    (40, 80, 1, "balanced"),
+    (42, 90, 1, "right"),
+    (45, 80, 1, "balanced"),
+)
 COUNTING = ("track1_000", "track1_009", "track1_013", "track2_000", "track1_033", "track1_017", "track1_019")
 
 
@@ -52,9 +60,10 @@ def instances(cache: Path, quick: bool, only: str | None) -> list[Instance]:
             path.write_bytes(gzip.decompress(packed.read_bytes()))
             found.append(Instance(name, path, variables))
     if not quick:
-        for variables, clauses, seed in RANDOM:
-            path = cache / f"random-{variables}-{clauses}-{seed}.sdd"
-            if path.exists() or _call("make_sdd", str(path), str(variables), str(clauses), str(seed), limit=900):
+        for variables, clauses, seed, vtree in RANDOM:
+            path = cache / f"random-{variables}-{clauses}-{seed}-{vtree}.sdd"
+            choice = str(variables), str(clauses), str(seed), vtree
+            if path.exists() or _call("make_sdd", str(path), *choice, limit=900):
                 found.append(Instance(f"3-CNF {variables}/{clauses}", path, variables))
         for name in COUNTING:
             packed = DATA / "model_counting" / f"mc2022_{name}.cnf.gz"
@@ -77,18 +86,28 @@ def _call(*arguments: str, limit: float) -> bool:
     return done.returncode == 0
 
 
-def make_sdd(path: str, variables: str, clauses: str, seed: str) -> None:
-    from pysdd.sdd import SddManager
+def make_sdd(path: str, variables: str, clauses: str, seed: str, shape: str) -> None:
+    from pysdd.sdd import SddManager, Vtree
 
     choice = random.Random(int(seed))
     rows = [
-        " ".join(str(v * choice.choice((1, -1))) for v in choice.sample(range(1, int(variables) + 1), 3)) + " 0\n"
+        [v * choice.choice((1, -1)) for v in choice.sample(range(1, int(variables) + 1), 3)]
         for _ in range(int(clauses))
     ]
-    cnf = Path(path).with_suffix(".cnf")
-    cnf.write_text(f"p cnf {variables} {clauses}\n" + "".join(rows))
-    _, node = SddManager.from_cnf_file(str(cnf).encode(), vtree_type=b"balanced")
-    node.save((path + ".part").encode())
+    # Clauses that touch the bottom of the vtree first: intermediate results stay small.
+    rows.sort(key=lambda row: (max(map(abs, row)), min(map(abs, row))), reverse=shape == "right")
+    manager = SddManager.from_vtree(Vtree(var_count=int(variables), vtree_type=shape))
+    found = manager.true()
+    for row in rows:
+        clause = manager.false()
+        for literal in row:
+            clause = manager.disjoin(clause, manager.literal(literal))
+        together = manager.conjoin(found, clause)
+        together.ref()
+        if not found.is_true():
+            found.deref()
+        found = together
+    found.save((path + ".part").encode())
     os.replace(path + ".part", path)
 
 
@@ -185,7 +204,7 @@ def check_agreement(ours, theirs, name: str) -> None:
         np.testing.assert_allclose(mine, np.reshape(other, mine.shape), rtol=2e-2, atol=2e-3 * scale, err_msg=name)
 
 
-def compare(instance: Instance, semiring: str, batch: int, compiled: bool) -> dict:
+def compare(instance: Instance, semiring: str, batch: int, compiled: bool, clock) -> dict:
     """One row of the table of times."""
     import derivable as dv
 
@@ -204,7 +223,7 @@ def compare(instance: Instance, semiring: str, batch: int, compiled: bool) -> di
     ours = contestants["derivable"]()
     for name, call in contestants.items():
         check_agreement(ours, call(), f"{instance.name} {semiring} {batch}: {name}")
-    timing = harness.paired(contestants, rounds=7, slice_seconds=0.04)
+    timing = harness.paired(contestants, rounds=7, slice_seconds=0.04, clock=clock)
     fastest = timing.fastest([name for name in contestants if name.startswith("klay")])
     return {
         "name": instance.name,
@@ -334,6 +353,9 @@ def main() -> None:
     parser.add_argument("--compiled", action="store_true", help="klaycircuits through torch.compile too")
     parser.add_argument("--only", help="circuits whose name contains this")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--clock", choices=("wall", "cpu"), default="wall", help="cpu: the time of all threads together"
+    )
     parser.add_argument("--no-first", action="store_true", help="leave out first gradients and memory")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "derivable" / "benchmarks")
     parser.add_argument("--write", type=Path, help="write the report to this Markdown file")
@@ -349,11 +371,12 @@ def main() -> None:
 
     torch.set_num_threads(options.threads)
     options.cache.mkdir(parents=True, exist_ok=True)
+    clock = time.process_time if options.clock == "cpu" else time.perf_counter
     times, firsts = [], []
     for instance in instances(options.cache, options.quick, options.only):
         for semiring in ("log", "real"):
             for batch in BATCHES:
-                row = compare(instance, semiring, batch, options.compiled)
+                row = compare(instance, semiring, batch, options.compiled, clock)
                 times.append(row)
                 shown = {name: harness.duration(seconds) for name, seconds in row["medians"].items()}
                 print(instance.name, row["nodes"], semiring, batch, shown, f"{row['ratio']:.1f}", file=sys.stderr)
@@ -366,9 +389,7 @@ def main() -> None:
     print(text)
     if options.write:
         machine = harness.machine(("numpy", "numba", "torch", "jax", "klaycircuits"))
-        head = (
-            f"# Circuits: value and gradient\n\n`python benchmarks/circuits.py`, {options.threads} threads. {machine}\n"
-        )
+        head = f"# Circuits: value and gradient\n\n`python benchmarks/circuits.py`, {options.threads} threads, {options.clock} time. {machine}\n"
         options.write.parent.mkdir(parents=True, exist_ok=True)
         options.write.write_text(f"{head}\n{text}")
 
