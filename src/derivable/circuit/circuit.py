@@ -117,6 +117,12 @@ class Circuit:
 
         return evaluate(self, weights, negative_weights, semiring)
 
+    def value_and_gradient(self, weights, negative_weights=None, semiring: str | Semiring = "real", adjoints=None):
+        """Values and gradient in one pass for NumPy weights; see `derivable.circuit.evaluate.value_and_gradient`."""
+        from derivable.circuit.evaluate import value_and_gradient
+
+        return value_and_gradient(self, weights, negative_weights, semiring, adjoints)
+
     def to_torch(self, semiring: str | Semiring = "log"):
         """An `nn.Module`: m(weights[*batch, variable], negative_weights=None) -> [*batch, root]."""
         from derivable.circuit.torch_module import to_torch
