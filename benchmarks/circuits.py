@@ -392,7 +392,8 @@ def main() -> None:
     print(text)
     if options.write:
         machine = harness.machine(("numpy", "numba", "torch", "jax", "klaycircuits"))
-        head = f"# Circuits: value and gradient\n\n`python benchmarks/circuits.py`, {options.threads} threads, {options.clock} time. {machine}\n"
+        setting = f"{options.threads} threads, {options.clock} time" if options.threads > 1 else f"{options.clock} time"
+        head = f"# Circuits: value and gradient\n\n`python benchmarks/circuits.py`, {setting}. {machine}\n"
         options.write.parent.mkdir(parents=True, exist_ok=True)
         options.write.write_text(f"{head}\n{text}")
 
