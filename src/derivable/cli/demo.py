@@ -77,7 +77,7 @@ def digits_command(digits: int, encoding: str, provenance: str, k: int, rounds: 
         encoding=encoding,
         provenance=provenance,
         k=k,
-        epochs=shared["epochs"] or (1 if on_mnist else 25),
+        epochs=shared["epochs"] or (1 if on_mnist else 15 if digits == 1 else 10),
         batch_size=shared["batch_size"] or (128 if on_mnist else 32 if digits == 1 else 16),
         rounds=rounds or (1 if digits == 1 or on_mnist else 2 * digits),
         seed=shared["seed"],

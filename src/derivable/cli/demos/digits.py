@@ -35,7 +35,7 @@ class Settings:
     encoding: str = "sums"
     provenance: str = "exact"
     k: int = 3
-    epochs: int = 25
+    epochs: int = 15
     batch_size: int = 32
     rounds: int = 1
     seed: int = 0

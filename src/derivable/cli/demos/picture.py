@@ -24,7 +24,7 @@ def digits_picture(path: str | os.PathLike, images: np.ndarray, labels: np.ndarr
     figure.suptitle(title, fontsize=15, fontweight="bold", color=INK, x=0.03, ha="left", y=0.965)
     digits = learned.settings.num_digits
     note = (
-        f"{learned.num_train_pairs:,} pairs of {digits}-digit numbers, only their sums known;   "
+        f"{learned.num_train_pairs:,} pairs of {digits}-digit numbers, only their sums known;  "
         f"{learned.training_seconds:.1f} s training, {learned.symbolic_seconds:.2f} s of it in the logic;  "
         f"sums right on test: {100 * learned.sum_accuracy:.1f} %"
     )
@@ -172,6 +172,6 @@ def _confusion(axes: Any, confusion: np.ndarray, names: list[str]) -> None:
     axes.grid(which="minor", color=PAPER, linewidth=1.5)
     axes.tick_params(which="both", length=0, labelsize=10, colors=INK)
     axes.set_xlabel("read as", fontsize=9, color=QUIET, labelpad=8)
-    axes.set_ylabel("is", fontsize=9, color=QUIET, labelpad=8)
+    axes.set_ylabel("true digit", fontsize=9, color=QUIET, labelpad=8)
     for side in axes.spines.values():
         side.set_visible(False)
