@@ -84,7 +84,7 @@ def _outcome(arguments: Sequence[str] | None) -> int:
         raise
     except SystemExit:
         # click ends the process so when a pipe closes, after wrapping the streams to keep them quiet.
-        if isinstance(sys.stdout, PacifyFlushWrapper):
+        if type(sys.stdout) is PacifyFlushWrapper:
             return BROKEN_PIPE
         raise
     except click.ClickException as error:
