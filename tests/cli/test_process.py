@@ -12,6 +12,8 @@ import pytest
 
 PROGRAM = "rel edge = {(0, 1), (1, 2)}\nrel path(a, b) = edge(a, b) or (path(a, c) and edge(c, b))\nquery path\n"
 COMMAND = [sys.executable, "-m", "derivable.cli"]
+# The package as this process found it, installed or not.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def loaded_by(arguments):
@@ -19,7 +21,7 @@ def loaded_by(arguments):
         "import sys, json\nfrom derivable.cli.main import main\n"
         f"assert main({arguments!r}) == 0\nprint(json.dumps(sorted(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -44,7 +46,9 @@ def test_counting_imports_no_torch(tmp_path):
 def test_a_closed_pipe_is_quiet(tmp_path):
     path = tmp_path / "many.scl"
     path.write_text(_many_facts(30_000))
-    process = subprocess.Popen([*COMMAND, "run", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*COMMAND, "run", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+    )
     assert process.stdout is not None
     assert process.stderr is not None
     assert process.stdout.readline() == b"n(0)\n"
@@ -63,7 +67,9 @@ def test_interruption_is_quiet(tmp_path):
         "def wait(*a, **k):\n    print('waiting', flush=True)\n    time.sleep(60)\n"
         "entry.cli.main = wait\nsys.exit(entry.main([]))"
     )
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+    )
     assert process.stdout is not None
     assert process.stderr is not None
     assert process.stdout.readline() == b"waiting\n"
@@ -76,7 +82,7 @@ def test_a_terminal_gets_a_table(tmp_path):
     path = tmp_path / "path.scl"
     path.write_text(PROGRAM)
     controller, terminal = pty.openpty()
-    process = subprocess.Popen([*COMMAND, "run", str(path)], stdout=terminal, stderr=subprocess.PIPE)
+    process = subprocess.Popen([*COMMAND, "run", str(path)], stdout=terminal, stderr=subprocess.PIPE, env=ENVIRONMENT)
     os.close(terminal)
     text = b""
     deadline = time.monotonic() + 60
@@ -95,7 +101,9 @@ def test_a_terminal_gets_a_table(tmp_path):
 
 
 def test_stdin(tmp_path):
-    done = subprocess.run([*COMMAND, "run", "-"], input=PROGRAM, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*COMMAND, "run", "-"], input=PROGRAM, capture_output=True, text=True, check=True, env=ENVIRONMENT
+    )
     assert done.stdout == "path(0, 1)\npath(0, 2)\npath(1, 2)\n"
 
 
@@ -124,5 +132,5 @@ def test_missing_demo_packages_are_named(tmp_path):
 
 @pytest.mark.parametrize("name", ["run", "count", "compile", "explain", "demo"])
 def test_every_command_has_help(name):
-    done = subprocess.run([*COMMAND, name, "--help"], capture_output=True, text=True, check=True)
+    done = subprocess.run([*COMMAND, name, "--help"], capture_output=True, text=True, check=True, env=ENVIRONMENT)
     assert done.stdout.startswith("Usage: derivable")
