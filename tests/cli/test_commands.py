@@ -225,7 +225,7 @@ def raising(error):
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )
 def test_outcomes(monkeypatch, capsys, error, status, text):
-    monkeypatch.setattr(entry.cli, "main", raising(error))
+    monkeypatch.setattr(entry.cli, "make_context", raising(error))
     assert main([]) == status
     captured = capsys.readouterr()
     assert captured.err.startswith(text)
@@ -233,7 +233,7 @@ def test_outcomes(monkeypatch, capsys, error, status, text):
 
 
 def test_a_bug_says_so(monkeypatch, capsys):
-    monkeypatch.setattr(entry.cli, "main", raising(ZeroDivisionError("division by zero")))
+    monkeypatch.setattr(entry.cli, "make_context", raising(ZeroDivisionError("division by zero")))
     assert main([]) == BUG
     text = capsys.readouterr().err
     assert "Traceback" in text

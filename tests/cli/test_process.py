@@ -65,7 +65,7 @@ def test_interruption_is_quiet(tmp_path):
     script = (
         "import sys, time\nfrom derivable.cli import main as entry\n"
         "def wait(*a, **k):\n    print('waiting', flush=True)\n    time.sleep(60)\n"
-        "entry.cli.main = wait\nsys.exit(entry.main([]))"
+        "entry.cli.make_context = wait\nsys.exit(entry.main([]))"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT

@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Sequence
 
 import click
-from click.utils import PacifyFlushWrapper
 
 from derivable import __version__
 from derivable.core.diagnostics import DerivableError
@@ -76,16 +75,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _outcome(arguments: Sequence[str] | None) -> int:
     try:
-        result = cli.main(list(arguments) if arguments is not None else None, "derivable", standalone_mode=False)
-        return result if isinstance(result, int) else 0
+        if "_DERIVABLE_COMPLETE" in os.environ:
+            cli.main(prog_name="derivable")  # the shell asks for completions; ends the process
+        # Not `cli.main`, which ends the process itself when a pipe closes.
+        with cli.make_context("derivable", list(sys.argv[1:] if arguments is None else arguments)) as context:
+            cli.invoke(context)
+        return 0
+    except click.exceptions.Exit as wanted:
+        return wanted.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        raise
-    except SystemExit:
-        # click ends the process so when a pipe closes, after wrapping the streams to keep them quiet.
-        if type(sys.stdout) is PacifyFlushWrapper:
-            return BROKEN_PIPE
         raise
     except click.ClickException as error:
         error.show(sys.stderr)
