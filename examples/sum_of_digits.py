@@ -13,7 +13,7 @@ import derivable as dv
 PROGRAM = "rel sum_2(a + b) = digit_1(a), digit_2(b)"
 
 
-def main(epochs: int = 8) -> float:
+def main(epochs: int = 5) -> float:
     torch.manual_seed(0)
     images, digits = (torch.from_numpy(array) for array in load_digits(return_X_y=True))
     images = images.float() / 16
@@ -26,7 +26,7 @@ def main(epochs: int = 8) -> float:
         outputs={"sum_2": range(19)},
         provenance="exact",
     )
-    optimiser = torch.optim.Adam(network.parameters(), lr=0.02)
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.03)
     for _ in range(epochs):
         for pairs in train[torch.randperm(len(train))].view(-1, 2).split(20):
             first, second = pairs.T
