@@ -40,7 +40,9 @@ def _shared(function: Any) -> Any:
                 type=click.IntRange(min=1),
                 help="Of torch. Default: 1 for 8x8 images, where more do not help, all cores for MNIST.",
             ),
-            click.option("--output", type=click.Path(dir_okay=False), help="The picture to write, a PNG."),
+            click.option(
+                "--output", type=click.Path(dir_okay=False), help="The picture to write; default derivable-NAME.png."
+            ),
             click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines."),
         ]
     ):
@@ -84,7 +86,7 @@ def digits_command(digits: int, encoding: str, provenance: str, k: int, rounds: 
         device=shared["device"],
         max_batches=shared["batches"],
     )
-    output = _output(shared, "digits.png")
+    output = _output(shared, "derivable-digits.png")
     learned = learn(data, settings, show=False if shared["as_json"] else None)
     digits_picture(output, data.test_images, data.test_labels, learned)
     if shared["as_json"]:
@@ -127,7 +129,7 @@ def sudoku_command(grids: int, compiler: str, **shared: Any) -> None:
         device=shared["device"],
         max_batches=shared["batches"],
     )
-    output = _output(shared, "sudoku.png")
+    output = _output(shared, "derivable-sudoku.png")
     learned = learn(data, settings, show=False if shared["as_json"] else None)
     sudoku_picture(output, data.test_images, data.test_labels, learned)
     if shared["as_json"]:
