@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-SHARED = 2
+SHARED = 4
 FIRST, COUNT, PAIRS, SINGLES, FACTORS, START = range(6)
 _SUMS = 32  # sums of fewer than this many pairs and singles are grouped by exact shape
 _PRODUCTS = 256  # the same for products
