@@ -10,7 +10,7 @@ import numpy as np
 
 from derivable.circuit.read_error import fail, fail_code, fail_empty, fail_header
 from derivable.core.diagnostics import LayoutError
-from derivable.core.files import atomic_write, read_bytes
+from derivable.core.files import read_bytes
 from derivable.device.cpu import text
 
 _HINTS = {
@@ -133,9 +133,3 @@ def _fail_at_node(data: bytes, source: str | None, node: int, message: str):
 def load_vtree(path: str | os.PathLike) -> Vtree:
     """Read a vtree file, gzip transparently. Raises ParseError."""
     return parse_vtree(read_bytes(path), os.fspath(path))
-
-
-def write_vtree(vtree: Vtree, path: str | os.PathLike) -> None:
-    """Write a vtree file, whole or not at all."""
-    with atomic_write(path) as file:
-        file.write(vtree.text())

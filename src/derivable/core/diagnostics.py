@@ -24,13 +24,6 @@ class Span:
     column: int
     length: int = 1
 
-    @staticmethod
-    def at_offset(text: str, offset: int, length: int = 1) -> Span:
-        """The span of `text[offset:offset + length]`; an offset past the end points behind the last character."""
-        offset = max(0, min(offset, len(text)))
-        line_start = text.rfind("\n", 0, offset) + 1
-        return Span(text.count("\n", 0, offset) + 1, offset - line_start + 1, max(1, length))
-
 
 class DerivableError(Exception):
     """Base of all errors that bad input causes. Its text is the full report.

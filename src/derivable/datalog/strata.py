@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from derivable.core.diagnostics import LayoutError, StratificationError
+from derivable.core.graph import from_edges, strongly_connected_components
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.text import rule_text
 
@@ -47,10 +48,8 @@ def _dependencies(rule: r.Rule) -> list[tuple[str, str | None]]:
 
 def stratify(program: r.Rules) -> Strata:
     """Strata of a program. Raises StratificationError, which prints the cycle, if negation is inside a cycle."""
-    rules_of: dict[str, list[r.Rule]] = {name: [] for name in program.relations}
     edges: dict[str, dict[str, str | None]] = {name: {} for name in program.relations}
     for rule in program.rules:
-        rules_of[rule.relation].append(rule)
         for target, kind in _dependencies(rule):
             edges[rule.relation][target] = edges[rule.relation].get(target) or kind
     components = _components(edges)
@@ -70,43 +69,15 @@ def stratify(program: r.Rules) -> Strata:
 
 
 def _components(edges: dict[str, dict[str, str | None]]) -> list[set[str]]:
-    """Strongly connected components, dependencies first (Tarjan, without recursion)."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    on_stack: set[str] = set()
-    components: list[set[str]] = []
-    for root in edges:
-        if root in index:
-            continue
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        on_stack.add(root)
-        work = [(root, iter(edges[root]))]
-        while work:
-            node, targets = work[-1]
-            for target in targets:
-                if target not in index:
-                    index[target] = low[target] = len(index)
-                    stack.append(target)
-                    on_stack.add(target)
-                    work.append((target, iter(edges[target])))
-                    break
-                if target in on_stack:
-                    low[node] = min(low[node], index[target])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    component = set()
-                    while True:
-                        member = stack.pop()
-                        on_stack.discard(member)
-                        component.add(member)
-                        if member == node:
-                            break
-                    components.append(component)
+    """Strongly connected components, dependencies first."""
+    names = list(edges)
+    number = {name: position for position, name in enumerate(names)}
+    pairs = [(number[name], number[target]) for name, targets in edges.items() for target in targets]
+    offsets, targets = from_edges(len(names), [pair[0] for pair in pairs], [pair[1] for pair in pairs])
+    component, count = strongly_connected_components(offsets, targets)
+    components: list[set[str]] = [set() for _ in range(count)]
+    for name, place in zip(names, component.tolist()):
+        components[count - 1 - place].add(name)
     return components
 
 
