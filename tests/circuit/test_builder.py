@@ -191,17 +191,18 @@ def test_million_deep_chain_is_linear():
         arrays = chain(depth)
         best = np.inf
         for _ in range(3):
-            start = time.perf_counter()
+            start = time.process_time()
             circuit = circuit_from_arrays(*arrays, [depth + 1], 2)
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.process_time() - start)
         assert circuit.num_levels == depth + 1
         assert circuit.num_nodes == depth + 2
         return best
 
     seconds(10)
-    small, large = seconds(100_000), seconds(1_000_000)
-    # Ten times the size; a quadratic algorithm would take a hundred times as long.
-    assert large < 40 * small + 0.2
+    small, large = seconds(100_000), seconds(2_000_000)
+    # Twenty times the size; a quadratic algorithm would take four hundred times as long. Larger arrays also
+    # miss the caches, and the machine may be busy.
+    assert large < 120 * small + 0.5
 
 
 def test_million_node_random_circuit(capsys):
