@@ -115,6 +115,10 @@ class DomainError(DerivableError):
     """A value is outside what an operation accepts (NaN weights, a negative probability)."""
 
 
+class OperatorError(DerivableError):
+    """An operator breaks a law that folds rely on; the message has a counterexample."""
+
+
 class UnsupportedError(DerivableError):
     """A declared refusal: the request is understood and not supported, with the reason."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from derivable.parallel import layout
+from derivable.parallel.index_folds import reduce_by_index
 from derivable.parallel.primitive import Primitive
-from derivable.parallel.reduce_by_index import reduce_by_index
 
 
 def gather(values, indices, *, out=None):

@@ -7,6 +7,7 @@ them is at once its meaning, its NumPy reference, and the source of its compiled
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,9 @@ def apply(name: str, *operands: Any) -> Any:
     Raises TypeMismatchError for a wrong number or type of operands.
     """
     symbolic = [operand for operand in operands if isinstance(operand, (Symbolic, Expr))]
+    if any(_holds_symbols(operand) for operand in operands):
+        # Small arrays of stand-ins, inside a function of vectors or matrices that is being traced.
+        return np.frompyfunc(partial(apply, name), len(operands), 1)(*operands)
     if not symbolic:
         return _compute(name, operands)
     known: tuple[Dtype, ...] = tuple(lift(operand).dtype for operand in symbolic)
@@ -78,6 +82,12 @@ def apply(name: str, *operands: Any) -> Any:
         if isinstance(operand, Symbolic):
             return type(operand)(node)  # type: ignore[call-arg]
     return node
+
+
+def _holds_symbols(operand: Any) -> bool:
+    if not isinstance(operand, np.ndarray) or operand.dtype != object:
+        return False
+    return any(isinstance(entry, (Symbolic, Expr)) for entry in operand.flat)
 
 
 def _convert(expr: Expr, dtype: Dtype) -> Expr:

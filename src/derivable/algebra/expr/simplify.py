@@ -75,7 +75,18 @@ def _add(node: Apply, a: Expr, b: Expr) -> Expr | None:
         return apply("subtract", a, inner)
     if (inner := _negated(a)) is not None:
         return apply("subtract", b, inner)
+    # The tangents of a choice: where(c, x, 0) + where(c, 0, y) is where(c, x, y).
+    if _is_choice(a) and _is_choice(b) and a.operands[0] is b.operands[0]:
+        (condition, yes, no), (_, other_yes, other_no) = a.operands, b.operands
+        if _is(no, 0) and _is(other_yes, 0):
+            return apply("where", condition, yes, other_no)
+        if _is(yes, 0) and _is(other_no, 0):
+            return apply("where", condition, other_yes, no)
     return None
+
+
+def _is_choice(expr: Expr) -> bool:
+    return isinstance(expr, Apply) and expr.operation == "where"
 
 
 def _subtract(node: Apply, a: Expr, b: Expr) -> Expr | None:

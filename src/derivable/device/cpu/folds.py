@@ -9,10 +9,10 @@ from derivable.device.cpu import columns
 from derivable.device.cpu.fold_kernels import is_additive, kernels
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 from derivable.parallel import layout
+from derivable.parallel.index_folds import check_arguments, reduce_by_index_shape
 from derivable.parallel.operators import refusal, resolve
-from derivable.parallel.reduce_by_index import check_arguments, reduce_by_index_shape
-from derivable.parallel.scan import check_differentiable
-from derivable.parallel.segment_reduce import segment_reduce_shape
+from derivable.parallel.scans import check_differentiable
+from derivable.parallel.segment_folds import segment_reduce_shape
 
 # A chunk of fewer numbers than this is not worth a thread.
 MIN_CHUNK = 1 << 15

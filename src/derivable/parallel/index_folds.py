@@ -8,7 +8,7 @@ from derivable.core.diagnostics import ShapeError
 from derivable.parallel import layout
 from derivable.parallel.operators import resolve
 from derivable.parallel.primitive import Primitive
-from derivable.parallel.segment_reduce import segment_reduce, segment_reduce_jvp, segment_reduce_vjp
+from derivable.parallel.segment_folds import segment_reduce, segment_reduce_jvp, segment_reduce_vjp
 
 
 def reduce_by_index(values, indices, num_buckets, operator, *, destination=None, out=None):
