@@ -1,0 +1,216 @@
+"""The operators of the reverse scan: folded one by one from right to left they are the chain rule."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from derivable.algebra.expr import maximum, where
+from derivable.parallel.linear_recurrence import choose_form, cost_of, jacobian_free_of, recurrence_of
+from derivable.parallel.operators import NAMED
+from derivable.parallel.typed_operator import evaluate
+from derivable.parallel.user_operators import matrix_product, operator
+from parallel.operator_cases import CASES, linear, linear_six, permuted
+
+F = "float64"
+ROWS = 9
+
+
+def components(typed, leaves):
+    return [leaf[:, 0, k] for leaf, size in zip(leaves, typed.leaf_sizes) for k in range(size)]
+
+
+def chain_rule(case):
+    """(values, results, adjoints of the results, r), each a list of [component] tuples by row."""
+    typed = case.typed
+    columns = components(typed, case.leaves(ROWS, 1, seed=3))
+    values = [tuple(column[i] for column in columns) for i in range(ROWS)]
+    results = [values[0]]
+    for value in values[1:]:
+        results.append(typed.apply(results[-1], value))
+    rng = np.random.default_rng(4)
+    adjoints = [tuple(dtype.type(rng.standard_normal()) for dtype in map(np.dtype, typed.dtypes)) for _ in range(ROWS)]
+    r = [adjoints[-1]]
+    for i in range(ROWS - 2, -1, -1):
+        pulled, _ = typed.apply_vjp(results[i], values[i + 1], r[0])
+        r.insert(0, tuple(mine + term for mine, term in zip(adjoints[i], pulled)))
+    return values, results, adjoints, r
+
+
+def floats(typed, rows):
+    return np.array([[row[k] for k in typed.float_components] for row in rows])
+
+
+@pytest.mark.parametrize("case", CASES, ids=repr)
+def test_recurrence_is_the_chain_rule(case):
+    typed = case.typed
+    values, results, adjoints, r = chain_rule(case)
+    recurrence = recurrence_of(typed)
+    size = len(recurrence.components)
+    elements = []
+    for i in range(ROWS):
+        last = i == ROWS - 1
+        arguments = {**dict(zip(typed.left, results[i])), **dict(zip(typed.right, values[0 if last else i + 1]))}
+        start = evaluate(recurrence.entries, arguments)
+        elements.append((*(adjoints[i][k] for k in recurrence.components), *start))
+    total = recurrence.operator.neutral
+    found = []
+    for element in reversed(elements):
+        total = recurrence.operator.apply(total, element)
+        found.insert(0, total[:size])
+    np.testing.assert_allclose(np.array(found), floats(typed, r), rtol=1e-5 if "precisions" in case.name else 1e-12)
+
+
+@pytest.mark.parametrize("case", CASES, ids=repr)
+def test_triples_are_the_chain_rule(case):
+    typed = case.typed
+    values, results, adjoints, r = chain_rule(case)
+    triples = jacobian_free_of(typed)
+    total = triples.neutral
+    found = []
+    for i in range(ROWS - 1, -1, -1):
+        shifted = values[i + 1] if i < ROWS - 1 else typed.neutral
+        element = (*results[i], *shifted, *(adjoints[i][k] for k in typed.float_components))
+        total = triples.apply(total, element)
+        found.insert(0, total[2 * typed.size :])
+    np.testing.assert_allclose(np.array(found), floats(typed, r), rtol=1e-5 if "precisions" in case.name else 1e-12)
+
+
+@pytest.mark.parametrize("case", CASES, ids=repr)
+def test_recurrence_is_associative_for_products_of_jacobians(case):
+    """Any grouping of Jacobians gives the same: states that are left out or shared are so in all products."""
+    recurrence = recurrence_of(case.typed)
+    if recurrence.cost.state == len(recurrence.components):
+        pytest.skip("has no entries")
+    values, results, _, _ = chain_rule(case)
+    typed = case.typed
+    rng = np.random.default_rng(5)
+    a, b, c = (
+        (
+            *(np.dtype(typed.dtypes[k]).type(rng.standard_normal()) for k in recurrence.components),
+            *evaluate(
+                recurrence.entries, {**dict(zip(typed.left, results[i])), **dict(zip(typed.right, values[i + 1]))}
+            ),
+        )
+        for i in (0, 3, 6)
+    )
+    apply = recurrence.operator.apply
+    rtol = 1e-5 if "precisions" in case.name else 1e-11
+    np.testing.assert_allclose(apply(apply(a, b), c), apply(a, apply(b, c)), rtol=rtol, atol=1e-14)
+    np.testing.assert_array_equal(apply(recurrence.operator.neutral, a), a)
+    np.testing.assert_array_equal(apply(a, recurrence.operator.neutral), a)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "max" not in case.name], ids=repr)
+def test_triples_are_associative(case):
+    triples = jacobian_free_of(case.typed)
+    typed = case.typed
+    columns = components(typed, case.leaves(6, 1, seed=7))
+    rng = np.random.default_rng(8)
+    a, b, c = (
+        (
+            *(column[2 * i] for column in columns),
+            *(column[2 * i + 1] for column in columns),
+            *(np.dtype(typed.dtypes[k]).type(rng.standard_normal()) for k in typed.float_components),
+        )
+        for i in range(3)
+    )
+    # The first result of a segment determines that of the next: y is not free.
+    b = (*typed.apply(c[: typed.size], c[typed.size : 2 * typed.size]), *b[typed.size :])
+    a = (*typed.apply(b[: typed.size], b[typed.size : 2 * typed.size]), *a[typed.size :])
+    left, right = triples.apply(triples.apply(a, b), c), triples.apply(a, triples.apply(b, c))
+    rtol = 1e-5 if "precisions" in case.name else 1e-10
+    np.testing.assert_allclose(np.array(left, float), np.array(right, float), rtol=rtol, atol=1e-12)
+    np.testing.assert_array_equal(triples.apply(triples.neutral, a), a)
+
+
+def test_sums_have_no_entries():
+    recurrence = recurrence_of(NAMED["add"].typed((F,)))
+    assert recurrence.entries == ()
+    assert recurrence.operator.special == "add"
+
+
+def test_what_is_left_out_and_shared():
+    def entries(function, neutral):
+        typed = operator(function, neutral=neutral).typed((F,) * len(neutral))
+        return recurrence_of(typed)
+
+    # d (slope, offset) of g after f by f: both scale by g's slope.
+    recurrence = entries(linear, (1.0, 0.0))
+    assert recurrence.blocks == ((0,), (1,))
+    assert [str(entry) for entry in recurrence.entries] == ["b_0"]
+    # Three blocks, each the transposed matrix of g.
+    recurrence = entries(linear_six, (0.0, 0.0, 1.0, 0.0, 0.0, 1.0))
+    assert recurrence.blocks == ((0, 1), (2, 4), (3, 5))
+    assert [str(entry) for entry in recurrence.entries] == ["b_2", "b_4", "b_3", "b_5"]
+    # Blocks of sizes 1, 2, 2 and 1 in disorder; offset and slope scale alike.
+    recurrence = entries(permuted, (0.0, 1.0, 0.0, 1.0, 1.0, -np.inf, 0.0))
+    assert recurrence.blocks == ((0,), (1, 6), (2, 4), (3,), (5,))
+    assert [str(entry) for entry in recurrence.entries] == [
+        "b_3", "b_1", "b_6", "b_2", "b_4", "where(b_5 <= a_5, 1.0, 0.0)"
+    ]  # fmt: skip
+    # A triangular Jacobian of ones: products add up below the diagonal, which stays 1, and above it stays 0.
+    recurrence = entries(lambda a, b: (a[0] + b[0], a[1] + b[1] + a[0] * b[0]), (0.0, 0.0))
+    assert str(recurrence.matrix) == "((('constant', 1), ('state', 0)), (('constant', 0), ('constant', 1)))"
+    assert str(recurrence.operator).splitlines()[1] == "  (b_d0 + a_d0 + b_c0 * a_d1, b_d1 + a_d1, a_c0 + b_c0)"
+
+
+def test_a_cycle_fills_zeros_and_moves_ones():
+    """The derivative of b applied after a swap: zeros and ones of its Jacobian do not last in products."""
+    typed = operator(lambda a, b: (a[1] + b[0], a[0] + b[1]), neutral=(0.0, 0.0)).typed((F, F))
+    recurrence = recurrence_of(typed)
+    assert recurrence.blocks == ((0, 1),)
+    assert [str(entry) for entry in recurrence.entries] == ["0.0", "1.0"]
+    swap = (0.0, 0.0, 0.0, 1.0)
+    assert recurrence.operator.apply(swap, swap) == (0.0, 0.0, 1.0, 0.0)
+
+
+def test_entries_that_start_equal_and_part_have_their_own_state():
+    # Both off-diagonal entries start as b_2, but their products differ: C is ((b_0, b_2), (b_2, b_1)).
+    typed = operator(
+        lambda a, b: (a[0] * b[0] + a[1] * b[2], a[0] * b[2] + a[1] * b[1], b[2]), neutral=(0.0, 0.0, 0.0)
+    ).typed((F, F, F))
+    recurrence = recurrence_of(typed)
+    assert len(recurrence.entries) == 4
+
+
+def test_printed_form():
+    assert str(recurrence_of(matrix_product(2).typed((F,)))) == (
+        "recurrence of real product: 4 adjoints, 4 entries, 28 operations\n"
+        "  block {0, 1}: [[c0, c1], [c2, c3]]\n"
+        "  block {2, 3}: [[c0, c1], [c2, c3]]\n"
+        "  (c0, c1, c2, c3) = (b_0, b_1, b_2, b_3)"
+    )
+
+
+def test_choice_of_the_form():
+    def dense(size):
+        """Every result depends on every component in its own way: one block, nothing shared."""
+        rng = np.random.default_rng(0)
+        weights, shares = rng.uniform(0, 1, (2, size)).tolist()
+
+        def function(a, b):
+            mixed = sum(w * x for w, x in zip(weights, a)) * sum(w * x for w, x in zip(weights, b))
+            return tuple(x + y + share * mixed for x, y, share in zip(a, b, shares))
+
+        return operator(function, neutral=(0.0,) * size).typed((F,) * size)
+
+    assert choose_form(NAMED["add"].typed((F,))) == "blocks"
+    assert choose_form(matrix_product(2).typed((F,))) == "blocks"
+    assert choose_form(matrix_product(4).typed((F,))) == "blocks"
+    assert choose_form(operator(linear_six, neutral=(0.0,) * 6).typed((F,) * 6)) == "blocks"
+    assert choose_form(matrix_product(2, "log").typed((F,))) == "blocks"
+    assert [choose_form(dense(size)) for size in (1, 2, 3, 4)] == ["blocks", "blocks", "free", "free"]
+    # Ties belong to the smallest index, so corners exclude triples.
+    assert choose_form(matrix_product(4, "max_plus").typed((F,))) == "blocks"
+    assert cost_of(jacobian_free_of(matrix_product(4, "max_plus").typed((F,)))).state == 48
+
+
+def test_integers_ride_along():
+    def best(a, b):
+        first = b[0] <= a[0]
+        return maximum(a[0], b[0]), where(first, a[1], b[1])
+
+    typed = operator(best, neutral=(-np.inf, -1)).typed((F, "int64"))
+    assert recurrence_of(typed).components == (0,)
+    assert jacobian_free_of(typed).dtypes == (F, "int64", F, "int64", F)
