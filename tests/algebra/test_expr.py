@@ -40,6 +40,18 @@ def test_equal_structure_is_one_object():
     assert copy.deepcopy(e) is e
 
 
+def test_only_nodes_with_a_key_can_be_made():
+    class Nameless(expr.Expr):
+        pass
+
+    with pytest.raises(TypeError, match="abstract"):
+        expr.Expr()
+    with pytest.raises(TypeError, match="abstract"):
+        Nameless()
+    assert isinstance(a, expr.Expr)
+    assert not isinstance(1.0, expr.Expr)
+
+
 def test_sharing_survives_threads():
     made = []
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from abc import ABCMeta, abstractmethod
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +36,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-class _HashConsed(type):
+class _HashConsed(ABCMeta):
+    # Nodes have no virtual subclasses, and the check for them would make every isinstance slower.
+    __instancecheck__ = type.__instancecheck__
+
     def __call__(cls, *args, **kwargs):
         node = super().__call__(*args, **kwargs)
         key = node.key()
@@ -55,8 +59,9 @@ class Expr(metaclass=_HashConsed):
 
     dtype: Dtype
 
+    @abstractmethod
     def key(self) -> tuple:
-        raise NotImplementedError
+        """What makes two nodes the same: the class and its fields."""
 
     @property
     def operands(self) -> tuple[Expr, ...]:
