@@ -18,6 +18,7 @@ from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, Circuit
 from derivable.circuit.compile_process import checked_time_limit
 from derivable.circuit.compile_sdd import Arrays, compile_sdd
 from derivable.core.diagnostics import CompileTimeout, DomainError
+from derivable.core.graph import from_edges, strongly_connected_components
 
 PAIR_BUDGET = 20_000_000  # about a second
 SUPPORT_LIMIT = 1 << 26  # int32 elements: 256 MiB
@@ -201,21 +202,17 @@ def _components(hard, support, set_offsets, set_elements, num_groups: int) -> li
     """The nodes in `hard`, split so that different parts depend on different choices."""
     if (support[hard] < 0).any():
         return [hard]
-    above = list(range(num_groups))
-
-    def top(group: int) -> int:
-        while above[group] != group:
-            above[group] = group = above[above[group]]
-        return group
-
-    firsts = []
-    for node in hard:
-        mentioned = set_elements[set_offsets[support[node]] : set_offsets[support[node] + 1]].tolist()
-        for group in mentioned[1:]:
-            above[top(group)] = top(mentioned[0])
-        firsts.append(mentioned[0])
-    label = np.array([top(group) for group in firsts])
-    return [hard[label == one] for one in np.unique(label)]
+    first, other = [], []
+    for place in support[hard].tolist():
+        mentioned = set_elements[set_offsets[place] : set_offsets[place + 1]]
+        first.append(mentioned[:1].repeat(len(mentioned)))
+        other.append(mentioned)
+    one, two = np.concatenate(first), np.concatenate(other)
+    # With each edge both ways, what is connected is strongly connected.
+    edges = from_edges(num_groups, np.concatenate([one, two]), np.concatenate([two, one]))
+    component, _ = strongly_connected_components(*edges)
+    label = component[[groups[0] for groups in other]]
+    return [hard[label == number] for number in np.unique(label)]
 
 
 def _compile_part(dag: Circuit, is_false, nodes, choices: ChoiceVariables, time_limit, deadline, progress) -> Circuit:

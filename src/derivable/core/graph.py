@@ -40,23 +40,35 @@ def strongly_connected_components(offsets: np.ndarray, targets: np.ndarray) -> t
     needed to what needs it, components in ascending order can be computed one after the other. Two
     nodes share a component if each reaches the other. Source: Tarjan 1972, with an explicit stack.
     """
+    num_nodes = len(offsets) - 1
+    index, low, component, stack, path, next_edge = ([-1] * num_nodes for _ in range(6))
     starts, edges = np.asarray(offsets).tolist(), np.asarray(targets).tolist()
-    num_nodes = len(starts) - 1
-    index = [-1] * num_nodes
-    low = [0] * num_nodes
-    component = [-1] * num_nodes
-    next_edge = starts[:num_nodes]
-    open_nodes: list[int] = []
-    counter = found = 0
-    for root in range(num_nodes):
+    found = number_components(starts, edges, index, low, component, stack, path, next_edge)
+    # Tarjan finishes the last components first.
+    return found - 1 - np.array(component, np.int64).reshape(num_nodes), found
+
+
+def number_components(starts, edges, index, low, component, stack, path, next_edge) -> int:
+    """Tarjan's algorithm: fills component [node] with numbers in which targets come first; returns how many.
+
+    All but `starts` and `edges` are [node] scratch; index and component start as -1. Runs on lists here and
+    is compiled for arrays in `device.cpu.derivations`.
+    """
+    counter = 0
+    found = 0
+    top = 0
+    for root in range(len(starts) - 1):
         if index[root] >= 0:
             continue
-        path = [root]
+        depth = 0
+        path[0] = root
         index[root] = low[root] = counter
         counter += 1
-        open_nodes.append(root)
-        while path:
-            node = path[-1]
+        next_edge[root] = starts[root]
+        stack[top] = root
+        top += 1
+        while depth >= 0:
+            node = path[depth]
             edge = next_edge[node]
             if edge < starts[node + 1]:
                 next_edge[node] = edge + 1
@@ -64,23 +76,26 @@ def strongly_connected_components(offsets: np.ndarray, targets: np.ndarray) -> t
                 if index[target] < 0:
                     index[target] = low[target] = counter
                     counter += 1
-                    open_nodes.append(target)
-                    path.append(target)
+                    next_edge[target] = starts[target]
+                    stack[top] = target
+                    top += 1
+                    depth += 1
+                    path[depth] = target
                 elif component[target] < 0 and index[target] < low[node]:
                     low[node] = index[target]
-                continue
-            path.pop()
-            if path and low[node] < low[path[-1]]:
-                low[path[-1]] = low[node]
-            if low[node] == index[node]:
-                while True:
-                    member = open_nodes.pop()
-                    component[member] = found
-                    if member == node:
-                        break
-                found += 1
-    # Tarjan finishes the last components first.
-    return found - 1 - np.array(component, np.int64).reshape(num_nodes), found
+            else:
+                depth -= 1
+                if depth >= 0 and low[node] < low[path[depth]]:
+                    low[path[depth]] = low[node]
+                if low[node] == index[node]:
+                    while True:
+                        top -= 1
+                        member = stack[top]
+                        component[member] = found
+                        if member == node:
+                            break
+                    found += 1
+    return found
 
 
 def topological_levels(offsets: np.ndarray, targets: np.ndarray) -> np.ndarray:

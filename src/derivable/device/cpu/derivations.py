@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from derivable.core.graph import number_components
+
 
 @njit(cache=True, nogil=True)
 def _certain(kind, offsets, children, parent_offsets, parents, waiting, queue, certain):
@@ -76,59 +78,12 @@ def reachable(offsets: np.ndarray, children: np.ndarray, roots: np.ndarray) -> n
     return seen
 
 
-@njit(cache=True, nogil=True)
-def _components(offsets, children, index, low, component, stack, path, edge):
-    """Tarjan without recursion; components are numbered children first."""
-    size = len(offsets) - 1
-    counter = 0
-    number = 0
-    top = 0
-    for root in range(size):
-        if index[root] >= 0:
-            continue
-        depth = 0
-        path[0] = root
-        index[root] = low[root] = counter
-        counter += 1
-        edge[root] = offsets[root]
-        stack[top] = root
-        top += 1
-        while depth >= 0:
-            n = path[depth]
-            if edge[n] < offsets[n + 1]:
-                c = children[edge[n]]
-                edge[n] += 1
-                if c < 0:
-                    c = ~c
-                if index[c] < 0:
-                    index[c] = low[c] = counter
-                    counter += 1
-                    edge[c] = offsets[c]
-                    stack[top] = c
-                    top += 1
-                    depth += 1
-                    path[depth] = c
-                elif component[c] < 0 and index[c] < low[n]:
-                    low[n] = index[c]
-            else:
-                depth -= 1
-                if depth >= 0 and low[n] < low[path[depth]]:
-                    low[path[depth]] = low[n]
-                if low[n] == index[n]:
-                    while True:
-                        top -= 1
-                        member = stack[top]
-                        component[member] = number
-                        if member == n:
-                            break
-                    number += 1
-    return number
+_number_components = njit(cache=True, nogil=True)(number_components)
 
 
 def components(offsets: np.ndarray, children: np.ndarray) -> tuple[np.ndarray, int]:
     """(component [node], number of them): strongly connected components, children's components first."""
     size = len(offsets) - 1
-    scratch = np.full((5, size + 1), -1, dtype=np.int64)
-    component = np.full(size, -1, dtype=np.int64)
-    index, low, stack, path, edge = scratch
-    return component, int(_components(offsets, children, index, low, component, stack, path, edge))
+    index, low, component, stack, path, next_edge = np.full((6, size), -1, np.int64)
+    nodes = np.where(children < 0, ~children, children)
+    return component, int(_number_components(offsets, nodes, index, low, component, stack, path, next_edge))
