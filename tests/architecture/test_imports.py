@@ -17,6 +17,10 @@ def test_import_is_light():
     assert not loaded & {"torch", "jax", "numba", "scipy", "matplotlib"}
 
 
+def test_the_compiler_process_needs_no_numba():
+    assert "numba" not in modules_after("import derivable.circuit.compile_sdd, derivable.circuit.compile_d4")
+
+
 def test_import_is_fast():
     """Under half a second when warm. The best of several: the machine may be busy, the library is not to blame."""
     code = "import time; start = time.perf_counter(); import derivable; print(time.perf_counter() - start)"

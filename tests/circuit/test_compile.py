@@ -27,8 +27,10 @@ from derivable.circuit.circuit import FALSE, LITERAL, TRUE
 from derivable.circuit.compilation import compile, definitions, without_repeats
 from derivable.circuit.compile_process import CompilerError, run_worker, work_folder
 from derivable.circuit.dimacs import cnf_from_clauses, write_dimacs
-from derivable.circuit.elimination import balanced_vtree, elimination_tree, elimination_vtree, right_vtree
+from derivable.circuit.elimination import balanced_vtree, elimination_tree, elimination_vtree
 from derivable.circuit.formula import exactly_one, to_nnf, variables
+from derivable.circuit.vtree import Vtree
+from derivable.circuit.vtree_file import parse_vtree
 from derivable.core.diagnostics import (
     CompileTimeout,
     DomainError,
@@ -399,9 +401,13 @@ def test_projection_is_refused(tmp_path):
 
 
 def test_vtree_shapes():
-    assert balanced_vtree([1, 2, 3]).text() == "vtree 5\nL 0 1\nL 1 2\nL 2 3\nI 3 0 1\nI 4 3 2\n"
-    assert right_vtree([1, 2, 3]).text() == "vtree 5\nL 0 3\nL 1 2\nI 2 1 0\nL 3 1\nI 4 3 2\n"
-    assert balanced_vtree([1]).parents() == [-1]
+    assert balanced_vtree([1, 2, 3]).text() == "vtree 5\nL 0 1\nL 1 2\nI 3 0 1\nL 2 3\nI 4 3 2\n"
+    assert Vtree.right_linear([1, 2, 3]).text() == "vtree 5\nL 3 1\nL 1 2\nL 0 3\nI 2 1 0\nI 4 3 2\n"
+    assert Vtree.right_linear([4]).text() == balanced_vtree([4]).text() == "vtree 1\nL 0 4\n"
+    assert balanced_vtree([1]).parents.tolist() == [-1]
+    for vtree in (balanced_vtree([3, 1, 2]), Vtree.right_linear([3, 1, 2])):
+        assert vtree.variable_order.tolist() == [3, 1, 2]
+        assert parse_vtree(vtree.text().encode()).text() == vtree.text()
 
 
 @settings(max_examples=50, deadline=None)
@@ -416,9 +422,9 @@ def test_elimination_vtree_is_a_tree_over_all_variables(blocks, extra, seed):
     rows = [list(range(start + 1, stop + 1)) for start, stop in itertools.pairwise(ends)]
     points = len(blocks) + extra
     edges = [rng.choice(points, size=min(points, 3), replace=False).tolist() for _ in range(points)]
-    shape = elimination_vtree(rows, edges, extra)
-    assert sorted(v for v in shape.variable if v) == list(range(1, ends[-1] + 1))
-    parents = shape.parents()
+    vtree = elimination_vtree(rows, edges, extra)
+    assert sorted(vtree.variable_order) == list(range(1, ends[-1] + 1))
+    parents = vtree.parents.tolist()
     assert parents[-1] == -1
     assert all(parent > node for node, parent in enumerate(parents[:-1]))
 

@@ -8,7 +8,7 @@ import pytest
 
 from derivable.circuit import load
 from derivable.circuit.builder import CircuitBuilder
-from derivable.circuit.vtree import load_vtree
+from derivable.circuit.vtree_file import load_vtree
 from derivable.core.diagnostics import ParseError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "circuit_files"

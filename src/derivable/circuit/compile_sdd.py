@@ -19,7 +19,8 @@ import numpy as np
 from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE, Circuit
 from derivable.circuit.compile_process import PROGRESS, run_worker, work_folder
 from derivable.circuit.dimacs import Cnf
-from derivable.circuit.elimination import VtreeShape, balanced_vtree, elimination_vtree, right_vtree
+from derivable.circuit.elimination import balanced_vtree, elimination_vtree
+from derivable.circuit.vtree import Vtree
 from derivable.core.diagnostics import DomainError
 
 VTREES = ("elimination", "balanced", "right")
@@ -146,13 +147,13 @@ class _Compilation:
         self.to_outer: list[int] = []
         self.to_inner: dict[int, int] = {}
         self._number_variables()
-        self.shape = self._shape(options["vtree"])
-        self.above = self.shape.parents()
-        self.leaf = {variable: node for node, variable in enumerate(self.shape.variable) if variable}
+        vtree = self._vtree(options["vtree"])
+        self.above = vtree.parents.tolist()
+        self.leaf = {variable: node for node, variable in enumerate(vtree.variable.tolist()) if variable}
         self.depth = [0] * len(self.above)
         for node in range(len(self.above) - 2, -1, -1):
             self.depth[node] = self.depth[self.above[node]] + 1
-        self.manager = _manager(self.shape)
+        self.manager = _manager(vtree)
 
     def _number_variables(self) -> None:
         block_of = {variable: block for block in self.blocks for variable in block}
@@ -174,12 +175,12 @@ class _Compilation:
             clauses.append([self.literal[one] for one in row])
         return clauses
 
-    def _shape(self, vtree: str) -> VtreeShape:
+    def _vtree(self, strategy: str) -> Vtree:
         count = len(self.to_outer)
-        if vtree == "balanced":
+        if strategy == "balanced":
             return balanced_vtree(range(1, max(1, count) + 1))
-        if vtree == "right":
-            return right_vtree(range(1, max(1, count) + 1))
+        if strategy == "right":
+            return Vtree.right_linear(range(1, max(1, count) + 1))
         blocks: list[list[int]] = []
         block_of_variable: dict[int, int] = {}
         for block in self.blocks:
@@ -384,13 +385,14 @@ def _size(node: Any) -> int:
     return node.size() if node.is_decision() else 0
 
 
-def _manager(shape: VtreeShape) -> Any:
-    from pysdd.sdd import SddManager, Vtree
+def _manager(vtree: Vtree) -> Any:
+    from pysdd.sdd import SddManager
+    from pysdd.sdd import Vtree as PysddVtree
 
     with TemporaryDirectory(prefix="derivable-") as folder:
         path = Path(folder, "start.vtree")
-        path.write_text(shape.text())
-        manager = SddManager.from_vtree(Vtree.from_file(str(path)))
+        path.write_text(vtree.text())
+        manager = SddManager.from_vtree(PysddVtree.from_file(str(path)))
     manager.auto_gc_and_minimize_off()
     # Seconds: the defaults (180 for one search) can outlast the compilation that they should help.
     manager.set_vtree_search_time_limit(20)

@@ -9,39 +9,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+import numpy as np
 
-@dataclass(frozen=True)
-class VtreeShape:
-    """A full binary tree with the variables 1..n at its leaves; children before parents, the root last.
-
-    variable  [vtree node] variable of a leaf, 0 of an inner node
-    left      [vtree node] left child, -1 of a leaf
-    right     [vtree node] right child, -1 of a leaf
-    """
-
-    variable: tuple[int, ...]
-    left: tuple[int, ...]
-    right: tuple[int, ...]
-
-    def parents(self) -> list[int]:
-        """[vtree node] the parent, -1 of the root."""
-        above = [-1] * len(self.variable)
-        for node, (left, right) in enumerate(zip(self.left, self.right)):
-            if left >= 0:
-                above[left] = above[right] = node
-        return above
-
-    def text(self) -> str:
-        """The vtree file format of the SDD package: `L id variable`, `I id left right`."""
-        rows = [f"vtree {len(self.variable)}"]
-        for node, variable in enumerate(self.variable):
-            rows.append(f"L {node} {variable}" if variable else f"I {node} {self.left[node]} {self.right[node]}")
-        return "\n".join(rows) + "\n"
+from derivable.circuit.vtree import Vtree
 
 
 class _Growing:
+    """A vtree from the leaves up: children before parents, the root last."""
+
     def __init__(self) -> None:
         self.variable: list[int] = []
         self.left: list[int] = []
@@ -78,8 +54,9 @@ class _Growing:
             tree = self.inner(self.leaf(variable), tree)
         return tree
 
-    def shape(self) -> VtreeShape:
-        return VtreeShape(tuple(self.variable), tuple(self.left), tuple(self.right))
+    def vtree(self) -> Vtree:
+        left, right, variable = (np.array(column, np.int32) for column in (self.left, self.right, self.variable))
+        return Vtree(left, right, variable, len(variable) - 1)
 
 
 def elimination_tree(num_points: int, edges: Iterable[Iterable[int]]) -> tuple[list[int], list[int]]:
@@ -120,10 +97,8 @@ def elimination_tree(num_points: int, edges: Iterable[Iterable[int]]) -> tuple[l
     return order, [min(bags[point], key=position.__getitem__) if bags[point] else -1 for point in range(num_points)]
 
 
-def elimination_vtree(
-    blocks: Sequence[Sequence[int]], edges: Iterable[Iterable[int]], num_extra: int = 0
-) -> VtreeShape:
-    """A vtree from a minimum-degree elimination of blocks of variables.
+def elimination_vtree(blocks: Sequence[Sequence[int]], edges: Iterable[Iterable[int]], num_extra: int = 0) -> Vtree:
+    """A vtree from a minimum-degree elimination of blocks of variables; children before parents, the root last.
 
     blocks     [block] the variables of each block, which stay adjacent; at least one block, none empty
     edges      hyperedges over blocks 0..len(blocks) - 1 and extra points len(blocks)..
@@ -145,20 +120,13 @@ def elimination_vtree(
         if tree >= 0:
             (below[above[point]] if above[point] >= 0 else loose).append(tree)
     growing.join(loose)
-    return growing.shape()
+    return growing.vtree()
 
 
-def balanced_vtree(order: Sequence[int]) -> VtreeShape:
-    """A balanced vtree with the variables in this order from left to right."""
+def balanced_vtree(order: Sequence[int]) -> Vtree:
+    """A balanced vtree with the variables in this order from left to right; children before parents."""
     growing = _Growing()
     trees = [growing.leaf(variable) for variable in order]
     while len(trees) > 1:
         trees = [growing.inner(*trees[i : i + 2]) if i + 1 < len(trees) else trees[i] for i in range(0, len(trees), 2)]
-    return growing.shape()
-
-
-def right_vtree(order: Sequence[int]) -> VtreeShape:
-    """A right-linear vtree: the SDD is an ordered decision diagram in this order."""
-    growing = _Growing()
-    growing.chain(order)
-    return growing.shape()
+    return growing.vtree()

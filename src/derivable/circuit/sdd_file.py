@@ -25,7 +25,8 @@ import numpy as np
 from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
 from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, Circuit
 from derivable.circuit.read_error import fail, fail_code, fail_empty, fail_header
-from derivable.circuit.vtree import Vtree, load_vtree, parse_vtree
+from derivable.circuit.vtree import Vtree
+from derivable.circuit.vtree_file import load_vtree, parse_vtree
 from derivable.core.diagnostics import DomainError, MissingDependencyError, ParseError, UnsupportedError
 from derivable.core.files import atomic_write, read_bytes
 from derivable.device.cpu import text
