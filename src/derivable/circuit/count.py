@@ -163,7 +163,7 @@ def probability(circuit: Circuit, weights) -> Any:
 
 
 def log_of_scaled(mantissa: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-    """Natural logarithms of non-negative scaled values (see `device.cpu.queries`)."""
+    """Natural logarithms of non-negative scaled values (see `device.cpu.scaled`)."""
     with np.errstate(divide="ignore"):
         return np.log(mantissa) + exponent * (EXPONENT_UNIT * math.log(2.0))
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from derivable.circuit.circuit import Circuit
 from derivable.core.diagnostics import DomainError, ShapeError
-
-EXPONENT_UNIT = 256
+from derivable.device.cpu.scaled import EXPONENT_UNIT
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def read_weights(
 
 
 def scaled(values: np.ndarray, binary_exponents: np.ndarray | int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """values * 2**binary_exponents as (mantissa, exponent) for `device.cpu.queries`, elementwise, unrounded."""
+    """values * 2**binary_exponents as (mantissa, exponent) for `device.cpu.scaled`, elementwise, unrounded."""
     mantissa, binary = np.frexp(values)
     binary = np.where(mantissa == 0, 0, binary.astype(np.int64) + binary_exponents)
     exponent = (binary + EXPONENT_UNIT // 2) // EXPONENT_UNIT

@@ -233,7 +233,7 @@ def _try_random_models(circuit: Circuit, unresolved: np.ndarray, budget: int, se
 
 
 def scaled_halves(num_variables: int) -> tuple[np.ndarray, np.ndarray]:
-    """The weight 1/2 for every variable in the scaled form of `device.cpu.queries`."""
+    """The weight 1/2 for every variable in the scaled form of `device.cpu.scaled`."""
     return np.full(num_variables, 0.5), np.zeros(num_variables, np.int64)
 
 

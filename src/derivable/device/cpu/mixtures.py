@@ -1,7 +1,7 @@
 """Numba kernels for circuits with a weight on every or-edge: likelihoods, expected counts, samples, best completions.
 
 Rows of data are int8 [row, variable]: 1 true, 0 false, -1 missing (both literals get the value one).
-Values are scaled pairs as in `device.cpu.queries`. Kernels work on rows start:stop and release the GIL.
+Values are scaled pairs as in `device.cpu.scaled`. Kernels work on rows start:stop and release the GIL.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import math
 import numpy as np
 from numba import njit
 
-from derivable.device.cpu.queries import AND, DOWN, GOLDEN, LITERAL, LOG_UNIT, OR, TRUE, _mix, _product, _settle, _share
+from derivable.device.cpu.queries import AND, GOLDEN, LITERAL, OR, TRUE, mix
+from derivable.device.cpu.scaled import LOG_UNIT, plus, product, settle, share_of
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -31,26 +32,16 @@ def weigh_row(kind, literal, offsets, children, theta, row, mantissa, exponent):
             m, e = 1.0, 0
             for i in range(offsets[n], offsets[n + 1]):
                 c = children[i]
-                m, e = _product(m, e, mantissa[c], exponent[c])
+                m, e = product(m, e, mantissa[c], exponent[c])
             mantissa[n], exponent[n] = m, e
         elif k == OR:
             m, e = 0.0, 0
             for i in range(offsets[n], offsets[n + 1]):
                 c = children[i]
                 # A weight as small as a denormal number may leave the range of mantissas: settle first.
-                term, shift = _settle(theta[i] * mantissa[c], exponent[c])
-                if term == 0.0:
-                    continue
-                if m == 0.0:
-                    m, e = term, shift
-                elif shift == e:
-                    m += term
-                elif shift == e - 1:
-                    m += term * DOWN
-                elif shift > e:
-                    m = term + (m * DOWN if shift == e + 1 else 0.0)
-                    e = shift
-            mantissa[n], exponent[n] = _settle(m, e)
+                term, shift = settle(theta[i] * mantissa[c], exponent[c])
+                m, e = plus(m, e, term, shift)
+            mantissa[n], exponent[n] = settle(m, e)
         else:
             mantissa[n], exponent[n] = (1.0 if k == TRUE else 0.0), 0
 
@@ -95,8 +86,8 @@ def expected_counts(start, stop, kind, literal, offsets, children, root, theta, 
             elif k == OR:
                 for i in range(offsets[n], offsets[n + 1]):
                     c = children[i]
-                    term, shift = _settle(theta[i] * mantissa[c], exponent[c])
-                    used = f * _share(term, shift, mantissa[n], exponent[n])
+                    term, shift = settle(theta[i] * mantissa[c], exponent[c])
+                    used = f * share_of(term, shift, mantissa[n], exponent[n])
                     flow[c] += used
                     counts[i] += scale[r] * used
             elif len(marginal) and k == LITERAL and literal[n] > 0:
@@ -114,8 +105,8 @@ def draw_rows(start, stop, kind, literal, offsets, children, root, theta, data, 
         if mantissa[root] == 0.0:
             continue
         for s in range(samples.shape[1]):
-            state = _mix(np.uint64(seed) + GOLDEN * np.uint64(r + 1))
-            state = _mix(state + GOLDEN * np.uint64(s + 1))
+            state = mix(np.uint64(seed) + GOLDEN * np.uint64(r + 1))
+            state = mix(state + GOLDEN * np.uint64(s + 1))
             stack[0] = root
             top = 1
             while top > 0:
@@ -131,13 +122,13 @@ def draw_rows(start, stop, kind, literal, offsets, children, root, theta, data, 
                         top += 1
                 elif k == OR:
                     state += GOLDEN
-                    u = float(_mix(state) >> np.uint64(11)) * 2.0**-53
+                    u = float(mix(state) >> np.uint64(11)) * 2.0**-53
                     picked = -1
                     below = 0.0
                     for i in range(offsets[n], offsets[n + 1]):
                         c = children[i]
-                        term, shift = _settle(theta[i] * mantissa[c], exponent[c])
-                        share = _share(term, shift, mantissa[n], exponent[n])
+                        term, shift = settle(theta[i] * mantissa[c], exponent[c])
+                        share = share_of(term, shift, mantissa[n], exponent[n])
                         if share == 0.0:
                             continue
                         picked = c

@@ -4,48 +4,11 @@ The meaning of each function is its reference's docstring. Results have the same
 input and number of threads (`device.cpu.threads`).
 """
 
-from derivable.device.cpu.folds import (
-    reduce_by_index,
-    reduce_by_index_jvp,
-    reduce_by_index_vjp,
-    scan,
-    scan_jvp,
-    scan_vjp,
-    segment_reduce,
-    segment_reduce_jvp,
-    segment_reduce_vjp,
-)
-from derivable.device.cpu.rows import (
-    gather,
-    gather_jvp,
-    gather_vjp,
-    join,
-    sort,
-    sort_jvp,
-    sort_vjp,
-    unique,
-    unique_jvp,
-    unique_vjp,
-)
+from derivable.device.cpu import folds, rows
+from derivable.parallel import reference
 
-__all__ = [
-    "gather",
-    "gather_jvp",
-    "gather_vjp",
-    "join",
-    "reduce_by_index",
-    "reduce_by_index_jvp",
-    "reduce_by_index_vjp",
-    "scan",
-    "scan_jvp",
-    "scan_vjp",
-    "segment_reduce",
-    "segment_reduce_jvp",
-    "segment_reduce_vjp",
-    "sort",
-    "sort_jvp",
-    "sort_vjp",
-    "unique",
-    "unique_jvp",
-    "unique_vjp",
-]
+__all__ = []
+__all__ += reference.__all__
+
+for _name in __all__:
+    globals()[_name] = getattr(folds if hasattr(folds, _name) else rows, _name)

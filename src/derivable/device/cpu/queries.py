@@ -1,8 +1,6 @@
 """Numba kernels for questions that are linear in a circuit: weigh, flow, best model, sample.
 
-A value here is a pair (mantissa, exponent) meaning mantissa * 2**(256 * exponent), the mantissa 0 or of
-magnitude in [2**-128, 2**128): no product of a circuit underflows or overflows, signs are kept, and
-scaling by powers of two rounds nothing. Nodes are in topological order, so each kernel is a loop over
+Values are scaled pairs as in `device.cpu.scaled`. Nodes are in topological order, so each kernel is a loop over
 them, upwards or downwards, without recursion. Kind codes are those of `derivable.circuit.circuit`.
 """
 
@@ -13,56 +11,13 @@ import math
 import numpy as np
 from numba import njit
 
+from derivable.device.cpu.scaled import LOG_UNIT, plus, product, settle, share_of
+
 FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
-EXPONENT_UNIT = 256
-UP, DOWN = 2.0**256, 2.0**-256
-LOW, HIGH = 2.0**-128, 2.0**128
-LOG_UNIT = 256.0 * math.log(2.0)
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_A = np.uint64(0xBF58476D1CE4E5B9)
 MIX_B = np.uint64(0x94D049BB133111EB)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _product(mantissa_a, exponent_a, mantissa_b, exponent_b):
-    mantissa, exponent = mantissa_a * mantissa_b, exponent_a + exponent_b
-    if mantissa == 0.0:
-        return 0.0, 0
-    if abs(mantissa) < LOW:
-        return mantissa * UP, exponent - 1
-    if abs(mantissa) >= HIGH:
-        return mantissa * DOWN, exponent + 1
-    return mantissa, exponent
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _settle(mantissa, exponent):
-    if mantissa == 0.0:
-        return 0.0, 0
-    while abs(mantissa) < LOW:
-        mantissa *= UP
-        exponent -= 1
-    while abs(mantissa) >= HIGH:
-        mantissa *= DOWN
-        exponent += 1
-    return mantissa, exponent
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _share(mantissa, exponent, whole_mantissa, whole_exponent):
-    """The quotient of two non-negative values as a float, part at most whole, whole not zero."""
-    down = whole_exponent - exponent
-    if mantissa == 0.0 or down > 4:
-        return 0.0
-    quotient = mantissa / whole_mantissa
-    while down > 0:
-        quotient *= DOWN
-        down -= 1
-    while down < 0:
-        quotient *= UP
-        down += 1
-    return quotient
 
 
 @njit(cache=True, nogil=True)
@@ -91,24 +46,14 @@ def weigh(
             m, e = 1.0, 0
             for i in range(offsets[n], offsets[n + 1]):
                 c = children[i]
-                m, e = _product(m, e, mantissa[c], exponent[c])
+                m, e = product(m, e, mantissa[c], exponent[c])
             mantissa[n], exponent[n] = m, e
         elif k == OR:
             m, e = 0.0, 0
             for i in range(offsets[n], offsets[n + 1]):
                 c = children[i]
-                if mantissa[c] == 0.0:
-                    continue
-                if m == 0.0:
-                    m, e = mantissa[c], exponent[c]
-                elif exponent[c] == e:
-                    m += mantissa[c]
-                elif exponent[c] == e - 1:
-                    m += mantissa[c] * DOWN
-                elif exponent[c] > e:
-                    m = mantissa[c] + (m * DOWN if exponent[c] == e + 1 else 0.0)
-                    e = exponent[c]
-            mantissa[n], exponent[n] = _settle(m, e)
+                m, e = plus(m, e, mantissa[c], exponent[c])
+            mantissa[n], exponent[n] = settle(m, e)
         else:
             mantissa[n], exponent[n] = (1.0 if k == TRUE else 0.0), 0
 
@@ -153,7 +98,7 @@ def multiply_rows(mantissa, exponent, out_mantissa, out_exponent):
     for b in range(len(mantissa)):
         m, e = 1.0, 0
         for v in range(mantissa.shape[1]):
-            m, e = _product(m, e, mantissa[b, v], exponent[b, v])
+            m, e = product(m, e, mantissa[b, v], exponent[b, v])
         out_mantissa[b], out_exponent[b] = m, e
 
 
@@ -189,7 +134,7 @@ def flow_down(kind, literal, offsets, children, root, mantissa, exponent, flow, 
             local = 0.0
             for i in range(offsets[n], offsets[n + 1]):
                 c = children[i]
-                share = _share(mantissa[c], exponent[c], mantissa[n], exponent[n])
+                share = share_of(mantissa[c], exponent[c], mantissa[n], exponent[n])
                 flow[c] += f * share
                 if share > 0.0:
                     local -= share * math.log(share)
@@ -217,7 +162,7 @@ def choice_divergence(kind, offsets, children, root, flow, mantissa, exponent, o
                 continue
             if other_mantissa[c] == 0.0:
                 return np.inf
-            share = _share(mantissa[c], exponent[c], mantissa[n], exponent[n])
+            share = share_of(mantissa[c], exponent[c], mantissa[n], exponent[n])
             log_share = math.log(mantissa[c] / mantissa[n]) + LOG_UNIT * (exponent[c] - exponent[n])
             other_log_share = math.log(other_mantissa[c] / other_mantissa[n]) + LOG_UNIT * (
                 other_exponent[c] - other_exponent[n]
@@ -275,7 +220,7 @@ def decode_best(kind, literal, offsets, children, root, choice, used, assignment
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _mix(z):
+def mix(z):
     z = (z ^ (z >> np.uint64(30))) * MIX_A
     z = (z ^ (z >> np.uint64(27))) * MIX_B
     return z ^ (z >> np.uint64(31))
@@ -293,7 +238,7 @@ def choice_shares(kind, offsets, children, mantissa, exponent, shares):
             shares[i] = 0.0
             if kind[n] == OR and mantissa[n] != 0.0:
                 c = children[i]
-                shares[i] = _share(mantissa[c], exponent[c], mantissa[n], exponent[n])
+                shares[i] = share_of(mantissa[c], exponent[c], mantissa[n], exponent[n])
                 if shares[i] > 0.0:
                     last = i
         if last >= 0:
@@ -311,8 +256,8 @@ def draw_models(kind, literal, offsets, children, root, shares, positive_share, 
     """
     for s in range(len(samples)):
         samples[s] = -1
-        state = _mix(np.uint64(seed) + GOLDEN * np.uint64(first + s + 1))
-        state = _mix(state ^ np.uint64(seed))
+        state = mix(np.uint64(seed) + GOLDEN * np.uint64(first + s + 1))
+        state = mix(state ^ np.uint64(seed))
         stack[0] = root
         top = 1
         while top > 0:
@@ -328,7 +273,7 @@ def draw_models(kind, literal, offsets, children, root, shares, positive_share, 
                     top += 1
             elif k == OR:
                 state += GOLDEN
-                u = float(_mix(state) >> np.uint64(11)) * 2.0**-53
+                u = float(mix(state) >> np.uint64(11)) * 2.0**-53
                 i = offsets[n]
                 u -= shares[i]
                 while u >= 0.0:
@@ -339,5 +284,5 @@ def draw_models(kind, literal, offsets, children, root, shares, positive_share, 
         for v in range(samples.shape[1]):
             if samples[s, v] < 0:
                 state += GOLDEN
-                u = float(_mix(state) >> np.uint64(11)) * 2.0**-53
+                u = float(mix(state) >> np.uint64(11)) * 2.0**-53
                 samples[s, v] = 1 if u < positive_share[v] else 0
