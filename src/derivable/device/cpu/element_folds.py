@@ -1,0 +1,399 @@
+"""Folds of elements with any typed operator on the CPU: scan, reduce-by-index, segment-reduce and their vjps.
+
+A leaf is a C-contiguous array [row, column, size]: `size` scalars of an element. Functions take and return tuples of
+leaves, in the operator's order. Forward mode is the same fold with `op.dual`.
+
+Adjoints: one per leaf; None, going in, stands for zeros, and is what leaves without derivative get.
+`out` leaves share no memory with the inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from derivable.device.cpu.element_kernels import kernel, needs
+from derivable.device.cpu.threads import chunk_bounds, run_chunks
+from derivable.parallel.typed_operator import TypedOperator
+
+# A chunk of fewer numbers than this is not worth a thread.
+MIN_CHUNK = 1 << 15
+# Fewer columns than this are not worth cutting rows for: two threads would write to one cache line.
+MIN_COLUMNS = 16
+
+Leaves = tuple[np.ndarray, ...]
+Adjoints = tuple[np.ndarray | None, ...]
+
+
+def scan(
+    op: TypedOperator,
+    values: Sequence[np.ndarray],
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    offsets: np.ndarray | None = None,
+    out: Sequence[np.ndarray] | None = None,
+) -> Leaves:
+    """All prefixes along the rows.
+
+    values     [leaf] arrays [row, column, size]
+    exclusive  result[i] folds what comes before row i: the neutral element first
+    reverse    from the last row to the first
+    offsets    [segment + 1] int64: each segment on its own
+    """
+    results = _outputs(values, out)
+    rows, width = values[0].shape[:2]
+    if rows and width:
+        run = kernel(op, "scan", width == 1, reverse, exclusive)
+        _run_segments(run, rows, width, offsets, [*_neutral(op), *_flat(values), *_flat(results)], columns=True)
+    return results
+
+
+def scan_vjp(
+    op: TypedOperator,
+    adjoints: Sequence[np.ndarray | None],
+    values: Sequence[np.ndarray],
+    results: Sequence[np.ndarray],
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    offsets: np.ndarray | None = None,
+    out: Sequence[np.ndarray | None] | None = None,
+) -> Adjoints:
+    """Adjoints of the values from those of the results: the chain rule in one pass, without Jacobians."""
+    answers = _adjoint_outputs(op, values, out)
+    rows, width = values[0].shape[:2]
+    if rows and width and op.float_leaves:
+        run = kernel(op, "scan_back", width == 1, reverse, exclusive)
+        arrays = [*_incoming(op, adjoints, results), *_flat(values), *_flat(results), *_outgoing(op, answers)]
+        _run_segments(run, rows, width, offsets, arrays, columns=True)
+    return answers
+
+
+def segment_reduce(
+    op: TypedOperator,
+    values: Sequence[np.ndarray],
+    offsets: np.ndarray,
+    *,
+    out: Sequence[np.ndarray] | None = None,
+) -> Leaves:
+    """The fold of each segment, [segment, column, size] per leaf; the neutral element for an empty one."""
+    rows, width = values[0].shape[:2]
+    if out is None:
+        out = tuple(np.empty((len(offsets) - 1, *leaf.shape[1:]), leaf.dtype) for leaf in values)
+    if width:
+        run = kernel(op, "segment", width == 1)
+        _run_segments(run, rows, width, offsets, [*_neutral(op), *_flat(values), *_flat(out)])
+    return tuple(out)
+
+
+def segment_reduce_vjp(
+    op: TypedOperator,
+    adjoints: Sequence[np.ndarray | None],
+    values: Sequence[np.ndarray],
+    offsets: np.ndarray,
+    results: Sequence[np.ndarray] | None = None,
+    *,
+    out: Sequence[np.ndarray | None] | None = None,
+) -> Adjoints:
+    """Adjoints of the values: one vjp of the operator per element, with its exclusive prefix."""
+    answers = _adjoint_outputs(op, values, out)
+    rows, width = values[0].shape[:2]
+    if rows and width and op.float_leaves:
+        run = kernel(op, "segment_back", width == 1)
+        like = [np.broadcast_to(leaf[:1], (len(offsets) - 1, *leaf.shape[1:])) for leaf in values]
+        arrays = [*_incoming(op, adjoints, like), *_flat(values), *_outgoing(op, answers)]
+        arrays += _prefix_arrays(op, values, answers)
+
+        def run_with_row(*args: Any) -> None:
+            run(*args, *(np.empty(leaf[0].size, leaf.dtype) for leaf in values))
+
+        _run_segments(run_with_row, rows, width, offsets, arrays)
+    return answers
+
+
+def reduce_by_index(
+    op: TypedOperator,
+    destination: Sequence[np.ndarray],
+    indices: np.ndarray,
+    values: Sequence[np.ndarray],
+    *,
+    out: Sequence[np.ndarray] | None = None,
+) -> Leaves:
+    """destination[k] op values[i] op values[j] ... for the rows i, j, ... with index k.
+
+    destination  [leaf] arrays [bucket, column, size]
+    indices      [row] int32 or int64; rows with one outside range(bucket) are ignored
+    """
+    results = _outputs(destination, out)
+    plan = _Plan(op, destination, indices, values)
+    if plan.parts == 1:
+        for result, leaf in zip(results, destination):
+            np.copyto(result, leaf)
+        plan.run_whole(kernel(op, "index", plan.single), [*_flat(values), *_flat(results)])
+    else:
+        plan.merge(plan.parts_of(lambda: kernel(op, "index", plan.single), values, []), results)
+    return results
+
+
+def reduce_by_index_vjp(
+    op: TypedOperator,
+    adjoints: Sequence[np.ndarray | None],
+    destination: Sequence[np.ndarray],
+    indices: np.ndarray,
+    values: Sequence[np.ndarray],
+    results: Sequence[np.ndarray] | None = None,
+) -> tuple[Adjoints, Adjoints]:
+    """(adjoints of the destination, adjoints of the values).
+
+    results  saves computing them again where the rule needs them
+
+    Generic rule: forward again, keeping each element's exclusive prefix in the memory of its adjoint; then back, one
+    vjp of the operator per element. No sort.
+    """
+    answers = _adjoint_outputs(op, values, None)
+    firsts = _adjoint_outputs(op, destination, None)
+    if not op.float_leaves:
+        return firsts, answers
+    incoming = _incoming(op, adjoints, destination)
+    plan = _Plan(op, destination, indices, values)
+    if op.special in ("min", "max"):
+        if results is None:
+            results = reduce_by_index(op, destination, indices, values)
+        _extremum_vjp(
+            plan, incoming[0], _flat(destination)[0], _flat(values)[0], _flat(results)[0], firsts[0], answers[0]
+        )
+        return firsts, answers
+    back = kernel(op, "index_back", plan.single)
+    for first, adjoint in zip(_outgoing(op, firsts), incoming):
+        np.copyto(first, adjoint)
+    if needs(op).additive:
+        # Nothing is written to the buckets' adjoints, so any number of threads may read them.
+        plan.run_rows(back, [*_flat(values), *incoming, *_outgoing(op, answers)])
+        return firsts, answers
+    prefixes = _prefix_arrays(op, values, answers)
+    if plan.parts == 1:
+        if prefixes:
+            running = [leaf.copy() for leaf in destination]
+            plan.run_whole(kernel(op, "index_prefixes", plan.single), [*_flat(values), *_flat(running), *prefixes])
+        plan.run_whole(back, [*_flat(values), *prefixes, *_outgoing(op, firsts), *_outgoing(op, answers)])
+        return firsts, answers
+    parts = plan.parts_of(lambda: kernel(op, "index_prefixes", plan.single), values, prefixes)
+    running = plan.merge_back(parts, incoming)
+    plan.run_parts(back, [*_flat(values), *prefixes], running, _outgoing(op, answers))
+    for first, part in zip(_outgoing(op, firsts), running):
+        np.copyto(first, part[0])
+    return firsts, answers
+
+
+class _Plan:
+    """How a reduce-by-index is cut for the threads.
+
+    Many columns are cut, and all threads write to one result. Else rows are cut, and each chunk has its own part
+    [part, bucket, column, size]: the first starts from the destination, the others from the neutral element, and they
+    are merged in order. There are no more chunks than keep the parts smaller than the values.
+    """
+
+    def __init__(
+        self, op: TypedOperator, destination: Sequence[np.ndarray], indices: np.ndarray, values: Sequence[np.ndarray]
+    ):
+        self.op = op
+        self.destination = destination
+        self.indices = indices
+        self.rows, self.width = values[0].shape[:2]
+        self.buckets = len(destination[0])
+        self.single = self.width == 1
+        self.items = self.buckets * self.width
+        self.numbers = sum(leaf.size for leaf in values)
+        self.by_column = self.width >= 2 * MIN_COLUMNS
+        self.smallest = _smallest(self.rows, self.numbers)
+        bounds = [] if self.by_column else chunk_bounds(self.rows, max(self.smallest, 4 * self.buckets))
+        self.bounds = bounds if len(bounds) > 2 else [0, self.rows]
+        self.parts = len(self.bounds) - 1
+
+    def run_whole(self, run: Callable, arrays: Sequence[np.ndarray]) -> None:
+        """All rows in order, columns in parallel."""
+        least = max(MIN_COLUMNS, _smallest(self.width, self.numbers)) if self.by_column else self.width
+
+        def columns(first: int, last: int) -> None:
+            run(0, self.rows, first, last, self.width, self.buckets, self.indices, *arrays)
+
+        run_chunks(columns, self.width, least)
+
+    def run_rows(self, run: Callable, arrays: Sequence[np.ndarray]) -> None:
+        """A kernel whose rows do not depend on each other."""
+        rest = (0, self.width, self.width, self.buckets, self.indices, *arrays)
+        run_chunks(run, self.rows, self.smallest, *rest)
+
+    def run_parts(
+        self,
+        run: Callable,
+        shared: Sequence[np.ndarray],
+        parts: Sequence[np.ndarray],
+        behind: Sequence[np.ndarray],
+    ) -> None:
+        """Chunk c of the rows with part c of `parts`."""
+
+        def chunks(start: int, stop: int) -> None:
+            for c in range(start, stop):
+                rows = self.bounds[c], self.bounds[c + 1]
+                own = [part[c] for part in parts]
+                run(*rows, 0, self.width, self.width, self.buckets, self.indices, *shared, *own, *behind)
+
+        run_chunks(chunks, self.parts, 1)
+
+    def parts_of(
+        self, run: Callable[[], Callable], values: Sequence[np.ndarray], behind: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        """[leaf] the parts [part, scalar] after a forward pass over all rows."""
+        parts = []
+        for leaf, neutral in zip(self.destination, _neutral(self.op)):
+            part = np.empty((self.parts, leaf.size), leaf.dtype)
+            part[0] = leaf.reshape(-1)
+            part[1:].reshape(self.parts - 1, -1, leaf.shape[2])[...] = neutral
+            parts.append(part)
+        self.run_parts(run(), _flat(values), parts, behind)
+        return parts
+
+    def merge(self, parts: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
+        run = kernel(self.op, "merge", True)
+        least = _smallest(self.items, sum(part.size for part in parts))
+        run_chunks(run, self.items, least, self.parts, self.items, *_flat(parts), *_flat(results))
+
+    def merge_back(self, parts: Sequence[np.ndarray], incoming: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """[float leaf] adjoints of the parts, which are overwritten."""
+        run = kernel(self.op, "merge_back", True)
+        prefixes = [np.empty_like(part) for part in parts]
+        running = [np.empty_like(parts[leaf]) for leaf in self.op.float_leaves]
+        least = _smallest(self.items, sum(part.size for part in parts))
+        arrays = [*incoming, *_flat(parts), *_flat(running), *_flat(prefixes)]
+        run_chunks(run, self.items, least, self.parts, self.items, *arrays)
+        return running
+
+
+@njit(cache=True, nogil=True)
+def _find_extremum(start, stop, first, last, width, buckets, indices, values, results, found, out):
+    """found[bucket * width + column] becomes the first row of the range that has the result, if it is -1."""
+    for e in range(start, stop):
+        k = np.int64(indices[e])
+        inside = 0 <= k < buckets
+        for j in range(first, last):
+            out[e * width + j] = 0
+            if inside:
+                value, result = values[e * width + j], results[k * width + j]
+                if (value == result or (value != value and result != result)) and found[k * width + j] < 0:
+                    found[k * width + j] = e
+
+
+@njit(cache=True, nogil=True)
+def _give_to_first(start, stop, width, destination, results, found, adjoints, firsts, out):
+    """The destination comes before all elements; found [part, item]."""
+    for m in range(start, stop):
+        firsts[m] = 0
+        if destination[m] == results[m] or (destination[m] != destination[m] and results[m] != results[m]):
+            firsts[m] = adjoints[m]
+            continue
+        for c in range(len(found)):
+            if found[c, m] >= 0:
+                out[found[c, m] * width + m % width] = adjoints[m]
+                break
+
+
+def _extremum_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> None:
+    """Of min and max: all goes to the first element that has the result."""
+    found = np.full((plan.parts, plan.items), -1, np.int32 if plan.rows < 1 << 31 else np.int64)
+    firsts, out = firsts.reshape(-1), out.reshape(-1)
+    if plan.parts == 1:
+        plan.run_whole(_find_extremum, [values, results, found[0], out])
+    else:
+        plan.run_parts(_find_extremum, [values, results], [found], [out])
+    least = _smallest(plan.items, plan.items)
+    run_chunks(_give_to_first, plan.items, least, plan.width, destination, results, found, adjoints, firsts, out)
+
+
+def _smallest(num_items: int, num_numbers: int) -> int:
+    """The smallest chunk of items, when all items together hold `num_numbers` numbers."""
+    return max(1, MIN_CHUNK * num_items // max(1, num_numbers))
+
+
+def _run_segments(
+    run: Callable,
+    rows: int,
+    width: int,
+    offsets: np.ndarray | None,
+    arrays: Sequence[np.ndarray],
+    columns: bool = False,
+) -> None:
+    """Cut segments for the threads, at nearly equal numbers of elements; a single one by columns, if allowed."""
+    if offsets is None:
+        offsets = np.array([0, rows], np.int64)
+    segments = len(offsets) - 1
+    if columns and segments == 1 and width >= 2 * MIN_COLUMNS:
+        least = max(MIN_COLUMNS, _smallest(width, rows * width))
+
+        def of_columns(first: int, last: int) -> None:
+            run(0, 1, first, last, width, offsets, *arrays)
+
+        run_chunks(of_columns, width, least)
+        return
+    bounds = chunk_bounds(rows, _smallest(rows, rows * width)) if segments > 1 else [0, rows]
+    if len(bounds) <= 2:
+        run(0, segments, 0, width, width, offsets, *arrays)
+        return
+    cuts = np.searchsorted(offsets, bounds).tolist()
+    # Empty segments at either end belong to the first and last chunk.
+    cuts[0], cuts[-1] = 0, segments
+
+    def of_segments(start: int, stop: int) -> None:
+        for c in range(start, stop):
+            run(cuts[c], cuts[c + 1], 0, width, width, offsets, *arrays)
+
+    run_chunks(of_segments, len(bounds) - 1, 1)
+
+
+def _flat(leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return [leaf.reshape(-1) for leaf in leaves]
+
+
+def _neutral(op: TypedOperator) -> list[np.ndarray]:
+    """[leaf] arrays [size]"""
+    bounds = zip(op.leaf_dtypes, op.starts, op.starts[1:])
+    return [np.array(op.neutral[start:stop], dtype) for dtype, start, stop in bounds]
+
+
+def _outputs(like: Sequence[np.ndarray], out: Sequence[np.ndarray] | None) -> Leaves:
+    return tuple(np.empty(leaf.shape, leaf.dtype) for leaf in like) if out is None else tuple(out)
+
+
+def _adjoint_outputs(op: TypedOperator, like: Sequence[np.ndarray], out: Sequence[np.ndarray | None] | None) -> Any:
+    floats = op.float_leaves
+    given = [None] * len(like) if out is None else out
+    return tuple(
+        None if leaf not in floats else np.empty(array.shape, array.dtype) if mine is None else mine
+        for leaf, (array, mine) in enumerate(zip(like, given))
+    )
+
+
+def _incoming(op: TypedOperator, adjoints: Sequence[np.ndarray | None], like: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Flat adjoints of the float leaves."""
+    found = []
+    for leaf in op.float_leaves:
+        adjoint = adjoints[leaf]
+        found.append(np.zeros(like[leaf].size, like[leaf].dtype) if adjoint is None else adjoint.reshape(-1))
+    return found
+
+
+def _outgoing(op: TypedOperator, answers: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+    return [answer.reshape(-1) for answer in answers if answer is not None]
+
+
+def _prefix_arrays(op: TypedOperator, values: Sequence[np.ndarray], answers: Sequence[np.ndarray | None]) -> list:
+    """[leaf whose prefixes the vjp reads] where they are kept: float ones in the memory of the adjoints."""
+    kept = []
+    for leaf in needs(op).prefix_leaves(op):
+        answer = answers[leaf]
+        kept.append(np.empty(values[leaf].size, values[leaf].dtype) if answer is None else answer.reshape(-1))
+    return kept

@@ -1,0 +1,412 @@
+"""Numba source of folds of elements: one kernel per operator and purpose, with the operator unrolled in place.
+
+Arrays are flat: scalar c of leaf l of the element at (row, column) is `v_l[(row * width + column) * size_l + c]`.
+A kernel works on rows (or segments) start..stop and columns first..last and allocates nothing. For a single column
+there is a source of its own, which keeps a scan's state in registers.
+
+The kernel of the scan of linear functions, pairs `(a_0 * b_0, a_1 * b_0 + b_1)`, in its single-column form:
+
+    for s in range(start, stop):
+        head, tail = load(offsets, s), load(offsets, s + 1)
+        if head == tail:
+            continue
+        p = head
+        a0 = load(v0, p)
+        a1 = load(v1, p)
+        store(o0, p, a0)
+        store(o1, p, a1)
+        for i in range(1, tail - head):
+            p = head + i
+            b0 = load(v0, p)
+            b1 = load(v1, p)
+            t0 = a0 * b0
+            t1 = a1 * b0
+            t2 = t1 + b1
+            a0, a1 = t0, t2
+            store(o0, p, a0)
+            store(o1, p, a1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+from derivable.algebra.expr.emit_numba import DECORATOR, HEADER, preamble, statements
+from derivable.algebra.expr.generated import load_generated
+from derivable.algebra.expr.nodes import Expr, arguments_of
+from derivable.parallel.typed_operator import TypedOperator
+
+_IMPORT = "from derivable.device.cpu.places import load, store\n"
+# The kernels of an operator by its key, the purpose and its options.
+_kernels: dict[tuple, Callable] = {}
+_needs: dict[tuple, Needs] = {}
+
+
+class Needs:
+    """What an operator's vjp reads.
+
+    prefixes  [component] whether the adjoints depend on the left operand's component
+    additive  whether a fold's adjoint is only spread: both operands' adjoints do not depend on the left operand, and
+              that of the left operand is the result's
+    """
+
+    def __init__(self, op: TypedOperator):
+        rules = op.adjoints
+        floats = op.float_components
+        read = set(arguments_of([rules.left[k] for k in floats] + [rules.right[k] for k in floats]))
+        self.prefixes = tuple(argument in read for argument in op.left)
+        self.additive = not any(self.prefixes) and all(rules.left[k] is rules.arguments[k] for k in floats)
+
+    def prefix_leaves(self, op: TypedOperator) -> tuple[int, ...]:
+        return tuple(
+            leaf for leaf, (start, stop) in enumerate(zip(op.starts, op.starts[1:])) if any(self.prefixes[start:stop])
+        )
+
+
+def needs(op: TypedOperator) -> Needs:
+    if op.key not in _needs:
+        _needs[op.key] = Needs(op)
+    return _needs[op.key]
+
+
+def kernel(op: TypedOperator, purpose: str, single: bool, reverse: bool = False, exclusive: bool = False) -> Callable:
+    """The jitted kernel of an operator for a purpose, a key of `PURPOSES`.
+
+    single  for one column
+    """
+    key = (op.key, purpose, single, reverse, exclusive)
+    found = _kernels.get(key)
+    if found is None:
+        writer = Writer(op, single, reverse, exclusive)
+        parameters, body = PURPOSES[purpose](writer)
+        source = writer.module(purpose, parameters, body)
+        module: Any = load_generated(source, purpose)
+        found = _kernels[key] = getattr(module, purpose)
+    return found
+
+
+def indent(lines: Iterable[str], levels: int) -> list[str]:
+    return [" " * (4 * levels) + line for line in lines]
+
+
+class Writer:
+    """Pieces of source for one operator: loads, stores, the operator, its vjp, loops over columns.
+
+    Components of the left operand are variables `a0, a1, ...`, of the right one `b0, ...`, adjoints `r0, ...`.
+    """
+
+    def __init__(self, op: TypedOperator, single: bool, reverse: bool, exclusive: bool):
+        self.op = op
+        self.single = single
+        self.reverse = reverse
+        self.exclusive = exclusive
+        self.all = tuple(range(op.size))
+        self.floats = op.float_components
+        self.leaves = tuple(range(len(op.leaf_sizes)))
+        self.used: list[Expr] = []
+        self._place = [(leaf, k - op.starts[leaf]) for leaf in self.leaves for k in range(*op.starts[leaf : leaf + 2])]
+
+    @cached_property
+    def prefixes(self) -> tuple[int, ...]:
+        """The left operand's components that the vjp reads."""
+        return tuple(k for k in self.all if needs(self.op).prefixes[k])
+
+    @cached_property
+    def rights(self) -> tuple[int, ...]:
+        """The right operand's components that the vjp reads."""
+        rules = self.op.adjoints
+        read = set(arguments_of([*(rules.left[k] for k in self.floats), *(rules.right[k] for k in self.floats)]))
+        return tuple(k for k in self.all if self.op.right[k] in read)
+
+    def module(self, name: str, parameters: Sequence[str], body: Sequence[str]) -> str:
+        parts = [HEADER + _IMPORT, preamble(self.used)]
+        function = [DECORATOR, f"def {name}({', '.join(parameters)}):", *indent(body, 1)]
+        return "\n\n".join([part for part in parts if part] + ["\n".join(function) + "\n"])
+
+    def arrays(self, role: str, leaves: Iterable[int] | None = None) -> list[str]:
+        return [f"{role}{leaf}" for leaf in (self.leaves if leaves is None else leaves)]
+
+    def position(self, role: str, row: str, component: int) -> str:
+        leaf, offset = self._place[component]
+        size = self.op.leaf_sizes[leaf]
+        return f"{role}{leaf}, {row}" if size == 1 else f"{role}{leaf}, {row} * {size} + {offset}"
+
+    def loads(self, name: str, role: str, row: str, components: Iterable[int] | None = None) -> list[str]:
+        components = self.all if components is None else components
+        return [f"{name}{k} = load({self.position(role, row, k)})" for k in components]
+
+    def stores(
+        self, role: str, row: str, values: Sequence[str] | str, components: Iterable[int] | None = None
+    ) -> list[str]:
+        """values  one text per stored component, or the start of their names"""
+        components = self.all if components is None else tuple(components)
+        texts = [f"{values}{k}" for k in components] if isinstance(values, str) else values
+        return [f"store({self.position(role, row, k)}, {text})" for k, text in zip(components, texts)]
+
+    def fold(self) -> tuple[list[str], list[str]]:
+        """(lines, the texts of the components of a op b)"""
+        names = {**dict(zip(self.op.left, self.names("a"))), **dict(zip(self.op.right, self.names("b")))}
+        self.used.extend(self.op.values)
+        return statements(self.op.values, names, "t", "")
+
+    def back(self) -> tuple[list[str], list[str], list[str]]:
+        """(lines, the adjoints of a's float components, those of b's), from r."""
+        rules = self.op.adjoints
+        names = {
+            **dict(zip(self.op.left, self.names("a"))),
+            **dict(zip(self.op.right, self.names("b"))),
+            **dict(zip(rules.arguments, self.names("r"))),
+        }
+        exprs = [rules.left[k] for k in self.floats] + [rules.right[k] for k in self.floats]
+        self.used.extend(exprs)
+        lines, texts = statements(exprs, names, "d", "")
+        return lines, texts[: len(self.floats)], texts[len(self.floats) :]
+
+    def names(self, letter: str, components: Iterable[int] | None = None) -> list[str]:
+        return [f"{letter}{k}" for k in (self.all if components is None else components)]
+
+    def assign(self, targets: Sequence[str], texts: Sequence[str]) -> list[str]:
+        """All at once: a text may be another target's old value."""
+        if list(targets) == list(texts) or not targets:
+            return []
+        return [f"{', '.join(targets)} = {', '.join(texts)}"]
+
+    def columns(self, rows: dict[str, str], body: Sequence[str]) -> list[str]:
+        """`body` for each column, with the positions `rows` (name -> row) of the column's elements."""
+        if self.single:
+            return [*(f"{name} = {row}" for name, row in rows.items() if name != row), *body]
+        positions = [f"{name} = ({row}) * width + j" for name, row in rows.items()]
+        return ["for j in range(first, last):", *indent([*positions, *body], 1)]
+
+
+_RANGE = ["start", "stop", "first", "last", "width"]
+
+
+def _segments(body: Sequence[str], empty: Sequence[str] = ("continue",)) -> list[str]:
+    return [
+        "for s in range(start, stop):",
+        *indent(["head, tail = load(offsets, s), load(offsets, s + 1)", "if head == tail:", *indent(empty, 1)], 1),
+        *indent(body, 1),
+    ]
+
+
+def _scan(w: Writer) -> tuple[list[str], list[str]]:
+    # Row i of a segment, and the one before it.
+    here, before = ("tail - 1 - i", "tail - i") if w.reverse else ("head + i", "head + i - 1")
+    start = "tail - 1" if w.reverse else "head"
+    second = "tail - 2" if w.reverse else "head + 1"
+    lines, values = w.fold()
+    if w.single:
+        body = [f"p = {start}", *w.loads("a", "v", "p")]
+        if w.exclusive:
+            body += [line for k in w.all for line in w.stores("o", "p", [_neutral(w, k)], [k])]
+        else:
+            body += w.stores("o", "p", "a")
+        step = [f"p = {here}", *w.loads("b", "v", "p")]
+        step += w.stores("o", "p", "a") if w.exclusive else []
+        step += [*lines, *w.assign(w.names("a"), values)]
+        step += [] if w.exclusive else w.stores("o", "p", "a")
+        body += ["for i in range(1, tail - head):", *indent(step, 1)]
+    elif w.exclusive:
+        neutral = [line for k in w.all for line in w.stores("o", "p", [_neutral(w, k)], [k])]
+        body = w.columns({"p": start}, neutral)
+        copy = w.columns({"p": second, "q": start}, [*w.loads("b", "v", "q"), *w.stores("o", "p", "b")])
+        body += ["if tail - head > 1:", *indent(copy, 1)]
+        step = [*w.loads("a", "o", "q"), *w.loads("b", "v", "q"), *lines, *w.stores("o", "p", values)]
+        body += ["for i in range(2, tail - head):", *indent(w.columns({"p": here, "q": before}, step), 1)]
+    else:
+        body = w.columns({"p": start}, [*w.loads("b", "v", "p"), *w.stores("o", "p", "b")])
+        step = [*w.loads("a", "o", "q"), *w.loads("b", "v", "p"), *lines, *w.stores("o", "p", values)]
+        body += ["for i in range(1, tail - head):", *indent(w.columns({"p": here, "q": before}, step), 1)]
+    parameters = [*_RANGE, "offsets", *w.arrays("n"), *w.arrays("v"), *w.arrays("o")]
+    return parameters, _segments(body)
+
+
+def _neutral(w: Writer, k: int) -> str:
+    return f"load({w.position('n', '0', k)})"
+
+
+def _scan_back(w: Writer) -> tuple[list[str], list[str]]:
+    here, before = ("tail - 1 - i", "tail - i") if w.reverse else ("head + i", "head + i - 1")
+    start, end = ("tail - 1", "head") if w.reverse else ("head", "tail - 1")
+    lines, left, right = w.back()
+    floats = w.op.float_leaves
+    # The row of the prefix before element i, which also has the adjoint that joins after it.
+    prior = "p" if w.exclusive else "q"
+    rows = {"p": here} if w.exclusive else {"p": here, "q": before}
+    total = [f"u{k} + {text}" for k, text in zip(w.floats, left)]
+    inner = [*w.loads("a", "y", prior, w.prefixes), *w.loads("b", "v", "p", w.rights)]
+    inner += [*lines, *w.loads("u", "g", prior, w.floats)]
+    zero = ["0"] * len(w.floats)
+    last = "range(tail - head - 2, 0, -1)" if w.exclusive else "range(tail - head - 1, 0, -1)"
+    if w.single:
+        body = [f"p = {end}"]
+        if w.exclusive:
+            body += w.stores("o", "p", zero, w.floats)
+            body += ["if tail - head == 1:", "    continue"]
+        body += w.loads("r", "g", "p", w.floats)
+        step = [*w.columns(rows, inner), *w.stores("o", "p", right, w.floats)]
+        step += w.assign(w.names("r", w.floats), total)
+        body += [f"for i in {last}:", *indent(step, 1), f"p = {start}", *w.stores("o", "p", "r", w.floats)]
+    else:
+        # The running adjoint lives in the row that is written next.
+        after = "tail - i" if w.reverse else "head + i - 1"
+        if w.exclusive:
+            body = w.columns({"p": end}, w.stores("o", "p", zero, w.floats))
+            body += ["if tail - head == 1:", "    continue"]
+            next_row = "head + 1" if w.reverse else "tail - 2"
+        else:
+            body, next_row = [], end
+        body += w.columns(
+            {"p": end, "z": next_row}, [*w.loads("r", "g", "p", w.floats), *w.stores("o", "z", "r", w.floats)]
+        )
+        step = [*w.loads("r", "o", "p", w.floats), *inner, *w.stores("o", "p", right, w.floats)]
+        step += w.stores("o", "z", total, w.floats)
+        body += [f"for i in {last}:", *indent(w.columns({**rows, "z": after}, step), 1)]
+    parameters = [*_RANGE, "offsets", *w.arrays("g", floats), *w.arrays("v"), *w.arrays("y"), *w.arrays("o", floats)]
+    return parameters, _segments(body)
+
+
+def _segment(w: Writer) -> tuple[list[str], list[str]]:
+    lines, values = w.fold()
+    empty = w.columns({"p": "s"}, [line for k in w.all for line in w.stores("o", "p", [_neutral(w, k)], [k])])
+    if w.single:
+        step = [*w.loads("b", "v", "e"), *lines, *w.assign(w.names("a"), values)]
+        body = [
+            *w.loads("a", "v", "head"),
+            "for e in range(head + 1, tail):",
+            *indent(step, 1),
+            *w.stores("o", "s", "a"),
+        ]
+    else:
+        body = w.columns({"p": "head", "q": "s"}, [*w.loads("a", "v", "p"), *w.stores("o", "q", "a")])
+        step = [*w.loads("a", "o", "q"), *w.loads("b", "v", "p"), *lines, *w.stores("o", "q", values)]
+        body += ["for e in range(head + 1, tail):", *indent(w.columns({"p": "e", "q": "s"}, step), 1)]
+    parameters = [*_RANGE, "offsets", *w.arrays("n"), *w.arrays("v"), *w.arrays("o")]
+    return parameters, _segments(body, [*empty, "continue"])
+
+
+def _segment_back(w: Writer) -> tuple[list[str], list[str]]:
+    """`l`: the exclusive prefixes, in the memory of the adjoints `o` for float leaves."""
+    prefix_leaves = needs(w.op).prefix_leaves(w.op)
+    body: list[str] = []
+    if prefix_leaves:
+        lines, values = w.fold()
+        if w.single:
+            step = [*w.stores("l", "e", "a", w.prefixes), *w.loads("b", "v", "e"), *lines]
+            step += w.assign(w.names("a"), values)
+            body += [*w.loads("a", "v", "head"), "for e in range(head + 1, tail):", *indent(step, 1)]
+        else:
+            # The running values of all components: `x`, one row.
+            body += w.columns({"p": "head", "q": "0"}, [*w.loads("a", "v", "p"), *w.stores("x", "q", "a")])
+            step = [*w.loads("a", "x", "q"), *w.stores("l", "p", "a", w.prefixes), *w.loads("b", "v", "p")]
+            step += [*lines, *w.stores("x", "q", values)]
+            body += ["for e in range(head + 1, tail):", *indent(w.columns({"p": "e", "q": "0"}, step), 1)]
+    lines, left, right = w.back()
+    reads = [*w.loads("a", "l", "p", w.prefixes), *w.loads("b", "v", "p", w.rights), *lines]
+    if w.single:
+        step = ["p = e", *reads, *w.stores("o", "e", right, w.floats), *w.assign(w.names("r", w.floats), left)]
+        body += [*w.loads("r", "g", "s", w.floats), "for e in range(tail - 1, head, -1):", *indent(step, 1)]
+        body += w.stores("o", "head", "r", w.floats)
+    else:
+        # The running adjoint lives in the first row, which needs no prefix.
+        body += w.columns(
+            {"p": "s", "q": "head"}, [*w.loads("r", "g", "p", w.floats), *w.stores("o", "q", "r", w.floats)]
+        )
+        step = [*w.loads("r", "o", "q", w.floats), *reads]
+        step += [*w.stores("o", "q", left, w.floats), *w.stores("o", "p", right, w.floats)]
+        body += ["for e in range(tail - 1, head, -1):", *indent(w.columns({"p": "e", "q": "head"}, step), 1)]
+    floats = w.op.float_leaves
+    parameters = [*_RANGE, "offsets", *w.arrays("g", floats), *w.arrays("v"), *w.arrays("o", floats)]
+    return [*parameters, *w.arrays("l", prefix_leaves), *w.arrays("x")], _segments(body)
+
+
+def _elements(loop: str, body: Sequence[str], outside: Sequence[str] = ()) -> list[str]:
+    """For each element e of a range with its bucket k, unless that is out of range."""
+    lines = [
+        "limit = np.uint64(buckets)",
+        f"for e in {loop}:",
+        *indent(["k = np.int64(load(indices, e))", "if np.uint64(k) < limit:", *indent(body, 1)], 1),
+    ]
+    if outside:
+        lines += indent(["else:", *indent(outside, 1)], 1)
+    return lines
+
+
+def _index(w: Writer) -> tuple[list[str], list[str]]:
+    lines, values = w.fold()
+    reads = [*w.loads("a", "h", "q"), *w.loads("b", "v", "p")]
+    if w.op.special in ("min", "max"):
+        # Most elements change nothing, and a store would make the next element of the bucket wait.
+        test = ">=" if w.op.special == "max" else "<="
+        step = [*reads, f"if not (a0 {test} b0 or a0 != a0):", *indent(w.stores("h", "q", "b"), 1)]
+        step = step if w.single else [*reads, *lines, *w.stores("h", "q", values)]
+    else:
+        changed = [k for k in w.all if w.op.values[k] is not w.op.left[k]]
+        step = [*reads, *lines, *w.stores("h", "q", [values[k] for k in changed], changed)]
+    parameters = [*_RANGE, "buckets", "indices", *w.arrays("v"), *w.arrays("h")]
+    return parameters, _elements("range(start, stop)", w.columns({"p": "e", "q": "k"}, step))
+
+
+def _index_prefixes(w: Writer) -> tuple[list[str], list[str]]:
+    lines, values = w.fold()
+    step = [*w.loads("a", "h", "q"), *w.loads("b", "v", "p"), *w.stores("l", "p", "a", w.prefixes)]
+    step += [*lines, *w.stores("h", "q", values)]
+    leaves = needs(w.op).prefix_leaves(w.op)
+    parameters = [*_RANGE, "buckets", "indices", *w.arrays("v"), *w.arrays("h"), *w.arrays("l", leaves)]
+    return parameters, _elements("range(start, stop)", w.columns({"p": "e", "q": "k"}, step))
+
+
+def _index_back(w: Writer) -> tuple[list[str], list[str]]:
+    """`c`: the running adjoints of the buckets. Where they stay as they are nothing is written to them."""
+    lines, left, right = w.back()
+    step = [*w.loads("r", "c", "q", w.floats), *w.loads("a", "l", "p", w.prefixes)]
+    step += [*w.loads("b", "v", "p", w.rights), *lines]
+    changed = [(k, text) for k, text in zip(w.floats, left) if text != f"r{k}"]
+    step += w.stores("c", "q", [text for _, text in changed], [k for k, _ in changed])
+    step += w.stores("o", "p", right, w.floats)
+    outside = w.columns({"p": "e"}, w.stores("o", "p", ["0"] * len(w.floats), w.floats))
+    floats, leaves = w.op.float_leaves, needs(w.op).prefix_leaves(w.op)
+    parameters = [*_RANGE, "buckets", "indices", *w.arrays("v"), *w.arrays("l", leaves), *w.arrays("c", floats)]
+    parameters += w.arrays("o", floats)
+    loop = "range(stop - 1, start - 1, -1)"
+    return parameters, _elements(loop, w.columns({"p": "e", "q": "k"}, step), outside)
+
+
+def _merge(w: Writer) -> tuple[list[str], list[str]]:
+    """Parts [part, item] of items start..stop are folded in order into `o` [item]."""
+    lines, values = w.fold()
+    step = ["q = c * items + m", *w.loads("b", "h", "q"), *lines, *w.assign(w.names("a"), values)]
+    body = [*w.loads("a", "h", "m"), "for c in range(1, parts):", *indent(step, 1), *w.stores("o", "m", "a")]
+    parameters = ["start", "stop", "parts", "items", *w.arrays("h"), *w.arrays("o")]
+    return parameters, ["for m in range(start, stop):", *indent(body, 1)]
+
+
+def _merge_back(w: Writer) -> tuple[list[str], list[str]]:
+    """From adjoints `g` [item] those of the parts `c` [part, item]; `x` [part, item] is scratch for prefixes."""
+    lines, values = w.fold()
+    step = ["q = c * items + m", *w.stores("x", "q", "a"), *w.loads("b", "h", "q"), *lines]
+    step += w.assign(w.names("a"), values)
+    body = [*w.loads("a", "h", "m"), "for c in range(1, parts):", *indent(step, 1), *w.loads("r", "g", "m", w.floats)]
+    lines, left, right = w.back()
+    step = ["q = c * items + m", *w.loads("a", "x", "q", w.prefixes), *w.loads("b", "h", "q", w.rights), *lines]
+    step += [*w.stores("c", "q", right, w.floats), *w.assign(w.names("r", w.floats), left)]
+    body += ["for c in range(parts - 1, 0, -1):", *indent(step, 1), *w.stores("c", "m", "r", w.floats)]
+    floats = w.op.float_leaves
+    parameters = ["start", "stop", "parts", "items", *w.arrays("g", floats), *w.arrays("h"), *w.arrays("c", floats)]
+    return [*parameters, *w.arrays("x")], ["for m in range(start, stop):", *indent(body, 1)]
+
+
+PURPOSES: dict[str, Callable[[Writer], tuple[list[str], list[str]]]] = {
+    "scan": _scan,
+    "scan_back": _scan_back,
+    "segment": _segment,
+    "segment_back": _segment_back,
+    "index": _index,
+    "index_prefixes": _index_prefixes,
+    "index_back": _index_back,
+    "merge": _merge,
+    "merge_back": _merge_back,
+}

@@ -1,0 +1,44 @@
+"""Scalars of one-dimensional arrays by position, for generated kernels.
+
+A position is not negative, so nothing checks for counting from the end: such a check costs an instruction for each
+access and keeps loops from becoming vector code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+from numba.extending import intrinsic
+
+# Numba passes the typing context itself; type checkers need not know.
+_intrinsic: Any = intrinsic
+
+
+def _address(context, builder, array_type, array, position_type, position):
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.gep(data, [context.cast(builder, position, position_type, types.intp)])
+
+
+@_intrinsic
+def load(typingctx, array, position):
+    """array[position]"""
+
+    def codegen(context, builder, signature, args):
+        pointer = _address(context, builder, signature.args[0], args[0], signature.args[1], args[1])
+        return context.unpack_value(builder, signature.return_type, pointer)
+
+    return array.dtype(array, position), codegen
+
+
+@_intrinsic
+def store(typingctx, array, position, value):
+    """array[position] = value, converted to the array's type."""
+
+    def codegen(context, builder, signature, args):
+        pointer = _address(context, builder, signature.args[0], args[0], signature.args[1], args[1])
+        value = context.cast(builder, args[2], signature.args[2], signature.args[0].dtype)
+        context.pack_value(builder, signature.args[0].dtype, value, pointer)
+        return context.get_dummy_value()
+
+    return types.void(array, position, value), codegen

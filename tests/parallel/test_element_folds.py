@@ -1,0 +1,483 @@
+"""Folds of elements against plain loops over elements, finite differences, and torch's own functions."""
+
+import itertools
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from derivable.algebra import expr
+from derivable.device.cpu import element_folds, threads
+from derivable.parallel.operators import NAMED
+from derivable.parallel.user_operators import matrix_product, operator
+
+LARGE = 2**62
+
+
+def argmax(a, b):
+    """Pairs (value, index); ties to the smaller index."""
+    first = (a[0] > b[0]) | (expr.equal(a[0], b[0]) & (a[1] <= b[1]))
+    return expr.where(first, a[0], b[0]), expr.where(first, a[1], b[1])
+
+
+def affine(f, g):
+    """Composition of linear functions of the plane: (matrix, vector)."""
+    return f[0] @ g[0], f[1] @ g[0] + g[1]
+
+
+# name -> (operator, dtypes)
+OPERATORS = {
+    **{name: (NAMED[name], ("float64",)) for name in ("add", "mul", "min", "max", "logaddexp")},
+    "add32": (NAMED["add"], ("float32",)),
+    "add of integers": (NAMED["add"], ("int64",)),
+    "min of integers": (NAMED["min"], ("int64",)),
+    "or": (NAMED["or"], ("bool",)),
+    "satadd": (operator(lambda a, b: expr.minimum(a + b, 1.5), neutral=0.0), ("float64",)),
+    "soft or": (operator(lambda a, b: a + b - a * b, neutral=0.0), ("float64",)),
+    "argmax": (operator(argmax, neutral=(-math.inf, LARGE)), ("float64", "int64")),
+    "linear": (operator(lambda f, g: (f[0] * g[0], f[1] * g[0] + g[1]), neutral=(1.0, 0.0)), ("float64", "float64")),
+    "crossing": (operator(lambda a, b: (a[1] * b[0] + a[0], a[1] * b[1]), neutral=(0.0, 1.0)), ("float64", "float64")),
+    "2x2": (matrix_product(2), ("float64",)),
+    "2x2 of paths": (matrix_product(2, "max_plus"), ("float64",)),
+    "affine": (operator(affine, neutral=(np.eye(2), np.zeros(2))), ("float64", "float64")),
+    "sum, product, largest": (
+        operator(lambda a, b: (a[0] + b[0], a[1] * b[1], expr.maximum(a[2], b[2])), neutral=(0.0, 1.0, -math.inf)),
+        ("float64", "float32", "float64"),
+    ),
+    "mixed": (
+        operator(lambda a, b: (expr.where(a[1], a[0] + b[0], b[0]), a[1] & b[1], a[2] + b[2]), neutral=(0.0, True, 0)),
+        ("float64", "bool", "int64"),
+    ),
+}
+# An element comes from anywhere in its bucket, so these do not make sense by index.
+ORDERED = {"linear", "crossing", "2x2", "2x2 of paths", "affine", "mixed"}
+COMMUTATIVE = [name for name in OPERATORS if name not in ORDERED]
+FLAGS = [(False, False), (False, True), (True, False), (True, True)]
+
+
+@pytest.fixture(params=[1, 3], autouse=True)
+def num_threads(request, monkeypatch):
+    before = threads.get_num_threads()
+    threads.set_num_threads(request.param)
+    monkeypatch.setattr(element_folds, "MIN_CHUNK", 4)
+    monkeypatch.setattr(element_folds, "MIN_COLUMNS", 2)
+    yield request.param
+    threads.set_num_threads(before)
+
+
+def typed(name):
+    made, dtypes = OPERATORS[name]
+    return made.typed(dtypes)
+
+
+def elements(op, rows, width, rng):
+    """Few distinct values, so that ties and zeros are common."""
+    leaves = []
+    for dtype, size in zip(op.leaf_dtypes, op.leaf_sizes):
+        leaf = rng.choice([0.0, 0.25, 0.5, 0.5, 0.75, 1.0, 1.25], (rows, width, size))
+        leaves.append((leaf > 0.4 if dtype == "bool" else leaf * 8 if dtype == "int64" else leaf).astype(dtype))
+    return tuple(leaves)
+
+
+def adjoints_like(op, leaves, rng):
+    return tuple(
+        rng.normal(size=leaf.shape).astype(leaf.dtype) if k in op.float_leaves else None
+        for k, leaf in enumerate(leaves)
+    )
+
+
+def element(leaves, row, column):
+    return tuple(scalar for leaf in leaves for scalar in leaf[row, column])
+
+
+def put(leaves, row, column, scalars):
+    scalars = iter(scalars)
+    for leaf in leaves:
+        for c in range(leaf.shape[2]):
+            scalar = next(scalars)
+            if leaf.dtype != object:
+                leaf[row, column, c] = scalar
+
+
+def fold_with_vjp(op, chain, adjoints):
+    """(prefixes of a chain of elements, adjoints of its elements from those of the prefixes)."""
+    prefixes = [chain[0]]
+    for right in chain[1:]:
+        prefixes.append(op.apply(prefixes[-1], right))
+    running, found = list(adjoints[-1]), [None] * len(chain)
+    for i in range(len(chain) - 1, 0, -1):
+        left, found[i] = op.apply_vjp(prefixes[i - 1], chain[i], running)
+        running = [x + y for x, y in zip(adjoints[i - 1], left)]
+    found[0] = tuple(running)
+    return prefixes, found
+
+
+def dense(op, adjoints, leaves):
+    """Zeros for leaves without adjoint, so that a loop can read them all."""
+    return tuple(np.zeros(leaf.shape) if a is None else a for a, leaf in zip(adjoints, leaves))
+
+
+def plain_scan(op, adjoints, values, exclusive, reverse, offsets):
+    """(results, adjoints of the values), element by element."""
+    results = tuple(np.empty_like(leaf) for leaf in values)
+    answers = tuple(np.zeros(leaf.shape, leaf.dtype) for leaf in values)
+    adjoints = dense(op, adjoints, values)
+    for first, last in itertools.pairwise(offsets):
+        rows = list(range(first, last))[:: -1 if reverse else 1]
+        for column in range(values[0].shape[1] if rows else 0):
+            chain = [element(values, row, column) for row in rows]
+            # Position i of the chain is seen in row rows[i], or in the next one.
+            seen = rows[1:] if exclusive else rows
+            chain = chain[: len(seen)]
+            if exclusive:
+                put(results, rows[0], column, op.neutral)
+            if chain:
+                prefixes, found = fold_with_vjp(op, chain, [element(adjoints, row, column) for row in seen])
+                for i, row in enumerate(seen):
+                    put(results, row, column, prefixes[i])
+                    put(answers, rows[i], column, found[i])
+    return results, answers
+
+
+def plain_by_index(op, adjoints, destination, indices, values):
+    results = tuple(leaf.copy() for leaf in destination)
+    firsts = tuple(np.zeros(leaf.shape, leaf.dtype) for leaf in destination)
+    answers = tuple(np.zeros(leaf.shape, leaf.dtype) for leaf in values)
+    adjoints = dense(op, adjoints, destination)
+    for bucket in range(len(destination[0])):
+        rows = np.flatnonzero(indices == bucket)
+        for column in range(destination[0].shape[1]):
+            chain = [element(destination, bucket, column), *(element(values, row, column) for row in rows)]
+            only_last = [[0] * op.size] * len(rows) + [element(adjoints, bucket, column)]
+            prefixes, found = fold_with_vjp(op, chain, only_last)
+            put(results, bucket, column, prefixes[-1])
+            put(firsts, bucket, column, found[0])
+            for row, one in zip(rows, found[1:]):
+                put(answers, row, column, one)
+    return results, firsts, answers
+
+
+def assert_same(op, got, expected, gradients=False):
+    for leaf, (mine, other) in enumerate(zip(got, expected, strict=True)):
+        if gradients and leaf not in op.float_leaves:
+            assert mine is None
+            continue
+        assert mine.shape == other.shape
+        assert mine.dtype == other.dtype
+        tolerance = 2e-5 if mine.dtype == np.float32 else 1e-10
+        np.testing.assert_allclose(mine, other, rtol=tolerance, atol=tolerance)
+
+
+# All directions of a few kinds of element; the code that reads them is the same for all.
+DIRECTED = [(name, *flags) for name in ("max", "linear", "mixed") for flags in FLAGS[1:3]]
+
+
+@pytest.mark.parametrize(
+    ("name", "exclusive", "reverse"),
+    [*((name, False, False) for name in OPERATORS), *((name, True, True) for name in OPERATORS), *DIRECTED],
+)
+def test_scans_against_a_loop(name, exclusive, reverse):
+    op, rng = typed(name), np.random.default_rng(1)
+    for rows, width in ((11, 1), (7, 3), (6, 9), (1, 1), (1, 2), (0, 1), (3, 0)):
+        values = elements(op, rows, width, rng)
+        adjoints = adjoints_like(op, values, rng)
+        cuts = np.array(sorted([0, 0, rows, *rng.integers(0, rows + 1, 3)]), np.int64)
+        for offsets in (None, cuts):
+            expected, gradients = plain_scan(
+                op, adjoints, values, exclusive, reverse, [0, rows] if offsets is None else offsets
+            )
+            options = {"exclusive": exclusive, "reverse": reverse, "offsets": offsets}
+            results = element_folds.scan(op, values, **options)
+            assert_same(op, results, expected)
+            found = element_folds.scan_vjp(op, adjoints, values, results, **options)
+            assert_same(op, found, gradients, gradients=True)
+            out = tuple(np.empty_like(leaf) for leaf in values)
+            assert element_folds.scan(op, values, out=out, **options) == out
+            assert_same(op, out, results)
+
+
+@pytest.mark.parametrize("name", list(OPERATORS))
+def test_segments_against_a_loop(name):
+    op, rng = typed(name), np.random.default_rng(2)
+    for rows, width, segments in ((13, 1, 5), (9, 3, 4), (4, 1, 9), (20, 2, 1), (0, 1, 3), (0, 1, 0), (2, 0, 1)):
+        values = elements(op, rows, width, rng)
+        inner = np.sort(rng.integers(0, rows + 1, max(0, segments - 1)))
+        offsets = np.array([0, *inner, rows] if segments else [0], np.int64)
+        results = element_folds.segment_reduce(op, values, offsets)
+        adjoints = adjoints_like(op, results, rng)
+        gradients = element_folds.segment_reduce_vjp(op, adjoints, values, offsets, results)
+        # A segment is a bucket whose first element stands in for the destination.
+        heads = np.flatnonzero(np.diff(offsets))
+        destination = tuple(leaf[offsets[heads]] for leaf in values)
+        rest = np.setdiff1d(np.arange(rows), offsets[heads])
+        indices = np.searchsorted(offsets[heads], rest, side="right") - 1
+        inner_adjoints = tuple(None if a is None else a[heads] for a in adjoints)
+        expected, firsts, others = plain_by_index(
+            op, inner_adjoints, destination, indices, tuple(leaf[rest] for leaf in values)
+        )
+        everything = tuple(np.zeros_like(leaf) for leaf in values)
+        filled = tuple(np.empty_like(leaf) for leaf in results)
+        for leaf, size in enumerate(op.leaf_sizes):
+            filled[leaf][...] = np.array(op.neutral[op.starts[leaf] :][:size])
+            filled[leaf][heads] = expected[leaf]
+            everything[leaf][offsets[heads]] = firsts[leaf]
+            everything[leaf][rest] = others[leaf]
+        assert_same(op, results, filled)
+        assert_same(op, gradients, everything, gradients=True)
+
+
+@pytest.mark.parametrize("name", COMMUTATIVE)
+@pytest.mark.parametrize("index_dtype", ["int64", "int32"])
+def test_by_index_against_a_loop(name, index_dtype):
+    op, rng = typed(name), np.random.default_rng(3)
+    for rows, width, buckets in (
+        (40, 1, 3),
+        (30, 3, 2),
+        (12, 8, 4),
+        (5, 1, 9),
+        (0, 1, 3),
+        (6, 1, 0),
+        (6, 2, 0),
+        (4, 0, 2),
+    ):
+        values, destination = elements(op, rows, width, rng), elements(op, buckets, width, rng)
+        indices = rng.integers(-2, buckets + 2, rows).astype(index_dtype)
+        adjoints = adjoints_like(op, destination, rng)
+        expected = plain_by_index(op, adjoints, destination, indices, values)
+        before = [leaf.copy() for leaf in destination]
+        results = element_folds.reduce_by_index(op, destination, indices, values)
+        assert_same(op, results, expected[0])
+        for known in (results, None):
+            firsts, answers = element_folds.reduce_by_index_vjp(op, adjoints, destination, indices, values, known)
+            assert_same(op, firsts, expected[1], gradients=True)
+            assert_same(op, answers, expected[2], gradients=True)
+        assert_same(op, destination, before)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(COMMUTATIVE), st.integers(0, 60), st.integers(0, 7), st.integers(0, 6), st.integers(0, 2**32 - 1)
+)
+def test_by_index_of_any_shape(name, rows, width, buckets, seed):
+    op, rng = typed(name), np.random.default_rng(seed)
+    values, destination = elements(op, rows, width, rng), elements(op, buckets, width, rng)
+    indices = rng.integers(-1, buckets + 1, rows)
+    adjoints = adjoints_like(op, destination, rng)
+    expected = plain_by_index(op, adjoints, destination, indices, values)
+    results = element_folds.reduce_by_index(op, destination, indices, values)
+    assert_same(op, results, expected[0])
+    firsts, answers = element_folds.reduce_by_index_vjp(op, adjoints, destination, indices, values, results)
+    assert_same(op, firsts, expected[1], gradients=True)
+    assert_same(op, answers, expected[2], gradients=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(list(OPERATORS)), st.integers(0, 40), st.integers(0, 7), st.integers(0, 2**32 - 1))
+def test_scans_of_any_shape(name, rows, width, seed):
+    op, rng = typed(name), np.random.default_rng(seed)
+    values = elements(op, rows, width, rng)
+    adjoints = adjoints_like(op, values, rng)
+    exclusive = reverse = bool(rng.integers(2))
+    offsets = np.array(sorted([0, rows, *rng.integers(0, rows + 1, 4)]), np.int64)
+    expected, gradients = plain_scan(op, adjoints, values, exclusive, reverse, offsets)
+    results = element_folds.scan(op, values, exclusive=exclusive, reverse=reverse, offsets=offsets)
+    assert_same(op, results, expected)
+    found = element_folds.scan_vjp(op, adjoints, values, results, exclusive=exclusive, reverse=reverse, offsets=offsets)
+    assert_same(op, found, gradients, gradients=True)
+
+
+SMOOTH = ["add", "mul", "logaddexp", "soft or"]
+
+
+def directional(function, values, direction):
+    step = 1e-6
+    plus = function(tuple(v + step * d for v, d in zip(values, direction)))
+    minus = function(tuple(v - step * d for v, d in zip(values, direction)))
+    # The neutral element of logaddexp is infinite, and does not move.
+    return tuple(np.subtract(p, m, out=np.zeros_like(p), where=p != m) / (2 * step) for p, m in zip(plus, minus))
+
+
+@pytest.mark.parametrize("name", [*SMOOTH, "linear", "crossing", "2x2", "affine"])
+def test_derivatives_against_finite_differences(name):
+    op, rng = typed(name), np.random.default_rng(4)
+    rows = 17
+    values = tuple(rng.uniform(0.2, 1.2, (rows, 2, size)) for size in op.leaf_sizes)
+    direction = tuple(rng.normal(size=leaf.shape) for leaf in values)
+
+    def agree(slopes, adjoints, gradients):
+        forward = sum((s * a).sum() for s, a in zip(slopes, adjoints))
+        backward = sum((g * d).sum() for g, d in zip(gradients, direction))
+        np.testing.assert_allclose(forward, backward, rtol=1e-6)
+
+    offsets = np.array([0, 3, 3, rows])
+    for exclusive, reverse in FLAGS:
+        options = {"exclusive": exclusive, "reverse": reverse, "offsets": offsets}
+        results = element_folds.scan(op, values, **options)
+        adjoints = adjoints_like(op, results, rng)
+        slopes = directional(partial(element_folds.scan, op, **options), values, direction)
+        agree(slopes, adjoints, element_folds.scan_vjp(op, adjoints, values, results, **options))
+        # Forward mode is the same scan of the operator on elements with tangents.
+        if name == "logaddexp" and exclusive:
+            continue  # the derivative at -inf is 0 by convention
+        both = element_folds.scan(op.dual, (*values, *direction), **options)
+        for tangent, slope in zip(both[len(values) :], slopes):
+            np.testing.assert_allclose(tangent, slope, rtol=1e-6, atol=1e-7)
+    results = element_folds.segment_reduce(op, values, offsets)
+    adjoints = adjoints_like(op, results, rng)
+    filled = offsets[[0, 2, 3]]  # an empty segment of logaddexp is infinite
+    some = tuple(a[[0, 2]] for a in adjoints)
+    slopes = directional(lambda v: element_folds.segment_reduce(op, v, filled), values, direction)
+    agree(slopes, some, element_folds.segment_reduce_vjp(op, some, values, filled))
+    if name in SMOOTH:
+        destination = tuple(rng.uniform(0.2, 1.2, (4, 2, size)) for size in op.leaf_sizes)
+        indices = rng.integers(-1, 5, rows)
+        adjoints = adjoints_like(op, destination, rng)
+        slopes = directional(lambda v: element_folds.reduce_by_index(op, destination, indices, v), values, direction)
+        _, gradients = element_folds.reduce_by_index_vjp(op, adjoints, destination, indices, values)
+        agree(slopes, adjoints, gradients)
+
+
+TORCH = {"add": "sum", "mul": "prod", "min": "amin", "max": "amax"}
+
+
+@pytest.mark.parametrize("name", TORCH)
+@pytest.mark.parametrize("width", [1, 5])
+def test_by_index_against_torch(name, width):
+    op, rng = typed(name), np.random.default_rng(5)
+    rows, buckets = 50, 6
+    # No ties: torch splits them evenly.
+    values = rng.permutation(np.linspace(0.5, 1.5, rows * width)).reshape(rows, width, 1)
+    destination = rng.permutation(np.linspace(0.51, 1.49, buckets * width)).reshape(buckets, width, 1)
+    if name == "mul":
+        values[3, 0, 0] = values[4, 0, 0] = 0.0
+        destination[2, 0, 0] = 0.0
+    indices = rng.integers(0, buckets, rows)
+    adjoint = rng.normal(size=destination.shape)
+    theirs = [torch.tensor(array[..., 0], requires_grad=True) for array in (destination, values)]
+    rows_of = torch.tensor(indices)[:, None].expand(rows, width)
+    result = theirs[0].scatter_reduce(0, rows_of, theirs[1], TORCH[name])
+    result.backward(torch.tensor(adjoint[..., 0]))
+    (mine,) = element_folds.reduce_by_index(op, (destination,), indices, (values,))
+    np.testing.assert_allclose(mine[..., 0], result.detach().numpy(), rtol=1e-12)
+    (first,), (gradient,) = element_folds.reduce_by_index_vjp(op, (adjoint,), (destination,), indices, (values,))
+    np.testing.assert_allclose(first[..., 0], theirs[0].grad.numpy(), rtol=1e-10)
+    np.testing.assert_allclose(gradient[..., 0], theirs[1].grad.numpy(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "max", "min", "logaddexp"])
+def test_scans_against_torch(name):
+    op, rng = typed(name), np.random.default_rng(6)
+    values = rng.uniform(0.5, 1.5, (30, 4, 1))
+    if name == "mul":
+        values[[7, 11], 0] = 0.0
+    adjoint = rng.normal(size=values.shape)
+    theirs = torch.tensor(values[..., 0], requires_grad=True)
+    result = {
+        "add": lambda: torch.cumsum(theirs, 0),
+        "mul": lambda: torch.cumprod(theirs, 0),
+        "max": lambda: torch.cummax(theirs, 0).values,
+        "min": lambda: torch.cummin(theirs, 0).values,
+        "logaddexp": lambda: torch.logcumsumexp(theirs, 0),
+    }[name]()
+    result.backward(torch.tensor(adjoint[..., 0]))
+    results = element_folds.scan(op, (values,))
+    np.testing.assert_allclose(results[0][..., 0], result.detach().numpy(), rtol=1e-12)
+    (gradient,) = element_folds.scan_vjp(op, (adjoint,), (values,), results)
+    np.testing.assert_allclose(gradient[..., 0], theirs.grad.numpy(), rtol=1e-9, atol=1e-12)
+
+
+def column(values, dtype="float64"):
+    return np.array(values, dtype).reshape(-1, 1, 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_products_with_zeros(dtype):
+    """Buckets: no zero, one, two, one in the destination, one in both."""
+    op = NAMED["mul"].typed((dtype,))
+    destination = column([1, 1, 1, 0, 0], dtype)
+    indices = np.array([0, 0, 1, 1, 1, 2, 2, 3, 3, 4, 4, -1, 5])
+    values = column([2, 3, 4, 0, 5, 0, 0, 6, 7, 0, 8, 9, 9], dtype)
+    ones = np.ones_like(destination)
+    (result,) = element_folds.reduce_by_index(op, (destination,), indices, (values,))
+    assert result.ravel().tolist() == [6, 0, 0, 0, 0]
+    (first,), (gradient,) = element_folds.reduce_by_index_vjp(op, (ones,), (destination,), indices, (values,))
+    assert first.ravel().tolist() == [6, 0, 0, 42, 0]
+    assert gradient.ravel().tolist() == [3, 2, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_products_that_leave_the_range():
+    """The product overflows or underflows on its way: each derivative is still the product of the others."""
+    op = NAMED["mul"].typed(("float32",))
+    values = column([1e-30, 1e30, 1e30, 1e-30, 1e-22, 1e-22, 1e18, 1e18, 1e-42, 3.0], "float32")
+    indices = np.array([0, 0, 0, 0, 1, 1, 1, 1, 2, 2])
+    destination = column([1, 1, 1], "float32")
+    ones = np.ones_like(destination)
+    expected = plain_by_index(op, (ones,), (destination,), indices, (values,))
+    (first,), (gradient,) = element_folds.reduce_by_index_vjp(op, (ones,), (destination,), indices, (values,))
+    np.testing.assert_allclose(gradient.ravel()[[0, 4, 8]], [1e30, 1e14, 3.0], rtol=1e-6)
+    if threads.get_num_threads() == 1:
+        np.testing.assert_allclose(gradient, expected[2][0], rtol=1e-6)
+        np.testing.assert_allclose(first, expected[1][0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_ties_go_to_the_first(name):
+    op = NAMED[name].typed(("float64",))
+    values, indices = column([2, 2, 2, 5, 5, 1]), np.array([1, 1, 1, 0, 0, 2])
+    destination = column([5, -9 if name == "max" else 9, 1])
+    adjoint = column([10, 20, 30])
+    (first,), (gradient,) = element_folds.reduce_by_index_vjp(op, (adjoint,), (destination,), indices, (values,))
+    assert first.ravel().tolist() == [10, 0, 30]
+    assert gradient.ravel().tolist() == [20, 0, 0, 0, 0, 0]
+    offsets = np.array([0, 3, 5, 6])
+    (gradient,) = element_folds.segment_reduce_vjp(op, (adjoint,), (values,), offsets)
+    assert gradient.ravel().tolist() == [10, 0, 0, 20, 0, 30]
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "min", "max", "logaddexp"])
+def test_nan_reaches_its_own_bucket_only(name):
+    op = typed(name)
+    values, indices = column([1, math.nan, 3, 4, 5, 6]), np.array([0, 0, 0, 1, 1, 1])
+    (result,) = element_folds.reduce_by_index(op, (column([1, 1]),), indices, (values,))
+    assert np.isnan(result.ravel()).tolist() == [True, False]
+    (scanned,) = element_folds.scan(op, (values,), offsets=np.array([0, 3, 6]))
+    assert np.isnan(scanned.ravel()).tolist() == [False, True, True, False, False, False]
+    _, (gradient,) = element_folds.reduce_by_index_vjp(op, (column([1, 1]),), (column([1, 1]),), indices, (values,))
+    assert np.isfinite(gradient.ravel()[3:]).all()
+
+
+def test_dead_buckets_of_logaddexp_have_gradient_zero():
+    op = typed("logaddexp")
+    dead = -math.inf
+    values, indices = column([dead, dead, 0.0, dead]), np.array([0, 0, 1, 1])
+    (first,), (gradient,) = element_folds.reduce_by_index_vjp(
+        op, (column([1, 1]),), (column([dead, dead]),), indices, (values,)
+    )
+    assert first.ravel().tolist() == [0, 0]
+    assert gradient.ravel().tolist() == [0, 0, 1, 0]
+    results = element_folds.scan(op, (values,))
+    (gradient,) = element_folds.scan_vjp(op, (column([1, 1, 1, 1]),), (values,), results)
+    # The first prefix is the first element itself.
+    assert gradient.ravel().tolist() == [1, 0, 2, 0]
+
+
+def test_the_same_bits_twice():
+    op, rng = NAMED["add"].typed(("float32",)), np.random.default_rng(7)
+    values, indices = rng.normal(size=(5000, 1, 1)).astype("float32"), rng.integers(0, 5, 5000)
+    destination = np.zeros((5, 1, 1), "float32")
+    runs = [element_folds.reduce_by_index(op, (destination,), indices, (values,))[0] for _ in range(3)]
+    assert runs[0].tobytes() == runs[1].tobytes() == runs[2].tobytes()
+
+
+def test_missing_adjoints_are_zeros():
+    op, rng = typed("linear"), np.random.default_rng(8)
+    values = elements(op, 9, 1, rng)
+    results = element_folds.scan(op, values)
+    adjoint = rng.normal(size=results[1].shape)
+    short = element_folds.scan_vjp(op, (None, adjoint), values, results)
+    full = element_folds.scan_vjp(op, (np.zeros_like(adjoint), adjoint), values, results)
+    assert_same(op, short, full)
