@@ -35,17 +35,20 @@ class CircuitBuilder:
     def __init__(self, capacity: int = 64):
         """`capacity`: nodes to expect; the arrays grow by themselves."""
         capacity = max(integer(capacity, "capacity"), 64)
-        self._kind = np.zeros(capacity, np.uint8)
-        self._literal = np.zeros(capacity, np.int32)
-        self._height = np.zeros(capacity, np.int32)
-        self._offsets = np.zeros(capacity + 1, np.int64)
+        self._kind = np.empty(capacity, np.uint8)
+        self._literal = np.empty(capacity, np.int32)
+        self._height = np.empty(capacity, np.int32)
+        self._offsets = np.empty(capacity + 1, np.int64)
         self._children = np.empty(2 * capacity, np.int32)
-        self._hashes = np.zeros(capacity, np.uint64)
-        self._mark = np.zeros(capacity, np.int32)
-        self._table = np.zeros(_table_size(capacity), np.int32)
-        self._kind[TRUE] = TRUE
+        self._mark = np.empty(capacity, np.int32)
+        self._table = np.zeros(_table_size(capacity), np.uint64)
+        for node in (FALSE, TRUE):
+            self._kind[node] = node
+            for array in (self._literal, self._height, self._offsets, self._mark):
+                array[node] = 0
+        self._offsets[2] = 0
         self._counts = np.array([2, 0, 0], np.int64)
-        self._one = (np.zeros(1, np.uint8), np.zeros(1, np.int32), np.zeros(2, np.int64), np.zeros(1, np.int64))
+        self._one = (np.zeros(1, np.uint8), np.zeros(1, np.int32), np.zeros(2, np.int64), np.zeros(1, np.int32))
 
     def __repr__(self) -> str:
         return f"CircuitBuilder({self.num_nodes} nodes, {self.num_edges} edges)"
@@ -109,6 +112,9 @@ class CircuitBuilder:
         Raises LayoutError for a node out of order, a dangling child, a literal 0 or offsets that do not
         fit, with the first bad position. Law: inserting the same arrays again returns the same ids.
         """
+        return self._add(kind, literal, offsets, children).astype(np.int64)
+
+    def _add(self, kind, literal, offsets, children) -> np.ndarray:
         kind = np.ascontiguousarray(kind)
         if kind.ndim != 1:
             raise ShapeError(f"kind must be one-dimensional, got shape {kind.shape}")
@@ -126,15 +132,15 @@ class CircuitBuilder:
         if count and (offsets[0] != 0 or offsets[-1] != len(children)):
             raise LayoutError(f"offsets run from {offsets[0]} to {offsets[-1]}, not from 0 to {len(children)} edges")
         self._reserve(count, len(children))
-        ids = np.empty(count, np.int64)
+        ids = np.empty(count, np.int32)
         self._insert(kind, literal, offsets, children, False, ids)
         return ids
 
     def _insert(self, kind, literal, offsets, children, absolute: bool, ids) -> None:
         code, node, child = hashcons.insert_nodes(
             kind, literal, offsets, children, absolute,
-            self._kind, self._literal, self._height, self._offsets, self._children, self._hashes, self._mark,
-            self._table, self._counts, ids,
+            self._kind, self._literal, self._height, self._offsets, self._children, self._mark, self._table,
+            self._counts, ids,
         )  # fmt: skip
         if code == hashcons.OK:
             return
@@ -151,22 +157,49 @@ class CircuitBuilder:
             hint="put children before parents",
         )
 
-    def _reserve(self, nodes: int, edges: int) -> None:
-        """Make room for that many more nodes and edges."""
+    def _add_decompositions(self, letters, names, numbers, elements, num_names: int) -> np.ndarray:
+        """Insert the lines of an SDD file, arrays as `text.parse_sdd` writes them; `elements` is overwritten.
+
+        num_names  file ids are less than this
+        returns    [file id] int32 ids, -1 where no line has the file id
+
+        Law: the same ids as `add_nodes` with an AND for each element and an OR for each decomposition.
+        """
+        most = len(letters) + len(elements) // 2
+        # SDDs share few decompositions, but many of their elements are equal or vanish.
+        self._reserve(most, 2 * len(elements), most // 2)
+        ids = np.full(num_names, -1, np.int32)
+        line, first = 0, 0
+        while True:
+            line, first = hashcons.insert_decompositions(
+                letters, names, numbers, elements, line, first, ids,
+                self._kind, self._literal, self._height, self._offsets, self._children, self._mark, self._table,
+                self._counts,
+            )  # fmt: skip
+            if line == len(letters):
+                return ids
+            self._grow_table(max(self.num_nodes + int(numbers[line]) + 1, 2 * self.num_nodes))
+
+    def _reserve(self, nodes: int, edges: int, expected: int | None = None) -> None:
+        """Make room for that many more nodes and edges, in the table only for `expected` nodes."""
         need = self.num_nodes + nodes
         if need > len(self._kind):
             if need > _LARGEST:
                 raise LayoutError(f"{need} nodes are too many: ids are 32 bits wide")
             size = max(need, 2 * len(self._kind))
-            for name in ("_kind", "_literal", "_height", "_hashes", "_mark"):
-                setattr(self, name, _grown(getattr(self, name), size))
-            self._offsets = _grown(self._offsets, size + 1)
-        if 2 * need > len(self._table):
-            self._table = np.zeros(_table_size(need), np.int32)
-            hashcons.fill_table(self._hashes, self.num_nodes, self._table)
+            for name in ("_kind", "_literal", "_height", "_mark"):
+                setattr(self, name, _grown(getattr(self, name), size, self.num_nodes))
+            self._offsets = _grown(self._offsets, size + 1, self.num_nodes + 1)
+        self._grow_table(need if expected is None else self.num_nodes + expected)
         need = self.num_edges + edges
         if need > len(self._children):
-            self._children = _grown(self._children, max(need, 2 * len(self._children)))
+            self._children = _grown(self._children, max(need, 2 * len(self._children)), self.num_edges)
+
+    def _grow_table(self, nodes: int) -> None:
+        if _table_size(nodes) > len(self._table):
+            table = np.zeros(_table_size(nodes), np.uint64)
+            hashcons.move_table(self._table, table)
+            self._table = table
 
     def build(
         self,
@@ -190,20 +223,25 @@ class CircuitBuilder:
         for root in roots[(roots < 0) | (roots >= count)][:1]:
             raise LayoutError(f"root {root} is not a node: there are {count} nodes")
         position = np.empty(count, np.int32)
-        nodes, edges = hashcons.mark_reachable(self._offsets, self._children, count, roots, position)
-        order = np.empty(nodes, np.int32)
-        level_offsets, first, last = hashcons.order_by_height(self._kind, self._height, count, position, order)
-        leaves = order[first:last]
+        node_starts, edge_starts = hashcons.mark_reachable(
+            self._kind, self._height, self._offsets, self._children, count, roots, position
+        )
+        nodes, edges = int(node_starts[-1]), int(edge_starts[-1])
+        level_offsets = np.concatenate([node_starts[: nodes > 0], node_starts[3::2]])
+        first, last = int(node_starts[LITERAL]), int(node_starts[LITERAL + 1])
+        leaves = np.empty(last - first, np.int32)
+        hashcons.reachable_literals(self._kind, count, position, leaves)
         numbers = self._literal[leaves].astype(np.int64)
-        order[first:last] = leaves[np.argsort(2 * np.abs(numbers) + (numbers < 0))]
+        position[leaves[np.argsort(2 * np.abs(numbers) + (numbers < 0))]] = np.arange(first, last)
         greatest = int(np.abs(numbers).max(initial=0))
         kind = np.empty(nodes, np.uint8)
         literal = np.empty(nodes, np.int32)
         offsets = np.empty(nodes + 1, np.int64)
         children = np.empty(edges, np.int32)
         hashcons.gather_nodes(
-            self._kind, self._literal, self._offsets, self._children, position, order, kind, literal, offsets, children
-        )
+            self._kind, self._literal, self._height, self._offsets, self._children, count, position,
+            node_starts, edge_starts, kind, literal, offsets, children,
+        )  # fmt: skip
         if num_variables is None:
             num_variables = greatest
         elif greatest > num_variables:
@@ -238,7 +276,7 @@ def circuit_from_arrays(
     Law: rebuilding a circuit from its own arrays gives the same arrays.
     """
     builder = CircuitBuilder(len(kind) + 2)
-    ids = builder.add_nodes(kind, literal, offsets, children)
+    ids = builder._add(kind, literal, offsets, children)
     roots = np.asarray(roots, np.int64).reshape(-1)
     for root in roots[(roots < 0) | (roots >= len(ids))][:1]:
         raise LayoutError(f"root {root} is not a node: there are {len(ids)} nodes")
@@ -246,13 +284,13 @@ def circuit_from_arrays(
 
 
 def _table_size(nodes: int) -> int:
-    """A power of two that `nodes` entries fill at most half."""
-    return 1 << max(7, int(2 * nodes - 1).bit_length())
+    """Words of a table that `nodes` entries of two words fill at most by two thirds."""
+    return 1 << max(7, int(3 * nodes).bit_length())
 
 
-def _grown(array: np.ndarray, size: int) -> np.ndarray:
+def _grown(array: np.ndarray, size: int, used: int) -> np.ndarray:
     larger = np.empty(size, array.dtype)
-    larger[: len(array)] = array
+    larger[:used] = array[:used]
     return larger
 
 

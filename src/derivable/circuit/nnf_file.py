@@ -53,7 +53,7 @@ def parse_nnf(data: bytes, source: str | None = None, num_variables: int | None 
     Raises ParseError with line and column, LayoutError if a literal is above `num_variables`.
     """
     array = np.frombuffer(data, np.uint8)
-    start = int(text.next_line(array, 0))
+    start = int(text.first_line(array))
     if start >= len(data):
         fail_empty(data, source, "a d-DNNF file starts with `nnf <nodes> <edges> <variables>` (c2d) or `o 1 0` (D4)")
     if data[start] == ord("n"):
@@ -69,12 +69,14 @@ def _parse_c2d(data: bytes, array: np.ndarray, source, num_variables: int | None
     if code != text.OK:
         fail_code(data, source, code, position, value)
     count, num_edges, variables = (int(number) for number in numbers)
-    tokens = int(text.count_tokens(array))
-    announced = min(count, tokens)
+    # Words are at least two bytes apart and a line has two: a header that lies must not make us allocate what it
+    # says. Pages that are not written are never touched.
+    words = len(data) // 2 + 1
+    announced = min(count, words // 2)
     kind = np.empty(announced, np.uint8)
     literal = np.empty(announced, np.int32)
     offsets = np.zeros(announced + 1, np.int64)
-    children = np.empty(tokens, np.int32)
+    children = np.empty(words, np.int32)
     code, position, value, nodes, edges = text.parse_c2d(
         array, position, announced, variables, kind, literal, offsets, children
     )
@@ -93,11 +95,11 @@ def _parse_c2d(data: bytes, array: np.ndarray, source, num_variables: int | None
 
 
 def _parse_d4(data: bytes, array: np.ndarray, source, num_variables: int | None, origin: str) -> Circuit:
-    tokens = int(text.count_tokens(array))
-    room = tokens // 2 + 1
+    words = len(data) // 2 + 1
+    room = words // 2 + 1
     ids, kinds = np.empty(room, np.int32), np.empty(room, np.uint8)
     sources, targets, places = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int64)
-    literal_offsets, literals = np.empty(room + 1, np.int64), np.empty(tokens, np.int32)
+    literal_offsets, literals = np.empty(room + 1, np.int64), np.empty(words, np.int32)
     code, position, value, nodes, edges = text.parse_d4(
         array, ids, kinds, sources, targets, places, literal_offsets, literals
     )

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
+from derivable.circuit.builder import CircuitBuilder
 from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, Circuit
 from derivable.circuit.read_error import fail, fail_code, fail_empty, fail_header
 from derivable.circuit.vtree import Vtree
@@ -49,52 +49,51 @@ def parse_sdd(
     One pass over the bytes, one insertion into the hash table per element and node. Raises ParseError with
     line and column; also if the file mentions a variable that `vtree` does not have.
     """
-    kind, literal, offsets, children, root = _nnf_arrays(data, source)
+    letters, names, numbers, elements, announced = _lines(data, source)
     if vtree is not None:
-        _check_variables(literal, vtree, source)
+        _check_variables(numbers[letters == LITERAL], vtree, source)
         if num_variables is None:
             num_variables = vtree.num_variables
-    circuit = circuit_from_arrays(kind, literal, offsets, children, [root], num_variables, None, "sdd")
+    builder = CircuitBuilder()
+    ids = builder._add_decompositions(letters, names, numbers, elements, announced)
+    circuit = builder.build([ids[names[-1]]], num_variables, None, "sdd")
     return replace(circuit, vtree=vtree)
 
 
-def _nnf_arrays(data: bytes, source: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
-    """kind, literal, offsets, children of the file as an NNF, and the position of its root."""
+def _lines(data: bytes, source: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
+    """letters, names, numbers and elements as `text.parse_sdd` writes them, and how many nodes the header announces."""
     array = np.frombuffer(data, np.uint8)
-    numbers = np.zeros(1, np.int64)
-    code, position, value = text.parse_header(array, b"sdd", numbers)
+    header = np.zeros(1, np.int64)
+    code, position, value = text.parse_header(array, b"sdd", header)
     if code == text.MISSING_HEADER:
         if position >= len(data):
             fail_empty(data, source, "an SDD file starts with `sdd <number of nodes>`")
         fail(data, source, position, "expected the header `sdd <number of nodes>`")
     if code != text.OK:
         fail_code(data, source, code, position, value)
-    count, tokens = int(numbers[0]), int(text.count_tokens(array))
-    # Every node line has at least two words: a header that lies must not make us allocate what it says.
-    announced = min(count, tokens)
-    nodes = announced + tokens // 2
-    kind = np.empty(nodes, np.uint8)
-    literal = np.empty(nodes, np.int32)
-    offsets = np.empty(nodes + 1, np.int64)
-    offsets[0] = 0
-    children = np.empty(2 * tokens, np.int32)
-    node_of = np.full(announced, -1, np.int32)
-    code, position, value, nodes, edges, lines, last = text.parse_sdd(
-        array, position, node_of, kind, literal, offsets, children
-    )
+    count = int(header[0])
+    # Words are at least two bytes apart and a line has two: a header that lies must not make us allocate what it
+    # says. Pages that are not written are never touched.
+    words = len(data) // 2 + 1
+    announced = min(count, words // 2)
+    letters = np.empty(announced, np.uint8)
+    names = np.empty(announced, np.int32)
+    numbers = np.empty(announced, np.int32)
+    elements = np.empty(words, np.int32)
+    defined = np.zeros(announced, np.uint8)
+    code, position, value, lines, end = text.parse_sdd(array, position, defined, letters, names, numbers, elements)
     if code != text.OK and not (code == text.ID_RANGE and announced < count):
         fail_code(data, source, code, position, value, count=count, hints=_HINTS)
     if lines != count:
         fail_header(data, source, b"sdd", f"the header announces {count} nodes, the file has {lines}")
     if count == 0:
         fail_header(data, source, b"sdd", "an SDD has at least one node", hint=None)
-    return kind[:nodes], literal[:nodes], offsets[: nodes + 1], children[:edges], int(node_of[last])
+    return letters[:lines], names[:lines], numbers[:lines], elements[:end], announced
 
 
 def _check_variables(literal: np.ndarray, vtree: Vtree, source: str | None) -> None:
-    """`literal` is 0 at inner nodes, and so is a vtree's `variable`."""
     mentioned = np.abs(literal)
-    for variable in mentioned[~np.isin(mentioned, [0, *vtree.variable])][:1]:
+    for variable in mentioned[~np.isin(mentioned, vtree.variable)][:1]:
         raise ParseError(
             f"variable {variable} is not in the vtree, which has {int((vtree.variable > 0).sum())} variables",
             source=source,
@@ -151,8 +150,9 @@ def from_sdd(nodes: Any, num_variables: int | None = None) -> Circuit:
             path = Path(folder, "node.sdd")
             for node in roots:
                 node.save(bytes(path))
-                *arrays, root = _nnf_arrays(path.read_bytes(), "<live SDD>")
-                ids.append(builder.add_nodes(*arrays)[root])
+                letters, names, numbers, elements, announced = _lines(path.read_bytes(), "<live SDD>")
+                found = builder._add_decompositions(letters, names, numbers, elements, announced)
+                ids.append(found[names[-1]])
     else:
         *arrays, positions = _walk(roots)
         ids = builder.add_nodes(*arrays)[positions]

@@ -20,16 +20,19 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from derivable.device.cpu.lanes import item
+
 SHARED = 4
 FIRST, COUNT, PAIRS, SINGLES, FACTORS, START = range(6)
 _SUMS = 32  # sums of fewer than this many pairs and singles are grouped by exact shape
 _PRODUCTS = 256  # the same for products
 _SHAPES = _SUMS * _SUMS + _PRODUCTS + 1
+_LEAF, _FUSED = -1, -2  # in place of a shape
+_OTHER = 100  # what a use by a product or from outside counts, more than SHARED
 
 _FALSE, _TRUE, _LITERAL, _AND, _OR = 0, 1, 2, 3, 4
 
 
-@njit(cache=True, nogil=True)
 def plan_program(kind, literal, offsets, children, roots, num_variables):
     """The program of a circuit.
 
@@ -40,161 +43,204 @@ def plan_program(kind, literal, offsets, children, roots, num_variables):
              multiplicity), count (the largest number of products of literals that a node sums), number of
              operations, number of levels of slots
     """
-    num_nodes = kind.size
-    or_parents = np.zeros(num_nodes, np.int32)
-    other_parents = np.zeros(num_nodes, np.int32)
-    for node in range(num_nodes):
-        into = or_parents if kind[node] == _OR else other_parents
-        for edge in range(offsets[node], offsets[node + 1]):
-            into[children[edge]] += 1
-    for root in roots:
-        other_parents[root] += 1
+    num_nodes = len(kind)
+    uses = np.zeros(num_nodes, np.uint8)
+    _count_uses(kind, offsets, children, roots, uses)
+    # Scratch comes from NumPy, which asks for large pages; allocations inside kernels do not.
+    level = np.empty(num_nodes, np.int32)
+    shape = np.empty(num_nodes, np.int16)
+    sizes = np.empty((num_nodes, 2), np.float64)
+    num_inner, num_terms, statistics = _shapes_of(kind, offsets, children, uses, level, shape, sizes)
+    inner = np.empty(num_inner, np.int32)
+    _sort_inner(level, shape, int(statistics[3]), np.empty(num_inner, np.int32), inner)
+    operand = np.empty((num_nodes, 2), np.int32)
+    positive, negative = np.empty(num_variables, np.int32), np.empty(num_variables, np.int32)
+    num_slots, num_runs = _assign_slots(
+        kind, literal, offsets, children, level, shape, inner, operand, positive, negative
+    )
+    terms = np.empty(num_terms, np.int32)
+    runs = np.empty((num_runs, 6), np.int32)
+    _write_terms(kind, offsets, children, level, shape, inner, operand, terms, runs)
+    return runs, terms, positive, negative, operand[roots, 0], num_slots, statistics
 
-    fused = np.zeros(num_nodes, np.bool_)
-    level = np.zeros(num_nodes, np.int32)
-    shape = np.zeros(num_nodes, np.int32)
-    degree = np.zeros(num_nodes, np.float64)
-    count = np.ones(num_nodes, np.float64)
+
+@njit(cache=True, nogil=True)
+def _count_uses(kind, offsets, children, roots, uses):
+    """uses [node] uint8, zeros: uses by or-nodes, and `_OTHER` for each other one; not less than `_OTHER` is enough."""
+    for root in roots:
+        uses[root] = _OTHER
+    for node in range(len(kind)):
+        step = 1 if kind[node] == _OR else _OTHER
+        for edge in range(item(offsets, node), item(offsets, node + 1)):
+            child = item(children, edge)
+            uses[child] = min(item(uses, child) + step, _OTHER)
+
+
+@njit(cache=True, nogil=True)
+def _shapes_of(kind, offsets, children, uses, level, shape, sizes):
+    """Levels and shapes of slots, and the statistics.
+
+    level  [node] int32, written
+    shape  [node] int16, written: `_LEAF`, `_FUSED`, or a number that nodes share if they have equal shapes
+    sizes  [node, 2] float64, written: degree and count of each node
+    returns  inner slots, terms, statistics
+    """
     max_degree, max_count, operations = 1.0, 1.0, 0.0
-    num_inner, num_terms, num_levels, num_leaves = 0, 0, 1, 0
-    for node in range(num_nodes):
-        first, last = offsets[node], offsets[node + 1]
-        if kind[node] <= _LITERAL:
-            num_leaves += 1
-            degree[node] = 1.0 if kind[node] == _LITERAL else 0.0
+    num_inner, num_terms, num_levels = 0, 0, 1
+    for node in range(len(kind)):
+        this = kind[node]
+        if this <= _LITERAL:
+            level[node] = 0
+            shape[node] = _LEAF
+            sizes[node, 0] = 1.0 if this == _LITERAL else 0.0
+            sizes[node, 1] = 1.0
             continue
-        highest = 0
-        if kind[node] == _AND:
-            arity = last - first
-            fused[node] = arity == 2 and other_parents[node] == 0 and or_parents[node] <= SHARED
+        first, last = item(offsets, node), item(offsets, node + 1)
+        arity = last - first
+        operations += arity
+        highest = np.int64(0)
+        if this == _AND:
+            degree, count = 0.0, 1.0
             for edge in range(first, last):
-                child = children[edge]
-                highest = max(highest, level[child])
-                degree[node] += degree[child]
-                count[node] *= count[child]
-            operations += arity
-            if fused[node]:
+                child = np.uint64(item(children, edge))
+                highest = max(highest, item(level, child))
+                degree += sizes[child, 0]
+                count *= sizes[child, 1]
+            sizes[node, 0], sizes[node, 1] = degree, count
+            if arity == 2 and uses[node] <= SHARED:
                 level[node] = highest
+                shape[node] = _FUSED
                 continue
-            if arity == 2:
-                shape[node] = _SUMS
-            else:
-                shape[node] = _SUMS * _SUMS + min(arity, _PRODUCTS)
+            shape[node] = _SUMS if arity == 2 else _SUMS * _SUMS + min(arity, _PRODUCTS)
             num_terms += arity
         else:
-            pairs, singles = 0, 0
-            count[node] = 0.0
+            pairs = 0
+            degree, count = 0.0, 0.0
             for edge in range(first, last):
-                child = children[edge]
-                highest = max(highest, level[child])
-                degree[node] = max(degree[node], degree[child])
-                count[node] += count[child]
-                if fused[child]:
-                    pairs += 1
-                else:
-                    singles += 1
-            operations += last - first
-            if pairs < _SUMS and singles < _SUMS:
-                shape[node] = pairs * _SUMS + singles
-            else:
-                shape[node] = _SHAPES - 1
+                child = np.uint64(item(children, edge))
+                highest = max(highest, item(level, child))
+                degree = max(degree, sizes[child, 0])
+                count += sizes[child, 1]
+                pairs += item(shape, child) == _FUSED
+            sizes[node, 0], sizes[node, 1] = degree, count
+            singles = arity - pairs
+            shape[node] = pairs * _SUMS + singles if pairs < _SUMS and singles < _SUMS else _SHAPES - 1
             num_terms += 2 * pairs + singles
         level[node] = highest + 1
         num_levels = max(num_levels, highest + 2)
-        max_degree = max(max_degree, degree[node])
-        max_count = max(max_count, count[node])
+        max_degree = max(max_degree, degree)
+        max_count = max(max_count, count)
         num_inner += 1
+    return num_inner, num_terms, np.array([max_degree, max_count, operations, float(num_levels)])
 
-    # Slots by (level, shape, node): two stable counting sorts.
-    inner = np.empty(num_inner, np.int32)
-    by_shape = np.empty(num_inner, np.int32)
+
+@njit(cache=True, nogil=True)
+def _sort_inner(level, shape, num_levels, by_shape, inner):
+    """inner [slot] int32: the nodes with slots of their own by level, shape, node; two stable counting sorts."""
     starts = np.zeros(_SHAPES + 1, np.int64)
-    for node in range(num_nodes):
-        if kind[node] >= _AND and not fused[node]:
+    level_starts = np.zeros(num_levels + 1, np.int64)
+    for node in range(len(shape)):
+        if shape[node] >= 0:
             starts[shape[node] + 1] += 1
+            level_starts[level[node] + 1] += 1
     for bucket in range(_SHAPES):
         starts[bucket + 1] += starts[bucket]
-    for node in range(num_nodes):
-        if kind[node] >= _AND and not fused[node]:
+    for bucket in range(num_levels):
+        level_starts[bucket + 1] += level_starts[bucket]
+    for node in range(len(shape)):
+        if shape[node] >= 0:
             by_shape[starts[shape[node]]] = node
             starts[shape[node]] += 1
-    starts = np.zeros(num_levels + 1, np.int64)
     for node in by_shape:
-        starts[level[node] + 1] += 1
-    for bucket in range(num_levels):
-        starts[bucket + 1] += starts[bucket]
-    for node in by_shape:
-        inner[starts[level[node]]] = node
-        starts[level[node]] += 1
+        inner[level_starts[level[node]]] = node
+        level_starts[level[node]] += 1
 
-    slot = np.zeros(num_nodes, np.int32)
-    positive = np.full(num_variables, -1, np.int32)
-    negative = np.full(num_variables, -1, np.int32)
+
+@njit(cache=True, nogil=True)
+def _assign_slots(kind, literal, offsets, children, level, shape, inner, operand, positive, negative):
+    """Write positive and negative [variable] and what a node is as an operand; returns the number of slots and of runs.
+
+    operand  [node, 2] int32: the slot and -1, or the two slots of a fused product, which so is one access
+    """
+    positive[:] = -1
+    negative[:] = -1
     next_slot = 2
-    for node in range(num_nodes):
+    for node in range(len(kind)):
+        if kind[node] >= _AND:  # leaves come first
+            break
+        operand[node, 1] = -1
         if kind[node] == _LITERAL:
-            slot[node] = next_slot
+            operand[node, 0] = next_slot
             if literal[node] > 0:
                 positive[literal[node] - 1] = next_slot
             else:
                 negative[-literal[node] - 1] = next_slot
-            next_slot += 1
-        elif kind[node] <= _TRUE:
-            slot[node] = kind[node]
-            next_slot += 1
-    for node in inner:
-        slot[node] = next_slot
+        else:
+            operand[node, 0] = kind[node]
         next_slot += 1
-    for variable in range(num_variables):
+    num_runs = 0
+    previous_level, previous_shape = -1, -1
+    for node in inner:
+        operand[node, 0] = next_slot
+        operand[node, 1] = -1
+        next_slot += 1
+        if level[node] != previous_level or shape[node] != previous_shape or shape[node] >= _SHAPES - 2:
+            num_runs += 1
+        previous_level, previous_shape = level[node], shape[node]
+    for variable in range(len(positive)):
         if negative[variable] >= 0 and positive[variable] < 0:
             positive[variable] = next_slot
             next_slot += 1
-    num_slots = next_slot + 1
-    for variable in range(num_variables):
+    for variable in range(len(positive)):
         if positive[variable] < 0:
             positive[variable] = next_slot
         if negative[variable] < 0:
             negative[variable] = next_slot
+    # The factors of a fused product are used by a product, so they are not fused themselves.
+    for node in range(len(kind)):
+        if shape[node] == _FUSED:
+            first = item(offsets, node)
+            operand[node, 0] = operand[np.uint64(item(children, first)), 0]
+            operand[node, 1] = operand[np.uint64(item(children, first + 1)), 0]
+    return next_slot + 1, num_runs
 
-    terms = np.empty(num_terms, np.int32)
-    num_runs = 0
-    previous_level, previous_shape = -1, -1
-    for node in inner:
-        if level[node] != previous_level or shape[node] != previous_shape or shape[node] >= _SHAPES - 2:
-            num_runs += 1
-        previous_level, previous_shape = level[node], shape[node]
-    runs = np.empty((num_runs, 6), np.int32)
+
+@njit(cache=True, nogil=True)
+def _write_terms(kind, offsets, children, level, shape, inner, operand, terms, runs):
+    """Write terms and runs, the inner slots in their order."""
     run, position = -1, 0
     previous_level, previous_shape = -1, -1
     for node in inner:
         start = position
         pairs, singles, factors = 0, 0, 0
-        first, last = offsets[node], offsets[node + 1]
+        first, last = item(offsets, node), item(offsets, node + 1)
         if kind[node] == _AND:
             if last - first == 2:
                 pairs = 1
             else:
                 factors = last - first
             for edge in range(first, last):
-                terms[position] = slot[children[edge]]
+                terms[position] = operand[np.uint64(item(children, edge)), 0]
                 position += 1
         else:
             for edge in range(first, last):
-                child = children[edge]
-                if fused[child]:
-                    pairs += 1
-                    terms[position] = slot[children[offsets[child]]]
-                    terms[position + 1] = slot[children[offsets[child] + 1]]
-                    position += 2
+                pairs += operand[np.uint64(item(children, edge)), 1] >= 0
+            singles = last - first - pairs
+            # Which operands are pairs is not predictable: positions are computed instead of branched on.
+            single = start + 2 * pairs
             for edge in range(first, last):
-                child = children[edge]
-                if not fused[child]:
-                    singles += 1
-                    terms[position] = slot[child]
-                    position += 1
+                child = np.uint64(item(children, edge))
+                slot, second = operand[child, 0], operand[child, 1]
+                is_pair = np.int64(second >= 0)
+                place = position if is_pair else single
+                terms[place] = slot
+                terms[place + is_pair] = second if is_pair else slot
+                position += 2 * is_pair
+                single += 1 - is_pair
+            position = single
         if level[node] != previous_level or shape[node] != previous_shape or shape[node] >= _SHAPES - 2:
             run += 1
-            runs[run, FIRST] = slot[node]
+            runs[run, FIRST] = operand[node, 0]
             runs[run, COUNT] = 0
             runs[run, PAIRS] = pairs
             runs[run, SINGLES] = singles
@@ -202,9 +248,3 @@ def plan_program(kind, literal, offsets, children, roots, num_variables):
             runs[run, START] = start
         runs[run, COUNT] += 1
         previous_level, previous_shape = level[node], shape[node]
-
-    root_slots = np.empty(roots.size, np.int32)
-    for index in range(roots.size):
-        root_slots[index] = slot[roots[index]]
-    statistics = np.array([max_degree, max_count, operations, float(num_levels)])
-    return runs, terms, positive, negative, root_slots, num_slots, statistics
