@@ -195,6 +195,26 @@ def test_colliding_hashes_do_not_merge(monkeypatch):
         assert CircuitBuilder().add_nodes(*arrays).tolist() == obvious_cons(*arrays)
 
 
+def test_two_children_have_exact_keys_whatever_their_ids():
+    """Kind, order and ids of two children: a node is found again exactly if the set and the kind are the same."""
+    rng = np.random.default_rng(3)
+    b = CircuitBuilder()
+    literals = [b.literal(v) for v in range(1, 2001)]
+    pairs = {tuple(sorted(rng.choice(literals, 2, replace=False).tolist())) for _ in range(3000)}
+    ids = {}
+    for x, y in pairs:
+        ids["and", x, y], ids["or", x, y] = b.conjunction([x, y]), b.disjunction([y, x])
+    assert len(set(ids.values())) == len(ids) == 2 * len(pairs)
+    for (kind, x, y), node in ids.items():
+        insert = b.conjunction if kind == "and" else b.disjunction
+        # By the way of two children, and by that of any number.
+        assert insert([y, x]) == insert([x, y, x]) == insert([x, b.true() if kind == "and" else b.false(), y]) == node
+    # The largest variables are as exact as the smallest; no literal is taken for a pair.
+    ends = [b.literal(sign * v) for v in (1, 2, 2**31 - 1) for sign in (1, -1)]
+    assert len(set(ends)) == 6
+    assert set(ends).isdisjoint(ids.values())
+
+
 def test_million_deep_chain_is_linear():
     def chain(depth):
         """x1 or (x2 and (x1 or (x2 and ...))), alternating, over two variables."""

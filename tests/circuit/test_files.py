@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import time
 from dataclasses import replace
 
@@ -21,12 +22,12 @@ from circuit.random_circuits import (
     truth_tables,
 )
 from data import data_path
-from derivable.circuit import load
+from derivable.circuit import load, sdd_file
 from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
 from derivable.circuit.nnf_file import parse_nnf, write_nnf
 from derivable.circuit.sdd_file import load_sdd, parse_sdd, write_sdd
 from derivable.circuit.store import parse, save
-from derivable.core.diagnostics import UnsupportedError
+from derivable.core.diagnostics import ParseError, UnsupportedError
 
 
 def random_circuit(seed, num_variables=5, num_inner=30, num_roots=1, local=None):
@@ -169,6 +170,118 @@ D4 = "o 1 0\nt 2 0\na 3 0\n1 3 0\n3 2 2 0\n3 4 0\no 4 0\n4 2 1 0\n4 2 -1 0\n"
 )
 def test_text_oddities(text, change):
     assert_same_circuit(parse_nnf(change(text).encode()), parse_nnf(text.encode()))
+
+
+def random_sdd_text(rng, lines, variables, local, shuffled):
+    """Lines in the format of SDD files, not of an SDD: repeats, constants, and wide and narrow decompositions."""
+    ids = rng.permutation(lines) if shuffled else np.arange(lines)
+    rows = [f"sdd {lines}"]
+    for line in range(lines):
+        kind = rng.choice(["D", "D", "D", "L", "F", "T"]) if line else "L"
+        if kind == "L":
+            rows.append(f"L {ids[line]} 0 {rng.integers(1, variables + 1) * rng.choice([-1, 1])}")
+        elif kind == "D":
+            size = rng.choice([1, 2, 2, 3, 5, 20, 70])
+            elements = ids[rng.integers(0 if local is None else max(0, line - local), line, 2 * size)]
+            rows.append(f"D {ids[line]} 1 {size} {' '.join(map(str, elements))}")
+        else:
+            rows.append(f"{kind} {ids[line]}")
+    return "\n".join(rows) + "\n"
+
+
+def obvious_sdd(text):
+    """The circuit of such lines as an NNF: an AND for each element, an OR for each decomposition."""
+    kind, literal, sizes, children, node_of = [], [], [], [], {}
+    for row in text.split("\n")[1:]:
+        letter, *numbers = row.split() or " "
+        if letter == "D":
+            first = len(kind)
+            elements = [node_of[int(child)] for child in numbers[3:]]
+            kind += [AND] * (len(elements) // 2) + [OR]
+            sizes += [2] * (len(elements) // 2) + [len(elements) // 2]
+            children += [*elements, *range(first, len(kind) - 1)]
+        elif letter in "FTL":
+            kind.append("FTL".index(letter))
+            sizes.append(0)
+        else:
+            continue
+        literal += [0] * (len(kind) - 1 - len(literal)) + [int(numbers[2]) if letter == "L" else 0]
+        node_of[int(numbers[0])] = len(kind) - 1
+    offsets = np.cumsum([0, *sizes])
+    return circuit_from_arrays(
+        np.array(kind, np.uint8), literal, offsets, np.array(children, int), [len(kind) - 1], None
+    )
+
+
+SDD_CHANGES = {
+    "none": lambda text: text,
+    "crlf": lambda text: text.replace("\n", "\r\n"),
+    "cr": lambda text: text.replace("\n", "\r"),
+    "comments": lambda text: "c first\n" + text.replace("\n", "\nc D 1 2\n\n"),
+    "tabs": lambda text: text.replace(" ", "\t"),
+    "blanks": lambda text: text.replace(" 1", "  1").replace("\n", " \t\n"),
+    "zeros": lambda text: text.replace(" 1", " 00000001"),
+    "cut": lambda text: text.rstrip("\n"),
+}
+
+
+@ROUND_TRIPS
+@given(
+    seed=st.integers(0, 2**32),
+    lines=st.integers(1, 120),
+    variables=st.integers(1, 5),
+    local=st.sampled_from([None, 3, 20]),
+    change=st.sampled_from(sorted(SDD_CHANGES)),
+)
+def test_sdd_lines_and_the_general_insertion_agree(seed, lines, variables, local, change):
+    """Same nodes in the same order, whatever separates the words, and however few bytes are read at a time."""
+    rng = np.random.default_rng(seed)
+    text = random_sdd_text(rng, lines, variables, local, bool(seed % 2))
+    expected = obvious_sdd(text)
+    expected.check()
+    data = SDD_CHANGES[change](text).encode()
+    assert_same_circuit(parse_sdd(data), expected)
+    step = sdd_file._STEP
+    try:
+        sdd_file._STEP = int(rng.integers(1, 200))
+        assert_same_circuit(parse_sdd(data), expected)
+    finally:
+        sdd_file._STEP = step
+
+
+def test_the_table_grows_while_an_sdd_is_read():
+    """Far more nodes than the length of the file lets expect: short ids, elements that are all different."""
+    rng = np.random.default_rng(0)
+    rows = [f"L {i} 0 {i + 1}" for i in range(90)]
+    pairs = rng.permutation([(i, j) for i in range(90) for j in range(i)])
+    rows += [f"D {90 + i} 0 89 " + " ".join(map(str, pairs[89 * i : 89 * i + 89].ravel())) for i in range(45)]
+    rows.append("D 135 0 45 " + " ".join(f"0 {90 + i}" for i in range(45)))
+    text = f"sdd {len(rows)}\n" + "\n".join(rows)
+    builder = CircuitBuilder()
+    before = len(builder._table)
+    sdd_file._insert(builder, text.encode(), None)
+    assert len(builder._table) > before
+    assert builder.num_nodes == 2 + 90 + 4005 + 45 + 45 + 1
+    assert_same_circuit(parse_sdd(text.encode()), obvious_sdd(text))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    word=st.from_regex(rb"-?[0-9]{0,12}[ -~\x80-\xff]?", fullmatch=True),
+    before=st.sampled_from([b" ", b"  ", b"\t", b" \t "]),
+    after=st.sampled_from([b"", b" ", b"\n", b"\r\n", b" 7 8 9 10\n", b"\t1234567890123456"]),
+)
+def test_numbers_are_read_the_same_eight_bytes_at_a_time(word, before, after):
+    """In a c2d file, against Python's own reading of the same word."""
+    data = b"nnf 1 0 2147483647\nL" + before + word + after
+    words = (before + word + after).splitlines()[0].split()
+    number = words[0].decode("latin-1") if words else ""
+    valid = re.fullmatch(r"-?[0-9]+", number) is not None and len(words) == 1 and len(data.splitlines()) == 2
+    if valid and 0 < abs(int(number)) < 2**31:
+        assert parse_nnf(data).literal.tolist() == [int(number)]
+    else:
+        with pytest.raises(ParseError):
+            parse_nnf(data)
 
 
 def test_small_texts():

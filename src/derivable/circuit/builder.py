@@ -157,19 +157,15 @@ class CircuitBuilder:
             hint="put children before parents",
         )
 
-    def _add_decompositions(self, letters, names, numbers, elements, num_names: int) -> np.ndarray:
-        """Insert the lines of an SDD file, arrays as `text.parse_sdd` writes them; `elements` is overwritten.
+    def _add_decompositions(self, letters, names, numbers, elements, ids, line: int, first: int) -> tuple[int, int]:
+        """Insert lines of an SDD file, arrays as `text.parse_sdd` writes them; there is room for their nodes.
 
-        num_names  file ids are less than this
-        returns    [file id] int32 ids, -1 where no line has the file id
+        line, first  how many of the lines and elements have been inserted before
+        ids          [file id] int32, the node of each line; -1 where there is none yet
+        returns      line and first after these lines; `elements` is overwritten
 
-        Law: the same ids as `add_nodes` with an AND for each element and an OR for each decomposition.
+        Law: the same nodes as `add_nodes` makes from an AND for each element and an OR for each decomposition.
         """
-        most = len(letters) + len(elements) // 2
-        # SDDs share few decompositions, but many of their elements are equal or vanish.
-        self._reserve(most, 2 * len(elements), most // 2)
-        ids = np.full(num_names, -1, np.int32)
-        line, first = 0, 0
         while True:
             line, first = hashcons.insert_decompositions(
                 letters, names, numbers, elements, line, first, ids,
@@ -177,7 +173,7 @@ class CircuitBuilder:
                 self._counts,
             )  # fmt: skip
             if line == len(letters):
-                return ids
+                return line, first
             self._grow_table(max(self.num_nodes + int(numbers[line]) + 1, 2 * self.num_nodes))
 
     def _reserve(self, nodes: int, edges: int, expected: int | None = None) -> None:

@@ -30,6 +30,7 @@ from derivable.circuit.vtree_file import load_vtree, parse_vtree
 from derivable.core.diagnostics import DomainError, MissingDependencyError, ParseError, UnsupportedError
 from derivable.core.files import atomic_write, read_bytes
 from derivable.device.cpu import text
+from derivable.device.cpu.threads import run_chunks
 
 _HINTS = {
     text.UNKNOWN_LINE: "lines of an SDD file start with F, T, L, D or c",
@@ -37,6 +38,7 @@ _HINTS = {
     text.ZERO_LITERAL: "literals are signed variables, counted from 1",
 }
 _FEW_ROOTS = 4
+_STEP = 1 << 22  # bytes that are read while those before them are inserted
 
 
 def parse_sdd(
@@ -49,19 +51,17 @@ def parse_sdd(
     One pass over the bytes, one insertion into the hash table per element and node. Raises ParseError with
     line and column; also if the file mentions a variable that `vtree` does not have.
     """
-    letters, names, numbers, elements, announced = _lines(data, source)
+    builder = CircuitBuilder()
+    root, literals = _insert(builder, data, source)
     if vtree is not None:
-        _check_variables(numbers[letters == LITERAL], vtree, source)
+        _check_variables(literals, vtree, source)
         if num_variables is None:
             num_variables = vtree.num_variables
-    builder = CircuitBuilder()
-    ids = builder._add_decompositions(letters, names, numbers, elements, announced)
-    circuit = builder.build([ids[names[-1]]], num_variables, None, "sdd")
-    return replace(circuit, vtree=vtree)
+    return replace(builder.build([root], num_variables, None, "sdd"), vtree=vtree)
 
 
-def _lines(data: bytes, source: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
-    """letters, names, numbers and elements as `text.parse_sdd` writes them, and how many nodes the header announces."""
+def _insert(builder: CircuitBuilder, data: bytes, source: str | None) -> tuple[int, np.ndarray]:
+    """Insert the nodes of a file; the id of its root, and the literals that its lines define."""
     array = np.frombuffer(data, np.uint8)
     header = np.zeros(1, np.int64)
     code, position, value = text.parse_header(array, b"sdd", header)
@@ -81,14 +81,36 @@ def _lines(data: bytes, source: str | None) -> tuple[np.ndarray, np.ndarray, np.
     numbers = np.empty(announced, np.int32)
     elements = np.empty(words, np.int32)
     defined = np.zeros(announced, np.uint8)
-    code, position, value, lines, end = text.parse_sdd(array, position, defined, letters, names, numbers, elements)
+    ids = np.full(announced, -1, np.int32)
+    # Decompositions are few and elements often equal: the table starts smaller than the file might need.
+    builder._reserve(words // 2, 2 * words, len(data) // 24)
+    lines, end, line, first = 0, 0, 0, 0
+
+    def step(start: int, stop: int) -> None:
+        nonlocal code, position, value, lines, end, line, first
+        if start == 0:
+            rows = letters[:ready], names[:ready], numbers[:ready]
+            line, first = builder._add_decompositions(*rows, elements[:filled], ids, line, first)
+        if stop == 2:
+            until = min(position + _STEP, len(data))
+            code, position, value, lines, end = text.parse_sdd(
+                array, position, until, lines, end, defined, letters, names, numbers, elements
+            )
+
+    while code == text.OK and (position < len(data) or line < lines):
+        ready, filled = lines, end
+        if line < lines and position < len(data):
+            # One thread inserts what has been read, another one reads on.
+            run_chunks(step, 2, 1)
+        else:
+            step(0, 2)
     if code != text.OK and not (code == text.ID_RANGE and announced < count):
         fail_code(data, source, code, position, value, count=count, hints=_HINTS)
     if lines != count:
         fail_header(data, source, b"sdd", f"the header announces {count} nodes, the file has {lines}")
     if count == 0:
         fail_header(data, source, b"sdd", "an SDD has at least one node", hint=None)
-    return letters[:lines], names[:lines], numbers[:lines], elements[:end], announced
+    return int(ids[names[lines - 1]]), numbers[:lines][letters[:lines] == LITERAL]
 
 
 def _check_variables(literal: np.ndarray, vtree: Vtree, source: str | None) -> None:
@@ -150,9 +172,7 @@ def from_sdd(nodes: Any, num_variables: int | None = None) -> Circuit:
             path = Path(folder, "node.sdd")
             for node in roots:
                 node.save(bytes(path))
-                letters, names, numbers, elements, announced = _lines(path.read_bytes(), "<live SDD>")
-                found = builder._add_decompositions(letters, names, numbers, elements, announced)
-                ids.append(found[names[-1]])
+                ids.append(_insert(builder, path.read_bytes(), "<live SDD>")[0])
     else:
         *arrays, positions = _walk(roots)
         ids = builder.add_nodes(*arrays)[positions]

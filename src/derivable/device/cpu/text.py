@@ -154,7 +154,7 @@ def _trailing_zeros(typingctx, word):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def plain_number(data, stop, position):
+def plain_number(data, stop, position) -> tuple[Any, Any]:
     """(position after it, value) of the number of one to seven digits that follows one space; (-1, 0) for all else.
 
     Eight bytes at a time and without a branch that depends on how many digits there are. What this does not
@@ -220,22 +220,21 @@ def parse_header(content, word, numbers):
 
 
 @njit(cache=True, nogil=True)
-def parse_sdd(content, position, defined, letters, names, numbers, elements):
-    """The lines of an SDD file.
+def parse_sdd(content, position, until, lines, end, defined, letters, names, numbers, elements):
+    """The lines of an SDD file that start before the byte `until`, after `lines` lines with `end` ids of elements.
 
     defined   [announced node] uint8, 0 everywhere; written: whether a line has that id
     letters   [line] uint8: FALSE, TRUE, LITERAL, or OR for a decomposition
     names     [line] int32: ids of the file
     numbers   [line] int32: the literal, or the number of elements of a decomposition
     elements  [2 * element] int32: ids, prime and sub after each other, in the order of the file
-    returns   (code, position, value, lines, length of `elements`)
+    returns   (code, position, value, lines, end); position is len(content) if all has been read
     """
     data, stop = pointer(content), len(content)
-    lines, end = 0, 0
     count = len(defined)
     while True:
         position = next_line(data, stop, position)
-        if position >= stop:
+        if position >= until:
             return OK, position, 0, lines, end
         start = position
         letter = data[position]
