@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -280,8 +282,9 @@ def test_copies_compilation_and_parallel(provenance):
     assert list(layer.parameters()) == []
 
 
-def test_torch_compile():
-    layer = dv.nn.Logic(SUM, DIGITS, SUMS)
+@pytest.mark.parametrize("provenance", PROVENANCES)
+def test_torch_compile(provenance):
+    layer = dv.nn.Logic(SUM, DIGITS, SUMS, provenance)
     network = torch.nn.Linear(5, 4)
 
     def step(x):
@@ -289,8 +292,41 @@ def test_torch_compile():
 
     x = torch.rand(3, 5)
     expected = torch.autograd.grad(step(x), network.weight)[0]
-    got = torch.autograd.grad(torch.compile(step, backend="aot_eager")(x), network.weight)[0]
-    torch.testing.assert_close(got, expected)
+    compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), step(x))
+    torch.testing.assert_close(torch.autograd.grad(compiled(x), network.weight)[0], expected)
+
+
+@pytest.mark.parametrize("provenance", PROVENANCES[1:])
+def test_gradients_without_autograd(provenance):
+    """What torch.compile runs, on negated and shared facts, categorical and independent ones."""
+    program = "rel near(a) = edge(a, b), not digit(b)\nrel path(a, b) = edge(a, b) or (path(a, c), edge(c, b))"
+    inputs = {"edge": dv.independent(EDGES), "digit": dv.categorical(range(3))}
+    layer = dv.nn.Logic(program, inputs, {"near": range(3), "path": EDGES}, provenance, k=4)
+    p = torch.cat([rows(5, len(EDGES)), rows(5, 3, seed=1).softmax(-1)], -1)
+    adjoints = rows(5, 3 + len(EDGES), seed=2)
+    inference = layer.inference
+    variables = inference.columns([p[:, : len(EDGES)], p[:, len(EDGES) :]], False).requires_grad_()
+    expected = torch.autograd.grad(inference.evaluate(variables), variables, adjoints)[0]
+    torch.testing.assert_close(inference.gradient(variables.detach(), adjoints), expected)
+
+
+def test_training_leaves_the_compiler_alone():
+    """torch._dynamo takes seconds to import."""
+    code = """
+import sys, torch, derivable as dv
+names = {"digit_1": dv.categorical(range(3)), "digit_2": dv.categorical(range(3))}
+for provenance in ("exact", "minmaxprob", "addmultprob", "topkproofs"):
+    layer = dv.nn.Logic("rel sum_2(a + b) = digit_1(a), digit_2(b)", names, {"sum_2": range(5)}, provenance)
+    network = torch.nn.Linear(4, 3)
+    p = network(torch.rand(2, 4)).softmax(-1)
+    layer(p, p).square().sum().backward()
+    with torch.no_grad():
+        network.weight -= 0.1 * network.weight.grad
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_the_ways_to_give_a_program(tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.batched import GroundProgram
 from derivable.device.cpu.threads import run_chunks
+from derivable.nn import derivations_op
 from derivable.nn.inference import FactColumns
 
 MIN_ROWS = 16
@@ -21,7 +24,7 @@ MAX_PROOFS = 16
 """topkproofs adds and subtracts up to 2^k conjunctions of proofs; beyond this, exact inference is cheaper."""
 
 
-class DerivationInference(torch.nn.Module):
+class DerivationInference(torch.nn.Module, ABC):
     """Evaluates a program that was grounded once; the graph is acyclic and children come before parents."""
 
     def __init__(self, ground: GroundProgram, names: Sequence[str], k: int):
@@ -36,20 +39,32 @@ class DerivationInference(torch.nn.Module):
         self.k = k
         columns = [ground.variables[name] for name in names]
         self.columns = FactColumns(columns, self.num_variables, ground.fixed, ground.fixed_weights)
+        self._number = derivations_op.register(self)
 
-    @torch.compiler.disable
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._number = derivations_op.register(self)
+
     def forward(self, values: list[torch.Tensor], in_logs: bool, out_logs: bool) -> torch.Tensor:
         """values [*batch, fact] each -> [*batch, output fact]; probabilities, never logarithms."""
         assert not in_logs
         assert not out_logs
         weights = self.columns(values, False)
-        rows = weights.reshape(-1, self.num_variables)
-        result = self.evaluate(rows)
-        return result.reshape(*weights.shape[:-1], len(self.roots))
+        batch = weights.shape[:-1]
+        rows = weights.reshape(math.prod(batch), self.num_variables)
+        if torch.compiler.is_compiling():
+            result = derivations_op.derivations(rows, self._number)
+        else:
+            result = self.evaluate(rows)
+        return result.reshape(*batch, len(self.roots))
 
+    @abstractmethod
     def evaluate(self, rows: torch.Tensor) -> torch.Tensor:
-        """rows [row, variable] -> [row, root]"""
-        raise NotImplementedError
+        """rows [row, variable] -> [row, root], differentiable"""
+
+    @abstractmethod
+    def gradient(self, rows: torch.Tensor, adjoints: torch.Tensor) -> torch.Tensor:
+        """rows [row, variable], adjoints [row, root] -> adjoints of the rows, without autograd"""
 
     def size_text(self) -> str:
         return f"{len(self.graph[0]):,} nodes, {len(self.graph[3]):,} edges of the derivation graph"
@@ -62,6 +77,19 @@ class MinMaxInference(DerivationInference):
     """
 
     def evaluate(self, rows: torch.Tensor) -> torch.Tensor:
+        keys, values = self._decisive(rows)
+        chosen = rows.gather(1, keys.abs().clamp_min(1) - 1) if self.num_variables else rows.new_zeros(keys.shape)
+        return torch.where(keys == 0, values, torch.where(keys > 0, chosen, 1 - chosen))
+
+    def gradient(self, rows: torch.Tensor, adjoints: torch.Tensor) -> torch.Tensor:
+        keys, _ = self._decisive(rows)
+        result = torch.zeros_like(rows)
+        if self.num_variables:
+            result.scatter_add_(1, keys.abs().clamp_min(1) - 1, adjoints * keys.sign())
+        return result
+
+    def _decisive(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """[row, root] each: the variable (from 1, negative for its absence) whose value a root has or 0; the value."""
         from derivable.device.cpu.derivation_values import minmax_forward
 
         given = _numpy(rows)
@@ -69,12 +97,7 @@ class MinMaxInference(DerivationInference):
         critical = np.empty(values.shape, np.int64)
         keys = np.empty((len(given), len(self.roots)), np.int64)
         run_chunks(minmax_forward, len(given), MIN_ROWS, *self.graph, given, values, critical, self.roots, keys)
-        return self._picked(rows, torch.as_tensor(keys).to(rows.device), torch.as_tensor(values).to(rows.device))
-
-    def _picked(self, rows: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        chosen = rows.gather(1, keys.abs().clamp_min(1) - 1) if self.num_variables else rows.new_zeros(keys.shape)
-        constant = values[:, torch.as_tensor(self.roots, device=rows.device)]
-        return torch.where(keys == 0, constant, torch.where(keys > 0, chosen, 1 - chosen))
+        return torch.as_tensor(keys).to(rows.device), torch.as_tensor(values[:, self.roots]).to(rows.device)
 
 
 class AddMultInference(DerivationInference):
@@ -83,31 +106,41 @@ class AddMultInference(DerivationInference):
     def evaluate(self, rows: torch.Tensor) -> torch.Tensor:
         return _AddMult.apply(rows, self)  # type: ignore[return-value]
 
+    def gradient(self, rows: torch.Tensor, adjoints: torch.Tensor) -> torch.Tensor:
+        return self.push_down(self.node_values(rows), adjoints)
+
+    def node_values(self, rows: torch.Tensor) -> np.ndarray:
+        """rows [row, variable] -> [row, node]"""
+        from derivable.device.cpu.derivation_values import addmult_forward
+
+        given = _numpy(rows)
+        values = np.empty((len(given), len(self.graph[0])), given.dtype)
+        run_chunks(addmult_forward, len(given), MIN_ROWS, *self.graph, given, values)
+        return values
+
+    def push_down(self, values: np.ndarray, adjoints: torch.Tensor) -> torch.Tensor:
+        """values [row, node], adjoints [row, root] -> [row, variable]"""
+        from derivable.device.cpu.derivation_values import addmult_backward
+
+        given = _numpy(adjoints)
+        below = np.zeros_like(values)
+        for place, root in enumerate(self.roots):
+            below[:, root] += given[:, place]
+        result = np.zeros((len(values), self.num_variables), values.dtype)
+        run_chunks(addmult_backward, len(values), MIN_ROWS, *self.graph, values, below, result)
+        return torch.as_tensor(result).to(adjoints.device)
+
 
 class _AddMult(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor, module: AddMultInference) -> torch.Tensor:
-        from derivable.device.cpu.derivation_values import addmult_forward
-
-        given = _numpy(rows)
-        values = np.empty((len(given), len(module.graph[0])), given.dtype)
-        run_chunks(addmult_forward, len(given), MIN_ROWS, *module.graph, given, values)
-        ctx.values, ctx.module, ctx.like = values, module, rows.detach()
-        return torch.as_tensor(values[:, module.roots]).to(rows.device)
+        ctx.values, ctx.module = module.node_values(rows), module
+        return torch.as_tensor(ctx.values[:, module.roots]).to(rows.device)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, adjoint: torch.Tensor):  # type: ignore[override]
-        from derivable.device.cpu.derivation_values import addmult_backward
-
-        module, values = ctx.module, ctx.values
-        given = _numpy(adjoint)
-        adjoints = np.zeros_like(values)
-        for place, root in enumerate(module.roots):
-            adjoints[:, root] += given[:, place]
-        result = np.zeros((len(values), module.num_variables), values.dtype)
-        run_chunks(addmult_backward, len(values), MIN_ROWS, *module.graph, values, adjoints, result)
-        return torch.as_tensor(result).to(ctx.like), None
+        return ctx.module.push_down(ctx.values, adjoint), None
 
 
 class TopProofsInference(DerivationInference):
@@ -140,13 +173,33 @@ class TopProofsInference(DerivationInference):
         self.register_buffer("factors", torch.as_tensor(factors), persistent=False)
 
     def evaluate(self, rows: torch.Tensor) -> torch.Tensor:
+        total = rows.new_zeros(len(rows), len(self.roots))
+        for sign, possible, values, _ in self._conjunctions(rows):
+            total = total + sign * torch.where(possible, values.prod(-1), 0)
+        return total
+
+    def gradient(self, rows: torch.Tensor, adjoints: torch.Tensor) -> torch.Tensor:
+        single: Any = self.single
+        factors: Any = self.factors
+        result = rows.new_zeros(len(rows), len(factors))
+        for sign, possible, values, counted in self._conjunctions(rows.detach()):
+            scale = torch.where(possible, sign * adjoints, 0)[..., None]
+            others = (scale * _product_of_others(values)).index_select(-1, factors)
+            result += torch.where(counted, others, 0).sum(1)
+        positive = result[:, : self.num_variables].clone()
+        positive[:, single] -= result[:, self.num_variables :]
+        return positive
+
+    def _conjunctions(self, rows: torch.Tensor) -> Iterator[tuple[float, torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """The terms of inclusion and exclusion over sets of proofs, with what `_conjunction` says of them.
+
+        Depth first; a set that contradicts itself in every row and root ends its branch, so proofs that
+        exclude each other cost k terms and not 2^k.
+        """
         positive, negative, counts = self.proofs(rows)
         single: Any = self.single
         columns = torch.cat([rows, 1 - rows[:, single]], 1)
         present = torch.arange(self.k, device=rows.device) < counts[..., None]
-        total = rows.new_zeros(len(rows), len(self.roots))
-        # Inclusion and exclusion over sets of proofs, depth first; a set that contradicts itself in every
-        # row and root ends its branch, so proofs that exclude each other cost k terms and not 2^k.
         empty = torch.zeros_like(positive[:, :, 0])
         waiting = [(0, empty, empty, torch.ones_like(present[:, :, 0]), 1.0)]
         while waiting:
@@ -154,19 +207,19 @@ class TopProofsInference(DerivationInference):
             for proof in range(first, self.k):
                 more_held = held | positive[:, :, proof]
                 more_denied = denied | negative[:, :, proof]
-                possible, probability = self._conjunction(columns, more_held, more_denied)
+                possible, values, counted = self._conjunction(columns, more_held, more_denied)
                 possible = possible & alive & present[:, :, proof]
                 if bool(possible.any()):
-                    total = total + sign * torch.where(possible, probability, 0)
+                    yield sign, possible, values, counted
                     waiting.append((proof + 1, more_held, more_denied, possible, -sign))
-        return total
 
     def _conjunction(
         self, columns: torch.Tensor, held: torch.Tensor, denied: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Whether all held facts can hold and no denied one, and with what probability: [row, root] each.
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Whether all held facts can hold and no denied one, and the factors of the probability.
 
-        columns [row, column], held and denied [row, root, variable]
+        columns  [row, column]; held and denied [row, root, variable]
+        returns  possible [row, root], values [row, root, factor], and which columns they add up [row, root, column]
         """
         single: Any = self.single
         factors: Any = self.factors
@@ -183,7 +236,7 @@ class TopProofsInference(DerivationInference):
         touched = per_factor((wanted | excluded).long()) > 0
         possible = ((fixed <= 1) & (~touched | (per_factor(allowed.long()) > 0))).all(-1)
         weights = torch.where(allowed, columns[:, None, :], 0)
-        return possible, torch.where(touched, per_factor(weights), 1).prod(-1)
+        return possible, torch.where(touched, per_factor(weights), 1), allowed & touched.gather(-1, index)
 
     def proofs(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Masks [row, root, k, variable] of the facts used and denied, and how many proofs there are [row, root]."""
@@ -215,6 +268,14 @@ class TopProofsInference(DerivationInference):
             torch.as_tensor(negative[..., : self.num_variables].astype(bool)).to(rows.device),
             torch.as_tensor(counts).to(rows.device),
         )
+
+
+def _product_of_others(values: torch.Tensor) -> torch.Tensor:
+    """[..., factor]: for each factor the product of the others, without dividing by it."""
+    ones = torch.ones_like(values[..., :1])
+    before = torch.cat([ones, values[..., :-1]], -1).cumprod(-1)
+    after = torch.cat([values[..., 1:], ones], -1).flip(-1).cumprod(-1).flip(-1)
+    return before * after
 
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray:

@@ -1,0 +1,58 @@
+"""Inference over derivations as a PyTorch operator, so that `torch.compile` keeps it in one graph.
+
+Operators take tensors and numbers, so a module is named by a number. In eager mode the module is called directly, and
+`torch._dynamo`, which takes seconds to import, stays out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any
+
+import torch
+
+_numbers = itertools.count(1)
+_modules: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def register(module: Any) -> int:
+    """The number of a module in this process."""
+    number = next(_numbers)
+    _modules[number] = module
+    return number
+
+
+@torch.library.custom_op("derivable::derivations", mutates_args=())
+def derivations(rows: torch.Tensor, number: int) -> torch.Tensor:
+    """[row, variable] to [row, root]."""
+    return _modules[number].evaluate(rows)
+
+
+@derivations.register_fake
+def _(rows, number):
+    return rows.new_empty((rows.shape[0], len(_modules[number].roots)))
+
+
+@torch.library.custom_op("derivable::derivations_gradient", mutates_args=())
+def derivations_gradient(rows: torch.Tensor, adjoints: torch.Tensor, number: int) -> torch.Tensor:
+    """Adjoints of the rows for those of the roots [row, root]."""
+    return _modules[number].gradient(rows, adjoints)
+
+
+@derivations_gradient.register_fake
+def _(rows, adjoints, number):
+    return rows.new_empty(rows.shape)
+
+
+def _remember(ctx, inputs, output):
+    rows, ctx.number = inputs
+    ctx.save_for_backward(rows)
+
+
+def _backward(ctx, adjoints):
+    (rows,) = ctx.saved_tensors
+    return derivations_gradient(rows, adjoints, ctx.number), None
+
+
+derivations.register_autograd(_backward, setup_context=_remember)
