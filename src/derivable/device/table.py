@@ -123,7 +123,7 @@ def choose(primitive: str, *arguments: Any, device: str | None = None, rule: str
 
 
 def explain(primitive: str | None = None, *arguments: Any, device: str | None = None) -> str:
-    """Print and return the table (no arguments), a primitive's row, or what a call gets and why.
+    """The table as a text (no arguments), a primitive's row, or what a call gets and why.
 
     explain()                                     the whole table
     explain("scan")                               one row
@@ -149,6 +149,4 @@ def explain(primitive: str | None = None, *arguments: Any, device: str | None = 
                     text = cell.how + (f"; run by {cell.engine}" if isinstance(cell, Planned) else "")
                 lines.append(f"{name:{width}}  {device_name:9}  {text}")
             lines.append(f"{'':{width}}  derivative {primitives.get(name).note}")
-    text = "\n".join(lines)
-    print(text)
-    return text
+    return "\n".join(lines)
