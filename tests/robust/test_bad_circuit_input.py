@@ -152,3 +152,50 @@ def test_formulas():
     refuses(dv.circuit.variables, "")
     refuses(dv.circuit.implies, a, None)
     refuses(dv.circuit.exactly_one, a, "b")
+
+
+@pytest.mark.parametrize("roots", ["x", None, 1.5, [1.5], [[1], [2, 3]], [True], [99], [-1]])
+def test_roots(roots):
+    builder = CircuitBuilder()
+    refuses(builder.build, roots)
+    assert builder.build([]).num_roots == 0
+    refuses(builder.build, [0], "x")
+
+
+@pytest.mark.parametrize("path", [3, None, [1], b"a.sdd", 1.5])
+def test_what_is_no_path(circuit, path):
+    for call in (dv.circuit.load, circuit.save, dv.Program.from_file):
+        assert "path" in refuses(call, path)
+    if path is not None:
+        refuses(circuit.to_dot, path)
+
+
+@pytest.mark.parametrize("number", ["x", -1, 1.5, True])
+def test_numbers_of_variables(circuit, tmp_path, number):
+    circuit.save(tmp_path / "a.dvc")
+    refuses(dv.circuit.load, tmp_path / "a.dvc", num_variables=number)
+
+
+def test_seeds_and_jax_input(circuit):
+    for seed in ("x", 1.5, [1]):
+        refuses(circuit.sample, 3, seed=seed)
+    for weights in (None, "x", [0.5, "a", 0.5]):
+        refuses(circuit.to_jax("real"), weights)
+
+
+@pytest.mark.parametrize("constraint", [None, 3, [1], [None], [["a"]], [[0]], ""])
+def test_constraints(constraint):
+    import torch
+
+    refuses(dv.nn.SemanticLoss, constraint)
+    refuses(dv.nn.semantic_loss, constraint, torch.rand(2))
+
+
+@pytest.mark.parametrize("groups", [3, [3], [["a"]], [[0]], [[-1]], [[1, 1]], [[]], [[1.5]], "ab"])
+def test_exclusive_groups(groups):
+    import torch
+
+    refuses(dv.nn.SemanticLoss, [[1, 2]], exclusive=groups)
+    refuses(dv.nn.semantic_loss, [[1, 2]], torch.rand(2), exclusive=groups)
+    refuses(dv.nn.semantic_loss, [[1, 2]], None)
+    refuses(dv.nn.semantic_loss, [[1, 2]], torch.rand(2), inputs=[])

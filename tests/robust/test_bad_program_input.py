@@ -106,3 +106,27 @@ def test_input_mappings():
     refuses(dv.categorical, 3)
     refuses(dv.independent, [1, 1])
     refuses(dv.independent, None)
+
+
+@pytest.mark.parametrize(
+    "option", [{"iteration_limit": "x"}, {"iteration_limit": -1}, {"time_limit": "x"}, {"time_limit": -1}]
+)
+def test_limits(option):
+    refuses(dv.Program("rel p = {1}").run, **option)
+
+
+@pytest.mark.parametrize("name", [3, None, 1.5])
+def test_names(name):
+    refuses(dv.Program("rel p = {1}").run().__getitem__, name)
+    program, one = "rel q(x) = p(x)", dv.categorical(range(2))
+    refuses(dv.nn.Logic, program, {name: one}, {"q": [1]})
+    refuses(dv.nn.Logic, program, {"p": one}, {name: [1]})
+    refuses(dv.nn.Logic, program, {"p": one}, {"q": [1]}, name)
+    refuses(dv.nn.Logic, program, {"p": one}, {"q": [1]}, "topkproofs", k=str(name))
+    refuses(dv.nn.Logic, program, {"p": one}, {"q": [1]}, facts=str(name))
+
+
+@pytest.mark.parametrize("probabilities", ["x", ["a", "b"], [None, {}]])
+def test_probabilities_that_are_no_numbers(probabilities):
+    refuses(dv.categorical, [1, 2], probabilities)
+    refuses(dv.independent, [1, 2], probabilities)

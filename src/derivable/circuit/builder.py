@@ -214,7 +214,9 @@ class CircuitBuilder:
         The builder can be used further. Raises LayoutError for an unknown root or a variable above
         `num_variables`, ShapeError for weights of another length.
         """
-        roots = np.ascontiguousarray(roots, np.int64).reshape(-1)
+        roots = _as_ids(roots)
+        if num_variables is not None:
+            num_variables = integer(num_variables, "num_variables", 0)
         count = self.num_nodes
         for root in roots[(roots < 0) | (roots >= count)][:1]:
             raise LayoutError(f"root {root} is not a node: there are {count} nodes")
@@ -296,6 +298,19 @@ def _check_range(array: np.ndarray, what: str, low: int, high: int) -> None:
     if array.size and (array.min() < low or array.max() > high):
         bad = int(np.flatnonzero((array < low) | (array > high))[0])
         raise LayoutError(f"{what} {array[bad]} at position {bad} is not in {low} to {high}")
+
+
+def _as_ids(roots) -> np.ndarray:
+    try:
+        ids = np.ascontiguousarray(roots)
+    except ValueError:
+        ids = np.array([None])
+    if ids.size and ids.dtype.kind not in "iu":
+        raise LayoutError(
+            f"roots must be node ids, got {roots!r}",
+            hint="literal, conjunction and disjunction return them: build([id])",
+        )
+    return ids.astype(np.int64).reshape(-1)
 
 
 def _as_int32(values, what: str, low: int, high: int) -> np.ndarray:

@@ -110,10 +110,10 @@ def to_jax(circuit: Circuit, semiring: str | Semiring = "log") -> Callable:
         values.defvjp(values_forward, values_backward)
 
     def evaluate(weights, negative_weights=None):
-        weights = jnp.asarray(weights)
+        weights = _as_array(weights, "weights")
         check_size(weights.shape, plan.num_variables, "weights")
         if negative_weights is not None:
-            negative_weights = jnp.asarray(negative_weights)
+            negative_weights = _as_array(negative_weights, "negative_weights")
             check_size(negative_weights.shape, plan.num_variables, "negative_weights")
             dtype = jnp.promote_types(weights.dtype, negative_weights.dtype)
             weights, negative_weights = jnp.broadcast_arrays(weights.astype(dtype), negative_weights.astype(dtype))
@@ -132,6 +132,17 @@ def to_jax(circuit: Circuit, semiring: str | Semiring = "log") -> Callable:
         return values(weights, negative_weights)
 
     return evaluate
+
+
+def _as_array(values, name: str):
+    import jax.numpy as jnp
+
+    try:
+        return jnp.asarray(values)
+    except (TypeError, ValueError):
+        raise DomainError(
+            f"{name} is a {type(values).__name__} that JAX cannot read", hint=f"give an array {name}[..., variable]"
+        ) from None
 
 
 def _host_rows(weights, negatives):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.sdd_file import from_sdd, load_sdd
+from derivable.core.arguments import integer
 from derivable.core.diagnostics import ParseError
 from derivable.core.files import read_bytes
 
@@ -43,6 +44,8 @@ def load(
     file, line, column and caret for anything that does not follow its format, or if the extension and
     the content contradict each other.
     """
+    if num_variables is not None:
+        num_variables = integer(num_variables, "num_variables", 0)
     data = read_bytes(path)
     name = os.fspath(path)
     extension = Path(name.lower().removesuffix(".gz")).suffix

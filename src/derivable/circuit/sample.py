@@ -32,6 +32,7 @@ def sample(circuit: Circuit, num_samples: int, weights=None, negative_weights=No
     num_samples = integer(num_samples, "num_samples", 0, 2**48)
     read = read_weights(circuit, weights, negative_weights)
     shares, positive_share = share_weights(read), positive_shares(read)
+    seed = None if seed is None else integer(seed, "seed")
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
     arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children

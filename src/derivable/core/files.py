@@ -10,18 +10,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from derivable.core.diagnostics import DerivableError, ParseError
+from derivable.core.diagnostics import DerivableError, DomainError, ParseError
 
 GZIP_MAGIC = b"\x1f\x8b"
+
+
+def checked_path(path: str | os.PathLike) -> Path:
+    """`path` as a Path. Raises DomainError for anything that names no file."""
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
+        raise DomainError(f"{path!r} is no path", hint="give the name of a file, a string or a pathlib.Path")
+    return Path(path)
 
 
 def read_bytes(path: str | os.PathLike) -> bytes:
     """The content of a file, decompressed if it starts with gzip's magic number, whatever its name.
 
-    Raises ParseError for a missing file, a directory, or a truncated gzip stream.
+    Raises DomainError for what is no path, ParseError for a missing file, a directory, or a truncated gzip stream.
     """
+    place = checked_path(path)
     try:
-        data = Path(path).read_bytes()
+        data = place.read_bytes()
     except OSError as error:
         raise ParseError(
             f"cannot read the file: {error.strerror or error}", source=os.fspath(path), hint="check the path"
@@ -44,7 +52,7 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
 
     Raises DerivableError if no file can be made there.
     """
-    target = Path(path)
+    target = checked_path(path)
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:

@@ -50,7 +50,10 @@ def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_ex
         raise DomainError("a choice needs at least one value")
     if probabilities is None:
         return InputMapping(tuples, is_exclusive)
-    given = np.asarray(probabilities, dtype=np.float64)
+    try:
+        given = np.asarray(probabilities, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DomainError(f"the probabilities {probabilities!r} are no numbers", hint="one in [0, 1] a value") from None
     if given.shape != (len(tuples),):
         raise DomainError(f"{len(tuples)} values, but probabilities of shape {given.shape}")
     if not ((given >= 0) & (given <= 1)).all():

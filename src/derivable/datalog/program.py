@@ -11,6 +11,7 @@ import numpy as np
 
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError, UnsupportedError
+from derivable.core.files import checked_path
 from derivable.datalog.database import Database, RelationView
 from derivable.datalog.desugar import desugar
 from derivable.datalog.provenance.record import RandomFacts
@@ -52,7 +53,7 @@ class Program:
     @staticmethod
     def from_file(path: str | os.PathLike) -> Program:
         """The program of a file; imports are relative to it."""
-        return Program(_read(Path(path)), str(path))
+        return Program(_read(checked_path(path)), str(path))
 
     def __repr__(self) -> str:
         return f"Program({self.source!r}, {len(self.syntax.items)} items)"
@@ -113,6 +114,7 @@ class Program:
 
         Under "exact" a tag is the probability that the tuple holds in a random world.
         """
+        from derivable.circuit.compile_process import checked_time_limit
         from derivable.datalog.execute import Executor
         from derivable.datalog.facts import FactStore, load_program_facts, load_python_facts
         from derivable.datalog.provenance import check_name, start
@@ -121,6 +123,9 @@ class Program:
         check_name(provenance)
         facts = _checked_facts(facts)
         k = integer(k, "k", 1)
+        if iteration_limit is not None:
+            iteration_limit = integer(iteration_limit, "iteration_limit", 0)
+        time_limit = checked_time_limit(time_limit)
         ram = self.lowered(facts)
         store = FactStore(random=RandomFacts())
         load_program_facts(ram, store)

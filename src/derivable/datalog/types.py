@@ -126,7 +126,7 @@ def types_text(typed: Typed) -> str:
 
 def near(name: str, known: Iterable[str]) -> str | None:
     """The known name closest to a misspelt one, if any is close."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
+    found = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.7)
     return found[0] if found else None
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
+from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.batched import GroundProgram
 from derivable.device.cpu.threads import run_chunks
@@ -152,8 +153,10 @@ class TopProofsInference(DerivationInference):
     """
 
     def __init__(self, ground: GroundProgram, names: Sequence[str], k: int):
-        if not 1 <= k <= MAX_PROOFS:
-            raise DomainError(f"k is {k}; topkproofs takes 1 to {MAX_PROOFS}", hint='provenance="exact" keeps them all')
+        if not is_integer(k) or not 1 <= k <= MAX_PROOFS:
+            raise DomainError(
+                f"k is {k!r}; topkproofs takes 1 to {MAX_PROOFS}", hint='provenance="exact" keeps them all'
+            )
         super().__init__(ground, names, k)
         self._layout(k)
 

@@ -88,6 +88,8 @@ class Logic(torch.nn.Module):
                 f"{provenance} has no log-space form",
                 hint='provenance="exact", or take the logarithm of what this layer returns',
             )
+        if facts is not None and not isinstance(facts, Mapping):
+            raise DomainError(f"facts is a {type(facts).__name__}", hint='map relations: facts={"edge": [(0, 1)]}')
         self.program = _program(program)
         self.provenance = provenance
         self.log_probabilities = log_probabilities
@@ -237,6 +239,7 @@ def _checked_inputs(inputs: Mapping[str, InputMapping]) -> dict[str, InputMappin
             f"inputs is a {type(inputs).__name__}", hint='map relations: inputs={"digit_1": dv.categorical(range(10))}'
         )
     for name, facts in inputs.items():
+        _check_name(name)
         if not isinstance(facts, InputMapping):
             raise DomainError(
                 f"input {name!r} is given as {type(facts).__name__}",
@@ -257,6 +260,7 @@ def _checked_outputs(outputs: Mapping[str, OutputMapping]) -> tuple[dict[str, li
     facts: dict[str, list[tuple]] = {}
     scalar = set()
     for name, wanted in outputs.items():
+        _check_name(name)
         if isinstance(wanted, tuple) and wanted == ():
             facts[name] = [()]
             scalar.add(name)
@@ -274,6 +278,11 @@ def _checked_outputs(outputs: Mapping[str, OutputMapping]) -> tuple[dict[str, li
     return facts, frozenset(scalar)
 
 
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str):
+        raise DomainError(f"{name!r} is no name of a relation", hint='map names: {"digit_1": ...}')
+
+
 def _near(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(str(name), known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -17,6 +17,7 @@ import torch
 from derivable import circuit as circuits
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.formula import Formula
+from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.nn.log_space import log1mexp, log_of_probability
 from derivable.nn.values import require_probabilities
@@ -67,11 +68,12 @@ class SemanticLoss(torch.nn.Module):
                 "logits are read through a sigmoid, which does not fit groups of which exactly one is true",
                 hint="pass log_softmax over each group with inputs='log_probabilities'",
             )
+        groups = _checked_groups(exclusive)
         self.inputs = inputs
         self.reduction = reduction
-        self.circuit = _circuit_of(constraint, exclusive, compiler)
+        self.circuit = _circuit_of(constraint, groups, compiler)
         mask = torch.zeros(self.circuit.num_variables, dtype=torch.bool)
-        for group in exclusive or ():
+        for group in groups:
             mask[[variable - 1 for variable in group]] = True
         self.register_buffer("_exclusive", mask, persistent=False)
         self._log_count = self.circuit.to_torch(semiring="log")
@@ -116,6 +118,33 @@ class SemanticLoss(torch.nn.Module):
             )
 
 
+def _checked_groups(exclusive: Any) -> list[list[int]]:
+    if exclusive is None:
+        return []
+    try:
+        groups = [list(group) for group in exclusive]
+    except TypeError:
+        raise DomainError(
+            f"exclusive={exclusive!r} lists no groups", hint="variables by group, exclusive=[[1, 2, 3]]"
+        ) from None
+    for group in groups:
+        if not group or len(set(group)) != len(group) or not all(is_integer(one) and one > 0 for one in group):
+            raise DomainError(
+                f"{group!r} is no group of variables", hint="distinct variables, counted from 1: exclusive=[[1, 2, 3]]"
+            )
+    return groups
+
+
+def _clauses_of(constraint: Any) -> list[list[int]]:
+    try:
+        return [list(clause) for clause in constraint]
+    except TypeError:
+        raise DomainError(
+            f"{constraint!r} is no constraint",
+            hint="give a Formula, clauses such as [[1, -2], [2, 3]], the path of a file, or a Circuit",
+        ) from None
+
+
 def _circuit_of(constraint: Constraint, exclusive: Sequence[Sequence[int]] | None, compiler: str) -> Circuit:
     if isinstance(constraint, (str, os.PathLike)):
         constraint = circuits.load(constraint)
@@ -124,7 +153,7 @@ def _circuit_of(constraint: Constraint, exclusive: Sequence[Sequence[int]] | Non
     if isinstance(constraint, Formula):
         clauses = None
     else:
-        clauses = [list(clause) for clause in constraint]
+        clauses = _clauses_of(constraint)
     if not exclusive:
         return circuits.compile(constraint if clauses is None else clauses, compiler=cast(Any, compiler))
     if clauses is None:
@@ -194,10 +223,12 @@ def semantic_loss(
     elif isinstance(constraint, (str, os.PathLike)):
         identity = os.fspath(constraint)
     else:
-        constraint = [list(clause) for clause in constraint]
+        constraint = _clauses_of(constraint)
         identity = tuple(map(tuple, constraint))
-    groups = None if exclusive is None else tuple(tuple(group) for group in exclusive)
-    key = (identity, inputs, groups, compiler, reduction)
+    if not isinstance(predictions, torch.Tensor):
+        raise ShapeError(f"predictions must be a floating-point tensor, not {type(predictions).__name__}")
+    groups = tuple(map(tuple, _checked_groups(exclusive)))
+    key = (identity, str(inputs), groups, str(compiler), str(reduction))
     module = _RECENT.get(key)
     if module is None:
         module = SemanticLoss(constraint, inputs=inputs, exclusive=exclusive, compiler=compiler, reduction=reduction)
