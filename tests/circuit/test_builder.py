@@ -1,6 +1,7 @@
 """Hash-consing: what is merged, what is simplified, what is not; linear and iterative."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -305,3 +306,16 @@ def test_weights_and_origin_are_kept():
     assert circuit.weights is not None
     assert circuit.weights[1].tolist() == [3.0, 4.0]
     circuit.check()
+
+
+def test_a_circuit_of_strided_arrays_has_the_same_plan():
+    from derivable.circuit.plan import make_plan
+
+    arrays = random_arrays(np.random.default_rng(1), 5, 60)
+    circuit = circuit_from_arrays(*arrays, [len(arrays[0]) - 1, len(arrays[0]) - 2], 5)
+    names = ("kind", "literal", "offsets", "children")
+    strided = replace(circuit, **{name: np.repeat(getattr(circuit, name), 2)[::2] for name in names})
+    assert not strided.children.flags.c_contiguous
+    plan, other = make_plan(circuit), make_plan(strided)
+    np.testing.assert_array_equal(plan.terms, other.terms)
+    np.testing.assert_array_equal(plan.runs, other.runs)

@@ -43,6 +43,8 @@ def plan_program(kind, literal, offsets, children, roots, num_variables):
              multiplicity), count (the largest number of products of literals that a node sums), number of
              operations, number of levels of slots
     """
+    # The kernels read through `item`, which knows no strides.
+    kind, literal, offsets, children = map(np.ascontiguousarray, (kind, literal, offsets, children))
     num_nodes = len(kind)
     uses = np.zeros(num_nodes, np.uint8)
     _count_uses(kind, offsets, children, roots, uses)
