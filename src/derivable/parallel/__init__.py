@@ -7,8 +7,42 @@ from typing import TYPE_CHECKING
 from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from derivable.parallel.dictionary import SemiringDictionary
+    from derivable.parallel.operators import Operator
+    from derivable.parallel.user_operators import matrix_product, operator
 
-__all__ = ["SemiringDictionary"]
+    reduce: Callable[..., Any]
+    reduce_by_index: Callable[..., Any]
+    scan: Callable[..., Any]
+    segment_reduce: Callable[..., Any]
+    segmented_scan: Callable[..., Any]
 
-__getattr__, __dir__ = lazy(__name__, {"SemiringDictionary": "derivable.parallel.dictionary"})
+__all__ = [
+    "Operator",
+    "SemiringDictionary",
+    "matrix_product",
+    "operator",
+    "reduce",
+    "reduce_by_index",
+    "scan",
+    "segment_reduce",
+    "segmented_scan",
+]
+
+# The folds need kernels, so they live on floor 3; users look for them here, where their operators are. These are
+# names, not imports: nothing on this floor runs them.
+_FOLDS = "derivable.device.autodiff.folds"
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Operator": "derivable.parallel.operators",
+        "SemiringDictionary": "derivable.parallel.dictionary",
+        "matrix_product": "derivable.parallel.user_operators",
+        "operator": "derivable.parallel.user_operators",
+        **dict.fromkeys(("reduce", "reduce_by_index", "scan", "segment_reduce", "segmented_scan"), _FOLDS),
+    },
+)

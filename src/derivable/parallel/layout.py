@@ -19,7 +19,10 @@ def check_offsets(offsets: np.ndarray, num_elements: int) -> np.ndarray:
     falling = np.flatnonzero(np.diff(offsets) < 0)
     if len(falling):
         at = int(falling[0])
-        raise LayoutError(f"offsets decrease at index {at + 1}: {offsets[at]} is followed by {offsets[at + 1]}")
+        raise LayoutError(
+            f"offsets decrease at index {at + 1}: {offsets[at]} is followed by {offsets[at + 1]}",
+            hint="offsets are running totals of the lengths of segments, `np.append(0, np.cumsum(lengths))`",
+        )
     return offsets
 
 

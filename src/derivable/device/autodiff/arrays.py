@@ -1,0 +1,145 @@
+"""Elements as users give them: leaves in one array library, checked, with the operator for their types.
+
+Each library has a module with the functions `dtype_name(array)`, `as_leaf(array, what)`, `as_integers(array, what)`,
+`check_offsets(offsets, rows)` and `run(fold, structure, operands)`; nothing else in this folder knows torch or JAX.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from derivable.algebra.semiring import Semiring
+from derivable.core.diagnostics import ShapeError, TypeMismatchError
+from derivable.device.autodiff.fold import KERNEL_DTYPES
+from derivable.parallel.operators import Operator, resolve
+from derivable.parallel.structure import Structure, flatten
+from derivable.parallel.typed_operator import TypedOperator
+
+_MODULES = {
+    "NumPy": "derivable.device.autodiff.numpy_folds",
+    "torch": "derivable.device.autodiff.torch_folds",
+    "JAX": "derivable.device.autodiff.jax_folds",
+}
+_SCALAR = Structure(())
+
+
+def library_name(array: Any) -> str:
+    """ "NumPy", "torch" or "JAX"; whatever is no array counts as NumPy's."""
+    # An array of a library that was never imported cannot exist, so asking imports nothing.
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return "torch"
+    if jax is not None and isinstance(array, jax.Array):
+        return "JAX"
+    return "NumPy"
+
+
+def common_library(arrays: Sequence[tuple[str, Any]]) -> ModuleType:
+    """The module of the library that all arrays, each with its name for messages, belong to.
+
+    Raises TypeMismatchError for torch tensors beside other arrays. NumPy arrays beside JAX's become JAX's.
+    """
+    names = [library_name(array) for _, array in arrays]
+    if "torch" in names and set(names) != {"torch"}:
+        ours, other = names.index("torch"), next(k for k, name in enumerate(names) if name != "torch")
+        raise TypeMismatchError(
+            f"{arrays[ours][0]} is a torch tensor, {arrays[other][0]} is not: {type(arrays[other][1]).__name__}",
+            hint="give all arrays in one library: `torch.as_tensor(x)`, or `x.numpy()`",
+        )
+    return importlib.import_module(_MODULES["JAX" if "JAX" in names else names[0]])
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Elements [row, *batch] as arrays [row, *batch, *element], one per leaf."""
+
+    what: str
+    like: Any
+    leaves: tuple[Any, ...]
+    structure: Structure
+    batch: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        return self.leaves[0].shape[0]
+
+
+def named_leaves(operator: str | Operator | Semiring, value: Any, what: str) -> list[tuple[str, Any]]:
+    """The leaves of `value` as they are, each with its name for messages."""
+    leaves = flatten(_structure(operator), value, what)
+    return [(what if len(leaves) == 1 else f"leaf {k} of {what}", leaf) for k, leaf in enumerate(leaves)]
+
+
+def elements(library: ModuleType, operator: str | Operator | Semiring, value: Any, what: str) -> Elements:
+    """`value` as elements of the operator.
+
+    Raises ShapeError for another nesting, for leaves whose rows or batch differ, or without the axes of the element.
+    """
+    structure = _structure(operator)
+    named = named_leaves(operator, value, what)
+    leaves = tuple(library.as_leaf(leaf, name) for name, leaf in named)
+    first: tuple[int, ...] | None = None
+    for (name, _), leaf, shape in zip(named, leaves, structure.leaf_shapes):
+        found = tuple(leaf.shape)
+        split = len(found) - len(shape)
+        if found[split:] != shape or split < 1:
+            element = f"[n, *batch, {', '.join(map(str, shape))}]" if shape else "[n, *batch]"
+            raise ShapeError(
+                f"{name} has shape {found}, not {element}",
+                hint="the first axis counts elements"
+                + (f", the last {len(shape)} are those of one element, as in the neutral element" * bool(shape)),
+            )
+        if first is None:
+            first = found[:split]
+        elif found[:split] != first:
+            raise ShapeError(
+                f"the leaves of {what} have different lengths or batch axes: {named[0][0]} is {first}, "
+                f"{name} is {found[:split]}" + (f" before the axes of its element {shape}" if shape else ""),
+                hint="every leaf has one entry per element; use `broadcast_to` for a leaf that they share",
+            )
+    assert first is not None
+    return Elements(what, value, leaves, structure, first[1:])
+
+
+def typed_operator(
+    library: ModuleType, operator: str | Operator | Semiring, first: Elements, *others: Elements
+) -> TypedOperator:
+    """The operator for the types of the leaves.
+
+    Raises TypeMismatchError for types that have no kernels or that differ between the elements, ShapeError if their
+    batch axes differ, UnsupportedError for types that the operator does not take.
+    """
+    dtypes = []
+    for k, leaf in enumerate(first.leaves):
+        name = library.dtype_name(leaf)
+        if name not in KERNEL_DTYPES:
+            raise TypeMismatchError(
+                f"{first.what} has dtype {name}", hint="folds take bool, integers, and floats of 16, 32 or 64 bits"
+            )
+        for other in others:
+            theirs = library.dtype_name(other.leaves[k])
+            if theirs != name:
+                where = "" if len(first.leaves) == 1 else f"leaf {k} of "
+                raise TypeMismatchError(
+                    f"{where}{first.what} is {name}, {where}{other.what} {theirs}",
+                    hint=f"convert one of them: the result has the type of {first.what}",
+                )
+        dtypes.append(KERNEL_DTYPES[name])
+    for other in others:
+        if other.batch != first.batch:
+            raise ShapeError(
+                f"{first.what} has the batch axes {first.batch}, {other.what} {other.batch}",
+                hint="all axes after the first must be the same",
+            )
+    for dtype in dtypes:
+        resolved = resolve(operator, dtype)
+    return resolved.typed(dtypes)
+
+
+def _structure(operator: str | Operator | Semiring) -> Structure:
+    return operator.structure if isinstance(operator, Operator) else _SCALAR

@@ -1,0 +1,197 @@
+"""One fold, by itself and by its derivatives, on NumPy arrays as users have them.
+
+Derivatives of any order need two functions only. Let F be the fold, D the same fold of dual numbers
+(`TypedOperator.dual`: elements x with tangents t), and P(x, c) the vjp of F at x for the adjoint c.
+
+    tangent of F(x) along t        the tangent part of D(x, t)
+    tangent of P(x, c) along t, u  the x part of the vjp of D at (x, t) for the adjoint (u, c)
+    vjp of P(x, c) for s           by c: the tangent part of D(x, s);
+                                   by x: the x part of the vjp of D at (x, s) for the adjoint (0, c)
+
+The last two are the symmetry of second derivatives. All right sides are folds of D and vjps of them, so the rules
+apply to their own results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from derivable.parallel.typed_operator import TypedOperator
+
+KERNEL_DTYPES = {
+    "bool": "bool",
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), "int64"),
+    **dict.fromkeys(("float16", "bfloat16", "float32"), "float32"),
+    "float64": "float64",
+}
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A fold of typed elements. Its operands are arrays [n, *batch, *element], leaf by leaf: of the values, or for
+    `reduce_by_index` of the destination [bucket, ...] and then of the values. Operands of the small types that kernels
+    do not have are converted, and the results back.
+
+    structure  of `apply` and `pull`: offsets [segment + 1] int64 or None (scan), offsets (segment_reduce),
+               indices [n] int64 (reduce_by_index)
+
+    Printed form: `reverse scan of <operator>`.
+    """
+
+    kind: Literal["scan", "reduce_by_index", "segment_reduce"]
+    operator: TypedOperator
+    exclusive: bool = False
+    reverse: bool = False
+
+    def __str__(self) -> str:
+        words = ["exclusive"] * self.exclusive + ["reverse"] * self.reverse + [self.kind]
+        return f"{' '.join(words)} of {self.operator.name}"
+
+    @property
+    def groups(self) -> int:
+        """How many elements' worth of operands it takes."""
+        return 2 if self.kind == "reduce_by_index" else 1
+
+    @property
+    def float_leaves(self) -> tuple[int, ...]:
+        return self.operator.float_leaves
+
+    @cached_property
+    def float_operands(self) -> tuple[int, ...]:
+        """The operands that have derivatives."""
+        leaves = len(self.operator.leaf_sizes)
+        return tuple(group * leaves + leaf for group in range(self.groups) for leaf in self.float_leaves)
+
+    @cached_property
+    def dual(self) -> Fold:
+        """The fold of elements with tangents."""
+        return Fold(self.kind, self.operator.dual, self.exclusive, self.reverse)
+
+    def dual_operands(self, operands: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        """Operands of `dual` from those of this fold and tangents [float operand]."""
+        leaves, floats = len(self.operator.leaf_sizes), len(self.float_leaves)
+        found: list[Any] = []
+        for group in range(self.groups):
+            found += operands[group * leaves : (group + 1) * leaves]
+            found += tangents[group * floats : (group + 1) * floats]
+        return found
+
+    def tangents_of(self, dual_results: Sequence[Any]) -> list[Any]:
+        """[float leaf] the tangents among the results of `dual`."""
+        return list(dual_results[len(self.operator.leaf_sizes) :])
+
+    def dual_adjoints(self, adjoints: Sequence[Any], tangent_adjoints: Sequence[Any]) -> list[Any]:
+        """Adjoints [float leaf of `dual`] of results and of their tangents, each [float leaf]."""
+        return [*adjoints, *tangent_adjoints]
+
+    def primal_adjoints(self, dual_adjoints: Sequence[Any]) -> list[Any]:
+        """[float operand] of the adjoints of the dual operands, those that are not of tangents."""
+        floats = len(self.float_leaves)
+        return [
+            adjoint
+            for group in range(self.groups)
+            for adjoint in dual_adjoints[2 * floats * group : 2 * floats * group + floats]
+        ]
+
+    def result_shapes(
+        self, structure_shape: tuple[int, ...] | None, shapes: Sequence[tuple[int, ...]]
+    ) -> list[tuple[int, ...]]:
+        """Shapes of the results from those of the structure and of the operands."""
+        shapes = shapes[: len(self.operator.leaf_sizes)]
+        if self.kind == "segment_reduce":
+            assert structure_shape is not None
+            return [(structure_shape[0] - 1, *shape[1:]) for shape in shapes]
+        return list(shapes)
+
+    def apply(self, structure: np.ndarray | None, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The results [leaf], in the types and with the batch and element axes of the operands."""
+        from derivable.device.cpu import element_folds
+
+        leaves = len(self.operator.leaf_sizes)
+        flat = [self._flat(k % leaves, operand) for k, operand in enumerate(operands)]
+        if self.kind == "scan":
+            found = element_folds.scan(
+                self.operator, tuple(flat), exclusive=self.exclusive, reverse=self.reverse, offsets=structure
+            )
+        elif structure is None:
+            raise AssertionError(f"{self} has offsets or indices")
+        elif self.kind == "segment_reduce":
+            found = element_folds.segment_reduce(self.operator, tuple(flat), structure)
+        else:
+            found = element_folds.reduce_by_index(self.operator, tuple(flat[:leaves]), structure, tuple(flat[leaves:]))
+        shapes = self.result_shapes(
+            None if structure is None else structure.shape, [operand.shape for operand in operands]
+        )
+        return [
+            self._native(leaf, result, shape, operand.dtype)
+            for leaf, (result, shape, operand) in enumerate(zip(found, shapes, operands))
+        ]
+
+    def pull(
+        self,
+        structure: np.ndarray | None,
+        adjoints: Sequence[np.ndarray | None],
+        operands: Sequence[np.ndarray],
+        results: Sequence[np.ndarray],
+    ) -> list[np.ndarray]:
+        """The vjp: adjoints [float operand] from those of the results [float leaf], None for zeros."""
+        from derivable.device.cpu import element_folds
+
+        leaves = len(self.operator.leaf_sizes)
+        flat = [self._flat(k % leaves, operand) for k, operand in enumerate(operands)]
+        made = tuple(self._flat(leaf, result) for leaf, result in enumerate(results))
+        seeds: list[np.ndarray | None] = [None] * leaves
+        for leaf, adjoint in zip(self.float_leaves, adjoints):
+            seeds[leaf] = None if adjoint is None else self._flat(leaf, adjoint)
+        if self.kind == "scan":
+            groups = (
+                element_folds.scan_vjp(
+                    self.operator,
+                    tuple(seeds),
+                    tuple(flat),
+                    made,
+                    exclusive=self.exclusive,
+                    reverse=self.reverse,
+                    offsets=structure,
+                ),
+            )
+        elif structure is None:
+            raise AssertionError(f"{self} has offsets or indices")
+        elif self.kind == "segment_reduce":
+            groups = (
+                element_folds.segment_reduce_vjp(self.operator, tuple(seeds), tuple(flat), structure, results=made),
+            )
+        else:
+            groups = element_folds.reduce_by_index_vjp(
+                self.operator, tuple(seeds), tuple(flat[:leaves]), structure, tuple(flat[leaves:]), results=made
+            )
+        found = [adjoint for group in groups for adjoint in group]
+        return [
+            self._native(
+                operand % leaves, cast("np.ndarray", found[operand]), operands[operand].shape, operands[operand].dtype
+            )
+            for operand in self.float_operands
+        ]
+
+    def _flat(self, leaf: int, array: np.ndarray) -> np.ndarray:
+        """[row, column, size], contiguous, in the leaf's type; the array itself where it is that already."""
+        size = self.operator.leaf_sizes[leaf]
+        columns = math.prod(array.shape[1:]) // size
+        flat = np.ascontiguousarray(array, self.operator.leaf_dtypes[leaf])
+        return flat.reshape(array.shape[0], columns, size)
+
+    def _native(self, leaf: int, flat: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        array = flat.reshape(shape)
+        if array.dtype == dtype:
+            return array
+        if dtype.kind in "iu" and self.operator.special in ("min", "max"):
+            # The neutral element of min is the largest int64, which here means the largest of the smaller type.
+            limits = np.iinfo(dtype)
+            array = np.clip(array, limits.min, min(limits.max, np.iinfo(np.int64).max))
+        return array.astype(dtype)

@@ -1,0 +1,128 @@
+"""The public folds: any associative operator, on NumPy arrays, torch tensors and JAX arrays, with derivatives.
+
+Elements are scalars, small arrays, or nested tuples, named tuples and dataclasses of them; arrays of elements are
+structures of arrays, leaf by leaf [n, *batch, *element]. A scalar operator works elementwise over the batch axes.
+What goes in as one library's arrays comes out as that library's. Derivatives of any order, forwards and backwards,
+are those of the operator's own code; where min and max tie, the smallest index takes the whole adjoint.
+
+Source: Bruun, Larsen, Henriksen and Oancea, Reverse-mode AD of reduce-by-index and scan in Futhark, 2023.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from derivable.algebra.semiring import Semiring
+from derivable.core.diagnostics import OperatorError, ShapeError
+from derivable.device.autodiff.arrays import Elements, common_library, elements, named_leaves, typed_operator
+from derivable.device.autodiff.fold import Fold
+from derivable.parallel.operators import Operator
+from derivable.parallel.structure import rebuild
+
+AnyOperator = str | Operator | Semiring
+
+
+def reduce(op: AnyOperator, values: Any) -> Any:
+    """The fold of all elements: values [n, *batch, *element], leaf by leaf, to [*batch, *element].
+
+    op  an operator, the name of one ("add", "mul", "min", "max", "logaddexp", "or", "and"), or a semiring for its plus
+
+    No element gives the neutral element. Raises a DerivableError for elements that do not fit the operator.
+    """
+    library = common_library(named_leaves(op, values, "values"))
+    found = elements(library, op, values, "values")
+    fold = Fold("segment_reduce", typed_operator(library, op, found))
+    offsets = library.as_integers([0, found.rows], "offsets")
+    return _rebuilt(found, [result[0] for result in library.run(fold, offsets, found.leaves)])
+
+
+def reduce_by_index(destination: Any, op: AnyOperator, indices: Any, values: Any) -> Any:
+    """A generalised histogram: `destination[k] op values[i] op values[j] op ...` for the i < j < ... with index k.
+
+    destination  [bucket, *batch, *element], leaf by leaf; is not changed
+    op           an operator, the name of one, or a semiring for its plus; it must commute
+    indices      [n] integers; elements whose index is negative or too large are ignored
+    values       [n, *batch, *element], leaf by leaf, of the destination's types
+
+    Returns what the destination is nested like. Raises OperatorError for an operator that does not commute,
+    and other DerivableErrors for arguments that do not fit each other.
+    """
+    library, indices_named = _library_with(op, [(destination, "destination"), (values, "values")], (indices, "indices"))
+    if isinstance(op, Operator) and op.commutative is False:
+        raise OperatorError(
+            f"the operator {op.name} does not commute, so the order of elements in a bucket would matter",
+            hint="sort by index and use `segment_reduce`, which keeps their order",
+        )
+    into, found = elements(library, op, destination, "destination"), elements(library, op, values, "values")
+    typed = typed_operator(library, op, into, found)
+    where = library.as_integers(indices_named, "indices")
+    if where.shape[0] != found.rows:
+        raise ShapeError(
+            f"there are {where.shape[0]} indices for {found.rows} values", hint="each value needs one bucket"
+        )
+    fold = Fold("reduce_by_index", typed)
+    return _rebuilt(into, library.run(fold, where, (*into.leaves, *found.leaves)))
+
+
+def scan(op: AnyOperator, values: Any, *, exclusive: bool = False, reverse: bool = False) -> Any:
+    """All prefixes: result[i] = values[0] op ... op values[i], of the shape of values [n, *batch, *element].
+
+    op         an operator, the name of one, or a semiring for its plus
+    exclusive  result[i] leaves values[i] out, so result[0] is the neutral element
+    reverse    from the last element on: flips the axis, scans, and flips back
+
+    Raises a DerivableError for elements that do not fit the operator.
+    """
+    library = common_library(named_leaves(op, values, "values"))
+    found = elements(library, op, values, "values")
+    fold = Fold("scan", typed_operator(library, op, found), bool(exclusive), bool(reverse))
+    return _rebuilt(found, library.run(fold, None, found.leaves))
+
+
+def segmented_scan(
+    op: AnyOperator, values: Any, offsets: Any, *, exclusive: bool = False, reverse: bool = False
+) -> Any:
+    """A scan of each segment by itself.
+
+    offsets  [segment + 1] integers from 0 to n: segment s is values[offsets[s]:offsets[s + 1]]
+
+    The rest is as in `scan`. Raises LayoutError, with the first bad place, for offsets that decrease or do not end
+    at n.
+    """
+    library, offsets = _library_with(op, [(values, "values")], (offsets, "offsets"))
+    found = elements(library, op, values, "values")
+    fold = Fold("scan", typed_operator(library, op, found), bool(exclusive), bool(reverse))
+    return _rebuilt(found, library.run(fold, _offsets(library, offsets, found.rows), found.leaves))
+
+
+def segment_reduce(op: AnyOperator, values: Any, offsets: Any) -> Any:
+    """The fold of each segment: [n, *batch, *element] to [segment, *batch, *element], leaf by leaf.
+
+    op       an operator, the name of one, or a semiring for its plus; it need not commute
+    offsets  [segment + 1] integers from 0 to n: segment s is values[offsets[s]:offsets[s + 1]]
+
+    An empty segment gives the neutral element. Raises LayoutError, with the first bad place, for offsets that decrease
+    or do not end at n.
+    """
+    library, offsets = _library_with(op, [(values, "values")], (offsets, "offsets"))
+    found = elements(library, op, values, "values")
+    fold = Fold("segment_reduce", typed_operator(library, op, found))
+    return _rebuilt(found, library.run(fold, _offsets(library, offsets, found.rows), found.leaves))
+
+
+def _library_with(
+    op: AnyOperator, structured: list[tuple[Any, str]], integers: tuple[Any, str]
+) -> tuple[ModuleType, Any]:
+    named = [leaf for value, what in structured for leaf in named_leaves(op, value, what)]
+    return common_library([*named, (integers[1], integers[0])]), integers[0]
+
+
+def _offsets(library: ModuleType, offsets: Any, rows: int) -> Any:
+    found = library.as_integers(offsets, "offsets")
+    library.check_offsets(found, rows)
+    return found
+
+
+def _rebuilt(like: Elements, leaves: list[Any]) -> Any:
+    return rebuild(like.structure, like.like, leaves)

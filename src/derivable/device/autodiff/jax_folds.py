@@ -1,0 +1,352 @@
+"""Folds of JAX arrays: four primitives that every transformation has rules for.
+
+    fold   x -> F(x)                          tangent: push
+    push   x, t -> tangent of F(x) along t    transposed: pull
+    pull   x, c -> vjp of F at x for c        transposed: push
+    bend   x, c, t -> tangent of pull(x, c) along t at fixed c; symmetric in t, so its own transpose
+
+With D the fold of dual numbers, and (a, b) its operands, the derivatives of the last three are these four of D again
+(see `fold`): JAX differentiates to any order, forwards and backwards. On the CPU the primitives are call-backs of the
+kernels, elsewhere jax.numpy (`jnp_folds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray, Tracer
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from derivable.core.diagnostics import TypeMismatchError
+from derivable.device.autodiff import jnp_folds, numpy_folds
+from derivable.device.autodiff.fold import Fold
+
+
+def dtype_name(array: jax.Array) -> str:
+    return array.dtype.name
+
+
+def as_leaf(value: Any, what: str) -> jax.Array:
+    """A JAX array. Raises TypeMismatchError for types whose numbers the kernels cannot hold."""
+    array = value if isinstance(value, jax.Array) else jnp.asarray(numpy_folds.as_leaf(value, what))
+    if array.dtype.name == "uint64":
+        raise TypeMismatchError(f"{what} has dtype uint64", hint="convert it to int64")
+    return array
+
+
+def as_integers(value: Any, what: str) -> jax.Array:
+    """[n] integers. Raises ShapeError for other shapes, TypeMismatchError for other types."""
+    if not isinstance(value, jax.Array):
+        value = numpy_folds.as_integers(value, what)
+    array = jnp.asarray(value)
+    numpy_folds.check_integers(array.shape, array.dtype.name, jnp.issubdtype(array.dtype, jnp.integer), what)
+    return array
+
+
+def check_offsets(offsets: jax.Array, rows: int) -> None:
+    """Raises LayoutError unless offsets go from 0 to `rows` without decreasing; in `jit`, where they have no values
+    yet, that happens when they have."""
+    if not isinstance(offsets, Tracer):
+        numpy_folds.check_offsets(np.asarray(offsets), rows)
+
+
+def run(fold: Fold, structure: jax.Array | None, operands: Sequence[jax.Array]) -> list[jax.Array]:
+    return fold_p.bind(*_given(structure), *operands, fold=fold, structured=structure is not None)
+
+
+# Operands are (structure if structured, *adjoints [live float leaf], *operands, *results, *tangents [float operand]),
+# as far as the primitive has them. `live` says which adjoints are given; the others are zeros.
+
+
+def _given(structure: Any) -> tuple[Any, ...]:
+    return () if structure is None else (structure,)
+
+
+def _split(fold: Fold, structured: bool, arrays: Sequence[Any], *parts: str, live: Sequence[bool] = ()) -> list[Any]:
+    """(structure, *parts) of a primitive's operands."""
+    leaves = len(fold.operator.leaf_sizes)
+    counts = {
+        "adjoints": sum(live),
+        "operands": fold.groups * leaves,
+        "results": leaves,
+        "tangents": len(fold.float_operands),
+    }
+    found: list[Any] = [arrays[0] if structured else None]
+    at = int(structured)
+    for part in parts:
+        found.append(list(arrays[at : at + counts[part]]))
+        at += counts[part]
+    return found
+
+
+def _spread(adjoints: Sequence[Any], live: Sequence[bool]) -> list[Any]:
+    """[float leaf] with None for zeros."""
+    remaining = iter(adjoints)
+    return [next(remaining) if alive else None for alive in live]
+
+
+def _pick(fold: Fold, arrays: Sequence[Any]) -> list[Any]:
+    return [arrays[k] for k in fold.float_operands]
+
+
+def _twice(fold: Fold, first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
+    """Tangents [float operand of `fold.dual`] from those of operands and those of tangents."""
+    floats = len(fold.float_leaves)
+    return [
+        tangent
+        for group in range(fold.groups)
+        for part in (first, second)
+        for tangent in part[group * floats : (group + 1) * floats]
+    ]
+
+
+class _Kind:
+    """One of the primitives: its shapes, and its computation by kernels and by jax.numpy."""
+
+    def __init__(self, name: str, parts: tuple[str, ...], like: str, compute: Callable, compute_jnp: Callable):
+        self.parts, self.like, self.compute = parts, like, compute
+        self.primitive = primitive = Primitive(f"derivable_{name}")
+        primitive.multiple_results = True
+        primitive.def_abstract_eval(self.shapes)
+        primitive.def_impl(self.at_once)
+        batching.primitive_batchers[primitive] = self.batched
+        mlir.register_lowering(primitive, mlir.lower_fun(self.call_back, multiple_results=True), platform="cpu")
+        mlir.register_lowering(primitive, mlir.lower_fun(self.with_parts(compute_jnp), multiple_results=True))
+
+    def shapes(self, *arrays: Any, fold: Fold, structured: bool, live: tuple[bool, ...] = ()) -> list[Any]:
+        structure, *found = _split(fold, structured, arrays, *self.parts, live=live)
+        operands = found[self.parts.index("operands")]
+        if self.like == "operands":
+            made = [(operands[k].shape, operands[k].dtype) for k in fold.float_operands]
+        else:
+            shapes = fold.result_shapes(None if structure is None else structure.shape, [x.shape for x in operands])
+            leaves = range(len(shapes)) if self.like == "results" else fold.float_leaves
+            made = [(shapes[leaf], operands[leaf].dtype) for leaf in leaves]
+        return [ShapedArray(shape, dtype) for shape, dtype in made]
+
+    def with_parts(self, compute: Callable) -> Callable:
+        def computed(*arrays: Any, fold: Fold, structured: bool, live: tuple[bool, ...] = ()) -> list[Any]:
+            structure, *found = _split(fold, structured, arrays, *self.parts, live=live)
+            if "adjoints" in self.parts:
+                found[0] = _spread(found[0], live)
+            return compute(fold, structure, *found)
+
+        return computed
+
+    def on_host(self, *arrays: Any, **parameters: Any) -> tuple[np.ndarray, ...]:
+        fold = parameters["fold"]
+        arrays = tuple(np.asarray(array) for array in arrays)
+        if parameters["structured"]:
+            structure = np.ascontiguousarray(arrays[0], np.int64)
+            if fold.kind != "reduce_by_index":
+                operands = _split(fold, True, arrays, *self.parts, live=parameters.get("live", ()))
+                rows = operands[1 + self.parts.index("operands")][0].shape[0]
+                numpy_folds.check_offsets(structure, rows)
+            arrays = (structure, *arrays[1:])
+        return tuple(self.with_parts(self.compute)(*arrays, **parameters))
+
+    def call_back(self, *arrays: Any, **parameters: Any) -> Any:
+        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in self.shapes(*arrays, **parameters)]
+        return jax.pure_callback(lambda *given: self.on_host(*given, **parameters), tuple(shapes), *arrays)
+
+    def at_once(self, *arrays: Any, **parameters: Any) -> Any:
+        """Outside jit. On the CPU without XLA: the kernels read the arrays where they are."""
+        arrays = tuple(jnp.asarray(array) for array in arrays)
+        if all(device.platform == "cpu" for array in arrays for device in array.devices()):
+            return [jnp.asarray(result) for result in self.on_host(*arrays, **parameters)]
+        return _jitted(self.primitive, tuple(sorted(parameters.items())))(*arrays)
+
+    def batched(self, arrays: Sequence[Any], axes: Sequence[Any], **parameters: Any) -> tuple[Any, Any]:
+        """Mapped arrays get a batch axis; under mapped indices or offsets, rows of all copies in one long array."""
+        size = next(array.shape[axis] for array, axis in zip(arrays, axes) if axis is not None)
+        first = int(parameters["structured"])
+        if not first or axes[0] is None:
+            moved = [
+                jnp.broadcast_to(x[:, None], (x.shape[0], size, *x.shape[1:])) if a is None else jnp.moveaxis(x, a, 1)
+                for x, a in zip(arrays[first:], axes[first:])
+            ]
+            found = self.primitive.bind(*arrays[:first], *moved, **parameters)
+            return found, [1] * len(found)
+        moved = [
+            jnp.broadcast_to(x[None], (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
+            for x, axis in zip(arrays, axes)
+        ]
+        structure = _joined(parameters["fold"], moved[0], self._rows(moved, **parameters))
+        flat = [x.reshape(-1, *x.shape[2:]) for x in moved[1:]]
+        found = self.primitive.bind(structure, *flat, **parameters)
+        return [x.reshape(size, x.shape[0] // size, *x.shape[1:]) for x in found], [0] * len(found)
+
+    def _rows(self, moved: Sequence[Any], *, fold: Fold, structured: bool, live: tuple[bool, ...] = ()) -> int:
+        """The buckets of a destination, else the number of elements."""
+        parts = _split(fold, structured, moved, *self.parts, live=live)
+        return parts[1 + self.parts.index("operands")][0].shape[1]
+
+
+def _joined(fold: Fold, structures: Any, rows: int) -> Any:
+    """Indices or offsets [copy, ...] of copies that are laid out one after the other."""
+    copies = jnp.arange(structures.shape[0], dtype=structures.dtype)[:, None]
+    if fold.kind == "reduce_by_index":
+        inside = (structures >= 0) & (structures < rows)
+        return jnp.where(inside, structures + copies * rows, -1).reshape(-1)
+    ends = jnp.full((1,), structures.shape[0] * rows, structures.dtype)
+    return jnp.concatenate([(structures[:, :-1] + copies * rows).reshape(-1), ends])
+
+
+@cache
+def _jitted(primitive: Primitive, parameters: tuple) -> Callable:
+    return jax.jit(lambda *arrays: primitive.bind(*arrays, **dict(parameters)))
+
+
+# What the primitives compute, with the functions of a module: the kernels' or jax.numpy's.
+
+
+def _computations(apply: Callable, pull: Callable) -> tuple[Callable, ...]:
+    def push(fold: Fold, structure, operands, results, tangents):
+        return fold.tangents_of(apply(fold.dual, structure, fold.dual_operands(operands, tangents)))
+
+    def bend(fold: Fold, structure, adjoints, operands, tangents):
+        duals = fold.dual_operands(operands, tangents)
+        seeds = fold.dual_adjoints([None] * len(adjoints), adjoints)
+        return fold.primal_adjoints(pull(fold.dual, structure, seeds, duals, apply(fold.dual, structure, duals)))
+
+    return apply, push, pull, bend
+
+
+_kernels = _computations(Fold.apply, Fold.pull)
+_jnp = _computations(jnp_folds.apply, jnp_folds.pull)
+fold_p = _Kind("fold", ("operands",), "results", _kernels[0], _jnp[0]).primitive
+push_p = _Kind("push", ("operands", "results", "tangents"), "tangents", _kernels[1], _jnp[1]).primitive
+pull_p = _Kind("pull", ("adjoints", "operands", "results"), "operands", _kernels[2], _jnp[2]).primitive
+bend_p = _Kind("bend", ("adjoints", "operands", "tangents"), "operands", _kernels[3], _jnp[3]).primitive
+
+
+# Forward mode
+
+
+def _fold_jvp(arrays, tangents, *, fold: Fold, structured: bool):
+    structure, operands = _split(fold, structured, arrays, "operands")
+    _, along = _split(fold, structured, tangents, "operands")
+    results = fold_p.bind(*arrays, fold=fold, structured=structured)
+    made = _push(fold, structure, operands, results, _pick(fold, along))
+    by_leaf = dict(zip(fold.float_leaves, made))
+    return results, [by_leaf.get(leaf, _zero_beside(result)) for leaf, result in enumerate(results)]
+
+
+def _push_jvp(arrays, tangents, *, fold: Fold, structured: bool):
+    structure, operands, results, along = _split(fold, structured, arrays, "operands", "results", "tangents")
+    # The results are functions of the operands, whose tangents say all.
+    _, by_operand, _, by_tangent = _split(fold, structured, tangents, "operands", "results", "tangents")
+    made = push_p.bind(*arrays, fold=fold, structured=structured)
+    duals = fold.dual_operands(operands, along)
+    second = _push(fold.dual, structure, duals, [*results, *made], _twice(fold, _pick(fold, by_operand), by_tangent))
+    return made, second[len(fold.float_leaves) :]
+
+
+def _pull_jvp(arrays, tangents, *, fold: Fold, structured: bool, live: tuple[bool, ...]):
+    names = "adjoints", "operands", "results"
+    structure, adjoints, operands, results = _split(fold, structured, arrays, *names, live=live)
+    _, by_adjoint, by_operand, _ = _split(fold, structured, tangents, *names, live=live)
+    made = pull_p.bind(*arrays, fold=fold, structured=structured, live=live)
+    bent = _bend(fold, structure, _spread(adjoints, live), operands, _pick(fold, by_operand))
+    return made, _sum(_pull(fold, structure, _spread(by_adjoint, live), operands, results), bent)
+
+
+def _bend_jvp(arrays, tangents, *, fold: Fold, structured: bool, live: tuple[bool, ...]):
+    names = "adjoints", "operands", "tangents"
+    structure, adjoints, operands, along = _split(fold, structured, arrays, *names, live=live)
+    _, by_adjoint, by_operand, by_tangent = _split(fold, structured, tangents, *names, live=live)
+    made = bend_p.bind(*arrays, fold=fold, structured=structured, live=live)
+    # It is the part for the operands of the pull of dual numbers.
+    none = [None] * len(live)
+    dual, duals = fold.dual, fold.dual_operands(operands, along)
+    adjoints = fold.dual_adjoints(none, _spread(adjoints, live))
+    bent = _bend(dual, structure, adjoints, duals, _twice(fold, _pick(fold, by_operand), by_tangent))
+    pulled: list[Any] = [None] * len(dual.float_operands)
+    by_adjoint = fold.dual_adjoints(none, _spread(by_adjoint, live))
+    if any(_alive(adjoint) for adjoint in by_adjoint):
+        results = fold_p.bind(*_given(structure), *duals, fold=dual, structured=structured)
+        pulled = _pull(dual, structure, by_adjoint, duals, results)
+    return made, _sum(fold.primal_adjoints(pulled), fold.primal_adjoints(bent))
+
+
+def _push(fold: Fold, structure, operands, results, tangents) -> list[Any]:
+    if not any(_alive(tangent) for tangent in tangents):
+        return [_zero_beside(results[leaf]) for leaf in fold.float_leaves]
+    along = [ad.instantiate_zeros(tangent) for tangent in tangents]
+    arrays = (*_given(structure), *operands, *results, *along)
+    return push_p.bind(*arrays, fold=fold, structured=structure is not None)
+
+
+def _pull(fold: Fold, structure, adjoints, operands, results) -> list[Any]:
+    live = tuple(_alive(adjoint) for adjoint in adjoints)
+    if not any(live):
+        return [None] * len(fold.float_operands)
+    seeds = [adjoint for adjoint, alive in zip(adjoints, live) if alive]
+    arrays = (*_given(structure), *seeds, *operands, *results)
+    return pull_p.bind(*arrays, fold=fold, structured=structure is not None, live=live)
+
+
+def _bend(fold: Fold, structure, adjoints, operands, tangents) -> list[Any]:
+    live = tuple(_alive(adjoint) for adjoint in adjoints)
+    if not any(live) or not any(_alive(tangent) for tangent in tangents):
+        return [_zero_beside(operands[k]) for k in fold.float_operands]
+    seeds = [adjoint for adjoint, alive in zip(adjoints, live) if alive]
+    arrays = (*_given(structure), *seeds, *operands, *(ad.instantiate_zeros(tangent) for tangent in tangents))
+    return bend_p.bind(*arrays, fold=fold, structured=structure is not None, live=live)
+
+
+def _zero_beside(primal: Any) -> Any:
+    return ad.Zero(jax.typeof(primal).to_tangent_aval())
+
+
+def _alive(tangent: Any) -> bool:
+    return tangent is not None and type(tangent) is not ad.Zero
+
+
+def _sum(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
+    """The tangents of two terms; the second has symbolic zeros where nothing is."""
+    return [b if not _alive(a) else a if not _alive(b) else a + b for a, b in zip(first, second, strict=True)]
+
+
+# Reverse mode
+
+
+def _push_transpose(cotangents, *arrays, fold: Fold, structured: bool):
+    structure, operands, results, along = _split(fold, structured, arrays, "operands", "results", "tangents")
+    found = _pull(fold, structure, cotangents, operands, results)
+    none = [None] * (len(arrays) - len(along))
+    return [*none, *(_for_unknown(tangent, adjoint) for tangent, adjoint in zip(along, found))]
+
+
+def _pull_transpose(cotangents, *arrays, fold: Fold, structured: bool, live: tuple[bool, ...]):
+    names = "adjoints", "operands", "results"
+    structure, adjoints, operands, results = _split(fold, structured, arrays, *names, live=live)
+    found = [made for made, alive in zip(_push(fold, structure, operands, results, cotangents), live) if alive]
+    given = [_for_unknown(adjoint, made) for adjoint, made in zip(adjoints, found)]
+    return [*([None] * structured), *given, *([None] * (len(operands) + len(results)))]
+
+
+def _bend_transpose(cotangents, *arrays, fold: Fold, structured: bool, live: tuple[bool, ...]):
+    names = "adjoints", "operands", "tangents"
+    structure, adjoints, operands, along = _split(fold, structured, arrays, *names, live=live)
+    found = _bend(fold, structure, _spread(adjoints, live), operands, cotangents)
+    none = [None] * (len(arrays) - len(along))
+    return [*none, *(_for_unknown(tangent, made) for tangent, made in zip(along, found))]
+
+
+def _for_unknown(operand: Any, adjoint: Any) -> Any:
+    if not ad.is_undefined_primal(operand):
+        return None
+    return ad.Zero(operand.aval) if adjoint is None else adjoint
+
+
+for _primitive, _jvp in ((fold_p, _fold_jvp), (push_p, _push_jvp), (pull_p, _pull_jvp), (bend_p, _bend_jvp)):
+    ad.primitive_jvps[_primitive] = _jvp
+for _primitive, _rule in ((push_p, _push_transpose), (pull_p, _pull_transpose), (bend_p, _bend_transpose)):
+    ad.primitive_transposes[_primitive] = _rule

@@ -1,0 +1,217 @@
+"""Folds of torch tensors: the CPU kernels read and write them in place, autograd takes the rules of `fold`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from derivable.core.diagnostics import DomainError, UnsupportedError
+from derivable.device.autodiff import numpy_folds
+from derivable.device.autodiff.fold import Fold
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def as_leaf(value: Any, what: str) -> torch.Tensor:
+    """A dense tensor on the CPU. Raises UnsupportedError for others."""
+    if value.layout != torch.strided:
+        raise UnsupportedError(f"{what} has the layout {value.layout}", hint="convert it: `x.to_dense()`")
+    if not value.is_cpu:
+        raise UnsupportedError(
+            f"{what} is on {value.device}, and folds of your own operators run on the CPU only",
+            hint="move it: `x.cpu()`; derivatives go through",
+        )
+    if value.dtype == torch.uint64 and value.numel() and bool((value.view(torch.int64) < 0).any()):
+        raise DomainError(f"{what} holds more than the kernels' int64 does", hint="use float64, or smaller numbers")
+    return value
+
+
+def as_integers(value: Any, what: str) -> torch.Tensor:
+    """[n] int64. Raises ShapeError for other shapes, TypeMismatchError for other types."""
+    tensor = torch.as_tensor(value)
+    is_integer = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+    numpy_folds.check_integers(tuple(tensor.shape), dtype_name(tensor), is_integer, what)
+    return as_leaf(tensor, what).to(torch.int64)
+
+
+def check_offsets(offsets: torch.Tensor, rows: int) -> None:
+    """Raises LayoutError unless offsets go from 0 to `rows` without decreasing."""
+    numpy_folds.check_offsets(_array(offsets), rows)
+
+
+def run(fold: Fold, structure: torch.Tensor | None, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The results [leaf]; half-precision floats are computed in float32."""
+    leaves = len(fold.operator.leaf_sizes)
+    wide = [operand.float() if operand.dtype in _HALF else operand for operand in operands]
+    found = _Apply.apply(fold, structure, *wide)
+    return [
+        result.to(operand.dtype) if operand.dtype in _HALF else result
+        for result, operand in zip(found, operands[:leaves])
+    ]
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    """The tensor's memory as a NumPy array; other layouts of it are copied."""
+    return tensor.detach().resolve_neg().contiguous().numpy()
+
+
+def _optional(tensor: torch.Tensor | None) -> np.ndarray | None:
+    return None if tensor is None else _array(tensor)
+
+
+def _zeros_for_none(tangents: Sequence[torch.Tensor | None], like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [torch.zeros_like(other) if t is None else t for t, other in zip(tangents, like, strict=True)]
+
+
+class _Apply(torch.autograd.Function):
+    """(fold, structure, *operands) to the results."""
+
+    @staticmethod
+    def forward(fold: Fold, structure, *operands):
+        found = fold.apply(_optional(structure), [_array(operand) for operand in operands])
+        return tuple(torch.from_numpy(result) for result in found)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        fold, structure, *operands = inputs
+        ctx.fold = fold
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*(r for leaf, r in enumerate(output) if leaf not in fold.float_leaves))
+        ctx.save_for_backward(structure, *operands, *output)
+        ctx.save_for_forward(structure, *operands)
+
+    @staticmethod
+    def backward(ctx, *adjoints):
+        fold = ctx.fold
+        structure, operands, results = _saved(fold, ctx.saved_tensors)
+        seeds = [adjoints[leaf] for leaf in fold.float_leaves]
+        gradients: list[torch.Tensor | None] = [None] * len(operands)
+        if any(seed is not None for seed in seeds):
+            found = _Pull.apply(fold, structure, *seeds, *operands, *results)
+            for operand, adjoint in zip(fold.float_operands, found):
+                gradients[operand] = adjoint if ctx.needs_input_grad[2 + operand] else None
+        return None, None, *gradients
+
+    @staticmethod
+    def jvp(ctx, _fold, _structure, *tangents):
+        fold = ctx.fold
+        structure, operands, _ = _saved(fold, ctx.saved_tensors)
+        floats = [operands[k] for k in fold.float_operands]
+        along = _zeros_for_none([tangents[k] for k in fold.float_operands], floats)
+        found = fold.tangents_of(_Apply.apply(fold.dual, structure, *fold.dual_operands(operands, along)))
+        by_leaf: dict[int, torch.Tensor] = dict(zip(fold.float_leaves, found))
+        return tuple(by_leaf.get(leaf) for leaf in range(len(fold.operator.leaf_sizes)))
+
+    @staticmethod
+    def vmap(info, in_dims, fold: Fold, structure, *operands):
+        structure, operands, restore = _batched(info, in_dims[1:], fold, structure, operands)
+        return restore(_Apply.apply(fold, structure, *operands))
+
+
+class _Pull(torch.autograd.Function):
+    """(fold, structure, *adjoints [float leaf], *operands, *results) to adjoints [float operand].
+
+    Results are given to save computing them: the derivatives take them as functions of the operands.
+    """
+
+    @staticmethod
+    def forward(fold: Fold, structure, *tensors):
+        seeds, operands, results = _split(fold, tensors)
+        found = fold.pull(
+            _optional(structure),
+            [_optional(seed) for seed in seeds],
+            [_array(operand) for operand in operands],
+            [_array(result) for result in results],
+        )
+        return tuple(torch.from_numpy(adjoint) for adjoint in found)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        fold, structure, *tensors = inputs
+        ctx.fold = fold
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(structure, *tensors)
+        ctx.save_for_forward(structure, *tensors)
+
+    @staticmethod
+    def backward(ctx, *cotangents):
+        fold = ctx.fold
+        structure, *tensors = ctx.saved_tensors
+        seeds, operands, results = _split(fold, tensors)
+        along = _zeros_for_none(cotangents, [operands[k] for k in fold.float_operands])
+        by_seed, by_operand = _second(fold, structure, seeds, operands, along)
+        gradients: list[torch.Tensor | None] = [None] * len(operands)
+        for operand, adjoint in zip(fold.float_operands, by_operand):
+            gradients[operand] = adjoint
+        by_seed = [None if seed is None else adjoint for seed, adjoint in zip(seeds, by_seed)]
+        return None, None, *by_seed, *gradients, *(None for _ in results)
+
+    @staticmethod
+    def jvp(ctx, _fold, _structure, *tangents):
+        fold = ctx.fold
+        structure, *tensors = ctx.saved_tensors
+        seeds, operands, _ = _split(fold, tensors)
+        seed_tangents, operand_tangents, _ = _split(fold, tangents)
+        along = _zeros_for_none(
+            [operand_tangents[k] for k in fold.float_operands], [operands[k] for k in fold.float_operands]
+        )
+        duals = fold.dual_operands(operands, along)
+        results = _Apply.apply(fold.dual, structure, *duals)
+        adjoints = fold.dual_adjoints(seed_tangents, seeds)
+        return tuple(fold.primal_adjoints(_Pull.apply(fold.dual, structure, *adjoints, *duals, *results)))
+
+    @staticmethod
+    def vmap(info, in_dims, fold: Fold, structure, *tensors):
+        structure, tensors, restore = _batched(info, in_dims[1:], fold, structure, tensors)
+        return restore(_Pull.apply(fold, structure, *tensors))
+
+
+def _second(fold: Fold, structure, seeds, operands, along):
+    """The vjp of the vjp for the cotangents `along`: adjoints of the seeds, and of the float operands."""
+    duals = fold.dual_operands(operands, along)
+    results = _Apply.apply(fold.dual, structure, *duals)
+    adjoints = fold.dual_adjoints([None] * len(seeds), seeds)
+    pulled = _Pull.apply(fold.dual, structure, *adjoints, *duals, *results)
+    return fold.tangents_of(results), fold.primal_adjoints(pulled)
+
+
+def _saved(fold: Fold, saved):
+    structure, *tensors = saved
+    count = fold.groups * len(fold.operator.leaf_sizes)
+    return structure, tensors[:count], tensors[count:]
+
+
+def _split(fold: Fold, tensors):
+    """Adjoints [float leaf], operands, results."""
+    seeds, count = len(fold.float_leaves), fold.groups * len(fold.operator.leaf_sizes)
+    return tensors[:seeds], tensors[seeds : seeds + count], tensors[seeds + count :]
+
+
+def _batched(info, in_dims, fold: Fold, structure, tensors):
+    """Under vmap the mapped axis becomes the first batch axis."""
+    if in_dims[0] is not None:
+        raise UnsupportedError(
+            f"vmap over the indices or offsets of {fold} is not supported",
+            hint="add a multiple of the number of buckets to each row's indices, and fold the flattened arrays",
+        )
+    size = info.batch_size
+    moved = []
+    for tensor, axis in zip(tensors, in_dims[1:]):
+        if tensor is None:
+            moved.append(None)
+        elif axis is None:
+            moved.append(tensor.unsqueeze(1).expand(-1, size, *tensor.shape[1:]))
+        else:
+            moved.append(tensor.movedim(axis, 0).transpose(0, 1))
+
+    def restore(results):
+        return results, tuple(1 for _ in results)
+
+    return structure, moved, restore

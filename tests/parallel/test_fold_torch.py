@@ -1,0 +1,339 @@
+"""Folds of torch tensors: values against torch's own, derivatives of first and second order in every mode."""
+
+import dataclasses
+import itertools
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+
+import derivable as dv
+
+P = dv.parallel
+OFFSETS = torch.tensor([0, 2, 2, 6])
+INDICES = torch.tensor([1, 3, 1, 9, 0, 1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Affine:
+    slope: torch.Tensor | float
+    offset: torch.Tensor | float
+
+
+def _best(a, b):
+    first = (a[0] > b[0]) | (dv.equal(a[0], b[0]) & (a[1] <= b[1]))
+    return dv.where(first, a[0], b[0]), dv.where(first, a[1], b[1])
+
+
+# name -> (operator, shapes of one element's float leaves)
+OPERATORS = {
+    "add": ("add", [()]),
+    "mul": ("mul", [()]),
+    "min": ("min", [()]),
+    "max": ("max", [()]),
+    "logaddexp": ("logaddexp", [()]),
+    "satadd": (P.operator(lambda a, b: dv.minimum(a + b, 2.5), neutral=0.0), [()]),
+    "linear": (P.operator(lambda f, g: (f[0] * g[0], f[1] * g[0] + g[1]), neutral=(1.0, 0.0)), [(), ()]),
+    "crossing": (
+        P.operator(lambda a, b: (a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]), neutral=(1.0, 0.0)),
+        [(), ()],
+    ),
+    "product 2": (P.matrix_product(2), [(2, 2)]),
+    "product 3": (P.matrix_product(3), [(3, 3)]),
+    "log product 2": (P.matrix_product(2, "log"), [(2, 2)]),
+    "three": (
+        P.operator(lambda a, b: (a[0] + b[0], a[1] * b[1], dv.maximum(a[2], b[2])), neutral=(0.0, 1.0, -1e9)),
+        [(), (), ()],
+    ),
+    "dataclass": (
+        P.operator(lambda f, g: Affine(f.slope * g.slope, f.offset * g.slope + g.offset), neutral=Affine(1.0, 0.0)),
+        [(), ()],
+    ),
+}
+COMMUTATIVE = ["add", "mul", "min", "max", "logaddexp", "satadd", "crossing", "three"]
+# Their neutral element is infinite, which finite differences cannot subtract.
+INFINITE = ("min", "max", "logaddexp", "log product 2")
+
+
+def values_for(shapes, rows, batch=(), seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn((rows, *batch, *shape), dtype=torch.float64, generator=generator).requires_grad_()
+        for shape in shapes
+    ]
+
+
+def nested(op, leaves):
+    if isinstance(getattr(op, "neutral", None), Affine):
+        return Affine(*leaves)
+    return leaves[0] if len(leaves) == 1 else tuple(leaves)
+
+
+def flat(op, value):
+    if isinstance(value, Affine):
+        return value.slope, value.offset
+    return value if isinstance(value, tuple) else (value,)
+
+
+def check(function, inputs):
+    assert gradcheck(function, inputs, check_forward_ad=True)
+    assert gradgradcheck(function, inputs, check_fwd_over_rev=True)
+
+
+def finite(leaves):
+    return tuple(torch.where(leaf.isinf(), 0.0, leaf) for leaf in leaves)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize(("exclusive", "reverse"), list(itertools.product([False, True], repeat=2)))
+def test_derivatives_of_scan(name, exclusive, reverse):
+    op, shapes = OPERATORS[name]
+
+    def scan(*leaves):
+        return finite(flat(op, P.scan(op, nested(op, leaves), exclusive=exclusive, reverse=reverse)))
+
+    check(scan, values_for(shapes, 4))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize(("exclusive", "reverse"), [(False, False), (True, True)])
+def test_derivatives_of_segmented_scan(name, exclusive, reverse):
+    op, shapes = OPERATORS[name]
+
+    def scan(*leaves):
+        return finite(flat(op, P.segmented_scan(op, nested(op, leaves), OFFSETS, exclusive=exclusive, reverse=reverse)))
+
+    check(scan, values_for(shapes, 6))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_derivatives_of_reductions(name):
+    op, shapes = OPERATORS[name]
+    check(lambda *leaves: flat(op, P.reduce(op, nested(op, leaves))), values_for(shapes, 4))
+    check(lambda *leaves: finite(flat(op, P.segment_reduce(op, nested(op, leaves), OFFSETS))), values_for(shapes, 6))
+
+
+@pytest.mark.parametrize("name", COMMUTATIVE)
+def test_derivatives_of_reduce_by_index(name):
+    op, shapes = OPERATORS[name]
+
+    def histogram(*leaves):
+        into, values = leaves[: len(shapes)], leaves[len(shapes) :]
+        return flat(op, P.reduce_by_index(nested(op, into), op, INDICES, nested(op, values)))
+
+    check(histogram, [*values_for(shapes, 4, seed=1), *values_for(shapes, 6)])
+
+
+def test_derivatives_with_batch_axes():
+    check(lambda x: P.scan("mul", x), values_for([()], 3, (2, 2)))
+    check(lambda x: P.scan(OPERATORS["product 2"][0], x), values_for([(2, 2)], 3, (2,)))
+    check(
+        lambda d, x: P.reduce_by_index(d, "mul", INDICES[:3], x),
+        [*values_for([()], 4, (2,)), *values_for([()], 3, (2,))],
+    )
+
+
+def test_third_derivatives():
+    (x,) = values_for([()], 4)
+
+    def gradient(x):
+        return torch.autograd.grad(P.reduce("mul", torch.sin(x)), x, create_graph=True)[0]
+
+    assert gradgradcheck(gradient, [x])
+
+
+def test_a_place_has_no_derivative():
+    op = P.operator(_best, neutral=(-np.inf, 2**62))
+    x = torch.tensor([1.0, 5, 2, 5], dtype=torch.float64, requires_grad=True)
+    top, place = P.reduce(op, (x, torch.arange(4, dtype=torch.int32)))
+    assert (top.item(), place.item()) == (5, 1)
+    assert place.dtype == torch.int32
+    assert not place.requires_grad
+    top.backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [0, 1, 0, 0]
+    (tops, places), (tangent, _) = torch.func.jvp(
+        lambda x: P.scan(op, (x, torch.arange(4))), (x.detach(),), (torch.tensor([1.0, 2, 3, 4], dtype=torch.float64),)
+    )
+    assert tops.tolist() == [1, 5, 5, 5]
+    assert places.tolist() == [0, 1, 1, 1]
+    assert tangent.tolist() == [1, 2, 2, 2]
+
+
+# Against torch's own
+
+BUILT_IN = {
+    "add": lambda x: torch.cumsum(x, 0),
+    "mul": lambda x: torch.cumprod(x, 0),
+    "logaddexp": lambda x: torch.logcumsumexp(x, 0),
+    "max": lambda x: torch.cummax(x, 0).values,
+    "min": lambda x: torch.cummin(x, 0).values,
+}
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_scan_is_what_torch_computes(name):
+    (x,) = values_for([()], 1000, (3,))
+    weight = torch.randn(1000, 3, dtype=torch.float64)
+    results = []
+    for scan in (lambda x: P.scan(name, x), BUILT_IN[name]):
+        y = scan(x)
+        (first,) = torch.autograd.grad((y * weight).sum(), x, create_graph=name not in ("max", "min"))
+        if name in ("add", "max", "min"):
+            second = torch.zeros(())
+        else:
+            (second,) = torch.autograd.grad((first * weight).sum(), x)
+        results.append((y, first, second))
+    for ours, theirs in zip(*results):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "theirs"), [("add", "sum"), ("mul", "prod"), ("min", "amin"), ("max", "amax")])
+def test_reduce_by_index_is_what_torch_computes(name, theirs):
+    generator = torch.Generator().manual_seed(2)
+    indices = torch.randint(0, 50, (400,), generator=generator)
+    into, values = values_for([()], 50, seed=3)[0], values_for([()], 400)[0]
+    weight = torch.randn(50, dtype=torch.float64, generator=generator)
+    found = []
+    for fold in (
+        lambda: P.reduce_by_index(into, name, indices, values),
+        lambda: into.scatter_reduce(0, indices, values, theirs),
+    ):
+        y = fold()
+        found.append((y, *torch.autograd.grad((y * weight).sum(), (into, values))))
+    for ours, expected in zip(*found):
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_products_with_zeros():
+    """torch's own rule, for one and for two zeros in a bucket, and one in the destination."""
+    indices = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2])
+    values = torch.tensor([2.0, 0, 3, 0, 5, 0, 7, 2], dtype=torch.float64, requires_grad=True)
+    into = torch.tensor([1.0, 1, 0], dtype=torch.float64, requires_grad=True)
+    gradients = torch.autograd.grad(P.reduce_by_index(into, "mul", indices, values).sum(), (into, values))
+    assert gradients[0].tolist() == [0, 0, 14]
+    assert gradients[1].tolist() == [0, 6, 0, 0, 0, 0, 0, 0]
+
+
+# torch's ways
+
+
+def test_memory_is_read_in_place():
+    """A result of the kernels and the tensor that comes back share memory, and the input is not copied."""
+    x = torch.arange(6.0)
+    y = P.scan("add", x)
+    assert y.tolist() == [0, 1, 3, 6, 10, 15]
+    assert x.tolist() == [0, 1, 2, 3, 4, 5]
+    from derivable.device.autodiff.torch_folds import _array
+
+    assert _array(x).ctypes.data == x.data_ptr()
+
+
+def test_tensors_in_any_layout():
+    x = torch.arange(24.0, dtype=torch.float64).reshape(2, 3, 4).permute(2, 0, 1).requires_grad_()
+    y = P.scan("mul", x)
+    torch.testing.assert_close(y, torch.cumprod(x, 0))
+    (ours,) = torch.autograd.grad(y.sum(), x)
+    (theirs,) = torch.autograd.grad(torch.cumprod(x, 0).sum(), x)
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_small_floats(dtype):
+    x = torch.tensor([0.5, 1.5, 2.0], dtype=dtype, requires_grad=True)
+    y = P.scan("mul", x)
+    assert y.dtype == dtype
+    y[2].backward()
+    assert x.grad is not None
+    assert x.grad.dtype == dtype
+    assert x.grad.tolist() == [3, 1, 0.75]
+
+
+def test_only_what_is_needed_gets_a_gradient():
+    into, values = torch.ones(2), torch.ones(3, requires_grad=True)
+    y = P.reduce_by_index(into, "add", torch.tensor([0, 0, 1]), values)
+    y.sum().backward()
+    assert into.grad is None
+    assert values.grad is not None
+    assert not P.scan("add", into).requires_grad
+
+
+def test_one_result_of_several_is_used():
+    a, b = values_for([(), ()], 3)
+    op = OPERATORS["linear"][0]
+    found = torch.autograd.grad(P.scan(op, (a, b))[1][2], (a, b))
+    expected = torch.autograd.grad((b[0] * a[1] + b[1]) * a[2] + b[2], (a, b))
+    for ours, theirs in zip(found, expected):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_changing_an_operand_in_place_is_noticed():
+    x = torch.ones(3, requires_grad=True)
+    y = x * 2
+    z = P.scan("mul", y)
+    y += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()
+
+
+def test_dual_numbers():
+    x = torch.tensor([2.0, 3.0, 4.0])
+    with forward_ad.dual_level():
+        y = P.scan("mul", forward_ad.make_dual(x, torch.tensor([1.0, 0.0, 1.0])))
+        assert forward_ad.unpack_dual(y).tangent.tolist() == [1, 3, 12 + 6]
+
+
+def test_function_transforms():
+    def value(x):
+        return P.reduce("mul", x)
+
+    x = torch.tensor([2.0, 3.0, 4.0])
+    assert torch.func.grad(value)(x).tolist() == [12, 8, 6]
+    hessian = [[0, 4, 3], [4, 0, 2], [3, 2, 0]]
+    assert torch.func.hessian(value)(x).tolist() == hessian
+    assert torch.func.jacrev(torch.func.grad(value))(x).tolist() == hessian
+    assert torch.func.jacfwd(torch.func.jacrev(lambda x: P.scan("mul", x)))(x)[2].tolist() == hessian
+    rows = torch.stack([x, x + 1, torch.tensor([1.0, 0, 5])])
+    assert torch.func.vmap(value)(rows).tolist() == [24, 60, 0]
+    assert torch.func.vmap(torch.func.grad(value))(rows).tolist() == [[12, 8, 6], [20, 15, 12], [0, 5, 0]]
+    found = torch.func.vmap(lambda x: P.scan("add", x, reverse=True), in_dims=1, out_dims=1)(rows)
+    torch.testing.assert_close(found, rows.flip(0).cumsum(0).flip(0))
+    # One operand is mapped, the other is not.
+    indices = torch.tensor([0, 1, 0])
+    found = torch.func.vmap(lambda v: P.reduce_by_index(torch.zeros(2), "add", indices, v))(rows)
+    assert found.tolist() == [[6, 3], [8, 4], [6, 0]]
+
+
+def test_threads():
+    x = torch.randn(2000, dtype=torch.float64)
+    expected = torch.autograd.functional.jacobian(lambda x: P.reduce("logaddexp", x), x)
+    found = [None] * 4
+
+    def work(k):
+        y = x.clone().requires_grad_()
+        P.reduce("logaddexp", y).backward()
+        found[k] = y.grad
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for gradient in found:
+        torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-15)
+
+
+class Sums(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, k):
+        op = P.operator(lambda a, b: dv.minimum(a + b, 15.0), neutral=0.0)
+        return P.scan(op, torch.full((3,), float(k)))
+
+
+def test_workers_of_a_data_loader():
+    found = torch.cat(list(torch.utils.data.DataLoader(Sums(), batch_size=2, num_workers=1)))
+    assert found.tolist() == [[0, 0, 0], [1, 2, 3], [2, 4, 6], [3, 6, 9]]
