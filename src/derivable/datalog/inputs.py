@@ -38,10 +38,26 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(v.item() if isinstance(v, np.generic) else v for v in values)
 
 
+def _kind(value: Any) -> str:
+    """The kind of a column's values; integers may stand among floats."""
+    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+
+
 def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_exclusive: bool) -> InputMapping:
     if not isinstance(values, Iterable):
         raise DomainError(f"{values!r} is no list of facts", hint="give values or tuples, as in categorical(range(10))")
     tuples = tuple(map(as_tuple, values))
+    for position, fact in enumerate(tuples):
+        if len(fact) != len(tuples[0]):
+            raise DomainError(
+                f"value {position}, {fact!r}, has {len(fact)} columns, the first, {tuples[0]!r}, has {len(tuples[0])}",
+                hint="all facts of a relation have the same number of columns",
+            )
+        if None in fact or [*map(_kind, fact)] != [*map(_kind, tuples[0])]:
+            raise DomainError(
+                f"value {position} is {fact!r}, unlike the first, {tuples[0]!r}",
+                hint="all facts of a relation have columns of the same types",
+            )
     if len(set(tuples)) != len(tuples):
         seen: set[tuple[Any, ...]] = set()
         double = next(t for t in tuples if t in seen or seen.add(t))

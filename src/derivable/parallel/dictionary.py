@@ -61,6 +61,8 @@ class SemiringDictionary:
         Raises ShapeError if lengths differ, TypeMismatchError for values outside the carrier's dtype.
         """
         record = semirings.get(semiring)
+        if not isinstance(columns, Mapping):
+            raise ShapeError(f"columns is {columns!r}, not a mapping", hint="give {'name': array [row], ...}")
         arrays = tuple(np.asarray(column) for column in columns.values())
         # An empty list has no type of its own; float64 would not match integer keys elsewhere.
         arrays = tuple(

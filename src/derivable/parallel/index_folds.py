@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import ShapeError
 from derivable.parallel import layout
 from derivable.parallel.operators import resolve
@@ -65,6 +66,8 @@ def check_arguments(values, indices, num_buckets, operator, destination):
     indices = layout.integers(indices, "indices")
     if len(indices) != len(values):
         raise ShapeError(f"there are {len(values)} values and {len(indices)} indices")
+    if not is_integer(num_buckets):
+        raise ShapeError(f"the number of buckets is {num_buckets!r}", hint="give an integer")
     if num_buckets < 0:
         raise ShapeError(f"the number of buckets is {num_buckets}")
     if destination is not None:

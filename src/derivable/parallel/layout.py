@@ -37,7 +37,7 @@ def check_indices(indices: np.ndarray, num_rows: int) -> np.ndarray:
 
 def integers(values: np.ndarray, name: str) -> np.ndarray:
     """A one-dimensional integer array as int64. Raises ShapeError."""
-    values = np.asarray(values)
+    values = _as_array(values, name)
     if values.ndim != 1 or (values.dtype.kind not in "iu" and len(values)):
         raise ShapeError(f"{name} have shape {values.shape} and dtype {values.dtype}, not [n] integers")
     return np.ascontiguousarray(values, dtype=np.int64)
@@ -45,10 +45,17 @@ def integers(values: np.ndarray, name: str) -> np.ndarray:
 
 def check_values(values: np.ndarray, name: str = "values") -> np.ndarray:
     """Values [n, *batch]. Raises ShapeError for a scalar."""
-    values = np.asarray(values)
+    values = _as_array(values, name)
     if values.ndim == 0:
         raise ShapeError(f"{name} is a scalar, not an array [n, *batch]")
     return values
+
+
+def _as_array(values: np.ndarray, name: str) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise ShapeError(f"{name} is ragged: its rows have different lengths") from None
 
 
 def result(out: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -71,7 +78,9 @@ def check_columns(columns: Sequence[np.ndarray], name: str = "columns") -> tuple
     """Key columns, each [row] of bool, integer or float dtype, all of one length, at least one. Raises ShapeError."""
     if isinstance(columns, np.ndarray):
         raise ShapeError(f"{name} is one array, not a sequence of columns", hint="give a tuple of arrays [row]")
-    arrays = tuple(np.asarray(column) for column in columns)
+    if not isinstance(columns, Sequence):
+        raise ShapeError(f"{name} is {columns!r}, not a sequence of columns", hint="give a tuple of arrays [row]")
+    arrays = tuple(_as_array(column, name) for column in columns)
     if not arrays:
         raise ShapeError(f"{name} is empty, so the number of rows is unknown", hint="give at least one column")
     for position, array in enumerate(arrays):

@@ -24,8 +24,8 @@ PRIMITIVES["fold_levels"] = Primitive(
 
 def get(name: str) -> Primitive:
     """The primitive called `name`. Raises UnsupportedError for an unknown one, with the nearest name."""
-    if name not in PRIMITIVES:
-        near = difflib.get_close_matches(name, PRIMITIVES, 1)
+    if not isinstance(name, str) or name not in PRIMITIVES:
+        near = difflib.get_close_matches(str(name), PRIMITIVES, 1)
         raise UnsupportedError(
             f"there is no primitive {name!r}",
             hint=f"did you mean {near[0]!r}?" if near else f"known are {', '.join(PRIMITIVES)}",

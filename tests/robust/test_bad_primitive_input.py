@@ -1,0 +1,38 @@
+"""Bad arguments of primitives, semirings and declared inputs are errors of ours, as in `test_bad_circuit_input`."""
+
+import pytest
+
+import derivable as dv
+from derivable.algebra.semiring import Semiring
+from derivable.device import primitives
+from robust.refusal import refuses
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: primitives.reduce_by_index([1.0], [0], "x", "add"), "number of buckets is 'x'"),
+        (lambda: primitives.reduce_by_index([1.0], [0], None, "add"), "number of buckets is None"),
+        (lambda: primitives.scan([[1.0], [1, 2]], "add"), "ragged"),
+        (lambda: primitives.sort(None), "columns is None"),
+        (lambda: primitives.unique(None), "columns is None"),
+        (lambda: primitives.join(None, None), "left is None"),
+        (lambda: dv.device.explain(3), "no primitive 3"),
+        (lambda: Semiring("x", None, None, 0, 1), "plus of the semiring 'x' is None"),
+        (lambda: Semiring("x", max, min, 0, 1, complement=3), "complement of the semiring 'x' is 3"),
+        (lambda: Semiring(3, max, min, 0, 1), "name of a semiring is 3"),
+        (lambda: Semiring("x", max, min, 0, 1, "complex"), "carrier of the semiring 'x' is 'complex'"),
+        (lambda: dv.categorical([1, "a"]), "unlike the first"),
+        (lambda: dv.categorical([None]), "(None,)"),
+        (lambda: dv.independent([(1,), (1, 2)]), "has 2 columns, the first, (1,), has 1"),
+        (lambda: dv.parallel.SemiringDictionary.from_pairs(None, [1.0]), "columns is None"),
+    ],
+    ids=range(15),
+)
+def test_refused(call, said):
+    assert said in refuses(call)
+
+
+def test_what_looks_odd_and_is_fine():
+    assert len(dv.categorical([1, 2.5])) == 2
+    assert len(dv.independent([])) == 0
