@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from functools import partial
 from typing import Any
 
@@ -17,13 +18,19 @@ from derivable.device.cpu.levels_log import BAD_WEIGHT, log_rows
 from derivable.device.cpu.levels_real import GRADIENT, VALUES, VALUES_AND_GRADIENT, real_rows
 from derivable.device.cpu.levels_scaled import log_rows_scaled
 from derivable.device.cpu.levels_semiring import semiring_rows
-from derivable.device.cpu.threads import run_chunks
+from derivable.device.cpu.levels_team import close, follow, new_state
+from derivable.device.cpu.threads import Team, run_chunks, team_size
 from derivable.parallel.levels import fold_levels
 
 __all__ = ["GRADIENT", "VALUES", "VALUES_AND_GRADIENT", "evaluate", "fold_rows", "value_and_gradient"]
 
 # A thread is worth its hand-over from about this many edges times rows.
 _WORTH_A_THREAD = 60_000
+# And the threads of a team, which meet after each level, from this many operands; an operand of a line of rows takes
+# two to three times as long. More members would only add up each other's buffers.
+_WORTH_A_TEAM = 200_000
+_LINE = 2
+_LARGEST_TEAM = 8
 # Type checkers take the number of arguments from a tuple they cannot know.
 _log_rows: Any = log_rows
 _log_rows_scaled: Any = log_rows_scaled
@@ -189,10 +196,16 @@ def fold_rows(
     else:
         run = partial(_semiring_tiles, ring)
     lanes = 1 if rows == 1 else LINE_BYTES // max(4, np.dtype(dtype).itemsize)
-    if rows <= lanes:
+    tiles = -(-rows // lanes)
+    if plan.operations * _LINE >= _WORTH_A_TEAM and run in (_log_tiles, _real_tiles):
+        members = _members(plan, tiles, lanes)
+        if members > 1:
+            for tile in range(tiles):
+                run(tile, tile + 1, plan, dtype, lanes, arguments, results, members)
+            return
+    if tiles == 1:
         run(0, 1, plan, dtype, lanes, arguments, results)
         return
-    tiles = -(-rows // lanes)
     smallest = max(1, _WORTH_A_THREAD // max(1, plan.operations * lanes))
     run_chunks(run, tiles, smallest, plan, dtype, lanes, arguments, results)
 
@@ -206,28 +219,72 @@ def check_complement(plan: Plan, ring: Semiring, has_negative: bool) -> None:
         )
 
 
+def _members(plan: Plan, tiles: int, lanes: int) -> int:
+    """Threads that compute each tile together: 1 if tiles can be had by one thread each, or levels are too small."""
+    members = team_size(_LARGEST_TEAM)
+    if tiles >= members:
+        return 1
+    _, shared = plan.cut(members)
+    return members if shared * (1 if lanes == 1 else _LINE) >= _WORTH_A_TEAM else 1
+
+
 def _program(plan: Plan) -> tuple[np.ndarray, ...]:
     return plan.positive, plan.negative, plan.runs, plan.terms, plan.root_slots
 
 
-def _real_tiles(start: int, stop: int, plan: Plan, dtype: type, lanes: int, arguments: tuple, results: tuple) -> None:
+def _run_team(
+    kernel: Any, first: int, last: int, plan: Plan, dtype: type, lanes: int, members: int, arguments: tuple, rest: tuple
+) -> int:
+    """The kernel's result for rows first:last, by several threads."""
+    scratch = plan.take_team(dtype, lanes, members)
+    values, adjoints, prefix = scratch
+    program, _ = plan.cut(members)
+    state = new_state(program)
+    team = (*program, adjoints, prefix, state)
+    kernel_program = plan.positive, plan.negative, team, plan.terms, plan.root_slots
+    pace = plan.pace(dtype, lanes, members, arguments[0])
+    together = pace.with_team()
+    begin = time.perf_counter()
+    try:
+        with Team(partial(follow, values, team, plan.terms), members if together else 1):
+            result = kernel(first, last, *arguments, *kernel_program, values, adjoints[0], prefix[0], *rest)
+    finally:
+        all_out = close(state)
+    pace.took(time.perf_counter() - begin, together)
+    if all_out:
+        plan.put_back_team(scratch, dtype, lanes, members)
+    return result
+
+
+def _real_tiles(
+    start: int, stop: int, plan: Plan, dtype: type, lanes: int, arguments: tuple, results: tuple, members: int = 1
+) -> None:
     weights = arguments[1]
-    scratch = plan.take(dtype, lanes)
     first, last = start * lanes, min(stop * lanes, weights.shape[0])
-    bad = _real_rows(first, last, *arguments, *_program(plan), *scratch, *results)
-    plan.put_back(scratch, dtype, lanes)
+    if members > 1:
+        bad = _run_team(_real_rows, first, last, plan, dtype, lanes, members, arguments, results)
+    else:
+        scratch = plan.take(dtype, lanes)
+        bad = _real_rows(first, last, *arguments, *_program(plan), *scratch, *results)
+        plan.put_back(scratch, dtype, lanes)
     if bad >= 0:
         raise_bad_weight("real", weights, arguments[2] if arguments[3] else None)
 
 
-def _log_tiles(start: int, stop: int, plan: Plan, dtype: type, lanes: int, arguments: tuple, results: tuple) -> None:
+def _log_tiles(
+    start: int, stop: int, plan: Plan, dtype: type, lanes: int, arguments: tuple, results: tuple, members: int = 1
+) -> None:
     weights = arguments[1]
     first, last = start * lanes, min(stop * lanes, weights.shape[0])
     left_over = np.zeros(-(-weights.shape[0] // lanes), np.bool_)
-    scratch = plan.take(dtype, lanes)
     program = _program(plan)
-    left = _log_rows(first, last, *arguments, *program, *scratch, *results, plan.budget, plan.degree, left_over)
-    plan.put_back(scratch, dtype, lanes)
+    if members > 1:
+        rest = (*results, plan.budget, plan.degree, left_over)
+        left = _run_team(_log_rows, first, last, plan, dtype, lanes, members, arguments, rest)
+    else:
+        scratch = plan.take(dtype, lanes)
+        left = _log_rows(first, last, *arguments, *program, *scratch, *results, plan.budget, plan.degree, left_over)
+        plan.put_back(scratch, dtype, lanes)
     if left > 0:
         scratch = plan.take(dtype, lanes, scaled=True)
         left = _log_rows_scaled(first, last, *arguments, *program, *scratch[:3], *results, *scratch[3:], left_over)

@@ -11,10 +11,15 @@ import numpy as np
 
 from derivable.circuit.circuit import FALSE, LITERAL, Circuit
 from derivable.device.cpu.levels_plan import COUNT, FACTORS, FIRST, PAIRS, SINGLES, plan_program
+from derivable.device.cpu.levels_team import cut_program
+from derivable.device.cpu.threads import Pace
 
 LINE_BYTES = 64
 # Kept scratch buffers per kind; more callers at the same time allocate their own.
 _KEPT = 8
+# Operands to a chunk of a team's work, and to the smallest level that is cut.
+_CHUNK = 16_384
+_SMALLEST_LEVEL = 4_096
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +50,8 @@ class Plan:
     num_levels: int
     longest: int
     scratch: dict = field(default_factory=dict, repr=False)
+    cuts: dict = field(default_factory=dict, repr=False)
+    paces: dict = field(default_factory=dict, repr=False)
 
     @property
     def num_variables(self) -> int:
@@ -81,6 +88,37 @@ class Plan:
 
     def put_back(self, buffers: tuple[np.ndarray, ...], dtype: type, lanes: int, scaled: bool = False) -> None:
         kept = self.scratch.setdefault((dtype, lanes, scaled), [])
+        if len(kept) < _KEPT:
+            kept.append(buffers)
+
+    def cut(self, members: int) -> tuple[tuple[np.ndarray, ...], int]:
+        """The program cut for a team, see `device.cpu.levels_team`, and what part of its cost is shared."""
+        cut = self.cuts.get(members)
+        if cut is None:
+            *program, shared = cut_program(self.runs, self.terms, members, _CHUNK, _SMALLEST_LEVEL)
+            cut = self.cuts.setdefault(members, (tuple(program), shared))
+        return cut
+
+    def pace(self, dtype: type, lanes: int, members: int, mode: int) -> Pace:
+        """How fast such calls were with a team and without."""
+        key = dtype, lanes, members, mode
+        return self.paces.get(key) or self.paces.setdefault(key, Pace())
+
+    def take_team(self, dtype: type, lanes: int, members: int) -> tuple[np.ndarray, ...]:
+        """Scratch for a team: values, adjoints and prefix, the last two with an axis of members first."""
+        kept = self.scratch.setdefault((dtype, lanes, members, "team"), [])
+        try:
+            return kept.pop()
+        except IndexError:
+            pass
+        line = () if lanes == 1 else (lanes,)
+        values = aligned((self.num_slots, *line), dtype)
+        adjoints = aligned((members, self.num_slots, *line), dtype)
+        adjoints[...] = 0
+        return values, adjoints, aligned((members, self.longest, *line), dtype)
+
+    def put_back_team(self, buffers: tuple[np.ndarray, ...], dtype: type, lanes: int, members: int) -> None:
+        kept = self.scratch.setdefault((dtype, lanes, members, "team"), [])
         if len(kept) < _KEPT:
             kept.append(buffers)
 

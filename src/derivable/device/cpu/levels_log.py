@@ -28,9 +28,10 @@ from derivable.device.cpu.lanes import (
     subtract,
     zero_of,
 )
-from derivable.device.cpu.levels import backward, clear, forward, read_column, write_column
+from derivable.device.cpu.levels import read_column, write_column
 from derivable.device.cpu.levels_exp import LOG2_E, exp_and_complement, maximum, minimum
 from derivable.device.cpu.levels_real import GRADIENT, VALUES
+from derivable.device.cpu.levels_team import clear_adjoints, fold_backward, fold_forward
 
 # Numbers of bits; see the proof.
 ZERO_BITS = 800.0
@@ -133,7 +134,7 @@ def log_rows(
         zero_bits = degree * max(zero_bits, math.log2(lane_max(values, scratch)))
         fits = allowed >= 0.0
         if fits:
-            forward(values, runs, terms)
+            fold_forward(values, runs, terms)
             threshold = like(zero, 2.0 ** -min(allowed, 1000.0))
             for root in range(num_roots):
                 f = load(values, np.int64(root_slots[root]))
@@ -163,7 +164,7 @@ def log_rows(
                         f = values[slot, lane]
                         out[row + lane, root] = math.log(f) if f > 0.0 else -np.inf
         if mode != VALUES:
-            clear(adjoints)
+            clear_adjoints(adjoints, runs)
             for root in range(num_roots):
                 slot = np.int64(root_slots[root])
                 f = load(values, slot)
@@ -174,7 +175,7 @@ def log_rows(
                 seed = select(equal(f, zero), zero, seed)
                 store(adjoints, slot, add(load(adjoints, slot), seed))
             store(adjoints, scratch, zero)
-            backward(values, adjoints, runs, terms, prefix)
+            fold_backward(values, adjoints, runs, terms, prefix)
             # The last slot was overwritten, but its adjoint is zero.
             store(values, scratch, zero)
             for variable in range(num_variables):

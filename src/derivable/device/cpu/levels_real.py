@@ -16,7 +16,8 @@ from derivable.device.cpu.lanes import (
     subtract,
     zero_of,
 )
-from derivable.device.cpu.levels import backward, clear, forward, read_column, write_column
+from derivable.device.cpu.levels import read_column, write_column
+from derivable.device.cpu.levels_team import clear_adjoints, fold_backward, fold_forward
 
 # What a call computes: the roots; the roots and the gradient of the only root; the gradient for given adjoints.
 VALUES, VALUES_AND_GRADIENT, GRADIENT = 0, 1, 2
@@ -77,12 +78,12 @@ def real_rows(
                 store(values, other, subtract(one, x))
         if any_set(equal(valid, like(valid, 0))):
             return row
-        forward(values, runs, terms)
+        fold_forward(values, runs, terms)
         if mode != GRADIENT:
             for root in range(num_roots):
                 write_column(out, row, rows, root, values, np.int64(root_slots[root]))
         if mode != VALUES:
-            clear(adjoints)
+            clear_adjoints(adjoints, runs)
             for root in range(num_roots):
                 slot = np.int64(root_slots[root])
                 if mode == GRADIENT:
@@ -91,7 +92,7 @@ def real_rows(
                 else:
                     store(adjoints, slot, one)
             store(adjoints, scratch, zero)
-            backward(values, adjoints, runs, terms, prefix)
+            fold_backward(values, adjoints, runs, terms, prefix)
             for variable in range(num_variables):
                 slot = np.int64(positive[variable])
                 other = np.int64(negative[variable])
