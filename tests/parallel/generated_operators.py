@@ -15,12 +15,21 @@ from derivable.parallel.user_operators import operator
 
 @dataclass(frozen=True)
 class Monoid:
-    """An operation on lists of `size` scalars, associative on positive ones and closed there."""
+    """An operation on lists of `size` scalars, associative where it is defined: on positive ones at least."""
 
     name: str
     size: int
     combine: Callable[[list, list], list]
     neutral: list[float]
+
+
+def quaternion_product(a: list, b: list) -> list:
+    return [
+        a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
+        a[0] * b[1] + a[1] * b[0] + a[2] * b[3] - a[3] * b[2],
+        a[0] * b[2] - a[1] * b[3] + a[2] * b[0] + a[3] * b[1],
+        a[0] * b[3] + a[1] * b[2] - a[2] * b[1] + a[3] * b[0],
+    ]
 
 
 SCALARS = [
@@ -36,6 +45,8 @@ SCALARS = [
     Monoid("log of sums", 1, lambda a, b: [log(exp(a[0]) + exp(b[0]) - 1.0)], [0.0]),
     Monoid("affine", 2, lambda a, b: [a[0] * b[0], a[1] * b[0] + b[1]], [1.0, 0.0]),
     Monoid("log affine", 2, lambda a, b: [a[0] + b[0], logaddexp(a[1], a[0] + b[1])], [0.0, -np.inf]),
+    Monoid("complex", 2, lambda a, b: [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]], [1.0, 0.0]),
+    Monoid("quaternions", 4, lambda a, b: quaternion_product(a, b), [1.0, 0.0, 0.0, 0.0]),
     Monoid("earlier of two", 2, lambda a, b: [minimum(a[0], b[0]), a[1] + b[1]], [np.inf, 0.0]),
 ]
 

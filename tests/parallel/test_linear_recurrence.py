@@ -155,6 +155,20 @@ def test_what_is_left_out_and_shared():
     assert str(recurrence.operator).splitlines()[1] == "  (b_d0 + a_d0 + b_c0 * a_d1, b_d1 + a_d1, a_c0 + b_c0)"
 
 
+def test_signs_are_shared():
+    """Products of complex numbers: the Jacobian is a complex number again."""
+    typed = operator(lambda a, b: (a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]), neutral=(1.0, 0.0)).typed(
+        (F, F)
+    )
+    recurrence = recurrence_of(typed)
+    assert str(recurrence) == (
+        "recurrence of lambda: 2 adjoints, 2 entries, 14 operations\n"
+        "  block {0, 1}: [[c0, c1], [-c1, c0]]\n"
+        "  (c0, c1) = (b_0, b_1)"
+    )
+    assert recurrence.operator.apply((0.0, 0.0, 3.0, 4.0), (0.0, 0.0, 5.0, 7.0)) == (0.0, 0.0, -13.0, 41.0)
+
+
 def test_a_cycle_fills_zeros_and_moves_ones():
     """The derivative of b applied after a swap: zeros and ones of its Jacobian do not last in products."""
     typed = operator(lambda a, b: (a[1] + b[0], a[0] + b[1]), neutral=(0.0, 0.0)).typed((F, F))

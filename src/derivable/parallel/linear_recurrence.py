@@ -11,7 +11,8 @@ with reverse=True:
                     stands at larger indices. This is lin_o of the thesis, generalised: an entry of C has state only
                     if it can be anything but 0, or but 1 on the diagonal, in some product of Jacobians, so C falls into
                     blocks, the connected components of its pattern, of any sizes and in any order; and entries that
-                    start equal and stay equal share their state, so equal blocks (products of matrices) cost one.
+                    start equal up to sign and stay so share their state, so equal blocks (products of matrices) cost
+                    one, and products of complex numbers keep one complex number.
 `jacobian_free_of`  on triples (y, v, r) of a segment: its first result, the fold of the values that come after each
                     result, and the adjoint of its first result. (y1, v1, r1) op (y2, v2, r2) =
                     (y2, v2 op v1, r2 + left vjp of op at (y2, v2; r1)). Its state grows linearly with an element.
@@ -38,10 +39,10 @@ from derivable.algebra.expr.types import FLOATS, Dtype, promote
 from derivable.parallel.typed_operator import TypedOperator
 
 Form = Literal["blocks", "free"]
-# An entry of C: the number of its state, or the constant that it always is.
-Entry = tuple[Literal["state"], int] | tuple[Literal["constant"], int]
+# An entry of C: the number of its state, which it is or is minus, or the constant that it always is.
+Entry = tuple[Literal["state", "minus", "constant"], int]
 _ZERO: Entry = ("constant", 0)
-_ONE: Entry = ("constant", 1)
+_PRINTED = {"state": "c{}", "minus": "-c{}", "constant": "{}"}
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Recurrence:
         for block in self.blocks:
             places = [self.components.index(k) for k in block]
             rows = [[self.matrix[i][j] for j in places] for i in places]
-            shown = [", ".join(f"c{n}" if kind == "state" else str(n) for kind, n in row) for row in rows]
+            shown = [", ".join(_PRINTED[kind].format(n) for kind, n in row) for row in rows]
             lines.append(f"  block {{{', '.join(map(str, block))}}}: [{', '.join(f'[{row}]' for row in shown)}]")
         if self.entries:
             *shared, last = expr.to_text(self.entries).split("\n")
@@ -190,20 +191,26 @@ def _recurrence(op: TypedOperator) -> Recurrence:
 
     def entry(operand: Sequence[Argument], i: int, j: int) -> Expr:
         kind, number = matrix[i][j]
-        return operand[size + number] if kind == "state" else Constant(number, block_dtypes[i])
+        return Constant(number, block_dtypes[i]) if kind == "constant" else operand[size + number]
+
+    def plus(total: Any, sign: int, term: Expr) -> Expr:
+        return total - term if sign < 0 else total + term
+
+    def sign(i: int, j: int) -> int:
+        return -1 if matrix[i][j][0] == "minus" else 1
 
     values = []
     for i in range(size):
         total: Any = right[i]
         for block in blocks:
             for j in block if i in block else ():
-                total = total + _as(expr.simplify(entry(right, i, j) * left[j]), dtypes[i])
+                total = plus(total, sign(i, j), _as(entry(right, i, j) * left[j], dtypes[i]))
         values.append(total)
     for i, j in representatives:
         (block,) = (block for block in blocks if i in block)
         total = Constant(0, block_dtypes[i])
         for k in block:
-            total = total + expr.simplify(entry(right, i, k) * entry(left, k, j))
+            total = plus(total, sign(i, k) * sign(k, j), entry(right, i, k) * entry(left, k, j))
         values.append(total)
     identity = tuple(np.dtype(block_dtypes[i]).type(i == j) for i, j in representatives)
     operator = TypedOperator(
@@ -258,28 +265,43 @@ def _entries(
                     del constants[i, j]
                     refuted = True
 
-    # Suppose that entries that start equal stay equal, and split those whose products differ.
+    # Suppose that entries that start equal, up to sign, stay so, and split those whose products differ.
     places = [(i, j, block) for i, j, block in inside if (i, j) not in constants]
-    number: dict[tuple[int, int], Any] = {(i, j): ("constant", value) for (i, j), value in constants.items()}
-    kinds: dict[Any, Any] = {}
+    kinds: dict[Any, int] = {}
+    number: dict[tuple[int, int], int] = {}
+    sign = dict.fromkeys(constants, 1)
     for i, j, _ in places:
-        # The diagonal apart: the neutral element is 1 there.
-        number[i, j] = ("state", kinds.setdefault((i == j, dtypes[i], starts[i][j]), len(kinds)))
+        # The diagonal apart, and without signs: the neutral element is 1 there.
+        key = (i == j, dtypes[i], starts[i][j])
+        opposite = (i == j, dtypes[i], expr.simplify(-starts[i][j]))
+        sign[i, j] = -1 if i != j and key not in kinds and opposite in kinds else 1
+        number[i, j] = kinds.setdefault(key if sign[i, j] == 1 else opposite, len(kinds))
     while True:
         splits: dict[Any, int] = {}
         refined = {}
         for i, j, block in places:
-            terms = sorted((number[i, k], number[k, j]) for k in block if _ZERO not in (number[i, k], number[k, j]))
-            refined[i, j] = ("state", splits.setdefault((number[i, j], tuple(terms)), len(splits)))
-        number.update(refined)
+            terms = sorted(
+                (sign[i, j] * sign[i, k] * sign[k, j], number.get((i, k), -1), number.get((k, j), -1))
+                for k in block
+                if constants.get((i, k)) != 0 and constants.get((k, j)) != 0
+            )
+            refined[i, j] = splits.setdefault((number[i, j], tuple(terms)), len(splits))
+        number = refined
         if len(splits) == len(kinds):
             break
         kinds = splits
     representatives: dict[int, tuple[int, int]] = {}
     for i, j, _ in places:
-        representatives.setdefault(number[i, j][1], (i, j))
+        representatives.setdefault(number[i, j], (i, j))
     size = len(starts)
-    matrix = tuple(tuple(number.get((i, j), _ZERO) for j in range(size)) for i in range(size))
+
+    def entry(i: int, j: int) -> Entry:
+        if (i, j) not in number:
+            return "constant", constants.get((i, j), 0)
+        same = sign[i, j] == sign[representatives[number[i, j]]]
+        return "state" if same else "minus", number[i, j]
+
+    matrix = tuple(tuple(entry(i, j) for j in range(size)) for i in range(size))
     return matrix, [representatives[n] for n in range(len(representatives))]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,7 @@ def _default_dtypes(neutral: Any, structure: Structure) -> tuple[str, ...]:
     return tuple(kinds[leaf.dtype.kind] for leaf in leaves)
 
 
+@cache
 def matrix_product(size: int, semiring: str | Semiring = "real") -> Operator:
     """The product of [size, size] matrices in a semiring, as an operator: scans of it are Viterbi and its kin.
 
