@@ -109,6 +109,12 @@ CASES = [
     Case("argmax", operator(argmax, neutral=(-np.inf, -1)), (F, "int64"), pairs),
     Case(
         "crossing",
+        operator(lambda a, b: (b[0] * a[1] + a[0] * b[1], a[1] * b[1]), neutral=(0.0, 1.0)),
+        (F, F),
+        normal(2),
+    ),
+    Case(
+        "complex products",
         operator(lambda a, b: (a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]), neutral=(1.0, 0.0)),
         (F, F),
         normal(2),

@@ -42,8 +42,7 @@ def as_integers(value: Any, what: str) -> torch.Tensor:
 
 
 def check_offsets(offsets: torch.Tensor, rows: int) -> None:
-    """Raises LayoutError unless offsets go from 0 to `rows` without decreasing."""
-    numpy_folds.check_offsets(_array(offsets), rows)
+    """Offsets are checked in `_Apply.forward`: inside torch.func's transformations tensors hold no data before."""
 
 
 def run(fold: Fold, structure: torch.Tensor | None, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -75,6 +74,8 @@ class _Apply(torch.autograd.Function):
 
     @staticmethod
     def forward(fold: Fold, structure, *operands):
+        if fold.kind != "reduce_by_index" and structure is not None:
+            numpy_folds.check_offsets(_array(structure), operands[0].shape[0])
         found = fold.apply(_optional(structure), [_array(operand) for operand in operands])
         return tuple(torch.from_numpy(result) for result in found)
 
