@@ -36,7 +36,7 @@ OPERATORS = {
     "add of integers": (NAMED["add"], ("int64",)),
     "min of integers": (NAMED["min"], ("int64",)),
     "or": (NAMED["or"], ("bool",)),
-    "satadd": (operator(lambda a, b: expr.minimum(a + b, 1.5), neutral=0.0), ("float64",)),
+    "satadd": (operator(lambda a, b: expr.minimum(a + b, 1.6), neutral=0.0, name="saturated sum"), ("float64",)),
     "soft or": (operator(lambda a, b: a + b - a * b, neutral=0.0), ("float64",)),
     "argmax": (operator(argmax, neutral=(-math.inf, LARGE)), ("float64", "int64")),
     "linear": (operator(lambda f, g: (f[0] * g[0], f[1] * g[0] + g[1]), neutral=(1.0, 0.0)), ("float64", "float64")),
@@ -77,8 +77,10 @@ def typed(name):
 def elements(op, rows, width, rng):
     """Few distinct values, so that ties and zeros are common."""
     leaves = []
+    # 0 + 1.6 is at the corner of the saturated sum, where its derivative is a matter of taste.
+    low = 0.1 if op.name == "saturated sum" else 0.0
     for dtype, size in zip(op.leaf_dtypes, op.leaf_sizes):
-        leaf = rng.choice([0.0, 0.25, 0.5, 0.5, 0.75, 1.0, 1.25], (rows, width, size))
+        leaf = rng.choice([low, 0.25, 0.5, 0.5, 0.75, 1.0, 1.25], (rows, width, size))
         leaves.append((leaf > 0.4 if dtype == "bool" else leaf * 8 if dtype == "int64" else leaf).astype(dtype))
     return tuple(leaves)
 

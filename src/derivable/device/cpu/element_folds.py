@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from derivable.device.cpu import element_specials as special
 from derivable.device.cpu.element_kernels import kernel, needs
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 from derivable.parallel.typed_operator import TypedOperator
@@ -23,6 +23,8 @@ from derivable.parallel.typed_operator import TypedOperator
 MIN_CHUNK = 1 << 15
 # Fewer columns than this are not worth cutting rows for: two threads would write to one cache line.
 MIN_COLUMNS = 16
+# Buckets that take more than this are asked for ahead of their use.
+FAR_BYTES = 1 << 18
 
 Leaves = tuple[np.ndarray, ...]
 Adjoints = tuple[np.ndarray | None, ...]
@@ -68,8 +70,9 @@ def scan_vjp(
     rows, width = values[0].shape[:2]
     if rows and width and op.float_leaves:
         run = kernel(op, "scan_back", width == 1, reverse, exclusive)
-        arrays = [*_incoming(op, adjoints, results), *_flat(values), *_flat(results), *_outgoing(op, answers)]
-        _run_segments(run, rows, width, offsets, arrays, columns=True)
+        arrays = [*_incoming(op, adjoints, results), *_flat(values), *_flat(results), *_outgoing(answers)]
+        row = [values[leaf][0] for leaf in op.float_leaves]
+        _run_segments(_with_rows(run, row), rows, width, offsets, arrays, columns=True)
     return answers
 
 
@@ -105,13 +108,9 @@ def segment_reduce_vjp(
     if rows and width and op.float_leaves:
         run = kernel(op, "segment_back", width == 1)
         like = [np.broadcast_to(leaf[:1], (len(offsets) - 1, *leaf.shape[1:])) for leaf in values]
-        arrays = [*_incoming(op, adjoints, like), *_flat(values), *_outgoing(op, answers)]
+        arrays = [*_incoming(op, adjoints, like), *_flat(values), *_outgoing(answers)]
         arrays += _prefix_arrays(op, values, answers)
-
-        def run_with_row(*args: Any) -> None:
-            run(*args, *(np.empty(leaf[0].size, leaf.dtype) for leaf in values))
-
-        _run_segments(run_with_row, rows, width, offsets, arrays)
+        _run_segments(_with_rows(run, [leaf[0] for leaf in values]), rows, width, offsets, arrays)
     return answers
 
 
@@ -133,9 +132,9 @@ def reduce_by_index(
     if plan.parts == 1:
         for result, leaf in zip(results, destination):
             np.copyto(result, leaf)
-        plan.run_whole(kernel(op, "index", plan.single), [*_flat(values), *_flat(results)])
+        plan.run_whole(plan.kernel("index"), [*_flat(values), *_flat(results)])
     else:
-        plan.merge(plan.parts_of(lambda: kernel(op, "index", plan.single), values, []), results)
+        plan.merge(plan.parts_of("index", values, []), results)
     return results
 
 
@@ -154,37 +153,65 @@ def reduce_by_index_vjp(
     Generic rule: forward again, keeping each element's exclusive prefix in the memory of its adjoint; then back, one
     vjp of the operator per element. No sort.
     """
-    answers = _adjoint_outputs(op, values, None)
-    firsts = _adjoint_outputs(op, destination, None)
     if not op.float_leaves:
-        return firsts, answers
+        return (None,) * len(destination), (None,) * len(values)
+    if len(destination[0]) > 2 * len(values[0]):
+        return _sparse_vjp(op, adjoints, destination, indices, values, results)
     incoming = _incoming(op, adjoints, destination)
-    plan = _Plan(op, destination, indices, values)
-    if op.special in ("min", "max"):
+    rule = _SPECIAL_RULES.get(op.special or "")
+    if rule is not None and len(values[0]) and len(destination[0]):
         if results is None:
             results = reduce_by_index(op, destination, indices, values)
-        _extremum_vjp(
-            plan, incoming[0], _flat(destination)[0], _flat(values)[0], _flat(results)[0], firsts[0], answers[0]
-        )
-        return firsts, answers
-    back = kernel(op, "index_back", plan.single)
-    for first, adjoint in zip(_outgoing(op, firsts), incoming):
+        firsts, answers = _adjoint_outputs(op, destination, None), _adjoint_outputs(op, values, None)
+        arrays = [_flat(leaves)[0] for leaves in (destination, values, results, firsts, answers)]
+        if rule(_Plan(op, destination, indices, values), incoming[0], *arrays):
+            return firsts, answers
+    return _generic_vjp(op, incoming, destination, indices, values)
+
+
+def _sparse_vjp(op: TypedOperator, adjoints, destination, indices, values, results) -> tuple[Any, Any]:
+    """Far more buckets than rows: only those that have rows are looked at; the others pass their adjoint on."""
+    incoming = _incoming(op, adjoints, destination)
+    rows = np.flatnonzero((indices >= 0) & (indices < len(destination[0])))
+    mark = np.zeros(len(destination[0]), bool)
+    mark[indices[rows]] = True
+    touched = np.flatnonzero(mark)
+    position = np.empty(len(mark), np.int64)
+    position[touched] = np.arange(len(touched))
+    number = np.full(len(indices), -1)
+    number[rows] = position[indices[rows]]
+    some = [None if adjoint is None else adjoint[touched] for adjoint in adjoints]
+    inner = [leaf[touched] for leaf in destination]
+    known = None if results is None else [leaf[touched] for leaf in results]
+    changed, answers = reduce_by_index_vjp(op, some, inner, number, values, known)
+    firsts = _adjoint_outputs(op, destination, None)
+    for leaf, adjoint in zip(op.float_leaves, incoming):
+        firsts[leaf][...] = adjoint.reshape(firsts[leaf].shape)
+        firsts[leaf][touched] = changed[leaf]
+    return firsts, answers
+
+
+def _generic_vjp(op: TypedOperator, incoming, destination, indices, values) -> tuple[Any, Any]:
+    answers = _adjoint_outputs(op, values, None)
+    firsts = _adjoint_outputs(op, destination, None)
+    plan = _Plan(op, destination, indices, values)
+    back = plan.kernel("index_back")
+    for first, adjoint in zip(_outgoing(firsts), incoming):
         np.copyto(first, adjoint)
     if needs(op).additive:
         # Nothing is written to the buckets' adjoints, so any number of threads may read them.
-        plan.run_rows(back, [*_flat(values), *incoming, *_outgoing(op, answers)])
+        plan.run_rows(back, [*_flat(values), *incoming, *_outgoing(answers)])
         return firsts, answers
     prefixes = _prefix_arrays(op, values, answers)
     if plan.parts == 1:
         if prefixes:
             running = [leaf.copy() for leaf in destination]
-            plan.run_whole(kernel(op, "index_prefixes", plan.single), [*_flat(values), *_flat(running), *prefixes])
-        plan.run_whole(back, [*_flat(values), *prefixes, *_outgoing(op, firsts), *_outgoing(op, answers)])
+            plan.run_whole(plan.kernel("index_prefixes"), [*_flat(values), *_flat(running), *prefixes])
+        plan.run_whole(back, [*_flat(values), *prefixes, *_outgoing(firsts), *_outgoing(answers)])
         return firsts, answers
-    parts = plan.parts_of(lambda: kernel(op, "index_prefixes", plan.single), values, prefixes)
-    running = plan.merge_back(parts, incoming)
-    plan.run_parts(back, [*_flat(values), *prefixes], running, _outgoing(op, answers))
-    for first, part in zip(_outgoing(op, firsts), running):
+    running = plan.merge_back(plan.parts_of("index_prefixes", values, prefixes), incoming)
+    plan.run_parts(back, [*_flat(values), *prefixes], running, _outgoing(answers))
+    for first, part in zip(_outgoing(firsts), running):
         np.copyto(first, part[0])
     return firsts, answers
 
@@ -194,7 +221,8 @@ class _Plan:
 
     Many columns are cut, and all threads write to one result. Else rows are cut, and each chunk has its own part
     [part, bucket, column, size]: the first starts from the destination, the others from the neutral element, and they
-    are merged in order. There are no more chunks than keep the parts smaller than the values.
+    are merged in order. There are no more chunks than keep three numbers for each bucket and chunk fewer than the
+    values.
     """
 
     def __init__(
@@ -210,9 +238,13 @@ class _Plan:
         self.numbers = sum(leaf.size for leaf in values)
         self.by_column = self.width >= 2 * MIN_COLUMNS
         self.smallest = _smallest(self.rows, self.numbers)
-        bounds = [] if self.by_column else chunk_bounds(self.rows, max(self.smallest, 4 * self.buckets))
+        bounds = [] if self.by_column else chunk_bounds(self.rows, max(self.smallest, 3 * self.buckets))
         self.bounds = bounds if len(bounds) > 2 else [0, self.rows]
         self.parts = len(self.bounds) - 1
+        self.far = sum(leaf.nbytes for leaf in destination) > FAR_BYTES
+
+    def kernel(self, purpose: str) -> Callable:
+        return kernel(self.op, purpose, self.single, far=self.far)
 
     def run_whole(self, run: Callable, arrays: Sequence[np.ndarray]) -> None:
         """All rows in order, columns in parallel."""
@@ -245,9 +277,7 @@ class _Plan:
 
         run_chunks(chunks, self.parts, 1)
 
-    def parts_of(
-        self, run: Callable[[], Callable], values: Sequence[np.ndarray], behind: Sequence[np.ndarray]
-    ) -> list[np.ndarray]:
+    def parts_of(self, purpose: str, values: Sequence[np.ndarray], behind: Sequence[np.ndarray]) -> list[np.ndarray]:
         """[leaf] the parts [part, scalar] after a forward pass over all rows."""
         parts = []
         for leaf, neutral in zip(self.destination, _neutral(self.op)):
@@ -255,7 +285,7 @@ class _Plan:
             part[0] = leaf.reshape(-1)
             part[1:].reshape(self.parts - 1, -1, leaf.shape[2])[...] = neutral
             parts.append(part)
-        self.run_parts(run(), _flat(values), parts, behind)
+        self.run_parts(self.kernel(purpose), _flat(values), parts, behind)
         return parts
 
     def merge(self, parts: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
@@ -274,44 +304,69 @@ class _Plan:
         return running
 
 
-@njit(cache=True, nogil=True)
-def _find_extremum(start, stop, first, last, width, buckets, indices, values, results, found, out):
-    """found[bucket * width + column] becomes the first row of the range that has the result, if it is -1."""
-    for e in range(start, stop):
-        k = np.int64(indices[e])
-        inside = 0 <= k < buckets
-        for j in range(first, last):
-            out[e * width + j] = 0
-            if inside:
-                value, result = values[e * width + j], results[k * width + j]
-                if (value == result or (value != value and result != result)) and found[k * width + j] < 0:
-                    found[k * width + j] = e
-
-
-@njit(cache=True, nogil=True)
-def _give_to_first(start, stop, width, destination, results, found, adjoints, firsts, out):
-    """The destination comes before all elements; found [part, item]."""
-    for m in range(start, stop):
-        firsts[m] = 0
-        if destination[m] == results[m] or (destination[m] != destination[m] and results[m] != results[m]):
-            firsts[m] = adjoints[m]
-            continue
-        for c in range(len(found)):
-            if found[c, m] >= 0:
-                out[found[c, m] * width + m % width] = adjoints[m]
-                break
-
-
-def _extremum_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> None:
-    """Of min and max: all goes to the first element that has the result."""
-    found = np.full((plan.parts, plan.items), -1, np.int32 if plan.rows < 1 << 31 else np.int64)
-    firsts, out = firsts.reshape(-1), out.reshape(-1)
+def _extremum_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> bool:
+    """Of min and max; all arrays flat."""
+    left = np.empty_like(adjoints)
+    pairs = np.empty((plan.parts, 2 * plan.items), values.dtype)
+    rest = (plan.width, destination, results, adjoints, firsts, left, pairs)
+    run_chunks(special.offer, plan.items, _smallest(plan.items, plan.items), *rest)
+    run = special.claim if not plan.single else special.claim_far if plan.far else special.claim_near
     if plan.parts == 1:
-        plan.run_whole(_find_extremum, [values, results, found[0], out])
-    else:
-        plan.run_parts(_find_extremum, [values, results], [found], [out])
-    least = _smallest(plan.items, plan.items)
-    run_chunks(_give_to_first, plan.items, least, plan.width, destination, results, found, adjoints, firsts, out)
+        plan.run_whole(run, [values, pairs[0], out])
+        return True
+    plan.run_parts(run, [values], [pairs], [out])
+    claimed = pairs.reshape(plan.parts, -1, 2, plan.width)[:, :, 1].reshape(plan.parts, -1) != left
+    blocked = np.logical_or.accumulate(claimed, axis=0)
+    blocked[1:], blocked[0] = blocked[:-1].copy(), False
+    if (claimed & blocked).any():
+        plan.run_parts(special.withdraw, [values], [pairs, blocked], [out])
+    return True
+
+
+def _product_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> bool:
+    """Of mul, all arrays flat; False if too many buckets are for the generic rule, and then nothing is done."""
+    with np.errstate(all="ignore"):
+        scaled = adjoints * results
+        bad: Any = special.outside_range(results, scaled, adjoints)
+        if np.count_nonzero(bad) * 8 > len(bad):
+            return False
+        pairs = np.ones((plan.parts, plan.buckets, 2, plan.width), values.dtype)
+        pairs[:, :, 0] = scaled.reshape(plan.buckets, plan.width)
+        shared, run = [values, values.dtype.type(1)], special.divide_single if plan.single else special.divide
+        flat = pairs.reshape(plan.parts, -1)
+        if plan.parts == 1:
+            plan.run_whole(run, [*shared, flat[0], out])
+        else:
+            plan.run_parts(run, shared, [flat], [out])
+        large = np.maximum(np.abs(destination), 1)
+        for part in pairs[:, :, 1]:
+            large *= part.reshape(-1)
+        bad |= special.parts_outside_range(results, large)
+        np.divide(scaled, destination, out=firsts)
+    if bad.any():
+        _repair(plan, bad.reshape(plan.buckets, plan.width).any(axis=1), adjoints, values, firsts, out)
+    return True
+
+
+def _repair(plan: _Plan, bad: np.ndarray, adjoints, values, firsts, out) -> None:
+    """The generic rule for the buckets `bad` [bucket]; flat arrays."""
+    buckets = np.flatnonzero(bad)
+    number = np.full(plan.buckets, -1)
+    number[buckets] = np.arange(len(buckets))
+    inside = (plan.indices >= 0) & (plan.indices < plan.buckets)
+    rows = np.flatnonzero(inside & bad[np.where(inside, plan.indices, 0)])
+    first, answer = _generic_vjp(
+        plan.op,
+        [adjoints.reshape(plan.buckets, -1)[buckets].reshape(-1)],
+        [plan.destination[0][buckets]],
+        number[plan.indices[rows]],
+        [values.reshape(plan.rows, plan.width, 1)[rows]],
+    )
+    firsts.reshape(plan.buckets, -1)[buckets] = first[0][:, :, 0]
+    out.reshape(plan.rows, -1)[rows] = answer[0][:, :, 0]
+
+
+_SPECIAL_RULES: dict[str, Callable[..., bool]] = {"min": _extremum_vjp, "max": _extremum_vjp, "mul": _product_vjp}
 
 
 def _smallest(num_items: int, num_numbers: int) -> int:
@@ -354,6 +409,11 @@ def _run_segments(
     run_chunks(of_segments, len(bounds) - 1, 1)
 
 
+def _with_rows(run: Callable, like: Sequence[np.ndarray]) -> Callable:
+    """The kernel with rows of scratch as its last arguments, new ones for each chunk."""
+    return lambda *arguments: run(*arguments, *(np.empty(row.size, row.dtype) for row in like))
+
+
 def _flat(leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [leaf.reshape(-1) for leaf in leaves]
 
@@ -386,7 +446,7 @@ def _incoming(op: TypedOperator, adjoints: Sequence[np.ndarray | None], like: Se
     return found
 
 
-def _outgoing(op: TypedOperator, answers: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+def _outgoing(answers: Sequence[np.ndarray | None]) -> list[np.ndarray]:
     return [answer.reshape(-1) for answer in answers if answer is not None]
 
 

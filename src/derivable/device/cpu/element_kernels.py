@@ -38,7 +38,9 @@ from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Expr, arguments_of
 from derivable.parallel.typed_operator import TypedOperator
 
-_IMPORT = "from derivable.device.cpu.places import load, store\n"
+_IMPORT = "from derivable.device.cpu.places import load, prefetch, store\n"
+# How many elements ahead a far bucket is asked for.
+AHEAD = 24
 # The kernels of an operator by its key, the purpose and its options.
 _kernels: dict[tuple, Callable] = {}
 _needs: dict[tuple, Needs] = {}
@@ -71,15 +73,23 @@ def needs(op: TypedOperator) -> Needs:
     return _needs[op.key]
 
 
-def kernel(op: TypedOperator, purpose: str, single: bool, reverse: bool = False, exclusive: bool = False) -> Callable:
+def kernel(
+    op: TypedOperator,
+    purpose: str,
+    single: bool,
+    reverse: bool = False,
+    exclusive: bool = False,
+    far: bool = False,
+) -> Callable:
     """The jitted kernel of an operator for a purpose, a key of `PURPOSES`.
 
     single  for one column
+    far     for buckets that do not fit a near cache
     """
-    key = (op.key, purpose, single, reverse, exclusive)
+    key = (op.key, purpose, single, reverse, exclusive, far)
     found = _kernels.get(key)
     if found is None:
-        writer = Writer(op, single, reverse, exclusive)
+        writer = Writer(op, single, reverse, exclusive, far)
         parameters, body = PURPOSES[purpose](writer)
         source = writer.module(purpose, parameters, body)
         module: Any = load_generated(source, purpose)
@@ -97,11 +107,12 @@ class Writer:
     Components of the left operand are variables `a0, a1, ...`, of the right one `b0, ...`, adjoints `r0, ...`.
     """
 
-    def __init__(self, op: TypedOperator, single: bool, reverse: bool, exclusive: bool):
+    def __init__(self, op: TypedOperator, single: bool, reverse: bool, exclusive: bool, far: bool):
         self.op = op
         self.single = single
         self.reverse = reverse
         self.exclusive = exclusive
+        self.far = far
         self.all = tuple(range(op.size))
         self.floats = op.float_components
         self.leaves = tuple(range(len(op.leaf_sizes)))
@@ -173,12 +184,18 @@ class Writer:
             return []
         return [f"{', '.join(targets)} = {', '.join(texts)}"]
 
-    def columns(self, rows: dict[str, str], body: Sequence[str]) -> list[str]:
-        """`body` for each column, with the positions `rows` (name -> row) of the column's elements."""
+    def columns(
+        self, rows: dict[str, str], body: Sequence[str], column: str = "j", backwards: bool = False
+    ) -> list[str]:
+        """`body` for each `column`, with the positions `rows` (name -> row) of the column's elements.
+
+        backwards  where the rows go backwards too: memory is then read in one direction, as prefetching wants it
+        """
         if self.single:
             return [*(f"{name} = {row}" for name, row in rows.items() if name != row), *body]
-        positions = [f"{name} = ({row}) * width + j" for name, row in rows.items()]
-        return ["for j in range(first, last):", *indent([*positions, *body], 1)]
+        positions = [f"{name} = ({row}) * width + {column}" for name, row in rows.items()]
+        order = "range(last - 1, first - 1, -1)" if backwards else "range(first, last)"
+        return [f"for {column} in {order}:", *indent([*positions, *body], 1)]
 
 
 _RANGE = ["start", "stop", "first", "last", "width"]
@@ -251,22 +268,19 @@ def _scan_back(w: Writer) -> tuple[list[str], list[str]]:
         step += w.assign(w.names("r", w.floats), total)
         body += [f"for i in {last}:", *indent(step, 1), f"p = {start}", *w.stores("o", "p", "r", w.floats)]
     else:
-        # The running adjoint lives in the row that is written next.
-        after = "tail - i" if w.reverse else "head + i - 1"
+        # The running adjoint of each column: `x`, one row.
+        begin = [*w.loads("r", "g", "p", w.floats), *w.stores("x", "z", "r", w.floats)]
         if w.exclusive:
-            body = w.columns({"p": end}, w.stores("o", "p", zero, w.floats))
+            body = w.columns({"p": end}, [*w.stores("o", "p", zero, w.floats), *begin], "z")
             body += ["if tail - head == 1:", "    continue"]
-            next_row = "head + 1" if w.reverse else "tail - 2"
         else:
-            body, next_row = [], end
-        body += w.columns(
-            {"p": end, "z": next_row}, [*w.loads("r", "g", "p", w.floats), *w.stores("o", "z", "r", w.floats)]
-        )
-        step = [*w.loads("r", "o", "p", w.floats), *inner, *w.stores("o", "p", right, w.floats)]
-        step += w.stores("o", "z", total, w.floats)
-        body += [f"for i in {last}:", *indent(w.columns({**rows, "z": after}, step), 1)]
+            body = w.columns({"p": end}, begin, "z")
+        step = [*w.loads("r", "x", "z", w.floats), *inner, *w.stores("o", "p", right, w.floats)]
+        step += w.stores("x", "z", total, w.floats)
+        body += [f"for i in {last}:", *indent(w.columns(rows, step, "z", not w.reverse), 1)]
+        body += w.columns({"p": start}, [*w.loads("r", "x", "z", w.floats), *w.stores("o", "p", "r", w.floats)], "z")
     parameters = [*_RANGE, "offsets", *w.arrays("g", floats), *w.arrays("v"), *w.arrays("y"), *w.arrays("o", floats)]
-    return parameters, _segments(body)
+    return [*parameters, *w.arrays("x", floats)], _segments(body)
 
 
 def _segment(w: Writer) -> tuple[list[str], list[str]]:
@@ -323,31 +337,41 @@ def _segment_back(w: Writer) -> tuple[list[str], list[str]]:
     return [*parameters, *w.arrays("l", prefix_leaves), *w.arrays("x")], _segments(body)
 
 
-def _elements(loop: str, body: Sequence[str], outside: Sequence[str] = ()) -> list[str]:
-    """For each element e of a range with its bucket k, unless that is out of range."""
-    lines = [
-        "limit = np.uint64(buckets)",
-        f"for e in {loop}:",
-        *indent(["k = np.int64(load(indices, e))", "if np.uint64(k) < limit:", *indent(body, 1)], 1),
-    ]
+def _elements(
+    w: Writer, body: Sequence[str], buckets: Sequence[str], outside: Sequence[str] = (), backwards: bool = False
+) -> list[str]:
+    """For each element e of a range with its bucket k, unless that is out of range.
+
+    buckets  the arrays that are read at k
+    """
+    loop, ahead = "range(start, stop)", f"min(e + {AHEAD}, stop - 1)"
+    if backwards:
+        loop, ahead = "range(stop - 1, start - 1, -1)", f"max(e - {AHEAD}, start)"
+    step = ["k = np.int64(load(indices, e))"]
+    if w.far:
+        sizes = [w.op.leaf_sizes[int(name[1:])] for name in buckets]
+        position = "k_ahead" if w.single else "k_ahead * width"
+        step.append(f"k_ahead = np.int64(load(indices, {ahead}))")
+        step += [f"prefetch({name}, {position} * {size})" for name, size in zip(buckets, sizes)]
+    step += ["if np.uint64(k) < limit:", *indent(body, 1)]
     if outside:
-        lines += indent(["else:", *indent(outside, 1)], 1)
-    return lines
+        step += ["else:", *indent(outside, 1)]
+    return ["limit = np.uint64(buckets)", f"for e in {loop}:", *indent(step, 1)]
 
 
 def _index(w: Writer) -> tuple[list[str], list[str]]:
     lines, values = w.fold()
     reads = [*w.loads("a", "h", "q"), *w.loads("b", "v", "p")]
     if w.op.special in ("min", "max"):
-        # Most elements change nothing, and a store would make the next element of the bucket wait.
+        # Most elements of a bucket with many change nothing, and a store would make the next element wait.
         test = ">=" if w.op.special == "max" else "<="
         step = [*reads, f"if not (a0 {test} b0 or a0 != a0):", *indent(w.stores("h", "q", "b"), 1)]
-        step = step if w.single else [*reads, *lines, *w.stores("h", "q", values)]
+        step = step if w.single and not w.far else [*reads, *lines, *w.stores("h", "q", values)]
     else:
         changed = [k for k in w.all if w.op.values[k] is not w.op.left[k]]
         step = [*reads, *lines, *w.stores("h", "q", [values[k] for k in changed], changed)]
     parameters = [*_RANGE, "buckets", "indices", *w.arrays("v"), *w.arrays("h")]
-    return parameters, _elements("range(start, stop)", w.columns({"p": "e", "q": "k"}, step))
+    return parameters, _elements(w, w.columns({"p": "e", "q": "k"}, step), w.arrays("h"))
 
 
 def _index_prefixes(w: Writer) -> tuple[list[str], list[str]]:
@@ -356,7 +380,7 @@ def _index_prefixes(w: Writer) -> tuple[list[str], list[str]]:
     step += [*lines, *w.stores("h", "q", values)]
     leaves = needs(w.op).prefix_leaves(w.op)
     parameters = [*_RANGE, "buckets", "indices", *w.arrays("v"), *w.arrays("h"), *w.arrays("l", leaves)]
-    return parameters, _elements("range(start, stop)", w.columns({"p": "e", "q": "k"}, step))
+    return parameters, _elements(w, w.columns({"p": "e", "q": "k"}, step), w.arrays("h"))
 
 
 def _index_back(w: Writer) -> tuple[list[str], list[str]]:
@@ -371,8 +395,8 @@ def _index_back(w: Writer) -> tuple[list[str], list[str]]:
     floats, leaves = w.op.float_leaves, needs(w.op).prefix_leaves(w.op)
     parameters = [*_RANGE, "buckets", "indices", *w.arrays("v"), *w.arrays("l", leaves), *w.arrays("c", floats)]
     parameters += w.arrays("o", floats)
-    loop = "range(stop - 1, start - 1, -1)"
-    return parameters, _elements(loop, w.columns({"p": "e", "q": "k"}, step), outside)
+    body = w.columns({"p": "e", "q": "k"}, step, backwards=True)
+    return parameters, _elements(w, body, w.arrays("c", floats), outside, backwards=True)
 
 
 def _merge(w: Writer) -> tuple[list[str], list[str]]:
