@@ -180,9 +180,9 @@ def _sparse_vjp(op: TypedOperator, adjoints, destination, indices, values, resul
     position[touched] = np.arange(len(touched))
     number = np.full(len(indices), -1)
     number[rows] = position[indices[rows]]
-    some = [None if adjoint is None else adjoint[touched] for adjoint in adjoints]
-    inner = [leaf[touched] for leaf in destination]
-    known = None if results is None else [leaf[touched] for leaf in results]
+    some = [None if adjoint is None else adjoint.take(touched, axis=0) for adjoint in adjoints]
+    inner = [leaf.take(touched, axis=0) for leaf in destination]
+    known = None if results is None else [leaf.take(touched, axis=0) for leaf in results]
     changed, answers = reduce_by_index_vjp(op, some, inner, number, values, known)
     firsts = _adjoint_outputs(op, destination, None)
     for leaf, adjoint in zip(op.float_leaves, incoming):
@@ -306,20 +306,21 @@ class _Plan:
 
 def _extremum_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> bool:
     """Of min and max; all arrays flat."""
-    left = np.empty_like(adjoints)
-    pairs = np.empty((plan.parts, 2 * plan.items), values.dtype)
-    rest = (plan.width, destination, results, adjoints, firsts, left, pairs)
+    left = np.empty((plan.parts, plan.items), values.dtype)
+    rest = (destination, results, adjoints, firsts, left)
     run_chunks(special.offer, plan.items, _smallest(plan.items, plan.items), *rest)
-    run = special.claim if not plan.single else special.claim_far if plan.far else special.claim_near
+    queue = np.empty((plan.parts, special.QUEUE), np.int64)
+    run = special.claim_single if plan.single else special.claim
     if plan.parts == 1:
-        plan.run_whole(run, [values, pairs[0], out])
+        plan.run_whole(run, [values, results, left[0], queue[0], out])
         return True
-    plan.run_parts(run, [values], [pairs], [out])
-    claimed = pairs.reshape(plan.parts, -1, 2, plan.width)[:, :, 1].reshape(plan.parts, -1) != left
-    blocked = np.logical_or.accumulate(claimed, axis=0)
-    blocked[1:], blocked[0] = blocked[:-1].copy(), False
+    plan.run_parts(run, [values, results], [left, queue], [out])
+    # Two chunks may have found the same result: the earlier one keeps it.
+    claimed = (left == 0) & (adjoints != firsts)
+    blocked = np.zeros_like(claimed)
+    np.logical_or.accumulate(claimed[:-1], axis=0, out=blocked[1:])
     if (claimed & blocked).any():
-        plan.run_parts(special.withdraw, [values], [pairs, blocked], [out])
+        plan.run_parts(special.withdraw, [], [blocked], [out])
     return True
 
 

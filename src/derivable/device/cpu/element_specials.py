@@ -19,6 +19,8 @@ from derivable.device.cpu.places import load, prefetch, store
 
 # How many elements ahead a far bucket is asked for.
 AHEAD = 24
+# Rows that wait for their adjoint at a time.
+QUEUE = 512
 
 
 @njit(cache=True, nogil=True)
@@ -27,68 +29,64 @@ def _same(a, b):
 
 
 @njit(cache=True, nogil=True)
-def claim(start, stop, first, last, width, buckets, indices, values, pairs, out):
-    """pairs [bucket, 2, column]: result, and the adjoint, which the first row that has the result takes away."""
+def claim(start, stop, first, last, width, buckets, indices, values, results, left, queue, out):
+    """The first row that has the result [bucket, column] takes away what is left of the adjoint [bucket, column]."""
     limit = np.uint64(buckets)
     zero = values.dtype.type(0)
     for e in range(start, stop):
         k = np.int64(load(indices, e))
         if np.uint64(k) < limit:
             for j in range(first, last):
-                q = 2 * k * width + j
-                adjoint = load(pairs, q + width)
-                mine = _same(load(values, e * width + j), load(pairs, q))
+                adjoint = load(left, k * width + j)
+                mine = _same(load(values, e * width + j), load(results, k * width + j))
                 store(out, e * width + j, adjoint if mine else zero)
-                store(pairs, q + width, zero if mine else adjoint)
+                store(left, k * width + j, zero if mine else adjoint)
         else:
             for j in range(first, last):
                 store(out, e * width + j, 0)
 
 
 @njit(cache=True, nogil=True)
-def claim_near(start, stop, first, last, width, buckets, indices, values, pairs, out):
-    """`claim` for a single column and few buckets: most rows get nothing, and nothing waits for a store."""
+def claim_single(start, stop, first, last, width, buckets, indices, values, results, left, queue, out):
+    """`claim` for a single column: rows with a result wait in a queue, so no guess of a branch waits for memory."""
     limit = np.uint64(buckets)
+    waiting = 0
     for e in range(start, stop):
         k = np.int64(load(indices, e))
+        prefetch(results, np.int64(load(indices, min(e + AHEAD, stop - 1))))
         store(out, e, 0)
-        if np.uint64(k) < limit and _same(load(values, e), load(pairs, 2 * k)):
-            store(out, e, load(pairs, 2 * k + 1))
-            store(pairs, 2 * k + 1, 0)
-
-
-@njit(cache=True, nogil=True)
-def claim_far(start, stop, first, last, width, buckets, indices, values, pairs, out):
-    """`claim` for a single column and many buckets: no branch waits for memory."""
-    limit = np.uint64(buckets)
-    zero = values.dtype.type(0)
-    for e in range(start, stop):
-        k = np.int64(load(indices, e))
-        prefetch(pairs, 2 * np.int64(load(indices, min(e + AHEAD, stop - 1))))
-        taken = zero
+        mine = False
         if np.uint64(k) < limit:
-            adjoint = load(pairs, 2 * k + 1)
-            mine = _same(load(values, e), load(pairs, 2 * k))
-            taken = adjoint if mine else zero
-            store(pairs, 2 * k + 1, zero if mine else adjoint)
-        store(out, e, taken)
+            mine = _same(load(values, e), load(results, k))
+        store(queue, waiting, e)
+        waiting += 1 if mine else 0
+        if waiting == len(queue):
+            _claim_queue(waiting, indices, left, queue, out)
+            waiting = 0
+    _claim_queue(waiting, indices, left, queue, out)
 
 
 @njit(cache=True, nogil=True)
-def offer(start, stop, width, destination, results, adjoints, firsts, left, pairs):
-    """What the destination takes of items start..stop, what it leaves, and the pairs [part, bucket, 2, column]."""
+def _claim_queue(waiting, indices, left, queue, out):
+    for i in range(waiting):
+        e = load(queue, i)
+        k = np.int64(load(indices, e))
+        store(out, e, load(left, k))
+        store(left, k, 0)
+
+
+@njit(cache=True, nogil=True)
+def offer(start, stop, destination, results, adjoints, firsts, left):
+    """What the destination takes of items start..stop, and what it leaves, for each part: left [part, item]."""
     for m in range(start, stop):
         own = _same(destination[m], results[m])
         firsts[m] = adjoints[m] if own else 0
-        left[m] = 0 if own else adjoints[m]
-        q = 2 * (m - m % width) + m % width
-        for c in range(len(pairs)):
-            pairs[c, q] = results[m]
-            pairs[c, q + width] = left[m]
+        for c in range(len(left)):
+            left[c, m] = 0 if own else adjoints[m]
 
 
 @njit(cache=True, nogil=True)
-def withdraw(start, stop, first, last, width, buckets, indices, values, pairs, blocked, out):
+def withdraw(start, stop, first, last, width, buckets, indices, blocked, out):
     """Take back what rows got that an earlier part had claimed: `blocked` [bucket * width]."""
     for e in range(start, stop):
         k = np.int64(load(indices, e))
