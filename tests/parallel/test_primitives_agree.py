@@ -15,7 +15,7 @@ from derivable.algebra import expr
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import LayoutError, ShapeError, UnsupportedError
 from derivable.device import primitives as picked
-from derivable.device.cpu import folds, threads
+from derivable.device.cpu import element_folds, threads
 from derivable.device.cpu import primitives as cpu
 from derivable.parallel import operators, reference
 from derivable.parallel.primitives import PRIMITIVES
@@ -34,7 +34,7 @@ def device(request):
 def num_threads(request, monkeypatch):
     before = threads.get_num_threads()
     threads.set_num_threads(request.param)
-    monkeypatch.setattr(folds, "MIN_CHUNK", 4)
+    monkeypatch.setattr(element_folds, "MIN_CHUNK", 4)
     yield request.param
     threads.set_num_threads(before)
 
@@ -224,11 +224,11 @@ def test_the_kernels_are_the_reference(n, buckets, operator, batch, seed):
     cuts = np.sort(rng.integers(0, n + 1, 4))
     offsets = np.concatenate([[0], cuts, [n]])
     destination = values_for(operator, buckets, batch, seed + 1)
-    before, before_chunk = threads.get_num_threads(), folds.MIN_CHUNK
+    before, before_chunk = threads.get_num_threads(), element_folds.MIN_CHUNK
     try:
         for count in (1, 3):
             threads.set_num_threads(count)
-            folds.MIN_CHUNK = 2
+            element_folds.MIN_CHUNK = 2
             for start in (None, destination):
                 adjoint = rng.normal(size=(buckets, *batch))
                 pair = [
@@ -248,7 +248,7 @@ def test_the_kernels_are_the_reference(n, buckets, operator, batch, seed):
             assert np.isfinite(a).all()
     finally:
         threads.set_num_threads(before)
-        folds.MIN_CHUNK = before_chunk
+        element_folds.MIN_CHUNK = before_chunk
 
 
 @pytest.mark.parametrize(("operator", "peer"), [("add", "sum"), ("mul", "prod"), ("max", "amax"), ("min", "amin")])
@@ -510,7 +510,7 @@ def test_bad_columns(device):
 
 def test_the_same_bits_again(monkeypatch):
     """For one input and number of threads, whatever the scheduling."""
-    monkeypatch.setattr(folds, "MIN_CHUNK", 100)
+    monkeypatch.setattr(element_folds, "MIN_CHUNK", 100)
     before = threads.get_num_threads()
     try:
         threads.set_num_threads(4)

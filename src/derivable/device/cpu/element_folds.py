@@ -131,7 +131,8 @@ def reduce_by_index(
     plan = _Plan(op, destination, indices, values)
     if plan.parts == 1:
         for result, leaf in zip(results, destination):
-            np.copyto(result, leaf)
+            if result is not leaf:
+                np.copyto(result, leaf)
         plan.run_whole(plan.kernel("index"), [*_flat(values), *_flat(results)])
     else:
         plan.merge(plan.parts_of("index", values, []), results)
@@ -145,10 +146,13 @@ def reduce_by_index_vjp(
     indices: np.ndarray,
     values: Sequence[np.ndarray],
     results: Sequence[np.ndarray] | None = None,
+    *,
+    out: Sequence[np.ndarray | None] | None = None,
 ) -> tuple[Adjoints, Adjoints]:
     """(adjoints of the destination, adjoints of the values).
 
     results  saves computing them again where the rule needs them
+    out      [leaf] for the adjoints of the values
 
     Generic rule: forward again, keeping each element's exclusive prefix in the memory of its adjoint; then back, one
     vjp of the operator per element. No sort.
@@ -156,20 +160,20 @@ def reduce_by_index_vjp(
     if not op.float_leaves:
         return (None,) * len(destination), (None,) * len(values)
     if len(destination[0]) > 2 * len(values[0]):
-        return _sparse_vjp(op, adjoints, destination, indices, values, results)
+        return _sparse_vjp(op, adjoints, destination, indices, values, results, out)
     incoming = _incoming(op, adjoints, destination)
     rule = _SPECIAL_RULES.get(op.special or "")
     if rule is not None and len(values[0]) and len(destination[0]):
         if results is None:
             results = reduce_by_index(op, destination, indices, values)
-        firsts, answers = _adjoint_outputs(op, destination, None), _adjoint_outputs(op, values, None)
+        firsts, answers = _adjoint_outputs(op, destination, None), _adjoint_outputs(op, values, out)
         arrays = [_flat(leaves)[0] for leaves in (destination, values, results, firsts, answers)]
         if rule(_Plan(op, destination, indices, values), incoming[0], *arrays):
             return firsts, answers
-    return _generic_vjp(op, incoming, destination, indices, values)
+    return _generic_vjp(op, incoming, destination, indices, values, out)
 
 
-def _sparse_vjp(op: TypedOperator, adjoints, destination, indices, values, results) -> tuple[Any, Any]:
+def _sparse_vjp(op: TypedOperator, adjoints, destination, indices, values, results, out) -> tuple[Any, Any]:
     """Far more buckets than rows: only those that have rows are looked at; the others pass their adjoint on."""
     incoming = _incoming(op, adjoints, destination)
     rows = np.flatnonzero((indices >= 0) & (indices < len(destination[0])))
@@ -183,7 +187,7 @@ def _sparse_vjp(op: TypedOperator, adjoints, destination, indices, values, resul
     some = [None if adjoint is None else adjoint.take(touched, axis=0) for adjoint in adjoints]
     inner = [leaf.take(touched, axis=0) for leaf in destination]
     known = None if results is None else [leaf.take(touched, axis=0) for leaf in results]
-    changed, answers = reduce_by_index_vjp(op, some, inner, number, values, known)
+    changed, answers = reduce_by_index_vjp(op, some, inner, number, values, known, out=out)
     firsts = _adjoint_outputs(op, destination, None)
     for leaf, adjoint in zip(op.float_leaves, incoming):
         firsts[leaf][...] = adjoint.reshape(firsts[leaf].shape)
@@ -191,8 +195,8 @@ def _sparse_vjp(op: TypedOperator, adjoints, destination, indices, values, resul
     return firsts, answers
 
 
-def _generic_vjp(op: TypedOperator, incoming, destination, indices, values) -> tuple[Any, Any]:
-    answers = _adjoint_outputs(op, values, None)
+def _generic_vjp(op: TypedOperator, incoming, destination, indices, values, out) -> tuple[Any, Any]:
+    answers = _adjoint_outputs(op, values, out)
     firsts = _adjoint_outputs(op, destination, None)
     plan = _Plan(op, destination, indices, values)
     back = plan.kernel("index_back")
@@ -362,6 +366,7 @@ def _repair(plan: _Plan, bad: np.ndarray, adjoints, values, firsts, out) -> None
         [plan.destination[0][buckets]],
         number[plan.indices[rows]],
         [values.reshape(plan.rows, plan.width, 1)[rows]],
+        None,
     )
     firsts.reshape(plan.buckets, -1)[buckets] = first[0][:, :, 0]
     out.reshape(plan.rows, -1)[rows] = answer[0][:, :, 0]

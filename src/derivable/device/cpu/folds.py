@@ -1,45 +1,17 @@
-"""Segment-reduce, reduce-by-index and scan on the CPU."""
+"""Segment-reduce, reduce-by-index and scan on the CPU, of one number per element: `element_folds` in another form."""
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
+from typing import Any
 
-from derivable.device.cpu import columns
-from derivable.device.cpu.fold_kernels import is_additive, kernels
-from derivable.device.cpu.threads import chunk_bounds, run_chunks
+import numpy as np
+
+from derivable.device.cpu import columns, element_folds
 from derivable.parallel import layout
 from derivable.parallel.index_folds import check_arguments, reduce_by_index_shape
 from derivable.parallel.operators import refusal, resolve
 from derivable.parallel.scans import check_differentiable
 from derivable.parallel.segment_folds import segment_reduce_shape
-
-# A chunk of fewer numbers than this is not worth a thread.
-MIN_CHUNK = 1 << 15
-
-
-@njit(cache=True, nogil=True)
-def _spread_segments(start, stop, offsets, adjoint, out):
-    width = out.shape[1]
-    for s in range(start, stop):
-        for e in range(offsets[s], offsets[s + 1]):
-            for j in range(width):
-                out[e, j] = adjoint[s, j]
-
-
-@njit(cache=True, nogil=True)
-def _spread_by_index(start, stop, indices, adjoint, out):
-    buckets, width = adjoint.shape
-    for e in range(start, stop):
-        k = indices[e]
-        inside = k >= 0 and k < buckets
-        for j in range(width):
-            out[e, j] = adjoint[k, j] if inside else 0
-
-
-def _chunk(num_items: int, num_numbers: int) -> int:
-    """The smallest chunk of items, when all items together hold `num_numbers` numbers."""
-    return max(1, MIN_CHUNK * num_items // max(1, num_numbers))
 
 
 def segment_reduce(values, offsets, operator, *, out=None):
@@ -47,71 +19,42 @@ def segment_reduce(values, offsets, operator, *, out=None):
     operator = resolve(operator, values.dtype)
     offsets = layout.check_offsets(offsets, len(values))
     result = layout.result(out, segment_reduce_shape(values.shape, offsets.shape), values.dtype)
-    flat = columns.flat(values)
-    target, copied = columns.writable(result)
-    kernel = kernels(operator, values.dtype, flat.shape[1]).segment_forward
-    segments = len(offsets) - 1
-    neutral = operator.neutral_for(values.dtype)
-    # Each segment is folded by one thread from left to right, so any number of threads gives the same bits.
-    run_chunks(kernel, segments, _chunk(segments, flat.size), flat, offsets, neutral, target)
-    if copied:
-        result[...] = target.reshape(result.shape)
-    return result
+    target = _leaf(result)
+    element_folds.segment_reduce(operator.typed((values.dtype,)), (_leaf(values),), offsets, out=(target,))
+    return _returned(result, target)
 
 
 def segment_reduce_vjp(adjoint, values, offsets, operator, *, out=None):
     values, operator, offsets = _differentiable(values, operator, offsets)
     adjoint = layout.check_same("adjoint", adjoint, segment_reduce_shape(values.shape, offsets.shape))
     result = layout.result(out, values.shape, values.dtype)
-    flat = columns.flat(values)
-    target, copied = columns.writable(result)
-    segments = len(offsets) - 1
-    adjoint = columns.flat(adjoint.astype(values.dtype, copy=False))
-    if is_additive(operator, values.dtype):
-        run_chunks(_spread_segments, segments, _chunk(segments, flat.size), offsets, adjoint, target)
-    else:
-        kernel = kernels(operator, values.dtype, flat.shape[1]).segment_backward
-        run_chunks(kernel, segments, _chunk(segments, flat.size), flat, offsets, adjoint, target)
-    if copied:
-        result[...] = target.reshape(result.shape)
-    return result
+    target, adjoint = _leaf(result), _leaf(adjoint.astype(values.dtype, copy=False))
+    op = operator.typed((values.dtype,))
+    element_folds.segment_reduce_vjp(op, (adjoint,), (_leaf(values),), offsets, out=(target,))
+    return _returned(result, target)
 
 
 def segment_reduce_jvp(tangent, values, offsets, operator, *, out=None):
     values, operator, offsets = _differentiable(values, operator, offsets)
     tangent = layout.check_same("tangent", tangent, values.shape)
     result = layout.result(out, segment_reduce_shape(values.shape, offsets.shape), values.dtype)
-    flat = columns.flat(values)
-    target, copied = columns.writable(result)
-    kernel = kernels(operator, values.dtype, flat.shape[1]).segment_tangent
-    segments = len(offsets) - 1
-    tangent = columns.flat(tangent.astype(values.dtype, copy=False))
-    scratch = np.empty_like(target)
-    run_chunks(kernel, segments, _chunk(segments, flat.size), flat, offsets, tangent, scratch, target)
-    if copied:
-        result[...] = target.reshape(result.shape)
-    return result
+    target, tangent = _leaf(result), _leaf(tangent.astype(values.dtype, copy=False))
+    op = operator.typed((values.dtype,)).dual
+    element_folds.segment_reduce(op, (_leaf(values), tangent), offsets, out=(np.empty_like(target), target))
+    return _returned(result, target)
 
 
 def reduce_by_index(values, indices, num_buckets, operator, *, destination=None, out=None):
     values, indices, operator, destination = check_arguments(values, indices, num_buckets, operator, destination)
     result = layout.result(out, reduce_by_index_shape(values.shape, indices.shape, num_buckets), values.dtype)
-    flat = columns.flat(values)
-    module = kernels(operator, values.dtype, flat.shape[1])
-    target, copied = columns.writable(result)
-    target[...] = operator.neutral_for(values.dtype)
-    bounds, counts, partial = _private(flat, num_buckets, destination)
-    if len(counts) == 1:
-        # One chunk: fold straight into the result.
-        if destination is not None:
-            target[...] = columns.flat(destination)
-        module.index_forward(0, len(flat), flat, indices, counts[0], target)
+    target = _leaf(result)
+    # The kernels start from what is in their result.
+    if destination is None:
+        target[...] = operator.neutral_for(values.dtype)
     else:
-        _run_private(module.index_forward, bounds, flat, indices, counts, partial)
-        run_chunks(module.merge_forward, num_buckets, _chunk(num_buckets, partial.size), counts, partial, target)
-    if copied:
-        result[...] = target.reshape(result.shape)
-    return result
+        target[...] = _leaf(destination)
+    element_folds.reduce_by_index(operator.typed((values.dtype,)), (target,), indices, (_leaf(values),), out=(target,))
+    return _returned(result, target)
 
 
 def reduce_by_index_vjp(adjoint, values, indices, num_buckets, operator, *, destination=None, out=None):
@@ -119,31 +62,32 @@ def reduce_by_index_vjp(adjoint, values, indices, num_buckets, operator, *, dest
     if not operator.is_differentiable(values.dtype):
         raise refusal(operator, values.dtype)
     shape = reduce_by_index_shape(values.shape, indices.shape, num_buckets)
-    adjoint = columns.flat(layout.check_same("adjoint", adjoint, shape).astype(values.dtype, copy=False))
+    adjoint = _leaf(layout.check_same("adjoint", adjoint, shape).astype(values.dtype, copy=False))
     result = layout.result(out, values.shape, values.dtype)
-    flat = columns.flat(values)
-    target, copied = columns.writable(result)
-    if is_additive(operator, values.dtype):
-        run_chunks(_spread_by_index, len(flat), _chunk(len(flat), flat.size), indices, adjoint, target)
-        if copied:
-            result[...] = target.reshape(result.shape)
-        return result, None if destination is None else adjoint.reshape(shape).copy()
-    module = kernels(operator, values.dtype, flat.shape[1])
-    bounds, counts, partial = _private(flat, num_buckets, destination)
-    _run_private(module.index_prefixes, bounds, flat, indices, counts, partial, target)
-    if len(counts) == 1:
-        partial[0] = adjoint
-    else:
-        scratch = np.empty_like(partial)
-        limit = _chunk(num_buckets, partial.size)
-        run_chunks(module.merge_backward, num_buckets, limit, counts, partial, scratch, adjoint)
-    _run_private(module.index_backward, bounds, flat, indices, counts, partial, target)
-    if copied:
-        result[...] = target.reshape(result.shape)
-    if destination is None:
-        return result, None
-    # What is left in the first part belongs to the destination: see `_private`.
-    return result, partial[0].reshape(shape).copy()
+    target, op, elements = _leaf(result), operator.typed((values.dtype,)), _leaf(values)
+    if destination is not None:
+        made = element_folds.reduce_by_index_vjp(
+            op, (adjoint,), (_leaf(destination),), indices, (elements,), out=(target,)
+        )
+        firsts: Any = made[0][0]
+        return _returned(result, target), firsts.reshape(shape)
+    start, results, rows = _neutral(operator, adjoint), None, None
+    if op.special in ("min", "max"):
+        # An element that equals the neutral one still comes before a destination that is not there.
+        results = element_folds.reduce_by_index(op, (start,), indices, (elements,))
+        start = (results[0] == 0).astype(values.dtype)
+    elif op.special not in ("add", "mul"):
+        # The first element of a bucket is its destination, as in a segment.
+        rows = _first_rows(indices, num_buckets)
+        buckets = indices[rows]
+        start[buckets] = elements[rows]
+        indices = indices.copy()
+        indices[rows] = -1
+    made = element_folds.reduce_by_index_vjp(op, (adjoint,), (start,), indices, (elements,), results, out=(target,))
+    if rows is not None:
+        firsts = made[0][0]
+        target[rows] = firsts[buckets]
+    return _returned(result, target), None
 
 
 def reduce_by_index_jvp(
@@ -165,91 +109,60 @@ def reduce_by_index_jvp(
     return reduce_by_index(slopes, indices, num_buckets, "add", destination=start, out=out)
 
 
-def _private(flat, num_buckets, destination):
-    """(bounds of the chunks, counts [part, bucket], partial results [part, bucket, column]).
-
-    One chunk starts from the destination. Of several, each has its own part, and a destination is one more
-    part before them; there are no more chunks than keep the parts smaller than the values.
-    """
-    bounds = chunk_bounds(len(flat), max(_chunk(len(flat), flat.size), 2 * num_buckets))
-    if len(bounds) < 2:
-        bounds = [0, 0]
-    chunks = len(bounds) - 1
-    parts = 1 if chunks == 1 else chunks + (destination is not None)
-    counts = np.zeros((parts, num_buckets), np.int64)
-    partial = np.empty((parts, num_buckets, flat.shape[1]), flat.dtype)
-    if destination is not None:
-        counts[0] = 1
-        partial[0] = columns.flat(destination)
-    return bounds, counts, partial
-
-
-def _run_private(kernel, bounds, flat, indices, counts, partial, *rest):
-    chunks = len(bounds) - 1
-    shift = len(counts) - chunks
-
-    def run(first, last):
-        for chunk in range(first, last):
-            part = chunk + shift
-            kernel(bounds[chunk], bounds[chunk + 1], flat, indices, counts[part], partial[part], *rest)
-
-    run_chunks(run, chunks, 1)
-
-
 def scan(values, operator, *, exclusive=False, out=None):
     values = layout.check_values(values)
     operator = resolve(operator, values.dtype)
     result = layout.result(out, values.shape, values.dtype)
-    flat = columns.flat(values)
-    target, copied = columns.writable(result)
-    rest = target
-    if exclusive and len(values):
-        target[0] = operator.neutral_for(values.dtype)
-        flat, rest = flat[:-1], target[1:]
-    if len(flat):
-        kernel = kernels(operator, values.dtype, flat.shape[1]).scan_forward
-        run_chunks(kernel, flat.shape[1], max(8, _chunk(flat.shape[1], flat.size)), flat, rest)
-    if copied:
-        result[...] = target.reshape(result.shape)
-    return result
+    target = _leaf(result)
+    element_folds.scan(operator.typed((values.dtype,)), (_leaf(values),), exclusive=exclusive, out=(target,))
+    return _returned(result, target)
 
 
 def scan_vjp(adjoint, values, operator, *, exclusive=False, result=None, out=None):
     values, operator, result = check_differentiable(values, operator, exclusive, result, scan)
     adjoint = layout.check_same("adjoint", adjoint, values.shape)
     answer = layout.result(out, values.shape, values.dtype)
-    flat, prefix = columns.flat(values), columns.flat(result)
-    adjoint = columns.flat(adjoint.astype(values.dtype, copy=False))
-    target, copied = columns.writable(answer)
-    rest = target
-    if exclusive:
-        target[-1:] = 0
-        flat, prefix, adjoint, rest = flat[:-1], prefix[1:], adjoint[1:], target[:-1]
-    if len(flat):
-        kernel = kernels(operator, values.dtype, flat.shape[1]).scan_backward
-        run_chunks(kernel, flat.shape[1], max(8, _chunk(flat.shape[1], flat.size)), flat, prefix, adjoint, rest)
-    if copied:
-        answer[...] = target.reshape(answer.shape)
-    return answer
+    target, adjoint = _leaf(answer), _leaf(adjoint.astype(values.dtype, copy=False))
+    op = operator.typed((values.dtype,))
+    element_folds.scan_vjp(op, (adjoint,), (_leaf(values),), (_leaf(result),), exclusive=exclusive, out=(target,))
+    return _returned(answer, target)
 
 
 def scan_jvp(tangent, values, operator, *, exclusive=False, result=None, out=None):
-    values, operator, result = check_differentiable(values, operator, exclusive, result, scan)
+    values = layout.check_values(values)
+    operator = resolve(operator, values.dtype)
+    if not operator.is_differentiable(values.dtype):
+        raise refusal(operator, values.dtype)
     tangent = layout.check_same("tangent", tangent, values.shape)
     answer = layout.result(out, values.shape, values.dtype)
-    flat, prefix = columns.flat(values), columns.flat(result)
-    tangent = columns.flat(tangent.astype(values.dtype, copy=False))
-    target, copied = columns.writable(answer)
-    rest = target
-    if exclusive:
-        target[:1] = 0
-        flat, prefix, tangent, rest = flat[:-1], prefix[1:], tangent[:-1], target[1:]
-    if len(flat):
-        kernel = kernels(operator, values.dtype, flat.shape[1]).scan_tangent
-        run_chunks(kernel, flat.shape[1], max(8, _chunk(flat.shape[1], flat.size)), flat, prefix, tangent, rest)
-    if copied:
-        answer[...] = target.reshape(answer.shape)
-    return answer
+    target, tangent = _leaf(answer), _leaf(tangent.astype(values.dtype, copy=False))
+    op = operator.typed((values.dtype,)).dual
+    element_folds.scan(op, (_leaf(values), tangent), exclusive=exclusive, out=(np.empty_like(target), target))
+    return _returned(answer, target)
+
+
+def _leaf(values: np.ndarray) -> np.ndarray:
+    """[n, *batch] as [n, column, 1]."""
+    return columns.flat(values)[:, :, None]
+
+
+def _returned(out: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """`out`, which `target` is a leaf of, or a copy of it where it is not contiguous."""
+    if not out.flags.c_contiguous:
+        out[...] = target.reshape(out.shape)
+    return out
+
+
+def _first_rows(indices: np.ndarray, num_buckets: int) -> np.ndarray:
+    """The first row of each bucket that has rows."""
+    first = np.full(num_buckets, -1)
+    rows = np.flatnonzero((indices >= 0) & (indices < num_buckets))[::-1]
+    first[indices[rows]] = rows  # of several rows the last one assigned stays
+    return first[first >= 0]
+
+
+def _neutral(operator, like: np.ndarray) -> np.ndarray:
+    return np.full(like.shape, operator.neutral_for(like.dtype))
 
 
 def _differentiable(values, operator, offsets):
