@@ -116,7 +116,7 @@ class _Kind:
         primitive.def_abstract_eval(self.shapes)
         primitive.def_impl(self.at_once)
         batching.primitive_batchers[primitive] = self.batched
-        mlir.register_lowering(primitive, mlir.lower_fun(self.call_back, multiple_results=True), platform="cpu")
+        mlir.register_lowering(primitive, self.call_back, platform="cpu")
         mlir.register_lowering(primitive, mlir.lower_fun(self.with_parts(compute_jnp), multiple_results=True))
 
     def shapes(self, *arrays: Any, fold: Fold, structured: bool, live: tuple[bool, ...] = ()) -> list[Any]:
@@ -151,9 +151,17 @@ class _Kind:
             arrays = (structure, *arrays[1:])
         return tuple(self.with_parts(self.compute)(*arrays, **parameters))
 
-    def call_back(self, *arrays: Any, **parameters: Any) -> Any:
-        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in self.shapes(*arrays, **parameters)]
-        return jax.pure_callback(lambda *given: self.on_host(*given, **parameters), tuple(shapes), *arrays)
+    def call_back(self, context: Any, *operands: Any, **parameters: Any) -> Any:
+        """XLA hands over its buffers as NumPy arrays. `jax.pure_callback` would make JAX arrays of them, on a thread
+        that does not know whether 64 bits are enabled."""
+
+        def on_host(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+            return self.on_host(*arrays, **parameters)
+
+        results, _, _ = mlir.emit_python_callback(
+            context, on_host, None, list(operands), context.avals_in, context.avals_out, has_side_effect=False
+        )
+        return results
 
     def at_once(self, *arrays: Any, **parameters: Any) -> Any:
         """Outside jit. On the CPU without XLA: the kernels read the arrays where they are."""
