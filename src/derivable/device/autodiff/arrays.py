@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -39,7 +38,29 @@ def library_name(array: Any) -> str:
     return "NumPy"
 
 
-def common_library(arrays: Sequence[tuple[str, Any]]) -> ModuleType:
+@dataclass(frozen=True)
+class Given:
+    """An argument as it came: its leaves, each with its name for messages, and the nesting of the operator."""
+
+    what: str
+    like: Any
+    structure: Structure
+    leaves: tuple[tuple[str, Any], ...]
+
+
+def given(operator: str | Operator | Semiring, value: Any, what: str) -> Given:
+    """Raises ShapeError for another nesting than the operator's."""
+    structure = operator.structure if isinstance(operator, Operator) else _SCALAR
+    if structure.shape is not None and hasattr(value, "dtype"):
+        return Given(what, value, structure, ((what, value),))
+    leaves = flatten(structure, value, what)
+    if len(leaves) == 1:
+        return Given(what, value, structure, ((what, leaves[0]),))
+    named = tuple((f"leaf {k} of {what}", leaf) for k, leaf in enumerate(leaves))
+    return Given(what, value, structure, named)
+
+
+def common_library(*arrays: tuple[str, Any]) -> ModuleType:
     """The module of the library that all arrays, each with its name for messages, belong to.
 
     Raises TypeMismatchError for torch tensors beside other arrays. NumPy arrays beside JAX's become JAX's.
@@ -51,40 +72,35 @@ def common_library(arrays: Sequence[tuple[str, Any]]) -> ModuleType:
             f"{arrays[ours][0]} is a torch tensor, {arrays[other][0]} is not: {type(arrays[other][1]).__name__}",
             hint="give all arrays in one library: `torch.as_tensor(x)`, or `x.numpy()`",
         )
-    return importlib.import_module(_MODULES["JAX" if "JAX" in names else names[0]])
+    name = _MODULES["JAX" if "JAX" in names else names[0]]
+    return sys.modules.get(name) or importlib.import_module(name)
 
 
 @dataclass(frozen=True)
 class Elements:
     """Elements [row, *batch] as arrays [row, *batch, *element], one per leaf."""
 
-    what: str
-    like: Any
+    given: Given
     leaves: tuple[Any, ...]
-    structure: Structure
     batch: tuple[int, ...]
+
+    @property
+    def what(self) -> str:
+        return self.given.what
 
     @property
     def rows(self) -> int:
         return self.leaves[0].shape[0]
 
 
-def named_leaves(operator: str | Operator | Semiring, value: Any, what: str) -> list[tuple[str, Any]]:
-    """The leaves of `value` as they are, each with its name for messages."""
-    leaves = flatten(_structure(operator), value, what)
-    return [(what if len(leaves) == 1 else f"leaf {k} of {what}", leaf) for k, leaf in enumerate(leaves)]
+def elements(library: ModuleType, given: Given) -> Elements:
+    """An argument as elements of the operator.
 
-
-def elements(library: ModuleType, operator: str | Operator | Semiring, value: Any, what: str) -> Elements:
-    """`value` as elements of the operator.
-
-    Raises ShapeError for another nesting, for leaves whose rows or batch differ, or without the axes of the element.
+    Raises ShapeError for leaves whose rows or batch axes differ, or without the axes of the element.
     """
-    structure = _structure(operator)
-    named = named_leaves(operator, value, what)
-    leaves = tuple(library.as_leaf(leaf, name) for name, leaf in named)
+    leaves = tuple(library.as_leaf(leaf, name) for name, leaf in given.leaves)
     first: tuple[int, ...] | None = None
-    for (name, _), leaf, shape in zip(named, leaves, structure.leaf_shapes):
+    for (name, _), leaf, shape in zip(given.leaves, leaves, given.structure.leaf_shapes):
         found = tuple(leaf.shape)
         split = len(found) - len(shape)
         if found[split:] != shape or split < 1:
@@ -98,12 +114,12 @@ def elements(library: ModuleType, operator: str | Operator | Semiring, value: An
             first = found[:split]
         elif found[:split] != first:
             raise ShapeError(
-                f"the leaves of {what} have different lengths or batch axes: {named[0][0]} is {first}, "
+                f"the leaves of {given.what} have different lengths or batch axes: {given.leaves[0][0]} is {first}, "
                 f"{name} is {found[:split]}" + (f" before the axes of its element {shape}" if shape else ""),
                 hint="every leaf has one entry per element; use `broadcast_to` for a leaf that they share",
             )
     assert first is not None
-    return Elements(what, value, leaves, structure, first[1:])
+    return Elements(given, leaves, first[1:])
 
 
 def typed_operator(
@@ -139,7 +155,3 @@ def typed_operator(
     for dtype in dtypes:
         resolved = resolve(operator, dtype)
     return resolved.typed(dtypes)
-
-
-def _structure(operator: str | Operator | Semiring) -> Structure:
-    return operator.structure if isinstance(operator, Operator) else _SCALAR

@@ -58,8 +58,9 @@ class Fold:
         """How many elements' worth of operands it takes."""
         return 2 if self.kind == "reduce_by_index" else 1
 
-    @property
+    @cached_property
     def float_leaves(self) -> tuple[int, ...]:
+        """The leaves that have derivatives."""
         return self.operator.float_leaves
 
     @cached_property

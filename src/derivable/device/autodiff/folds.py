@@ -15,7 +15,7 @@ from typing import Any
 
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import OperatorError, ShapeError
-from derivable.device.autodiff.arrays import Elements, common_library, elements, named_leaves, typed_operator
+from derivable.device.autodiff.arrays import Elements, common_library, elements, given, typed_operator
 from derivable.device.autodiff.fold import Fold
 from derivable.parallel.operators import Operator
 from derivable.parallel.structure import rebuild
@@ -30,8 +30,9 @@ def reduce(op: AnyOperator, values: Any) -> Any:
 
     No element gives the neutral element. Raises a DerivableError for elements that do not fit the operator.
     """
-    library = common_library(named_leaves(op, values, "values"))
-    found = elements(library, op, values, "values")
+    taken = given(op, values, "values")
+    library = common_library(*taken.leaves)
+    found = elements(library, taken)
     fold = Fold("segment_reduce", typed_operator(library, op, found))
     offsets = library.as_integers([0, found.rows], "offsets")
     return _rebuilt(found, [result[0] for result in library.run(fold, offsets, found.leaves)])
@@ -48,15 +49,16 @@ def reduce_by_index(destination: Any, op: AnyOperator, indices: Any, values: Any
     Returns what the destination is nested like. Raises OperatorError for an operator that does not commute,
     and other DerivableErrors for arguments that do not fit each other.
     """
-    library, indices_named = _library_with(op, [(destination, "destination"), (values, "values")], (indices, "indices"))
+    taken = given(op, destination, "destination"), given(op, values, "values")
+    library = common_library(*taken[0].leaves, *taken[1].leaves, ("indices", indices))
     if isinstance(op, Operator) and op.commutative is False:
         raise OperatorError(
             f"the operator {op.name} does not commute, so the order of elements in a bucket would matter",
             hint="sort by index and use `segment_reduce`, which keeps their order",
         )
-    into, found = elements(library, op, destination, "destination"), elements(library, op, values, "values")
+    into, found = elements(library, taken[0]), elements(library, taken[1])
     typed = typed_operator(library, op, into, found)
-    where = library.as_integers(indices_named, "indices")
+    where = library.as_integers(indices, "indices")
     if where.shape[0] != found.rows:
         raise ShapeError(
             f"there are {where.shape[0]} indices for {found.rows} values", hint="each value needs one bucket"
@@ -74,8 +76,9 @@ def scan(op: AnyOperator, values: Any, *, exclusive: bool = False, reverse: bool
 
     Raises a DerivableError for elements that do not fit the operator.
     """
-    library = common_library(named_leaves(op, values, "values"))
-    found = elements(library, op, values, "values")
+    taken = given(op, values, "values")
+    library = common_library(*taken.leaves)
+    found = elements(library, taken)
     fold = Fold("scan", typed_operator(library, op, found), bool(exclusive), bool(reverse))
     return _rebuilt(found, library.run(fold, None, found.leaves))
 
@@ -90,8 +93,9 @@ def segmented_scan(
     The rest is as in `scan`. Raises LayoutError, with the first bad place, for offsets that decrease or do not end
     at n.
     """
-    library, offsets = _library_with(op, [(values, "values")], (offsets, "offsets"))
-    found = elements(library, op, values, "values")
+    taken = given(op, values, "values")
+    library = common_library(*taken.leaves, ("offsets", offsets))
+    found = elements(library, taken)
     fold = Fold("scan", typed_operator(library, op, found), bool(exclusive), bool(reverse))
     return _rebuilt(found, library.run(fold, _offsets(library, offsets, found.rows), found.leaves))
 
@@ -105,17 +109,11 @@ def segment_reduce(op: AnyOperator, values: Any, offsets: Any) -> Any:
     An empty segment gives the neutral element. Raises LayoutError, with the first bad place, for offsets that decrease
     or do not end at n.
     """
-    library, offsets = _library_with(op, [(values, "values")], (offsets, "offsets"))
-    found = elements(library, op, values, "values")
+    taken = given(op, values, "values")
+    library = common_library(*taken.leaves, ("offsets", offsets))
+    found = elements(library, taken)
     fold = Fold("segment_reduce", typed_operator(library, op, found))
     return _rebuilt(found, library.run(fold, _offsets(library, offsets, found.rows), found.leaves))
-
-
-def _library_with(
-    op: AnyOperator, structured: list[tuple[Any, str]], integers: tuple[Any, str]
-) -> tuple[ModuleType, Any]:
-    named = [leaf for value, what in structured for leaf in named_leaves(op, value, what)]
-    return common_library([*named, (integers[1], integers[0])]), integers[0]
 
 
 def _offsets(library: ModuleType, offsets: Any, rows: int) -> Any:
@@ -125,4 +123,6 @@ def _offsets(library: ModuleType, offsets: Any, rows: int) -> Any:
 
 
 def _rebuilt(like: Elements, leaves: list[Any]) -> Any:
-    return rebuild(like.structure, like.like, leaves)
+    return (
+        leaves[0] if like.given.structure.shape is not None else rebuild(like.given.structure, like.given.like, leaves)
+    )

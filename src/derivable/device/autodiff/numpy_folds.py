@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,20 @@ from derivable.device.autodiff.fold import Fold
 from derivable.parallel import layout
 
 
+@cache
+def _name(dtype: np.dtype) -> str:
+    # NumPy computes names anew each time, which takes as long as a small fold.
+    return dtype.name
+
+
 def dtype_name(array: np.ndarray) -> str:
-    return array.dtype.name
+    return _name(array.dtype)
 
 
 def as_leaf(value: Any, what: str) -> np.ndarray:
     """An array of at least one axis. Raises ShapeError or TypeMismatchError."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "bf":
+        return value
     try:
         array = np.asarray(value)
     except ValueError:
@@ -37,7 +46,7 @@ def as_leaf(value: Any, what: str) -> np.ndarray:
 def as_integers(value: Any, what: str) -> np.ndarray:
     """[n] int64. Raises ShapeError for other shapes, TypeMismatchError for other types."""
     array = np.asarray(value)
-    check_integers(array.shape, array.dtype.name, array.dtype.kind in "iu" or array.shape == (0,), what)
+    check_integers(array.shape, dtype_name(array), array.dtype.kind in "iu" or array.shape == (0,), what)
     return np.ascontiguousarray(array, np.int64)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +13,12 @@ from derivable.core.diagnostics import DomainError, UnsupportedError
 from derivable.device.autodiff import numpy_folds
 from derivable.device.autodiff.fold import Fold
 
+_NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 _HALF = (torch.float16, torch.bfloat16)
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+    return _NAMES[tensor.dtype]
 
 
 def as_leaf(value: Any, what: str) -> torch.Tensor:
@@ -172,6 +174,11 @@ class _Pull(torch.autograd.Function):
     def vmap(info, in_dims, fold: Fold, structure, *tensors):
         structure, tensors, restore = _batched(info, in_dims[1:], fold, structure, tensors)
         return restore(_Pull.apply(fold, structure, *tensors))
+
+
+# torch reads the signature at every call, which takes longer than a small fold; here it finds it read.
+for _function in (_Apply.forward, _Pull.forward):
+    _function.__signature__ = inspect.signature(_function)  # type: ignore[attr-defined]
 
 
 def _second(fold: Fold, structure, seeds, operands, along):
