@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from derivable.algebra.expr import sqrt
@@ -102,6 +102,35 @@ def test_blocks_are_the_chain_rule_of_operators_that_are_not_associative():
     results = reference.scan(typed, values)
     found = scan_vjp_tree(typed, values, values, results, form="blocks")
     same(found, reference.scan_vjp(typed, values, values), 1e-11, 1e-12)
+
+
+@st.composite
+def patterns(draw):
+    """Square patterns of few different entries, so that many are equal or opposite."""
+    size = draw(st.integers(2, 4))
+    used = draw(st.lists(st.sampled_from(["0", "1", "-1", "b", "-b", "c", "-c"]), min_size=2, max_size=4, unique=True))
+    return draw(st.lists(st.sampled_from(used), min_size=size * size, max_size=size * size))
+
+
+@settings(max_examples=200, deadline=None)
+@given(patterns(), st.integers(0, 2**32 - 1))
+# Entries that part only in the second product, and opposite ones whose products are not.
+@example(["b", "-c", "c", "c", "b", "-b", "-b", "-b", "b"], 0)
+@example(["-b", "-b", "b", "b", "-b", "-b", "b", "b", "b"], 0)
+def test_any_jacobian(pattern, seed):
+    """Jacobians with entries that are equal, opposite or constant anywhere: what is shared stays equal."""
+    size = round(len(pattern) ** 0.5)
+
+    def function(a, b):
+        entry = {"0": 0.0, "1": 1.0, "-1": -1.0, "b": b[0], "-b": -b[0], "c": b[1], "-c": -b[1]}
+        return tuple(sum((entry[pattern[i * size + j]] * a[j] for j in range(size)), b[i]) for i in range(size))
+
+    typed = operator(function, neutral=(0.0,) * size).typed((F,) * size)
+    rng = np.random.default_rng(seed)
+    values, adjoints = (tuple(rng.uniform(-1, 1, (12, 1, 1)) for _ in range(size)) for _ in range(2))
+    results = reference.scan(typed, values)
+    found = scan_vjp_tree(typed, adjoints, values, results, form="blocks")
+    same(found, reference.scan_vjp(typed, adjoints, values), 1e-9, 1e-10)
 
 
 def test_adjoints_may_be_missing():
