@@ -158,3 +158,27 @@ def test_the_comparison_can_fail():
     exprs, arguments = named([("exp", ("x", 0))], SMOOTH)
     wrong = expr.compile_numba(tuple(e * 1.0001 for e in exprs), arguments)
     assert abs(wrong(1.0, 0.0, 0.0)[0] - expr.interpret(exprs, (1.0, 0.0, 0.0))[0]) > 1e-5
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64"])
+def test_many_choices_are_calls_and_mean_the_same(dtype):
+    """Long expressions choose by functions instead of in line; NaN goes the same way."""
+
+    def nested(a, b, c):
+        for _ in range(4):
+            a, b, c = (
+                expr.minimum(a, b),
+                expr.maximum(b, c),
+                expr.where(a < c, expr.where(b < a, c, a), expr.maximum(expr.minimum(a, c), b)),
+            )
+        return a, b, c, a < b
+
+    exprs = expr.trace(nested, [dtype] * 3)
+    arguments = [expr.Argument(k, dtype, name) for k, name in enumerate("abc")]
+    assert "where_" in expr.emit_numba("many", exprs, arguments)
+    assert "where_" not in expr.emit_numba("few", exprs[0], arguments)
+    compiled = expr.compile_numba(exprs, arguments)
+    numbers = [-1, 0, 2] if dtype == "int64" else [-1.0, 0.0, 2.0, np.nan, np.inf]
+    at = np.array(np.meshgrid(numbers, numbers, numbers), dtype).reshape(3, -1)
+    expected = np.array(expr.interpret(exprs, at), float)
+    np.testing.assert_array_equal(np.array([compiled(*x) for x in at.T], float).T, expected)
