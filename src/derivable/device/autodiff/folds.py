@@ -10,6 +10,9 @@ Source: Bruun, Larsen, Henriksen and Oancea, Reverse-mode AD of reduce-by-index 
 
 from __future__ import annotations
 
+import functools
+import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +26,21 @@ from derivable.parallel.structure import rebuild
 AnyOperator = str | Operator | Semiring
 
 
+def _uncompiled(function: Callable) -> Callable:
+    """`torch.compile` breaks its graph around a fold instead of looking into operators, expressions and kernels."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        torch = sys.modules.get("torch")
+        # Only code that dynamo is reading gets there, so nothing imports it that does not have it.
+        if torch is not None and torch.compiler.is_compiling():
+            return torch._dynamo.disable(function)(*arguments, **options)
+        return function(*arguments, **options)
+
+    return call
+
+
+@_uncompiled
 def reduce(op: AnyOperator, values: Any) -> Any:
     """The fold of all elements: values [n, *batch, *element], leaf by leaf, to [*batch, *element].
 
@@ -38,6 +56,7 @@ def reduce(op: AnyOperator, values: Any) -> Any:
     return _rebuilt(found, [result[0] for result in library.run(fold, offsets, found.leaves)])
 
 
+@_uncompiled
 def reduce_by_index(destination: Any, op: AnyOperator, indices: Any, values: Any) -> Any:
     """A generalised histogram: `destination[k] op values[i] op values[j] op ...` for the i < j < ... with index k.
 
@@ -67,6 +86,7 @@ def reduce_by_index(destination: Any, op: AnyOperator, indices: Any, values: Any
     return _rebuilt(into, library.run(fold, where, (*into.leaves, *found.leaves)))
 
 
+@_uncompiled
 def scan(op: AnyOperator, values: Any, *, exclusive: bool = False, reverse: bool = False) -> Any:
     """All prefixes: result[i] = values[0] op ... op values[i], of the shape of values [n, *batch, *element].
 
@@ -83,6 +103,7 @@ def scan(op: AnyOperator, values: Any, *, exclusive: bool = False, reverse: bool
     return _rebuilt(found, library.run(fold, None, found.leaves))
 
 
+@_uncompiled
 def segmented_scan(
     op: AnyOperator, values: Any, offsets: Any, *, exclusive: bool = False, reverse: bool = False
 ) -> Any:
@@ -100,6 +121,7 @@ def segmented_scan(
     return _rebuilt(found, library.run(fold, _offsets(library, offsets, found.rows), found.leaves))
 
 
+@_uncompiled
 def segment_reduce(op: AnyOperator, values: Any, offsets: Any) -> Any:
     """The fold of each segment: [n, *batch, *element] to [segment, *batch, *element], leaf by leaf.
 
