@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from derivable.core.diagnostics import TypeMismatchError
-
 Carrier = Literal["float", "bool", "integer"]
 
 
@@ -53,18 +51,3 @@ class Semiring:
     domain: tuple[float, float] = (-math.inf, math.inf)
     idempotent_times: bool = False
     inverse: Callable[[Any], Any] | None = None
-
-    def __post_init__(self):
-        if not isinstance(self.name, str) or not self.name:
-            raise TypeMismatchError(f"the name of a semiring is {self.name!r}", hint="give a text such as 'soft'")
-        for field, needed in (("plus", True), ("times", True), ("complement", False), ("inverse", False)):
-            function = getattr(self, field)
-            if not callable(function) and (needed or function is not None):
-                raise TypeMismatchError(
-                    f"{field} of the semiring {self.name!r} is {function!r}, not a function",
-                    hint="write it on scalars, as in `lambda a, b: a + b`",
-                )
-        if self.carrier not in ("float", "bool", "integer"):
-            raise TypeMismatchError(
-                f"the carrier of the semiring {self.name!r} is {self.carrier!r}", hint="'float', 'bool' or 'integer'"
-            )
