@@ -49,9 +49,12 @@ def paired(
     *,
     rounds: int = 7,
     slice_seconds: float = 0.05,
+    untimed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Timing:
     """Time zero-argument calls in turn.
+
+    untimed  calls before each slice, for what the others left behind in caches and memory
 
     Each is called twice first (compilation, caches); then each round repeats a call until it has taken about
     `slice_seconds`. On a machine that others use too, `clock=time.process_time` with one thread a contestant takes
@@ -64,6 +67,8 @@ def paired(
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, call in contestants.items():
+            for _ in range(untimed):
+                call()
             seconds[name].append(seconds_per_call(call, calls[name], clock))
     return Timing(seconds, calls)
 

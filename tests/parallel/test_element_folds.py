@@ -404,11 +404,12 @@ def test_products_with_zeros(dtype):
     indices = np.array([0, 0, 1, 1, 1, 2, 2, 3, 3, 4, 4, -1, 5])
     values = column([2, 3, 4, 0, 5, 0, 0, 6, 7, 0, 8, 9, 9], dtype)
     ones = np.ones_like(destination)
+    values, indices = np.concatenate([values, values[:1].repeat(10, 0)]), np.concatenate([indices, np.full(10, -1)])
     (result,) = element_folds.reduce_by_index(op, (destination,), indices, (values,))
     assert result.ravel().tolist() == [6, 0, 0, 0, 0]
     (first,), (gradient,) = element_folds.reduce_by_index_vjp(op, (ones,), (destination,), indices, (values,))
     assert first.ravel().tolist() == [6, 0, 0, 42, 0]
-    assert gradient.ravel().tolist() == [3, 2, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    assert gradient.ravel().tolist() == [3, 2, 0, 20, 0, 0, 0, 0, 0, 0, 0, *[0] * 12]
 
 
 def test_products_that_leave_the_range():
@@ -416,6 +417,8 @@ def test_products_that_leave_the_range():
     op = NAMED["mul"].typed(("float32",))
     values = column([1e-30, 1e30, 1e30, 1e-30, 1e-22, 1e-22, 1e18, 1e18, 1e-42, 3.0], "float32")
     indices = np.array([0, 0, 0, 0, 1, 1, 1, 1, 2, 2])
+    # Enough rows for the rule that divides, which has to leave some buckets to the other.
+    values, indices = np.concatenate([values, values[:1].repeat(10, 0)]), np.concatenate([indices, np.full(10, -1)])
     destination = column([1, 1, 1], "float32")
     ones = np.ones_like(destination)
     expected = plain_by_index(op, (ones,), (destination,), indices, (values,))

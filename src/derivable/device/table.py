@@ -64,8 +64,13 @@ _NO_CUDA = "no CUDA kernel is written yet; move the arrays to the CPU"
 CELLS: dict[tuple[str, str], Kernels | Planned | Refusal] = {
     ("gather", "cpu"): Kernels(_CPU, "copies rows, chunks of indices in parallel"),
     ("segment_reduce", "cpu"): Kernels(_CPU, "operator unrolled, chunks of segments in parallel"),
-    ("reduce_by_index", "cpu"): Kernels(_CPU, "operator unrolled, one private histogram per thread, merged in order"),
-    ("scan", "cpu"): Kernels(_CPU, "operator unrolled, one pass, batch columns in parallel"),
+    ("reduce_by_index", "cpu"): Kernels(
+        _CPU,
+        "operator unrolled, one part per thread merged in order; own rules for sums, products and extrema",
+    ),
+    ("scan", "cpu"): Kernels(
+        _CPU, "operator unrolled, one pass with the state in registers; segments and columns in parallel"
+    ),
     ("sort", "cpu"): Kernels(_CPU, "stable radix sort, digits that do not vary are skipped"),
     ("unique", "cpu"): Kernels(_CPU, "one pass over sorted rows"),
     ("join", "cpu"): Kernels(_CPU, "sorted merge, count then fill, chunks of left rows in parallel"),

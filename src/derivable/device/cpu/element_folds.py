@@ -159,6 +159,8 @@ def reduce_by_index_vjp(
     """
     if not op.float_leaves:
         return (None,) * len(destination), (None,) * len(values)
+    if needs(op).additive:
+        return _additive_vjp(op, adjoints, destination, indices, values, out)
     if len(destination[0]) > 2 * len(values[0]):
         return _sparse_vjp(op, adjoints, destination, indices, values, results, out)
     incoming = _incoming(op, adjoints, destination)
@@ -171,6 +173,18 @@ def reduce_by_index_vjp(
         if rule(_Plan(op, destination, indices, values), incoming[0], *arrays):
             return firsts, answers
     return _generic_vjp(op, incoming, destination, indices, values, out)
+
+
+def _additive_vjp(op: TypedOperator, adjoints, destination, indices, values, out) -> tuple[Any, Any]:
+    """Of sums: each element gets its bucket's adjoint, and the destination the adjoints themselves."""
+    answers, incoming = _adjoint_outputs(op, values, out), _incoming(op, adjoints, destination)
+    plan = _Plan(op, destination, indices, values)
+    # Nothing is written to the buckets' adjoints, so any number of threads may read them.
+    plan.run_rows(plan.kernel("index_back"), [*_flat(values), *incoming, *_outgoing(answers)])
+    firsts: list[Any] = [None] * len(destination)
+    for leaf, adjoint in zip(op.float_leaves, incoming):
+        firsts[leaf] = adjoint.reshape(destination[leaf].shape).copy()
+    return tuple(firsts), answers
 
 
 def _sparse_vjp(op: TypedOperator, adjoints, destination, indices, values, results, out) -> tuple[Any, Any]:
@@ -202,10 +216,6 @@ def _generic_vjp(op: TypedOperator, incoming, destination, indices, values, out)
     back = plan.kernel("index_back")
     for first, adjoint in zip(_outgoing(firsts), incoming):
         np.copyto(first, adjoint)
-    if needs(op).additive:
-        # Nothing is written to the buckets' adjoints, so any number of threads may read them.
-        plan.run_rows(back, [*_flat(values), *incoming, *_outgoing(answers)])
-        return firsts, answers
     prefixes = _prefix_arrays(op, values, answers)
     if plan.parts == 1:
         if prefixes:
@@ -329,7 +339,9 @@ def _extremum_vjp(plan: _Plan, adjoints, destination, values, results, firsts, o
 
 
 def _product_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> bool:
-    """Of mul, all arrays flat; False if too many buckets are for the generic rule, and then nothing is done."""
+    """Of mul, all arrays flat; False if the generic rule is better, and then nothing is done."""
+    if 4 * plan.items > plan.numbers:
+        return False  # what is done for each bucket would cost more than it saves
     with np.errstate(all="ignore"):
         scaled = adjoints * results
         bad: Any = special.outside_range(results, scaled, adjoints)

@@ -70,7 +70,9 @@ def reduce_by_index_vjp(adjoint, values, indices, num_buckets, operator, *, dest
             op, (adjoint,), (_leaf(destination),), indices, (elements,), out=(target,)
         )
         firsts: Any = made[0][0]
-        return _returned(result, target), firsts.reshape(shape)
+        return _returned(result, target), (firsts.copy() if np.may_share_memory(firsts, adjoint) else firsts).reshape(
+            shape
+        )
     start, results, rows = _neutral(operator, adjoint), None, None
     if op.special in ("min", "max"):
         # An element that equals the neutral one still comes before a destination that is not there.
