@@ -246,11 +246,11 @@ def scan_case(name: str, n: int) -> Case:
     def linear(f, g):
         return f[0] * g[0], f[1] * g[0] + g[1]
 
+    # cumlogsumexp is left out: its gradient takes minutes.
     jax_scans: dict[str, Callable] = {
         "add": jnp.cumsum,
         "mul": jnp.cumprod,
         "max": jax.lax.cummax,
-        "logaddexp": jax.lax.cumlogsumexp,
         "linear": lambda f: jax.lax.associative_scan(linear, f),
         "2x2": lambda f: jax.lax.associative_scan(product, f),
         "3x3": lambda f: jax.lax.associative_scan(product, f),

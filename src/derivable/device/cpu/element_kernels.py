@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from derivable.algebra.expr.emit_numba import DECORATOR, HEADER, preamble, statements
@@ -156,11 +157,11 @@ class Writer:
         texts = [f"{values}{k}" for k in components] if isinstance(values, str) else values
         return [f"store({self.position(role, row, k)}, {text})" for k, text in zip(components, texts)]
 
-    def fold(self) -> tuple[list[str], list[str]]:
+    def fold(self, left: str = "a", right: str = "b", temporaries: str = "t") -> tuple[list[str], list[str]]:
         """(lines, the texts of the components of a op b)"""
-        names = {**dict(zip(self.op.left, self.names("a"))), **dict(zip(self.op.right, self.names("b")))}
+        names = {**dict(zip(self.op.left, self.names(left))), **dict(zip(self.op.right, self.names(right)))}
         self.used.extend(self.op.values)
-        return statements(self.op.values, names, "t", "")
+        return statements(self.op.values, names, temporaries, "")
 
     def back(self) -> tuple[list[str], list[str], list[str]]:
         """(lines, the adjoints of a's float components, those of b's), from r."""
@@ -225,7 +226,11 @@ def _scan(w: Writer) -> tuple[list[str], list[str]]:
         step += w.stores("o", "p", "a") if w.exclusive else []
         step += [*lines, *w.assign(w.names("a"), values)]
         step += [] if w.exclusive else w.stores("o", "p", "a")
-        body += ["for i in range(1, tail - head):", *indent(step, 1)]
+        begin = "1"
+        if w.op.special in ("min", "max") and not w.exclusive:
+            body += ["for i in range(1, tail - head - 3, 4):", *indent(_scan_four(w), 1)]
+            begin = "1 + (tail - head - 1) // 4 * 4"
+        body += [f"for i in range({begin}, tail - head):", *indent(step, 1)]
     elif w.exclusive:
         neutral = [line for k in w.all for line in w.stores("o", "p", [_neutral(w, k)], [k])]
         body = w.columns({"p": start}, neutral)
@@ -239,6 +244,20 @@ def _scan(w: Writer) -> tuple[list[str], list[str]]:
         body += ["for i in range(1, tail - head):", *indent(w.columns({"p": here, "q": before}, step), 1)]
     parameters = [*_RANGE, "offsets", *w.arrays("n"), *w.arrays("v"), *w.arrays("o")]
     return parameters, _segments(body)
+
+
+def _scan_four(w: Writer) -> list[str]:
+    """Four rows from row i on, whose own prefixes do not wait for what comes before them: comparing takes long."""
+    letters = "bcef"
+    rows = [f"tail - 1 - i - {k}" if w.reverse else f"head + i + {k}" for k in range(4)]
+    lines = [line for letter, row in zip(letters, rows) for line in w.loads(letter, "v", row)]
+    for before, letter in pairwise(letters):
+        more, values = w.fold(before, letter, f"t{letter}")
+        lines += [*more, *w.assign(w.names(letter), values)]
+    for letter, row in zip(letters, rows):
+        more, values = w.fold("a", letter, f"s{letter}")
+        lines += [*more, *w.stores("o", row, values)]
+    return [*lines, *w.assign(w.names("a"), values)]
 
 
 def _neutral(w: Writer, k: int) -> str:
