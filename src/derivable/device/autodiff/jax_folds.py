@@ -6,8 +6,8 @@
     bend   x, c, t -> tangent of pull(x, c) along t at fixed c; symmetric in t, so its own transpose
 
 With D the fold of dual numbers, and (a, b) its operands, the derivatives of the last three are these four of D again
-(see `fold`): JAX differentiates to any order, forwards and backwards. On the CPU the primitives are call-backs of the
-kernels, elsewhere jax.numpy (`jnp_folds`).
+(see `fold`): JAX differentiates to any order, forwards and backwards. On the CPU the primitives call the kernels
+(`xla_call`), elsewhere they are jax.numpy (`jnp_folds`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from derivable.core.diagnostics import TypeMismatchError
-from derivable.device.autodiff import jnp_folds, numpy_folds
+from derivable.device.autodiff import jnp_folds, numpy_folds, xla_call
 from derivable.device.autodiff.fold import Fold
 
 
@@ -116,7 +116,7 @@ class _Kind:
         primitive.def_abstract_eval(self.shapes)
         primitive.def_impl(self.at_once)
         batching.primitive_batchers[primitive] = self.batched
-        mlir.register_lowering(primitive, self.call_back, platform="cpu")
+        mlir.register_lowering(primitive, self.call, platform="cpu")
         mlir.register_lowering(primitive, mlir.lower_fun(self.with_parts(compute_jnp), multiple_results=True))
 
     def shapes(self, *arrays: Any, fold: Fold, structured: bool, live: tuple[bool, ...] = ()) -> list[Any]:
@@ -151,17 +151,12 @@ class _Kind:
             arrays = (structure, *arrays[1:])
         return tuple(self.with_parts(self.compute)(*arrays, **parameters))
 
-    def call_back(self, context: Any, *operands: Any, **parameters: Any) -> Any:
-        """XLA hands over its buffers as NumPy arrays. `jax.pure_callback` would make JAX arrays of them, on a thread
-        that does not know whether 64 bits are enabled."""
-
-        def on_host(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-            return self.on_host(*arrays, **parameters)
-
-        results, _, _ = mlir.emit_python_callback(
-            context, on_host, None, list(operands), context.avals_in, context.avals_out, has_side_effect=False
-        )
-        return results
+    def call(self, context: Any, *operands: Any, **parameters: Any) -> Any:
+        """Inside jit, on the CPU."""
+        fold = parameters["fold"]
+        key = f"{self.primitive.name}, live {parameters.get('live')}, {fold}, neutral {fold.operator.neutral}"
+        key = f"{key}, {fold.operator.leaf_sizes}: {fold.operator}"
+        return xla_call.lower(context, lambda *arrays: self.on_host(*arrays, **parameters), key, operands)
 
     def at_once(self, *arrays: Any, **parameters: Any) -> Any:
         """Outside jit. On the CPU without XLA: the kernels read the arrays where they are."""

@@ -1,0 +1,164 @@
+"""Python functions of NumPy arrays inside XLA programs on the CPU, which read and write XLA's own buffers.
+
+JAX's call-backs copy each operand, and each result slowly. This one is a handler of XLA's foreign function interface
+(`xla/ffi/api/c_api.h`, whose structures are below as far as they are read), written with `ctypes`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+TARGET = "derivable_call"
+
+
+class _Version(ctypes.Structure):
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("major", ctypes.c_int),
+        ("minor", ctypes.c_int),
+    )
+
+
+class _Metadata(ctypes.Structure):
+    _fields_ = (("size", ctypes.c_size_t), ("version", _Version), ("traits", ctypes.c_uint32))
+
+
+class _Extension(ctypes.Structure):
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("type", ctypes.c_int),
+        ("next", ctypes.c_void_p),
+        ("metadata", ctypes.POINTER(_Metadata)),
+    )
+
+
+class _Error(ctypes.Structure):
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("message", ctypes.c_char_p),
+        ("code", ctypes.c_int),
+    )
+
+
+class _Api(ctypes.Structure):
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("version", _Version),
+        ("internal", ctypes.c_void_p),
+        ("error_create", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Error))),
+    )
+
+
+class _Buffer(ctypes.Structure):
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("dtype", ctypes.c_int),
+        ("data", ctypes.c_void_p),
+    )
+
+
+class _Scalar(ctypes.Structure):
+    _fields_ = (("dtype", ctypes.c_int), ("value", ctypes.POINTER(ctypes.c_int64)))
+
+
+class _Buffers(ctypes.Structure):
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("types", ctypes.c_void_p),
+        ("buffers", ctypes.POINTER(ctypes.POINTER(_Buffer))),
+    )
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("types", ctypes.c_void_p),
+        ("names", ctypes.c_void_p),
+        ("values", ctypes.POINTER(ctypes.POINTER(_Scalar))),
+    )
+
+
+class _Frame(ctypes.Structure):
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("extension", ctypes.POINTER(_Extension)),
+        ("api", ctypes.POINTER(_Api)),
+        ("context", ctypes.c_void_p),
+        ("stage", ctypes.c_int),
+        ("operands", _Buffers),
+        ("results", _Buffers),
+        ("attributes", _Attributes),
+    )
+
+
+_METADATA, _EXECUTE, _INTERNAL = 1, 3, 13
+Shapes = tuple[tuple[tuple[int, ...], np.dtype], ...]
+_calls: dict[int, tuple[Callable, Shapes, Shapes]] = {}
+
+
+def lower(context: Any, function: Callable, key: str, operands: Sequence[Any]) -> Any:
+    """The lowering of a primitive on the CPU to a call of `function`.
+
+    function  of the operands as NumPy arrays, which it must not change, to a sequence of arrays of the types and
+              shapes of the results
+    key       names what the function computes: compiled programs that JAX keeps on disk find it by that in another
+              process, where tracing them again has made it known
+    """
+    taken = tuple((tuple(aval.shape), np.dtype(aval.dtype)) for aval in context.avals_in)
+    given = tuple((tuple(aval.shape), np.dtype(aval.dtype)) for aval in context.avals_out)
+    digest = hashlib.sha256(repr((key, taken, given)).encode()).digest()
+    number = int.from_bytes(digest[:8], "little", signed=True)
+    _calls[number] = function, taken, given
+    return jax.ffi.ffi_lowering(TARGET)(context, *operands, number=np.int64(number))
+
+
+def _arrays(buffers: _Buffers, shapes: Shapes, *, writeable: bool) -> list[np.ndarray]:
+    found = []
+    for k, (shape, dtype) in enumerate(shapes):
+        count = int(np.prod(shape, dtype=np.int64))
+        if count == 0:
+            array = np.empty(shape, dtype)
+        else:
+            memory: Any = (ctypes.c_char * (count * dtype.itemsize)).from_address(buffers.buffers[k].contents.data)
+            array = np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)
+        array.flags.writeable = writeable
+        found.append(array)
+    return found
+
+
+def _handle(pointer: Any) -> int | None:
+    frame = pointer.contents
+    try:
+        if frame.extension and frame.extension.contents.type == _METADATA:
+            # XLA asks which version of the interface this was written for: any that has these structures.
+            metadata, version = frame.extension.contents.metadata.contents, frame.api.contents.version
+            metadata.version.major, metadata.version.minor = version.major, version.minor
+            metadata.traits = 0
+        elif frame.stage == _EXECUTE:
+            function, taken, given = _calls[frame.attributes.values[0].contents.value.contents.value]
+            results = function(*_arrays(frame.operands, taken, writeable=False))
+            for out, result in zip(_arrays(frame.results, given, writeable=True), results, strict=True):
+                np.copyto(out, result)
+    except BaseException as error:
+        return frame.api.contents.error_create(
+            _Error(ctypes.sizeof(_Error), None, f"{type(error).__name__}: {error}".encode(), _INTERNAL)
+        )
+    return None
+
+
+_handler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Frame))(_handle)
+jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(_handler), platform="cpu")
