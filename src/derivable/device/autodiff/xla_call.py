@@ -15,6 +15,8 @@ import jax
 import numpy as np
 
 TARGET = "derivable_call"
+# Of the interface (XLA_FFI_API_MAJOR).
+MAJOR = 0
 
 
 class _Version(ctypes.Structure):
@@ -144,9 +146,10 @@ def _handle(pointer: Any) -> int | None:
     frame = pointer.contents
     try:
         if frame.extension and frame.extension.contents.type == _METADATA:
-            # XLA asks which version of the interface this was written for: any that has these structures.
+            # XLA asks which version of the interface this was written for, and refuses the handler if its own has
+            # another major number, so structures that have changed are never misread. Minor ones only add to them.
             metadata, version = frame.extension.contents.metadata.contents, frame.api.contents.version
-            metadata.version.major, metadata.version.minor = version.major, version.minor
+            metadata.version.major, metadata.version.minor = MAJOR, version.minor
             metadata.traits = 0
         elif frame.stage == _EXECUTE:
             function, taken, given = _calls[frame.attributes.values[0].contents.value.contents.value]
