@@ -234,8 +234,11 @@ def test_segments_against_a_loop(name):
 
 @pytest.mark.parametrize("name", COMMUTATIVE)
 @pytest.mark.parametrize("index_dtype", ["int64", "int32"])
-def test_by_index_against_a_loop(name, index_dtype):
+@pytest.mark.parametrize("far_bytes", [0, 1 << 20])
+def test_by_index_against_a_loop(name, index_dtype, far_bytes, monkeypatch):
     op, rng = typed(name), np.random.default_rng(3)
+    # The source for many buckets too: it asks for them ahead.
+    monkeypatch.setattr(element_folds, "FAR_BYTES", far_bytes)
     for rows, width, buckets in (
         (40, 1, 3),
         (30, 3, 2),

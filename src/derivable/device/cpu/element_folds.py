@@ -24,7 +24,7 @@ MIN_CHUNK = 1 << 15
 # Fewer columns than this are not worth cutting rows for: two threads would write to one cache line.
 MIN_COLUMNS = 16
 # Buckets that take more than this are asked for ahead of their use.
-FAR_BYTES = 1 << 18
+FAR_BYTES = 1 << 20
 
 Leaves = tuple[np.ndarray, ...]
 Adjoints = tuple[np.ndarray | None, ...]
