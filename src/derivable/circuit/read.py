@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ _EXTENSIONS = {
     ".dimacs": "CNF",
     ".dvc": "circuit",
 }
+_LINE_END = re.compile(rb"[\r\n]")
 _KNOWN = "known are SDD (.sdd), d-DNNF of D4 or c2d (.nnf), DIMACS CNF (.cnf) and this library's own format (.dvc)"
 
 
@@ -84,8 +86,8 @@ def content_format(data: bytes) -> str | None:
         return "circuit"
     position = 0
     while position < len(data):
-        ends = [end for end in (data.find(b"\n", position), data.find(b"\r", position)) if end >= 0]
-        end = min(ends, default=len(data))
+        found = _LINE_END.search(data, position)
+        end = found.start() if found else len(data)
         words = data[position : min(end, position + 200)].split()
         position = end + 1
         if not words or words[0] == b"c":

@@ -39,7 +39,7 @@ def lift(value: Any, beside: tuple[Dtype, ...] = ()) -> Expr:
         return Constant(value, weak_dtype(value, beside))
     raise TypeMismatchError(
         f"a value of type {type(value).__name__} cannot be part of a scalar expression",
-        hint="use bool, int and float numbers, and the functions of derivable.algebra.expr",
+        hint="use bool, int and float numbers, and the functions of `derivable`, as in `dv.exp`",
     )
 
 

@@ -60,13 +60,13 @@ class Traced(Symbolic):
         raise _refusal(
             f"the function decides on the value of `{self.expr}`, which is only known when it runs",
             "replace `if`, `and`, `or`, `not`, `min` and `max` by `where(condition, a, b)`, `logical_and`, "
-            "`logical_or`, `logical_not`, `minimum` and `maximum` from derivable.algebra.expr",
+            "`logical_or`, `logical_not`, `minimum` and `maximum` of `derivable`, as in `dv.where`",
         )
 
     def _number(self, *_args):
         raise _refusal(
             f"the function needs the value of `{self.expr}` as a Python number, which is only known when it runs",
-            "use the functions of derivable.algebra.expr (exp, log, floor, cast, ...) instead of those of `math`, "
+            "use the functions of `derivable` (dv.exp, dv.log, dv.floor, dv.cast, ...) instead of those of `math`, "
             "`float()`, `int()` and `round()`",
         )
 
@@ -91,7 +91,7 @@ class Traced(Symbolic):
     def __array_function__(self, function, types, args, options):
         if function is np.where and len(args) == 3 and not options:
             return functions.where(*args)
-        raise _refusal(f"np.{function.__name__} cannot be traced", "use the functions of derivable.algebra.expr")
+        raise _refusal(f"np.{function.__name__} cannot be traced", "use the functions of `derivable`, as in `dv.exp`")
 
 
 def _copy_operators() -> None:
