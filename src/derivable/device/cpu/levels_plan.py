@@ -21,6 +21,7 @@ import numpy as np
 from numba import njit
 
 from derivable.device.cpu.lanes import item
+from derivable.device.cpu.threads import run_chunks
 
 SHARED = 4
 FIRST, COUNT, PAIRS, SINGLES, FACTORS, START = range(6)
@@ -28,6 +29,7 @@ _SUMS = 32  # sums of fewer than this many pairs and singles are grouped by exac
 _PRODUCTS = 256  # the same for products
 _SHAPES = _SUMS * _SUMS + _PRODUCTS + 1
 _LEAF, _FUSED = -1, -2  # in place of a shape
+_WORTH_A_THREAD = 200_000  # terms
 _OTHER = 100  # what a use by a product or from outside counts, more than SHARED
 
 _FALSE, _TRUE, _LITERAL, _AND, _OR = 0, 1, 2, 3, 4
@@ -62,7 +64,9 @@ def plan_program(kind, literal, offsets, children, roots, num_variables):
     )
     terms = np.empty(num_terms, np.int32)
     runs = np.empty((num_runs, 6), np.int32)
-    _write_terms(kind, offsets, children, level, shape, inner, operand, terms, runs)
+    starts = np.empty(num_inner, np.int32)
+    _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs)
+    run_chunks(_write_terms, num_terms, _WORTH_A_THREAD, kind, offsets, children, inner, operand, starts, terms)
     return runs, terms, positive, negative, operand[roots, 0], num_slots, statistics
 
 
@@ -208,45 +212,63 @@ def _assign_slots(kind, literal, offsets, children, level, shape, inner, operand
 
 
 @njit(cache=True, nogil=True)
-def _write_terms(kind, offsets, children, level, shape, inner, operand, terms, runs):
-    """Write terms and runs, the inner slots in their order."""
+def _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs):
+    """Write where the operands of each inner slot start, starts [inner slot] int32, and the runs."""
     run, position = -1, 0
     previous_level, previous_shape = -1, -1
-    for node in inner:
-        start = position
-        pairs, singles, factors = 0, 0, 0
-        first, last = item(offsets, node), item(offsets, node + 1)
+    for slot in range(len(inner)):
+        node = np.uint64(inner[slot])
+        this = shape[node]
+        first, last = item(offsets, node), item(offsets, node + np.uint64(1))
+        pairs, singles, factors = np.int64(0), np.int64(0), np.int64(0)
         if kind[node] == _AND:
             if last - first == 2:
-                pairs = 1
+                pairs = np.int64(1)
             else:
                 factors = last - first
-            for edge in range(first, last):
-                terms[position] = operand[np.uint64(item(children, edge)), 0]
-                position += 1
+        elif this < _SUMS * _SUMS:
+            pairs, singles = np.int64(this // _SUMS), np.int64(this % _SUMS)
         else:
             for edge in range(first, last):
                 pairs += operand[np.uint64(item(children, edge)), 1] >= 0
             singles = last - first - pairs
-            # Which operands are pairs is not predictable: positions are computed instead of branched on.
-            single = start + 2 * pairs
-            for edge in range(first, last):
-                child = np.uint64(item(children, edge))
-                slot, second = operand[child, 0], operand[child, 1]
-                is_pair = np.int64(second >= 0)
-                place = position if is_pair else single
-                terms[place] = slot
-                terms[place + is_pair] = second if is_pair else slot
-                position += 2 * is_pair
-                single += 1 - is_pair
-            position = single
-        if level[node] != previous_level or shape[node] != previous_shape or shape[node] >= _SHAPES - 2:
+        starts[slot] = position
+        if level[node] != previous_level or this != previous_shape or this >= _SHAPES - 2:
             run += 1
             runs[run, FIRST] = operand[node, 0]
             runs[run, COUNT] = 0
             runs[run, PAIRS] = pairs
             runs[run, SINGLES] = singles
             runs[run, FACTORS] = factors
-            runs[run, START] = start
+            runs[run, START] = position
         runs[run, COUNT] += 1
-        previous_level, previous_shape = level[node], shape[node]
+        position += 2 * pairs + singles + factors
+        previous_level, previous_shape = level[node], this
+
+
+@njit(cache=True, nogil=True)
+def _write_terms(begin, end, kind, offsets, children, inner, operand, starts, terms):
+    """Write the terms of the inner slots whose operands start at begin:end."""
+    for slot in range(np.searchsorted(starts, begin), np.searchsorted(starts, end)):
+        node = np.uint64(inner[slot])
+        position = np.int64(starts[slot])
+        first, last = item(offsets, node), item(offsets, node + np.uint64(1))
+        if kind[node] == _AND:
+            for edge in range(first, last):
+                terms[position] = operand[np.uint64(item(children, edge)), 0]
+                position += 1
+            continue
+        pairs = np.int64(0)
+        for edge in range(first, last):
+            pairs += operand[np.uint64(item(children, edge)), 1] >= 0
+        # Which operands are pairs is not predictable: positions are computed instead of branched on.
+        single = position + 2 * pairs
+        for edge in range(first, last):
+            child = np.uint64(item(children, edge))
+            operand_slot, second = operand[child, 0], operand[child, 1]
+            is_pair = np.int64(second >= 0)
+            place = position if is_pair else single
+            terms[place] = operand_slot
+            terms[place + is_pair] = second if is_pair else operand_slot
+            position += 2 * is_pair
+            single += 1 - is_pair
