@@ -3,9 +3,9 @@
     python benchmarks/parallel.py --quick
     python benchmarks/parallel.py --write docs/benchmarks/parallel.md
 
-One process for each number of threads; in it all contestants take turns and work on the same numbers. Everybody returns
-new arrays; malloc is told to keep memory, since the first touch of fresh pages costs more than the folds. On one thread
-the clock is the processor's, on several the wall's. Medians over rounds, ratios within a round.
+One process for each operator and number of threads; in it all contestants take turns and work on the same numbers.
+Everybody returns new arrays; malloc is told to keep memory, since the first touch of fresh pages costs more than the
+folds. On one thread the clock is the processor's, on several the wall's. Medians over rounds, ratios within a round.
 
 The thesis is the overhead (forward + backward) / forward on a GPU, tables 9.1, 9.5, 9.7 and 9.9 of Brunin and Bruun
 (2024), the best of its variants.
@@ -130,6 +130,7 @@ def index_case(name: str, buckets: int, n: int) -> Case:
     import numpy as np
     import torch
 
+    import derivable as dv
     from derivable.device.cpu import element_folds
 
     op = typed(name)
@@ -148,6 +149,10 @@ def index_case(name: str, buckets: int, n: int) -> Case:
         return element_folds.reduce_by_index_vjp(op, adjoints, destination, indices, values, results)
 
     forward, both = {"ours": ours}, {"ours": ours_both}
+    where = torch.from_numpy(indices)
+    both["autograd"] = through_autograd(
+        name, lambda op, into, given: dv.parallel.reduce_by_index(into, op, where, given), destination, values
+    )
     base = name.removeprefix("vec")
     if base in ("add", "mul", "max"):
         # JAX's indices have 32 bits, torch's have 64; each is compared with ours on its own.
@@ -162,7 +167,6 @@ def index_case(name: str, buckets: int, n: int) -> Case:
 
         forward["ours, 32-bit indices"], both["ours, 32-bit indices"] = ours_short, ours_short_both
         start, given = (torch.from_numpy(leaf[0].reshape(-1, width).squeeze()) for leaf in (destination, values))
-        where = torch.from_numpy(indices)
         one = torch.ones_like(start)
         run = torch_by_index(base, where, width)
         forward["torch"] = lambda: run(start, given)
@@ -206,6 +210,7 @@ def scan_case(name: str, n: int) -> Case:
     import numpy as np
     import torch
 
+    import derivable as dv
     from derivable.device.cpu import element_folds
 
     op = typed(name)
@@ -221,6 +226,7 @@ def scan_case(name: str, n: int) -> Case:
         return element_folds.scan_vjp(op, adjoints, values, element_folds.scan(op, values))
 
     forward, both = {"ours": ours}, {"ours": ours_both}
+    both["autograd"] = through_autograd(name, dv.parallel.scan, values)
     base = name.removeprefix("vec")
     theirs = {
         "add": torch.cumsum,
@@ -284,8 +290,33 @@ def names() -> list[tuple[str, str, int | None]]:
     return [("scan", name, None) for name in [*scans, "vecadd", "vecmul"]] + found
 
 
-def measure(n: int, threads: int, rounds: int, only: str) -> None:
-    """Print one line of JSON for each case."""
+def through_autograd(name: str, call: Callable, *arrays: tuple) -> Callable:
+    """The public fold on torch tensors, forward and backward: what users of torch call."""
+    import torch
+
+    op, _ = operators()[name]
+    given = []
+    for leaves in arrays:
+        tensors = []
+        for leaf, shape in zip(leaves, op.structure.leaf_shapes):
+            batch = leaf.shape[1:2] if leaf.shape[1] > 1 else ()
+            tensors.append(torch.from_numpy(leaf.reshape(len(leaf), *batch, *shape)))
+        given.append(tensors)
+
+    def both() -> Any:
+        fresh = [[leaf.detach().requires_grad_(leaf.is_floating_point()) for leaf in leaves] for leaves in given]
+        elements = [leaves[0] if len(leaves) == 1 else tuple(leaves) for leaves in fresh]
+        results = call(op, *elements)
+        results = results if isinstance(results, tuple) else (results,)
+        kept = [r for r in results if r.requires_grad]
+        torch.autograd.backward(kept, [torch.ones_like(r) for r in kept])
+        return fresh[-1][0].grad
+
+    return both
+
+
+def measure(n: int, threads: int, rounds: int, group: str) -> None:
+    """Print one line of JSON for the bandwidth of a copy and one for each case of an operator."""
     harness.use_threads(threads)
     import numpy as np
     import torch
@@ -300,8 +331,7 @@ def measure(n: int, threads: int, rounds: int, only: str) -> None:
     bandwidth = 8 * n / copied.median("copy")
     print(json.dumps({"bandwidth": bandwidth}), flush=True)
     for fold, name, buckets in names():
-        title = f"{fold} {name} {buckets or ''}"
-        if only not in title:
+        if group != f"{fold} {name}":
             continue
         case = index_case(name, buckets, n) if buckets else scan_case(name, n)
         runs = {f"{who} forward": call for who, call in case.forward.items()}
@@ -309,12 +339,14 @@ def measure(n: int, threads: int, rounds: int, only: str) -> None:
         timing = harness.paired(runs, rounds=rounds, untimed=1, clock=clock)
         row: dict[str, Any] = {"fold": case.fold, "name": name, "buckets": buckets, "thesis": case.thesis}
         row["seconds"] = {run: timing.median(run) for run in runs}
-        row["overhead"] = {who: timing.ratio(f"{who} both", f"{who} forward") for who in case.both}
+        row["overhead"] = {
+            who: timing.ratio(f"{who} both", f"{who} forward") for who in case.both if who in case.forward
+        }
         row["speed"] = {
             f"{who} {way}": timing.ratio(f"{who} {way}", f"{peer_of(who, calls)} {way}")
             for way, calls in (("forward", case.forward), ("both", case.both))
             for who in calls
-            if not who.startswith("ours")
+            if who in ("torch", "JAX")
         }
         row["bandwidth"] = case.moved / timing.median("ours forward")
         print(json.dumps(row), flush=True)
@@ -337,13 +369,14 @@ def report(threads: int, lines: list[dict]) -> str:
         buckets = "" if row["buckets"] is None else f"{row['buckets']:,}"
         cells = [row["fold"].replace("_", " "), row["name"], buckets, milliseconds(seconds["ours forward"])]
         cells += [f"{row['bandwidth'] / 1e9:.0f}", milliseconds(seconds["ours both"])]
+        cells.append(milliseconds(seconds["autograd both"]))
         for who in ("torch", "JAX"):
             for way in ("forward", "both"):
                 key = f"{who} {way}"
                 cells.append(f"{milliseconds(seconds[key])} ({speed[key]:.2g}x)" if key in speed else "")
         cells += [f"{row['overhead']['ours']:.2f}", "" if row["thesis"] is None else f"{row['thesis']:g}"]
         texts.append(cells)
-    head = ["fold", "operator", "buckets", "forward", "GB/s", "forward + backward"]
+    head = ["fold", "operator", "buckets", "forward", "GB/s", "forward + backward", "through torch"]
     head += [f"{who} {way}" for who in ("torch", "JAX") for way in ("forward", "f + b")]
     head += ["overhead", "thesis"]
     title = f"## {threads} thread{'s' * (threads > 1)}\n\nA copy moves {bandwidth / 1e9:.0f} GB/s (read and written)."
@@ -355,32 +388,34 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a million numbers, three rounds")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="", help="cases whose title contains this, as in 'index mul 31'")
+    parser.add_argument("--only", default="", help="operators whose title contains this, as in 'index mul'")
     parser.add_argument("--write", type=Path, help="write the tables to this Markdown file")
-    parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--part", nargs=2, metavar=("THREADS", "TITLE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     n, rounds = (1_000_000, 3) if options.quick else (10_000_000, options.rounds)
     if options.part:
-        measure(n, options.part, rounds, options.only)
+        measure(n, int(options.part[0]), rounds, options.part[1])
         return
     # malloc keeps what is freed, for all contestants alike.
     kept = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 28)}
+    groups = [group for group in dict.fromkeys(f"{f} {name}" for f, name, _ in names()) if options.only in group]
     parts = []
     for threads in options.threads:
-        command = [sys.executable, __file__, "--part", str(threads), "--rounds", str(rounds), "--only", options.only]
-        command += ["--quick"] if options.quick else []
-        lines = []
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **kept}) as child:
-            assert child.stdout is not None
-            for line in child.stdout:
-                lines.append(json.loads(line))
-                print(line.strip(), file=sys.stderr, flush=True)
-        if len(lines) < 2:
-            sys.exit(child.returncode or 1)
-        parts.append(report(threads, lines))
-        if child.returncode:
-            # JAX's gradient of the last case takes many times its 600 MB.
-            parts.append("The run ended early, so rows are missing.\n")
+        rows, missing = [], []
+        # A process for each operator: the gradients of the largest cases take many times their 600 MB.
+        for group in groups:
+            command = [sys.executable, __file__, "--part", str(threads), group, "--rounds", str(rounds)]
+            command += ["--quick"] if options.quick else []
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **kept}, check=False)
+            lines = [json.loads(line) for line in done.stdout.splitlines()]
+            print(done.stdout, end="", file=sys.stderr, flush=True)
+            rows += lines if not rows else lines[1:]
+            missing += [group] if done.returncode else []
+        if len(rows) < 2:
+            sys.exit("no case was measured")
+        parts.append(report(threads, rows))
+        if missing:
+            parts.append(f"The process ended early, so rows are missing: {', '.join(missing)}.\n")
     size = f"{n:,} float32 numbers in all, whatever an element is"
     foot = f"{size}; {harness.machine(('numpy', 'numba', 'torch', 'jax'))}"
     text = "\n".join(parts) + f"\n{foot}\n"
@@ -395,8 +430,8 @@ INTRODUCTION = """# Reduce by index and scan
 the CPU, beside PyTorch and JAX where they have the fold at all. "vec" operators work on vectors of 100 (by index) and
 200 (scan) numbers; matrix products, linear functions and the 6-tuple (linear functions of the plane) are scans only.
 JAX's scans of pairs and matrices are `associative_scan`; its indices have 32 bits, and its times are compared with ours
-on such indices. The overhead is (forward + backward) / forward; the last column is that of the thesis that the rules
-come from, on a GPU.
+on such indices. "Through torch" is forward + backward of `dv.parallel` on tensors with autograd. The overhead is
+(forward + backward) / forward; the last column is that of the thesis that the rules come from, on a GPU.
 """
 
 
