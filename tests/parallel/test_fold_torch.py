@@ -52,6 +52,7 @@ OPERATORS = {
         [(), ()],
     ),
 }
+LARGE = ["product 3", "log product 2", "three"]
 COMMUTATIVE = ["add", "mul", "min", "max", "logaddexp", "satadd", "crossing", "three"]
 # Their neutral element is infinite, which finite differences cannot subtract.
 INFINITE = ("min", "max", "logaddexp", "log product 2")
@@ -88,8 +89,14 @@ def finite(leaves):
     return tuple(torch.where(leaf.isinf(), 0.0, leaf) for leaf in leaves)
 
 
-@pytest.mark.parametrize("name", OPERATORS)
-@pytest.mark.parametrize(("exclusive", "reverse"), list(itertools.product([False, True], repeat=2)))
+@pytest.mark.parametrize(
+    ("name", "exclusive", "reverse"),
+    [
+        # The large operators take seconds to compile.
+        pytest.param(*case, marks=pytest.mark.slow if case[0] in LARGE and case[1] != case[2] else ())
+        for case in itertools.product(OPERATORS, [False, True], [False, True])
+    ],
+)
 def test_derivatives_of_scan(name, exclusive, reverse):
     op, shapes = OPERATORS[name]
 
