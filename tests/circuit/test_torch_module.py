@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch import library
 
 from circuit.decimal_circuits import random_circuit
 from derivable.algebra import semirings
@@ -145,7 +146,7 @@ def test_compiled_with_negative_weights():
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
     rows = negatives.detach().expand(4, 5).clone().requires_grad_()
-    torch.library.opcheck(torch.ops.derivable.fold, (weights, rows, module._number))
+    library.opcheck(torch.ops.derivable.fold, (weights, rows, module._number))
 
 
 def test_importing_the_module_leaves_the_compiler_alone():

@@ -6,24 +6,16 @@ is used instead: the dispatcher of custom operators costs more than a small circ
 
 from __future__ import annotations
 
-import itertools
-import weakref
-from typing import Any
-
 import torch
+from torch import library
 
-_numbers = itertools.count(1)
-_modules: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+from derivable.core.numbering import Numbering
 
-
-def register(module: Any) -> int:
-    """The number of a module in this process."""
-    number = next(_numbers)
-    _modules[number] = module
-    return number
+_modules = Numbering()
+register = _modules.register
 
 
-@torch.library.custom_op("derivable::fold", mutates_args=(), device_types="cpu")
+@library.custom_op("derivable::fold", mutates_args=(), device_types="cpu")
 def fold(weights: torch.Tensor, negative_weights: torch.Tensor | None, number: int) -> torch.Tensor:
     """[row, variable] to [row, root]."""
     return _modules[number].values_of_rows(weights, negative_weights)
@@ -34,7 +26,7 @@ def _(weights, negative_weights, number):
     return weights.new_empty((weights.shape[0], _modules[number].circuit.num_roots))
 
 
-@torch.library.custom_op("derivable::fold_gradient", mutates_args=(), device_types="cpu")
+@library.custom_op("derivable::fold_gradient", mutates_args=(), device_types="cpu")
 def fold_gradient(
     weights: torch.Tensor, negative_weights: torch.Tensor | None, adjoints: torch.Tensor, number: int
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,24 +6,16 @@ Operators take tensors and numbers, so a module is named by a number. In eager m
 
 from __future__ import annotations
 
-import itertools
-import weakref
-from typing import Any
-
 import torch
+from torch import library
 
-_numbers = itertools.count(1)
-_modules: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+from derivable.core.numbering import Numbering
 
-
-def register(module: Any) -> int:
-    """The number of a module in this process."""
-    number = next(_numbers)
-    _modules[number] = module
-    return number
+_modules = Numbering()
+register = _modules.register
 
 
-@torch.library.custom_op("derivable::derivations", mutates_args=())
+@library.custom_op("derivable::derivations", mutates_args=())
 def derivations(rows: torch.Tensor, number: int) -> torch.Tensor:
     """[row, variable] to [row, root]."""
     return _modules[number].evaluate(rows)
@@ -34,7 +26,7 @@ def _(rows, number):
     return rows.new_empty((rows.shape[0], len(_modules[number].roots)))
 
 
-@torch.library.custom_op("derivable::derivations_gradient", mutates_args=())
+@library.custom_op("derivable::derivations_gradient", mutates_args=())
 def derivations_gradient(rows: torch.Tensor, adjoints: torch.Tensor, number: int) -> torch.Tensor:
     """Adjoints of the rows for those of the roots [row, root]."""
     return _modules[number].gradient(rows, adjoints)
