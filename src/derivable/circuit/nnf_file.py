@@ -26,7 +26,7 @@ import numpy as np
 
 from derivable.circuit.builder import circuit_from_arrays
 from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE, Circuit
-from derivable.circuit.read_error import fail, fail_code, fail_empty, fail_header
+from derivable.circuit.read_error import fail, fail_code, fail_empty, fail_header, most_words, read_header
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.files import atomic_write
 from derivable.device.cpu import text
@@ -62,17 +62,10 @@ def parse_nnf(data: bytes, source: str | None = None, num_variables: int | None 
 
 
 def _parse_c2d(data: bytes, array: np.ndarray, source, num_variables: int | None, origin: str) -> Circuit:
-    numbers = np.zeros(3, np.int64)
-    code, position, value = text.parse_header(array, b"nnf", numbers)
-    if code == text.MISSING_HEADER:
-        fail(data, source, position, "expected the header `nnf <nodes> <edges> <variables>`")
-    if code != text.OK:
-        fail_code(data, source, code, position, value)
-    count, num_edges, variables = (int(number) for number in numbers)
-    # Words are at least two bytes apart and a line has two: a header that lies must not make us allocate what it
-    # says. Pages that are not written are never touched.
-    words = len(data) // 2 + 1
-    announced = min(count, words // 2)
+    header = "<nodes> <edges> <variables>"
+    (count, num_edges, variables), position = read_header(data, array, "nnf", header, source, "a d-DNNF file")
+    words = most_words(data)
+    announced = min(count, words // 2)  # a line has two words
     kind = np.empty(announced, np.uint8)
     literal = np.empty(announced, np.int32)
     offsets = np.zeros(announced + 1, np.int64)
@@ -95,7 +88,7 @@ def _parse_c2d(data: bytes, array: np.ndarray, source, num_variables: int | None
 
 
 def _parse_d4(data: bytes, array: np.ndarray, source, num_variables: int | None, origin: str) -> Circuit:
-    words = len(data) // 2 + 1
+    words = most_words(data)
     room = words // 2 + 1
     ids, kinds = np.empty(room, np.int32), np.empty(room, np.uint8)
     sources, targets, places = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int64)

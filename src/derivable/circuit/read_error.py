@@ -1,9 +1,11 @@
-"""From a parser's return code and byte position to an error that shows the line and a caret."""
+"""From a parser's return code and byte position to an error that shows the line and a caret; headers of files."""
 
 from __future__ import annotations
 
 import re
 from typing import NoReturn
+
+import numpy as np
 
 from derivable.core.diagnostics import ParseError, Span
 from derivable.device.cpu import text
@@ -92,6 +94,31 @@ def fail_code(
     if ends and code in (text.EXPECTED_MORE, text.NOT_TERMINATED):
         hint = _CUT_OFF
     fail(data, source, position, message, hint)
+
+
+def read_header(
+    data: bytes, array: np.ndarray, word: str, fields: str, source: str | None, file: str
+) -> tuple[list[int], int]:
+    """The numbers of the header line `word fields`, and the position behind it.
+
+    fields  its numbers as people read them, such as "<nodes> <edges>"
+    file    what the file is, such as "an SDD file"
+    """
+    numbers = np.zeros(fields.count("<"), np.int64)
+    code, position, value = text.parse_header(array, word.encode(), numbers)
+    if code == text.MISSING_HEADER:
+        if position >= len(data):
+            fail_empty(data, source, f"{file} starts with `{word} {fields}`")
+        fail(data, source, position, f"expected the header `{word} {fields}`")
+    if code != text.OK:
+        fail_code(data, source, code, position, value)
+    return numbers.tolist(), position
+
+
+def most_words(data: bytes) -> int:
+    """A bound on the words of a text, which are at least two bytes apart, so that a header that lies does not make us
+    allocate what it says. Pages of arrays that are not written are never touched."""
+    return len(data) // 2 + 1
 
 
 def fail_header(data: bytes, source: str | None, word: bytes, message: str, hint: str | None = _CUT_OFF) -> NoReturn:

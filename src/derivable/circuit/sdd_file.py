@@ -24,7 +24,7 @@ import numpy as np
 
 from derivable.circuit.builder import CircuitBuilder
 from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, Circuit
-from derivable.circuit.read_error import fail, fail_code, fail_empty, fail_header
+from derivable.circuit.read_error import fail_code, fail_header, most_words, read_header
 from derivable.circuit.vtree import Vtree
 from derivable.circuit.vtree_file import load_vtree, parse_vtree
 from derivable.core.diagnostics import DomainError, MissingDependencyError, ParseError, UnsupportedError
@@ -63,19 +63,9 @@ def parse_sdd(
 def _insert(builder: CircuitBuilder, data: bytes, source: str | None) -> tuple[int, np.ndarray]:
     """Insert the nodes of a file; the id of its root, and the literals that its lines define."""
     array = np.frombuffer(data, np.uint8)
-    header = np.zeros(1, np.int64)
-    code, position, value = text.parse_header(array, b"sdd", header)
-    if code == text.MISSING_HEADER:
-        if position >= len(data):
-            fail_empty(data, source, "an SDD file starts with `sdd <number of nodes>`")
-        fail(data, source, position, "expected the header `sdd <number of nodes>`")
-    if code != text.OK:
-        fail_code(data, source, code, position, value)
-    count = int(header[0])
-    # Words are at least two bytes apart and a line has two: a header that lies must not make us allocate what it
-    # says. Pages that are not written are never touched.
-    words = len(data) // 2 + 1
-    announced = min(count, words // 2)
+    (count,), position = read_header(data, array, "sdd", "<number of nodes>", source, "an SDD file")
+    words = most_words(data)
+    announced = min(count, words // 2)  # a line has two words
     letters = np.empty(announced, np.uint8)
     names = np.empty(announced, np.int32)
     numbers = np.empty(announced, np.int32)
@@ -84,6 +74,7 @@ def _insert(builder: CircuitBuilder, data: bytes, source: str | None) -> tuple[i
     ids = np.full(announced, -1, np.int32)
     # Decompositions are few and elements often equal: the table starts smaller than the file might need.
     builder._reserve(words // 2, 2 * words, len(data) // 24)
+    code, value = text.OK, 0
     lines, end, line, first = 0, 0, 0, 0
 
     def step(start: int, stop: int) -> None:

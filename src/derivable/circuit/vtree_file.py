@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from derivable.circuit.read_error import fail, fail_code, fail_empty, fail_header
+from derivable.circuit.read_error import fail, fail_code, fail_header, read_header
 from derivable.circuit.vtree import Vtree
 from derivable.core.files import read_bytes
 from derivable.device.cpu import text
@@ -22,15 +22,7 @@ _HINTS = {
 def parse_vtree(data: bytes, source: str | None = None) -> Vtree:
     """Parse the content of a vtree file; the root is its last node. Raises ParseError with line and column."""
     array = np.frombuffer(data, np.uint8)
-    numbers = np.zeros(1, np.int64)
-    code, position, value = text.parse_header(array, b"vtree", numbers)
-    if code == text.MISSING_HEADER:
-        if position >= len(data):
-            fail_empty(data, source, "a vtree file starts with `vtree <number of nodes>`")
-        fail(data, source, position, "expected the header `vtree <number of nodes>`")
-    if code != text.OK:
-        fail_code(data, source, code, position, value)
-    count = int(numbers[0])
+    (count,), position = read_header(data, array, "vtree", "<number of nodes>", source, "a vtree file")
     if count > text.count_tokens(array) or count == 0:
         fail_header(data, source, b"vtree", f"the header announces {count} nodes, the file has fewer or none")
     left, right = np.full(count, -1, np.int32), np.full(count, -1, np.int32)
