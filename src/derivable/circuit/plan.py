@@ -74,11 +74,9 @@ class Plan:
 
     def take(self, dtype: type, lanes: int, scaled: bool = False) -> tuple[np.ndarray, ...]:
         """Scratch: values, adjoints and prefix, and the same in int64 for exponents if `scaled`."""
-        kept = self.scratch.setdefault((dtype, lanes, scaled), [])
-        try:
-            return kept.pop()
-        except IndexError:
-            pass
+        kept = self._kept((dtype, lanes, scaled))
+        if kept is not None:
+            return kept
         kinds = (dtype, np.int64) if scaled else (dtype,)
         return tuple(
             aligned((rows,) if lanes == 1 else (rows, lanes), kind)
@@ -87,7 +85,16 @@ class Plan:
         )
 
     def put_back(self, buffers: tuple[np.ndarray, ...], dtype: type, lanes: int, scaled: bool = False) -> None:
-        kept = self.scratch.setdefault((dtype, lanes, scaled), [])
+        self._keep((dtype, lanes, scaled), buffers)
+
+    def _kept(self, key: tuple) -> tuple[np.ndarray, ...] | None:
+        try:
+            return self.scratch.setdefault(key, []).pop()
+        except IndexError:
+            return None
+
+    def _keep(self, key: tuple, buffers: tuple[np.ndarray, ...]) -> None:
+        kept = self.scratch.setdefault(key, [])
         if len(kept) < _KEPT:
             kept.append(buffers)
 
@@ -106,11 +113,9 @@ class Plan:
 
     def take_team(self, dtype: type, lanes: int, members: int) -> tuple[np.ndarray, ...]:
         """Scratch for a team: values, adjoints and prefix, the last two with an axis of members first."""
-        kept = self.scratch.setdefault((dtype, lanes, members, "team"), [])
-        try:
-            return kept.pop()
-        except IndexError:
-            pass
+        kept = self._kept((dtype, lanes, members, "team"))
+        if kept is not None:
+            return kept
         line = () if lanes == 1 else (lanes,)
         values = aligned((self.num_slots, *line), dtype)
         adjoints = aligned((members, self.num_slots, *line), dtype)
@@ -118,9 +123,7 @@ class Plan:
         return values, adjoints, aligned((members, self.longest, *line), dtype)
 
     def put_back_team(self, buffers: tuple[np.ndarray, ...], dtype: type, lanes: int, members: int) -> None:
-        kept = self.scratch.setdefault((dtype, lanes, members, "team"), [])
-        if len(kept) < _KEPT:
-            kept.append(buffers)
+        self._keep((dtype, lanes, members, "team"), buffers)
 
 
 def aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:
