@@ -20,7 +20,17 @@ from derivable.core.diagnostics import DomainError
 from derivable.device.cpu import threads
 from derivable.device.cpu.levels import backward, forward
 from derivable.device.cpu.levels_plan import COUNT, FACTORS, FIRST, PAIRS, SINGLES, START
-from derivable.device.cpu.levels_team import CLOSED, GATE, close, cut_program, follow, lead_forward, new_state, work
+from derivable.device.cpu.levels_team import (
+    CLOSED,
+    GATE,
+    close,
+    cut_program,
+    fold_forward,
+    follow,
+    lead_forward,
+    new_state,
+    work,
+)
 from derivable.parallel.levels import fold_levels, fold_levels_vjp
 
 
@@ -266,6 +276,11 @@ def test_a_member_alone_does_everything():
     assert values.tobytes() == expected.tobytes()
     lead_forward(values, team, plan.terms)
     assert values.tobytes() == expected.tobytes()
+    # Outside kernels the choice by the type of the runs is the same.
+    for runs, told in ((plan.runs, values), ((*program, adjoints, prefix, new_state(program)), values)):
+        told[2:] = np.random.default_rng(0).random(len(values))[2:]
+        fold_forward(told, runs, plan.terms)
+        assert told.tobytes() == expected.tobytes()
     # The reverse pass, against that of one thread.
     alone = np.zeros_like(expected)
     alone[plan.root_slots] = 1

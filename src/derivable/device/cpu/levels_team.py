@@ -264,19 +264,29 @@ def lead_clear(adjoints, team):
 
 def fold_forward(values, runs, terms):
     """`levels.forward`, or that with a team if one is given for the runs."""
-    raise NotImplementedError
+    if isinstance(runs, tuple):
+        lead_forward(values, runs, terms)
+    else:
+        forward(values, runs, terms)
 
 
 def fold_backward(values, adjoints, runs, terms, prefix):
     """`levels.backward`, or that with a team if one is given for the runs; then `adjoints` is its buffer 0."""
-    raise NotImplementedError
+    if isinstance(runs, tuple):
+        lead_backward(values, runs, terms)
+    else:
+        backward(values, adjoints, runs, terms, prefix)
 
 
 def clear_adjoints(adjoints, runs):
     """`levels.clear`; the buffers of a team need it only where a call left something."""
-    raise NotImplementedError
+    if isinstance(runs, tuple):
+        lead_clear(adjoints, runs)
+    else:
+        clear(adjoints)
 
 
+# The same choices inside kernels, by the type of `runs` when they are compiled.
 _overload: Any = overload
 
 
