@@ -9,6 +9,7 @@ A file with one column more than its relation has the probability of each fact i
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import os
@@ -127,10 +128,9 @@ def _column(texts: list[str], kind: ValueType, name: str, place: int, source: st
         convert: Any = lambda value: known[value.strip().lower()]  # noqa: E731
     else:
         convert = int if kind.is_integer else float
-        try:
+        # A text that is no number is found one by one below, for its line.
+        with contextlib.suppress(ValueError, OverflowError):
             return np.array(texts).astype(np.int64 if kind.is_integer else np.float64)
-        except (ValueError, OverflowError):
-            pass  # found one by one below, for its line
     values = []
     for value, line in zip(texts, lines):
         try:
