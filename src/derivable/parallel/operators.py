@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra import expr, semirings
-from derivable.algebra.expr.nodes import Argument, Expr
+from derivable.algebra.expr.nodes import Argument
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import ShapeError, TypeMismatchError, UnsupportedError
+from derivable.parallel import layout
 from derivable.parallel.structure import Structure, flatten, rebuild, structure_of
 from derivable.parallel.typed_operator import TypedOperator
 
@@ -84,14 +85,6 @@ class Operator:
             if key not in known:
                 known[key] = _trace(self, names)
             return known[key]
-
-    def expressions(self, dtype: Any) -> tuple[Expr, tuple[Expr, ...] | None, tuple[Argument, ...]]:
-        """(a scalar operator, the adjoints of its operands or None, the arguments a, b, adjoint) for a dtype."""
-        typed = self.typed((dtype,))
-        adjoints = typed.adjoints
-        if not typed.float_leaves:
-            return typed.values[0], None, (*typed.left, *typed.right, *adjoints.arguments)
-        return typed.values[0], (*adjoints.left, *adjoints.right), (*typed.left, *typed.right, *adjoints.arguments)
 
     def is_differentiable(self, dtype: Any) -> bool:
         return np.dtype(dtype).kind == "f"
@@ -264,6 +257,15 @@ def resolve(operator: str | Operator | Semiring, dtype: Any) -> Operator:
             hint=f"it takes {', '.join(takes[kind] for kind in found.kinds)}; convert with `astype`",
         )
     return found
+
+
+def resolve_differentiable(values: Any, operator: str | Operator | Semiring) -> tuple[np.ndarray, Operator]:
+    """Values [n, *batch] and their operator, which has a derivative. Raises as `resolve` does, and UnsupportedError."""
+    values = layout.check_values(values)
+    found = resolve(operator, values.dtype)
+    if not found.is_differentiable(values.dtype):
+        raise refusal(found, values.dtype)
+    return values, found
 
 
 def refusal(operator: Operator, dtype: Any) -> UnsupportedError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.parallel import layout
-from derivable.parallel.operators import refusal, resolve
+from derivable.parallel.operators import resolve, resolve_differentiable
 from derivable.parallel.primitive import Primitive
 
 
@@ -80,10 +80,7 @@ def scan_jvp(tangent, values, operator, *, exclusive=False, result=None, out=Non
 
 def check_differentiable(values, operator, exclusive, result, run):
     """Arrays and an Operator; the scan's result, by `run` if it is not given."""
-    values = layout.check_values(values)
-    operator = resolve(operator, values.dtype)
-    if not operator.is_differentiable(values.dtype):
-        raise refusal(operator, values.dtype)
+    values, operator = resolve_differentiable(values, operator)
     if result is None:
         result = run(values, operator, exclusive=exclusive)
     return values, operator, layout.check_same("result", result, values.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.parallel import layout
-from derivable.parallel.operators import refusal, resolve
+from derivable.parallel.operators import resolve, resolve_differentiable
 from derivable.parallel.primitive import Primitive
 
 
@@ -45,7 +45,7 @@ def segment_reduce_vjp(adjoint, values, offsets, operator, *, out=None):
     The chain rule in reverse, with the exclusive prefix of each element saved.
     Raises UnsupportedError for dtypes without derivative.
     """
-    values, operator, offsets = _differentiable(values, operator, offsets)
+    values, operator, offsets = differentiable_segments(values, operator, offsets)
     adjoint = layout.check_same("adjoint", adjoint, segment_reduce_shape(values.shape, offsets.shape))
     steps = list(_steps(offsets))
     prefixes, prefix = [], np.empty(adjoint.shape, values.dtype)
@@ -64,7 +64,7 @@ def segment_reduce_vjp(adjoint, values, offsets, operator, *, out=None):
 
 def segment_reduce_jvp(tangent, values, offsets, operator, *, out=None):
     """Tangent of the result [segment, *batch] from that of `values` [edge, *batch]; 0 for empty segments."""
-    values, operator, offsets = _differentiable(values, operator, offsets)
+    values, operator, offsets = differentiable_segments(values, operator, offsets)
     tangent = layout.check_same("tangent", tangent, values.shape).astype(values.dtype)
     result = layout.result(out, segment_reduce_shape(values.shape, offsets.shape), values.dtype)
     result[...] = 0
@@ -90,11 +90,9 @@ def _steps(offsets):
         segments = segments[lengths[segments] > step]
 
 
-def _differentiable(values, operator, offsets):
-    values = layout.check_values(values)
-    operator = resolve(operator, values.dtype)
-    if not operator.is_differentiable(values.dtype):
-        raise refusal(operator, values.dtype)
+def differentiable_segments(values, operator, offsets):
+    """Checked arrays and an Operator that has a derivative for them."""
+    values, operator = resolve_differentiable(values, operator)
     return values, operator, layout.check_offsets(offsets, len(values))
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra import expr
-from derivable.algebra.expr.nodes import Apply, Argument, Expr, arguments_of
+from derivable.algebra.expr.nodes import Apply, Argument, Expr
 from derivable.algebra.expr.types import FLOATS, Dtype
 
 _SPECIAL = {
@@ -170,38 +170,6 @@ class TypedOperator:
             right=(*self.right, *right),
             values=(*self.values, *values),
             neutral=(*self.neutral, *(np.dtype(self.dtypes[k]).type(0) for k in components)),
-            commutative=self.commutative,
-        )
-
-    @cached_property
-    def independent_leaves(self) -> tuple[tuple[int, ...], ...]:
-        """The finest partition of the leaves into groups that do not read each other, each in order."""
-        owner = {}
-        for leaf in range(len(self.leaf_sizes)):
-            for k in range(self.starts[leaf], self.starts[leaf + 1]):
-                owner[self.left[k]] = owner[self.right[k]] = leaf
-        group = list(range(len(self.leaf_sizes)))
-        for leaf in range(len(self.leaf_sizes)):
-            for argument in arguments_of(self.values[self.starts[leaf] : self.starts[leaf + 1]]):
-                here, there = group[leaf], group[owner[argument]]
-                group = [min(here, there) if g in (here, there) else g for g in group]
-        return tuple(tuple(leaf for leaf, g in enumerate(group) if g == name) for name in sorted(set(group)))
-
-    def restrict(self, leaves: Sequence[int]) -> TypedOperator:
-        """The operator on some of the leaves, which read no others."""
-        components = [k for leaf in leaves for k in range(self.starts[leaf], self.starts[leaf + 1])]
-
-        def pick(rows: Sequence) -> tuple:
-            return tuple(rows[k] for k in components)
-
-        return TypedOperator(
-            name=self.name,
-            leaf_dtypes=tuple(self.leaf_dtypes[leaf] for leaf in leaves),
-            leaf_sizes=tuple(self.leaf_sizes[leaf] for leaf in leaves),
-            left=pick(self.left),
-            right=pick(self.right),
-            values=pick(self.values),
-            neutral=pick(self.neutral),
             commutative=self.commutative,
         )
 

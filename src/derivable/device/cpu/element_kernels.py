@@ -39,7 +39,7 @@ from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Expr, arguments_of
 from derivable.parallel.typed_operator import TypedOperator
 
-_IMPORT = "from derivable.device.cpu.places import load, prefetch, store\n"
+_IMPORT = "from derivable.device.cpu.lanes import prefetch\nfrom derivable.device.cpu.places import load, store\n"
 # How many elements ahead a far bucket is asked for.
 AHEAD = 24
 # The kernels of an operator by its key, the purpose and its options.
@@ -51,6 +51,7 @@ class Needs:
     """What an operator's vjp reads.
 
     prefixes  [component] whether the adjoints depend on the left operand's component
+    rights    [component] the same of the right operand
     additive  whether a fold's adjoint is only spread: both operands' adjoints do not depend on the left operand, and
               that of the left operand is the result's
     """
@@ -60,6 +61,7 @@ class Needs:
         floats = op.float_components
         read = set(arguments_of([rules.left[k] for k in floats] + [rules.right[k] for k in floats]))
         self.prefixes = tuple(argument in read for argument in op.left)
+        self.rights = tuple(argument in read for argument in op.right)
         self.additive = not any(self.prefixes) and all(rules.left[k] is rules.arguments[k] for k in floats)
 
     def prefix_leaves(self, op: TypedOperator) -> tuple[int, ...]:
@@ -128,9 +130,7 @@ class Writer:
     @cached_property
     def rights(self) -> tuple[int, ...]:
         """The right operand's components that the vjp reads."""
-        rules = self.op.adjoints
-        read = set(arguments_of([*(rules.left[k] for k in self.floats), *(rules.right[k] for k in self.floats)]))
-        return tuple(k for k in self.all if self.op.right[k] in read)
+        return tuple(k for k in self.all if needs(self.op).rights[k])
 
     def module(self, name: str, parameters: Sequence[str], body: Sequence[str]) -> str:
         parts = [HEADER + _IMPORT, preamble(self.used)]

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from derivable.device.cpu.places import load, prefetch, store
+from derivable.device.cpu.element_kernels import AHEAD
+from derivable.device.cpu.lanes import prefetch
+from derivable.device.cpu.places import load, store
 
-# How many elements ahead a far bucket is asked for.
-AHEAD = 24
 # Rows that wait for their adjoint at a time.
 QUEUE = 512
 

@@ -9,9 +9,9 @@ import numpy as np
 from derivable.device.cpu import columns, element_folds
 from derivable.parallel import layout
 from derivable.parallel.index_folds import check_arguments, reduce_by_index_shape
-from derivable.parallel.operators import refusal, resolve
+from derivable.parallel.operators import refusal, resolve, resolve_differentiable
 from derivable.parallel.scans import check_differentiable
-from derivable.parallel.segment_folds import segment_reduce_shape
+from derivable.parallel.segment_folds import differentiable_segments, segment_reduce_shape
 
 
 def segment_reduce(values, offsets, operator, *, out=None):
@@ -25,7 +25,7 @@ def segment_reduce(values, offsets, operator, *, out=None):
 
 
 def segment_reduce_vjp(adjoint, values, offsets, operator, *, out=None):
-    values, operator, offsets = _differentiable(values, operator, offsets)
+    values, operator, offsets = differentiable_segments(values, operator, offsets)
     adjoint = layout.check_same("adjoint", adjoint, segment_reduce_shape(values.shape, offsets.shape))
     result = layout.result(out, values.shape, values.dtype)
     target, adjoint = _leaf(result), _leaf(adjoint.astype(values.dtype, copy=False))
@@ -35,7 +35,7 @@ def segment_reduce_vjp(adjoint, values, offsets, operator, *, out=None):
 
 
 def segment_reduce_jvp(tangent, values, offsets, operator, *, out=None):
-    values, operator, offsets = _differentiable(values, operator, offsets)
+    values, operator, offsets = differentiable_segments(values, operator, offsets)
     tangent = layout.check_same("tangent", tangent, values.shape)
     result = layout.result(out, segment_reduce_shape(values.shape, offsets.shape), values.dtype)
     target, tangent = _leaf(result), _leaf(tangent.astype(values.dtype, copy=False))
@@ -131,10 +131,7 @@ def scan_vjp(adjoint, values, operator, *, exclusive=False, result=None, out=Non
 
 
 def scan_jvp(tangent, values, operator, *, exclusive=False, result=None, out=None):
-    values = layout.check_values(values)
-    operator = resolve(operator, values.dtype)
-    if not operator.is_differentiable(values.dtype):
-        raise refusal(operator, values.dtype)
+    values, operator = resolve_differentiable(values, operator)
     tangent = layout.check_same("tangent", tangent, values.shape)
     answer = layout.result(out, values.shape, values.dtype)
     target, tangent = _leaf(answer), _leaf(tangent.astype(values.dtype, copy=False))
@@ -165,11 +162,3 @@ def _first_rows(indices: np.ndarray, num_buckets: int) -> np.ndarray:
 
 def _neutral(operator, like: np.ndarray) -> np.ndarray:
     return np.full(like.shape, operator.neutral_for(like.dtype))
-
-
-def _differentiable(values, operator, offsets):
-    values = layout.check_values(values)
-    operator = resolve(operator, values.dtype)
-    if not operator.is_differentiable(values.dtype):
-        raise refusal(operator, values.dtype)
-    return values, operator, layout.check_offsets(offsets, len(values))

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 # Numba passes the typing context itself; type checkers need not know.
@@ -44,18 +42,3 @@ def store(typingctx, array, position, value):
         return context.get_dummy_value()
 
     return types.void(array, position, value), codegen
-
-
-@_intrinsic
-def prefetch(typingctx, array, position):
-    """Ask for the cache line of array[position], which may lie anywhere."""
-
-    def codegen(context, builder, signature, args):
-        pointer = _address(context, builder, signature.args[0], args[0], signature.args[1], args[1])
-        byte, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [builder.bitcast(pointer, byte), i32(0), i32(3), i32(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, position), codegen
