@@ -89,46 +89,16 @@ __all__ = [
     "where",
 ]
 
-# What the functions of operators are written with.
-_SCALAR_FUNCTIONS = (
-    "abs",
-    "cast",
-    "ceil",
-    "cos",
-    "equal",
-    "exp",
-    "expm1",
-    "floor",
-    "less",
-    "less_equal",
-    "log",
-    "log1mexp",
-    "log1p",
-    "logaddexp",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "maximum",
-    "minimum",
-    "not_equal",
-    "power",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sqrt",
-    "tanh",
-    "where",
-)
+_MODULES = ("algebra", "circuit", "core", "datalog", "device", "nn", "parallel")
+_NAMES = {
+    "DerivableError": "derivable.core.diagnostics",
+    "Program": "derivable.datalog.program",
+    "categorical": "derivable.datalog.inputs",
+    "independent": "derivable.datalog.inputs",
+}
+# The rest is what the functions of operators are written with.
+for _name in __all__:
+    if _name != "__version__" and _name not in _MODULES:
+        _NAMES.setdefault(_name, "derivable.algebra.expr.functions")
 
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "DerivableError": "derivable.core.diagnostics",
-        "Program": "derivable.datalog.program",
-        "categorical": "derivable.datalog.inputs",
-        "independent": "derivable.datalog.inputs",
-        **dict.fromkeys(_SCALAR_FUNCTIONS, "derivable.algebra.expr.functions"),
-    },
-    ("algebra", "circuit", "core", "datalog", "device", "nn", "parallel"),
-)
+__getattr__, __dir__ = lazy(__name__, _NAMES, _MODULES)
