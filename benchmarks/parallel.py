@@ -145,8 +145,7 @@ def index_case(name: str, buckets: int, n: int) -> Case:
         return element_folds.reduce_by_index(op, destination, indices, values)
 
     def ours_both():
-        results = element_folds.reduce_by_index(op, destination, indices, values)
-        return element_folds.reduce_by_index_vjp(op, adjoints, destination, indices, values, results)
+        return forward_and_back(op, adjoints, destination, indices, values)
 
     forward, both = {"ours": ours}, {"ours": ours_both}
     where = torch.from_numpy(indices)
@@ -162,8 +161,7 @@ def index_case(name: str, buckets: int, n: int) -> Case:
             return element_folds.reduce_by_index(op, destination, short, values)
 
         def ours_short_both():
-            results = element_folds.reduce_by_index(op, destination, short, values)
-            return element_folds.reduce_by_index_vjp(op, adjoints, destination, short, values, results)
+            return forward_and_back(op, adjoints, destination, short, values)
 
         forward["ours, 32-bit indices"], both["ours, 32-bit indices"] = ours_short, ours_short_both
         start, given = (torch.from_numpy(leaf[0].reshape(-1, width).squeeze()) for leaf in (destination, values))
@@ -192,6 +190,15 @@ def index_case(name: str, buckets: int, n: int) -> Case:
     moved = indices.nbytes + sum(leaf.nbytes for leaf in values) + 2 * sum(leaf.nbytes for leaf in destination)
     thesis = THESIS[name][BUCKETS.index(buckets)] if name in THESIS and buckets in BUCKETS else None
     return Case("reduce_by_index", name, buckets, moved, forward, both, thesis)
+
+
+def forward_and_back(op: Any, adjoints: tuple, destination: tuple, indices: Any, values: tuple) -> tuple:
+    """What a training step runs: the forward pass knows that its vjp follows, and hands it what it found on the way."""
+    from derivable.device.cpu import element_folds
+
+    results, prefixes = element_folds.reduce_by_index_keeping(op, destination, indices, values)
+    made = element_folds.reduce_by_index_vjp(op, adjoints, destination, indices, values, results, prefixes=prefixes)
+    return results, made
 
 
 def torch_by_index(base: str, where: Any, width: int) -> Callable:

@@ -211,7 +211,7 @@ def test_segments_against_a_loop(name):
         offsets = np.array([0, *inner, rows] if segments else [0], np.int64)
         results = element_folds.segment_reduce(op, values, offsets)
         adjoints = adjoints_like(op, results, rng)
-        gradients = element_folds.segment_reduce_vjp(op, adjoints, values, offsets, results)
+        gradients = element_folds.segment_reduce_vjp(op, adjoints, values, offsets)
         # A segment is a bucket whose first element stands in for the destination.
         heads = np.flatnonzero(np.diff(offsets))
         destination = tuple(leaf[offsets[heads]] for leaf in values)
@@ -256,11 +256,65 @@ def test_by_index_against_a_loop(name, index_dtype, far_bytes, monkeypatch):
         before = [leaf.copy() for leaf in destination]
         results = element_folds.reduce_by_index(op, destination, indices, values)
         assert_same(op, results, expected[0])
-        for known in (results, None):
-            firsts, answers = element_folds.reduce_by_index_vjp(op, adjoints, destination, indices, values, known)
+        again, prefixes = element_folds.reduce_by_index_keeping(op, destination, indices, values)
+        assert [leaf.tobytes() for leaf in again] == [leaf.tobytes() for leaf in results]
+        for known, kept in ((results, None), (None, None), (None, prefixes)):
+            firsts, answers = element_folds.reduce_by_index_vjp(
+                op, adjoints, destination, indices, values, known, prefixes=kept
+            )
             assert_same(op, firsts, expected[1], gradients=True)
             assert_same(op, answers, expected[2], gradients=True)
         assert_same(op, destination, before)
+
+
+KEEPING = ["logaddexp", "satadd", "soft or", "argmax", "sum, product, largest"]
+
+
+@pytest.mark.parametrize("name", KEEPING)
+@pytest.mark.parametrize(("rows", "width", "buckets"), [(60, 1, 3), (60, 3, 2), (12, 8, 4), (5, 1, 9), (5, 3, 40)])
+def test_kept_prefixes_give_the_same_bits(name, rows, width, buckets, num_threads):
+    op, rng = typed(name), np.random.default_rng(5)
+    values, destination = elements(op, rows, width, rng), elements(op, buckets, width, rng)
+    indices = rng.integers(-1, buckets + 1, rows)
+    adjoints = adjoints_like(op, destination, rng)
+    # The rows are cut, so the hand-off holds the parts beside the prefixes.
+    cut = num_threads > 1 and (rows, width) in ((60, 1), (60, 3))
+    results, prefixes = element_folds.reduce_by_index_keeping(op, destination, indices, values)
+    assert prefixes is not None
+    like = element_folds.kept_leaves(op)
+    assert len(prefixes) == len(like) - (0 if cut else len(values))
+    assert [array.dtype for array in prefixes] == [values[leaf].dtype for leaf in like[: len(prefixes)]]
+    before = [array.copy() for array in prefixes]
+    expected = element_folds.reduce_by_index_vjp(op, adjoints, destination, indices, values, results)
+    # The number of threads may be another one by the time the gradient is asked for.
+    for threads_then in (num_threads, 2, 1):
+        threads.set_num_threads(threads_then)
+        got = element_folds.reduce_by_index_vjp(op, adjoints, destination, indices, values, prefixes=prefixes)
+        for mine, other in zip((*got[0], *got[1]), (*expected[0], *expected[1]), strict=True):
+            assert (mine is None) == (other is None)
+            assert mine is None or mine.tobytes() == other.tobytes()
+    for array, old in zip(prefixes, before):
+        np.testing.assert_array_equal(array, old)
+
+
+@pytest.mark.parametrize("name", ["add", "min", "max", "mul", "add of integers", "or"])
+def test_rules_that_read_no_prefixes_get_none(name):
+    op, rng = typed(name), np.random.default_rng(5)
+    values, destination = elements(op, 40, 1, rng), elements(op, 3, 1, rng)
+    results, prefixes = element_folds.reduce_by_index_keeping(op, destination, rng.integers(0, 3, 40), values)
+    assert prefixes is None
+    assert results[0].shape == destination[0].shape
+
+
+def test_products_keep_prefixes_where_dividing_is_slower(monkeypatch):
+    op, rng = typed("mul"), np.random.default_rng(5)
+    values, destination = elements(op, 40, 1, rng), elements(op, 3, 1, rng)
+    indices = rng.integers(0, 3, 40)
+    monkeypatch.setattr(element_folds, "FAR_BYTES", 0)
+    assert element_folds.reduce_by_index_keeping(op, destination, indices, values)[1] is not None
+    monkeypatch.setattr(element_folds, "FAR_BYTES", 1 << 20)
+    some = tuple(leaf[:8] for leaf in values)
+    assert element_folds.reduce_by_index_keeping(op, destination, indices[:8], some)[1] is not None
 
 
 @settings(max_examples=40, deadline=None)

@@ -112,10 +112,26 @@ class Fold:
 
     def apply(self, structure: np.ndarray | None, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The results [leaf], in the types and with the batch and element axes of the operands."""
+        return self._run(structure, operands, keep=False)[0]
+
+    def apply_keeping(
+        self, structure: np.ndarray | None, operands: Sequence[np.ndarray]
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """(results, what `pull` can be handed to save it a walk): `apply` when a vjp will be asked for.
+
+        The second are prefixes of `element_folds.reduce_by_index_keeping`, arrays [row, *batch, *element] in the
+        kernels' types; none for other folds and where they would not help.
+        """
+        return self._run(structure, operands, keep=True)
+
+    def _run(
+        self, structure: np.ndarray | None, operands: Sequence[np.ndarray], keep: bool
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         from derivable.device.cpu import element_folds
 
         leaves = len(self.operator.leaf_sizes)
         flat = [self._flat(k % leaves, operand) for k, operand in enumerate(operands)]
+        kept = None
         if self.kind == "scan":
             found = element_folds.scan(
                 self.operator, tuple(flat), exclusive=self.exclusive, reverse=self.reverse, offsets=structure
@@ -124,15 +140,23 @@ class Fold:
             raise AssertionError(f"{self} has offsets or indices")
         elif self.kind == "segment_reduce":
             found = element_folds.segment_reduce(self.operator, tuple(flat), structure)
+        elif keep:
+            found, kept = element_folds.reduce_by_index_keeping(
+                self.operator, tuple(flat[:leaves]), structure, tuple(flat[leaves:])
+            )
         else:
             found = element_folds.reduce_by_index(self.operator, tuple(flat[:leaves]), structure, tuple(flat[leaves:]))
         shapes = self.result_shapes(
             None if structure is None else structure.shape, [operand.shape for operand in operands]
         )
-        return [
+        results = [
             self._native(leaf, result, shape, operand.dtype)
             for leaf, (result, shape, operand) in enumerate(zip(found, shapes, operands))
         ]
+        if kept is None:
+            return results, []
+        like = element_folds.kept_leaves(self.operator)
+        return results, [array.reshape(-1, *operands[leaf].shape[1:]) for leaf, array in zip(like, kept)]
 
     def pull(
         self,
@@ -140,8 +164,12 @@ class Fold:
         adjoints: Sequence[np.ndarray | None],
         operands: Sequence[np.ndarray],
         results: Sequence[np.ndarray],
+        kept: Sequence[np.ndarray] = (),
     ) -> list[np.ndarray]:
-        """The vjp: adjoints [float operand] from those of the results [float leaf], None for zeros."""
+        """The vjp: adjoints [float operand] from those of the results [float leaf], None for zeros.
+
+        kept  the second part of `apply_keeping`, if that was called; is not changed
+        """
         from derivable.device.cpu import element_folds
 
         leaves = len(self.operator.leaf_sizes)
@@ -165,12 +193,17 @@ class Fold:
         elif structure is None:
             raise AssertionError(f"{self} has offsets or indices")
         elif self.kind == "segment_reduce":
-            groups = (
-                element_folds.segment_reduce_vjp(self.operator, tuple(seeds), tuple(flat), structure, results=made),
-            )
+            groups = (element_folds.segment_reduce_vjp(self.operator, tuple(seeds), tuple(flat), structure),)
         else:
+            like = element_folds.kept_leaves(self.operator)
             groups = element_folds.reduce_by_index_vjp(
-                self.operator, tuple(seeds), tuple(flat[:leaves]), structure, tuple(flat[leaves:]), results=made
+                self.operator,
+                tuple(seeds),
+                tuple(flat[:leaves]),
+                structure,
+                tuple(flat[leaves:]),
+                results=made,
+                prefixes=[self._flat(leaf, array) for leaf, array in zip(like, kept)] or None,
             )
         found = [adjoint for group in groups for adjoint in group]
         return [

@@ -51,7 +51,8 @@ def run(fold: Fold, structure: torch.Tensor | None, operands: Sequence[torch.Ten
     """The results [leaf]; half-precision floats are computed in float32."""
     leaves = len(fold.operator.leaf_sizes)
     wide = [operand.float() if operand.dtype in _HALF else operand for operand in operands]
-    found = _Apply.apply(fold, structure, *wide)
+    keep = torch.is_grad_enabled() and any(operand.requires_grad for operand in wide)
+    found = _Apply.apply(fold, keep, structure, *wide)
     return [
         result.to(operand.dtype) if operand.dtype in _HALF else result
         for result, operand in zip(found, operands[:leaves])
@@ -72,19 +73,21 @@ def _zeros_for_none(tangents: Sequence[torch.Tensor | None], like: Sequence[torc
 
 
 class _Apply(torch.autograd.Function):
-    """(fold, structure, *operands) to the results."""
+    """(fold, keep, structure, *operands) to the results and, if `keep`, to what they leave for `_Pull`: arrays that
+    count as constants, no matter what they depend on, since the rules take `_Pull` as a function of the operands."""
 
     @staticmethod
-    def forward(fold: Fold, structure, *operands):
+    def forward(fold: Fold, keep: bool, structure, *operands):
         if fold.kind != "reduce_by_index" and structure is not None:
             numpy_folds.check_offsets(_array(structure), operands[0].shape[0])
-        found = fold.apply(_optional(structure), [_array(operand) for operand in operands])
-        return tuple(torch.from_numpy(result) for result in found)
+        arrays = _optional(structure), [_array(operand) for operand in operands]
+        found, kept = fold.apply_keeping(*arrays) if keep else (fold.apply(*arrays), [])
+        return tuple(torch.from_numpy(result) for result in (*found, *kept))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        fold, structure, *operands = inputs
-        ctx.fold = fold
+        fold, _, structure, *operands = inputs
+        ctx.fold, ctx.outputs = fold, len(output)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(r for leaf, r in enumerate(output) if leaf not in fold.float_leaves))
         ctx.save_for_backward(structure, *operands, *output)
@@ -93,68 +96,71 @@ class _Apply(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *adjoints):
         fold = ctx.fold
-        structure, operands, results = _saved(fold, ctx.saved_tensors)
+        structure, operands, made = _saved(fold, ctx.saved_tensors)
         seeds = [adjoints[leaf] for leaf in fold.float_leaves]
         gradients: list[torch.Tensor | None] = [None] * len(operands)
         if any(seed is not None for seed in seeds):
-            found = _Pull.apply(fold, structure, *seeds, *operands, *results)
+            found = _Pull.apply(fold, structure, *seeds, *operands, *made)
             for operand, adjoint in zip(fold.float_operands, found):
-                gradients[operand] = adjoint if ctx.needs_input_grad[2 + operand] else None
-        return None, None, *gradients
+                gradients[operand] = adjoint if ctx.needs_input_grad[3 + operand] else None
+        return None, None, None, *gradients
 
     @staticmethod
-    def jvp(ctx, _fold, _structure, *tangents):
+    def jvp(ctx, _fold, _keep, _structure, *tangents):
         fold = ctx.fold
         structure, operands, _ = _saved(fold, ctx.saved_tensors)
         floats = [operands[k] for k in fold.float_operands]
         along = _zeros_for_none([tangents[k] for k in fold.float_operands], floats)
-        found = fold.tangents_of(_Apply.apply(fold.dual, structure, *fold.dual_operands(operands, along)))
+        found = fold.tangents_of(run(fold.dual, structure, fold.dual_operands(operands, along)))
         by_leaf: dict[int, torch.Tensor] = dict(zip(fold.float_leaves, found))
-        return tuple(by_leaf.get(leaf) for leaf in range(len(fold.operator.leaf_sizes)))
+        return tuple(by_leaf.get(output) for output in range(ctx.outputs))
 
     @staticmethod
-    def vmap(info, in_dims, fold: Fold, structure, *operands):
-        structure, operands, restore = _batched(info, in_dims[1:], fold, structure, operands)
-        return restore(_Apply.apply(fold, structure, *operands))
+    def vmap(info, in_dims, fold: Fold, keep: bool, structure, *operands):
+        structure, operands, restore = _batched(info, in_dims[2:], fold, structure, operands)
+        return restore(_Apply.apply(fold, keep, structure, *operands))
 
 
 class _Pull(torch.autograd.Function):
-    """(fold, structure, *adjoints [float leaf], *operands, *results) to adjoints [float operand].
+    """(fold, structure, *adjoints [float leaf], *operands, *outputs of `_Apply`) to adjoints [float operand].
 
-    Results are given to save computing them: the derivatives take them as functions of the operands.
+    The outputs are given to save computing them: the derivatives take them as functions of the operands.
     """
 
     @staticmethod
     def forward(fold: Fold, structure, *tensors):
-        seeds, operands, results = _split(fold, tensors)
+        seeds, operands, made = _split(fold, tensors)
+        arrays, leaves = [_array(tensor) for tensor in made], len(fold.operator.leaf_sizes)
         found = fold.pull(
             _optional(structure),
             [_optional(seed) for seed in seeds],
             [_array(operand) for operand in operands],
-            [_array(result) for result in results],
+            arrays[:leaves],
+            arrays[leaves:],
         )
         return tuple(torch.from_numpy(adjoint) for adjoint in found)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         fold, structure, *tensors = inputs
-        ctx.fold = fold
+        seeds, operands, made = _split(fold, tensors)
+        ctx.fold, ctx.made = fold, len(made)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(structure, *tensors)
-        ctx.save_for_forward(structure, *tensors)
+        ctx.save_for_backward(structure, *seeds, *operands)
+        ctx.save_for_forward(structure, *seeds, *operands)
 
     @staticmethod
     def backward(ctx, *cotangents):
         fold = ctx.fold
         structure, *tensors = ctx.saved_tensors
-        seeds, operands, results = _split(fold, tensors)
+        seeds, operands, _ = _split(fold, tensors)
         along = _zeros_for_none(cotangents, [operands[k] for k in fold.float_operands])
         by_seed, by_operand = _second(fold, structure, seeds, operands, along)
         gradients: list[torch.Tensor | None] = [None] * len(operands)
         for operand, adjoint in zip(fold.float_operands, by_operand):
             gradients[operand] = adjoint
         by_seed = [None if seed is None else adjoint for seed, adjoint in zip(seeds, by_seed)]
-        return None, None, *by_seed, *gradients, *(None for _ in results)
+        return None, None, *by_seed, *gradients, *[None] * ctx.made
 
     @staticmethod
     def jvp(ctx, _fold, _structure, *tangents):
@@ -166,9 +172,9 @@ class _Pull(torch.autograd.Function):
             [operand_tangents[k] for k in fold.float_operands], [operands[k] for k in fold.float_operands]
         )
         duals = fold.dual_operands(operands, along)
-        results = _Apply.apply(fold.dual, structure, *duals)
+        made = _Apply.apply(fold.dual, True, structure, *duals)
         adjoints = fold.dual_adjoints(seed_tangents, seeds)
-        return tuple(fold.primal_adjoints(_Pull.apply(fold.dual, structure, *adjoints, *duals, *results)))
+        return tuple(fold.primal_adjoints(_Pull.apply(fold.dual, structure, *adjoints, *duals, *made)))
 
     @staticmethod
     def vmap(info, in_dims, fold: Fold, structure, *tensors):
@@ -184,10 +190,10 @@ for _function in (_Apply.forward, _Pull.forward):
 def _second(fold: Fold, structure, seeds, operands, along):
     """The vjp of the vjp for the cotangents `along`: adjoints of the seeds, and of the float operands."""
     duals = fold.dual_operands(operands, along)
-    results = _Apply.apply(fold.dual, structure, *duals)
+    made = _Apply.apply(fold.dual, True, structure, *duals)
     adjoints = fold.dual_adjoints([None] * len(seeds), seeds)
-    pulled = _Pull.apply(fold.dual, structure, *adjoints, *duals, *results)
-    return fold.tangents_of(results), fold.primal_adjoints(pulled)
+    pulled = _Pull.apply(fold.dual, structure, *adjoints, *duals, *made)
+    return fold.tangents_of(made[: len(fold.dual.operator.leaf_sizes)]), fold.primal_adjoints(pulled)
 
 
 def _saved(fold: Fold, saved):
@@ -197,7 +203,7 @@ def _saved(fold: Fold, saved):
 
 
 def _split(fold: Fold, tensors):
-    """Adjoints [float leaf], operands, results."""
+    """Adjoints [float leaf], operands, what `_Apply` made of them."""
     seeds, count = len(fold.float_leaves), fold.groups * len(fold.operator.leaf_sizes)
     return tensors[:seeds], tensors[seeds : seeds + count], tensors[seeds + count :]
 

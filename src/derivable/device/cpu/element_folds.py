@@ -98,7 +98,6 @@ def segment_reduce_vjp(
     adjoints: Sequence[np.ndarray | None],
     values: Sequence[np.ndarray],
     offsets: np.ndarray,
-    results: Sequence[np.ndarray] | None = None,
     *,
     out: Sequence[np.ndarray | None] | None = None,
 ) -> Adjoints:
@@ -128,15 +127,56 @@ def reduce_by_index(
     indices      [row] int32 or int64; rows with one outside range(bucket) are ignored
     """
     results = _outputs(destination, out)
-    plan = _Plan(op, destination, indices, values)
-    if plan.parts == 1:
-        for result, leaf in zip(results, destination):
-            if result is not leaf:
-                np.copyto(result, leaf)
-        plan.run_whole(plan.kernel("index"), [*_flat(values), *_flat(results)])
-    else:
-        plan.merge(plan.parts_of("index", values, []), results)
+    _fold_by_index(_Plan(op, destination, indices, values), "index", values, results, [])
     return results
+
+
+def reduce_by_index_keeping(
+    op: TypedOperator,
+    destination: Sequence[np.ndarray],
+    indices: np.ndarray,
+    values: Sequence[np.ndarray],
+) -> tuple[Leaves, Leaves | None]:
+    """`reduce_by_index` when its vjp will be asked for: (results, prefixes for `reduce_by_index_vjp`).
+
+    The prefixes are leaves of the types `kept_leaves`: [row, column, size] what each element found in its bucket, and
+    where the rows were cut for threads, the parts [part * bucket, column, size], since prefixes are then those within
+    a part. None where the rule does not read them, or goes faster without.
+    """
+    plan = _Plan(op, destination, indices, values)
+    if not _keeps_prefixes(plan):
+        return reduce_by_index(op, destination, indices, values), None
+    results = _outputs(destination, None)
+    kept = [np.empty(values[leaf].shape, values[leaf].dtype) for leaf in needs(op).prefix_leaves(op)]
+    parts = _fold_by_index(plan, "index_prefixes", values, results, _flat(kept))
+    shaped = [part.reshape(-1, *leaf.shape[1:]) for part, leaf in zip(parts, destination)]
+    return results, (*kept, *shaped)
+
+
+def kept_leaves(op: TypedOperator) -> tuple[int, ...]:
+    """Which leaves the arrays among the prefixes are like; the last ones, those of the parts, may be absent."""
+    return *needs(op).prefix_leaves(op), *range(len(op.leaf_sizes))
+
+
+def _keeps_prefixes(plan: _Plan) -> bool:
+    op = plan.op
+    if not plan.items or not plan.rows or needs(op).additive or not needs(op).prefix_leaves(op):
+        return False
+    # Dividing reads less memory than prefixes do, but three more times from the buckets.
+    return op.special not in _SPECIAL_RULES or (op.special == "mul" and (plan.far or _too_many_to_divide(plan)))
+
+
+def _fold_by_index(plan: _Plan, purpose: str, values, results, prefixes) -> list[np.ndarray]:
+    """Fills results and flat prefixes; the parts [leaf][part, scalar] of rows that are cut, else none."""
+    if plan.parts > 1:
+        parts = plan.parts_of(purpose, values, prefixes)
+        plan.merge(parts, results)
+        return parts
+    for result, leaf in zip(results, plan.destination):
+        if result is not leaf:
+            np.copyto(result, leaf)
+    plan.run_whole(plan.kernel(purpose), [*_flat(values), *_flat(results), *prefixes])
+    return []
 
 
 def reduce_by_index_vjp(
@@ -147,12 +187,14 @@ def reduce_by_index_vjp(
     values: Sequence[np.ndarray],
     results: Sequence[np.ndarray] | None = None,
     *,
+    prefixes: Sequence[np.ndarray] | None = None,
     out: Sequence[np.ndarray | None] | None = None,
 ) -> tuple[Adjoints, Adjoints]:
     """(adjoints of the destination, adjoints of the values).
 
-    results  saves computing them again where the rule needs them
-    out      [leaf] for the adjoints of the values
+    results   saves computing them again where the rule needs them
+    prefixes  of `reduce_by_index_keeping`, which saves the generic rule its walk forward; are not changed
+    out       [leaf] for the adjoints of the values
 
     Generic rule: forward again, keeping each element's exclusive prefix in the memory of its adjoint; then back, one
     vjp of the operator per element. No sort.
@@ -161,6 +203,8 @@ def reduce_by_index_vjp(
         return (None,) * len(destination), (None,) * len(values)
     if needs(op).additive:
         return _additive_vjp(op, adjoints, destination, indices, values, out)
+    if prefixes is not None:
+        return _generic_vjp(op, _incoming(op, adjoints, destination), destination, indices, values, out, prefixes)
     if len(destination[0]) > 2 * len(values[0]):
         return _sparse_vjp(op, adjoints, destination, indices, values, results, out)
     incoming = _incoming(op, adjoints, destination)
@@ -209,22 +253,34 @@ def _sparse_vjp(op: TypedOperator, adjoints, destination, indices, values, resul
     return firsts, answers
 
 
-def _generic_vjp(op: TypedOperator, incoming, destination, indices, values, out) -> tuple[Any, Any]:
+def _generic_vjp(
+    op: TypedOperator, incoming, destination, indices, values, out, prefixes: Sequence[np.ndarray] | None = None
+) -> tuple[Any, Any]:
     answers = _adjoint_outputs(op, values, out)
     firsts = _adjoint_outputs(op, destination, None)
-    plan = _Plan(op, destination, indices, values)
-    back = plan.kernel("index_back")
-    for first, adjoint in zip(_outgoing(firsts), incoming):
-        np.copyto(first, adjoint)
-    prefixes = _prefix_arrays(op, values, answers)
-    if plan.parts == 1:
-        if prefixes:
+    if prefixes is None:
+        plan = _Plan(op, destination, indices, values)
+        kept = _prefix_arrays(op, values, answers)
+        parts = []
+        if plan.parts > 1:
+            parts = plan.parts_of("index_prefixes", values, kept)
+        elif kept:
             running = [leaf.copy() for leaf in destination]
-            plan.run_whole(plan.kernel("index_prefixes"), [*_flat(values), *_flat(running), *prefixes])
-        plan.run_whole(back, [*_flat(values), *prefixes, *_outgoing(firsts), *_outgoing(answers)])
+            plan.run_whole(plan.kernel("index_prefixes"), [*_flat(values), *_flat(running), *kept])
+    else:
+        count = len(needs(op).prefix_leaves(op))
+        kept = _flat(prefixes[:count])
+        cut = len(prefixes[count]) // len(destination[0]) if len(prefixes) > count else 1
+        plan = _Plan(op, destination, indices, values, cut)
+        parts = [part.reshape(cut, -1) for part in prefixes[count:]]
+    back = plan.kernel("index_back")
+    if plan.parts == 1:
+        for first, adjoint in zip(_outgoing(firsts), incoming):
+            np.copyto(first, adjoint)
+        plan.run_whole(back, [*_flat(values), *kept, *_outgoing(firsts), *_outgoing(answers)])
         return firsts, answers
-    running = plan.merge_back(plan.parts_of("index_prefixes", values, prefixes), incoming)
-    plan.run_parts(back, [*_flat(values), *prefixes], running, _outgoing(answers))
+    running = plan.merge_back(parts, incoming)
+    plan.run_parts(back, [*_flat(values), *kept], running, _outgoing(answers))
     for first, part in zip(_outgoing(firsts), running):
         np.copyto(first, part[0])
     return firsts, answers
@@ -237,10 +293,17 @@ class _Plan:
     [part, bucket, column, size]: the first starts from the destination, the others from the neutral element, and they
     are merged in order. There are no more chunks than keep three numbers for each bucket and chunk fewer than the
     values.
+
+    parts  how many, where that is known; equal rows are then cut at equal places
     """
 
     def __init__(
-        self, op: TypedOperator, destination: Sequence[np.ndarray], indices: np.ndarray, values: Sequence[np.ndarray]
+        self,
+        op: TypedOperator,
+        destination: Sequence[np.ndarray],
+        indices: np.ndarray,
+        values: Sequence[np.ndarray],
+        parts: int | None = None,
     ):
         self.op = op
         self.destination = destination
@@ -252,9 +315,11 @@ class _Plan:
         self.numbers = sum(leaf.size for leaf in values)
         self.by_column = self.width >= 2 * MIN_COLUMNS
         self.smallest = _smallest(self.rows, self.numbers)
-        bounds = [] if self.by_column else chunk_bounds(self.rows, max(self.smallest, 3 * self.buckets))
-        self.bounds = bounds if len(bounds) > 2 else [0, self.rows]
-        self.parts = len(self.bounds) - 1
+        if parts is None:
+            least = max(self.smallest, 3 * self.buckets)
+            parts = 1 if self.by_column else max(1, len(chunk_bounds(self.rows, least)) - 1)
+        self.parts = parts
+        self.bounds = [self.rows * c // parts for c in range(parts + 1)]
         self.far = sum(leaf.nbytes for leaf in destination) > FAR_BYTES
 
     def kernel(self, purpose: str) -> Callable:
@@ -340,8 +405,8 @@ def _extremum_vjp(plan: _Plan, adjoints, destination, values, results, firsts, o
 
 def _product_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> bool:
     """Of mul, all arrays flat; False if the generic rule is better, and then nothing is done."""
-    if 4 * plan.items > plan.numbers:
-        return False  # what is done for each bucket would cost more than it saves
+    if _too_many_to_divide(plan):
+        return False
     with np.errstate(all="ignore"):
         scaled = adjoints * results
         bad: Any = special.outside_range(results, scaled, adjoints)
@@ -363,6 +428,11 @@ def _product_vjp(plan: _Plan, adjoints, destination, values, results, firsts, ou
     if bad.any():
         _repair(plan, bad.reshape(plan.buckets, plan.width).any(axis=1), adjoints, values, firsts, out)
     return True
+
+
+def _too_many_to_divide(plan: _Plan) -> bool:
+    """Whether what is done for each bucket would cost more than it saves."""
+    return 4 * plan.items > plan.numbers
 
 
 def _repair(plan: _Plan, bad: np.ndarray, adjoints, values, firsts, out) -> None:
