@@ -16,6 +16,8 @@ import numpy as np
 
 from derivable.device.cpu import element_specials as special
 from derivable.device.cpu.element_kernels import kernel, needs
+from derivable.device.cpu.element_scans import LINES, LINES_BACK
+from derivable.device.cpu.element_segments import SEGMENTS, SEGMENTS_BACK
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 from derivable.parallel.typed_operator import TypedOperator
 
@@ -49,8 +51,12 @@ def scan(
     results = _outputs(values, out)
     rows, width = values[0].shape[:2]
     if rows and width:
-        run = kernel(op, "scan", width == 1, reverse, exclusive)
-        _run_segments(run, rows, width, offsets, [*_neutral(op), *_flat(values), *_flat(results)], columns=True)
+        arrays = [*_neutral(op), *_flat(values), *_flat(results)]
+        if width == 1 and op.special in LINES and op.float_leaves:
+            _run_segments(LINES[op.special], rows, width, offsets, [*arrays, reverse, exclusive])
+        else:
+            run = kernel(op, "scan", width == 1, reverse, exclusive)
+            _run_segments(run, rows, width, offsets, arrays, columns=True)
     return results
 
 
@@ -69,10 +75,13 @@ def scan_vjp(
     answers = _adjoint_outputs(op, values, out)
     rows, width = values[0].shape[:2]
     if rows and width and op.float_leaves:
-        run = kernel(op, "scan_back", width == 1, reverse, exclusive)
         arrays = [*_incoming(op, adjoints, results), *_flat(values), *_flat(results), *_outgoing(answers)]
-        row = [values[leaf][0] for leaf in op.float_leaves]
-        _run_segments(_with_rows(run, row), rows, width, offsets, arrays, columns=True)
+        if width == 1 and op.special in LINES_BACK:
+            _run_segments(LINES_BACK[op.special], rows, width, offsets, [*arrays, reverse, exclusive])
+        else:
+            run = kernel(op, "scan_back", width == 1, reverse, exclusive)
+            row = [values[leaf][0] for leaf in op.float_leaves]
+            _run_segments(_with_rows(run, row), rows, width, offsets, arrays, columns=True)
     return answers
 
 
@@ -88,7 +97,8 @@ def segment_reduce(
     if out is None:
         out = tuple(np.empty((len(offsets) - 1, *leaf.shape[1:]), leaf.dtype) for leaf in values)
     if width:
-        run = kernel(op, "segment", width == 1)
+        special_run = SEGMENTS.get(op.special or "") if width == 1 and op.float_leaves else None
+        run = special_run or kernel(op, "segment", width == 1)
         _run_segments(run, rows, width, offsets, [*_neutral(op), *_flat(values), *_flat(out)])
     return tuple(out)
 
@@ -105,9 +115,12 @@ def segment_reduce_vjp(
     answers = _adjoint_outputs(op, values, out)
     rows, width = values[0].shape[:2]
     if rows and width and op.float_leaves:
-        run = kernel(op, "segment_back", width == 1)
         like = [np.broadcast_to(leaf[:1], (len(offsets) - 1, *leaf.shape[1:])) for leaf in values]
         arrays = [*_incoming(op, adjoints, like), *_flat(values), *_outgoing(answers)]
+        if width == 1 and op.special in SEGMENTS_BACK:
+            _run_segments(SEGMENTS_BACK[op.special], rows, width, offsets, arrays)
+            return answers
+        run = kernel(op, "segment_back", width == 1)
         arrays += _prefix_arrays(op, values, answers)
         _run_segments(_with_rows(run, [leaf[0] for leaf in values]), rows, width, offsets, arrays)
     return answers
@@ -467,7 +480,7 @@ def _run_segments(
     rows: int,
     width: int,
     offsets: np.ndarray | None,
-    arrays: Sequence[np.ndarray],
+    arrays: Sequence[Any],
     columns: bool = False,
 ) -> None:
     """Cut segments for the threads, at nearly equal numbers of elements; a single one by columns, if allowed."""

@@ -201,6 +201,7 @@ subtract = _binary("subtract", "fsub", "sub", "a - b, lane by lane.")
 multiply = _binary("multiply", "fmul", "mul", "a * b, lane by lane.")
 divide = _binary("divide", "fdiv", None, "a / b, lane by lane.")
 bit_and = _binary("bit_and", None, "and_", "a & b of integer lanes.")
+bit_or = _binary("bit_or", None, "or_", "a | b of integer lanes.")
 shift_left = _binary("shift_left", None, "shl", "a << b of integer lanes.")
 shift_right = _binary("shift_right", None, "ashr", "a >> b of integer lanes, the sign kept.")
 
@@ -226,6 +227,16 @@ def multiply_add(typingctx, a, b, c):
         return _call(builder, "fmuladd", a, args)
 
     return a(a, b, c), codegen
+
+
+@_intrinsic
+def absolute(typingctx, a):
+    """|a| of floats."""
+
+    def codegen(context, builder, signature, args):
+        return _call(builder, "fabs", a, args)
+
+    return a(a), codegen
 
 
 @_intrinsic
@@ -306,6 +317,17 @@ def to_integer(typingctx, a):
 
     def codegen(context, builder, signature, args):
         return builder.fptosi(args[0], _ir_type(result))
+
+    return result(a), codegen
+
+
+@_intrinsic
+def to_float(typingctx, a):
+    """int64 to float64."""
+    result = _with_dtype(a, types.float64)
+
+    def codegen(context, builder, signature, args):
+        return builder.sitofp(args[0], _ir_type(result))
 
     return result(a), codegen
 

@@ -1,0 +1,128 @@
+"""Lanes that hold consecutive rows of one column: from 1-d arrays and back, and moved among the lanes.
+
+load_line(array, position, like) -> x     store_line(array, position, x)     any position, converted to the lanes' type
+moved_up(x, count, fill)                  lane i is lane i - count of x, and lane i of `fill` below
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from derivable.device.cpu.lanes import LaneType
+
+# Numba passes the typing context itself; type checkers need not know.
+_intrinsic: Any = intrinsic
+_literal: Any = intrinsic(prefer_literal=True)
+
+
+def _vector(t: Any) -> ir.Type:
+    element = {64: ir.DoubleType(), 32: ir.FloatType()}[t.dtype.bitwidth]
+    return ir.VectorType(element, t.lanes)
+
+
+def _shuffle(builder, first, second, lanes: list[int]):
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
+    return builder.shuffle_vector(first, second, mask)
+
+
+def _pointer(context, builder, array_type, array, position, position_type, lanes: int):
+    data = context.make_array(array_type)(context, builder, array).data
+    position = context.cast(builder, position, position_type, types.intp)
+    element = context.get_value_type(array_type.dtype)
+    return builder.bitcast(builder.gep(data, [position]), ir.VectorType(element, lanes).as_pointer())
+
+
+@_intrinsic
+def zero_line(typingctx, dtype):
+    """Zero in all lanes of a float dtype."""
+    result = LaneType(dtype.dtype)
+
+    def codegen(context, builder, signature, args):
+        return ir.Constant(_vector(result), [0.0] * result.lanes)
+
+    return result(dtype), codegen
+
+
+@_intrinsic
+def num_lanes(typingctx, x):
+    """The number of lanes, a constant."""
+
+    def codegen(context, builder, signature, args):
+        return ir.Constant(ir.IntType(64), x.lanes)
+
+    return types.int64(x), codegen
+
+
+@_intrinsic
+def load_line(typingctx, array, position, like):
+    """array[position], array[position + 1], ... in the type of `like`."""
+
+    def codegen(context, builder, signature, args):
+        pointer = _pointer(context, builder, array, args[0], args[1], position, like.lanes)
+        line = builder.load(pointer, align=array.dtype.bitwidth // 8)
+        return line if array.dtype == like.dtype else builder.fpext(line, _vector(like))
+
+    return like(array, position, like), codegen
+
+
+@_intrinsic
+def store_line(typingctx, array, position, x):
+    """Write the lanes to array[position], array[position + 1], ..."""
+
+    def codegen(context, builder, signature, args):
+        pointer = _pointer(context, builder, array, args[0], args[1], position, x.lanes)
+        line = args[2]
+        if array.dtype != x.dtype:
+            line = builder.fptrunc(line, ir.VectorType(context.get_value_type(array.dtype), x.lanes))
+        builder.store(line, pointer, align=array.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(array, position, x), codegen
+
+
+@_literal
+def moved_up(typingctx, x, count, fill):
+    """Lane i is lane i - count of `x`, a literal count; lane i of `fill` below."""
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+    by = min(count.literal_value, x.lanes)
+
+    def codegen(context, builder, signature, args):
+        lanes = [x.lanes + lane if lane < by else lane - by for lane in range(x.lanes)]
+        return _shuffle(builder, args[0], args[2], lanes)
+
+    return x(x, count, fill), codegen
+
+
+@_intrinsic
+def backwards(typingctx, x):
+    """The last lane first."""
+
+    def codegen(context, builder, signature, args):
+        return _shuffle(builder, args[0], args[0], list(reversed(range(x.lanes))))
+
+    return x(x), codegen
+
+
+@_intrinsic
+def last_lane(typingctx, x):
+    """The last lane in all lanes."""
+
+    def codegen(context, builder, signature, args):
+        return _shuffle(builder, args[0], args[0], [x.lanes - 1] * x.lanes)
+
+    return x(x), codegen
+
+
+@_intrinsic
+def first_lane(typingctx, x):
+    """The first lane as a scalar."""
+
+    def codegen(context, builder, signature, args):
+        return builder.extract_element(args[0], ir.Constant(ir.IntType(32), 0))
+
+    return x.dtype(x), codegen
