@@ -39,7 +39,7 @@ class Fold:
     do not have are converted, and the results back.
 
     structure  of `apply` and `pull`: offsets [segment + 1] int64 or None (scan), offsets (segment_reduce),
-               indices [n] int64 (reduce_by_index)
+               indices [n] int32 or int64 (reduce_by_index)
 
     Printed form: `reverse scan of <operator>`.
     """
@@ -115,17 +115,36 @@ class Fold:
         return self._run(structure, operands, keep=False)[0]
 
     def apply_keeping(
-        self, structure: np.ndarray | None, operands: Sequence[np.ndarray]
+        self, structure: np.ndarray | None, operands: Sequence[np.ndarray], *, whole: bool = False
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """(results, what `pull` can be handed to save it a walk): `apply` when a vjp will be asked for.
 
         The second are prefixes of `element_folds.reduce_by_index_keeping`, arrays [row, *batch, *element] in the
         kernels' types; none for other folds and where they would not help.
+
+        whole  as many arrays as `prefix_leaves`, each of the shape of that leaf of the values: for callers that must
+               know before; `keeps_whole` says whether that is worth it
         """
-        return self._run(structure, operands, keep=True)
+        return self._run(structure, operands, keep=True, whole=whole)
+
+    @cached_property
+    def prefix_leaves(self) -> tuple[int, ...]:
+        """The leaves whose prefixes the vjp of `reduce_by_index` reads, where it reads any."""
+        from derivable.device.cpu import element_folds
+
+        return element_folds.kept_leaves(self.operator)[: -len(self.operator.leaf_sizes)]
+
+    def keeps_whole(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Whether to keep what `pull` can be handed, for operands of these shapes."""
+        from derivable.device.cpu import element_folds
+
+        if self.kind != "reduce_by_index":
+            return False
+        rows, width = shapes[len(self.operator.leaf_sizes)][0], math.prod(shapes[0][1:]) // self.operator.leaf_sizes[0]
+        return element_folds.keeps_whole_prefixes(self.operator, rows, width, shapes[0][0])
 
     def _run(
-        self, structure: np.ndarray | None, operands: Sequence[np.ndarray], keep: bool
+        self, structure: np.ndarray | None, operands: Sequence[np.ndarray], keep: bool, whole: bool = False
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         from derivable.device.cpu import element_folds
 
@@ -142,7 +161,7 @@ class Fold:
             found = element_folds.segment_reduce(self.operator, tuple(flat), structure)
         elif keep:
             found, kept = element_folds.reduce_by_index_keeping(
-                self.operator, tuple(flat[:leaves]), structure, tuple(flat[leaves:])
+                self.operator, tuple(flat[:leaves]), structure, tuple(flat[leaves:]), whole=whole
             )
         else:
             found = element_folds.reduce_by_index(self.operator, tuple(flat[:leaves]), structure, tuple(flat[leaves:]))

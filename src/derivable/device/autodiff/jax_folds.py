@@ -8,6 +8,10 @@
 With D the fold of dual numbers, and (a, b) its operands, the derivatives of the last three are these four of D again
 (see `fold`): JAX differentiates to any order, forwards and backwards. On the CPU the primitives call the kernels
 (`xla_call`), elsewhere they are jax.numpy (`jnp_folds`).
+
+When the fold is differentiated, it may keep more than its results for the pull (`Fold.apply_keeping`). JAX asks for
+tangents first, so the push carries that along. Like the results, it has no tangents of its own in these rules: those of
+the operands say all.
 """
 
 from __future__ import annotations
@@ -61,20 +65,23 @@ def run(fold: Fold, structure: jax.Array | None, operands: Sequence[jax.Array]) 
 
 
 # Operands are (structure if structured, *adjoints [live float leaf], *operands, *results, *tangents [float operand]),
-# as far as the primitive has them. `live` says which adjoints are given; the others are zeros.
+# as far as the primitive has them. `live` says which adjoints are given; the others are zeros. `kept` counts the arrays
+# after the results proper that the fold has kept for the pull.
 
 
 def _given(structure: Any) -> tuple[Any, ...]:
     return () if structure is None else (structure,)
 
 
-def _split(fold: Fold, structured: bool, arrays: Sequence[Any], *parts: str, live: Sequence[bool] = ()) -> list[Any]:
+def _split(
+    fold: Fold, structured: bool, arrays: Sequence[Any], *parts: str, live: Sequence[bool] = (), kept: int = 0
+) -> list[Any]:
     """(structure, *parts) of a primitive's operands."""
     leaves = len(fold.operator.leaf_sizes)
     counts = {
         "adjoints": sum(live),
         "operands": fold.groups * leaves,
-        "results": leaves,
+        "results": leaves + kept,
         "tangents": len(fold.float_operands),
     }
     found: list[Any] = [arrays[0] if structured else None]
@@ -119,8 +126,10 @@ class _Kind:
         mlir.register_lowering(primitive, self.call, platform="cpu")
         mlir.register_lowering(primitive, mlir.lower_fun(self.with_parts(compute_jnp), multiple_results=True))
 
-    def shapes(self, *arrays: Any, fold: Fold, structured: bool, live: tuple[bool, ...] = ()) -> list[Any]:
-        structure, *found = _split(fold, structured, arrays, *self.parts, live=live)
+    def shapes(
+        self, *arrays: Any, fold: Fold, structured: bool, live: tuple[bool, ...] = (), kept: int = 0
+    ) -> list[Any]:
+        structure, *found = _split(fold, structured, arrays, *self.parts, live=live, kept=kept)
         operands = found[self.parts.index("operands")]
         if self.like == "operands":
             made = [(operands[k].shape, operands[k].dtype) for k in fold.float_operands]
@@ -128,14 +137,19 @@ class _Kind:
             shapes = fold.result_shapes(None if structure is None else structure.shape, [x.shape for x in operands])
             leaves = range(len(shapes)) if self.like == "results" else fold.float_leaves
             made = [(shapes[leaf], operands[leaf].dtype) for leaf in leaves]
+            if self.like == "results" and kept:
+                values = operands[len(shapes) :]
+                made += [(values[leaf].shape, fold.operator.leaf_dtypes[leaf]) for leaf in fold.prefix_leaves]
         return [ShapedArray(shape, dtype) for shape, dtype in made]
 
     def with_parts(self, compute: Callable) -> Callable:
-        def computed(*arrays: Any, fold: Fold, structured: bool, live: tuple[bool, ...] = ()) -> list[Any]:
-            structure, *found = _split(fold, structured, arrays, *self.parts, live=live)
+        def computed(
+            *arrays: Any, fold: Fold, structured: bool, live: tuple[bool, ...] = (), kept: int = 0
+        ) -> list[Any]:
+            structure, *found = _split(fold, structured, arrays, *self.parts, live=live, kept=kept)
             if "adjoints" in self.parts:
                 found[0] = _spread(found[0], live)
-            return compute(fold, structure, *found)
+            return compute(fold, structure, *found, kept=kept)
 
         return computed
 
@@ -143,7 +157,9 @@ class _Kind:
         fold = parameters["fold"]
         arrays = tuple(np.asarray(array) for array in arrays)
         if parameters["structured"]:
-            structure = np.ascontiguousarray(arrays[0], np.int64)
+            # The kernels read indices of both types where they are.
+            wide = arrays[0].dtype != np.int32 or fold.kind != "reduce_by_index"
+            structure = np.ascontiguousarray(arrays[0], np.int64 if wide else np.int32)
             if fold.kind != "reduce_by_index":
                 operands = _split(fold, True, arrays, *self.parts, live=parameters.get("live", ()))
                 rows = operands[1 + self.parts.index("operands")][0].shape[0]
@@ -185,9 +201,11 @@ class _Kind:
         found = self.primitive.bind(structure, *flat, **parameters)
         return [x.reshape(size, x.shape[0] // size, *x.shape[1:]) for x in found], [0] * len(found)
 
-    def _rows(self, moved: Sequence[Any], *, fold: Fold, structured: bool, live: tuple[bool, ...] = ()) -> int:
+    def _rows(
+        self, moved: Sequence[Any], *, fold: Fold, structured: bool, live: tuple[bool, ...] = (), kept: int = 0
+    ) -> int:
         """The buckets of a destination, else the number of elements."""
-        parts = _split(fold, structured, moved, *self.parts, live=live)
+        parts = _split(fold, structured, moved, *self.parts, live=live, kept=kept)
         return parts[1 + self.parts.index("operands")][0].shape[1]
 
 
@@ -209,20 +227,32 @@ def _jitted(primitive: Primitive, parameters: tuple) -> Callable:
 # What the primitives compute, with the functions of a module: the kernels' or jax.numpy's.
 
 
-def _computations(apply: Callable, pull: Callable) -> tuple[Callable, ...]:
-    def push(fold: Fold, structure, operands, results, tangents):
+def _computations(apply: Callable, apply_keeping: Callable, pull: Callable) -> tuple[Callable, ...]:
+    def fold_or_keep(fold: Fold, structure, operands, *, kept: int):
+        if not kept:
+            return apply(fold, structure, operands)
+        results, arrays = apply_keeping(fold, structure, operands, whole=True)
+        return [*results, *arrays]
+
+    def push(fold: Fold, structure, operands, results, tangents, *, kept: int):
         return fold.tangents_of(apply(fold.dual, structure, fold.dual_operands(operands, tangents)))
 
-    def bend(fold: Fold, structure, adjoints, operands, tangents):
+    def pull_split(fold: Fold, structure, adjoints, operands, results, *, kept: int):
+        count = len(results) - kept
+        return pull(fold, structure, adjoints, operands, results[:count], results[count:])
+
+    def bend(fold: Fold, structure, adjoints, operands, tangents, *, kept: int):
         duals = fold.dual_operands(operands, tangents)
         seeds = fold.dual_adjoints([None] * len(adjoints), adjoints)
-        return fold.primal_adjoints(pull(fold.dual, structure, seeds, duals, apply(fold.dual, structure, duals)))
+        return fold.primal_adjoints(
+            pull(fold.dual, structure, seeds, duals, *apply_keeping(fold.dual, structure, duals))
+        )
 
-    return apply, push, pull, bend
+    return fold_or_keep, push, pull_split, bend
 
 
-_kernels = _computations(Fold.apply, Fold.pull)
-_jnp = _computations(jnp_folds.apply, jnp_folds.pull)
+_kernels = _computations(Fold.apply, Fold.apply_keeping, Fold.pull)
+_jnp = _computations(jnp_folds.apply, jnp_folds.apply_keeping, jnp_folds.pull)
 fold_p = _Kind("fold", ("operands",), "results", _kernels[0], _jnp[0]).primitive
 push_p = _Kind("push", ("operands", "results", "tangents"), "tangents", _kernels[1], _jnp[1]).primitive
 pull_p = _Kind("pull", ("adjoints", "operands", "results"), "operands", _kernels[2], _jnp[2]).primitive
@@ -232,30 +262,41 @@ bend_p = _Kind("bend", ("adjoints", "operands", "tangents"), "operands", _kernel
 # Forward mode
 
 
-def _fold_jvp(arrays, tangents, *, fold: Fold, structured: bool):
+def _fold_jvp(arrays, tangents, *, fold: Fold, structured: bool, kept: int = 0):
     structure, operands = _split(fold, structured, arrays, "operands")
     _, along = _split(fold, structured, tangents, "operands")
-    results = fold_p.bind(*arrays, fold=fold, structured=structured)
+    wanted = len(fold.operator.leaf_sizes) + kept
+    results = fold_p.bind(*arrays, fold=fold, structured=structured, kept=kept or _to_keep(fold, operands))
     made = _push(fold, structure, operands, results, _pick(fold, along))
     by_leaf = dict(zip(fold.float_leaves, made))
-    return results, [by_leaf.get(leaf, _zero_beside(result)) for leaf, result in enumerate(results)]
+    asked = results[:wanted]
+    return asked, [by_leaf.get(leaf, _zero_beside(result)) for leaf, result in enumerate(asked)]
 
 
-def _push_jvp(arrays, tangents, *, fold: Fold, structured: bool):
-    structure, operands, results, along = _split(fold, structured, arrays, "operands", "results", "tangents")
+def _to_keep(fold: Fold, operands: Sequence[Any]) -> int:
+    """How many arrays to keep for the pull: those of kernels of the operands' own types, where they help."""
+    if jax.default_backend() != "cpu" or not fold.keeps_whole([x.shape for x in operands]):
+        return 0
+    same = all(operands[leaf].dtype == fold.operator.leaf_dtypes[leaf] for leaf in fold.prefix_leaves)
+    return len(fold.prefix_leaves) if same else 0
+
+
+def _push_jvp(arrays, tangents, *, fold: Fold, structured: bool, kept: int = 0):
+    names = "operands", "results", "tangents"
+    structure, operands, results, along = _split(fold, structured, arrays, *names, kept=kept)
     # The results are functions of the operands, whose tangents say all.
-    _, by_operand, _, by_tangent = _split(fold, structured, tangents, "operands", "results", "tangents")
-    made = push_p.bind(*arrays, fold=fold, structured=structured)
-    duals = fold.dual_operands(operands, along)
-    second = _push(fold.dual, structure, duals, [*results, *made], _twice(fold, _pick(fold, by_operand), by_tangent))
+    _, by_operand, _, by_tangent = _split(fold, structured, tangents, *names, kept=kept)
+    made = push_p.bind(*arrays, fold=fold, structured=structured, kept=kept)
+    duals, doubled = fold.dual_operands(operands, along), [*results[: len(results) - kept], *made]
+    second = _push(fold.dual, structure, duals, doubled, _twice(fold, _pick(fold, by_operand), by_tangent))
     return made, second[len(fold.float_leaves) :]
 
 
-def _pull_jvp(arrays, tangents, *, fold: Fold, structured: bool, live: tuple[bool, ...]):
+def _pull_jvp(arrays, tangents, *, fold: Fold, structured: bool, live: tuple[bool, ...], kept: int = 0):
     names = "adjoints", "operands", "results"
-    structure, adjoints, operands, results = _split(fold, structured, arrays, *names, live=live)
-    _, by_adjoint, by_operand, _ = _split(fold, structured, tangents, *names, live=live)
-    made = pull_p.bind(*arrays, fold=fold, structured=structured, live=live)
+    structure, adjoints, operands, results = _split(fold, structured, arrays, *names, live=live, kept=kept)
+    _, by_adjoint, by_operand, _ = _split(fold, structured, tangents, *names, live=live, kept=kept)
+    made = pull_p.bind(*arrays, fold=fold, structured=structured, live=live, kept=kept)
     bent = _bend(fold, structure, _spread(adjoints, live), operands, _pick(fold, by_operand))
     return made, _sum(_pull(fold, structure, _spread(by_adjoint, live), operands, results), bent)
 
@@ -273,7 +314,8 @@ def _bend_jvp(arrays, tangents, *, fold: Fold, structured: bool, live: tuple[boo
     pulled: list[Any] = [None] * len(dual.float_operands)
     by_adjoint = fold.dual_adjoints(none, _spread(by_adjoint, live))
     if any(_alive(adjoint) for adjoint in by_adjoint):
-        results = fold_p.bind(*_given(structure), *duals, fold=dual, structured=structured)
+        kept = _to_keep(dual, duals)
+        results = fold_p.bind(*_given(structure), *duals, fold=dual, structured=structured, kept=kept)
         pulled = _pull(dual, structure, by_adjoint, duals, results)
     return made, _sum(fold.primal_adjoints(pulled), fold.primal_adjoints(bent))
 
@@ -283,7 +325,7 @@ def _push(fold: Fold, structure, operands, results, tangents) -> list[Any]:
         return [_zero_beside(results[leaf]) for leaf in fold.float_leaves]
     along = [ad.instantiate_zeros(tangent) for tangent in tangents]
     arrays = (*_given(structure), *operands, *results, *along)
-    return push_p.bind(*arrays, fold=fold, structured=structure is not None)
+    return push_p.bind(*arrays, fold=fold, structured=structure is not None, kept=_kept(fold, results))
 
 
 def _pull(fold: Fold, structure, adjoints, operands, results) -> list[Any]:
@@ -292,7 +334,7 @@ def _pull(fold: Fold, structure, adjoints, operands, results) -> list[Any]:
         return [None] * len(fold.float_operands)
     seeds = [adjoint for adjoint, alive in zip(adjoints, live) if alive]
     arrays = (*_given(structure), *seeds, *operands, *results)
-    return pull_p.bind(*arrays, fold=fold, structured=structure is not None, live=live)
+    return pull_p.bind(*arrays, fold=fold, structured=structure is not None, live=live, kept=_kept(fold, results))
 
 
 def _bend(fold: Fold, structure, adjoints, operands, tangents) -> list[Any]:
@@ -302,6 +344,10 @@ def _bend(fold: Fold, structure, adjoints, operands, tangents) -> list[Any]:
     seeds = [adjoint for adjoint, alive in zip(adjoints, live) if alive]
     arrays = (*_given(structure), *seeds, *operands, *(ad.instantiate_zeros(tangent) for tangent in tangents))
     return bend_p.bind(*arrays, fold=fold, structured=structure is not None, live=live)
+
+
+def _kept(fold: Fold, results: Sequence[Any]) -> int:
+    return len(results) - len(fold.operator.leaf_sizes)
 
 
 def _zero_beside(primal: Any) -> Any:
@@ -320,16 +366,17 @@ def _sum(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
 # Reverse mode
 
 
-def _push_transpose(cotangents, *arrays, fold: Fold, structured: bool):
-    structure, operands, results, along = _split(fold, structured, arrays, "operands", "results", "tangents")
+def _push_transpose(cotangents, *arrays, fold: Fold, structured: bool, kept: int = 0):
+    names = "operands", "results", "tangents"
+    structure, operands, results, along = _split(fold, structured, arrays, *names, kept=kept)
     found = _pull(fold, structure, cotangents, operands, results)
     none = [None] * (len(arrays) - len(along))
     return [*none, *(_for_unknown(tangent, adjoint) for tangent, adjoint in zip(along, found))]
 
 
-def _pull_transpose(cotangents, *arrays, fold: Fold, structured: bool, live: tuple[bool, ...]):
+def _pull_transpose(cotangents, *arrays, fold: Fold, structured: bool, live: tuple[bool, ...], kept: int = 0):
     names = "adjoints", "operands", "results"
-    structure, adjoints, operands, results = _split(fold, structured, arrays, *names, live=live)
+    structure, adjoints, operands, results = _split(fold, structured, arrays, *names, live=live, kept=kept)
     found = [made for made, alive in zip(_push(fold, structure, operands, results, cotangents), live) if alive]
     given = [_for_unknown(adjoint, made) for adjoint, made in zip(adjoints, found)]
     return [*([None] * structured), *given, *([None] * (len(operands) + len(results)))]

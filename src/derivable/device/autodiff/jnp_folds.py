@@ -39,7 +39,24 @@ def apply(fold: Fold, structure: Any, operands: Sequence[Any]) -> list[Any]:
     return _leaves(op, found, shapes, [x.dtype for x in operands[:leaves]])
 
 
-def pull(fold: Fold, structure: Any, adjoints: Sequence[Any], operands: Sequence[Any], results: Sequence[Any]) -> list:
+def apply_keeping(
+    fold: Fold, structure: Any, operands: Sequence[Any], *, whole: bool = False
+) -> tuple[list[Any], list[Any]]:
+    """The results, and zeros in the place of what only the kernels' `pull` reads."""
+    values, leaves = operands[-len(fold.operator.leaf_sizes) :], fold.prefix_leaves if whole else ()
+    return apply(fold, structure, operands), [
+        jnp.zeros(values[leaf].shape, fold.operator.leaf_dtypes[leaf]) for leaf in leaves
+    ]
+
+
+def pull(
+    fold: Fold,
+    structure: Any,
+    adjoints: Sequence[Any],
+    operands: Sequence[Any],
+    results: Sequence[Any],
+    kept: Sequence[Any] = (),
+) -> list:
     """Adjoints [float operand], as `Fold.pull` gives them."""
     op = fold.operator
     leaves = len(op.leaf_sizes)

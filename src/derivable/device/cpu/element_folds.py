@@ -149,15 +149,19 @@ def reduce_by_index_keeping(
     destination: Sequence[np.ndarray],
     indices: np.ndarray,
     values: Sequence[np.ndarray],
+    *,
+    whole: bool = False,
 ) -> tuple[Leaves, Leaves | None]:
     """`reduce_by_index` when its vjp will be asked for: (results, prefixes for `reduce_by_index_vjp`).
+
+    whole  prefixes whether they help or not, and never cut: then their shapes depend on nothing but the operands'
 
     The prefixes are leaves of the types `kept_leaves`: [row, column, size] what each element found in its bucket, and
     where the rows were cut for threads, the parts [part * bucket, column, size], since prefixes are then those within
     a part. None where the rule does not read them, or goes faster without.
     """
-    plan = _Plan(op, destination, indices, values)
-    if not _keeps_prefixes(plan):
+    plan = _Plan(op, destination, indices, values, 1 if whole else None)
+    if not (whole or _keeps_prefixes(plan)):
         return reduce_by_index(op, destination, indices, values), None
     results = _outputs(destination, None)
     kept = [np.empty(values[leaf].shape, values[leaf].dtype) for leaf in needs(op).prefix_leaves(op)]
@@ -169,6 +173,18 @@ def reduce_by_index_keeping(
 def kept_leaves(op: TypedOperator) -> tuple[int, ...]:
     """Which leaves the arrays among the prefixes are like; the last ones, those of the parts, may be absent."""
     return *needs(op).prefix_leaves(op), *range(len(op.leaf_sizes))
+
+
+def keeps_whole_prefixes(op: TypedOperator, rows: int, width: int, buckets: int) -> bool:
+    """Whether prefixes help, and rows are not cut for threads anyway."""
+    like = [
+        tuple(
+            np.broadcast_to(np.zeros((), dtype), (n, width, size)) for dtype, size in zip(op.leaf_dtypes, op.leaf_sizes)
+        )
+        for n in (buckets, rows)
+    ]
+    plan = _Plan(op, like[0], np.empty(0, np.int64), like[1])
+    return plan.parts == 1 and _keeps_prefixes(plan)
 
 
 def _keeps_prefixes(plan: _Plan) -> bool:

@@ -399,7 +399,8 @@ def _index_prefixes(w: Writer) -> tuple[list[str], list[str]]:
     step += [*lines, *w.stores("h", "q", values)]
     leaves = needs(w.op).prefix_leaves(w.op)
     parameters = [*_RANGE, "buckets", "indices", *w.arrays("v"), *w.arrays("h"), *w.arrays("l", leaves)]
-    return parameters, _elements(w, w.columns({"p": "e", "q": "k"}, step), w.arrays("h"))
+    outside = w.columns({"p": "e"}, w.stores("l", "p", ["0"] * len(w.prefixes), w.prefixes)) if leaves else ()
+    return parameters, _elements(w, w.columns({"p": "e", "q": "k"}, step), w.arrays("h"), outside)
 
 
 def _index_back(w: Writer) -> tuple[list[str], list[str]]:

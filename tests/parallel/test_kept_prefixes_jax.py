@@ -1,0 +1,202 @@
+"""What a fold of JAX arrays leaves for its gradient: asked for only then, right under every transformation."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import derivable as dv
+from derivable.device.autodiff.fold import Fold
+from derivable.device.cpu import element_folds, threads
+
+P = dv.parallel
+SATADD = P.operator(lambda a, b: dv.minimum(a + b, 2.5), neutral=0.0)
+SOFT_OR = P.operator(lambda a, b: a + b - a * b, neutral=0.0)
+WEIGHTS = np.linspace(1, 2, 3)
+
+
+@pytest.fixture(autouse=True)
+def _wide_on_one_thread():
+    before = threads.get_num_threads()
+    threads.set_num_threads(1)
+    with jax.enable_x64(True):
+        yield
+    threads.set_num_threads(before)
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """How many arrays each forward pass kept that was asked to."""
+    counts = []
+    run = element_folds.reduce_by_index_keeping
+
+    def counted(*arguments, **options):
+        found = run(*arguments, **options)
+        counts.append(0 if found[1] is None else len(found[1]))
+        return found
+
+    monkeypatch.setattr(element_folds, "reduce_by_index_keeping", counted)
+    return counts
+
+
+def arguments(rows=50, copies=None, dtype="float64"):
+    rng = np.random.default_rng(0)
+    shape = (rows,) if copies is None else (copies, rows)
+    indices, values = rng.integers(-1, 4, shape), rng.random(shape) / 4
+    return jnp.asarray(rng.random(3).astype(dtype)), jnp.asarray(indices), jnp.asarray(values.astype(dtype))
+
+
+def walked_again(op, destination, indices, values, seed):
+    """The gradients by the rule that is handed nothing."""
+    fold = Fold("reduce_by_index", op.typed((str(values.dtype),)))
+    operands = [np.asarray(destination), np.asarray(values)]
+    indices = np.asarray(indices)
+    return fold.pull(indices, [np.asarray(seed)], operands, fold.apply(indices, operands))
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("index_dtype", ["int32", "int64"])
+@pytest.mark.parametrize("op", [SATADD, SOFT_OR], ids=["satadd", "soft or"])
+def test_gradients_have_the_bits_of_the_longer_way(op, index_dtype, jit, kept):
+    destination, indices, values = arguments()
+    indices, seed = indices.astype(index_dtype), jnp.asarray([-1.0, 0.5, 2.0])
+
+    def both(x, y):
+        result, pull = jax.vjp(lambda x, y: P.reduce_by_index(x, op, indices, y), x, y)
+        return result, *pull(seed)
+
+    result, *found = (jax.jit(both) if jit else both)(destination, values)
+    assert kept == [1]
+    for mine, other in zip(found, walked_again(op, destination, indices, values, seed)):
+        np.testing.assert_array_equal(mine, other)
+    np.testing.assert_array_equal(result, P.reduce_by_index(destination, op, indices, values))
+
+
+def test_nothing_is_kept_when_no_gradient_is_asked_for(kept):
+    destination, indices, values = arguments()
+    P.reduce_by_index(destination, SATADD, indices, values)
+    jax.jit(lambda y: P.reduce_by_index(destination, SATADD, indices, y))(values)
+    assert kept == []
+    # Sums have a rule that reads nothing.
+    jax.grad(lambda y: P.reduce_by_index(destination, "add", indices, y).sum())(values)
+    assert kept == []
+
+
+def test_rows_that_are_cut_for_threads_keep_nothing(kept, monkeypatch):
+    monkeypatch.setattr(element_folds, "MIN_CHUNK", 4)
+    threads.set_num_threads(3)
+    destination, indices, values = arguments()
+    gradient = jax.jit(jax.grad(lambda y: P.reduce_by_index(destination, SOFT_OR, indices, y) @ WEIGHTS))
+    found = gradient(values)
+    assert kept == []
+    np.testing.assert_array_equal(found, walked_again(SOFT_OR, destination, indices, values, WEIGHTS)[1])
+
+
+def test_threads_may_change_after_tracing(kept, monkeypatch):
+    monkeypatch.setattr(element_folds, "MIN_CHUNK", 4)
+    destination, indices, values = arguments()
+    gradient = jax.jit(jax.grad(lambda y: P.reduce_by_index(destination, SOFT_OR, indices, y) @ WEIGHTS))
+    expected = gradient(values)
+    threads.set_num_threads(3)
+    np.testing.assert_array_equal(gradient(values), expected)
+    assert kept == [1, 1]
+
+
+def test_the_tree_form_takes_the_same_arguments():
+    """What a device without the kernels computes: it reads nothing of what was kept."""
+    from derivable.device.autodiff import jnp_folds
+
+    destination, indices, values = arguments()
+    fold, seed = Fold("reduce_by_index", SOFT_OR.typed(("float64",))), jnp.asarray(WEIGHTS)
+    results, arrays = jnp_folds.apply_keeping(fold, indices, [destination, values], whole=True)
+    same, ours = fold.apply_keeping(np.asarray(indices), [np.asarray(destination), np.asarray(values)], whole=True)
+    assert [(x.shape, x.dtype) for x in arrays] == [(x.shape, x.dtype) for x in ours]
+    np.testing.assert_allclose(results[0], same[0], rtol=1e-12)
+    found = jnp_folds.pull(fold, indices, [seed], [destination, values], results, arrays)
+    for mine, other in zip(found, walked_again(SOFT_OR, destination, indices, values, seed)):
+        np.testing.assert_allclose(mine, other, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(("outer", "inner"), list(itertools.product([jax.jacfwd, jax.jacrev], repeat=2)))
+def test_second_derivatives(outer, inner):
+    destination, indices, values = arguments(rows=8)
+
+    def ours(x, y):
+        return (P.reduce_by_index(x, SOFT_OR, indices, y) * WEIGHTS).prod()
+
+    def theirs(x, y):
+        for k, bucket in enumerate(np.asarray(indices)):
+            if 0 <= bucket < 3:
+                x = x.at[bucket].set(x[bucket] + y[k] - x[bucket] * y[k])
+        return (x * WEIGHTS).prod()
+
+    def second(function):
+        return jax.tree.leaves(jax.jit(outer(inner(function, argnums=(0, 1)), argnums=(0, 1)))(destination, values))
+
+    for mine, other in zip(second(ours), second(theirs), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-11, atol=1e-13)
+
+
+def test_mapped_values_and_indices(kept):
+    destination, indices, values = arguments(copies=4)
+
+    def gradient(where, y):
+        return jax.grad(lambda y: P.reduce_by_index(destination, SOFT_OR, where, y) @ WEIGHTS)(y)
+
+    expected = np.stack([gradient(where, y) for where, y in zip(indices, values)])
+    same = np.stack([gradient(indices[0], y) for y in values])
+    kept.clear()
+    np.testing.assert_allclose(jax.vmap(gradient)(indices, values), expected, rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(jax.vmap(gradient, (None, 0)))(indices[0], values), same, rtol=1e-12)
+    assert kept == [1, 1]
+
+    def pulled(seed):
+        return jax.vjp(lambda y: P.reduce_by_index(destination, SOFT_OR, indices[0], y), values[0])[1](seed)[0]
+
+    np.testing.assert_allclose(jax.vmap(pulled)(jnp.eye(3)).T @ WEIGHTS, same[0], rtol=1e-12)
+
+
+def test_elements_with_places_in_both_widths(kept):
+    def best(a, b):
+        first = (a[0] > b[0]) | (dv.equal(a[0], b[0]) & (a[1] <= b[1]))
+        return dv.where(first, a[0], b[0]), dv.where(first, a[1], b[1])
+
+    argmax = P.operator(best, neutral=(-np.inf, 2**62), commutative=True)
+    _, indices, values = arguments()
+    for place_dtype, number in (("int64", 2), ("int32", 0)):
+        places = jnp.arange(50, dtype=place_dtype)
+        into = jnp.full(3, -jnp.inf), jnp.full(3, 99, place_dtype)
+
+        def largest(y, into=into, places=places):
+            top, place = P.reduce_by_index(into, argmax, indices, (y, places))
+            return top.sum(), place
+
+        gradient, place = jax.jit(jax.grad(largest, has_aux=True))(values)
+        assert np.flatnonzero(gradient).tolist() == sorted(place.tolist())
+        # The kernels' places have 64 bits, so JAX could not hold those of 32 as they are.
+        assert sum(kept) == number
+        kept.clear()
+
+
+def test_checkpoints_and_loops():
+    destination, indices, values = arguments()
+
+    def step(x, y):
+        return P.reduce_by_index(x, SOFT_OR, indices, y)
+
+    def plain(y):
+        return step(step(destination, y), 2 * y) @ WEIGHTS
+
+    def looped(y):
+        return (
+            jax.lax.scan(lambda x, scale: (step(x, scale * y), None), destination, jnp.asarray([1.0, 2.0]))[0] @ WEIGHTS
+        )
+
+    def recomputed(y):
+        return jax.checkpoint(step)(jax.checkpoint(step)(destination, y), 2 * y) @ WEIGHTS
+
+    expected = jax.grad(plain)(values)
+    for function in (looped, recomputed):
+        np.testing.assert_allclose(jax.jit(jax.grad(function))(values), expected, rtol=1e-13)
