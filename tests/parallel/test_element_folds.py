@@ -352,6 +352,31 @@ def test_scans_of_any_shape(name, rows, width, seed):
 SMOOTH = ["add", "mul", "logaddexp", "soft or"]
 
 
+@pytest.mark.parametrize("name", ["mul", "satadd", "linear", "sum, product, largest"])
+@pytest.mark.parametrize(("exclusive", "reverse"), FLAGS)
+def test_many_columns_are_so_many_single_ones(name, exclusive, reverse):
+    """Wide rows are vector code, and a single column has a source of its own."""
+    op, rng = typed(name), np.random.default_rng(8)
+    values, offsets = elements(op, 9, 150, rng), np.array([0, 4, 4, 9])
+    options = {"exclusive": exclusive, "reverse": reverse, "offsets": offsets}
+    results = element_folds.scan(op, values, **options)
+    adjoints = adjoints_like(op, results, rng)
+    gradients = element_folds.scan_vjp(op, adjoints, values, results, **options)
+    totals = element_folds.segment_reduce(op, values, offsets)
+    shares = adjoints_like(op, totals, rng)
+    slopes = element_folds.segment_reduce_vjp(op, shares, values, offsets)
+    for j in range(150):
+        of_column = [
+            tuple(np.ascontiguousarray(leaf[:, j : j + 1]) for leaf in leaves)
+            for leaves in (values, results, adjoints, gradients, totals, shares, slopes)
+        ]
+        one, result, adjoint, gradient, total, share, slope = of_column
+        assert_same(op, element_folds.scan(op, one, **options), result)
+        assert_same(op, element_folds.scan_vjp(op, adjoint, one, result, **options), gradient)
+        assert_same(op, element_folds.segment_reduce(op, one, offsets), total)
+        assert_same(op, element_folds.segment_reduce_vjp(op, share, one, offsets), slope)
+
+
 def directional(function, values, direction):
     step = 1e-6
     plus = function(tuple(v + step * d for v, d in zip(values, direction)))
@@ -498,6 +523,30 @@ def test_ties_go_to_the_first(name):
     offsets = np.array([0, 3, 5, 6])
     (gradient,) = element_folds.segment_reduce_vjp(op, (adjoint,), (values,), offsets)
     assert gradient.ravel().tolist() == [10, 0, 0, 20, 0, 30]
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_many_ties_in_some_places(name):
+    """Rows with a result are looked for in two ways, by how many there were just before."""
+    rng = np.random.default_rng(4)
+    values = rng.random(6000)
+    values[1500:4500] = rng.integers(0, 2, 3000)
+    values[5000] = np.nan
+    sign = 1.0 if name == "max" else -1.0
+    indices = rng.integers(-1, 6, 6000)
+    indices[5000] = 2
+    op, adjoint = NAMED[name].typed(("float64",)), rng.normal(size=5)
+    start = column(np.full(5, -9.0 * sign))
+    (first,), (gradient,) = element_folds.reduce_by_index_vjp(
+        op, (column(adjoint),), (start,), indices, (column(sign * values),)
+    )
+    expected = np.zeros(6000)
+    for bucket in range(5):
+        rows = np.flatnonzero(indices == bucket)
+        # `argmax` takes the first of the largest, and what is not a number before all.
+        expected[rows[np.argmax(values[rows])]] = adjoint[bucket]
+    np.testing.assert_array_equal(gradient.reshape(-1), expected)
+    assert not first.any()
 
 
 @pytest.mark.parametrize("name", ["add", "mul", "min", "max", "logaddexp"])

@@ -418,7 +418,7 @@ def _extremum_vjp(plan: _Plan, adjoints, destination, values, results, firsts, o
     rest = (destination, results, adjoints, firsts, left)
     run_chunks(special.offer, plan.items, _smallest(plan.items, plan.items), *rest)
     queue = np.empty((plan.parts, special.QUEUE), np.int64)
-    run = special.claim_single if plan.single else special.claim
+    run = special.claim if not plan.single else special.claim_far if plan.far else special.claim_near
     if plan.parts == 1:
         plan.run_whole(run, [values, results, left[0], queue[0], out])
         return True

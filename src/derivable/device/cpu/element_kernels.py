@@ -39,7 +39,9 @@ from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Expr, arguments_of
 from derivable.parallel.typed_operator import TypedOperator
 
-_IMPORT = "from derivable.device.cpu.lanes import prefetch\nfrom derivable.device.cpu.places import load, store\n"
+_IMPORT = """from derivable.device.cpu.lanes import prefetch
+from derivable.device.cpu.places import hidden, load, store
+"""
 # How many elements ahead a far bucket is asked for.
 AHEAD = 24
 # The kernels of an operator by its key, the purpose and its options.
@@ -194,9 +196,12 @@ class Writer:
         """
         if self.single:
             return [*(f"{name} = {row}" for name, row in rows.items() if name != row), *body]
-        positions = [f"{name} = ({row}) * width + {column}" for name, row in rows.items()]
-        order = "range(last - 1, first - 1, -1)" if backwards else "range(first, last)"
-        return [f"for {column} in {order}:", *indent([*positions, *body], 1)]
+        if not backwards:
+            positions = [f"{name} = ({row}) * width + {column}" for name, row in rows.items()]
+            return [f"for {column} in range(first, last):", *indent([*positions, *body], 1)]
+        before = [f"{name}_row = hidden(({row}) * width)" for name, row in rows.items()]
+        positions = [f"{name} = {name}_row + {column}" for name in rows]
+        return [*before, f"for {column} in range(last - 1, first - 1, -1):", *indent([*positions, *body], 1)]
 
 
 _RANGE = ["start", "stop", "first", "last", "width"]
@@ -237,11 +242,13 @@ def _scan(w: Writer) -> tuple[list[str], list[str]]:
         copy = w.columns({"p": second, "q": start}, [*w.loads("b", "v", "q"), *w.stores("o", "p", "b")])
         body += ["if tail - head > 1:", *indent(copy, 1)]
         step = [*w.loads("a", "o", "q"), *w.loads("b", "v", "q"), *lines, *w.stores("o", "p", values)]
-        body += ["for i in range(2, tail - head):", *indent(w.columns({"p": here, "q": before}, step), 1)]
+        step = w.columns({"p": here, "q": before}, step, backwards=w.reverse)
+        body += ["for i in range(2, tail - head):", *indent(step, 1)]
     else:
         body = w.columns({"p": start}, [*w.loads("b", "v", "p"), *w.stores("o", "p", "b")])
         step = [*w.loads("a", "o", "q"), *w.loads("b", "v", "p"), *lines, *w.stores("o", "p", values)]
-        body += ["for i in range(1, tail - head):", *indent(w.columns({"p": here, "q": before}, step), 1)]
+        step = w.columns({"p": here, "q": before}, step, backwards=w.reverse)
+        body += ["for i in range(1, tail - head):", *indent(step, 1)]
     parameters = [*_RANGE, "offsets", *w.arrays("n"), *w.arrays("v"), *w.arrays("o")]
     return parameters, _segments(body)
 
@@ -350,7 +357,8 @@ def _segment_back(w: Writer) -> tuple[list[str], list[str]]:
         )
         step = [*w.loads("r", "o", "q", w.floats), *reads]
         step += [*w.stores("o", "q", left, w.floats), *w.stores("o", "p", right, w.floats)]
-        body += ["for e in range(tail - 1, head, -1):", *indent(w.columns({"p": "e", "q": "head"}, step), 1)]
+        step = w.columns({"p": "e", "q": "head"}, step, backwards=True)
+        body += ["for e in range(tail - 1, head, -1):", *indent(step, 1)]
     floats = w.op.float_leaves
     parameters = [*_RANGE, "offsets", *w.arrays("g", floats), *w.arrays("v"), *w.arrays("o", floats)]
     return [*parameters, *w.arrays("l", prefix_leaves), *w.arrays("x")], _segments(body)

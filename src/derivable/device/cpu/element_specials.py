@@ -29,6 +29,12 @@ def _same(a, b):
 
 
 @njit(cache=True, nogil=True)
+def _same_or_none(value, result):
+    """Where a value is not a number, the result of its bucket is none either."""
+    return (value == result) | (value != value)
+
+
+@njit(cache=True, nogil=True)
 def claim(start, stop, first, last, width, buckets, indices, values, results, left, queue, out):
     """The first row that has the result [bucket, column] takes away what is left of the adjoint [bucket, column]."""
     limit = np.uint64(buckets)
@@ -47,7 +53,36 @@ def claim(start, stop, first, last, width, buckets, indices, values, results, le
 
 
 @njit(cache=True, nogil=True)
-def claim_single(start, stop, first, last, width, buckets, indices, values, results, left, queue, out):
+def claim_near(start, stop, first, last, width, buckets, indices, values, results, left, queue, out):
+    """`claim` for a single column and results in a near cache: a branch while few rows have a result, else a queue."""
+    limit = np.uint64(buckets)
+    many = False
+    for begin in range(start, stop, QUEUE):
+        end = min(stop, begin + QUEUE)
+        for e in range(begin, end):
+            store(out, e, 0)
+        found = 0
+        if many:
+            for e in range(begin, end):
+                k = np.int64(load(indices, e))
+                mine = False
+                if np.uint64(k) < limit:
+                    mine = _same_or_none(load(values, e), load(results, k))
+                store(queue, found, e)
+                found += 1 if mine else 0
+            _claim_queue(found, indices, left, queue, out)
+        else:
+            for e in range(begin, end):
+                k = np.int64(load(indices, e))
+                if np.uint64(k) < limit and _same_or_none(load(values, e), load(results, k)):
+                    store(out, e, load(left, k))
+                    store(left, k, 0)
+                    found += 1
+        many = found > QUEUE // 16
+
+
+@njit(cache=True, nogil=True)
+def claim_far(start, stop, first, last, width, buckets, indices, values, results, left, queue, out):
     """`claim` for a single column: rows with a result wait in a queue, so no guess of a branch waits for memory."""
     limit = np.uint64(buckets)
     waiting = 0

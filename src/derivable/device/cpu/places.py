@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
@@ -42,3 +43,19 @@ def store(typingctx, array, position, value):
         return context.get_dummy_value()
 
     return types.void(array, position, value), codegen
+
+
+@_intrinsic
+def hidden(typingctx, number):
+    """The int64 number, as one that the compiler cannot trace back.
+
+    LLVM tests whether arrays overlap before all rows if it can tell how a row's position goes on, and that test always
+    finds an overlap where positions fall: the loop over columns inside is then never vector code. Of positions that it
+    does not understand it tests each row.
+    """
+
+    def codegen(context, builder, signature, args):
+        kind = ir.IntType(64)
+        return builder.asm(ir.FunctionType(kind, [kind]), "", "=r,0", args, False)
+
+    return types.int64(types.int64), codegen
