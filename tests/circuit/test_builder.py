@@ -18,8 +18,10 @@ from circuit.random_circuits import (
     root_tables,
     truth_tables,
 )
+from derivable.circuit import builder as builder_module
 from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
 from derivable.core.diagnostics import LayoutError, ShapeError
+from derivable.device.cpu import threads
 
 
 def test_equal_nodes_are_one_node():
@@ -95,6 +97,42 @@ def test_wide_nodes_are_sorted_and_merged():
     assert circuit.num_edges == 399 + 101
 
 
+@pytest.mark.parametrize("num_threads", [1, 2, 5])
+def test_children_ascend_and_nodes_keep_their_order_whatever_moves_them(monkeypatch, num_threads):
+    """Nodes of all widths, some unreachable, in one chunk and in several, against sorting in Python."""
+    monkeypatch.setattr(builder_module, "_WORTH_A_THREAD", 50)
+    rng = np.random.default_rng(1)
+    b = CircuitBuilder()
+    made = {b.literal(v): None for v in range(1, 801)}
+    for width in [2, 3, 15, 16, 17, 31, 32, 33, 255, 256, 257, 700] * 20:
+        kind = AND if rng.random() < 0.5 else OR
+        row = rng.choice(list(made), width, replace=False)
+        made[(b.conjunction if kind == AND else b.disjunction)(row)] = kind, row.tolist()
+    roots = rng.choice(list(made)[800:], 60, replace=False).tolist()
+    before = threads.get_num_threads()
+    try:
+        threads.set_num_threads(num_threads)
+        circuit = b.build(roots)
+    finally:
+        threads.set_num_threads(before)
+    circuit.check()
+    height, below = {}, set(roots)
+    for node, entry in made.items():
+        height[node] = 0 if entry is None else 1 + max(height[child] for child in entry[1])
+    for node, entry in reversed(made.items()):
+        if entry is not None and node in below:
+            below.update(entry[1])
+    # Literals were made in the order of variables; ids are in the order of insertion.
+    order = sorted(below, key=lambda node: (height[node], 0 if made[node] is None else made[node][0], node))
+    position = {node: i for i, node in enumerate(order)}
+    assert circuit.num_nodes == len(order)
+    assert circuit.roots.tolist() == [position[root] for root in roots]
+    for node, new in position.items():
+        row = circuit.children[circuit.offsets[new] : circuit.offsets[new + 1]].tolist()
+        assert row == ([] if made[node] is None else sorted(position[child] for child in made[node][1]))
+        assert circuit.kind[new] == (LITERAL if made[node] is None else made[node][0])
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(0, 60), st.sampled_from([None, 3]))
 def test_same_function_and_invariants(seed, num_variables, num_inner, local):
@@ -165,11 +203,13 @@ def test_merges_what_a_dictionary_of_sets_merges(seed, num_variables, num_inner)
 
 KERNELS = [
     "pair_key",
+    "wide_key",
     "literal_key",
     "first_slot",
     "find",
     "simplified_pair",
     "pointers",
+    "write_node",
     "add_node",
     "place_literal",
     "place_pair",
@@ -319,3 +359,25 @@ def test_a_circuit_of_strided_arrays_has_the_same_plan():
     plan, other = make_plan(circuit), make_plan(strided)
     np.testing.assert_array_equal(plan.terms, other.terms)
     np.testing.assert_array_equal(plan.runs, other.runs)
+
+
+@pytest.mark.parametrize("num_threads", [2, 3])
+def test_a_plan_does_not_depend_on_the_threads_that_make_it(monkeypatch, num_threads):
+    from derivable.circuit.plan import make_plan
+    from derivable.device.cpu import levels_plan
+
+    rng = np.random.default_rng(2)
+    arrays = random_arrays(rng, 6, 400)
+    circuit = circuit_from_arrays(*arrays, rng.integers(0, len(arrays[0]), 20), 6)
+    expected = make_plan(circuit)
+    before = threads.get_num_threads()
+    try:
+        threads.set_num_threads(num_threads)
+        monkeypatch.setattr(levels_plan, "_WORTH_A_THREAD", 20)
+        plan = make_plan(circuit)
+    finally:
+        threads.set_num_threads(before)
+    for name in ("runs", "terms", "positive", "negative", "root_slots"):
+        np.testing.assert_array_equal(getattr(plan, name), getattr(expected, name))
+    for name in ("num_slots", "degree", "count_bits", "operations", "num_levels", "longest"):
+        assert getattr(plan, name) == getattr(expected, name)

@@ -249,6 +249,30 @@ def test_sdd_lines_and_the_general_insertion_agree(seed, lines, variables, local
         sdd_file._STEP = step
 
 
+def test_a_decomposition_is_found_again_right_after_it_was_made():
+    """New or-nodes wait before they enter the table; equal ones, in any order of elements, may come at once."""
+    rng = np.random.default_rng(0)
+    rows = [f"L {i} 0 {i + 1}" for i in range(12)] + ["F 12"]
+    pairs = [(i, j) for i in range(12) for j in range(i)]
+    rng.shuffle(pairs)
+    count, different, parts = 13, 0, []
+    while pairs:
+        size = int(rng.integers(2, 5))
+        row, pairs = pairs[:size], pairs[size:]
+        for _ in range(int(rng.integers(1, 4))):
+            order = [row[i] for i in rng.permutation(len(row))] + [(0, 12)] * int(rng.integers(0, 2))
+            rows.append(f"D {count} 0 {len(order)} " + " ".join(f"{p} {s}" for p, s in order))
+            parts.append(count)
+            count += 1
+        different += len(row) > 1
+    rows.append(f"D {count} 0 {len(parts)} " + " ".join(f"{part} {i % 12}" for i, part in enumerate(parts)))
+    text = f"sdd {len(rows)}\n" + "\n".join(rows)
+    circuit = parse_sdd(text.encode())
+    assert_same_circuit(circuit, obvious_sdd(text))
+    sizes = np.diff(circuit.offsets)
+    assert (sizes[circuit.kind == OR] > 1).sum() == different + 1
+
+
 def test_the_table_grows_while_an_sdd_is_read():
     """Far more nodes than the length of the file lets expect: short ids, elements that are all different."""
     rng = np.random.default_rng(0)

@@ -7,9 +7,10 @@ import pytest
 from numba import njit
 
 from derivable.circuit.plan import aligned
-from derivable.device.cpu.lanes import item, load, multiply_add, store
+from derivable.device.cpu.lanes import count_less, item, load, multiply_add, store
 from derivable.device.cpu.levels_exp import exp_and_complement
 from derivable.device.cpu.levels_scaled import collapse, normalise, scaled_exp
+from derivable.device.cpu.pointers import pointer
 
 
 @njit
@@ -90,3 +91,18 @@ def test_normalise_keeps_the_number(m):
     mantissa, exponent = normal(m, np.int64(5))
     assert math.ldexp(mantissa, exponent - 5 if m else 0) == m
     assert m == 0 or 1 <= abs(mantissa) < 2
+
+
+@njit
+def smaller(row, start, number):
+    return count_less(pointer(row), start, number)
+
+
+def test_counting_smaller_numbers():
+    rng = np.random.default_rng(0)
+    for largest in (3, 40, 2**31 - 1):
+        row = rng.integers(-largest, largest, 40).astype(np.int32)
+        for start in range(25):
+            part = row[start : start + 16]
+            for number in (part[3], np.int32(0), np.int32(2**31 - 1), np.int32(-(2**31))):
+                assert smaller(row, start, number) == (part < number).sum()

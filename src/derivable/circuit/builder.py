@@ -10,8 +10,12 @@ from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE, Circuit
 from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import LayoutError, ShapeError
 from derivable.device.cpu import hashcons
+from derivable.device.cpu.pages import empty_pages, zero_pages
+from derivable.device.cpu.threads import chunk_bounds, run_chunks
 
 _LARGEST = 2**31 - 1
+_WORTH_A_THREAD = 100_000  # nodes
+_DEEP = 10_000  # heights
 
 
 class CircuitBuilder:
@@ -35,17 +39,16 @@ class CircuitBuilder:
     def __init__(self, capacity: int = 64):
         """`capacity`: nodes to expect; the arrays grow by themselves."""
         capacity = max(integer(capacity, "capacity"), 64)
-        self._kind = np.empty(capacity, np.uint8)
-        self._literal = np.empty(capacity, np.int32)
-        self._height = np.empty(capacity, np.int32)
-        self._offsets = np.empty(capacity + 1, np.int64)
-        self._children = np.empty(2 * capacity, np.int32)
-        self._mark = np.empty(capacity, np.int32)
-        self._table = np.zeros(_table_size(capacity), np.uint64)
+        self._kind = empty_pages(capacity, np.uint8)
+        self._literal = empty_pages(capacity, np.int32)
+        self._info = empty_pages(2 * capacity, np.int32)
+        self._offsets = empty_pages(capacity + 1, np.int64)
+        self._children = empty_pages(2 * capacity, np.int32)
+        self._table = zero_pages(_table_size(capacity), np.uint64)
         for node in (FALSE, TRUE):
             self._kind[node] = node
-            for array in (self._literal, self._height, self._offsets, self._mark):
-                array[node] = 0
+            self._literal[node] = self._offsets[node] = 0
+        self._info[:4] = 0
         self._offsets[2] = 0
         self._counts = np.array([2, 0, 0], np.int64)
         self._one = (np.zeros(1, np.uint8), np.zeros(1, np.int32), np.zeros(2, np.int64), np.zeros(1, np.int32))
@@ -139,8 +142,7 @@ class CircuitBuilder:
     def _insert(self, kind, literal, offsets, children, absolute: bool, ids) -> None:
         code, node, child = hashcons.insert_nodes(
             kind, literal, offsets, children, absolute,
-            self._kind, self._literal, self._height, self._offsets, self._children, self._mark, self._table,
-            self._counts, ids,
+            self._kind, self._literal, self._info, self._offsets, self._children, self._table, self._counts, ids,
         )  # fmt: skip
         if code == hashcons.OK:
             return
@@ -169,8 +171,7 @@ class CircuitBuilder:
         while True:
             line, first = hashcons.insert_decompositions(
                 letters, names, numbers, elements, line, first, ids,
-                self._kind, self._literal, self._height, self._offsets, self._children, self._mark, self._table,
-                self._counts,
+                self._kind, self._literal, self._info, self._offsets, self._children, self._table, self._counts,
             )  # fmt: skip
             if line == len(letters):
                 return line, first
@@ -183,8 +184,9 @@ class CircuitBuilder:
             if need > _LARGEST:
                 raise LayoutError(f"{need} nodes are too many: ids are 32 bits wide")
             size = max(need, 2 * len(self._kind))
-            for name in ("_kind", "_literal", "_height", "_mark"):
+            for name in ("_kind", "_literal"):
                 setattr(self, name, _grown(getattr(self, name), size, self.num_nodes))
+            self._info = _grown(self._info, 2 * size, 2 * self.num_nodes)
             self._offsets = _grown(self._offsets, size + 1, self.num_nodes + 1)
         self._grow_table(need if expected is None else self.num_nodes + expected)
         need = self.num_edges + edges
@@ -193,7 +195,7 @@ class CircuitBuilder:
 
     def _grow_table(self, nodes: int) -> None:
         if _table_size(nodes) > len(self._table):
-            table = np.zeros(_table_size(nodes), np.uint64)
+            table = zero_pages(_table_size(nodes), np.uint64)
             hashcons.move_table(self._table, table)
             self._table = table
 
@@ -220,26 +222,40 @@ class CircuitBuilder:
         count = self.num_nodes
         for root in roots[(roots < 0) | (roots >= count)][:1]:
             raise LayoutError(f"root {root} is not a node: there are {count} nodes")
-        position = np.empty(count, np.int32)
+        top = int(self._info[2 * roots].max(initial=0))
+        # Each chunk has a row of buckets of its own, so a deep circuit is not cut.
+        cuts = np.array(chunk_bounds(count, _WORTH_A_THREAD if top < _DEEP else count))
+        reached = zero_pages(count, np.uint8)
         node_starts, edge_starts = hashcons.mark_reachable(
-            self._kind, self._height, self._offsets, self._children, count, roots, position
+            self._kind, self._info, self._offsets, self._children, cuts, roots, top, reached
         )
-        nodes, edges = int(node_starts[-1]), int(edge_starts[-1])
-        level_offsets = np.concatenate([node_starts[: nodes > 0], node_starts[3::2]])
-        first, last = int(node_starts[LITERAL]), int(node_starts[LITERAL + 1])
+        starts = node_starts[:, 0].copy()
+        nodes, edges = int(starts[-1]), int(edge_starts[-1, 0])
+        level_offsets = np.concatenate([starts[: nodes > 0], starts[3::2]])
+        position = empty_pages(count, np.int32)
+        first, last = int(starts[LITERAL]), int(starts[LITERAL + 1])
         leaves = np.empty(last - first, np.int32)
-        hashcons.reachable_literals(self._kind, count, position, leaves)
+        hashcons.reachable_literals(self._kind, reached, leaves)
         numbers = self._literal[leaves].astype(np.int64)
         position[leaves[np.argsort(2 * np.abs(numbers) + (numbers < 0))]] = np.arange(first, last)
         greatest = int(np.abs(numbers).max(initial=0))
-        kind = np.empty(nodes, np.uint8)
-        literal = np.empty(nodes, np.int32)
-        offsets = np.empty(nodes + 1, np.int64)
-        children = np.empty(edges, np.int32)
-        hashcons.gather_nodes(
-            self._kind, self._literal, self._height, self._offsets, self._children, count, position,
-            node_starts, edge_starts, kind, literal, offsets, children,
+        kind, literal = empty_pages(nodes, np.uint8), empty_pages(nodes, np.int32)
+        offsets, children = empty_pages(nodes + 1, np.int64), empty_pages(edges, np.int32)
+        chunks = len(cuts) - 1
+        run_chunks(
+            hashcons.number_nodes, chunks, 1, cuts, self._kind, self._literal, self._info, self._offsets, reached,
+            node_starts, edge_starts, position, kind, literal, offsets,
         )  # fmt: skip
+        offsets[nodes] = edges
+        run_chunks(
+            hashcons.move_children, chunks, 1, cuts, self._offsets, self._children, reached, position, offsets, children
+        )
+        wide, wide_edges = hashcons.wide_nodes(offsets)
+        if wide:
+            hashcons.sort_wide(
+                offsets, children, zero_pages(nodes + 1, np.int32), np.empty(wide, np.int64),
+                empty_pages(wide_edges, np.int32), empty_pages(wide_edges, np.int32),
+            )  # fmt: skip
         if num_variables is None:
             num_variables = greatest
         elif greatest > num_variables:
@@ -287,7 +303,7 @@ def _table_size(nodes: int) -> int:
 
 
 def _grown(array: np.ndarray, size: int, used: int) -> np.ndarray:
-    larger = np.empty(size, array.dtype)
+    larger = empty_pages(size, array.dtype.type)
     larger[:used] = array[:used]
     return larger
 

@@ -7,11 +7,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.sdd_file import from_sdd, load_sdd
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import ParseError
-from derivable.core.files import read_bytes
+from derivable.core.files import read_buffer
+from derivable.device.cpu.pages import empty_pages
 
 if TYPE_CHECKING:
     from derivable.circuit.vtree import Vtree
@@ -48,7 +51,7 @@ def load(
     """
     if num_variables is not None:
         num_variables = integer(num_variables, "num_variables", 0)
-    data = read_bytes(path)
+    data = read_buffer(path, lambda size: empty_pages(size, np.uint8))
     name = os.fspath(path)
     extension = Path(name.lower().removesuffix(".gz")).suffix
     announced, found = _EXTENSIONS.get(extension), content_format(data)
@@ -60,9 +63,12 @@ def load(
         )
     form = found or announced
     if form is None:
-        if not data.strip():
+        if not bytes(data).strip():
             raise ParseError("the file is empty", source=name, hint=_KNOWN)
         raise ParseError("the file is in no known circuit format", source=name, hint=_KNOWN)
+    if form == "SDD":
+        return load_sdd(path, vtree, num_variables, data)
+    data = bytes(data)
     if form == "circuit":
         from derivable.circuit.store import parse
 
@@ -71,24 +77,22 @@ def load(
         from derivable.circuit.compilation import compile
 
         return compile(path)
-    if form == "SDD":
-        return load_sdd(path, vtree, num_variables, data)
     from derivable.circuit.nnf_file import parse_nnf
 
     return parse_nnf(data, name, num_variables)
 
 
-def content_format(data: bytes) -> str | None:
+def content_format(data: bytes | memoryview) -> str | None:
     """The format that the first line which is neither blank nor a comment shows, or None."""
     from derivable.circuit.store import MAGIC
 
-    if data.startswith(MAGIC):
+    if bytes(data[: len(MAGIC)]) == MAGIC:
         return "circuit"
     position = 0
     while position < len(data):
         found = _LINE_END.search(data, position)
         end = found.start() if found else len(data)
-        words = data[position : min(end, position + 200)].split()
+        words = bytes(data[position : min(end, position + 200)]).split()
         position = end + 1
         if not words or words[0] == b"c":
             continue

@@ -55,15 +55,20 @@ def token_at(data: bytes, position: int) -> str:
 
 
 def fail(
-    data: bytes, source: str | None, position: int, message: str, hint: str | None = None, length: int | None = None
+    data: bytes | memoryview,
+    source: str | None,
+    position: int,
+    message: str,
+    hint: str | None = None,
+    length: int | None = None,
 ) -> NoReturn:
     """Raise a ParseError at a byte position."""
-    span, shown = span_at(data, position, length)
+    span, shown = span_at(bytes(data), position, length)
     raise ParseError(message, hint=hint, source=source, text=shown, span=span)
 
 
 def fail_code(
-    data: bytes,
+    data: bytes | memoryview,
     source: str | None,
     code: int,
     position: int,
@@ -80,6 +85,7 @@ def fail_code(
     first_id  0 if ids run from 0, 1 if any positive number is an id
     hints     the likely fix by code, where the format has one
     """
+    data = bytes(data)
     token = token_at(data, position)
     if first_id:
         ids = "ids are positive"
@@ -97,7 +103,7 @@ def fail_code(
 
 
 def read_header(
-    data: bytes, array: np.ndarray, word: str, fields: str, source: str | None, file: str
+    data: bytes | memoryview, array: np.ndarray, word: str, fields: str, source: str | None, file: str
 ) -> tuple[list[int], int]:
     """The numbers of the header line `word fields`, and the position behind it.
 
@@ -115,20 +121,24 @@ def read_header(
     return numbers.tolist(), position
 
 
-def most_words(data: bytes) -> int:
+def most_words(data: bytes | memoryview) -> int:
     """A bound on the words of a text, which are at least two bytes apart, so that a header that lies does not make us
     allocate what it says. Pages of arrays that are not written are never touched."""
     return len(data) // 2 + 1
 
 
-def fail_header(data: bytes, source: str | None, word: bytes, message: str, hint: str | None = _CUT_OFF) -> NoReturn:
+def fail_header(
+    data: bytes | memoryview, source: str | None, word: bytes, message: str, hint: str | None = _CUT_OFF
+) -> NoReturn:
     """Raise a ParseError that points at the first number of the header, whose count is wrong."""
+    data = bytes(data)
     match = re.compile(rb"^[ \t]*" + word + rb"[ \t]+", re.MULTILINE).search(data.replace(b"\r", b"\n"))
     fail(data, source, match.end() if match else 0, message, hint)
 
 
-def fail_empty(data: bytes, source: str | None, expected: str) -> NoReturn:
+def fail_empty(data: bytes | memoryview, source: str | None, expected: str) -> NoReturn:
     """Raise a ParseError for a file without content, or with comments only."""
+    data = bytes(data)
     if data.strip():
         message = "the file has comments only"
     elif data:

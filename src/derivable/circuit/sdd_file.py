@@ -30,6 +30,7 @@ from derivable.circuit.vtree_file import load_vtree, parse_vtree
 from derivable.core.diagnostics import DomainError, MissingDependencyError, ParseError, UnsupportedError
 from derivable.core.files import atomic_write, read_bytes
 from derivable.device.cpu import text
+from derivable.device.cpu.pages import empty_pages, zero_pages
 from derivable.device.cpu.threads import run_chunks
 
 _HINTS = {
@@ -38,11 +39,11 @@ _HINTS = {
     text.ZERO_LITERAL: "literals are signed variables, counted from 1",
 }
 _FEW_ROOTS = 4
-_STEP = 1 << 22  # bytes that are read while those before them are inserted
+_STEP = 1 << 22  # at most so many bytes are read while those before them are inserted
 
 
 def parse_sdd(
-    data: bytes, source: str | None = None, vtree: Vtree | None = None, num_variables: int | None = None
+    data: bytes | memoryview, source: str | None = None, vtree: Vtree | None = None, num_variables: int | None = None
 ) -> Circuit:
     """The circuit of an SDD file's content.
 
@@ -60,18 +61,19 @@ def parse_sdd(
     return replace(builder.build([root], num_variables, None, "sdd"), vtree=vtree)
 
 
-def _insert(builder: CircuitBuilder, data: bytes, source: str | None) -> tuple[int, np.ndarray]:
+def _insert(builder: CircuitBuilder, data: bytes | memoryview, source: str | None) -> tuple[int, np.ndarray]:
     """Insert the nodes of a file; the id of its root, and the literals that its lines define."""
     array = np.frombuffer(data, np.uint8)
     (count,), position = read_header(data, array, "sdd", "<number of nodes>", source, "an SDD file")
     words = most_words(data)
     announced = min(count, words // 2)  # a line has two words
-    letters = np.empty(announced, np.uint8)
-    names = np.empty(announced, np.int32)
-    numbers = np.empty(announced, np.int32)
-    elements = np.empty(words, np.int32)
-    defined = np.zeros(announced, np.uint8)
-    ids = np.full(announced, -1, np.int32)
+    letters = empty_pages(announced, np.uint8)
+    names = empty_pages(announced, np.int32)
+    numbers = empty_pages(announced, np.int32)
+    elements = empty_pages(words, np.int32)
+    defined = zero_pages(announced, np.uint8)
+    ids = empty_pages(announced, np.int32)
+    ids.fill(-1)
     # Decompositions are few and elements often equal: the table starts smaller than the file might need.
     builder._reserve(words // 2, 2 * words, len(data) // 24)
     code, value = text.OK, 0
@@ -83,7 +85,8 @@ def _insert(builder: CircuitBuilder, data: bytes, source: str | None) -> tuple[i
             rows = letters[:ready], names[:ready], numbers[:ready]
             line, first = builder._add_decompositions(*rows, elements[:filled], ids, line, first)
         if stop == 2:
-            until = min(position + _STEP, len(data))
+            # Steps grow from a small one, which nothing can hide behind.
+            until = min(position + min(_STEP, max(_STEP >> 5, position)), len(data))
             code, position, value, lines, end = text.parse_sdd(
                 array, position, until, lines, end, defined, letters, names, numbers, elements
             )
@@ -118,7 +121,7 @@ def load_sdd(
     path: str | os.PathLike,
     vtree: str | os.PathLike | Vtree | bool | None = None,
     num_variables: int | None = None,
-    data: bytes | None = None,
+    data: bytes | memoryview | None = None,
 ) -> Circuit:
     """Read an SDD file (gzip transparently) and its vtree.
 

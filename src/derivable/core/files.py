@@ -6,9 +6,9 @@ import contextlib
 import gzip
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError
 
@@ -28,13 +28,38 @@ def read_bytes(path: str | os.PathLike) -> bytes:
     Raises DomainError for what is no path, ParseError for a missing file, a directory, or a truncated gzip stream.
     """
     place = checked_path(path)
+    return _decompressed(path, place.read_bytes)
+
+
+def read_buffer(path: str | os.PathLike, allocate: Callable[[int], Any]) -> bytes | memoryview:
+    """What `read_bytes` returns, and raises, in memory of the caller's choice if the file is not gzipped.
+
+    allocate  from a size to a writable, contiguous buffer of so many bytes
+    """
+    place = checked_path(path)
+    return _decompressed(path, lambda: _read_into(place, allocate))
+
+
+def _read_into(place: Path, allocate: Callable[[int], Any]) -> bytes | memoryview:
+    with open(place, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        view = memoryview(allocate(size)).cast("B")
+        filled = 0
+        while filled < size and (count := file.readinto(view[filled:])):
+            filled += count
+        # Pipes have no size, and a file may have grown.
+        rest = file.read()
+    return bytes(view[:filled]) + rest if rest else view[:filled]
+
+
+def _decompressed(path: str | os.PathLike, read: Callable[[], Any]) -> Any:
     try:
-        data = place.read_bytes()
+        data = read()
     except OSError as error:
         raise ParseError(
             f"cannot read the file: {error.strerror or error}", source=os.fspath(path), hint="check the path"
         ) from None
-    if not data.startswith(GZIP_MAGIC):
+    if bytes(data[:2]) != GZIP_MAGIC:
         return data
     try:
         return gzip.decompress(data)

@@ -4,10 +4,10 @@ State of a growing circuit (arrays longer than what is used; `counts` says how m
 
     kind      [capacity] uint8    FALSE, TRUE, LITERAL, AND, OR = 0..4
     literal   [capacity] int32    signed variable of a literal, else 0
-    height    [capacity] int32    0 for leaves
+    info      [2 * capacity] int32, for each node its height (0 for leaves) and its mark: the stamp of the insertion
+              that last mentioned it. They are read together, so they are on one cache line
     offsets   [capacity + 1] int64
     children  [edge capacity] int32, in order of first mention, no repeats within a node
-    mark      [capacity] int32    the stamp of the insertion that last mentioned the node
     table     [2 * power of two] uint64, pairs of a key and a node id; key 0 is free; open addressing, linear probing
     counts    [3] int64           nodes, edges, stamp
 
@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from derivable.device.cpu.lanes import item, prefetch
+from derivable.device.cpu.lanes import count_less, item, prefetch
 from derivable.device.cpu.pointers import pointer
 
 FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
@@ -37,8 +37,9 @@ OK, BAD_KIND, BAD_LITERAL, BAD_OFFSETS, BAD_CHILD = 0, 1, 2, 3, 4
 SECOND = np.uint64(1 << 63)  # or-nodes, negative literals
 WIDE = np.uint64(1 << 31)  # the key is a hash
 _LAST_STAMP = 2**31 - 1
-_SHORT = 64  # nodes with more children are sorted another way
+SHORT = 256  # nodes with more children are sorted another way
 _AHEAD = 16  # elements between asking for a line of the table and looking at it
+_LATER = 8  # or-nodes that wait for their lines of the table
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -58,6 +59,12 @@ def pair_key(this, x, y):
 
 
 @njit(cache=True, nogil=True, inline="always")
+def wide_key(this, value):
+    """The key of an AND or OR of more than two nodes; `value` is the sum of their mixed ids."""
+    return mix(value + np.uint64(this)) | WIDE
+
+
+@njit(cache=True, nogil=True, inline="always")
 def literal_key(number):
     key = np.uint64(abs(np.int64(number)))
     return key | SECOND if number < 0 else key
@@ -66,7 +73,8 @@ def literal_key(number):
 @njit(cache=True, nogil=True, inline="always")
 def first_slot(key, last):
     """Where the probing for a key starts: the position of an entry in a table whose last position is `last`."""
-    return (mix(key) << np.uint64(1)) & last
+    value = (key ^ (key >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
+    return ((value ^ (value >> np.uint64(32))) << np.uint64(1)) & last
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -103,23 +111,30 @@ def simplified_pair(this, x, y):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def pointers(kind, literal, height, offsets, children, mark, table):
+def pointers(kind, literal, info, offsets, children, table):
     """The state as the functions below take it: pointers, and the last position in the table."""
     return (
-        pointer(kind), pointer(literal), pointer(height), pointer(offsets), pointer(children), pointer(mark),
-        pointer(table), np.uint64(len(table) - 1),
+        pointer(kind), pointer(literal), pointer(info), pointer(offsets), pointer(children), pointer(table),
+        np.uint64(len(table) - 1),
     )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
-def add_node(this, number, top, node, end, slot, key, state):
-    """Write a new node, whose last edge is before `end`, and its entry in the table."""
-    kind, literal, height, offsets, _, mark, table, _ = state
+def write_node(this, number, top, node, end, state):
+    """Write a new node, whose last edge is before `end`."""
+    kind, literal, info, offsets, _, _, _ = state
     kind[node] = this
     literal[node] = number
-    height[node] = top
+    info[2 * node] = top
+    info[2 * node + 1] = 0
     offsets[node + 1] = end
-    mark[node] = 0
+
+
+@njit(cache=True, nogil=True, inline="always")
+def add_node(this, number, top, node, end, slot, key, state):
+    """Write a new node, whose last edge is before `end`, and its entry in the table."""
+    _, _, _, _, _, table, _ = state
+    write_node(this, number, top, node, end, state)
     table[slot] = key
     table[slot + np.uint64(1)] = node
 
@@ -127,7 +142,7 @@ def add_node(this, number, top, node, end, slot, key, state):
 @njit(cache=True, nogil=True)
 def place_literal(number, node, end, state):
     """The id of a literal; `node` if it is new and has been added. `end`: the number of edges so far."""
-    _, _, _, _, _, _, table, last = state
+    _, _, _, _, _, table, last = state
     key = literal_key(number)
     slot = find(table, last, key)
     if table[slot] != 0:
@@ -139,16 +154,17 @@ def place_literal(number, node, end, state):
 @njit(cache=True, nogil=True)
 def place_pair(this, x, y, node, end, state):
     """The id of a node of the two different children `x` and `y`; `node` if it is new and has been added."""
-    _, literal, height, _, children, _, table, last = state
+    _, literal, info, _, children, table, last = state
     key = pair_key(this, x, y)
     slot = find(table, last, key)
     if table[slot] != 0:
         return np.int64(table[slot + np.uint64(1)])
-    if this == AND and literal[x] != 0 and literal[x] == -literal[y]:
+    top = max(info[2 * x], info[2 * y])
+    if this == AND and top == 0 and literal[x] == -literal[y]:
         return np.int64(FALSE)
     children[end] = x
     children[end + 1] = y
-    add_node(this, 0, max(height[x], height[y]) + 1, node, end + 2, slot, key, state)
+    add_node(this, 0, top + 1, node, end + 2, slot, key, state)
     return node
 
 
@@ -158,8 +174,8 @@ def place_wide(this, size, value, top, stamp, node, end, state):
 
     value  the sum of the mixed ids of the children; top, their greatest height
     """
-    kind, _, _, offsets, children, mark, table, last = state
-    key = mix(value + np.uint64(this)) | WIDE
+    kind, _, info, offsets, children, table, last = state
+    key = wide_key(this, value)
     slot = first_slot(key, last)
     while table[slot] != 0:
         if table[slot] == key:
@@ -167,7 +183,7 @@ def place_wide(this, size, value, top, stamp, node, end, state):
             same = kind[other] == this and offsets[other + 1] - offsets[other] == size
             edge = offsets[other]
             while same and edge < offsets[other + 1]:
-                same = mark[children[edge]] == stamp
+                same = info[2 * np.int64(children[edge]) + 1] == stamp
                 edge += 1
             if same:
                 return other
@@ -179,7 +195,7 @@ def place_wide(this, size, value, top, stamp, node, end, state):
 @njit(cache=True, nogil=True)
 def insert_nodes(
     new_kind, new_literal, new_offsets, new_children, absolute,
-    kind, literal, height, offsets, children, mark, table, counts, ids,
+    kind, literal, info, offsets, children, table, counts, ids,
 ):  # fmt: skip
     """Insert nodes in the given order; ids[i] is where node i ended up.
 
@@ -193,7 +209,7 @@ def insert_nodes(
     wrong with that node; nodes before it have been inserted.
     """
     num_nodes, num_edges, stamp = counts[0], counts[1], counts[2]
-    state = pointers(kind, literal, height, offsets, children, mark, table)
+    state = pointers(kind, literal, info, offsets, children, table)
     code, bad_node, bad_child = OK, 0, 0
     for node in range(len(new_kind)):
         this = new_kind[node]
@@ -235,8 +251,7 @@ def insert_nodes(
             found = np.int64(simplified_pair(this, x, y))
         else:
             if stamp == _LAST_STAMP:
-                for other in range(num_nodes):
-                    mark[other] = 0
+                info[1 : 2 * num_nodes : 2] = 0
                 stamp = 0
             stamp += 1
             neutral = TRUE if this == AND else FALSE
@@ -248,12 +263,12 @@ def insert_nodes(
                 if child <= TRUE:
                     if child != neutral:
                         found = child
-                elif mark[child] != stamp:
-                    mark[child] = stamp
+                elif info[2 * child + 1] != stamp:
+                    info[2 * child + 1] = stamp
                     children[num_edges + size] = child
                     size += 1
                     value += mix(np.uint64(child))
-                    top = max(top, height[child])
+                    top = max(top, info[2 * child])
             if found < 0 and size < 2:
                 found = np.int64(neutral if size == 0 else children[num_edges])
             if size == 2:
@@ -274,7 +289,7 @@ def insert_nodes(
 @njit(cache=True, nogil=True)
 def insert_decompositions(
     letters, names, numbers, elements, line, first, node_of,
-    kind, literal, height, offsets, children, mark, table, counts,
+    kind, literal, info, offsets, children, table, counts,
 ):  # fmt: skip
     """Insert the lines of an SDD file, as `text.parse_sdd` wrote them, in the order of their NNF.
 
@@ -285,11 +300,17 @@ def insert_decompositions(
 
     The nodes are those that `insert_nodes` makes from an AND for each element and an OR for each
     decomposition, with the same ids. The state has room for all new nodes and edges.
+
+    An or-node with a child that is new is new itself: nobody need look whether it is in the table. It gets its id at
+    once and is entered a few decompositions later, when the line of the table has come from memory.
     """
     num_nodes, num_edges, stamp = counts[0], counts[1], counts[2]
-    state = pointers(kind, literal, height, offsets, children, mark, table)
-    heights, edges, marks = pointer(height), pointer(children), pointer(mark)
+    state = pointers(kind, literal, info, offsets, children, table)
+    notes, edges, slots = pointer(info), pointer(children), pointer(table)
     ids, parts = pointer(node_of), pointer(elements)
+    waiting, waiting_nodes = np.zeros(_LATER, np.uint64), np.zeros(_LATER, np.int64)
+    keys, nodes = pointer(waiting), pointer(waiting_nodes)
+    late = 0
     last_slot = np.uint64(len(table) - 1)
     fullest = len(table) // 3
     while line < len(letters):
@@ -303,6 +324,7 @@ def insert_decompositions(
             num_nodes += found == num_nodes
             ids[name] = found
         else:
+            before = num_nodes
             for element in range(number):
                 place = first + 2 * element
                 ahead = min(place + 2 * _AHEAD, len(elements) - 2)
@@ -318,7 +340,7 @@ def insert_decompositions(
                         num_edges += 2
                 parts[first + element] = found
             if stamp == _LAST_STAMP:
-                mark[:num_nodes] = 0
+                info[1 : 2 * num_nodes : 2] = 0
                 stamp = 0
             stamp += 1
             size = 0
@@ -329,55 +351,99 @@ def insert_decompositions(
                 if part <= TRUE:
                     if part == TRUE:
                         found = np.int64(TRUE)
-                elif marks[part] != stamp:
-                    marks[part] = stamp
+                elif notes[2 * part + 1] != stamp:
+                    notes[2 * part + 1] = stamp
                     edges[num_edges + size] = part
                     size += 1
                     value += mix(np.uint64(part))
-                    top = max(top, heights[part])
+                    top = max(top, notes[2 * part])
             if found < 0:
                 if size < 2:
                     found = np.int64(FALSE if size == 0 else edges[num_edges])
-                elif size == 2:
-                    x, y = np.int64(edges[num_edges]), np.int64(edges[num_edges + 1])
-                    found = place_pair(OR, x, y, num_nodes, num_edges, state)
                 else:
-                    found = place_wide(OR, size, value, top, stamp, num_nodes, num_edges, state)
-                if found == num_nodes:
-                    num_nodes += 1
-                    num_edges += size
+                    x, y = np.int64(edges[num_edges]), np.int64(edges[num_edges + 1])
+                    key = pair_key(OR, x, y) if size == 2 else wide_key(OR, value)
+                    if num_nodes > before:
+                        if late == _LATER:
+                            enter(keys, nodes, late, slots, last_slot)
+                            late = 0
+                        prefetch(table, first_slot(key, last_slot))
+                        keys[late], nodes[late] = key, num_nodes
+                        late += 1
+                        found = num_nodes
+                        write_node(OR, 0, top + 1, found, num_edges + size, state)
+                    else:
+                        if has_key(keys, late, key):
+                            enter(keys, nodes, late, slots, last_slot)
+                            late = 0
+                        if size == 2:
+                            found = place_pair(OR, x, y, num_nodes, num_edges, state)
+                        else:
+                            found = place_wide(OR, size, value, top, stamp, num_nodes, num_edges, state)
+                    if found == num_nodes:
+                        num_nodes += 1
+                        num_edges += size
             ids[name] = found
             first += 2 * number
         line += 1
+    enter(keys, nodes, late, slots, last_slot)
     counts[0], counts[1], counts[2] = num_nodes, num_edges, stamp
     return line, first
 
 
-@njit(cache=True, nogil=True)
-def mark_reachable(kind, height, offsets, children, num_nodes, roots, position):
-    """Set position[node] = 0 for the nodes below `roots`, -1 elsewhere; children have smaller ids than parents.
+@njit(cache=True, nogil=True, inline="always")
+def has_key(keys, count, key):
+    found = False
+    for i in range(count):
+        found |= keys[i] == key
+    return found
 
-    returns  node_starts, edge_starts [bucket + 1] int64: where in the sorted circuit the nodes of each height and
-             kind, and their edges, begin. Buckets 0 to 2 hold false, true and the literals; the and-nodes of
-             height h are in bucket 2 h + 1, the or-nodes in 2 h + 2.
+
+@njit(cache=True, nogil=True, inline="always")
+def enter(keys, nodes, count, table, last):
+    """Enter nodes that are known to be new in the table."""
+    for i in range(count):
+        slot = first_slot(keys[i], last)
+        while table[slot] != 0:
+            slot = (slot + np.uint64(2)) & last
+        table[slot] = keys[i]
+        table[slot + np.uint64(1)] = nodes[i]
+
+
+@njit(cache=True, nogil=True)
+def mark_reachable(kind, info, offsets, children, cuts, roots, top, reached):
+    """Find the nodes below `roots`, and where in the sorted circuit those of each height and kind will be.
+
+    cuts      [chunk + 1] int64, from 0 to the number of nodes: ranges of nodes that can be moved independently
+    top       the greatest height of a root
+    reached   [node] uint8, zeros; written: 1 for nodes below `roots`
+    returns   node_starts, edge_starts [bucket + 1, chunk] int64: where the nodes of the chunk in the bucket, and their
+              edges, begin; in the last row, where all end. Buckets 0 to 2 hold false, true and the literals; the
+              and-nodes of height h are in bucket 2 h + 1, the or-nodes in 2 h + 2.
     """
-    position[:num_nodes] = -1
-    top = 0
+    found = pointer(reached)
     for root in roots:
-        position[root] = 0
-        top = max(top, height[root])
-    node_starts = np.zeros(2 * top + 4, np.int64)
-    edge_starts = np.zeros(2 * top + 4, np.int64)
-    for node in range(num_nodes - 1, -1, -1):
-        if position[node] == 0:
-            bucket = bucket_of(kind[node], height[node])
-            node_starts[bucket + 1] += 1
-            edge_starts[bucket + 1] += offsets[node + 1] - offsets[node]
-            for edge in range(offsets[node], offsets[node + 1]):
-                position[children[edge]] = 0
-    for bucket in range(1, len(node_starts)):
-        node_starts[bucket] += node_starts[bucket - 1]
-        edge_starts[bucket] += edge_starts[bucket - 1]
+        found[root] = 1
+    buckets, chunks = 2 * top + 3, len(cuts) - 1
+    node_starts = np.zeros((buckets + 1, chunks), np.int64)
+    edge_starts = np.zeros((buckets + 1, chunks), np.int64)
+    # Children have smaller ids than parents.
+    for chunk in range(chunks - 1, -1, -1):
+        for node in range(cuts[chunk + 1] - 1, cuts[chunk] - 1, -1):
+            if found[node] != 0:
+                bucket = bucket_of(item(kind, node), item(info, 2 * node))
+                first, last = item(offsets, node), item(offsets, node + 1)
+                node_starts[bucket, chunk] += 1
+                edge_starts[bucket, chunk] += last - first
+                for edge in range(first, last):
+                    found[item(children, edge)] = 1
+    for starts in (node_starts, edge_starts):
+        before = np.int64(0)
+        for bucket in range(buckets + 1):
+            for chunk in range(chunks):
+                count = starts[bucket, chunk]
+                starts[bucket, chunk] = before
+                before += count
     return node_starts, edge_starts
 
 
@@ -387,87 +453,116 @@ def bucket_of(this, height):
 
 
 @njit(cache=True, nogil=True)
-def reachable_literals(kind, num_nodes, position, leaves):
+def reachable_literals(kind, reached, leaves):
     """Write the literals that `mark_reachable` found to `leaves` [literal] int32."""
     count = 0
-    for node in range(num_nodes):
-        if kind[node] == LITERAL and position[node] >= 0:
+    for node in range(len(reached)):
+        if kind[node] == LITERAL and reached[node] != 0:
             leaves[count] = node
             count += 1
 
 
 @njit(cache=True, nogil=True)
-def gather_nodes(
-    kind, literal, height, offsets, children, num_nodes, position, node_starts, edge_starts,
-    out_kind, out_literal, out_offsets, out_children,
+def number_nodes(
+    begin, end, cuts, kind, literal, info, offsets, reached, node_starts, edge_starts, position,
+    out_kind, out_literal, out_offsets,
 ):  # fmt: skip
-    """Copy the reachable nodes by height, kind and insertion, children renumbered and ascending within a node.
+    """Number the nodes of the chunks begin:end by height, kind and insertion, and write all of them but their children.
 
-    position                 [node] -1 for unreachable nodes, the new ids of literals; the other new ids are written
-    node_starts, edge_starts of `mark_reachable`; used up
+    node_starts, edge_starts  of `mark_reachable`; used up
+    position                  [node] int32, the new ids of literals; those of the other reachable nodes are written
     """
-    row = np.empty(_SHORT, np.int32)
-    wide_edges = 0
-    for node in range(num_nodes):
-        if position[node] < 0:
+    for chunk in range(begin, end):
+        for node in range(cuts[chunk], cuts[chunk + 1]):
+            if reached[node] == 0:
+                continue
+            this = kind[node]
+            if this == LITERAL:
+                new = np.int64(position[node])
+                out_literal[new] = literal[node]
+                out_offsets[new] = 0
+            else:
+                bucket = bucket_of(this, item(info, 2 * node))
+                new = node_starts[bucket, chunk]
+                node_starts[bucket, chunk] += 1
+                position[node] = new
+                out_literal[new] = 0
+                out_offsets[new] = edge_starts[bucket, chunk]
+                edge_starts[bucket, chunk] += item(offsets, node + 1) - item(offsets, node)
+            out_kind[new] = this
+
+
+@njit(cache=True, nogil=True)
+def move_children(begin, end, cuts, offsets, children, reached, position, out_offsets, out_children):
+    """Copy the children of the nodes of the chunks begin:end, renumbered, ascending in nodes of at most `SHORT`."""
+    short = np.empty(SHORT + 16, np.int32)
+    row, places, out = pointer(short), pointer(position), pointer(out_children)
+    for node in range(cuts[begin], cuts[end]):
+        first = item(offsets, node)
+        size = item(offsets, node + 1) - first
+        if size == 0 or item(reached, node) == 0:
             continue
-        this = kind[node]
-        if this == LITERAL:
-            new = np.int64(position[node])
-            out_kind[new] = LITERAL
-            out_literal[new] = literal[node]
-            out_offsets[new] = 0
-            continue
-        bucket = bucket_of(this, height[node])
-        new = node_starts[bucket]
-        node_starts[bucket] += 1
-        position[node] = new
-        edge = edge_starts[bucket]
-        out_kind[new] = this
-        out_literal[new] = 0
-        out_offsets[new] = edge
-        first = offsets[node]
-        size = offsets[node + 1] - first
-        edge_starts[bucket] += size
+        edge = item(out_offsets, item(position, node))
         if size == 2:
-            x, y = position[item(children, first)], position[item(children, first + 1)]
-            out_children[edge] = min(x, y)
-            out_children[edge + 1] = max(x, y)
-        elif size <= _SHORT:
+            x, y = places[item(children, first)], places[item(children, first + 1)]
+            out[edge] = min(x, y)
+            out[edge + 1] = max(x, y)
+        elif size <= SHORT:
             # Every child goes where as many children as are smaller leave it: no branch to mispredict.
             for i in range(size):
-                row[i] = item(position, item(children, first + i))
+                row[i] = places[item(children, first + i)]
+            for i in range(size, (size + 15) & ~15):
+                row[i] = np.int32(_LAST_STAMP)
             for i in range(size):
-                rank = np.int32(0)
-                for j in range(size):
-                    rank += np.int32(row[j] < row[i])
-                out_children[edge + rank] = row[i]
+                rank = np.int64(0)
+                for block in range(0, size, 16):
+                    rank += count_less(row, block, row[i])
+                out[edge + rank] = row[i]
         else:
-            wide_edges += size
             for i in range(size):
-                out_children[edge + i] = item(position, item(children, first + i))
-    count = len(out_kind)
-    out_offsets[count] = len(out_children)
-    if wide_edges == 0:
-        return
-    # Wide nodes: transpose their edges, then hand each child to its parents in ascending order: linear.
-    starts = np.zeros(count + 1, np.int64)
-    for new in range(count):
-        if out_offsets[new + 1] - out_offsets[new] > _SHORT:
-            for edge in range(out_offsets[new], out_offsets[new + 1]):
-                starts[out_children[edge] + 1] += 1
-    for new in range(count):
-        starts[new + 1] += starts[new]
-    parents = np.empty(wide_edges, np.int32)
-    fill = starts.copy()
-    for new in range(count):
-        if out_offsets[new + 1] - out_offsets[new] > _SHORT:
-            for edge in range(out_offsets[new], out_offsets[new + 1]):
-                child = out_children[edge]
-                parents[fill[child]] = new
-                fill[child] += 1
-    fill = out_offsets.copy()
-    for child in range(count):
-        for i in range(starts[child], starts[child + 1]):
-            out_children[fill[parents[i]]] = child
-            fill[parents[i]] += 1
+                out[edge + i] = places[item(children, first + i)]
+
+
+@njit(cache=True, nogil=True)
+def wide_nodes(offsets):
+    """(nodes, edges) of nodes with more than `SHORT` children: how many."""
+    nodes, edges = 0, 0
+    for node in range(len(offsets) - 1):
+        size = offsets[node + 1] - offsets[node]
+        if size > SHORT:
+            nodes += 1
+            edges += size
+    return nodes, edges
+
+
+@njit(cache=True, nogil=True)
+def sort_wide(offsets, children, starts, fill, parents, sorted_children):
+    """Sort the children of nodes with more than `SHORT` of them in linear time.
+
+    starts                    [node + 1] int32, zeros; used up
+    fill                      [wide node] int64, overwritten
+    parents, sorted_children  [edge of a wide node] int32, overwritten
+    """
+    # Transpose their edges, then hand each child to its parents in ascending order.
+    count = len(offsets) - 1
+    for node in range(count):
+        if offsets[node + 1] - offsets[node] > SHORT:
+            for edge in range(offsets[node], offsets[node + 1]):
+                starts[item(children, edge) + 1] += 1
+    for node in range(count):
+        starts[node + 1] += starts[node]
+    wide = 0
+    for node in range(count):
+        if offsets[node + 1] - offsets[node] > SHORT:
+            for edge in range(offsets[node], offsets[node + 1]):
+                child = item(children, edge)
+                place = item(starts, child)
+                starts[child] += 1
+                parents[place] = wide
+                sorted_children[place] = child
+            fill[wide] = offsets[node]
+            wide += 1
+    for place in range(len(parents)):
+        parent = item(parents, place)
+        children[item(fill, parent)] = sorted_children[place]
+        fill[parent] += 1

@@ -7,6 +7,7 @@ kernel is written once. On machines with shorter vectors LLVM splits the lanes.
 
     load(buffer, row) -> x        store(buffer, row, x)        x is buffer[row] or buffer[row, :]
     item(array, position)         an element of a 1-d array, without the check for a negative index
+    count_less(row, start, x)     how many of sixteen numbers are less than x
     multiply_add(a, b, c)         a * b + c, fused where the machine can
 """
 
@@ -156,6 +157,22 @@ def prefetch(typingctx, buffer, row):
         return context.get_dummy_value()
 
     return types.void(buffer, row), codegen
+
+
+@_intrinsic
+def count_less(typingctx, row, start, number):
+    """How many of the sixteen row[start : start + 16] are less than `number`, for a pointer to int32."""
+
+    def codegen(context, builder, signature, args):
+        lanes = ir.VectorType(ir.IntType(32), 16)
+        place = builder.bitcast(builder.gep(args[0], [args[1]]), lanes.as_pointer())
+        undefined = ir.Constant(lanes, ir.Undefined)
+        one = builder.insert_element(undefined, args[2], ir.Constant(ir.IntType(32), 0))
+        numbers = builder.shuffle_vector(one, undefined, ir.Constant(lanes, [0] * 16))
+        less = builder.icmp_signed("<", builder.load(place, align=4), numbers)
+        return builder.zext(builder.ctpop(builder.bitcast(less, ir.IntType(16))), ir.IntType(64))
+
+    return types.int64(row, types.int64, types.int32), codegen
 
 
 @_intrinsic

@@ -21,6 +21,7 @@ import numpy as np
 from numba import njit
 
 from derivable.device.cpu.lanes import item
+from derivable.device.cpu.pages import empty_pages, zero_pages
 from derivable.device.cpu.threads import run_chunks
 
 SHARED = 4
@@ -29,7 +30,7 @@ _SUMS = 32  # sums of fewer than this many pairs and singles are grouped by exac
 _PRODUCTS = 256  # the same for products
 _SHAPES = _SUMS * _SUMS + _PRODUCTS + 1
 _LEAF, _FUSED = -1, -2  # in place of a shape
-_WORTH_A_THREAD = 200_000  # terms
+_WORTH_A_THREAD = 200_000  # edges
 _OTHER = 100  # what a use by a product or from outside counts, more than SHARED
 
 _FALSE, _TRUE, _LITERAL, _AND, _OR = 0, 1, 2, 3, 4
@@ -48,25 +49,43 @@ def plan_program(kind, literal, offsets, children, roots, num_variables):
     # The kernels read through `item`, which knows no strides.
     kind, literal, offsets, children = map(np.ascontiguousarray, (kind, literal, offsets, children))
     num_nodes = len(kind)
-    uses = np.zeros(num_nodes, np.uint8)
-    _count_uses(kind, offsets, children, roots, uses)
+    statistics = np.empty(3, np.float64)
+    uses = zero_pages(num_nodes, np.uint8)
     # Scratch comes from NumPy, which asks for large pages; allocations inside kernels do not.
-    level = np.empty(num_nodes, np.int32)
-    shape = np.empty(num_nodes, np.int16)
-    sizes = np.empty((num_nodes, 2), np.float64)
-    num_inner, num_terms, statistics = _shapes_of(kind, offsets, children, uses, level, shape, sizes)
-    inner = np.empty(num_inner, np.int32)
-    _sort_inner(level, shape, int(statistics[3]), np.empty(num_inner, np.int32), inner)
-    operand = np.empty((num_nodes, 2), np.int32)
+    level = empty_pages(num_nodes, np.int32)
+    shape = empty_pages(num_nodes, np.int16)
+    operand = empty_pages(2 * num_nodes, np.int32).reshape(num_nodes, 2)
     positive, negative = np.empty(num_variables, np.int32), np.empty(num_variables, np.int32)
-    num_slots, num_runs = _assign_slots(
-        kind, literal, offsets, children, level, shape, inner, operand, positive, negative
+    arranged: list = []
+
+    def arrange():
+        _count_uses(kind, offsets, children, roots, uses)
+        num_inner, num_terms, num_levels = _shapes_of(kind, offsets, children, uses, level, shape)
+        inner = empty_pages(num_inner, np.int32)
+        _sort_inner(level, shape, num_levels, empty_pages(num_inner, np.int32), inner)
+        num_slots, num_runs = _assign_slots(
+            kind, literal, offsets, children, level, shape, inner, operand, positive, negative
+        )
+        runs = np.empty((num_runs, 6), np.int32)
+        starts = empty_pages(num_inner + 1, np.int32)
+        _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs)
+        arranged.extend((inner, starts, runs, num_slots, num_terms, num_levels))
+
+    def measure():
+        _measure(kind, offsets, children, empty_pages(2 * num_nodes, np.float64).reshape(num_nodes, 2), statistics)
+
+    def part(begin: int, end: int) -> None:
+        for task in (arrange, measure)[begin:end]:
+            task()
+
+    run_chunks(part, 2, 1 if len(children) >= _WORTH_A_THREAD else 2)
+    inner, starts, runs, num_slots, num_terms, num_levels = arranged
+    terms = empty_pages(num_terms, np.int32)
+    first_slot = int(operand[inner[0], 0]) if len(inner) else 0
+    run_chunks(
+        _write_terms, len(children), _WORTH_A_THREAD, kind, offsets, children, shape, operand, first_slot, starts, terms
     )
-    terms = np.empty(num_terms, np.int32)
-    runs = np.empty((num_runs, 6), np.int32)
-    starts = np.empty(num_inner, np.int32)
-    _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs)
-    run_chunks(_write_terms, num_terms, _WORTH_A_THREAD, kind, offsets, children, inner, operand, starts, terms)
+    statistics = np.append(statistics, num_levels)
     return runs, terms, positive, negative, operand[roots, 0], num_slots, statistics
 
 
@@ -83,36 +102,26 @@ def _count_uses(kind, offsets, children, roots, uses):
 
 
 @njit(cache=True, nogil=True)
-def _shapes_of(kind, offsets, children, uses, level, shape, sizes):
-    """Levels and shapes of slots, and the statistics.
+def _shapes_of(kind, offsets, children, uses, level, shape):
+    """Levels and shapes of slots.
 
     level  [node] int32, written
     shape  [node] int16, written: `_LEAF`, `_FUSED`, or a number that nodes share if they have equal shapes
-    sizes  [node, 2] float64, written: degree and count of each node
-    returns  inner slots, terms, statistics
+    returns  inner slots, terms, levels
     """
-    max_degree, max_count, operations = 1.0, 1.0, 0.0
     num_inner, num_terms, num_levels = 0, 0, 1
     for node in range(len(kind)):
         this = kind[node]
         if this <= _LITERAL:
             level[node] = 0
             shape[node] = _LEAF
-            sizes[node, 0] = 1.0 if this == _LITERAL else 0.0
-            sizes[node, 1] = 1.0
             continue
         first, last = item(offsets, node), item(offsets, node + 1)
         arity = last - first
-        operations += arity
         highest = np.int64(0)
         if this == _AND:
-            degree, count = 0.0, 1.0
             for edge in range(first, last):
-                child = np.uint64(item(children, edge))
-                highest = max(highest, item(level, child))
-                degree += sizes[child, 0]
-                count *= sizes[child, 1]
-            sizes[node, 0], sizes[node, 1] = degree, count
+                highest = max(highest, item(level, np.uint64(item(children, edge))))
             if arity == 2 and uses[node] <= SHARED:
                 level[node] = highest
                 shape[node] = _FUSED
@@ -121,23 +130,49 @@ def _shapes_of(kind, offsets, children, uses, level, shape, sizes):
             num_terms += arity
         else:
             pairs = 0
-            degree, count = 0.0, 0.0
             for edge in range(first, last):
                 child = np.uint64(item(children, edge))
                 highest = max(highest, item(level, child))
-                degree = max(degree, sizes[child, 0])
-                count += sizes[child, 1]
                 pairs += item(shape, child) == _FUSED
-            sizes[node, 0], sizes[node, 1] = degree, count
             singles = arity - pairs
             shape[node] = pairs * _SUMS + singles if pairs < _SUMS and singles < _SUMS else _SHAPES - 1
             num_terms += 2 * pairs + singles
         level[node] = highest + 1
         num_levels = max(num_levels, highest + 2)
+        num_inner += 1
+    return num_inner, num_terms, num_levels
+
+
+@njit(cache=True, nogil=True)
+def _measure(kind, offsets, children, sizes, statistics):
+    """Write the largest degree and count of a node, at least 1, and the number of operations to `statistics`.
+
+    sizes  [node, 2] float64, written: degree and count of each node
+    """
+    max_degree, max_count, operations = 1.0, 1.0, 0.0
+    for node in range(len(kind)):
+        this = kind[node]
+        if this <= _LITERAL:
+            sizes[node, 0] = 1.0 if this == _LITERAL else 0.0
+            sizes[node, 1] = 1.0
+            continue
+        first, last = item(offsets, node), item(offsets, node + 1)
+        operations += last - first
+        degree, count = 0.0, 1.0 if this == _AND else 0.0
+        if this == _AND:
+            for edge in range(first, last):
+                child = np.uint64(item(children, edge))
+                degree += sizes[child, 0]
+                count *= sizes[child, 1]
+        else:
+            for edge in range(first, last):
+                child = np.uint64(item(children, edge))
+                degree = max(degree, sizes[child, 0])
+                count += sizes[child, 1]
+        sizes[node, 0], sizes[node, 1] = degree, count
         max_degree = max(max_degree, degree)
         max_count = max(max_count, count)
-        num_inner += 1
-    return num_inner, num_terms, np.array([max_degree, max_count, operations, float(num_levels)])
+    statistics[0], statistics[1], statistics[2] = max_degree, max_count, operations
 
 
 @njit(cache=True, nogil=True)
@@ -213,7 +248,7 @@ def _assign_slots(kind, literal, offsets, children, level, shape, inner, operand
 
 @njit(cache=True, nogil=True)
 def _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs):
-    """Write where the operands of each inner slot start, starts [inner slot] int32, and the runs."""
+    """Write where the operands of each inner slot start, starts [inner slot + 1] int32, and the runs."""
     run, position = -1, 0
     previous_level, previous_shape = -1, -1
     for slot in range(len(inner)):
@@ -244,31 +279,37 @@ def _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs
         runs[run, COUNT] += 1
         position += 2 * pairs + singles + factors
         previous_level, previous_shape = level[node], this
+    starts[len(inner)] = position
 
 
 @njit(cache=True, nogil=True)
-def _write_terms(begin, end, kind, offsets, children, inner, operand, starts, terms):
-    """Write the terms of the inner slots whose operands start at begin:end."""
-    for slot in range(np.searchsorted(starts, begin), np.searchsorted(starts, end)):
-        node = np.uint64(inner[slot])
-        position = np.int64(starts[slot])
-        first, last = item(offsets, node), item(offsets, node + np.uint64(1))
-        if kind[node] == _AND:
+def _write_terms(begin, end, kind, offsets, children, shape, operand, first_slot, starts, terms):
+    """Write the terms of the inner slots of the nodes whose edges start at begin:end.
+
+    first_slot  that of the first inner slot
+    """
+    # In the order of nodes, so that only operands are read from all over memory; nobody waits for what is written.
+    for node in range(np.searchsorted(offsets, begin), np.searchsorted(offsets, end)):
+        if item(shape, node) < 0:
+            continue
+        slot = np.int64(operand[np.uint64(node), 0]) - first_slot
+        position = item(starts, slot)
+        first, last = item(offsets, node), item(offsets, node + 1)
+        if item(kind, node) == _AND:
             for edge in range(first, last):
-                terms[position] = operand[np.uint64(item(children, edge)), 0]
+                terms[np.uint64(position)] = operand[np.uint64(item(children, edge)), 0]
                 position += 1
             continue
-        pairs = np.int64(0)
-        for edge in range(first, last):
-            pairs += operand[np.uint64(item(children, edge)), 1] >= 0
+        # A pair takes two places, a single one.
+        pairs = item(starts, slot + 1) - position - (last - first)
         # Which operands are pairs is not predictable: positions are computed instead of branched on.
         single = position + 2 * pairs
         for edge in range(first, last):
             child = np.uint64(item(children, edge))
             operand_slot, second = operand[child, 0], operand[child, 1]
             is_pair = np.int64(second >= 0)
-            place = position if is_pair else single
+            place = np.uint64(position if is_pair else single)
             terms[place] = operand_slot
-            terms[place + is_pair] = second if is_pair else operand_slot
+            terms[place + np.uint64(is_pair)] = second if is_pair else operand_slot
             position += 2 * is_pair
             single += 1 - is_pair

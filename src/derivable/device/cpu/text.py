@@ -223,11 +223,12 @@ def parse_header(content, word, numbers):
 def parse_sdd(content, position, until, lines, end, defined, letters, names, numbers, elements):
     """The lines of an SDD file that start before the byte `until`, after `lines` lines with `end` ids of elements.
 
-    defined   [announced node] uint8, 0 everywhere; written: whether a line has that id
+    defined   [announced node] uint8, 0 everywhere; written: 1 more than the letter of the line with that id
     letters   [line] uint8: FALSE, TRUE, LITERAL, or OR for a decomposition
     names     [line] int32: ids of the file
-    numbers   [line] int32: the literal, or the number of elements of a decomposition
-    elements  [2 * element] int32: ids, prime and sub after each other, in the order of the file
+    numbers   [line] int32: the literal, or the number of elements of a decomposition that are written
+    elements  [2 * element] int32: ids, prime and sub after each other, in the order of the file; elements with an id
+              that a line says is false are left out
     returns   (code, position, value, lines, end); position is len(content) if all has been read
     """
     data, stop = pointer(content), len(content)
@@ -266,28 +267,33 @@ def parse_sdd(content, position, until, lines, end, defined, letters, names, num
                 if number < 1:
                     return BAD_COUNT, token, number, lines, end
                 kind = OR
-                last = end + 2 * number
-                while end < last:
-                    after, child = plain_number(data, stop, position)
-                    token = position + 1
-                    if after < 0:
-                        code, after, child, token = number_at(data, stop, position)
-                        if code != OK:
-                            return code, after, 0, lines, end
-                    position = after
-                    if child < 0 or child >= count:
-                        return ID_RANGE, token, child, lines, end
-                    if item(defined, child) == 0:
-                        return UNDEFINED_ID, token, child, lines, end
-                    elements[end] = child
-                    end += 1
+                start_of_line = end
+                for _ in range(number):
+                    some_false = np.int64(0)
+                    for part in range(2):
+                        after, child = plain_number(data, stop, position)
+                        token = position + 1
+                        if after < 0:
+                            code, after, child, token = number_at(data, stop, position)
+                            if code != OK:
+                                return code, after, 0, lines, end
+                        position = after
+                        if child < 0 or child >= count:
+                            return ID_RANGE, token, child, lines, end
+                        known = item(defined, child)
+                        if known == 0:
+                            return UNDEFINED_ID, token, child, lines, end
+                        some_false |= np.int64(known == FALSE + 1)
+                        elements[end + part] = child
+                    end += 2 * (1 - some_false)
+                number = (end - start_of_line) // 2
         position = skip_blanks(data, stop, position)
         if not at_end(data, stop, position):
             return EXPECTED_END, position, 0, lines, end
         letters[lines] = kind
         names[lines] = this
         numbers[lines] = number
-        defined[this] = 1
+        defined[this] = kind + 1
         lines += 1
 
 
