@@ -415,20 +415,15 @@ class _Plan:
 def _extremum_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> bool:
     """Of min and max; all arrays flat."""
     left = np.empty((plan.parts, plan.items), values.dtype)
-    rest = (destination, results, adjoints, firsts, left)
+    parts = results.reshape(1, -1) if plan.parts == 1 else plan.parts_of("index", [values], [])[0]
+    rest = (destination, parts, results, adjoints, firsts, left)
     run_chunks(special.offer, plan.items, _smallest(plan.items, plan.items), *rest)
     queue = np.empty((plan.parts, special.QUEUE), np.int64)
     run = special.claim if not plan.single else special.claim_far if plan.far else special.claim_near
     if plan.parts == 1:
         plan.run_whole(run, [values, results, left[0], queue[0], out])
-        return True
-    plan.run_parts(run, [values, results], [left, queue], [out])
-    # Two chunks may have found the same result: the earlier one keeps it.
-    claimed = (left == 0) & (adjoints != firsts)
-    blocked = np.zeros_like(claimed)
-    np.logical_or.accumulate(claimed[:-1], axis=0, out=blocked[1:])
-    if (claimed & blocked).any():
-        plan.run_parts(special.withdraw, [], [blocked], [out])
+    else:
+        plan.run_parts(run, [values, results], [left, queue], [out])
     return True
 
 

@@ -111,24 +111,19 @@ def _claim_queue(waiting, indices, left, queue, out):
 
 
 @njit(cache=True, nogil=True)
-def offer(start, stop, destination, results, adjoints, firsts, left):
-    """What the destination takes of items start..stop, and what it leaves, for each part: left [part, item]."""
+def offer(start, stop, destination, parts, results, adjoints, firsts, left):
+    """What the destination takes of items start..stop, and what the first part with the result gets to give away.
+
+    parts  [part, item] the folds of the parts
+    left   [part, item], written
+    """
     for m in range(start, stop):
-        own = _same(destination[m], results[m])
-        firsts[m] = adjoints[m] if own else 0
+        taken = _same(destination[m], results[m])
+        firsts[m] = adjoints[m] if taken else 0
         for c in range(len(left)):
-            left[c, m] = 0 if own else adjoints[m]
-
-
-@njit(cache=True, nogil=True)
-def withdraw(start, stop, first, last, width, buckets, indices, blocked, out):
-    """Take back what rows got that an earlier part had claimed: `blocked` [bucket * width]."""
-    for e in range(start, stop):
-        k = np.int64(load(indices, e))
-        if 0 <= k < buckets:
-            for j in range(first, last):
-                if load(blocked, k * width + j):
-                    store(out, e * width + j, 0)
+            mine = not taken and _same(parts[c, m], results[m])
+            left[c, m] = adjoints[m] if mine else 0
+            taken = taken or mine
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
