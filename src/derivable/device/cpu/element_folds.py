@@ -27,6 +27,8 @@ MIN_CHUNK = 1 << 15
 MIN_COLUMNS = 16
 # Buckets that take more than this are asked for ahead of their use.
 FAR_BYTES = 1 << 20
+# Rows shorter than this are kept apart where each has a thread.
+_CLOSE_BYTES = 1 << 14
 
 Leaves = tuple[np.ndarray, ...]
 Adjoints = tuple[np.ndarray | None, ...]
@@ -376,14 +378,19 @@ class _Plan:
         behind: Sequence[np.ndarray],
     ) -> None:
         """Chunk c of the rows with part c of `parts`."""
+        # Two threads that write to neighbouring bytes wait for each other.
+        apart = [_rows_apart(part) if part[0].nbytes < _CLOSE_BYTES else part for part in parts]
 
         def chunks(start: int, stop: int) -> None:
             for c in range(start, stop):
                 rows = self.bounds[c], self.bounds[c + 1]
-                own = [part[c] for part in parts]
+                own = [part[c] for part in apart]
                 run(*rows, 0, self.width, self.width, self.buckets, self.indices, *shared, *own, *behind)
 
         run_chunks(chunks, self.parts, 1)
+        for part, written in zip(parts, apart):
+            if written is not part:
+                part[...] = written
 
     def parts_of(self, purpose: str, values: Sequence[np.ndarray], behind: Sequence[np.ndarray]) -> list[np.ndarray]:
         """[leaf] the parts [part, scalar] after a forward pass over all rows."""
@@ -519,6 +526,14 @@ def _run_segments(
             run(cuts[c], cuts[c + 1], 0, width, width, offsets, *arrays)
 
     run_chunks(of_segments, len(bounds) - 1, 1)
+
+
+def _rows_apart(array: np.ndarray) -> np.ndarray:
+    """The array [row, scalar] with two cache lines between its rows."""
+    size = array.shape[1]
+    apart = np.empty((len(array), size + 128 // array.itemsize), array.dtype)[:, :size]
+    apart[...] = array
+    return apart
 
 
 def _with_rows(run: Callable, like: Sequence[np.ndarray]) -> Callable:
