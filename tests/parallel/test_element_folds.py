@@ -233,8 +233,15 @@ def test_segments_against_a_loop(name):
 
 
 @pytest.mark.parametrize("name", COMMUTATIVE)
-@pytest.mark.parametrize("index_dtype", ["int64", "int32"])
-@pytest.mark.parametrize("far_bytes", [0, 1 << 20])
+@pytest.mark.parametrize(
+    ("index_dtype", "far_bytes"),
+    [
+        ("int64", 1 << 20),
+        ("int32", 0),
+        pytest.param("int64", 0, marks=pytest.mark.slow),
+        pytest.param("int32", 1 << 20, marks=pytest.mark.slow),
+    ],
+)
 def test_by_index_against_a_loop(name, index_dtype, far_bytes, monkeypatch):
     op, rng = typed(name), np.random.default_rng(3)
     # The source for many buckets too: it asks for them ahead.
@@ -385,7 +392,7 @@ def directional(function, values, direction):
     return tuple(np.subtract(p, m, out=np.zeros_like(p), where=p != m) / (2 * step) for p, m in zip(plus, minus))
 
 
-@pytest.mark.parametrize("name", [*SMOOTH, "linear", "crossing", "2x2", "affine"])
+@pytest.mark.parametrize("name", [*SMOOTH, "linear", "crossing", "2x2", pytest.param("affine", marks=pytest.mark.slow)])
 def test_derivatives_against_finite_differences(name):
     op, rng = typed(name), np.random.default_rng(4)
     rows = 17

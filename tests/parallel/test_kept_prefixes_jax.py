@@ -104,6 +104,7 @@ def test_threads_may_change_after_tracing(kept, monkeypatch):
     assert kept == [1, 1]
 
 
+@pytest.mark.slow
 def test_the_tree_form_takes_the_same_arguments():
     """What a device without the kernels computes: it reads nothing of what was kept."""
     from derivable.device.autodiff import jnp_folds

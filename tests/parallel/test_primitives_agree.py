@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
@@ -216,6 +216,7 @@ def test_derivatives_against_finite_differences(device, num_threads, operator, b
     st.sampled_from([(), (2,)]),
     st.integers(0, 1000),
 )
+@example(6, 1, "min", (), 0)
 def test_the_kernels_are_the_reference(n, buckets, operator, batch, seed):
     """Ties and -inf included: the same derivative of every element, not only the same sums."""
     values = values_for(operator, n, batch, seed)

@@ -422,7 +422,12 @@ class _Plan:
 def _extremum_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> bool:
     """Of min and max; all arrays flat."""
     left = np.empty((plan.parts, plan.items), values.dtype)
-    parts = results.reshape(1, -1) if plan.parts == 1 else plan.parts_of("index", [values], [])[0]
+    parts = results.reshape(1, -1)
+    if plan.parts > 1:
+        # Of the values alone: the caller may give a destination that only tells whether it has the result.
+        nothing = np.full_like(plan.destination[0], _neutral(plan.op)[0])
+        leaf = values.reshape(plan.rows, plan.width, 1)
+        parts = _Plan(plan.op, [nothing], plan.indices, [leaf]).parts_of("index", [leaf], [])[0]
     rest = (destination, parts, results, adjoints, firsts, left)
     run_chunks(special.offer, plan.items, _smallest(plan.items, plan.items), *rest)
     queue = np.empty((plan.parts, special.QUEUE), np.int64)
