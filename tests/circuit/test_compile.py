@@ -272,7 +272,9 @@ def test_progress_on_a_terminal(compiler):
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c(compiler):
     """SIGINT to a program that compiles: KeyboardInterrupt at once, and the compiler goes with it."""
+    # A shell that starts the tests in the background makes programs ignore SIGINT.
     code = f"""
+        import signal; signal.signal(signal.SIGINT, signal.default_int_handler)
         import sys; sys.path.insert(0, {SOURCE!r})
         from derivable.circuit.compilation import compile
         print("ready", flush=True)

@@ -436,6 +436,7 @@ def test_deep_files_do_not_recurse(tmp_path):
     assert_same_circuit(load(tmp_path / "deep.dvc"), circuit)
 
 
+@pytest.mark.slow
 def test_million_node_files(tmp_path, capsys):
     """Times are printed; the bound is the size of the file over the bandwidth."""
     rng = np.random.default_rng(1)

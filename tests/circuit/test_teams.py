@@ -133,7 +133,7 @@ def test_a_cut_program_is_the_program(members, seed):
 
 @pytest.mark.parametrize("members", [2, 3])
 @pytest.mark.parametrize("batch", [1, 5])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64"])
 @pytest.mark.parametrize("name", ["real", "log"])
 def test_teams_agree_with_the_reference(name, dtype, batch, members, teams):
     tolerance: Any = {"rtol": 1e-9, "atol": 1e-11} if dtype == "float64" else {"rtol": 2e-4, "atol": 2e-4}

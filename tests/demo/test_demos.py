@@ -47,7 +47,9 @@ def test_digits_learn_from_a_few_pairs(tmp_path, capsys):
     assert second["digit_accuracy"] == first["digit_accuracy"]
 
 
-@pytest.mark.parametrize("provenance", ["minmaxprob", "addmultprob", "topkproofs"])
+@pytest.mark.parametrize(
+    "provenance", ["minmaxprob", "addmultprob", pytest.param("topkproofs", marks=pytest.mark.slow)]
+)
 def test_other_provenances_train(tmp_path, capsys, provenance):
     arguments = ["demo", "digits", "--provenance", provenance, "--batches", "3", "--subset", "100", "--json"]
     document = document_of(capsys, [*arguments, "--output", str(tmp_path / "a.png")])
