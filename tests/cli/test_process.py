@@ -64,7 +64,8 @@ def _many_facts(count):
 def test_interruption_is_quiet(tmp_path):
     # A shell that starts the tests in the background makes programs ignore SIGINT.
     script = (
-        "import signal, sys, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nfrom derivable.cli import main as entry\n"
+        "import signal, sys, time\nfrom derivable.cli import main as entry\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def wait(*a, **k):\n    print('waiting', flush=True)\n    time.sleep(60)\n"
         "entry.cli.make_context = wait\nsys.exit(entry.main([]))"
     )
