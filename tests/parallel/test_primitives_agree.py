@@ -227,7 +227,7 @@ def test_the_kernels_are_the_reference(n, buckets, operator, batch, seed):
     destination = values_for(operator, buckets, batch, seed + 1)
     before, before_chunk = threads.get_num_threads(), element_folds.MIN_CHUNK
     try:
-        for count in (1, 3):
+        for count in (1, 3, 4):
             threads.set_num_threads(count)
             element_folds.MIN_CHUNK = 2
             for start in (None, destination):

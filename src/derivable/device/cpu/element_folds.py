@@ -421,21 +421,23 @@ class _Plan:
 
 def _extremum_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> bool:
     """Of min and max; all arrays flat."""
-    left = np.empty((plan.parts, plan.items), values.dtype)
+    # Cut rows are walked twice, once to tell which part has a bucket's result: two threads would gain nothing.
+    cut = plan.parts > 2
     parts = results.reshape(1, -1)
-    if plan.parts > 1:
+    if cut:
         # Of the values alone: the caller may give a destination that only tells whether it has the result.
         nothing = np.full_like(plan.destination[0], _neutral(plan.op)[0])
         leaf = values.reshape(plan.rows, plan.width, 1)
         parts = _Plan(plan.op, [nothing], plan.indices, [leaf]).parts_of("index", [leaf], [])[0]
+    left = np.empty((len(parts), plan.items), values.dtype)
     rest = (destination, parts, results, adjoints, firsts, left)
     run_chunks(special.offer, plan.items, _smallest(plan.items, plan.items), *rest)
-    queue = np.empty((plan.parts, special.QUEUE), np.int64)
+    queue = np.empty((len(parts), special.QUEUE), np.int64)
     run = special.claim if not plan.single else special.claim_far if plan.far else special.claim_near
-    if plan.parts == 1:
-        plan.run_whole(run, [values, results, left[0], queue[0], out])
-    else:
+    if cut:
         plan.run_parts(run, [values, results], [left, queue], [out])
+    else:
+        plan.run_whole(run, [values, results, left[0], queue[0], out])
     return True
 
 
