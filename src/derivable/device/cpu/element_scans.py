@@ -106,6 +106,17 @@ def _place(begin, row, reverse):
 
 
 @njit(cache=True, nogil=True)
+def _segment(offsets, s, reverse, exclusive):
+    """Where segment s begins, where its first result goes, and how many rows are folded; -1 if it is empty and the
+    scan exclusive."""
+    head, tail = load(offsets, s), load(offsets, s + 1)
+    begin = tail - 1 if reverse else head
+    if exclusive:
+        return begin, _place(begin, 1, reverse), tail - head - 1
+    return begin, begin, tail - head
+
+
+@njit(cache=True, nogil=True)
 def _multiplies_safely(x):
     """Mask of factors that are 0 or so near to 1 that the product of a line of them is normal."""
     size = absolute(x)
@@ -174,16 +185,10 @@ def scan_sums(start, stop, first, last, width, offsets, neutral, values, out, re
     zero = hidden_zero()
     lanes = num_lanes(zero)
     for s in range(start, stop):
-        count = load(offsets, s + 1) - load(offsets, s)
-        if count == 0:
-            continue
-        begin = load(offsets, s + 1) - 1 if reverse else load(offsets, s)
-        target = begin
-        if exclusive:
+        begin, target, count = _segment(offsets, s, reverse, exclusive)
+        if count >= 0 and exclusive:
             store(out, begin, neutral[0])
-            target = _place(begin, 1, reverse)
-            count -= 1
-        if count == 0:
+        if count <= 0:
             continue
         store(out, target, load(values, begin))
         # In all lanes: from lanes to a number and back takes longer than the sum.
@@ -217,16 +222,10 @@ def scan_products(start, stop, first, last, width, offsets, neutral, values, out
     zero = hidden_zero()
     lanes = num_lanes(zero)
     for s in range(start, stop):
-        count = load(offsets, s + 1) - load(offsets, s)
-        if count == 0:
-            continue
-        begin = load(offsets, s + 1) - 1 if reverse else load(offsets, s)
-        target = begin
-        if exclusive:
+        begin, target, count = _segment(offsets, s, reverse, exclusive)
+        if count >= 0 and exclusive:
             store(out, begin, neutral[0])
-            target = _place(begin, 1, reverse)
-            count -= 1
-        if count == 0:
+        if count <= 0:
             continue
         store(out, target, load(values, begin))
         # In all lanes: from lanes to a number and back takes as long as the product.
@@ -257,16 +256,10 @@ def scan_products_back(start, stop, first, last, width, offsets, adjoints, value
     zero = hidden_zero()
     lanes = num_lanes(zero)
     for s in range(start, stop):
-        count = load(offsets, s + 1) - load(offsets, s)
-        if count == 0:
-            continue
-        begin = load(offsets, s + 1) - 1 if reverse else load(offsets, s)
-        target = begin
-        if exclusive:
-            count -= 1
+        begin, target, count = _segment(offsets, s, reverse, exclusive)
+        if count >= 0 and exclusive:
             store(out, _place(begin, count, reverse), 0)
-            target = _place(begin, 1, reverse)
-        if count == 0:
+        if count <= 0:
             continue
         row = count - 1
         # The adjoint of the prefix that ends with `row`, in all lanes.
@@ -310,16 +303,10 @@ def scan_log_sums(start, stop, first, last, width, offsets, neutral, values, out
     one = like(zero, 1.0)
     lanes = num_lanes(zero)
     for s in range(start, stop):
-        count = load(offsets, s + 1) - load(offsets, s)
-        if count == 0:
-            continue
-        begin = load(offsets, s + 1) - 1 if reverse else load(offsets, s)
-        target = begin
-        if exclusive:
+        begin, target, count = _segment(offsets, s, reverse, exclusive)
+        if count >= 0 and exclusive:
             store(out, begin, neutral[0])
-            target = _place(begin, 1, reverse)
-            count -= 1
-        if count == 0:
+        if count <= 0:
             continue
         store(out, target, load(values, begin))
         reference = np.float64(load(values, begin))
@@ -364,16 +351,10 @@ def scan_log_sums_back(start, stop, first, last, width, offsets, adjoints, value
     infinity = like(zero, np.inf)
     lanes = num_lanes(zero)
     for s in range(start, stop):
-        count = load(offsets, s + 1) - load(offsets, s)
-        if count == 0:
-            continue
-        begin = load(offsets, s + 1) - 1 if reverse else load(offsets, s)
-        target = begin
-        if exclusive:
-            count -= 1
+        begin, target, count = _segment(offsets, s, reverse, exclusive)
+        if count >= 0 and exclusive:
             store(out, _place(begin, count, reverse), 0)
-            target = _place(begin, 1, reverse)
-        if count == 0:
+        if count <= 0:
             continue
         row = count - 1
         # The adjoint of the prefix that ends with `row`.
