@@ -10,21 +10,12 @@ from torch.utils.checkpoint import checkpoint
 
 import derivable as dv
 from derivable.device.autodiff.fold import Fold
-from derivable.device.cpu import element_folds, threads
+from derivable.device.cpu import threads
 
 P = dv.parallel
+pytestmark = pytest.mark.usefixtures("num_threads")
 SATADD = P.operator(lambda a, b: dv.minimum(a + b, 2.5), neutral=0.0)
 SOFT_OR = P.operator(lambda a, b: a + b - a * b, neutral=0.0)
-
-
-@pytest.fixture(params=[1, 3], autouse=True)
-def num_threads(request, monkeypatch):
-    """With three threads rows are cut, and prefixes are those within a part."""
-    before = threads.get_num_threads()
-    threads.set_num_threads(request.param)
-    monkeypatch.setattr(element_folds, "MIN_CHUNK", 4)
-    yield request.param
-    threads.set_num_threads(before)
 
 
 @pytest.fixture

@@ -30,15 +30,6 @@ def device(request):
     return DEVICES[request.param]
 
 
-@pytest.fixture(params=[1, 3])
-def num_threads(request, monkeypatch):
-    before = threads.get_num_threads()
-    threads.set_num_threads(request.param)
-    monkeypatch.setattr(element_folds, "MIN_CHUNK", 4)
-    yield request.param
-    threads.set_num_threads(before)
-
-
 def plain(operator, a, b):
     if isinstance(operator, Semiring):
         return a + b - a * b

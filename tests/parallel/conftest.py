@@ -1,0 +1,17 @@
+"""Fixtures of the tests of folds."""
+
+from __future__ import annotations
+
+import pytest
+
+from derivable.device.cpu import element_folds, threads
+
+
+@pytest.fixture(params=[1, 3])
+def num_threads(request, monkeypatch):
+    """With three threads rows are cut, however few, and prefixes are those within a part."""
+    before = threads.get_num_threads()
+    threads.set_num_threads(request.param)
+    monkeypatch.setattr(element_folds, "MIN_CHUNK", 4)
+    yield request.param
+    threads.set_num_threads(before)
