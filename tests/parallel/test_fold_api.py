@@ -18,6 +18,7 @@ import torch
 import derivable as dv
 from derivable.algebra import semirings
 from derivable.core.diagnostics import DerivableError
+from derivable.device.cpu import element_folds
 
 P = dv.parallel
 GOLDEN = Path(__file__).parents[1] / "golden" / "parallel"
@@ -145,6 +146,27 @@ def test_types_come_back(dtype):
     assert P.segment_reduce("min", x, [0, 0, 4]).tolist() == [highest, 1]
     assert P.segment_reduce("max", x, [0, 0, 4]).tolist() == [lowest, 5]
     assert P.scan("max", x, exclusive=True).tolist() == [lowest, 3, 3, 3]
+
+
+@pytest.mark.parametrize("given", [np.asarray, torch.from_numpy], ids=["NumPy", "torch"])
+def test_indices_of_32_bits_are_not_converted(given, monkeypatch):
+    seen = []
+    plain = element_folds.reduce_by_index
+
+    def watched(op, destination, indices, values, **options):
+        seen.append(indices.dtype)
+        return plain(op, destination, indices, values, **options)
+
+    monkeypatch.setattr(element_folds, "reduce_by_index", watched)
+    values = np.array([1.0, 2.0, 3.0, 4.0])
+    for dtype in ("int8", "int32", "int64"):
+        indices = np.array([0, 1, 0, -1], dtype)
+        found = P.reduce_by_index(given(np.zeros(2)), "add", given(indices), given(values))
+        assert found.tolist() == [4.0, 2.0]
+    assert seen == [np.int64, np.int32, np.int64]
+    # Offsets are always converted.
+    assert P.segment_reduce("add", given(values), given(np.array([0, 1, 4], np.int32))).tolist() == [1.0, 9.0]
+    assert P.segmented_scan("add", given(values), given(np.array([0, 1, 4], np.int32))).tolist() == [1.0, 2.0, 5.0, 9.0]
 
 
 def test_small_integers_wrap_around_as_those_of_numpy():

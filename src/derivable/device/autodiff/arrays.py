@@ -1,7 +1,8 @@
 """Elements as users give them: leaves in one array library, checked, with the operator for their types.
 
 Each library has a module with the functions `dtype_name(array)`, `as_leaf(array, what)`, `as_integers(array, what)`,
-`check_offsets(offsets, rows)` and `run(fold, structure, operands)`; nothing else in this folder knows torch or JAX.
+`as_indices(array)`, `check_offsets(offsets, rows)` and `run(fold, structure, operands)`; nothing else in this folder
+knows torch or JAX.
 """
 
 from __future__ import annotations

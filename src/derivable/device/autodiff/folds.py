@@ -77,7 +77,7 @@ def reduce_by_index(destination: Any, op: AnyOperator, indices: Any, values: Any
         )
     into, found = elements(library, taken[0]), elements(library, taken[1])
     typed = typed_operator(library, op, into, found)
-    where = library.as_integers(indices, "indices")
+    where = library.as_indices(indices)
     if where.shape[0] != found.rows:
         raise ShapeError(
             f"there are {where.shape[0]} indices for {found.rows} values", hint="each value needs one bucket"

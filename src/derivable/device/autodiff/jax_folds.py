@@ -53,6 +53,11 @@ def as_integers(value: Any, what: str) -> jax.Array:
     return array
 
 
+def as_indices(value: Any) -> jax.Array:
+    """[n] integers; the kernels take those of 32 and 64 bits. Raises as `as_integers` does."""
+    return as_integers(value, "indices")
+
+
 def check_offsets(offsets: jax.Array, rows: int) -> None:
     """Raises LayoutError unless offsets go from 0 to `rows` without decreasing; in `jit`, where they have no values
     yet, that happens when they have."""

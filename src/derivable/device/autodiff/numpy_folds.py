@@ -45,9 +45,19 @@ def as_leaf(value: Any, what: str) -> np.ndarray:
 
 def as_integers(value: Any, what: str) -> np.ndarray:
     """[n] int64. Raises ShapeError for other shapes, TypeMismatchError for other types."""
+    return np.ascontiguousarray(_checked(value, what), np.int64)
+
+
+def as_indices(value: Any) -> np.ndarray:
+    """[n] int32 as they are, others as int64; converting would take as long as many a fold. Raises as `as_integers`."""
+    array = _checked(value, "indices")
+    return np.ascontiguousarray(array, np.int32 if array.dtype == np.int32 else np.int64)
+
+
+def _checked(value: Any, what: str) -> np.ndarray:
     array = np.asarray(value)
     check_integers(array.shape, dtype_name(array), array.dtype.kind in "iu" or array.shape == (0,), what)
-    return np.ascontiguousarray(array, np.int64)
+    return array
 
 
 def check_integers(shape: tuple[int, ...], dtype: str, is_integer: bool, what: str) -> None:

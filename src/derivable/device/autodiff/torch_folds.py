@@ -37,10 +37,20 @@ def as_leaf(value: Any, what: str) -> torch.Tensor:
 
 def as_integers(value: Any, what: str) -> torch.Tensor:
     """[n] int64. Raises ShapeError for other shapes, TypeMismatchError for other types."""
+    return _checked(value, what).to(torch.int64)
+
+
+def as_indices(value: Any) -> torch.Tensor:
+    """[n] int32 as they are, others as int64. Raises as `as_integers` does."""
+    tensor = _checked(value, "indices")
+    return tensor if tensor.dtype == torch.int32 else tensor.to(torch.int64)
+
+
+def _checked(value: Any, what: str) -> torch.Tensor:
     tensor = torch.as_tensor(value)
     is_integer = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
     numpy_folds.check_integers(tuple(tensor.shape), dtype_name(tensor), is_integer, what)
-    return as_leaf(tensor, what).to(torch.int64)
+    return as_leaf(tensor, what)
 
 
 def check_offsets(offsets: torch.Tensor, rows: int) -> None:

@@ -27,6 +27,8 @@ MIN_CHUNK = 1 << 15
 MIN_COLUMNS = 16
 # Buckets that take more than this are asked for ahead of their use.
 FAR_BYTES = 1 << 20
+# A chunk of fewer numbers than this is not worth a thread for copying.
+_MIN_COPY = 1 << 18
 # Rows shorter than this are kept apart where each has a thread.
 _CLOSE_BYTES = 1 << 14
 
@@ -205,7 +207,7 @@ def _fold_by_index(plan: _Plan, purpose: str, values, results, prefixes) -> list
         return parts
     for result, leaf in zip(results, plan.destination):
         if result is not leaf:
-            np.copyto(result, leaf)
+            _copy(result, leaf)
     plan.run_whole(plan.kernel(purpose), [*_flat(values), *_flat(results), *prefixes])
     return []
 
@@ -258,7 +260,7 @@ def _additive_vjp(op: TypedOperator, adjoints, destination, indices, values, out
     plan.run_rows(plan.kernel("index_back"), [*_flat(values), *incoming, *_outgoing(answers)])
     firsts: list[Any] = [None] * len(destination)
     for leaf, adjoint in zip(op.float_leaves, incoming):
-        firsts[leaf] = adjoint.reshape(destination[leaf].shape).copy()
+        firsts[leaf] = _copy(np.empty(destination[leaf].shape, adjoint.dtype), adjoint)
     return tuple(firsts), answers
 
 
@@ -296,7 +298,7 @@ def _generic_vjp(
         if plan.parts > 1:
             parts = plan.parts_of("index_prefixes", values, kept)
         elif kept:
-            running = [leaf.copy() for leaf in destination]
+            running = [_copy(np.empty(leaf.shape, leaf.dtype), leaf) for leaf in destination]
             plan.run_whole(plan.kernel("index_prefixes"), [*_flat(values), *_flat(running), *kept])
     else:
         count = len(needs(op).prefix_leaves(op))
@@ -307,7 +309,7 @@ def _generic_vjp(
     back = plan.kernel("index_back")
     if plan.parts == 1:
         for first, adjoint in zip(_outgoing(firsts), incoming):
-            np.copyto(first, adjoint)
+            _copy(first, adjoint)
         plan.run_whole(back, [*_flat(values), *kept, *_outgoing(firsts), *_outgoing(answers)])
         return firsts, answers
     running = plan.merge_back(parts, incoming)
@@ -320,10 +322,10 @@ def _generic_vjp(
 class _Plan:
     """How a reduce-by-index is cut for the threads.
 
-    Many columns are cut, and all threads write to one result. Else rows are cut, and each chunk has its own part
-    [part, bucket, column, size]: the first starts from the destination, the others from the neutral element, and they
-    are merged in order. There are no more chunks than keep three numbers for each bucket and chunk fewer than the
-    values.
+    Rows are cut, and each chunk has its own part [part, bucket, column, size]: the first starts from the destination,
+    the others from the neutral element, and they are merged in order. There are no more chunks than keep three numbers
+    for each bucket and chunk fewer than the values. Where that leaves threads without work, many columns are cut
+    instead, and all threads write to one result.
 
     parts  how many, where that is known; equal rows are then cut at equal places
     """
@@ -344,11 +346,12 @@ class _Plan:
         self.single = self.width == 1
         self.items = self.buckets * self.width
         self.numbers = sum(leaf.size for leaf in values)
-        self.by_column = self.width >= 2 * MIN_COLUMNS
         self.smallest = _smallest(self.rows, self.numbers)
+        self.narrowest = max(MIN_COLUMNS, _smallest(self.width, self.numbers))
+        column_parts = len(chunk_bounds(self.width, self.narrowest)) - 1
         if parts is None:
-            least = max(self.smallest, 3 * self.buckets)
-            parts = 1 if self.by_column else max(1, len(chunk_bounds(self.rows, least)) - 1)
+            parts = max(1, len(chunk_bounds(self.rows, max(self.smallest, 3 * self.buckets))) - 1)
+            parts = parts if parts >= column_parts else 1
         self.parts = parts
         self.bounds = [self.rows * c // parts for c in range(parts + 1)]
         self.far = sum(leaf.nbytes for leaf in destination) > FAR_BYTES
@@ -358,12 +361,11 @@ class _Plan:
 
     def run_whole(self, run: Callable, arrays: Sequence[np.ndarray]) -> None:
         """All rows in order, columns in parallel."""
-        least = max(MIN_COLUMNS, _smallest(self.width, self.numbers)) if self.by_column else self.width
 
         def columns(first: int, last: int) -> None:
             run(0, self.rows, first, last, self.width, self.buckets, self.indices, *arrays)
 
-        run_chunks(columns, self.width, least)
+        run_chunks(columns, self.width, self.narrowest)
 
     def run_rows(self, run: Callable, arrays: Sequence[np.ndarray]) -> None:
         """A kernel whose rows do not depend on each other."""
@@ -421,8 +423,9 @@ class _Plan:
 
 def _extremum_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> bool:
     """Of min and max; all arrays flat."""
-    # Cut rows are walked twice, once to tell which part has a bucket's result: two threads would gain nothing.
-    cut = plan.parts > 2
+    # Cut rows are walked twice, once to tell which part has a bucket's result: two threads would gain nothing, and
+    # columns can be cut without.
+    cut = plan.parts > 2 and plan.width < 2 * MIN_COLUMNS
     parts = results.reshape(1, -1)
     if cut:
         # Of the values alone: the caller may give a destination that only tells whether it has the result.
@@ -533,6 +536,17 @@ def _run_segments(
             run(cuts[c], cuts[c + 1], 0, width, width, offsets, *arrays)
 
     run_chunks(of_segments, len(bounds) - 1, 1)
+
+
+def _copy(target: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """All numbers of a C-contiguous array to another, in parallel."""
+    to, of = target.reshape(-1), source.reshape(-1)
+
+    def chunk(start: int, stop: int) -> None:
+        to[start:stop] = of[start:stop]
+
+    run_chunks(chunk, to.size, _MIN_COPY)
+    return target
 
 
 def _rows_apart(array: np.ndarray) -> np.ndarray:

@@ -371,34 +371,59 @@ def _elements(
 
     buckets  the arrays that are read at k
     """
-    loop, ahead = "range(start, stop)", f"min(e + {AHEAD}, stop - 1)"
-    if backwards:
-        loop, ahead = "range(stop - 1, start - 1, -1)", f"max(e - {AHEAD}, start)"
-    step = ["k = np.int64(load(indices, e))"]
-    if w.far:
-        sizes = [w.op.leaf_sizes[int(name[1:])] for name in buckets]
-        position = "k_ahead" if w.single else "k_ahead * width"
-        step.append(f"k_ahead = np.int64(load(indices, {ahead}))")
-        step += [f"prefetch({name}, {position} * {size})" for name, size in zip(buckets, sizes)]
-    step += ["if np.uint64(k) < limit:", *indent(body, 1)]
+    sizes = [w.op.leaf_sizes[int(name[1:])] for name in buckets]
+    position = "k_ahead" if w.single else "k_ahead * width"
+    ask = [f"prefetch({name}, {position} * {size})" for name, size in zip(buckets, sizes)]
+    test = ["if np.uint64(k) < limit:", *indent(body, 1)]
     if outside:
-        step += ["else:", *indent(outside, 1)]
-    return ["limit = np.uint64(buckets)", f"for e in {loop}:", *indent(step, 1)]
+        test += ["else:", *indent(outside, 1)]
+
+    def loop(first: str, last: str, ahead: str = "") -> list[str]:
+        """ahead  the element whose bucket is asked for at element e"""
+        step = ["k = np.int64(load(indices, e))"]
+        step += [f"k_ahead = np.int64(load(indices, {ahead}))", *ask] if ahead else []
+        over = f"range({last} - 1, {first} - 1, -1)" if backwards else f"range({first}, {last})"
+        return [f"for e in {over}:", *indent([*step, *test], 1)]
+
+    limit = "limit = np.uint64(buckets)"
+    if not w.far:
+        return [limit, *loop("start", "stop")]
+    if not w.single:
+        ahead = f"max(e - {AHEAD}, start)" if backwards else f"min(e + {AHEAD}, stop - 1)"
+        return [limit, *loop("start", "stop", ahead)]
+    # For single numbers a loop of its own for the last ones costs less than a minimum for each.
+    if backwards:
+        turn = f"turn = min(stop, start + {AHEAD})"
+        return [limit, turn, *loop("turn", "stop", f"e - {AHEAD}"), *loop("start", "turn")]
+    turn = f"turn = max(start, stop - {AHEAD})"
+    return [limit, turn, *loop("start", "turn", f"e + {AHEAD}"), *loop("turn", "stop")]
 
 
 def _index(w: Writer) -> tuple[list[str], list[str]]:
     lines, values = w.fold()
     reads = [*w.loads("a", "h", "q"), *w.loads("b", "v", "p")]
-    if w.op.special in ("min", "max"):
-        # Most elements of a bucket with many change nothing, and a store would make the next element wait.
-        test = ">=" if w.op.special == "max" else "<="
-        step = [*reads, f"if not (a0 {test} b0 or a0 != a0):", *indent(w.stores("h", "q", "b"), 1)]
-        step = step if w.single and not w.far else [*reads, *lines, *w.stores("h", "q", values)]
-    else:
-        changed = [k for k in w.all if w.op.values[k] is not w.op.left[k]]
-        step = [*reads, *lines, *w.stores("h", "q", [values[k] for k in changed], changed)]
     parameters = [*_RANGE, "buckets", "indices", *w.arrays("v"), *w.arrays("h")]
+    if w.op.special in ("min", "max") and w.single and not w.far:
+        return parameters, _index_extremum(w)
+    changed = [k for k in w.all if w.op.values[k] is not w.op.left[k]]
+    step = [*reads, *lines, *w.stores("h", "q", [values[k] for k in changed], changed)]
     return parameters, _elements(w, w.columns({"p": "e", "q": "k"}, step), w.arrays("h"))
+
+
+def _index_extremum(w: Writer) -> list[str]:
+    """Most elements of a bucket with many change nothing, and a store would make the next element wait."""
+    test = ">=" if w.op.special == "max" else "<="
+    places = range(4)
+    inside = " & ".join(f"(k{d} < limit)" for d in places)
+    unchanged = " & ".join(f"(load(h0, k{d}) {test} load(v0, i + {d}))" for d in places)
+    four = [f"k{d} = np.uint64(np.int64(load(indices, i + {d})))" for d in places]
+    four += [f"if {inside}:", f"    quiet = {unchanged}"]
+    one = ["k = np.int64(load(indices, e))", "if np.uint64(k) < limit:", "    a0, b0 = load(h0, k), load(v0, e)"]
+    one += [f"    if not (a0 {test} b0 or a0 != a0):", "        store(h0, k, b0)"]
+    four += ["else:", "    quiet = False", "if not quiet:", "    for e in range(i, i + 4):", *indent(one, 2)]
+    body = ["limit = np.uint64(buckets)", "turn = start + (stop - start) // 4 * 4"]
+    body += ["for i in range(start, turn, 4):", *indent(four, 1)]
+    return [*body, "for e in range(turn, stop):", *indent(one, 1)]
 
 
 def _index_prefixes(w: Writer) -> tuple[list[str], list[str]]:
