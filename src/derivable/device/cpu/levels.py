@@ -56,15 +56,16 @@ def backward(values, adjoints, runs, terms, prefix):
     values, adjoints  [slot] or [slot, lane]; the adjoints of the roots are set, all others zero
     prefix            scratch of the same kind, with at least as many rows as the longest product has factors
     """
+    # All operands in exactly the reverse of the forward pass's order: what that touched last is still in the cache.
     for run in range(runs.shape[0] - 1, -1, -1):
         first, count = np.int64(runs[run, 0]), np.int64(runs[run, 1])
         pairs, singles, factors = np.int64(runs[run, 2]), np.int64(runs[run, 3]), np.int64(runs[run, 4])
-        at = np.int64(runs[run, 5])
+        at = np.int64(runs[run, 5]) + count * (2 * pairs + singles + factors)
         if factors == 3:
-            for slot in range(first, first + count):
+            for slot in range(first + count - 1, first - 1, -1):
+                at -= 3
                 a = load(adjoints, slot)
                 i, j, k = item(terms, at), item(terms, at + 1), item(terms, at + 2)
-                at += 3
                 x, y, z = load(values, i), load(values, j), load(values, k)
                 ax = multiply(a, x)
                 ayz = multiply(multiply(a, y), z)
@@ -72,7 +73,8 @@ def backward(values, adjoints, runs, terms, prefix):
                 store(adjoints, j, multiply_add(ax, z, load(adjoints, j)))
                 store(adjoints, k, multiply_add(ax, y, load(adjoints, k)))
         elif factors > 0:
-            for slot in range(first, first + count):
+            for slot in range(first + count - 1, first - 1, -1):
+                at -= factors
                 # prefix[k] is the adjoint times the factors before k; `after` the product of those behind.
                 product = load(adjoints, slot)
                 for k in range(factors):
@@ -83,20 +85,19 @@ def backward(values, adjoints, runs, terms, prefix):
                     operand = item(terms, at + k)
                     store(adjoints, operand, multiply_add(load(prefix, k), after, load(adjoints, operand)))
                     after = multiply(after, load(values, operand))
-                at += factors
         else:
-            for slot in range(first, first + count):
+            for slot in range(first + count - 1, first - 1, -1):
                 a = load(adjoints, slot)
+                for _ in range(singles):
+                    at -= 1
+                    i = item(terms, at)
+                    store(adjoints, i, add(load(adjoints, i), a))
                 for _ in range(pairs):
+                    at -= 2
                     i, j = item(terms, at), item(terms, at + 1)
-                    at += 2
                     x, y = load(values, i), load(values, j)
                     store(adjoints, i, multiply_add(a, y, load(adjoints, i)))
                     store(adjoints, j, multiply_add(a, x, load(adjoints, j)))
-                for _ in range(singles):
-                    i = item(terms, at)
-                    at += 1
-                    store(adjoints, i, add(load(adjoints, i), a))
 
 
 @njit(cache=True, nogil=True)
