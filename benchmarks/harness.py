@@ -10,6 +10,7 @@ import importlib.metadata
 import math
 import os
 import platform
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +53,7 @@ def paired(
     untimed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Timing:
-    """Time zero-argument calls in turn.
+    """Time zero-argument calls in turn, in another order each round: nobody always comes after the same one.
 
     untimed  calls before each slice, for what the others left behind in caches and memory
 
@@ -65,8 +66,11 @@ def paired(
         call()
         calls[name] = max(1, min(100_000, math.ceil(slice_seconds / max(seconds_per_call(call, 1, clock), 1e-9))))
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    order = list(contestants.items())
+    shuffle = random.Random(0).shuffle
     for _ in range(rounds):
-        for name, call in contestants.items():
+        shuffle(order)
+        for name, call in order:
             for _ in range(untimed):
                 call()
             seconds[name].append(seconds_per_call(call, calls[name], clock))

@@ -44,7 +44,9 @@ _D4_HINTS = {
 }
 
 
-def parse_nnf(data: bytes, source: str | None = None, num_variables: int | None = None, origin: str = "") -> Circuit:
+def parse_nnf(
+    data: bytes | memoryview, source: str | None = None, num_variables: int | None = None, origin: str = ""
+) -> Circuit:
     """The circuit of a d-DNNF file's content; a header `nnf` means c2d's dialect, else it is D4's.
 
     num_variables  None: c2d's header, or the greatest variable in the file (D4's dialect does not say)
@@ -61,7 +63,7 @@ def parse_nnf(data: bytes, source: str | None = None, num_variables: int | None 
     return _parse_d4(data, array, source, num_variables, origin)
 
 
-def _parse_c2d(data: bytes, array: np.ndarray, source, num_variables: int | None, origin: str) -> Circuit:
+def _parse_c2d(data: bytes | memoryview, array: np.ndarray, source, num_variables: int | None, origin: str) -> Circuit:
     header = "<nodes> <edges> <variables>"
     (count, num_edges, variables), position = read_header(data, array, "nnf", header, source, "a d-DNNF file")
     words = most_words(data)
@@ -87,7 +89,7 @@ def _parse_c2d(data: bytes, array: np.ndarray, source, num_variables: int | None
     return circuit_from_arrays(kind, literal, offsets, children[:edges], [count - 1], num_variables, None, origin)
 
 
-def _parse_d4(data: bytes, array: np.ndarray, source, num_variables: int | None, origin: str) -> Circuit:
+def _parse_d4(data: bytes | memoryview, array: np.ndarray, source, num_variables: int | None, origin: str) -> Circuit:
     words = most_words(data)
     room = words // 2 + 1
     ids, kinds = np.empty(room, np.int32), np.empty(room, np.uint8)
@@ -144,7 +146,7 @@ def _distinct(literals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.flatnonzero(seen) - top, (np.cumsum(seen, dtype=np.int32) - 1)[literals + top]
 
 
-def _declared(data: bytes, source, ids, sources, targets, places):
+def _declared(data: bytes | memoryview, source, ids, sources, targets, places):
     """Edges by position of declaration instead of by id; ids may be any positive numbers."""
     top = int(ids.max(initial=0))
     by_id = np.argsort(ids, kind="stable") if len(ids) else ids
@@ -173,7 +175,7 @@ def _declared(data: bytes, source, ids, sources, targets, places):
     return new_sources, new_targets
 
 
-def _second_word(data: bytes, position: int) -> int:
+def _second_word(data: bytes | memoryview, position: int) -> int:
     while data[position] > 32:
         position += 1
     while data[position] <= 32:
@@ -181,12 +183,12 @@ def _second_word(data: bytes, position: int) -> int:
     return position
 
 
-def _declaration(data: bytes, number: int, which: int) -> int:
-    found = re.finditer(rb"^[ \t]*[oatf][ \t]+(%d)\b" % number, data.replace(b"\r", b"\n"), re.MULTILINE)
+def _declaration(data: bytes | memoryview, number: int, which: int) -> int:
+    found = re.finditer(rb"^[ \t]*[oatf][ \t]+(%d)\b" % number, bytes(data).replace(b"\r", b"\n"), re.MULTILINE)
     return [match.start(1) for match in found][which]
 
 
-def _fail_cycle(data: bytes, source, ids, sources, targets, places, rank):
+def _fail_cycle(data: bytes | memoryview, source, ids, sources, targets, places, rank):
     """Name the nodes of one cycle. Every node with rank > 0 has an edge to another such node: follow them."""
     next_edge = {}
     for edge in np.flatnonzero((rank[sources] > 0) & (rank[targets] > 0))[::-1]:

@@ -68,18 +68,17 @@ def load(
         raise ParseError("the file is in no known circuit format", source=name, hint=_KNOWN)
     if form == "SDD":
         return load_sdd(path, vtree, num_variables, data)
-    data = bytes(data)
-    if form == "circuit":
-        from derivable.circuit.store import parse
+    if form == "d-DNNF":
+        from derivable.circuit.nnf_file import parse_nnf
 
-        return parse(data, name)
+        return parse_nnf(data, name, num_variables)
     if form == "CNF":
         from derivable.circuit.compilation import compile
 
         return compile(path)
-    from derivable.circuit.nnf_file import parse_nnf
+    from derivable.circuit.store import parse
 
-    return parse_nnf(data, name, num_variables)
+    return parse(bytes(data), name)
 
 
 def content_format(data: bytes | memoryview) -> str | None:

@@ -49,7 +49,8 @@ def _read_into(place: Path, allocate: Callable[[int], Any]) -> bytes | memoryvie
             filled += count
         # Pipes have no size, and a file may have grown.
         rest = file.read()
-    return bytes(view[:filled]) + rest if rest else view[:filled]
+    # Read-only like bytes, so that kernels meet one type.
+    return bytes(view[:filled]) + rest if rest else view[:filled].toreadonly()
 
 
 def _decompressed(path: str | os.PathLike, read: Callable[[], Any]) -> Any:

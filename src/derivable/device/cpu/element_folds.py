@@ -180,7 +180,7 @@ def kept_leaves(op: TypedOperator) -> tuple[int, ...]:
 
 
 def keeps_whole_prefixes(op: TypedOperator, rows: int, width: int, buckets: int) -> bool:
-    """Whether prefixes help, and rows are not cut for threads anyway."""
+    """Whether prefixes help, and rows are not cut for threads anyway, or columns can be cut as well."""
     like = [
         tuple(
             np.broadcast_to(np.zeros((), dtype), (n, width, size)) for dtype, size in zip(op.leaf_dtypes, op.leaf_sizes)
@@ -188,7 +188,7 @@ def keeps_whole_prefixes(op: TypedOperator, rows: int, width: int, buckets: int)
         for n in (buckets, rows)
     ]
     plan = _Plan(op, like[0], np.empty(0, np.int64), like[1])
-    return plan.parts == 1 and _keeps_prefixes(plan)
+    return (plan.parts == 1 or width >= 2 * MIN_COLUMNS) and _keeps_prefixes(plan)
 
 
 def _keeps_prefixes(plan: _Plan) -> bool:
@@ -426,21 +426,20 @@ def _extremum_vjp(plan: _Plan, adjoints, destination, values, results, firsts, o
     # Cut rows are walked twice, once to tell which part has a bucket's result: two threads would gain nothing, and
     # columns can be cut without.
     cut = plan.parts > 2 and plan.width < 2 * MIN_COLUMNS
-    parts = results.reshape(1, -1)
-    if cut:
-        # Of the values alone: the caller may give a destination that only tells whether it has the result.
-        nothing = np.full_like(plan.destination[0], _neutral(plan.op)[0])
-        leaf = values.reshape(plan.rows, plan.width, 1)
-        parts = _Plan(plan.op, [nothing], plan.indices, [leaf]).parts_of("index", [leaf], [])[0]
-    left = np.empty((len(parts), plan.items), values.dtype)
-    rest = (destination, parts, results, adjoints, firsts, left)
-    run_chunks(special.offer, plan.items, _smallest(plan.items, plan.items), *rest)
-    queue = np.empty((len(parts), special.QUEUE), np.int64)
     run = special.claim if not plan.single else special.claim_far if plan.far else special.claim_near
-    if cut:
-        plan.run_parts(run, [values, results], [left, queue], [out])
-    else:
-        plan.run_whole(run, [values, results, left[0], queue[0], out])
+    least = _smallest(plan.items, plan.items)
+    if not cut:
+        left, queue = np.empty(plan.items, values.dtype), np.empty(special.QUEUE, np.int64)
+        run_chunks(special.offer_whole, plan.items, least, destination, results, adjoints, firsts, left)
+        plan.run_whole(run, [values, results, left, queue, out])
+        return True
+    # Of the values alone: the caller may give a destination that only tells whether it has the result.
+    nothing = np.full_like(plan.destination[0], _neutral(plan.op)[0])
+    leaf = values.reshape(plan.rows, plan.width, 1)
+    parts = _Plan(plan.op, [nothing], plan.indices, [leaf]).parts_of("index", [leaf], [])[0]
+    left, queue = np.empty((len(parts), plan.items), values.dtype), np.empty((len(parts), special.QUEUE), np.int64)
+    run_chunks(special.offer, plan.items, least, destination, parts, results, adjoints, firsts, left)
+    plan.run_parts(run, [values, results], [left, queue], [out])
     return True
 
 

@@ -111,6 +111,17 @@ def _claim_queue(waiting, indices, left, queue, out):
 
 
 @njit(cache=True, nogil=True)
+def offer_whole(start, stop, destination, results, adjoints, firsts, left):
+    """`offer` for a single part, whose folds are the results: vector code."""
+    zero = adjoints.dtype.type(0)
+    for m in range(start, stop):
+        adjoint = load(adjoints, m)
+        taken = _same(load(destination, m), load(results, m))
+        store(firsts, m, adjoint if taken else zero)
+        store(left, m, zero if taken else adjoint)
+
+
+@njit(cache=True, nogil=True)
 def offer(start, stop, destination, parts, results, adjoints, firsts, left):
     """What the destination takes of items start..stop, and what the first part with the result gets to give away.
 
