@@ -385,7 +385,7 @@ def main() -> None:
             names = ("derivable", "derivable torch", "klay torch", "klay jax")
             firsts.append(
                 {"name": instance.name}
-                | {who: in_fresh_process(who, instance, 1 if row["nodes"] > 20_000 else 3) for who in names}
+                | {who: in_fresh_process(who, instance, 3) for who in names}
             )
             shown = {who: {key: round(value, 4) for key, value in firsts[-1][who].items()} for who in names}
             print(instance.name, "first gradient", shown, file=sys.stderr)
