@@ -383,10 +383,7 @@ def main() -> None:
                 print(instance.name, row["nodes"], semiring, batch, shown, f"{row['ratio']:.1f}", file=sys.stderr)
         if not options.no_first:
             names = ("derivable", "derivable torch", "klay torch", "klay jax")
-            firsts.append(
-                {"name": instance.name}
-                | {who: in_fresh_process(who, instance, 3) for who in names}
-            )
+            firsts.append({"name": instance.name} | {who: in_fresh_process(who, instance, 3) for who in names})
             shown = {who: {key: round(value, 4) for key, value in firsts[-1][who].items()} for who in names}
             print(instance.name, "first gradient", shown, file=sys.stderr)
     text = report(times, firsts)
