@@ -188,7 +188,7 @@ def keeps_whole_prefixes(op: TypedOperator, rows: int, width: int, buckets: int)
         for n in (buckets, rows)
     ]
     plan = _Plan(op, like[0], np.empty(0, np.int64), like[1])
-    return (plan.parts == 1 or width >= 2 * MIN_COLUMNS) and _keeps_prefixes(plan)
+    return (plan.parts == 1 or plan.wide) and _keeps_prefixes(plan)
 
 
 def _keeps_prefixes(plan: _Plan) -> bool:
@@ -281,7 +281,7 @@ def _sparse_vjp(op: TypedOperator, adjoints, destination, indices, values, resul
     changed, answers = reduce_by_index_vjp(op, some, inner, number, values, known, out=out)
     firsts = _adjoint_outputs(op, destination, None)
     for leaf, adjoint in zip(op.float_leaves, incoming):
-        firsts[leaf][...] = adjoint.reshape(firsts[leaf].shape)
+        _copy(firsts[leaf], adjoint)
         firsts[leaf][touched] = changed[leaf]
     return firsts, answers
 
@@ -344,10 +344,11 @@ class _Plan:
         self.rows, self.width = values[0].shape[:2]
         self.buckets = len(destination[0])
         self.single = self.width == 1
+        self.wide = _is_wide(self.width)
         self.items = self.buckets * self.width
         self.numbers = sum(leaf.size for leaf in values)
         self.smallest = _smallest(self.rows, self.numbers)
-        self.narrowest = max(MIN_COLUMNS, _smallest(self.width, self.numbers))
+        self.narrowest = _narrowest(self.width, self.numbers)
         column_parts = len(chunk_bounds(self.width, self.narrowest)) - 1
         if parts is None:
             parts = max(1, len(chunk_bounds(self.rows, max(self.smallest, 3 * self.buckets))) - 1)
@@ -425,7 +426,7 @@ def _extremum_vjp(plan: _Plan, adjoints, destination, values, results, firsts, o
     """Of min and max; all arrays flat."""
     # Cut rows are walked twice, once to tell which part has a bucket's result: two threads would gain nothing, and
     # columns can be cut without.
-    cut = plan.parts > 2 and plan.width < 2 * MIN_COLUMNS
+    cut = plan.parts > 2 and not plan.wide
     run = special.claim if not plan.single else special.claim_far if plan.far else special.claim_near
     least = _smallest(plan.items, plan.items)
     if not cut:
@@ -502,6 +503,16 @@ def _smallest(num_items: int, num_numbers: int) -> int:
     return max(1, MIN_CHUNK * num_items // max(1, num_numbers))
 
 
+def _is_wide(width: int) -> bool:
+    """Whether columns can be cut."""
+    return width >= 2 * MIN_COLUMNS
+
+
+def _narrowest(width: int, num_numbers: int) -> int:
+    """The smallest chunk of columns."""
+    return max(MIN_COLUMNS, _smallest(width, num_numbers))
+
+
 def _run_segments(
     run: Callable,
     rows: int,
@@ -514,8 +525,8 @@ def _run_segments(
     if offsets is None:
         offsets = np.array([0, rows], np.int64)
     segments = len(offsets) - 1
-    if columns and segments == 1 and width >= 2 * MIN_COLUMNS:
-        least = max(MIN_COLUMNS, _smallest(width, rows * width))
+    if columns and segments == 1 and _is_wide(width):
+        least = _narrowest(width, rows * width)
 
         def of_columns(first: int, last: int) -> None:
             run(0, 1, first, last, width, offsets, *arrays)
