@@ -17,10 +17,10 @@ demo: $(STAMP)
 	$(BIN)/derivable demo digits
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
