@@ -131,7 +131,7 @@ def index_case(name: str, buckets: int, n: int) -> Case:
     import torch
 
     import derivable as dv
-    from derivable.device.cpu import element_folds
+    from derivable.device.cpu import element_by_index
 
     op = typed(name)
     rng = np.random.default_rng(0)
@@ -142,7 +142,7 @@ def index_case(name: str, buckets: int, n: int) -> Case:
     adjoints = ones_like(op, destination)
 
     def ours():
-        return element_folds.reduce_by_index(op, destination, indices, values)
+        return element_by_index.reduce_by_index(op, destination, indices, values)
 
     def ours_both():
         return forward_and_back(op, adjoints, destination, indices, values)
@@ -158,7 +158,7 @@ def index_case(name: str, buckets: int, n: int) -> Case:
         short = indices.astype("int32")
 
         def ours_short():
-            return element_folds.reduce_by_index(op, destination, short, values)
+            return element_by_index.reduce_by_index(op, destination, short, values)
 
         def ours_short_both():
             return forward_and_back(op, adjoints, destination, short, values)
@@ -194,10 +194,10 @@ def index_case(name: str, buckets: int, n: int) -> Case:
 
 def forward_and_back(op: Any, adjoints: tuple, destination: tuple, indices: Any, values: tuple) -> tuple:
     """What a training step runs: the forward pass knows that its vjp follows, and hands it what it found on the way."""
-    from derivable.device.cpu import element_folds
+    from derivable.device.cpu import element_by_index
 
-    results, prefixes = element_folds.reduce_by_index_keeping(op, destination, indices, values)
-    made = element_folds.reduce_by_index_vjp(op, adjoints, destination, indices, values, results, prefixes=prefixes)
+    results, prefixes = element_by_index.reduce_by_index_keeping(op, destination, indices, values)
+    made = element_by_index.reduce_by_index_vjp(op, adjoints, destination, indices, values, results, prefixes=prefixes)
     return results, made
 
 

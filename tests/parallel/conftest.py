@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from derivable.device.cpu import element_folds, threads
+from derivable.device.cpu import element_cuts, threads
 
 
 @pytest.fixture(params=[1, 3])
@@ -12,6 +12,6 @@ def num_threads(request, monkeypatch):
     """With three threads rows are cut, however few, and prefixes are those within a part."""
     before = threads.get_num_threads()
     threads.set_num_threads(request.param)
-    monkeypatch.setattr(element_folds, "MIN_CHUNK", 4)
+    monkeypatch.setattr(element_cuts, "MIN_CHUNK", 4)
     yield request.param
     threads.set_num_threads(before)

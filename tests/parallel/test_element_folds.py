@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derivable.algebra import expr
-from derivable.device.cpu import element_folds, threads
+from derivable.device.cpu import element_by_index, element_cuts, element_folds, threads
 from derivable.parallel.operators import NAMED
 from derivable.parallel.user_operators import matrix_product, operator
 
@@ -63,8 +63,8 @@ FLAGS = [(False, False), (False, True), (True, False), (True, True)]
 def num_threads(request, monkeypatch):
     before = threads.get_num_threads()
     threads.set_num_threads(request.param)
-    monkeypatch.setattr(element_folds, "MIN_CHUNK", 4)
-    monkeypatch.setattr(element_folds, "MIN_COLUMNS", 2)
+    monkeypatch.setattr(element_cuts, "MIN_CHUNK", 4)
+    monkeypatch.setattr(element_cuts, "MIN_COLUMNS", 2)
     yield request.param
     threads.set_num_threads(before)
 
@@ -245,7 +245,7 @@ def test_segments_against_a_loop(name):
 def test_by_index_against_a_loop(name, index_dtype, far_bytes, monkeypatch):
     op, rng = typed(name), np.random.default_rng(3)
     # The source for many buckets too: it asks for them ahead.
-    monkeypatch.setattr(element_folds, "FAR_BYTES", far_bytes)
+    monkeypatch.setattr(element_by_index, "FAR_BYTES", far_bytes)
     for rows, width, buckets in (
         (40, 1, 3),
         (30, 3, 2),
@@ -262,12 +262,12 @@ def test_by_index_against_a_loop(name, index_dtype, far_bytes, monkeypatch):
         adjoints = adjoints_like(op, destination, rng)
         expected = plain_by_index(op, adjoints, destination, indices, values)
         before = [leaf.copy() for leaf in destination]
-        results = element_folds.reduce_by_index(op, destination, indices, values)
+        results = element_by_index.reduce_by_index(op, destination, indices, values)
         assert_same(op, results, expected[0])
-        again, prefixes = element_folds.reduce_by_index_keeping(op, destination, indices, values)
+        again, prefixes = element_by_index.reduce_by_index_keeping(op, destination, indices, values)
         assert [leaf.tobytes() for leaf in again] == [leaf.tobytes() for leaf in results]
         for known, kept in ((results, None), (None, None), (None, prefixes)):
-            firsts, answers = element_folds.reduce_by_index_vjp(
+            firsts, answers = element_by_index.reduce_by_index_vjp(
                 op, adjoints, destination, indices, values, known, prefixes=kept
             )
             assert_same(op, firsts, expected[1], gradients=True)
@@ -289,17 +289,17 @@ def test_kept_prefixes_give_the_same_bits(name, rows, width, buckets, num_thread
     adjoints = adjoints_like(op, destination, rng)
     # The rows are cut, so the hand-off holds the parts beside the prefixes.
     cut = num_threads > 1 and rows == 60
-    results, prefixes = element_folds.reduce_by_index_keeping(op, destination, indices, values)
+    results, prefixes = element_by_index.reduce_by_index_keeping(op, destination, indices, values)
     assert prefixes is not None
-    like = element_folds.kept_leaves(op)
+    like = element_by_index.kept_leaves(op)
     assert len(prefixes) == len(like) - (0 if cut else len(values))
     assert [array.dtype for array in prefixes] == [values[leaf].dtype for leaf in like[: len(prefixes)]]
     before = [array.copy() for array in prefixes]
-    expected = element_folds.reduce_by_index_vjp(op, adjoints, destination, indices, values, results)
+    expected = element_by_index.reduce_by_index_vjp(op, adjoints, destination, indices, values, results)
     # The number of threads may be another one by the time the gradient is asked for.
     for threads_then in (num_threads, 2, 1):
         threads.set_num_threads(threads_then)
-        got = element_folds.reduce_by_index_vjp(op, adjoints, destination, indices, values, prefixes=prefixes)
+        got = element_by_index.reduce_by_index_vjp(op, adjoints, destination, indices, values, prefixes=prefixes)
         for mine, other in zip((*got[0], *got[1]), (*expected[0], *expected[1]), strict=True):
             assert (mine is None) == (other is None)
             assert mine is None or mine.tobytes() == other.tobytes()
@@ -311,7 +311,7 @@ def test_kept_prefixes_give_the_same_bits(name, rows, width, buckets, num_thread
 def test_rules_that_read_no_prefixes_get_none(name):
     op, rng = typed(name), np.random.default_rng(5)
     values, destination = elements(op, 40, 1, rng), elements(op, 3, 1, rng)
-    results, prefixes = element_folds.reduce_by_index_keeping(op, destination, rng.integers(0, 3, 40), values)
+    results, prefixes = element_by_index.reduce_by_index_keeping(op, destination, rng.integers(0, 3, 40), values)
     assert prefixes is None
     assert results[0].shape == destination[0].shape
 
@@ -320,11 +320,11 @@ def test_products_keep_prefixes_where_dividing_is_slower(monkeypatch):
     op, rng = typed("mul"), np.random.default_rng(5)
     values, destination = elements(op, 40, 1, rng), elements(op, 3, 1, rng)
     indices = rng.integers(0, 3, 40)
-    monkeypatch.setattr(element_folds, "FAR_BYTES", 0)
-    assert element_folds.reduce_by_index_keeping(op, destination, indices, values)[1] is not None
-    monkeypatch.setattr(element_folds, "FAR_BYTES", 1 << 20)
+    monkeypatch.setattr(element_by_index, "FAR_BYTES", 0)
+    assert element_by_index.reduce_by_index_keeping(op, destination, indices, values)[1] is not None
+    monkeypatch.setattr(element_by_index, "FAR_BYTES", 1 << 20)
     some = tuple(leaf[:8] for leaf in values)
-    assert element_folds.reduce_by_index_keeping(op, destination, indices[:8], some)[1] is not None
+    assert element_by_index.reduce_by_index_keeping(op, destination, indices[:8], some)[1] is not None
 
 
 @settings(max_examples=40, deadline=None)
@@ -337,9 +337,9 @@ def test_by_index_of_any_shape(name, rows, width, buckets, seed):
     indices = rng.integers(-1, buckets + 1, rows)
     adjoints = adjoints_like(op, destination, rng)
     expected = plain_by_index(op, adjoints, destination, indices, values)
-    results = element_folds.reduce_by_index(op, destination, indices, values)
+    results = element_by_index.reduce_by_index(op, destination, indices, values)
     assert_same(op, results, expected[0])
-    firsts, answers = element_folds.reduce_by_index_vjp(op, adjoints, destination, indices, values, results)
+    firsts, answers = element_by_index.reduce_by_index_vjp(op, adjoints, destination, indices, values, results)
     assert_same(op, firsts, expected[1], gradients=True)
     assert_same(op, answers, expected[2], gradients=True)
 
@@ -430,8 +430,8 @@ def test_derivatives_against_finite_differences(name):
         destination = tuple(rng.uniform(0.2, 1.2, (4, 2, size)) for size in op.leaf_sizes)
         indices = rng.integers(-1, 5, rows)
         adjoints = adjoints_like(op, destination, rng)
-        slopes = directional(lambda v: element_folds.reduce_by_index(op, destination, indices, v), values, direction)
-        _, gradients = element_folds.reduce_by_index_vjp(op, adjoints, destination, indices, values)
+        slopes = directional(lambda v: element_by_index.reduce_by_index(op, destination, indices, v), values, direction)
+        _, gradients = element_by_index.reduce_by_index_vjp(op, adjoints, destination, indices, values)
         agree(slopes, adjoints, gradients)
 
 
@@ -455,9 +455,9 @@ def test_by_index_against_torch(name, width):
     rows_of = torch.tensor(indices)[:, None].expand(rows, width)
     result = theirs[0].scatter_reduce(0, rows_of, theirs[1], TORCH[name])
     result.backward(torch.tensor(adjoint[..., 0]))
-    (mine,) = element_folds.reduce_by_index(op, (destination,), indices, (values,))
+    (mine,) = element_by_index.reduce_by_index(op, (destination,), indices, (values,))
     np.testing.assert_allclose(mine[..., 0], result.detach().numpy(), rtol=1e-12)
-    (first,), (gradient,) = element_folds.reduce_by_index_vjp(op, (adjoint,), (destination,), indices, (values,))
+    (first,), (gradient,) = element_by_index.reduce_by_index_vjp(op, (adjoint,), (destination,), indices, (values,))
     np.testing.assert_allclose(first[..., 0], theirs[0].grad.numpy(), rtol=1e-10)
     np.testing.assert_allclose(gradient[..., 0], theirs[1].grad.numpy(), rtol=1e-10)
 
@@ -497,9 +497,9 @@ def test_products_with_zeros(dtype):
     values = column([2, 3, 4, 0, 5, 0, 0, 6, 7, 0, 8, 9, 9], dtype)
     ones = np.ones_like(destination)
     values, indices = np.concatenate([values, values[:1].repeat(10, 0)]), np.concatenate([indices, np.full(10, -1)])
-    (result,) = element_folds.reduce_by_index(op, (destination,), indices, (values,))
+    (result,) = element_by_index.reduce_by_index(op, (destination,), indices, (values,))
     assert result.ravel().tolist() == [6, 0, 0, 0, 0]
-    (first,), (gradient,) = element_folds.reduce_by_index_vjp(op, (ones,), (destination,), indices, (values,))
+    (first,), (gradient,) = element_by_index.reduce_by_index_vjp(op, (ones,), (destination,), indices, (values,))
     assert first.ravel().tolist() == [6, 0, 0, 42, 0]
     assert gradient.ravel().tolist() == [3, 2, 0, 20, 0, 0, 0, 0, 0, 0, 0, *[0] * 12]
 
@@ -514,7 +514,7 @@ def test_products_that_leave_the_range():
     destination = column([1, 1, 1], "float32")
     ones = np.ones_like(destination)
     expected = plain_by_index(op, (ones,), (destination,), indices, (values,))
-    (first,), (gradient,) = element_folds.reduce_by_index_vjp(op, (ones,), (destination,), indices, (values,))
+    (first,), (gradient,) = element_by_index.reduce_by_index_vjp(op, (ones,), (destination,), indices, (values,))
     np.testing.assert_allclose(gradient.ravel()[[0, 4, 8]], [1e30, 1e14, 3.0], rtol=1e-6)
     if threads.get_num_threads() == 1:
         np.testing.assert_allclose(gradient, expected[2][0], rtol=1e-6)
@@ -527,7 +527,7 @@ def test_ties_go_to_the_first(name):
     values, indices = column([2, 2, 2, 5, 5, 1]), np.array([1, 1, 1, 0, 0, 2])
     destination = column([5, -9 if name == "max" else 9, 1])
     adjoint = column([10, 20, 30])
-    (first,), (gradient,) = element_folds.reduce_by_index_vjp(op, (adjoint,), (destination,), indices, (values,))
+    (first,), (gradient,) = element_by_index.reduce_by_index_vjp(op, (adjoint,), (destination,), indices, (values,))
     assert first.ravel().tolist() == [10, 0, 30]
     assert gradient.ravel().tolist() == [20, 0, 0, 0, 0, 0]
     offsets = np.array([0, 3, 5, 6])
@@ -547,7 +547,7 @@ def test_many_ties_in_some_places(name):
     indices[5000] = 2
     op, adjoint = NAMED[name].typed(("float64",)), rng.normal(size=5)
     start = column(np.full(5, -9.0 * sign))
-    (first,), (gradient,) = element_folds.reduce_by_index_vjp(
+    (first,), (gradient,) = element_by_index.reduce_by_index_vjp(
         op, (column(adjoint),), (start,), indices, (column(sign * values),)
     )
     expected = np.zeros(6000)
@@ -563,11 +563,11 @@ def test_many_ties_in_some_places(name):
 def test_nan_reaches_its_own_bucket_only(name):
     op = typed(name)
     values, indices = column([1, math.nan, 3, 4, 5, 6]), np.array([0, 0, 0, 1, 1, 1])
-    (result,) = element_folds.reduce_by_index(op, (column([1, 1]),), indices, (values,))
+    (result,) = element_by_index.reduce_by_index(op, (column([1, 1]),), indices, (values,))
     assert np.isnan(result.ravel()).tolist() == [True, False]
     (scanned,) = element_folds.scan(op, (values,), offsets=np.array([0, 3, 6]))
     assert np.isnan(scanned.ravel()).tolist() == [False, True, True, False, False, False]
-    _, (gradient,) = element_folds.reduce_by_index_vjp(op, (column([1, 1]),), (column([1, 1]),), indices, (values,))
+    _, (gradient,) = element_by_index.reduce_by_index_vjp(op, (column([1, 1]),), (column([1, 1]),), indices, (values,))
     assert np.isfinite(gradient.ravel()[3:]).all()
 
 
@@ -575,7 +575,7 @@ def test_dead_buckets_of_logaddexp_have_gradient_zero():
     op = typed("logaddexp")
     dead = -math.inf
     values, indices = column([dead, dead, 0.0, dead]), np.array([0, 0, 1, 1])
-    (first,), (gradient,) = element_folds.reduce_by_index_vjp(
+    (first,), (gradient,) = element_by_index.reduce_by_index_vjp(
         op, (column([1, 1]),), (column([dead, dead]),), indices, (values,)
     )
     assert first.ravel().tolist() == [0, 0]
@@ -590,7 +590,7 @@ def test_the_same_bits_twice():
     op, rng = NAMED["add"].typed(("float32",)), np.random.default_rng(7)
     values, indices = rng.normal(size=(5000, 1, 1)).astype("float32"), rng.integers(0, 5, 5000)
     destination = np.zeros((5, 1, 1), "float32")
-    runs = [element_folds.reduce_by_index(op, (destination,), indices, (values,))[0] for _ in range(3)]
+    runs = [element_by_index.reduce_by_index(op, (destination,), indices, (values,))[0] for _ in range(3)]
     assert runs[0].tobytes() == runs[1].tobytes() == runs[2].tobytes()
 
 

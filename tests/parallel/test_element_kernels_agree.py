@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from derivable.device.cpu import element_by_index
 from derivable.device.cpu import element_folds as kernels
 from derivable.parallel import element_reference as reference
 from parallel.operator_cases import CASES
@@ -66,7 +67,7 @@ def test_by_index(case):
     indices = rng.integers(-2, 8, 40)
     adjoints = adjoints_like(case, 5, 8)
     results = reference.reduce_by_index(typed, destination, indices, values)
-    same(case, kernels.reduce_by_index(typed, destination, indices, values), results)
-    found = kernels.reduce_by_index_vjp(typed, adjoints, destination, indices, values)
+    same(case, element_by_index.reduce_by_index(typed, destination, indices, values), results)
+    found = element_by_index.reduce_by_index_vjp(typed, adjoints, destination, indices, values)
     for part, expected in zip(found, reference.reduce_by_index_vjp(typed, adjoints, destination, indices, values)):
         same(case, part, expected)

@@ -18,7 +18,7 @@ import torch
 import derivable as dv
 from derivable.algebra import semirings
 from derivable.core.diagnostics import DerivableError
-from derivable.device.cpu import element_folds
+from derivable.device.cpu import element_by_index
 
 P = dv.parallel
 GOLDEN = Path(__file__).parents[1] / "golden" / "parallel"
@@ -151,13 +151,13 @@ def test_types_come_back(dtype):
 @pytest.mark.parametrize("given", [np.asarray, torch.from_numpy], ids=["NumPy", "torch"])
 def test_indices_of_32_bits_are_not_converted(given, monkeypatch):
     seen = []
-    plain = element_folds.reduce_by_index
+    plain = element_by_index.reduce_by_index
 
     def watched(op, destination, indices, values, **options):
         seen.append(indices.dtype)
         return plain(op, destination, indices, values, **options)
 
-    monkeypatch.setattr(element_folds, "reduce_by_index", watched)
+    monkeypatch.setattr(element_by_index, "reduce_by_index", watched)
     values = np.array([1.0, 2.0, 3.0, 4.0])
     for dtype in ("int8", "int32", "int64"):
         indices = np.array([0, 1, 0, -1], dtype)

@@ -9,7 +9,7 @@ import pytest
 
 import derivable as dv
 from derivable.device.autodiff.fold import Fold
-from derivable.device.cpu import element_folds, threads
+from derivable.device.cpu import element_by_index, element_cuts, threads
 
 P = dv.parallel
 SATADD = P.operator(lambda a, b: dv.minimum(a + b, 2.5), neutral=0.0)
@@ -30,14 +30,14 @@ def _wide_on_one_thread():
 def kept(monkeypatch):
     """How many arrays each forward pass kept that was asked to."""
     counts = []
-    run = element_folds.reduce_by_index_keeping
+    run = element_by_index.reduce_by_index_keeping
 
     def counted(*arguments, **options):
         found = run(*arguments, **options)
         counts.append(0 if found[1] is None else len(found[1]))
         return found
 
-    monkeypatch.setattr(element_folds, "reduce_by_index_keeping", counted)
+    monkeypatch.setattr(element_by_index, "reduce_by_index_keeping", counted)
     return counts
 
 
@@ -85,7 +85,7 @@ def test_nothing_is_kept_when_no_gradient_is_asked_for(kept):
 
 
 def test_rows_that_are_cut_for_threads_keep_nothing(kept, monkeypatch):
-    monkeypatch.setattr(element_folds, "MIN_CHUNK", 4)
+    monkeypatch.setattr(element_cuts, "MIN_CHUNK", 4)
     threads.set_num_threads(3)
     destination, indices, values = arguments()
     gradient = jax.jit(jax.grad(lambda y: P.reduce_by_index(destination, SOFT_OR, indices, y) @ WEIGHTS))
@@ -95,7 +95,7 @@ def test_rows_that_are_cut_for_threads_keep_nothing(kept, monkeypatch):
 
 
 def test_threads_may_change_after_tracing(kept, monkeypatch):
-    monkeypatch.setattr(element_folds, "MIN_CHUNK", 4)
+    monkeypatch.setattr(element_cuts, "MIN_CHUNK", 4)
     destination, indices, values = arguments()
     gradient = jax.jit(jax.grad(lambda y: P.reduce_by_index(destination, SOFT_OR, indices, y) @ WEIGHTS))
     expected = gradient(values)

@@ -15,7 +15,7 @@ from derivable.algebra import expr
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import LayoutError, ShapeError, UnsupportedError
 from derivable.device import primitives as picked
-from derivable.device.cpu import element_folds, threads
+from derivable.device.cpu import element_cuts, threads
 from derivable.device.cpu import primitives as cpu
 from derivable.parallel import operators, reference
 from derivable.parallel.primitives import PRIMITIVES
@@ -216,11 +216,11 @@ def test_the_kernels_are_the_reference(n, buckets, operator, batch, seed):
     cuts = np.sort(rng.integers(0, n + 1, 4))
     offsets = np.concatenate([[0], cuts, [n]])
     destination = values_for(operator, buckets, batch, seed + 1)
-    before, before_chunk = threads.get_num_threads(), element_folds.MIN_CHUNK
+    before, before_chunk = threads.get_num_threads(), element_cuts.MIN_CHUNK
     try:
         for count in (1, 3, 4):
             threads.set_num_threads(count)
-            element_folds.MIN_CHUNK = 2
+            element_cuts.MIN_CHUNK = 2
             for start in (None, destination):
                 adjoint = rng.normal(size=(buckets, *batch))
                 pair = [
@@ -240,7 +240,7 @@ def test_the_kernels_are_the_reference(n, buckets, operator, batch, seed):
             assert np.isfinite(a).all()
     finally:
         threads.set_num_threads(before)
-        element_folds.MIN_CHUNK = before_chunk
+        element_cuts.MIN_CHUNK = before_chunk
 
 
 @pytest.mark.parametrize(("operator", "peer"), [("add", "sum"), ("mul", "prod"), ("max", "amax"), ("min", "amin")])
@@ -502,7 +502,7 @@ def test_bad_columns(device):
 
 def test_the_same_bits_again(monkeypatch):
     """For one input and number of threads, whatever the scheduling."""
-    monkeypatch.setattr(element_folds, "MIN_CHUNK", 100)
+    monkeypatch.setattr(element_cuts, "MIN_CHUNK", 100)
     before = threads.get_num_threads()
     try:
         threads.set_num_threads(4)

@@ -119,7 +119,7 @@ class Fold:
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """(results, what `pull` can be handed to save it a walk): `apply` when a vjp will be asked for.
 
-        The second are prefixes of `element_folds.reduce_by_index_keeping`, arrays [row, *batch, *element] in the
+        The second are prefixes of `element_by_index.reduce_by_index_keeping`, arrays [row, *batch, *element] in the
         kernels' types; none for other folds and where they would not help.
 
         whole  as many arrays as `prefix_leaves`, each of the shape of that leaf of the values: for callers that must
@@ -130,23 +130,23 @@ class Fold:
     @cached_property
     def prefix_leaves(self) -> tuple[int, ...]:
         """The leaves whose prefixes the vjp of `reduce_by_index` reads, where it reads any."""
-        from derivable.device.cpu import element_folds
+        from derivable.device.cpu import element_by_index
 
-        return element_folds.kept_leaves(self.operator)[: -len(self.operator.leaf_sizes)]
+        return element_by_index.kept_leaves(self.operator)[: -len(self.operator.leaf_sizes)]
 
     def keeps_whole(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Whether to keep what `pull` can be handed, for operands of these shapes."""
-        from derivable.device.cpu import element_folds
+        from derivable.device.cpu import element_by_index
 
         if self.kind != "reduce_by_index":
             return False
         rows, width = shapes[len(self.operator.leaf_sizes)][0], math.prod(shapes[0][1:]) // self.operator.leaf_sizes[0]
-        return element_folds.keeps_whole_prefixes(self.operator, rows, width, shapes[0][0])
+        return element_by_index.keeps_whole_prefixes(self.operator, rows, width, shapes[0][0])
 
     def _run(
         self, structure: np.ndarray | None, operands: Sequence[np.ndarray], keep: bool, whole: bool = False
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        from derivable.device.cpu import element_folds
+        from derivable.device.cpu import element_by_index, element_folds
 
         leaves = len(self.operator.leaf_sizes)
         flat = [self._flat(k % leaves, operand) for k, operand in enumerate(operands)]
@@ -160,11 +160,13 @@ class Fold:
         elif self.kind == "segment_reduce":
             found = element_folds.segment_reduce(self.operator, tuple(flat), structure)
         elif keep:
-            found, kept = element_folds.reduce_by_index_keeping(
+            found, kept = element_by_index.reduce_by_index_keeping(
                 self.operator, tuple(flat[:leaves]), structure, tuple(flat[leaves:]), whole=whole
             )
         else:
-            found = element_folds.reduce_by_index(self.operator, tuple(flat[:leaves]), structure, tuple(flat[leaves:]))
+            found = element_by_index.reduce_by_index(
+                self.operator, tuple(flat[:leaves]), structure, tuple(flat[leaves:])
+            )
         shapes = self.result_shapes(
             None if structure is None else structure.shape, [operand.shape for operand in operands]
         )
@@ -174,7 +176,7 @@ class Fold:
         ]
         if kept is None:
             return results, []
-        like = element_folds.kept_leaves(self.operator)
+        like = element_by_index.kept_leaves(self.operator)
         return results, [array.reshape(-1, *operands[leaf].shape[1:]) for leaf, array in zip(like, kept)]
 
     def pull(
@@ -189,7 +191,7 @@ class Fold:
 
         kept  the second part of `apply_keeping`, if that was called; is not changed
         """
-        from derivable.device.cpu import element_folds
+        from derivable.device.cpu import element_by_index, element_folds
 
         leaves = len(self.operator.leaf_sizes)
         flat = [self._flat(k % leaves, operand) for k, operand in enumerate(operands)]
@@ -214,8 +216,8 @@ class Fold:
         elif self.kind == "segment_reduce":
             groups = (element_folds.segment_reduce_vjp(self.operator, tuple(seeds), tuple(flat), structure),)
         else:
-            like = element_folds.kept_leaves(self.operator)
-            groups = element_folds.reduce_by_index_vjp(
+            like = element_by_index.kept_leaves(self.operator)
+            groups = element_by_index.reduce_by_index_vjp(
                 self.operator,
                 tuple(seeds),
                 tuple(flat[:leaves]),

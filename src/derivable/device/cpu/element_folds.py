@@ -1,4 +1,4 @@
-"""Folds of elements with any typed operator on the CPU: scan, reduce-by-index, segment-reduce and their vjps.
+"""Folds of elements with any typed operator on the CPU: scans, segment-reduce and their vjps.
 
 A leaf is a C-contiguous array [row, column, size]: `size` scalars of an element. Functions take and return tuples of
 leaves, in the operator's order. Forward mode is the same fold with `op.dual`.
@@ -14,26 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from derivable.device.cpu import element_specials as special
-from derivable.device.cpu.element_kernels import kernel, needs
+from derivable.device.cpu.element_cuts import is_wide, narrowest_columns, smallest_chunk
+from derivable.device.cpu.element_kernels import kernel
+from derivable.device.cpu.element_leaves import (
+    Adjoints,
+    Leaves,
+    adjoint_outputs,
+    flat,
+    incoming_adjoints,
+    neutral_leaves,
+    outgoing_adjoints,
+    outputs,
+    prefix_arrays,
+)
 from derivable.device.cpu.element_scans import LINES, LINES_BACK
 from derivable.device.cpu.element_segments import SEGMENTS, SEGMENTS_BACK
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 from derivable.parallel.typed_operator import TypedOperator
-
-# A chunk of fewer numbers than this is not worth a thread.
-MIN_CHUNK = 1 << 15
-# Fewer columns than this are not worth cutting rows for: two threads would write to one cache line.
-MIN_COLUMNS = 16
-# Buckets that take more than this are asked for ahead of their use.
-FAR_BYTES = 1 << 20
-# A chunk of fewer numbers than this is not worth a thread for copying.
-_MIN_COPY = 1 << 18
-# Rows shorter than this are kept apart where each has a thread.
-_CLOSE_BYTES = 1 << 14
-
-Leaves = tuple[np.ndarray, ...]
-Adjoints = tuple[np.ndarray | None, ...]
 
 
 def scan(
@@ -52,10 +49,10 @@ def scan(
     reverse    from the last row to the first
     offsets    [segment + 1] int64: each segment on its own
     """
-    results = _outputs(values, out)
+    results = outputs(values, out)
     rows, width = values[0].shape[:2]
     if rows and width:
-        arrays = [*_neutral(op), *_flat(values), *_flat(results)]
+        arrays = [*neutral_leaves(op), *flat(values), *flat(results)]
         if width == 1 and op.special in LINES and op.float_leaves:
             _run_segments(LINES[op.special], rows, width, offsets, [*arrays, reverse, exclusive])
         else:
@@ -76,10 +73,10 @@ def scan_vjp(
     out: Sequence[np.ndarray | None] | None = None,
 ) -> Adjoints:
     """Adjoints of the values from those of the results: the chain rule in one pass, without Jacobians."""
-    answers = _adjoint_outputs(op, values, out)
+    answers = adjoint_outputs(op, values, out)
     rows, width = values[0].shape[:2]
     if rows and width and op.float_leaves:
-        arrays = [*_incoming(op, adjoints, results), *_flat(values), *_flat(results), *_outgoing(answers)]
+        arrays = [*incoming_adjoints(op, adjoints, results), *flat(values), *flat(results), *outgoing_adjoints(answers)]
         if width == 1 and op.special in LINES_BACK:
             _run_segments(LINES_BACK[op.special], rows, width, offsets, [*arrays, reverse, exclusive])
         else:
@@ -103,7 +100,7 @@ def segment_reduce(
     if width:
         special_run = SEGMENTS.get(op.special or "") if width == 1 and op.float_leaves else None
         run = special_run or kernel(op, "segment", width == 1)
-        _run_segments(run, rows, width, offsets, [*_neutral(op), *_flat(values), *_flat(out)])
+        _run_segments(run, rows, width, offsets, [*neutral_leaves(op), *flat(values), *flat(out)])
     return tuple(out)
 
 
@@ -116,401 +113,18 @@ def segment_reduce_vjp(
     out: Sequence[np.ndarray | None] | None = None,
 ) -> Adjoints:
     """Adjoints of the values: one vjp of the operator per element, with its exclusive prefix."""
-    answers = _adjoint_outputs(op, values, out)
+    answers = adjoint_outputs(op, values, out)
     rows, width = values[0].shape[:2]
     if rows and width and op.float_leaves:
         like = [np.broadcast_to(leaf[:1], (len(offsets) - 1, *leaf.shape[1:])) for leaf in values]
-        arrays = [*_incoming(op, adjoints, like), *_flat(values), *_outgoing(answers)]
+        arrays = [*incoming_adjoints(op, adjoints, like), *flat(values), *outgoing_adjoints(answers)]
         if width == 1 and op.special in SEGMENTS_BACK:
             _run_segments(SEGMENTS_BACK[op.special], rows, width, offsets, arrays)
             return answers
         run = kernel(op, "segment_back", width == 1)
-        arrays += _prefix_arrays(op, values, answers)
+        arrays += prefix_arrays(op, values, answers)
         _run_segments(_with_rows(run, [leaf[0] for leaf in values]), rows, width, offsets, arrays)
     return answers
-
-
-def reduce_by_index(
-    op: TypedOperator,
-    destination: Sequence[np.ndarray],
-    indices: np.ndarray,
-    values: Sequence[np.ndarray],
-    *,
-    out: Sequence[np.ndarray] | None = None,
-) -> Leaves:
-    """destination[k] op values[i] op values[j] ... for the rows i, j, ... with index k.
-
-    destination  [leaf] arrays [bucket, column, size]
-    indices      [row] int32 or int64; rows with one outside range(bucket) are ignored
-    """
-    results = _outputs(destination, out)
-    _fold_by_index(_Plan(op, destination, indices, values), "index", values, results, [])
-    return results
-
-
-def reduce_by_index_keeping(
-    op: TypedOperator,
-    destination: Sequence[np.ndarray],
-    indices: np.ndarray,
-    values: Sequence[np.ndarray],
-    *,
-    whole: bool = False,
-) -> tuple[Leaves, Leaves | None]:
-    """`reduce_by_index` when its vjp will be asked for: (results, prefixes for `reduce_by_index_vjp`).
-
-    whole  prefixes whether they help or not, and never cut: then their shapes depend on nothing but the operands'
-
-    The prefixes are leaves of the types `kept_leaves`: [row, column, size] what each element found in its bucket, and
-    where the rows were cut for threads, the parts [part * bucket, column, size], since prefixes are then those within
-    a part. None where the rule does not read them, or goes faster without.
-    """
-    plan = _Plan(op, destination, indices, values, 1 if whole else None)
-    if not (whole or _keeps_prefixes(plan)):
-        return reduce_by_index(op, destination, indices, values), None
-    results = _outputs(destination, None)
-    kept = [np.empty(values[leaf].shape, values[leaf].dtype) for leaf in needs(op).prefix_leaves(op)]
-    parts = _fold_by_index(plan, "index_prefixes", values, results, _flat(kept))
-    shaped = [part.reshape(-1, *leaf.shape[1:]) for part, leaf in zip(parts, destination)]
-    return results, (*kept, *shaped)
-
-
-def kept_leaves(op: TypedOperator) -> tuple[int, ...]:
-    """Which leaves the arrays among the prefixes are like; the last ones, those of the parts, may be absent."""
-    return *needs(op).prefix_leaves(op), *range(len(op.leaf_sizes))
-
-
-def keeps_whole_prefixes(op: TypedOperator, rows: int, width: int, buckets: int) -> bool:
-    """Whether prefixes help, and rows are not cut for threads anyway, or columns can be cut as well."""
-    like = [
-        tuple(
-            np.broadcast_to(np.zeros((), dtype), (n, width, size)) for dtype, size in zip(op.leaf_dtypes, op.leaf_sizes)
-        )
-        for n in (buckets, rows)
-    ]
-    plan = _Plan(op, like[0], np.empty(0, np.int64), like[1])
-    return (plan.parts == 1 or plan.wide) and _keeps_prefixes(plan)
-
-
-def _keeps_prefixes(plan: _Plan) -> bool:
-    op = plan.op
-    if not plan.items or not plan.rows or needs(op).additive or not needs(op).prefix_leaves(op):
-        return False
-    # Dividing reads less memory than prefixes do, but three more times from the buckets.
-    return op.special not in _SPECIAL_RULES or (op.special == "mul" and (plan.far or _too_many_to_divide(plan)))
-
-
-def _fold_by_index(plan: _Plan, purpose: str, values, results, prefixes) -> list[np.ndarray]:
-    """Fills results and flat prefixes; the parts [leaf][part, scalar] of rows that are cut, else none."""
-    if plan.parts > 1:
-        parts = plan.parts_of(purpose, values, prefixes)
-        plan.merge(parts, results)
-        return parts
-    for result, leaf in zip(results, plan.destination):
-        if result is not leaf:
-            _copy(result, leaf)
-    plan.run_whole(plan.kernel(purpose), [*_flat(values), *_flat(results), *prefixes])
-    return []
-
-
-def reduce_by_index_vjp(
-    op: TypedOperator,
-    adjoints: Sequence[np.ndarray | None],
-    destination: Sequence[np.ndarray],
-    indices: np.ndarray,
-    values: Sequence[np.ndarray],
-    results: Sequence[np.ndarray] | None = None,
-    *,
-    prefixes: Sequence[np.ndarray] | None = None,
-    out: Sequence[np.ndarray | None] | None = None,
-) -> tuple[Adjoints, Adjoints]:
-    """(adjoints of the destination, adjoints of the values).
-
-    results   saves computing them again where the rule needs them
-    prefixes  of `reduce_by_index_keeping`, which saves the generic rule its walk forward; are not changed
-    out       [leaf] for the adjoints of the values
-
-    Generic rule: forward again, keeping each element's exclusive prefix in the memory of its adjoint; then back, one
-    vjp of the operator per element. No sort.
-    """
-    if not op.float_leaves:
-        return (None,) * len(destination), (None,) * len(values)
-    if needs(op).additive:
-        return _additive_vjp(op, adjoints, destination, indices, values, out)
-    if prefixes is not None:
-        return _generic_vjp(op, _incoming(op, adjoints, destination), destination, indices, values, out, prefixes)
-    if len(destination[0]) > 2 * len(values[0]):
-        return _sparse_vjp(op, adjoints, destination, indices, values, results, out)
-    incoming = _incoming(op, adjoints, destination)
-    rule = _SPECIAL_RULES.get(op.special or "")
-    if rule is not None and len(values[0]) and len(destination[0]):
-        if results is None:
-            results = reduce_by_index(op, destination, indices, values)
-        firsts, answers = _adjoint_outputs(op, destination, None), _adjoint_outputs(op, values, out)
-        arrays = [_flat(leaves)[0] for leaves in (destination, values, results, firsts, answers)]
-        if rule(_Plan(op, destination, indices, values), incoming[0], *arrays):
-            return firsts, answers
-    return _generic_vjp(op, incoming, destination, indices, values, out)
-
-
-def _additive_vjp(op: TypedOperator, adjoints, destination, indices, values, out) -> tuple[Any, Any]:
-    """Of sums: each element gets its bucket's adjoint, and the destination the adjoints themselves."""
-    answers, incoming = _adjoint_outputs(op, values, out), _incoming(op, adjoints, destination)
-    plan = _Plan(op, destination, indices, values)
-    # Nothing is written to the buckets' adjoints, so any number of threads may read them.
-    plan.run_rows(plan.kernel("index_back"), [*_flat(values), *incoming, *_outgoing(answers)])
-    firsts: list[Any] = [None] * len(destination)
-    for leaf, adjoint in zip(op.float_leaves, incoming):
-        firsts[leaf] = _copy(np.empty(destination[leaf].shape, adjoint.dtype), adjoint)
-    return tuple(firsts), answers
-
-
-def _sparse_vjp(op: TypedOperator, adjoints, destination, indices, values, results, out) -> tuple[Any, Any]:
-    """Far more buckets than rows: only those that have rows are looked at; the others pass their adjoint on."""
-    incoming = _incoming(op, adjoints, destination)
-    rows = np.flatnonzero((indices >= 0) & (indices < len(destination[0])))
-    mark = np.zeros(len(destination[0]), bool)
-    mark[indices[rows]] = True
-    touched = np.flatnonzero(mark)
-    position = np.empty(len(mark), np.int64)
-    position[touched] = np.arange(len(touched))
-    number = np.full(len(indices), -1)
-    number[rows] = position[indices[rows]]
-    some = [None if adjoint is None else adjoint.take(touched, axis=0) for adjoint in adjoints]
-    inner = [leaf.take(touched, axis=0) for leaf in destination]
-    known = None if results is None else [leaf.take(touched, axis=0) for leaf in results]
-    changed, answers = reduce_by_index_vjp(op, some, inner, number, values, known, out=out)
-    firsts = _adjoint_outputs(op, destination, None)
-    for leaf, adjoint in zip(op.float_leaves, incoming):
-        _copy(firsts[leaf], adjoint)
-        firsts[leaf][touched] = changed[leaf]
-    return firsts, answers
-
-
-def _generic_vjp(
-    op: TypedOperator, incoming, destination, indices, values, out, prefixes: Sequence[np.ndarray] | None = None
-) -> tuple[Any, Any]:
-    answers = _adjoint_outputs(op, values, out)
-    firsts = _adjoint_outputs(op, destination, None)
-    if prefixes is None:
-        plan = _Plan(op, destination, indices, values)
-        kept = _prefix_arrays(op, values, answers)
-        parts = []
-        if plan.parts > 1:
-            parts = plan.parts_of("index_prefixes", values, kept)
-        elif kept:
-            running = [_copy(np.empty(leaf.shape, leaf.dtype), leaf) for leaf in destination]
-            plan.run_whole(plan.kernel("index_prefixes"), [*_flat(values), *_flat(running), *kept])
-    else:
-        count = len(needs(op).prefix_leaves(op))
-        kept = _flat(prefixes[:count])
-        cut = len(prefixes[count]) // len(destination[0]) if len(prefixes) > count else 1
-        plan = _Plan(op, destination, indices, values, cut)
-        parts = [part.reshape(cut, -1) for part in prefixes[count:]]
-    back = plan.kernel("index_back")
-    if plan.parts == 1:
-        for first, adjoint in zip(_outgoing(firsts), incoming):
-            _copy(first, adjoint)
-        plan.run_whole(back, [*_flat(values), *kept, *_outgoing(firsts), *_outgoing(answers)])
-        return firsts, answers
-    running = plan.merge_back(parts, incoming)
-    plan.run_parts(back, [*_flat(values), *kept], running, _outgoing(answers))
-    for first, part in zip(_outgoing(firsts), running):
-        np.copyto(first, part[0])
-    return firsts, answers
-
-
-class _Plan:
-    """How a reduce-by-index is cut for the threads.
-
-    Rows are cut, and each chunk has its own part [part, bucket, column, size]: the first starts from the destination,
-    the others from the neutral element, and they are merged in order. There are no more chunks than keep three numbers
-    for each bucket and chunk fewer than the values. Where that leaves threads without work, many columns are cut
-    instead, and all threads write to one result.
-
-    parts  how many, where that is known; equal rows are then cut at equal places
-    """
-
-    def __init__(
-        self,
-        op: TypedOperator,
-        destination: Sequence[np.ndarray],
-        indices: np.ndarray,
-        values: Sequence[np.ndarray],
-        parts: int | None = None,
-    ):
-        self.op = op
-        self.destination = destination
-        self.indices = indices
-        self.rows, self.width = values[0].shape[:2]
-        self.buckets = len(destination[0])
-        self.single = self.width == 1
-        self.wide = _is_wide(self.width)
-        self.items = self.buckets * self.width
-        self.numbers = sum(leaf.size for leaf in values)
-        self.smallest = _smallest(self.rows, self.numbers)
-        self.narrowest = _narrowest(self.width, self.numbers)
-        column_parts = len(chunk_bounds(self.width, self.narrowest)) - 1
-        if parts is None:
-            parts = max(1, len(chunk_bounds(self.rows, max(self.smallest, 3 * self.buckets))) - 1)
-            parts = parts if parts >= column_parts else 1
-        self.parts = parts
-        self.bounds = [self.rows * c // parts for c in range(parts + 1)]
-        self.far = sum(leaf.nbytes for leaf in destination) > FAR_BYTES
-
-    def kernel(self, purpose: str) -> Callable:
-        return kernel(self.op, purpose, self.single, far=self.far)
-
-    def run_whole(self, run: Callable, arrays: Sequence[np.ndarray]) -> None:
-        """All rows in order, columns in parallel."""
-
-        def columns(first: int, last: int) -> None:
-            run(0, self.rows, first, last, self.width, self.buckets, self.indices, *arrays)
-
-        run_chunks(columns, self.width, self.narrowest)
-
-    def run_rows(self, run: Callable, arrays: Sequence[np.ndarray]) -> None:
-        """A kernel whose rows do not depend on each other."""
-        rest = (0, self.width, self.width, self.buckets, self.indices, *arrays)
-        run_chunks(run, self.rows, self.smallest, *rest)
-
-    def run_parts(
-        self,
-        run: Callable,
-        shared: Sequence[np.ndarray],
-        parts: Sequence[np.ndarray],
-        behind: Sequence[np.ndarray],
-    ) -> None:
-        """Chunk c of the rows with part c of `parts`."""
-        # Two threads that write to neighbouring bytes wait for each other.
-        apart = [_rows_apart(part) if part[0].nbytes < _CLOSE_BYTES else part for part in parts]
-
-        def chunks(start: int, stop: int) -> None:
-            for c in range(start, stop):
-                rows = self.bounds[c], self.bounds[c + 1]
-                own = [part[c] for part in apart]
-                run(*rows, 0, self.width, self.width, self.buckets, self.indices, *shared, *own, *behind)
-
-        run_chunks(chunks, self.parts, 1)
-        for part, written in zip(parts, apart):
-            if written is not part:
-                part[...] = written
-
-    def parts_of(self, purpose: str, values: Sequence[np.ndarray], behind: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """[leaf] the parts [part, scalar] after a forward pass over all rows."""
-        parts = []
-        for leaf, neutral in zip(self.destination, _neutral(self.op)):
-            part = np.empty((self.parts, leaf.size), leaf.dtype)
-            part[0] = leaf.reshape(-1)
-            part[1:].reshape(self.parts - 1, -1, leaf.shape[2])[...] = neutral
-            parts.append(part)
-        self.run_parts(self.kernel(purpose), _flat(values), parts, behind)
-        return parts
-
-    def merge(self, parts: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
-        run = kernel(self.op, "merge", True)
-        least = _smallest(self.items, sum(part.size for part in parts))
-        run_chunks(run, self.items, least, self.parts, self.items, *_flat(parts), *_flat(results))
-
-    def merge_back(self, parts: Sequence[np.ndarray], incoming: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """[float leaf] adjoints of the parts, which are overwritten."""
-        run = kernel(self.op, "merge_back", True)
-        prefixes = [np.empty_like(part) for part in parts]
-        running = [np.empty_like(parts[leaf]) for leaf in self.op.float_leaves]
-        least = _smallest(self.items, sum(part.size for part in parts))
-        arrays = [*incoming, *_flat(parts), *_flat(running), *_flat(prefixes)]
-        run_chunks(run, self.items, least, self.parts, self.items, *arrays)
-        return running
-
-
-def _extremum_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> bool:
-    """Of min and max; all arrays flat."""
-    # Cut rows are walked twice, once to tell which part has a bucket's result: two threads would gain nothing, and
-    # columns can be cut without.
-    cut = plan.parts > 2 and not plan.wide
-    run = special.claim if not plan.single else special.claim_far if plan.far else special.claim_near
-    least = _smallest(plan.items, plan.items)
-    if not cut:
-        left, queue = np.empty(plan.items, values.dtype), np.empty(special.QUEUE, np.int64)
-        run_chunks(special.offer_whole, plan.items, least, destination, results, adjoints, firsts, left)
-        plan.run_whole(run, [values, results, left, queue, out])
-        return True
-    # Of the values alone: the caller may give a destination that only tells whether it has the result.
-    nothing = np.full_like(plan.destination[0], _neutral(plan.op)[0])
-    leaf = values.reshape(plan.rows, plan.width, 1)
-    parts = _Plan(plan.op, [nothing], plan.indices, [leaf]).parts_of("index", [leaf], [])[0]
-    left, queue = np.empty((len(parts), plan.items), values.dtype), np.empty((len(parts), special.QUEUE), np.int64)
-    run_chunks(special.offer, plan.items, least, destination, parts, results, adjoints, firsts, left)
-    plan.run_parts(run, [values, results], [left, queue], [out])
-    return True
-
-
-def _product_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> bool:
-    """Of mul, all arrays flat; False if the generic rule is better, and then nothing is done."""
-    if _too_many_to_divide(plan):
-        return False
-    with np.errstate(all="ignore"):
-        scaled = adjoints * results
-        bad: Any = special.outside_range(results, scaled, adjoints)
-        if np.count_nonzero(bad) * 8 > len(bad):
-            return False
-        pairs = np.ones((plan.parts, plan.buckets, 2, plan.width), values.dtype)
-        pairs[:, :, 0] = scaled.reshape(plan.buckets, plan.width)
-        shared, run = [values, values.dtype.type(1)], special.divide_single if plan.single else special.divide
-        flat = pairs.reshape(plan.parts, -1)
-        if plan.parts == 1:
-            plan.run_whole(run, [*shared, flat[0], out])
-        else:
-            plan.run_parts(run, shared, [flat], [out])
-        large = np.maximum(np.abs(destination), 1)
-        for part in pairs[:, :, 1]:
-            large *= part.reshape(-1)
-        bad |= special.parts_outside_range(results, large)
-        np.divide(scaled, destination, out=firsts)
-    if bad.any():
-        _repair(plan, bad.reshape(plan.buckets, plan.width).any(axis=1), adjoints, values, firsts, out)
-    return True
-
-
-def _too_many_to_divide(plan: _Plan) -> bool:
-    """Whether what is done for each bucket would cost more than it saves."""
-    return 4 * plan.items > plan.numbers
-
-
-def _repair(plan: _Plan, bad: np.ndarray, adjoints, values, firsts, out) -> None:
-    """The generic rule for the buckets `bad` [bucket]; flat arrays."""
-    buckets = np.flatnonzero(bad)
-    number = np.full(plan.buckets, -1)
-    number[buckets] = np.arange(len(buckets))
-    inside = (plan.indices >= 0) & (plan.indices < plan.buckets)
-    rows = np.flatnonzero(inside & bad[np.where(inside, plan.indices, 0)])
-    first, answer = _generic_vjp(
-        plan.op,
-        [adjoints.reshape(plan.buckets, -1)[buckets].reshape(-1)],
-        [plan.destination[0][buckets]],
-        number[plan.indices[rows]],
-        [values.reshape(plan.rows, plan.width, 1)[rows]],
-        None,
-    )
-    firsts.reshape(plan.buckets, -1)[buckets] = first[0][:, :, 0]
-    out.reshape(plan.rows, -1)[rows] = answer[0][:, :, 0]
-
-
-_SPECIAL_RULES: dict[str, Callable[..., bool]] = {"min": _extremum_vjp, "max": _extremum_vjp, "mul": _product_vjp}
-
-
-def _smallest(num_items: int, num_numbers: int) -> int:
-    """The smallest chunk of items, when all items together hold `num_numbers` numbers."""
-    return max(1, MIN_CHUNK * num_items // max(1, num_numbers))
-
-
-def _is_wide(width: int) -> bool:
-    """Whether columns can be cut."""
-    return width >= 2 * MIN_COLUMNS
-
-
-def _narrowest(width: int, num_numbers: int) -> int:
-    """The smallest chunk of columns."""
-    return max(MIN_COLUMNS, _smallest(width, num_numbers))
 
 
 def _run_segments(
@@ -525,15 +139,15 @@ def _run_segments(
     if offsets is None:
         offsets = np.array([0, rows], np.int64)
     segments = len(offsets) - 1
-    if columns and segments == 1 and _is_wide(width):
-        least = _narrowest(width, rows * width)
+    if columns and segments == 1 and is_wide(width):
+        least = narrowest_columns(width, rows * width)
 
         def of_columns(first: int, last: int) -> None:
             run(0, 1, first, last, width, offsets, *arrays)
 
         run_chunks(of_columns, width, least)
         return
-    bounds = chunk_bounds(rows, _smallest(rows, rows * width)) if segments > 1 else [0, rows]
+    bounds = chunk_bounds(rows, smallest_chunk(rows, rows * width)) if segments > 1 else [0, rows]
     if len(bounds) <= 2:
         run(0, segments, 0, width, width, offsets, *arrays)
         return
@@ -548,70 +162,6 @@ def _run_segments(
     run_chunks(of_segments, len(bounds) - 1, 1)
 
 
-def _copy(target: np.ndarray, source: np.ndarray) -> np.ndarray:
-    """All numbers of a C-contiguous array to another, in parallel."""
-    to, of = target.reshape(-1), source.reshape(-1)
-
-    def chunk(start: int, stop: int) -> None:
-        to[start:stop] = of[start:stop]
-
-    run_chunks(chunk, to.size, _MIN_COPY)
-    return target
-
-
-def _rows_apart(array: np.ndarray) -> np.ndarray:
-    """The array [row, scalar] with two cache lines between its rows."""
-    size = array.shape[1]
-    apart = np.empty((len(array), size + 128 // array.itemsize), array.dtype)[:, :size]
-    apart[...] = array
-    return apart
-
-
 def _with_rows(run: Callable, like: Sequence[np.ndarray]) -> Callable:
     """The kernel with rows of scratch as its last arguments, new ones for each chunk."""
     return lambda *arguments: run(*arguments, *(np.empty(row.size, row.dtype) for row in like))
-
-
-def _flat(leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
-    return [leaf.reshape(-1) for leaf in leaves]
-
-
-def _neutral(op: TypedOperator) -> list[np.ndarray]:
-    """[leaf] arrays [size]"""
-    bounds = zip(op.leaf_dtypes, op.starts, op.starts[1:])
-    return [np.array(op.neutral[start:stop], dtype) for dtype, start, stop in bounds]
-
-
-def _outputs(like: Sequence[np.ndarray], out: Sequence[np.ndarray] | None) -> Leaves:
-    return tuple(np.empty(leaf.shape, leaf.dtype) for leaf in like) if out is None else tuple(out)
-
-
-def _adjoint_outputs(op: TypedOperator, like: Sequence[np.ndarray], out: Sequence[np.ndarray | None] | None) -> Any:
-    floats = op.float_leaves
-    given = [None] * len(like) if out is None else out
-    return tuple(
-        None if leaf not in floats else np.empty(array.shape, array.dtype) if mine is None else mine
-        for leaf, (array, mine) in enumerate(zip(like, given))
-    )
-
-
-def _incoming(op: TypedOperator, adjoints: Sequence[np.ndarray | None], like: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Flat adjoints of the float leaves."""
-    found = []
-    for leaf in op.float_leaves:
-        adjoint = adjoints[leaf]
-        found.append(np.zeros(like[leaf].size, like[leaf].dtype) if adjoint is None else adjoint.reshape(-1))
-    return found
-
-
-def _outgoing(answers: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-    return [answer.reshape(-1) for answer in answers if answer is not None]
-
-
-def _prefix_arrays(op: TypedOperator, values: Sequence[np.ndarray], answers: Sequence[np.ndarray | None]) -> list:
-    """[leaf whose prefixes the vjp reads] where they are kept: float ones in the memory of the adjoints."""
-    kept = []
-    for leaf in needs(op).prefix_leaves(op):
-        answer = answers[leaf]
-        kept.append(np.empty(values[leaf].size, values[leaf].dtype) if answer is None else answer.reshape(-1))
-    return kept

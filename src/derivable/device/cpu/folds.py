@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.device.cpu import columns, element_folds
+from derivable.device.cpu import columns, element_by_index, element_folds
 from derivable.parallel import layout
 from derivable.parallel.index_folds import check_arguments, reduce_by_index_shape
 from derivable.parallel.operators import refusal, resolve, resolve_differentiable
@@ -53,7 +53,9 @@ def reduce_by_index(values, indices, num_buckets, operator, *, destination=None,
         target[...] = operator.neutral_for(values.dtype)
     else:
         target[...] = _leaf(destination)
-    element_folds.reduce_by_index(operator.typed((values.dtype,)), (target,), indices, (_leaf(values),), out=(target,))
+    element_by_index.reduce_by_index(
+        operator.typed((values.dtype,)), (target,), indices, (_leaf(values),), out=(target,)
+    )
     return _returned(result, target)
 
 
@@ -66,7 +68,7 @@ def reduce_by_index_vjp(adjoint, values, indices, num_buckets, operator, *, dest
     result = layout.result(out, values.shape, values.dtype)
     target, op, elements = _leaf(result), operator.typed((values.dtype,)), _leaf(values)
     if destination is not None:
-        made = element_folds.reduce_by_index_vjp(
+        made = element_by_index.reduce_by_index_vjp(
             op, (adjoint,), (_leaf(destination),), indices, (elements,), out=(target,)
         )
         firsts: Any = made[0][0]
@@ -76,7 +78,7 @@ def reduce_by_index_vjp(adjoint, values, indices, num_buckets, operator, *, dest
     start, results, rows = _neutral(operator, adjoint), None, None
     if op.special in ("min", "max"):
         # An element that equals the neutral one still comes before a destination that is not there.
-        results = element_folds.reduce_by_index(op, (start,), indices, (elements,))
+        results = element_by_index.reduce_by_index(op, (start,), indices, (elements,))
         start = (results[0] == 0).astype(values.dtype)
     elif op.special not in ("add", "mul"):
         # The first element of a bucket is its destination, as in a segment.
@@ -85,7 +87,7 @@ def reduce_by_index_vjp(adjoint, values, indices, num_buckets, operator, *, dest
         start[buckets] = elements[rows]
         indices = indices.copy()
         indices[rows] = -1
-    made = element_folds.reduce_by_index_vjp(op, (adjoint,), (start,), indices, (elements,), results, out=(target,))
+    made = element_by_index.reduce_by_index_vjp(op, (adjoint,), (start,), indices, (elements,), results, out=(target,))
     if rows is not None:
         firsts = made[0][0]
         target[rows] = firsts[buckets]

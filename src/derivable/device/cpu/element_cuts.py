@@ -1,0 +1,48 @@
+"""Where folds of elements are cut for threads, and what is done to whole arrays in parallel."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from derivable.device.cpu.threads import run_chunks
+
+# A chunk of fewer numbers than this is not worth a thread.
+MIN_CHUNK = 1 << 15
+# Fewer columns than this are not worth cutting rows for: two threads would write to one cache line.
+MIN_COLUMNS = 16
+# A chunk of fewer numbers than this is not worth a thread for copying.
+MIN_COPY = 1 << 18
+
+
+def smallest_chunk(num_items: int, num_numbers: int) -> int:
+    """The smallest chunk of items, when all items together hold `num_numbers` numbers."""
+    return max(1, MIN_CHUNK * num_items // max(1, num_numbers))
+
+
+def is_wide(width: int) -> bool:
+    """Whether columns can be cut."""
+    return width >= 2 * MIN_COLUMNS
+
+
+def narrowest_columns(width: int, num_numbers: int) -> int:
+    """The smallest chunk of columns."""
+    return max(MIN_COLUMNS, smallest_chunk(width, num_numbers))
+
+
+def copy(target: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """All numbers of a C-contiguous array to another, in parallel."""
+    to, of = target.reshape(-1), source.reshape(-1)
+
+    def chunk(start: int, stop: int) -> None:
+        to[start:stop] = of[start:stop]
+
+    run_chunks(chunk, to.size, MIN_COPY)
+    return target
+
+
+def rows_apart(array: np.ndarray) -> np.ndarray:
+    """The array [row, scalar] with two cache lines between its rows."""
+    size = array.shape[1]
+    apart = np.empty((len(array), size + 128 // array.itemsize), array.dtype)[:, :size]
+    apart[...] = array
+    return apart

@@ -1,0 +1,61 @@
+"""Leaves of elements, arrays [row, column, size], as kernels take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from derivable.device.cpu.element_kernels import needs
+from derivable.parallel.typed_operator import TypedOperator
+
+Leaves = tuple[np.ndarray, ...]
+Adjoints = tuple[np.ndarray | None, ...]
+
+
+def flat(leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return [leaf.reshape(-1) for leaf in leaves]
+
+
+def neutral_leaves(op: TypedOperator) -> list[np.ndarray]:
+    """[leaf] arrays [size]"""
+    bounds = zip(op.leaf_dtypes, op.starts, op.starts[1:])
+    return [np.array(op.neutral[start:stop], dtype) for dtype, start, stop in bounds]
+
+
+def outputs(like: Sequence[np.ndarray], out: Sequence[np.ndarray] | None) -> Leaves:
+    return tuple(np.empty(leaf.shape, leaf.dtype) for leaf in like) if out is None else tuple(out)
+
+
+def adjoint_outputs(op: TypedOperator, like: Sequence[np.ndarray], out: Sequence[np.ndarray | None] | None) -> Any:
+    floats = op.float_leaves
+    given = [None] * len(like) if out is None else out
+    return tuple(
+        None if leaf not in floats else np.empty(array.shape, array.dtype) if mine is None else mine
+        for leaf, (array, mine) in enumerate(zip(like, given))
+    )
+
+
+def incoming_adjoints(
+    op: TypedOperator, adjoints: Sequence[np.ndarray | None], like: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Flat adjoints of the float leaves."""
+    found = []
+    for leaf in op.float_leaves:
+        adjoint = adjoints[leaf]
+        found.append(np.zeros(like[leaf].size, like[leaf].dtype) if adjoint is None else adjoint.reshape(-1))
+    return found
+
+
+def outgoing_adjoints(answers: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+    return [answer.reshape(-1) for answer in answers if answer is not None]
+
+
+def prefix_arrays(op: TypedOperator, values: Sequence[np.ndarray], answers: Sequence[np.ndarray | None]) -> list:
+    """[leaf whose prefixes the vjp reads] where they are kept: float ones in the memory of the adjoints."""
+    kept = []
+    for leaf in needs(op).prefix_leaves(op):
+        answer = answers[leaf]
+        kept.append(np.empty(values[leaf].size, values[leaf].dtype) if answer is None else answer.reshape(-1))
+    return kept
