@@ -196,8 +196,8 @@ def forward_and_back(op: Any, adjoints: tuple, destination: tuple, indices: Any,
     """What a training step runs: the forward pass knows that its vjp follows, and hands it what it found on the way."""
     from derivable.device.cpu import element_by_index
 
-    results, prefixes = element_by_index.reduce_by_index_keeping(op, destination, indices, values)
-    made = element_by_index.reduce_by_index_vjp(op, adjoints, destination, indices, values, results, prefixes=prefixes)
+    results, kept = element_by_index.reduce_by_index_keeping(op, destination, indices, values)
+    made = element_by_index.reduce_by_index_vjp(op, adjoints, destination, indices, values, results, kept=kept)
     return results, made
 
 

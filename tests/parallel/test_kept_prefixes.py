@@ -196,6 +196,31 @@ def test_function_transforms():
     assert hessian.count_nonzero() > 0
 
 
+def test_winners_of_maxima(kept):
+    destination, indices, _ = arguments()
+    values = torch.round(torch.rand((4, 50), dtype=torch.float64, generator=torch.Generator().manual_seed(3)) * 16) / 16
+    weights = torch.linspace(1, 2, 3, dtype=torch.float64)
+
+    def value(y):
+        return P.reduce_by_index(destination, "max", indices, y) @ weights
+
+    expected = torch.zeros_like(values)
+    for row, y in zip(expected, values):
+        for bucket in range(3):
+            rows = (indices == bucket).nonzero()[:, 0]
+            best = rows[y[rows].numpy().argmax()]
+            row[best] = weights[bucket] * (y[best] > destination[bucket])
+    y = values.clone().requires_grad_()
+    P.reduce_by_index(destination[:, None].expand(3, 4), "max", indices, y.T).T.mv(weights).sum().backward()
+    assert torch.equal(y.grad, expected)
+    assert kept == [1]
+    assert torch.equal(torch.func.vmap(torch.func.grad(value))(values), expected)
+    found = torch.func.grad(lambda rows: torch.func.vmap(value)(rows).sum())(values)
+    assert torch.equal(found, expected)
+    y = values[0].clone().requires_grad_()
+    assert gradgradcheck(lambda y: value(y * y).square(), (y,))
+
+
 def test_elements_of_several_leaves_and_batch_axes():
     def best(a, b):
         first = (a[0] > b[0]) | (dv.equal(a[0], b[0]) & (a[1] <= b[1]))

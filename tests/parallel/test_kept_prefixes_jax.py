@@ -165,8 +165,15 @@ def test_elements_with_places_in_both_widths(kept):
         return dv.where(first, a[0], b[0]), dv.where(first, a[1], b[1])
 
     argmax = P.operator(best, neutral=(-np.inf, 2**62), commutative=True)
-    _, indices, values = arguments()
-    for place_dtype, number in (("int64", 2), ("int32", 0)):
+    # The kernels' places have 64 bits, which JAX can only hold when it is told to.
+    for wide, dtypes, number in ((True, ("int64", "int32"), 2), (False, ("int32",), 0)):
+        with jax.enable_x64(wide):
+            _gradient_of_argmax(argmax, dtypes, kept, number)
+
+
+def _gradient_of_argmax(argmax, dtypes, kept, number):
+    _, indices, values = arguments(dtype="float32")
+    for place_dtype in dtypes:
         places = jnp.arange(50, dtype=place_dtype)
         into = jnp.full(3, -jnp.inf), jnp.full(3, 99, place_dtype)
 
@@ -176,9 +183,56 @@ def test_elements_with_places_in_both_widths(kept):
 
         gradient, place = jax.jit(jax.grad(largest, has_aux=True))(values)
         assert np.flatnonzero(gradient).tolist() == sorted(place.tolist())
-        # The kernels' places have 64 bits, so JAX could not hold those of 32 as they are.
         assert sum(kept) == number
         kept.clear()
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_winners_of_maxima_under_every_map(cut, kept, monkeypatch):
+    if cut:
+        monkeypatch.setattr(element_cuts, "MIN_CHUNK", 4)
+        threads.set_num_threads(3)
+    destination, indices, values = arguments(copies=4)
+    values = jnp.round(16 * values) / 16
+
+    def value(x, where, y):
+        return P.reduce_by_index(x, "max", where, y) @ WEIGHTS
+
+    def expected(where, y):
+        """The first of the largest takes all."""
+        gradient, first = np.zeros(len(y)), np.zeros(3)
+        for bucket in range(3):
+            rows = np.flatnonzero(where == bucket)
+            best = rows[np.argmax(y[rows])]
+            if y[best] > destination[bucket]:
+                gradient[best] = WEIGHTS[bucket]
+            else:
+                first[bucket] = WEIGHTS[bucket]
+        return first, gradient
+
+    each = [expected(np.asarray(where), np.asarray(y)) for where, y in zip(indices, values)]
+    same = [expected(np.asarray(indices[0]), np.asarray(y)) for y in values]
+    assert any(gradient.any() for _, gradient in each)
+    slope = jax.grad(value, argnums=(0, 2))
+    for found in (
+        jax.vmap(slope, (None, 0, 0))(destination, indices, values),
+        jax.jit(jax.vmap(slope, (None, 0, 0)))(destination, indices, values),
+    ):
+        np.testing.assert_array_equal(found[0], [first for first, _ in each])
+        np.testing.assert_array_equal(found[1], [gradient for _, gradient in each])
+    found = jax.vmap(slope, (None, None, 0))(destination, indices[0], values)
+    np.testing.assert_array_equal(found[1], [gradient for _, gradient in same])
+
+    def total(x, y):
+        return jax.vmap(value, (None, 0, 0))(x, indices, y).sum()
+
+    found = jax.jit(jax.grad(total, argnums=(0, 1)))(destination, values)
+    np.testing.assert_array_equal(found[1], [gradient for _, gradient in each])
+    np.testing.assert_allclose(found[0], sum(first for first, _ in each))
+    # Both indices and, further out, values mapped.
+    twice = jax.vmap(jax.vmap(slope, (None, 0, 0)), (None, None, 0))(destination, indices, jnp.stack([values, values]))
+    np.testing.assert_array_equal(twice[1], [[gradient for _, gradient in each]] * 2)
+    assert set(kept) == {1}
 
 
 def test_checkpoints_and_loops():

@@ -119,20 +119,22 @@ class Fold:
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """(results, what `pull` can be handed to save it a walk): `apply` when a vjp will be asked for.
 
-        The second are prefixes of `element_by_index.reduce_by_index_keeping`, arrays [row, *batch, *element] in the
-        kernels' types; none for other folds and where they would not help.
+        The second are those of `element_by_index.reduce_by_index_keeping`, with the batch and element axes of the
+        operands; none for other folds and where they would not help.
 
-        whole  as many arrays as `prefix_leaves`, each of the shape of that leaf of the values: for callers that must
-               know before; `keeps_whole` says whether that is worth it
+        whole  arrays as `kept_whole` says, for callers that must know before; `keeps_whole` says whether that is
+               worth it
         """
         return self._run(structure, operands, keep=True, whole=whole)
 
-    @cached_property
-    def prefix_leaves(self) -> tuple[int, ...]:
-        """The leaves whose prefixes the vjp of `reduce_by_index` reads, where it reads any."""
+    def kept_whole(self, shapes: Sequence[tuple[int, ...]]) -> list[tuple[tuple[int, ...], str]]:
+        """Shapes and dtypes of what `apply_keeping` keeps if `whole`, for `reduce_by_index` of operands of these
+        shapes."""
         from derivable.device.cpu import element_by_index
 
-        return element_by_index.kept_leaves(self.operator)[: -len(self.operator.leaf_sizes)]
+        leaves = len(self.operator.leaf_sizes)
+        found = element_by_index.kept_whole(self.operator, shapes[leaves][0])
+        return [(shapes[leaf + leaves * of_values], dtype) for leaf, of_values, dtype in found]
 
     def keeps_whole(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Whether to keep what `pull` can be handed, for operands of these shapes."""
@@ -141,7 +143,7 @@ class Fold:
         if self.kind != "reduce_by_index":
             return False
         rows, width = shapes[len(self.operator.leaf_sizes)][0], math.prod(shapes[0][1:]) // self.operator.leaf_sizes[0]
-        return element_by_index.keeps_whole_prefixes(self.operator, rows, width, shapes[0][0])
+        return element_by_index.keeps_whole(self.operator, rows, width, shapes[0][0])
 
     def _run(
         self, structure: np.ndarray | None, operands: Sequence[np.ndarray], keep: bool, whole: bool = False
@@ -224,7 +226,7 @@ class Fold:
                 structure,
                 tuple(flat[leaves:]),
                 results=made,
-                prefixes=[self._flat(leaf, array) for leaf, array in zip(like, kept)] or None,
+                kept=[self._shaped(leaf, array) for leaf, array in zip(like, kept)] or None,
             )
         found = [adjoint for group in groups for adjoint in group]
         return [
@@ -236,10 +238,12 @@ class Fold:
 
     def _flat(self, leaf: int, array: np.ndarray) -> np.ndarray:
         """[row, column, size], contiguous, in the leaf's type; the array itself where it is that already."""
+        return self._shaped(leaf, np.asarray(array, self.operator.leaf_dtypes[leaf]))
+
+    def _shaped(self, leaf: int, array: np.ndarray) -> np.ndarray:
         size = self.operator.leaf_sizes[leaf]
         columns = math.prod(array.shape[1:]) // size
-        flat = np.ascontiguousarray(array, self.operator.leaf_dtypes[leaf])
-        return flat.reshape(array.shape[0], columns, size)
+        return np.ascontiguousarray(array).reshape(array.shape[0], columns, size)
 
     def _native(self, leaf: int, flat: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         array = flat.reshape(shape)

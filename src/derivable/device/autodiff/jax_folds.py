@@ -143,8 +143,7 @@ class _Kind:
             leaves = range(len(shapes)) if self.like == "results" else fold.float_leaves
             made = [(shapes[leaf], operands[leaf].dtype) for leaf in leaves]
             if self.like == "results" and kept:
-                values = operands[len(shapes) :]
-                made += [(values[leaf].shape, fold.operator.leaf_dtypes[leaf]) for leaf in fold.prefix_leaves]
+                made += fold.kept_whole([x.shape for x in operands])
         return [ShapedArray(shape, dtype) for shape, dtype in made]
 
     def with_parts(self, compute: Callable) -> Callable:
@@ -279,11 +278,12 @@ def _fold_jvp(arrays, tangents, *, fold: Fold, structured: bool, kept: int = 0):
 
 
 def _to_keep(fold: Fold, operands: Sequence[Any]) -> int:
-    """How many arrays to keep for the pull: those of kernels of the operands' own types, where they help."""
-    if jax.default_backend() != "cpu" or not fold.keeps_whole([x.shape for x in operands]):
+    """How many arrays to keep for the pull: those of types that JAX has, where they help."""
+    shapes = [x.shape for x in operands]
+    if jax.default_backend() != "cpu" or not fold.keeps_whole(shapes):
         return 0
-    same = all(operands[leaf].dtype == fold.operator.leaf_dtypes[leaf] for leaf in fold.prefix_leaves)
-    return len(fold.prefix_leaves) if same else 0
+    made = fold.kept_whole(shapes)
+    return len(made) if all(jax.dtypes.canonicalize_dtype(dtype) == dtype for _, dtype in made) else 0
 
 
 def _push_jvp(arrays, tangents, *, fold: Fold, structured: bool, kept: int = 0):

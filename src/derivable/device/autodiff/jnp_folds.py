@@ -43,10 +43,8 @@ def apply_keeping(
     fold: Fold, structure: Any, operands: Sequence[Any], *, whole: bool = False
 ) -> tuple[list[Any], list[Any]]:
     """The results, and zeros in the place of what only the kernels' `pull` reads."""
-    values, leaves = operands[-len(fold.operator.leaf_sizes) :], fold.prefix_leaves if whole else ()
-    return apply(fold, structure, operands), [
-        jnp.zeros(values[leaf].shape, fold.operator.leaf_dtypes[leaf]) for leaf in leaves
-    ]
+    kept = fold.kept_whole([x.shape for x in operands]) if whole else ()
+    return apply(fold, structure, operands), [jnp.zeros(shape, dtype) for shape, dtype in kept]
 
 
 def pull(

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from derivable.device.cpu import element_specials as special
-from derivable.device.cpu.element_cuts import copy, is_wide, narrowest_columns, rows_apart, smallest_chunk
+from derivable.device.cpu.element_cuts import (
+    MIN_CHUNK,
+    clear,
+    copy,
+    is_wide,
+    narrowest_columns,
+    rows_apart,
+    smallest_chunk,
+)
 from derivable.device.cpu.element_kernels import kernel, needs
 from derivable.device.cpu.element_leaves import (
     Adjoints,
@@ -24,8 +32,10 @@ from derivable.device.cpu.element_leaves import (
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 from derivable.parallel.typed_operator import TypedOperator
 
-# Buckets that take more than this are asked for ahead of their use.
+# Buckets that take more than this are asked for ahead of their use, and even more ahead where they take more yet.
 FAR_BYTES = 1 << 20
+FARTHER_BYTES = 1 << 23
+_AHEAD, _FARTHER_AHEAD = 40, 96
 # Rows shorter than this are kept apart where each has a thread.
 CLOSE_BYTES = 1 << 14
 
@@ -56,18 +66,22 @@ def reduce_by_index_keeping(
     *,
     whole: bool = False,
 ) -> tuple[Leaves, Leaves | None]:
-    """`reduce_by_index` when its vjp will be asked for: (results, prefixes for `reduce_by_index_vjp`).
+    """`reduce_by_index` when its vjp will be asked for: (results, what it keeps for `reduce_by_index_vjp`).
 
-    whole  prefixes whether they help or not, and never cut: then their shapes depend on nothing but the operands'
+    whole  arrays as `kept_whole` says, whether they help or not
 
-    The prefixes are leaves of the types `kept_leaves`: [row, column, size] what each element found in its bucket, and
-    where the rows were cut for threads, the parts [part * bucket, column, size], since prefixes are then those within
-    a part. None where the rule does not read them, or goes faster without.
+    Of extrema it keeps the winners, one array [bucket, column, 1] of int32 or int64: the first row that has the
+    result, or -1 where the destination has it. Of other operators prefixes, as `kept_leaves` says: [row, column, size]
+    what each element found in its bucket, and where the rows were cut for threads, the parts [part * bucket, column,
+    size], since prefixes are then those within a part. None where the rule reads neither, or goes faster without.
     """
-    plan = _Plan(op, destination, indices, values, 1 if whole else None)
-    if not (whole or _keeps_prefixes(plan)):
+    extremum = _is_extremum(op)
+    plan = _Plan(op, destination, indices, values, 1 if whole and not extremum else None)
+    if not (whole or _keeps(plan)):
         return reduce_by_index(op, destination, indices, values), None
     results = outputs(destination, None)
+    if extremum:
+        return results, (_fold_with_winners(plan, values, results),)
     kept = [np.empty(values[leaf].shape, values[leaf].dtype) for leaf in needs(op).prefix_leaves(op)]
     parts = _fold_by_index(plan, "index_prefixes", values, results, flat(kept))
     shaped = [part.reshape(-1, *leaf.shape[1:]) for part, leaf in zip(parts, destination)]
@@ -75,12 +89,22 @@ def reduce_by_index_keeping(
 
 
 def kept_leaves(op: TypedOperator) -> tuple[int, ...]:
-    """Which leaves the arrays among the prefixes are like; the last ones, those of the parts, may be absent."""
+    """Which leaves the arrays that are kept have the columns and sizes of; of prefixes the last, those of the parts,
+    may be absent."""
+    if _is_extremum(op):
+        return (0,)
     return *needs(op).prefix_leaves(op), *range(len(op.leaf_sizes))
 
 
-def keeps_whole_prefixes(op: TypedOperator, rows: int, width: int, buckets: int) -> bool:
-    """Whether prefixes help, and rows are not cut for threads anyway, or columns can be cut as well."""
+def kept_whole(op: TypedOperator, rows: int) -> list[tuple[int, bool, str]]:
+    """(leaf, whether its values' shape and not its destination's, dtype) of the arrays that are kept if not cut."""
+    if _is_extremum(op):
+        return [(0, False, _winner_dtype(rows))]
+    return [(leaf, True, op.leaf_dtypes[leaf]) for leaf in needs(op).prefix_leaves(op)]
+
+
+def keeps_whole(op: TypedOperator, rows: int, width: int, buckets: int) -> bool:
+    """Whether what is kept helps, and its shapes are those of `kept_whole`: rows need not be cut, say."""
     like = [
         tuple(
             np.broadcast_to(np.zeros((), dtype), (n, width, size)) for dtype, size in zip(op.leaf_dtypes, op.leaf_sizes)
@@ -88,22 +112,53 @@ def keeps_whole_prefixes(op: TypedOperator, rows: int, width: int, buckets: int)
         for n in (buckets, rows)
     ]
     plan = _Plan(op, like[0], np.empty(0, np.int64), like[1])
-    return (plan.parts == 1 or plan.wide) and _keeps_prefixes(plan)
+    return (_is_extremum(op) or plan.parts == 1 or plan.wide) and _keeps(plan)
 
 
-def _keeps_prefixes(plan: _Plan) -> bool:
+def _keeps(plan: _Plan) -> bool:
     op = plan.op
-    if not plan.items or not plan.rows or needs(op).additive or not needs(op).prefix_leaves(op):
+    if not plan.items or not plan.rows:
+        return False
+    if _is_extremum(op):
+        return bool(op.float_leaves) and not _is_sparse(plan.rows, plan.buckets)
+    if needs(op).additive or not needs(op).prefix_leaves(op):
         return False
     # Dividing reads less memory than prefixes do, but three more times from the buckets.
-    return op.special not in _SPECIAL_RULES or (op.special == "mul" and (plan.far or _too_many_to_divide(plan)))
+    return op.special != "mul" or plan.ahead > 0 or _too_many_to_divide(plan)
+
+
+def _is_sparse(rows: int, buckets: int) -> bool:
+    """Whether most buckets have no row."""
+    return buckets > 2 * rows
+
+
+def _is_extremum(op: TypedOperator) -> bool:
+    return op.special in ("min", "max")
+
+
+def _winner_dtype(rows: int) -> str:
+    return "int32" if rows <= np.iinfo(np.int32).max else "int64"
+
+
+def _fold_with_winners(plan: _Plan, values: Sequence[np.ndarray], results: Leaves) -> np.ndarray:
+    """Fills the results; the winners [bucket, column, 1]."""
+    winners = np.full(results[0].shape, -1, _winner_dtype(plan.rows))
+    if plan.parts == 1:
+        copy(results[0], plan.destination[0])
+        plan.run_whole(plan.kernel("index_winners"), [*flat(values), *flat(results), winners.reshape(-1)])
+        return winners
+    parts, rows = plan.begun_parts(), np.full((plan.parts, plan.items), -1, winners.dtype)
+    plan.run_parts(plan.kernel("index_winners"), flat(values), [*parts, rows], [])
+    plan.merge("merge_winners", [*parts, rows], [*results, winners])
+    return winners
 
 
 def _fold_by_index(plan: _Plan, purpose: str, values, results, prefixes) -> list[np.ndarray]:
     """Fills results and flat prefixes; the parts [leaf][part, scalar] of rows that are cut, else none."""
     if plan.parts > 1:
-        parts = plan.parts_of(purpose, values, prefixes)
-        plan.merge(parts, results)
+        parts = plan.begun_parts()
+        plan.run_parts(plan.kernel(purpose), flat(values), parts, prefixes)
+        plan.merge("merge", parts, results)
         return parts
     for result, leaf in zip(results, plan.destination):
         if result is not leaf:
@@ -120,14 +175,14 @@ def reduce_by_index_vjp(
     values: Sequence[np.ndarray],
     results: Sequence[np.ndarray] | None = None,
     *,
-    prefixes: Sequence[np.ndarray] | None = None,
+    kept: Sequence[np.ndarray] | None = None,
     out: Sequence[np.ndarray | None] | None = None,
 ) -> tuple[Adjoints, Adjoints]:
     """(adjoints of the destination, adjoints of the values).
 
-    results   saves computing them again where the rule needs them
-    prefixes  of `reduce_by_index_keeping`, which saves the generic rule its walk forward; are not changed
-    out       [leaf] for the adjoints of the values
+    results  saves computing them again where the rule needs them
+    kept     of `reduce_by_index_keeping`, which saves a walk forward; is not changed
+    out      [leaf] for the adjoints of the values
 
     Generic rule: forward again, keeping each element's exclusive prefix in the memory of its adjoint; then back, one
     vjp of the operator per element. No sort.
@@ -136,22 +191,19 @@ def reduce_by_index_vjp(
         return (None,) * len(destination), (None,) * len(values)
     if needs(op).additive:
         return _additive_vjp(op, adjoints, destination, indices, values, out)
-    if prefixes is not None:
-        return _generic_vjp(
-            op, incoming_adjoints(op, adjoints, destination), destination, indices, values, out, prefixes
-        )
-    if len(destination[0]) > 2 * len(values[0]):
+    if kept is None and _is_sparse(len(values[0]), len(destination[0])):
         return _sparse_vjp(op, adjoints, destination, indices, values, results, out)
     incoming = incoming_adjoints(op, adjoints, destination)
-    rule = _SPECIAL_RULES.get(op.special or "")
-    if rule is not None and len(values[0]) and len(destination[0]):
+    if _is_extremum(op):
+        return _extremum_vjp(op, incoming[0], destination, indices, values, kept, out)
+    if kept is None and op.special == "mul" and len(values[0]) and len(destination[0]):
         if results is None:
             results = reduce_by_index(op, destination, indices, values)
         firsts, answers = adjoint_outputs(op, destination, None), adjoint_outputs(op, values, out)
         arrays = [flat(leaves)[0] for leaves in (destination, values, results, firsts, answers)]
-        if rule(_Plan(op, destination, indices, values), incoming[0], *arrays):
+        if _product_vjp(_Plan(op, destination, indices, values), incoming[0], *arrays):
             return firsts, answers
-    return _generic_vjp(op, incoming, destination, indices, values, out)
+    return _generic_vjp(op, incoming, destination, indices, values, out, kept)
 
 
 def _additive_vjp(op: TypedOperator, adjoints, destination, indices, values, out) -> tuple[Any, Any]:
@@ -189,33 +241,34 @@ def _sparse_vjp(op: TypedOperator, adjoints, destination, indices, values, resul
 
 
 def _generic_vjp(
-    op: TypedOperator, incoming, destination, indices, values, out, prefixes: Sequence[np.ndarray] | None = None
+    op: TypedOperator, incoming, destination, indices, values, out, kept: Sequence[np.ndarray] | None = None
 ) -> tuple[Any, Any]:
     answers = adjoint_outputs(op, values, out)
     firsts = adjoint_outputs(op, destination, None)
-    if prefixes is None:
+    if kept is None:
         plan = _Plan(op, destination, indices, values)
-        kept = prefix_arrays(op, values, answers)
+        prefixes = prefix_arrays(op, values, answers)
         parts = []
         if plan.parts > 1:
-            parts = plan.parts_of("index_prefixes", values, kept)
-        elif kept:
+            parts = plan.begun_parts()
+            plan.run_parts(plan.kernel("index_prefixes"), flat(values), parts, prefixes)
+        elif prefixes:
             running = [copy(np.empty(leaf.shape, leaf.dtype), leaf) for leaf in destination]
-            plan.run_whole(plan.kernel("index_prefixes"), [*flat(values), *flat(running), *kept])
+            plan.run_whole(plan.kernel("index_prefixes"), [*flat(values), *flat(running), *prefixes])
     else:
         count = len(needs(op).prefix_leaves(op))
-        kept = flat(prefixes[:count])
-        cut = len(prefixes[count]) // len(destination[0]) if len(prefixes) > count else 1
+        prefixes = flat(kept[:count])
+        cut = len(kept[count]) // len(destination[0]) if len(kept) > count else 1
         plan = _Plan(op, destination, indices, values, cut)
-        parts = [part.reshape(cut, -1) for part in prefixes[count:]]
+        parts = [part.reshape(cut, -1) for part in kept[count:]]
     back = plan.kernel("index_back")
     if plan.parts == 1:
         for first, adjoint in zip(outgoing_adjoints(firsts), incoming):
             copy(first, adjoint)
-        plan.run_whole(back, [*flat(values), *kept, *outgoing_adjoints(firsts), *outgoing_adjoints(answers)])
+        plan.run_whole(back, [*flat(values), *prefixes, *outgoing_adjoints(firsts), *outgoing_adjoints(answers)])
         return firsts, answers
     running = plan.merge_back(parts, incoming)
-    plan.run_parts(back, [*flat(values), *kept], running, outgoing_adjoints(answers))
+    plan.run_parts(back, [*flat(values), *prefixes], running, outgoing_adjoints(answers))
     for first, part in zip(outgoing_adjoints(firsts), running):
         np.copyto(first, part[0])
     return firsts, answers
@@ -257,10 +310,11 @@ class _Plan:
             parts = parts if parts >= column_parts else 1
         self.parts = parts
         self.bounds = [self.rows * c // parts for c in range(parts + 1)]
-        self.far = sum(leaf.nbytes for leaf in destination) > FAR_BYTES
+        nbytes = sum(leaf.nbytes for leaf in destination)
+        self.ahead = 0 if nbytes <= FAR_BYTES else _AHEAD if nbytes <= FARTHER_BYTES else _FARTHER_AHEAD
 
     def kernel(self, purpose: str) -> Callable:
-        return kernel(self.op, purpose, self.single, far=self.far)
+        return kernel(self.op, purpose, self.single, ahead=self.ahead)
 
     def run_whole(self, run: Callable, arrays: Sequence[np.ndarray]) -> None:
         """All rows in order, columns in parallel."""
@@ -297,19 +351,18 @@ class _Plan:
             if written is not part:
                 part[...] = written
 
-    def parts_of(self, purpose: str, values: Sequence[np.ndarray], behind: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """[leaf] the parts [part, scalar] after a forward pass over all rows."""
+    def begun_parts(self) -> list[np.ndarray]:
+        """[leaf] the parts [part, scalar] before any row."""
         parts = []
         for leaf, neutral in zip(self.destination, neutral_leaves(self.op)):
             part = np.empty((self.parts, leaf.size), leaf.dtype)
             part[0] = leaf.reshape(-1)
             part[1:].reshape(self.parts - 1, -1, leaf.shape[2])[...] = neutral
             parts.append(part)
-        self.run_parts(self.kernel(purpose), flat(values), parts, behind)
         return parts
 
-    def merge(self, parts: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
-        run = kernel(self.op, "merge", True)
+    def merge(self, purpose: str, parts: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
+        run = kernel(self.op, purpose, True)
         least = smallest_chunk(self.items, sum(part.size for part in parts))
         run_chunks(run, self.items, least, self.parts, self.items, *flat(parts), *flat(results))
 
@@ -324,26 +377,16 @@ class _Plan:
         return running
 
 
-def _extremum_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> bool:
-    """Of min and max; all arrays flat."""
-    # Cut rows are walked twice, once to tell which part has a bucket's result: two threads would gain nothing, and
-    # columns can be cut without.
-    cut = plan.parts > 2 and not plan.wide
-    run = special.claim if not plan.single else special.claim_far if plan.far else special.claim_near
-    least = smallest_chunk(plan.items, plan.items)
-    if not cut:
-        left, queue = np.empty(plan.items, values.dtype), np.empty(special.QUEUE, np.int64)
-        run_chunks(special.offer_whole, plan.items, least, destination, results, adjoints, firsts, left)
-        plan.run_whole(run, [values, results, left, queue, out])
-        return True
-    # Of the values alone: the caller may give a destination that only tells whether it has the result.
-    nothing = np.full_like(plan.destination[0], neutral_leaves(plan.op)[0])
-    leaf = values.reshape(plan.rows, plan.width, 1)
-    parts = _Plan(plan.op, [nothing], plan.indices, [leaf]).parts_of("index", [leaf], [])[0]
-    left, queue = np.empty((len(parts), plan.items), values.dtype), np.empty((len(parts), special.QUEUE), np.int64)
-    run_chunks(special.offer, plan.items, least, destination, parts, results, adjoints, firsts, left)
-    plan.run_parts(run, [values, results], [left, queue], [out])
-    return True
+def _extremum_vjp(op: TypedOperator, incoming, destination, indices, values, kept, out) -> tuple[Any, Any]:
+    """Of min and max: zeros, but the adjoint of a bucket to the row that won."""
+    if kept is None:
+        _, kept = reduce_by_index_keeping(op, destination, indices, values, whole=True)
+        assert kept is not None
+    firsts, answers = adjoint_outputs(op, destination, None), adjoint_outputs(op, values, out)
+    clear(answers[0])
+    arrays = [incoming, *flat([kept[0], firsts[0], answers[0]])]
+    run_chunks(special.give, incoming.size, MIN_CHUNK, destination[0].shape[1], *arrays)
+    return firsts, answers
 
 
 def _product_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> bool:
@@ -395,6 +438,3 @@ def _repair(plan: _Plan, bad: np.ndarray, adjoints, values, firsts, out) -> None
     )
     firsts.reshape(plan.buckets, -1)[buckets] = first[0][:, :, 0]
     out.reshape(plan.rows, -1)[rows] = answer[0][:, :, 0]
-
-
-_SPECIAL_RULES: dict[str, Callable[..., bool]] = {"min": _extremum_vjp, "max": _extremum_vjp, "mul": _product_vjp}

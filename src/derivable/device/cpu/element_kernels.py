@@ -40,10 +40,8 @@ from derivable.algebra.expr.nodes import Expr, arguments_of
 from derivable.parallel.typed_operator import TypedOperator
 
 _IMPORT = """from derivable.device.cpu.lanes import prefetch
-from derivable.device.cpu.places import hidden, load, store
+from derivable.device.cpu.places import choose, hidden, load, store
 """
-# How many elements ahead a far bucket is asked for.
-AHEAD = 24
 # The kernels of an operator by its key, the purpose and its options.
 _kernels: dict[tuple, Callable] = {}
 _needs: dict[tuple, Needs] = {}
@@ -84,17 +82,17 @@ def kernel(
     single: bool,
     reverse: bool = False,
     exclusive: bool = False,
-    far: bool = False,
+    ahead: int = 0,
 ) -> Callable:
     """The jitted kernel of an operator for a purpose, a key of `PURPOSES`.
 
     single  for one column
-    far     for buckets that do not fit a near cache
+    ahead   how many elements ahead buckets are asked for that do not fit a near cache; else 0
     """
-    key = (op.key, purpose, single, reverse, exclusive, far)
+    key = (op.key, purpose, single, reverse, exclusive, ahead)
     found = _kernels.get(key)
     if found is None:
-        writer = Writer(op, single, reverse, exclusive, far)
+        writer = Writer(op, single, reverse, exclusive, ahead)
         parameters, body = PURPOSES[purpose](writer)
         source = writer.module(purpose, parameters, body)
         module: Any = load_generated(source, purpose)
@@ -112,12 +110,12 @@ class Writer:
     Components of the left operand are variables `a0, a1, ...`, of the right one `b0, ...`, adjoints `r0, ...`.
     """
 
-    def __init__(self, op: TypedOperator, single: bool, reverse: bool, exclusive: bool, far: bool):
+    def __init__(self, op: TypedOperator, single: bool, reverse: bool, exclusive: bool, ahead: int):
         self.op = op
         self.single = single
         self.reverse = reverse
         self.exclusive = exclusive
-        self.far = far
+        self.ahead = ahead
         self.all = tuple(range(op.size))
         self.floats = op.float_components
         self.leaves = tuple(range(len(op.leaf_sizes)))
@@ -385,45 +383,64 @@ def _elements(
         over = f"range({last} - 1, {first} - 1, -1)" if backwards else f"range({first}, {last})"
         return [f"for e in {over}:", *indent([*step, *test], 1)]
 
-    limit = "limit = np.uint64(buckets)"
-    if not w.far:
+    limit, far = "limit = np.uint64(buckets)", w.ahead
+    if not far:
         return [limit, *loop("start", "stop")]
     if not w.single:
-        ahead = f"max(e - {AHEAD}, start)" if backwards else f"min(e + {AHEAD}, stop - 1)"
+        ahead = f"max(e - {far}, start)" if backwards else f"min(e + {far}, stop - 1)"
         return [limit, *loop("start", "stop", ahead)]
     # For single numbers a loop of its own for the last ones costs less than a minimum for each.
     if backwards:
-        turn = f"turn = min(stop, start + {AHEAD})"
-        return [limit, turn, *loop("turn", "stop", f"e - {AHEAD}"), *loop("start", "turn")]
-    turn = f"turn = max(start, stop - {AHEAD})"
-    return [limit, turn, *loop("start", "turn", f"e + {AHEAD}"), *loop("turn", "stop")]
+        turn = f"turn = min(stop, start + {far})"
+        return [limit, turn, *loop("turn", "stop", f"e - {far}"), *loop("start", "turn")]
+    turn = f"turn = max(start, stop - {far})"
+    return [limit, turn, *loop("start", "turn", f"e + {far}"), *loop("turn", "stop")]
 
 
 def _index(w: Writer) -> tuple[list[str], list[str]]:
     lines, values = w.fold()
     reads = [*w.loads("a", "h", "q"), *w.loads("b", "v", "p")]
     parameters = [*_RANGE, "buckets", "indices", *w.arrays("v"), *w.arrays("h")]
-    if w.op.special in ("min", "max") and w.single and not w.far:
-        return parameters, _index_extremum(w)
+    if w.op.special in ("min", "max") and w.single and not w.ahead:
+        return parameters, _index_extremum(w, ["store(h0, k, b0)"])
     changed = [k for k in w.all if w.op.values[k] is not w.op.left[k]]
     step = [*reads, *lines, *w.stores("h", "q", [values[k] for k in changed], changed)]
     return parameters, _elements(w, w.columns({"p": "e", "q": "k"}, step), w.arrays("h"))
 
 
-def _index_extremum(w: Writer) -> list[str]:
+def _index_extremum(w: Writer, change: Sequence[str]) -> list[str]:
     """Most elements of a bucket with many change nothing, and a store would make the next element wait."""
-    test = ">=" if w.op.special == "max" else "<="
     places = range(4)
     inside = " & ".join(f"(k{d} < limit)" for d in places)
-    unchanged = " & ".join(f"(load(h0, k{d}) {test} load(v0, i + {d}))" for d in places)
+    comparison = _comparison(w)
+    unchanged = " & ".join(f"(load(h0, k{d}) {comparison} load(v0, i + {d}))" for d in places)
     four = [f"k{d} = np.uint64(np.int64(load(indices, i + {d})))" for d in places]
     four += [f"if {inside}:", f"    quiet = {unchanged}"]
     one = ["k = np.int64(load(indices, e))", "if np.uint64(k) < limit:", "    a0, b0 = load(h0, k), load(v0, e)"]
-    one += [f"    if not (a0 {test} b0 or a0 != a0):", "        store(h0, k, b0)"]
+    one += [f"    if not ({_stays(w)}):", *indent(change, 2)]
     four += ["else:", "    quiet = False", "if not quiet:", "    for e in range(i, i + 4):", *indent(one, 2)]
     body = ["limit = np.uint64(buckets)", "turn = start + (stop - start) // 4 * 4"]
     body += ["for i in range(start, turn, 4):", *indent(four, 1)]
     return [*body, "for e in range(turn, stop):", *indent(one, 1)]
+
+
+def _comparison(w: Writer) -> str:
+    return ">=" if w.op.special == "max" else "<="
+
+
+def _stays(w: Writer) -> str:
+    """Whether the extremum of a0 and b0 is a0, what is not a number included."""
+    return f"(a0 {_comparison(w)} b0) | (a0 != a0)"
+
+
+def _index_winners(w: Writer) -> tuple[list[str], list[str]]:
+    """`_index` of extrema with `l`: the row whose number a bucket has, written where that changes."""
+    parameters = [*_RANGE, "buckets", "indices", "v0", "h0", "l0"]
+    if w.single and not w.ahead:
+        return parameters, _index_extremum(w, ["store(h0, k, b0)", "store(l0, k, e)"])
+    step = [*w.loads("a", "h", "q"), *w.loads("b", "v", "p"), f"stays = {_stays(w)}"]
+    step += ["store(h0, q, choose(stays, a0, b0))", "store(l0, q, choose(stays, load(l0, q), l0.dtype.type(e)))"]
+    return parameters, _elements(w, w.columns({"p": "e", "q": "k"}, step), ["h0", "l0"])
 
 
 def _index_prefixes(w: Writer) -> tuple[list[str], list[str]]:
@@ -461,6 +478,18 @@ def _merge(w: Writer) -> tuple[list[str], list[str]]:
     return parameters, ["for m in range(start, stop):", *indent(body, 1)]
 
 
+def _merge_winners(w: Writer) -> tuple[list[str], list[str]]:
+    """`_merge` of extrema with the parts' rows `l` [part, item], of which those with the result go to `x` [item]."""
+    step = ["q = c * items + m", *w.loads("b", "h", "q"), f"stays = {_stays(w)}"]
+    step += ["a0, row = choose(stays, a0, b0), choose(stays, row, load(l0, q))"]
+    body = ["a0, row = load(h0, m), load(l0, m)", "for c in range(1, parts):", *indent(step, 1)]
+    body += ["store(o0, m, a0)", "store(x0, m, row)"]
+    return ["start", "stop", "parts", "items", "h0", "l0", "o0", "x0"], [
+        "for m in range(start, stop):",
+        *indent(body, 1),
+    ]
+
+
 def _merge_back(w: Writer) -> tuple[list[str], list[str]]:
     """From adjoints `g` [item] those of the parts `c` [part, item]; `x` [part, item] is scratch for prefixes."""
     lines, values = w.fold()
@@ -484,6 +513,8 @@ PURPOSES: dict[str, Callable[[Writer], tuple[list[str], list[str]]]] = {
     "index": _index,
     "index_prefixes": _index_prefixes,
     "index_back": _index_back,
+    "index_winners": _index_winners,
     "merge": _merge,
+    "merge_winners": _merge_winners,
     "merge_back": _merge_back,
 }

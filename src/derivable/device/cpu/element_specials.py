@@ -1,6 +1,7 @@
 """Reverse rules of reduce-by-index for products and extrema, which need no prefixes.
 
 Extrema: all of a bucket's adjoint goes to its first element that has the result; the destination comes before all.
+The forward pass tells which row that is.
 
 Products: an element's derivative is the product of the others, so the bucket's product divided by the element, as long
 as no product of some of a bucket's elements leaves the range of normal numbers. That holds if the product of all
@@ -15,126 +16,26 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from derivable.device.cpu.element_kernels import AHEAD
-from derivable.device.cpu.lanes import prefetch
+from derivable.device.cpu.lanes import prefetch, prefetch_to_write
 from derivable.device.cpu.places import load, store
 
-# Rows that wait for their adjoint at a time.
-QUEUE = 512
+# How many elements ahead a far bucket is asked for, and a far row to write to.
+AHEAD = 40
 
 
 @njit(cache=True, nogil=True)
-def _same(a, b):
-    return (a == b) | ((a != a) & (b != b))
-
-
-@njit(cache=True, nogil=True)
-def _same_or_none(value, result):
-    """Where a value is not a number, the result of its bucket is none either."""
-    return (value == result) | (value != value)
-
-
-@njit(cache=True, nogil=True)
-def claim(start, stop, first, last, width, buckets, indices, values, results, left, queue, out):
-    """The first row that has the result [bucket, column] takes away what is left of the adjoint [bucket, column]."""
-    limit = np.uint64(buckets)
-    zero = values.dtype.type(0)
-    for e in range(start, stop):
-        k = np.int64(load(indices, e))
-        if np.uint64(k) < limit:
-            for j in range(first, last):
-                adjoint = load(left, k * width + j)
-                mine = _same(load(values, e * width + j), load(results, k * width + j))
-                store(out, e * width + j, adjoint if mine else zero)
-                store(left, k * width + j, zero if mine else adjoint)
-        else:
-            for j in range(first, last):
-                store(out, e * width + j, 0)
-
-
-@njit(cache=True, nogil=True)
-def claim_near(start, stop, first, last, width, buckets, indices, values, results, left, queue, out):
-    """`claim` for a single column and results in a near cache: a branch while few rows have a result, else a queue."""
-    limit = np.uint64(buckets)
-    many = False
-    for begin in range(start, stop, QUEUE):
-        end = min(stop, begin + QUEUE)
-        for e in range(begin, end):
-            store(out, e, 0)
-        found = 0
-        if many:
-            for e in range(begin, end):
-                k = np.int64(load(indices, e))
-                mine = False
-                if np.uint64(k) < limit:
-                    mine = _same_or_none(load(values, e), load(results, k))
-                store(queue, found, e)
-                found += 1 if mine else 0
-            _claim_queue(found, indices, left, queue, out)
-        else:
-            for e in range(begin, end):
-                k = np.int64(load(indices, e))
-                if np.uint64(k) < limit and _same_or_none(load(values, e), load(results, k)):
-                    store(out, e, load(left, k))
-                    store(left, k, 0)
-                    found += 1
-        many = found > QUEUE // 16
-
-
-@njit(cache=True, nogil=True)
-def claim_far(start, stop, first, last, width, buckets, indices, values, results, left, queue, out):
-    """`claim` for a single column: rows with a result wait in a queue, so no guess of a branch waits for memory."""
-    limit = np.uint64(buckets)
-    waiting = 0
-    for e in range(start, stop):
-        k = np.int64(load(indices, e))
-        prefetch(results, np.int64(load(indices, min(e + AHEAD, stop - 1))))
-        store(out, e, 0)
-        mine = False
-        if np.uint64(k) < limit:
-            mine = _same(load(values, e), load(results, k))
-        store(queue, waiting, e)
-        waiting += 1 if mine else 0
-        if waiting == len(queue):
-            _claim_queue(waiting, indices, left, queue, out)
-            waiting = 0
-    _claim_queue(waiting, indices, left, queue, out)
-
-
-@njit(cache=True, nogil=True)
-def _claim_queue(waiting, indices, left, queue, out):
-    for i in range(waiting):
-        e = load(queue, i)
-        k = np.int64(load(indices, e))
-        store(out, e, load(left, k))
-        store(left, k, 0)
-
-
-@njit(cache=True, nogil=True)
-def offer_whole(start, stop, destination, results, adjoints, firsts, left):
-    """`offer` for a single part, whose folds are the results: vector code."""
+def give(start, stop, width, adjoints, winners, firsts, out):
+    """The adjoints [item] to the rows that won: to row `winners` [item] of `out`, or to `firsts` [item] if negative."""
     zero = adjoints.dtype.type(0)
+    column, column_ahead = start % width, (start + AHEAD) % width
     for m in range(start, stop):
-        adjoint = load(adjoints, m)
-        taken = _same(load(destination, m), load(results, m))
-        store(firsts, m, adjoint if taken else zero)
-        store(left, m, zero if taken else adjoint)
-
-
-@njit(cache=True, nogil=True)
-def offer(start, stop, destination, parts, results, adjoints, firsts, left):
-    """What the destination takes of items start..stop, and what the first part with the result gets to give away.
-
-    parts  [part, item] the folds of the parts
-    left   [part, item], written
-    """
-    for m in range(start, stop):
-        taken = _same(destination[m], results[m])
-        firsts[m] = adjoints[m] if taken else 0
-        for c in range(len(left)):
-            mine = not taken and _same(parts[c, m], results[m])
-            left[c, m] = adjoints[m] if mine else 0
-            taken = taken or mine
+        adjoint, row = load(adjoints, m), np.int64(load(winners, m))
+        prefetch_to_write(out, np.int64(load(winners, min(m + AHEAD, stop - 1))) * width + column_ahead)
+        store(firsts, m, adjoint if row < 0 else zero)
+        if row >= 0:
+            store(out, row * width + column, adjoint)
+        column = column + 1 if column + 1 < width else 0
+        column_ahead = column_ahead + 1 if column_ahead + 1 < width else 0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

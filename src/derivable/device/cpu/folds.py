@@ -75,11 +75,11 @@ def reduce_by_index_vjp(adjoint, values, indices, num_buckets, operator, *, dest
         return _returned(result, target), (firsts.copy() if np.may_share_memory(firsts, adjoint) else firsts).reshape(
             shape
         )
-    start, results, rows = _neutral(operator, adjoint), None, None
+    start, kept, rows = _neutral(operator, adjoint), None, None
     if op.special in ("min", "max"):
-        # An element that equals the neutral one still comes before a destination that is not there.
-        results = element_by_index.reduce_by_index(op, (start,), indices, (elements,))
-        start = (results[0] == 0).astype(values.dtype)
+        _, kept = element_by_index.reduce_by_index_keeping(op, (start,), indices, (elements,), whole=True)
+        assert kept is not None
+        _give_to_neutral(kept[0], indices)
     elif op.special not in ("add", "mul"):
         # The first element of a bucket is its destination, as in a segment.
         rows = _first_rows(indices, num_buckets)
@@ -87,7 +87,9 @@ def reduce_by_index_vjp(adjoint, values, indices, num_buckets, operator, *, dest
         start[buckets] = elements[rows]
         indices = indices.copy()
         indices[rows] = -1
-    made = element_by_index.reduce_by_index_vjp(op, (adjoint,), (start,), indices, (elements,), results, out=(target,))
+    made = element_by_index.reduce_by_index_vjp(
+        op, (adjoint,), (start,), indices, (elements,), kept=kept, out=(target,)
+    )
     if rows is not None:
         firsts = made[0][0]
         target[rows] = firsts[buckets]
@@ -160,6 +162,14 @@ def _first_rows(indices: np.ndarray, num_buckets: int) -> np.ndarray:
     rows = np.flatnonzero((indices >= 0) & (indices < num_buckets))[::-1]
     first[indices[rows]] = rows  # of several rows the last one assigned stays
     return first[first >= 0]
+
+
+def _give_to_neutral(winners: np.ndarray, indices: np.ndarray) -> None:
+    """Elements that equal the neutral one come before a destination that is not there: the first of a bucket wins."""
+    if (winners < 0).any():
+        rows = _first_rows(indices, len(winners))
+        of_buckets = winners[indices[rows]]
+        winners[indices[rows]] = np.where(of_buckets < 0, rows[:, None, None], of_buckets)
 
 
 def _neutral(operator, like: np.ndarray) -> np.ndarray:

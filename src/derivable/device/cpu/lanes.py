@@ -142,21 +142,27 @@ def item(typingctx, array, position):
     return result(array, position), codegen
 
 
-@_intrinsic
-def prefetch(typingctx, buffer, row):
-    """Ask for the line of buffer[row]; the row may lie past the end."""
+def _prefetch(name: str, to_write: int, doc: str):
+    def function(typingctx, buffer, row):
+        def codegen(context, builder, signature, args):
+            row = context.cast(builder, args[1], signature.args[1], types.intp)
+            pointer = _address(context, builder, signature.args[0], args[0], row)
+            byte = ir.IntType(8).as_pointer()
+            i32 = ir.IntType(32)
+            kind = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
+            llvm_function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+            builder.call(llvm_function, [builder.bitcast(pointer, byte), i32(to_write), i32(3), i32(1)])
+            return context.get_dummy_value()
 
-    def codegen(context, builder, signature, args):
-        row = context.cast(builder, args[1], signature.args[1], types.intp)
-        pointer = _address(context, builder, signature.args[0], args[0], row)
-        byte = ir.IntType(8).as_pointer()
-        i32 = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [builder.bitcast(pointer, byte), i32(0), i32(3), i32(1)])
-        return context.get_dummy_value()
+        return types.void(buffer, row), codegen
 
-    return types.void(buffer, row), codegen
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return _intrinsic(function)
+
+
+prefetch = _prefetch("prefetch", 0, "Ask for the line of buffer[row]; the row may lie outside the buffer.")
+prefetch_to_write = _prefetch("prefetch_to_write", 1, "`prefetch` of a line that will be written.")
 
 
 @_intrinsic

@@ -46,6 +46,23 @@ def store(typingctx, array, position, value):
 
 
 @_intrinsic
+def choose(typingctx, condition, a, b):
+    """a if the condition holds, else b, of one type and without a branch: where guesses would often be wrong.
+
+    Of an `if` LLVM makes a branch again if one of the two comes from memory.
+    """
+    if a != b:
+        return None
+
+    def codegen(context, builder, signature, args):
+        found = builder.select(*args)
+        found.set_metadata("unpredictable", builder.module.add_metadata([]))
+        return found
+
+    return a(types.boolean, a, b), codegen
+
+
+@_intrinsic
 def hidden(typingctx, number):
     """The int64 number, as one that the compiler cannot trace back.
 
