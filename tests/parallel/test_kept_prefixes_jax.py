@@ -175,7 +175,7 @@ def _gradient_of_argmax(argmax, dtypes, kept, number):
     _, indices, values = arguments(dtype="float32")
     for place_dtype in dtypes:
         places = jnp.arange(50, dtype=place_dtype)
-        into = jnp.full(3, -jnp.inf), jnp.full(3, 99, place_dtype)
+        into = jnp.full(3, -jnp.inf, "float32"), jnp.full(3, 99, place_dtype)
 
         def largest(y, into=into, places=places):
             top, place = P.reduce_by_index(into, argmax, indices, (y, places))

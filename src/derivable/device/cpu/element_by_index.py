@@ -316,6 +316,13 @@ class _Plan:
     def kernel(self, purpose: str) -> Callable:
         return kernel(self.op, purpose, self.single, ahead=self.ahead)
 
+    def run(self, run: Callable, shared: Sequence[Any], parts: Sequence[np.ndarray], behind: Sequence[Any]) -> None:
+        """`run_parts`, or columns in parallel where there is one part only."""
+        if self.parts == 1:
+            self.run_whole(run, [*shared, *(part[0] for part in parts), *behind])
+        else:
+            self.run_parts(run, shared, parts, behind)
+
     def run_whole(self, run: Callable, arrays: Sequence[np.ndarray]) -> None:
         """All rows in order, columns in parallel."""
 
@@ -398,18 +405,21 @@ def _product_vjp(plan: _Plan, adjoints, destination, values, results, firsts, ou
         bad: Any = special.outside_range(results, scaled, adjoints)
         if np.count_nonzero(bad) * 8 > len(bad):
             return False
-        pairs = np.ones((plan.parts, plan.buckets, 2, plan.width), values.dtype)
-        pairs[:, :, 0] = scaled.reshape(plan.buckets, plan.width)
-        shared, run = [values, values.dtype.type(1)], special.divide_single if plan.single else special.divide
-        of_parts = pairs.reshape(plan.parts, -1)
-        if plan.parts == 1:
-            plan.run_whole(run, [*shared, of_parts[0], out])
+        if plan.single:
+            pairs = np.ones((plan.parts, plan.buckets, 2), values.dtype)
+            pairs[:, :, 0] = scaled
+            plan.run(special.divide_single, [values, plan.ahead > 0], [pairs.reshape(plan.parts, -1)], [out])
+            large = pairs[:, :, 1].prod(axis=0)
         else:
-            plan.run_parts(run, shared, [of_parts], [out])
-        large = np.maximum(np.abs(destination), 1)
-        for part in pairs[:, :, 1]:
-            large *= part.reshape(-1)
-        bad |= special.parts_outside_range(results, large)
+            bounds = np.ones((plan.parts, plan.buckets, plan.width), values.dtype)
+            plan.run(special.divide, [values, scaled], [bounds.reshape(plan.parts, -1)], [out])
+            large = np.broadcast_to(bounds.prod(axis=(0, 2))[:, None], bounds.shape[1:]).reshape(-1)
+        outside = special.parts_outside_range(results, destination, large)
+        if not plan.single and outside.any():
+            exact = np.ones((plan.parts, plan.items), values.dtype)
+            plan.run(special.multiply_large, [values], [exact], [])
+            outside = special.parts_outside_range(results, destination, exact.prod(axis=0))
+        bad |= outside
         np.divide(scaled, destination, out=firsts)
     if bad.any():
         _repair(plan, bad.reshape(plan.buckets, plan.width).any(axis=1), adjoints, values, firsts, out)

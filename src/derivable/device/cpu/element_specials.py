@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from derivable.device.cpu.lanes import prefetch, prefetch_to_write
-from derivable.device.cpu.places import load, store
+from derivable.device.cpu.places import load, magnitude_bits, of_bits, store
 
 # How many elements ahead a far bucket is asked for, and a far row to write to.
 AHEAD = 40
@@ -39,30 +39,51 @@ def give(start, stop, width, adjoints, winners, firsts, out):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def divide(start, stop, first, last, width, buckets, indices, values, one, pairs, out):
-    """pairs [bucket, 2, column]: product times adjoint, and the product of the factors larger than 1."""
+def divide(start, stop, first, last, width, buckets, indices, values, scaled, bounds, out):
+    """Of several columns. `scaled` [bucket, column]: product times adjoint.
+
+    bounds  [bucket, column], multiplied at the first column by the largest magnitude of a row if that is more than 1:
+            no product of the columns' factors larger than 1 is above it
+    """
     limit = np.uint64(buckets)
     for e in range(start, stop):
         k = np.int64(load(indices, e))
         if np.uint64(k) < limit:
+            largest = magnitude_bits(values.dtype.type(1))
             for j in range(first, last):
-                q = 2 * k * width + j
-                value, large = load(values, e * width + j), load(pairs, q + width)
-                store(out, e * width + j, load(pairs, q) / value)
-                size = abs(value)
-                store(pairs, q + width, large * (size if size > one else one))
+                value = load(values, e * width + j)
+                store(out, e * width + j, load(scaled, k * width + j) / value)
+                # Maxima of integers are vector code; those of floats, with what is not a number, are not.
+                bits = magnitude_bits(value)
+                largest = bits if bits > largest else largest
+            store(bounds, k * width + first, load(bounds, k * width + first) * of_bits(largest))
         else:
             for j in range(first, last):
                 store(out, e * width + j, 0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def divide_single(start, stop, first, last, width, buckets, indices, values, one, pairs, out):
-    """`divide` of a single column."""
+@njit(cache=True, nogil=True)
+def multiply_large(start, stop, first, last, width, buckets, indices, values, large):
+    """The product of the factors larger than 1 into `large` [bucket, column]."""
     limit = np.uint64(buckets)
+    one = values.dtype.type(1)
     for e in range(start, stop):
         k = np.int64(load(indices, e))
-        prefetch(pairs, 2 * np.int64(load(indices, min(e + AHEAD, stop - 1))))
+        if np.uint64(k) < limit:
+            for j in range(first, last):
+                size = abs(load(values, e * width + j))
+                store(large, k * width + j, load(large, k * width + j) * (size if size > one else one))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def divide_single(start, stop, first, last, width, buckets, indices, values, far, pairs, out):
+    """Of a single column. pairs [bucket, 2]: product times adjoint, and the product of the factors larger than 1."""
+    limit = np.uint64(buckets)
+    one = values.dtype.type(1)
+    for e in range(start, stop):
+        k = np.int64(load(indices, e))
+        if far:
+            prefetch(pairs, 2 * np.int64(load(indices, min(e + AHEAD, stop - 1))))
         if np.uint64(k) < limit:
             value, large = load(values, e), load(pairs, 2 * k + 1)
             store(out, e, load(pairs, 2 * k) / value)
@@ -80,7 +101,11 @@ def outside_range(products: np.ndarray, scaled: np.ndarray, adjoints: np.ndarray
     return outside | ~(((np.abs(scaled) >= least) & (np.abs(scaled) <= bounds.max)) | (adjoints == 0))
 
 
-def parts_outside_range(products: np.ndarray, large: np.ndarray) -> np.ndarray:
-    """Where the product of a bucket's factors larger than 1, or of those smaller, is not a normal number."""
+def parts_outside_range(products: np.ndarray, destination: np.ndarray, large: np.ndarray) -> np.ndarray:
+    """Where the product of a bucket's factors larger than 1, or of those smaller, is not a normal number.
+
+    large  [item] the product of the rows' factors larger than 1, or more
+    """
     bounds: Any = np.finfo(products.dtype)
+    large = large * np.maximum(np.abs(destination), 1)
     return ~((large <= bounds.max) & (np.abs(products) / large >= 4 * bounds.tiny))
