@@ -42,6 +42,8 @@ from derivable.parallel.typed_operator import TypedOperator
 _IMPORT = """from derivable.device.cpu.lanes import prefetch
 from derivable.device.cpu.places import choose, hidden, load, store
 """
+# How many rows are asked for at a time, a cache line's of the smallest numbers, and how many rows ahead.
+_LINE, _ROWS_AHEAD = 16, 512
 # The kernels of an operator by its key, the purpose and its options.
 _kernels: dict[tuple, Callable] = {}
 _needs: dict[tuple, Needs] = {}
@@ -144,6 +146,9 @@ class Writer:
         leaf, offset = self._place[component]
         size = self.op.leaf_sizes[leaf]
         return f"{role}{leaf}, {row}" if size == 1 else f"{role}{leaf}, {row} * {size} + {offset}"
+
+    def leaf_of(self, component: int) -> int:
+        return self._place[component][0]
 
     def loads(self, name: str, role: str, row: str, components: Iterable[int] | None = None) -> list[str]:
         components = self.all if components is None else components
@@ -363,11 +368,17 @@ def _segment_back(w: Writer) -> tuple[list[str], list[str]]:
 
 
 def _elements(
-    w: Writer, body: Sequence[str], buckets: Sequence[str], outside: Sequence[str] = (), backwards: bool = False
+    w: Writer,
+    body: Sequence[str],
+    buckets: Sequence[str],
+    rows: Sequence[str],
+    outside: Sequence[str] = (),
+    backwards: bool = False,
 ) -> list[str]:
     """For each element e of a range with its bucket k, unless that is out of range.
 
     buckets  the arrays that are read at k
+    rows     the arrays that are read at e
     """
     sizes = [w.op.leaf_sizes[int(name[1:])] for name in buckets]
     position = "k_ahead" if w.single else "k_ahead * width"
@@ -389,12 +400,18 @@ def _elements(
     if not w.single:
         ahead = f"max(e - {far}, start)" if backwards else f"min(e + {far}, stop - 1)"
         return [limit, *loop("start", "stop", ahead)]
-    # For single numbers a loop of its own for the last ones costs less than a minimum for each.
+    # For single numbers a loop of its own for the last ones costs less than a minimum for each. Between so many buckets
+    # the processor loses sight of the rows, so their lines are asked for as well.
+    whole = f"max(0, stop - start - {far}) // {_LINE} * {_LINE}"
+    step, sign = (f"-{_LINE}", "-") if backwards else (f"{_LINE}", "+")
+    of_rows = [f"prefetch({name}, i {sign} {_ROWS_AHEAD})" for name in ("indices", *rows)]
     if backwards:
-        turn = f"turn = min(stop, start + {far})"
-        return [limit, turn, *loop("turn", "stop", f"e - {far}"), *loop("start", "turn")]
-    turn = f"turn = max(start, stop - {far})"
-    return [limit, turn, *loop("start", "turn", f"e + {far}"), *loop("turn", "stop")]
+        lines = [limit, f"turn = stop - {whole}", f"for i in range(stop, turn, {step}):"]
+        lines += indent([*of_rows, *loop(f"i - {_LINE}", "i", f"e - {far}")], 1)
+        return [*lines, *loop("start", "turn")]
+    lines = [limit, f"turn = start + {whole}", f"for i in range(start, turn, {step}):"]
+    lines += indent([*of_rows, *loop("i", f"i + {_LINE}", f"e + {far}")], 1)
+    return [*lines, *loop("turn", "stop")]
 
 
 def _index(w: Writer) -> tuple[list[str], list[str]]:
@@ -405,7 +422,7 @@ def _index(w: Writer) -> tuple[list[str], list[str]]:
         return parameters, _index_extremum(w, ["store(h0, k, b0)"])
     changed = [k for k in w.all if w.op.values[k] is not w.op.left[k]]
     step = [*reads, *lines, *w.stores("h", "q", [values[k] for k in changed], changed)]
-    return parameters, _elements(w, w.columns({"p": "e", "q": "k"}, step), w.arrays("h"))
+    return parameters, _elements(w, w.columns({"p": "e", "q": "k"}, step), w.arrays("h"), w.arrays("v"))
 
 
 def _index_extremum(w: Writer, change: Sequence[str]) -> list[str]:
@@ -440,7 +457,7 @@ def _index_winners(w: Writer) -> tuple[list[str], list[str]]:
         return parameters, _index_extremum(w, ["store(h0, k, b0)", "store(l0, k, e)"])
     step = [*w.loads("a", "h", "q"), *w.loads("b", "v", "p"), f"stays = {_stays(w)}"]
     step += ["store(h0, q, choose(stays, a0, b0))", "store(l0, q, choose(stays, load(l0, q), l0.dtype.type(e)))"]
-    return parameters, _elements(w, w.columns({"p": "e", "q": "k"}, step), ["h0", "l0"])
+    return parameters, _elements(w, w.columns({"p": "e", "q": "k"}, step), ["h0", "l0"], ["v0"])
 
 
 def _index_prefixes(w: Writer) -> tuple[list[str], list[str]]:
@@ -450,7 +467,7 @@ def _index_prefixes(w: Writer) -> tuple[list[str], list[str]]:
     leaves = needs(w.op).prefix_leaves(w.op)
     parameters = [*_RANGE, "buckets", "indices", *w.arrays("v"), *w.arrays("h"), *w.arrays("l", leaves)]
     outside = w.columns({"p": "e"}, w.stores("l", "p", ["0"] * len(w.prefixes), w.prefixes)) if leaves else ()
-    return parameters, _elements(w, w.columns({"p": "e", "q": "k"}, step), w.arrays("h"), outside)
+    return parameters, _elements(w, w.columns({"p": "e", "q": "k"}, step), w.arrays("h"), w.arrays("v"), outside)
 
 
 def _index_back(w: Writer) -> tuple[list[str], list[str]]:
@@ -466,7 +483,8 @@ def _index_back(w: Writer) -> tuple[list[str], list[str]]:
     parameters = [*_RANGE, "buckets", "indices", *w.arrays("v"), *w.arrays("l", leaves), *w.arrays("c", floats)]
     parameters += w.arrays("o", floats)
     body = w.columns({"p": "e", "q": "k"}, step, backwards=True)
-    return parameters, _elements(w, body, w.arrays("c", floats), outside, backwards=True)
+    rows = [*w.arrays("l", leaves), *w.arrays("v", {w.leaf_of(k) for k in w.rights}), *w.arrays("o", floats)]
+    return parameters, _elements(w, body, w.arrays("c", floats), rows, outside, backwards=True)
 
 
 def _merge(w: Writer) -> tuple[list[str], list[str]]:
