@@ -179,14 +179,15 @@ def index_case(name: str, buckets: int, n: int) -> Case:
         jax_where, jax_one = jnp.asarray(indices), jnp.asarray(one.numpy())
         method = {"add": "add", "mul": "multiply", "max": "max"}[base]
 
-        def fold(x, y):
-            return getattr(x.at[jax_where], method)(y)
+        # Indices are an argument, as for the others: XLA would prepare constants when it compiles.
+        def fold(x, y, where):
+            return getattr(x.at[where], method)(y)
 
         jitted = jax.jit(fold)
-        forward["JAX"] = lambda: jitted(jax_start, jax_given).block_until_ready()
+        forward["JAX"] = lambda: jitted(jax_start, jax_given, jax_where).block_until_ready()
         if base != "mul":  # JAX has no derivative of products by index
-            pullback = jax.jit(lambda x, y, g: (fold(x, y), jax.vjp(fold, x, y)[1](g)))
-            both["JAX"] = lambda: jax.block_until_ready(pullback(jax_start, jax_given, jax_one))
+            pullback = jax.jit(lambda x, y, i, g: (fold(x, y, i), jax.vjp(lambda x, y: fold(x, y, i), x, y)[1](g)))
+            both["JAX"] = lambda: jax.block_until_ready(pullback(jax_start, jax_given, jax_where, jax_one))
     moved = indices.nbytes + sum(leaf.nbytes for leaf in values) + 2 * sum(leaf.nbytes for leaf in destination)
     thesis = THESIS[name][BUCKETS.index(buckets)] if name in THESIS and buckets in BUCKETS else None
     return Case("reduce_by_index", name, buckets, moved, forward, both, thesis)

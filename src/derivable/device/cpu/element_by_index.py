@@ -231,7 +231,7 @@ def _sparse_vjp(op: TypedOperator, adjoints, destination, indices, values, resul
     number[rows] = position[indices[rows]]
     some = [None if adjoint is None else adjoint.take(touched, axis=0) for adjoint in adjoints]
     inner = [leaf.take(touched, axis=0) for leaf in destination]
-    known = None if results is None else [leaf.take(touched, axis=0) for leaf in results]
+    known = None if results is None or _is_extremum(op) else [leaf.take(touched, axis=0) for leaf in results]
     changed, answers = reduce_by_index_vjp(op, some, inner, number, values, known, out=out)
     firsts = adjoint_outputs(op, destination, None)
     for leaf, adjoint in zip(op.float_leaves, incoming):
@@ -390,9 +390,14 @@ def _extremum_vjp(op: TypedOperator, incoming, destination, indices, values, kep
         _, kept = reduce_by_index_keeping(op, destination, indices, values, whole=True)
         assert kept is not None
     firsts, answers = adjoint_outputs(op, destination, None), adjoint_outputs(op, values, out)
-    clear(answers[0])
-    arrays = [incoming, *flat([kept[0], firsts[0], answers[0]])]
-    run_chunks(special.give, incoming.size, MIN_CHUNK, destination[0].shape[1], *arrays)
+    winners, to_first, to_values = flat([kept[0], firsts[0], answers[0]])
+    plan, least = _Plan(op, destination, indices, values), smallest_chunk(incoming.size, incoming.size)
+    run_chunks(special.keep_of_destination, plan.items, least, incoming, winners, to_first)
+    if not plan.single and 8 * plan.items > plan.numbers:
+        plan.run_rows(special.take, [incoming, winners, to_values])
+    else:
+        clear(to_values)
+        run_chunks(special.give, plan.items, least, plan.width, incoming, winners, to_values)
     return firsts, answers
 
 

@@ -44,6 +44,8 @@ from derivable.device.cpu.places import choose, hidden, load, store
 """
 # How many rows are asked for at a time, a cache line's of the smallest numbers, and how many rows ahead.
 _LINE, _ROWS_AHEAD = 16, 512
+# How many rows ahead buckets of several columns are asked for, if they are far.
+_WIDE_AHEAD = 16
 # The kernels of an operator by its key, the purpose and its options.
 _kernels: dict[tuple, Callable] = {}
 _needs: dict[tuple, Needs] = {}
@@ -381,8 +383,13 @@ def _elements(
     rows     the arrays that are read at e
     """
     sizes = [w.op.leaf_sizes[int(name[1:])] for name in buckets]
-    position = "k_ahead" if w.single else "k_ahead * width"
-    ask = [f"prefetch({name}, {position} * {size})" for name, size in zip(buckets, sizes)]
+    ask = []
+    for name, size in zip(buckets, sizes):
+        if w.single:
+            ask += [f"prefetch({name}, k_ahead * {size})"]
+        else:
+            ask += [f"for line in range(first * {size}, last * {size}, 64 // {name}.itemsize):"]
+            ask += [f"    prefetch({name}, k_ahead * width * {size} + line)"]
     test = ["if np.uint64(k) < limit:", *indent(body, 1)]
     if outside:
         test += ["else:", *indent(outside, 1)]
@@ -398,7 +405,7 @@ def _elements(
     if not far:
         return [limit, *loop("start", "stop")]
     if not w.single:
-        ahead = f"max(e - {far}, start)" if backwards else f"min(e + {far}, stop - 1)"
+        ahead = f"max(e - {_WIDE_AHEAD}, start)" if backwards else f"min(e + {_WIDE_AHEAD}, stop - 1)"
         return [limit, *loop("start", "stop", ahead)]
     # For single numbers a loop of its own for the last ones costs less than a minimum for each. Between so many buckets
     # the processor loses sight of the rows, so their lines are asked for as well.

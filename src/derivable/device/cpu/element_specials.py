@@ -21,21 +21,48 @@ from derivable.device.cpu.places import load, magnitude_bits, of_bits, store
 
 # How many elements ahead a far bucket is asked for, and a far row to write to.
 AHEAD = 40
+WIDE_AHEAD = 16
 
 
 @njit(cache=True, nogil=True)
-def give(start, stop, width, adjoints, winners, firsts, out):
-    """The adjoints [item] to the rows that won: to row `winners` [item] of `out`, or to `firsts` [item] if negative."""
+def keep_of_destination(start, stop, adjoints, winners, firsts):
+    """The adjoints [item] that stay with the destination."""
     zero = adjoints.dtype.type(0)
+    for m in range(start, stop):
+        store(firsts, m, load(adjoints, m) if load(winners, m) < 0 else zero)
+
+
+@njit(cache=True, nogil=True)
+def give(start, stop, width, adjoints, winners, out):
+    """The adjoints [item] to the rows of `out` that won, for few items; all others are zero before."""
     column, column_ahead = start % width, (start + AHEAD) % width
     for m in range(start, stop):
-        adjoint, row = load(adjoints, m), np.int64(load(winners, m))
         prefetch_to_write(out, np.int64(load(winners, min(m + AHEAD, stop - 1))) * width + column_ahead)
-        store(firsts, m, adjoint if row < 0 else zero)
+        row = np.int64(load(winners, m))
         if row >= 0:
-            store(out, row * width + column, adjoint)
+            store(out, row * width + column, load(adjoints, m))
         column = column + 1 if column + 1 < width else 0
         column_ahead = column_ahead + 1 if column_ahead + 1 < width else 0
+
+
+@njit(cache=True, nogil=True)
+def take(start, stop, first, last, width, buckets, indices, adjoints, winners, out):
+    """`give`, asked by the rows, for few rows of many columns for each bucket: vector code."""
+    limit = np.uint64(buckets)
+    zero = adjoints.dtype.type(0)
+    for e in range(start, stop):
+        ahead = np.int64(load(indices, min(e + WIDE_AHEAD, stop - 1))) * width
+        for j in range(first, last, 64 // adjoints.itemsize):
+            prefetch(adjoints, ahead + j)
+            prefetch(winners, ahead + j)
+        k, row = np.int64(load(indices, e)), winners.dtype.type(e)
+        if np.uint64(k) < limit:
+            for j in range(first, last):
+                adjoint, won = load(adjoints, k * width + j), load(winners, k * width + j) == row
+                store(out, e * width + j, adjoint if won else zero)
+        else:
+            for j in range(first, last):
+                store(out, e * width + j, 0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
