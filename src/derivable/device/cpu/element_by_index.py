@@ -9,7 +9,6 @@ import numpy as np
 
 from derivable.device.cpu import element_specials as special
 from derivable.device.cpu.element_cuts import (
-    MIN_CHUNK,
     clear,
     copy,
     is_wide,
