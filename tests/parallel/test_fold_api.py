@@ -278,8 +278,8 @@ MISTAKES = {
     "mixed_torch_jax": lambda: P.scan(crossing, (T, jnp.ones(5))),
     "torch_device": lambda: P.scan("add", torch.ones(5, device="meta")),
     "torch_sparse": lambda: P.scan("add", T.to_sparse()),
-    "torch_vmap_indices": lambda: torch.func.vmap(lambda i: P.reduce_by_index(torch.zeros(3), "add", i, T))(
-        torch.zeros((2, 5), dtype=torch.int64)
+    "torch_vmap_offsets": lambda: torch.func.vmap(lambda o: P.segment_reduce("add", T, o))(
+        torch.tensor([[0, 2, 5], [1, 2, 5]])
     ),
 }
 

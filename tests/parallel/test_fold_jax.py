@@ -13,7 +13,7 @@ import pytest
 from jax.test_util import check_grads
 
 import derivable as dv
-from derivable.core.diagnostics import DerivableError
+from derivable.core.diagnostics import DerivableError, LayoutError
 from derivable.device.autodiff import jnp_folds
 from derivable.device.autodiff.fold import Fold
 from derivable.parallel.operators import NAMED
@@ -225,6 +225,15 @@ def test_mapped_values_indices_and_offsets():
     found = jax.vmap(jax.grad(total))(values[:, :, 0], indices)
     expected = [jax.grad(total)(v, i) for v, i in zip(values[:, :, 0], indices)]
     np.testing.assert_allclose(found, jnp.stack(expected), rtol=1e-12)
+
+
+def test_mapped_offsets_that_leave_elements_out():
+    values, offsets = jnp.ones(5), jnp.array([[0, 2, 5], [0, 2, 4]])
+    mapped = jax.vmap(lambda o: P.segment_reduce("add", values, o))
+    with pytest.raises(LayoutError, match="offsets go from 0 to 4, not from 0 to 5"):
+        mapped(offsets)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="offsets decrease"):
+        jax.jit(mapped)(offsets).block_until_ready()
 
 
 def test_thirty_two_bits():

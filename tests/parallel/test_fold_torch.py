@@ -10,6 +10,7 @@ import torch
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import derivable as dv
+from derivable.core.diagnostics import DerivableError
 
 P = dv.parallel
 OFFSETS = torch.tensor([0, 2, 2, 6])
@@ -313,6 +314,85 @@ def test_function_transforms():
     indices = torch.tensor([0, 1, 0])
     found = torch.func.vmap(lambda v: P.reduce_by_index(torch.zeros(2), "add", indices, v))(rows)
     assert found.tolist() == [[6, 3], [8, 4], [6, 0]]
+
+
+@pytest.mark.usefixtures("num_threads")
+@pytest.mark.parametrize("op", ["add", "mul", "max", "logaddexp"])
+def test_mapped_indices(op):
+    generator = torch.Generator().manual_seed(1)
+    into, values = (torch.rand(shape, dtype=torch.float64, generator=generator) for shape in ((4, 2), (3, 12, 2)))
+    indices = torch.randint(-2, 6, (3, 12), generator=generator)
+    weights = torch.linspace(1, 2, 8, dtype=torch.float64).reshape(4, 2)
+
+    def value(x, i, y):
+        return (P.reduce_by_index(x, op, i, y) * weights).sum().square()
+
+    gradient = torch.func.grad(value, argnums=(0, 2))
+    along = torch.rand((3, 12, 2), dtype=torch.float64, generator=generator)
+
+    def slope(i, y, t):
+        return torch.func.jvp(lambda y: value(into, i, y), (y,), (t,))
+
+    def hessian(i, y):
+        return torch.func.hessian(lambda y: value(into, i, y))(y)
+
+    each = list(zip(indices, values, along))
+    for found, expected in (
+        (torch.func.vmap(value, (None, 0, 0))(into, indices, values), [value(into, i, y) for i, y, _ in each]),
+        # The mapped axis of the indices is their last, and one value for all of them.
+        (
+            torch.func.vmap(value, (None, 1, None))(into, indices.T.to(torch.int32), values[0]),
+            [value(into, i, values[0]) for i in indices],
+        ),
+        (
+            torch.func.vmap(gradient, (None, 0, 0))(into, indices, values)[1],
+            [gradient(into, i, y)[1] for i, y, _ in each],
+        ),
+        (
+            torch.func.vmap(gradient, (None, 0, 0))(into, indices, values)[0],
+            [gradient(into, i, y)[0] for i, y, _ in each],
+        ),
+        (torch.func.vmap(slope)(indices, values, along)[1], [slope(*row)[1] for row in each]),
+        (torch.func.vmap(hessian)(indices, values), [hessian(i, y) for i, y, _ in each]),
+    ):
+        torch.testing.assert_close(found, torch.stack(expected), rtol=1e-11, atol=1e-12)
+
+    def total(y):
+        return torch.func.vmap(value, (None, 0, 0))(into, indices, y).sum()
+
+    expected = torch.stack([gradient(into, i, y)[1] for i, y, _ in each])
+    torch.testing.assert_close(torch.func.grad(total)(values), expected, rtol=1e-11, atol=1e-12)
+    y = values.clone().requires_grad_()
+    total(y).backward()
+    torch.testing.assert_close(y.grad, expected, rtol=1e-11, atol=1e-12)
+    # Twice, indices inside and values outside, and the other way round.
+    both = torch.func.vmap(torch.func.vmap(value, (None, 0, 0)), (None, None, 0))(into, indices, values[:, None] * ONES)
+    assert both.shape == (3, 3)
+    torch.testing.assert_close(both[1, 2], value(into, indices[2], values[1]), rtol=1e-12, atol=0)
+    both = torch.func.vmap(torch.func.vmap(value, (None, None, 0)), (None, 0, None))(into, indices, values)
+    torch.testing.assert_close(both[1, 2], value(into, indices[1], values[2]), rtol=1e-12, atol=0)
+
+
+ONES = torch.ones((1, 3, 1, 1), dtype=torch.float64)
+
+
+def test_mapped_offsets():
+    values = torch.rand((3, 5), dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    offsets = torch.tensor([[0, 2, 5], [0, 5, 5], [0, 0, 5]])
+    for fold in (
+        lambda o, x: P.segment_reduce("max", x, o),
+        lambda o, x: P.segmented_scan("mul", x, o, reverse=True),
+        lambda o, x: torch.func.grad(lambda x: P.segmented_scan("logaddexp", x, o, exclusive=True)[1:].exp().sum())(x),
+    ):
+        found = torch.func.vmap(fold)(offsets, values)
+        torch.testing.assert_close(found, torch.stack([fold(o, x) for o, x in zip(offsets, values)]))
+        found = torch.func.vmap(fold, (0, None))(offsets, values[0])
+        torch.testing.assert_close(found, torch.stack([fold(o, values[0]) for o in offsets]))
+    # A second map hides what is in the offsets until they are joined.
+    twice = torch.func.vmap(torch.func.vmap(lambda o: P.segment_reduce("add", values[0], o)))
+    assert twice(offsets[:2, None]).shape == (2, 1, 2)
+    with pytest.raises(DerivableError, match="offsets go from -1"):
+        twice(torch.tensor([[[0, 2, 5]], [[0, 2, 4]]]))
 
 
 @pytest.mark.slow

@@ -219,8 +219,12 @@ def _joined(fold: Fold, structures: Any, rows: int) -> Any:
     if fold.kind == "reduce_by_index":
         inside = (structures >= 0) & (structures < rows)
         return jnp.where(inside, structures + copies * rows, -1).reshape(-1)
-    ends = jnp.full((1,), structures.shape[0] * rows, structures.dtype)
-    return jnp.concatenate([(structures[:, :-1] + copies * rows).reshape(-1), ends])
+    for copy in [] if isinstance(structures, Tracer) else np.asarray(structures):
+        numpy_folds.check_offsets(copy, rows)
+    # What one copy leaves out at its ends would fall to its neighbours, so it is made to be refused.
+    whole = (structures[:, :1] == 0) & (structures[:, -1:] == rows)
+    starts = jnp.where(whole, structures[:, :-1] + copies * rows, -1).reshape(-1)
+    return jnp.concatenate([starts, jnp.full((1,), structures.shape[0] * rows, structures.dtype)])
 
 
 @cache

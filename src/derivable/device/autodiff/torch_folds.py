@@ -127,7 +127,7 @@ class _Apply(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, fold: Fold, keep: bool, structure, *operands):
-        structure, operands, restore = _batched(info, in_dims[2:], fold, structure, operands)
+        structure, operands, restore = _batched(info, in_dims[2:], fold, structure, operands, 0)
         return restore(_Apply.apply(fold, keep, structure, *operands))
 
 
@@ -188,7 +188,7 @@ class _Pull(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, fold: Fold, structure, *tensors):
-        structure, tensors, restore = _batched(info, in_dims[1:], fold, structure, tensors)
+        structure, tensors, restore = _batched(info, in_dims[1:], fold, structure, tensors, len(fold.float_leaves))
         return restore(_Pull.apply(fold, structure, *tensors))
 
 
@@ -218,24 +218,46 @@ def _split(fold: Fold, tensors):
     return tensors[:seeds], tensors[seeds : seeds + count], tensors[seeds + count :]
 
 
-def _batched(info, in_dims, fold: Fold, structure, tensors):
-    """Under vmap the mapped axis becomes the first batch axis."""
-    if in_dims[0] is not None:
-        raise UnsupportedError(
-            f"vmap over the indices or offsets of {fold} is not supported",
-            hint="add a multiple of the number of buckets to each row's indices, and fold the flattened arrays",
-        )
+def _batched(info, in_dims, fold: Fold, structure, tensors, first_operand: int):
+    """Under vmap the mapped axis becomes the first batch axis; under mapped indices or offsets, the rows of all copies
+    one long array."""
     size = info.batch_size
+    by_copy = in_dims[0] is not None
     moved = []
     for tensor, axis in zip(tensors, in_dims[1:]):
         if tensor is None:
             moved.append(None)
-        elif axis is None:
-            moved.append(tensor.unsqueeze(1).expand(-1, size, *tensor.shape[1:]))
-        else:
-            moved.append(tensor.movedim(axis, 0).transpose(0, 1))
+            continue
+        copies = tensor.expand(size, *tensor.shape) if axis is None else tensor.movedim(axis, 0)
+        moved.append(copies.flatten(0, 1) if by_copy else copies.transpose(0, 1))
+    if not by_copy:
+        return structure, moved, lambda results: (results, tuple(1 for _ in results))
+    joined = _joined(fold, structure.movedim(in_dims[0], 0), moved[first_operand].shape[0] // size)
 
     def restore(results):
-        return results, tuple(1 for _ in results)
+        # Not -1 for the rows: there may be none.
+        return tuple(r.reshape(size, r.shape[0] // size, *r.shape[1:]) for r in results), tuple(0 for _ in results)
 
-    return structure, moved, restore
+    return joined, moved, restore
+
+
+def _joined(fold: Fold, structures: torch.Tensor, rows: int) -> torch.Tensor:
+    """Indices or offsets [copy, ...] of copies that are laid out one after the other.
+
+    rows  of each copy: the buckets, or the elements that offsets cut
+    """
+    structures = structures.long()
+    firsts = rows * torch.arange(structures.shape[0])[:, None]
+    if fold.kind == "reduce_by_index":
+        inside = (structures >= 0) & (structures < rows)
+        return torch.where(inside, structures + firsts, -1).flatten()
+    try:
+        copies = _array(structures)
+    except RuntimeError:
+        copies = []  # inside another transformation they hold no data yet
+    for copy in copies:
+        numpy_folds.check_offsets(copy, rows)
+    # What one copy leaves out at its ends would fall to its neighbours, so it is made to be refused.
+    whole = (structures[:, :1] == 0) & (structures[:, -1:] == rows)
+    starts = torch.where(whole, structures[:, :-1] + firsts, -1).flatten()
+    return torch.cat([starts, starts.new_full((1,), rows * structures.shape[0])])

@@ -16,7 +16,7 @@ from derivable.device.cpu.element_cuts import (
     rows_apart,
     smallest_chunk,
 )
-from derivable.device.cpu.element_kernels import kernel, needs
+from derivable.device.cpu.element_kernels import AHEAD, FARTHER_AHEAD, kernel, needs
 from derivable.device.cpu.element_leaves import (
     Adjoints,
     Leaves,
@@ -34,7 +34,6 @@ from derivable.parallel.typed_operator import TypedOperator
 # Buckets that take more than this are asked for ahead of their use, and even more ahead where they take more yet.
 FAR_BYTES = 1 << 20
 FARTHER_BYTES = 1 << 23
-_AHEAD, _FARTHER_AHEAD = 40, 96
 # Rows shorter than this are kept apart where each has a thread.
 CLOSE_BYTES = 1 << 14
 
@@ -310,7 +309,7 @@ class _Plan:
         self.parts = parts
         self.bounds = [self.rows * c // parts for c in range(parts + 1)]
         nbytes = sum(leaf.nbytes for leaf in destination)
-        self.ahead = 0 if nbytes <= FAR_BYTES else _AHEAD if nbytes <= FARTHER_BYTES else _FARTHER_AHEAD
+        self.ahead = 0 if nbytes <= FAR_BYTES else AHEAD if nbytes <= FARTHER_BYTES else FARTHER_AHEAD
 
     def kernel(self, purpose: str) -> Callable:
         return kernel(self.op, purpose, self.single, ahead=self.ahead)

@@ -42,10 +42,11 @@ from derivable.parallel.typed_operator import TypedOperator
 _IMPORT = """from derivable.device.cpu.lanes import prefetch
 from derivable.device.cpu.places import choose, hidden, load, store
 """
-# How many rows are asked for at a time, a cache line's of the smallest numbers, and how many rows ahead.
+# How many rows ahead buckets are asked for that do not fit a near cache: of one column, of one column where even the
+# next cache is too small, and of several columns.
+AHEAD, FARTHER_AHEAD, WIDE_AHEAD = 40, 96, 16
+# How many rows are asked for at a time, a cache line's of float32, and how many rows ahead.
 _LINE, _ROWS_AHEAD = 16, 512
-# How many rows ahead buckets of several columns are asked for, if they are far.
-_WIDE_AHEAD = 16
 # The kernels of an operator by its key, the purpose and its options.
 _kernels: dict[tuple, Callable] = {}
 _needs: dict[tuple, Needs] = {}
@@ -91,7 +92,7 @@ def kernel(
     """The jitted kernel of an operator for a purpose, a key of `PURPOSES`.
 
     single  for one column
-    ahead   how many elements ahead buckets are asked for that do not fit a near cache; else 0
+    ahead   how many rows ahead buckets of one column are asked for; 0 for buckets of any that fit a near cache
     """
     key = (op.key, purpose, single, reverse, exclusive, ahead)
     found = _kernels.get(key)
@@ -405,7 +406,7 @@ def _elements(
     if not far:
         return [limit, *loop("start", "stop")]
     if not w.single:
-        ahead = f"max(e - {_WIDE_AHEAD}, start)" if backwards else f"min(e + {_WIDE_AHEAD}, stop - 1)"
+        ahead = f"max(e - {WIDE_AHEAD}, start)" if backwards else f"min(e + {WIDE_AHEAD}, stop - 1)"
         return [limit, *loop("start", "stop", ahead)]
     # For single numbers a loop of its own for the last ones costs less than a minimum for each. Between so many buckets
     # the processor loses sight of the rows, so their lines are asked for as well.
