@@ -27,6 +27,7 @@ from derivable.device.cpu.element_leaves import (
     outputs,
     prefix_arrays,
 )
+from derivable.device.cpu.element_linear_scans import scan_linear, scan_linear_back
 from derivable.device.cpu.element_scans import LINES, LINES_BACK
 from derivable.device.cpu.element_segments import SEGMENTS, SEGMENTS_BACK
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
@@ -55,6 +56,9 @@ def scan(
         arrays = [*neutral_leaves(op), *flat(values), *flat(results)]
         if width == 1 and op.special in LINES and op.float_leaves:
             _run_segments(LINES[op.special], rows, width, offsets, [*arrays, reverse, exclusive])
+        elif width == 1 and op.linear:
+            pairs = [leaves[leaf] for leaves in (neutral_leaves(op), flat(values), flat(results)) for leaf in op.linear]
+            _run_segments(scan_linear, rows, width, offsets, [*pairs, reverse, exclusive])
         else:
             run = kernel(op, "scan", width == 1, reverse, exclusive)
             _run_segments(run, rows, width, offsets, arrays, columns=True)
@@ -79,6 +83,10 @@ def scan_vjp(
         arrays = [*incoming_adjoints(op, adjoints, results), *flat(values), *flat(results), *outgoing_adjoints(answers)]
         if width == 1 and op.special in LINES_BACK:
             _run_segments(LINES_BACK[op.special], rows, width, offsets, [*arrays, reverse, exclusive])
+        elif width == 1 and op.linear:
+            groups = incoming_adjoints(op, adjoints, results), flat(values), flat(results), outgoing_adjoints(answers)
+            pairs = [leaves[leaf] for leaves in groups for leaf in op.linear]
+            _run_segments(scan_linear_back, rows, width, offsets, [*pairs, reverse, exclusive])
         else:
             run = kernel(op, "scan_back", width == 1, reverse, exclusive)
             row = [values[leaf][0] for leaf in op.float_leaves]

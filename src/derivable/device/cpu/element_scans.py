@@ -69,7 +69,7 @@ def hidden_zero():
 
 
 @njit(cache=True, nogil=True)
-def _upward(array, begin, row, reverse, example):
+def rows_upward(array, begin, row, reverse, example):
     """Rows row, row + 1, ..."""
     if reverse:
         return backwards(load_line(array, begin - row - num_lanes(example) + 1, example))
@@ -77,7 +77,7 @@ def _upward(array, begin, row, reverse, example):
 
 
 @njit(cache=True, nogil=True)
-def _downward(array, begin, row, reverse, example):
+def rows_downward(array, begin, row, reverse, example):
     """Rows row, row - 1, ..."""
     if reverse:
         return load_line(array, begin - row, example)
@@ -85,7 +85,7 @@ def _downward(array, begin, row, reverse, example):
 
 
 @njit(cache=True, nogil=True)
-def _store_upward(array, begin, row, reverse, x):
+def store_upward(array, begin, row, reverse, x):
     if reverse:
         store_line(array, begin - row - num_lanes(x) + 1, backwards(x))
     else:
@@ -93,7 +93,7 @@ def _store_upward(array, begin, row, reverse, x):
 
 
 @njit(cache=True, nogil=True)
-def _store_downward(array, begin, row, reverse, x):
+def store_downward(array, begin, row, reverse, x):
     if reverse:
         store_line(array, begin - row, x)
     else:
@@ -101,23 +101,23 @@ def _store_downward(array, begin, row, reverse, x):
 
 
 @njit(cache=True, nogil=True)
-def _place(begin, row, reverse):
+def place(begin, row, reverse):
     return begin - row if reverse else begin + row
 
 
 @njit(cache=True, nogil=True)
-def _segment(offsets, s, reverse, exclusive):
+def segment_rows(offsets, s, reverse, exclusive):
     """Where segment s begins, where its first result goes, and how many rows are folded; -1 if it is empty and the
     scan exclusive."""
     head, tail = load(offsets, s), load(offsets, s + 1)
     begin = tail - 1 if reverse else head
     if exclusive:
-        return begin, _place(begin, 1, reverse), tail - head - 1
+        return begin, place(begin, 1, reverse), tail - head - 1
     return begin, begin, tail - head
 
 
 @njit(cache=True, nogil=True)
-def _multiplies_safely(x):
+def multiplies_safely(x):
     """Mask of factors that are 0 or so near to 1 that the product of a line of them is normal."""
     size = absolute(x)
     inside = bit_and(less(size, like(x, 2.0**100)), less(like(x, 2.0**-100), size))
@@ -125,7 +125,7 @@ def _multiplies_safely(x):
 
 
 @njit(cache=True, nogil=True)
-def _is_finite(x, itemsize):
+def is_finite(x, itemsize):
     """Mask of what is a finite number of that many bytes."""
     return less(absolute(x), like(x, 2.0**127 if itemsize == 4 else np.inf))
 
@@ -134,11 +134,11 @@ def _is_finite(x, itemsize):
 def _is_normal(x, itemsize):
     """Mask of what is a normal number of that many bytes."""
     least = 2.0**-126 if itemsize == 4 else 2.0**-1022
-    return bit_and(_is_finite(x, itemsize), less(like(x, least), absolute(x)))
+    return bit_and(is_finite(x, itemsize), less(like(x, least), absolute(x)))
 
 
 @njit(cache=True, nogil=True)
-def _in_range(x, array):
+def in_range(x, array):
     """x, or if it is no normal number in the array what it becomes there."""
     if 2.0**-126 < abs(x) < 2.0**127:
         return x
@@ -185,7 +185,7 @@ def scan_sums(start, stop, first, last, width, offsets, neutral, values, out, re
     zero = hidden_zero()
     lanes = num_lanes(zero)
     for s in range(start, stop):
-        begin, target, count = _segment(offsets, s, reverse, exclusive)
+        begin, target, count = segment_rows(offsets, s, reverse, exclusive)
         if count >= 0 and exclusive:
             store(out, begin, neutral[0])
         if count <= 0:
@@ -196,16 +196,16 @@ def scan_sums(start, stop, first, last, width, offsets, neutral, values, out, re
         row = 1
         while row < count:
             if row + lanes <= count:
-                results = add(prefix, _sums(_upward(values, begin, row, reverse, zero), zero))
-                if all_set(_is_finite(results, values.itemsize)):
-                    _store_upward(out, target, row, reverse, results)
+                results = add(prefix, _sums(rows_upward(values, begin, row, reverse, zero), zero))
+                if all_set(is_finite(results, values.itemsize)):
+                    store_upward(out, target, row, reverse, results)
                     prefix = last_lane(results)
                     row += lanes
                     continue
             one_row = first_lane(prefix)
             for k in range(row, min(row + lanes, count)):
-                one_row = _in_range(one_row + load(values, _place(begin, k, reverse)), values)
-                store(out, _place(target, k, reverse), one_row)
+                one_row = in_range(one_row + load(values, place(begin, k, reverse)), values)
+                store(out, place(target, k, reverse), one_row)
             prefix = like(zero, one_row)
             row += lanes
 
@@ -222,7 +222,7 @@ def scan_products(start, stop, first, last, width, offsets, neutral, values, out
     zero = hidden_zero()
     lanes = num_lanes(zero)
     for s in range(start, stop):
-        begin, target, count = _segment(offsets, s, reverse, exclusive)
+        begin, target, count = segment_rows(offsets, s, reverse, exclusive)
         if count >= 0 and exclusive:
             store(out, begin, neutral[0])
         if count <= 0:
@@ -233,20 +233,20 @@ def scan_products(start, stop, first, last, width, offsets, neutral, values, out
         row = 1
         while row < count:
             if row + lanes <= count:
-                factors = _upward(values, begin, row, reverse, zero)
+                factors = rows_upward(values, begin, row, reverse, zero)
                 within = _products(factors)
                 results = multiply(prefix, within)
                 vanish = bit_or(equal(within, zero), equal(prefix, zero))
                 normal = bit_or(_is_normal(results, values.itemsize), vanish)
-                if all_set(bit_and(_multiplies_safely(factors), normal)):
-                    _store_upward(out, target, row, reverse, results)
+                if all_set(bit_and(multiplies_safely(factors), normal)):
+                    store_upward(out, target, row, reverse, results)
                     prefix = last_lane(results)
                     row += lanes
                     continue
             one_row = first_lane(prefix)
             for k in range(row, min(row + lanes, count)):
-                one_row = _in_range(one_row * load(values, _place(begin, k, reverse)), values)
-                store(out, _place(target, k, reverse), one_row)
+                one_row = in_range(one_row * load(values, place(begin, k, reverse)), values)
+                store(out, place(target, k, reverse), one_row)
             prefix = like(zero, one_row)
             row += lanes
 
@@ -256,30 +256,30 @@ def scan_products_back(start, stop, first, last, width, offsets, adjoints, value
     zero = hidden_zero()
     lanes = num_lanes(zero)
     for s in range(start, stop):
-        begin, target, count = _segment(offsets, s, reverse, exclusive)
+        begin, target, count = segment_rows(offsets, s, reverse, exclusive)
         if count >= 0 and exclusive:
-            store(out, _place(begin, count, reverse), 0)
+            store(out, place(begin, count, reverse), 0)
         if count <= 0:
             continue
         row = count - 1
         # The adjoint of the prefix that ends with `row`, in all lanes.
-        adjoint = like(zero, load(adjoints, _place(target, row, reverse)))
+        adjoint = like(zero, load(adjoints, place(target, row, reverse)))
         while row > 0:
             if row >= lanes:
-                factors = _downward(values, begin, row, reverse, zero)
-                before = _linear(factors, _downward(adjoints, target, row - 1, reverse, zero), adjoint, zero)
+                factors = rows_downward(values, begin, row, reverse, zero)
+                before = _linear(factors, rows_downward(adjoints, target, row - 1, reverse, zero), adjoint, zero)
                 finite = less(absolute(before), like(zero, np.inf))
-                if all_set(bit_and(_multiplies_safely(factors), finite)):
-                    prefixes = _downward(results, target, row - 1, reverse, zero)
-                    _store_downward(out, begin, row, reverse, multiply(prefixes, moved_up(before, 1, adjoint)))
+                if all_set(bit_and(multiplies_safely(factors), finite)):
+                    prefixes = rows_downward(results, target, row - 1, reverse, zero)
+                    store_downward(out, begin, row, reverse, multiply(prefixes, moved_up(before, 1, adjoint)))
                     adjoint = last_lane(before)
                     row -= lanes
                     continue
             one_row = first_lane(adjoint)
             for k in range(row, max(row - lanes, 0), -1):
-                store(out, _place(begin, k, reverse), load(results, _place(target, k - 1, reverse)) * one_row)
+                store(out, place(begin, k, reverse), load(results, place(target, k - 1, reverse)) * one_row)
                 one_row = (
-                    load(adjoints, _place(target, k - 1, reverse)) + load(values, _place(begin, k, reverse)) * one_row
+                    load(adjoints, place(target, k - 1, reverse)) + load(values, place(begin, k, reverse)) * one_row
                 )
             adjoint = like(zero, one_row)
             row = max(row - lanes, 0)
@@ -303,7 +303,7 @@ def scan_log_sums(start, stop, first, last, width, offsets, neutral, values, out
     one = like(zero, 1.0)
     lanes = num_lanes(zero)
     for s in range(start, stop):
-        begin, target, count = _segment(offsets, s, reverse, exclusive)
+        begin, target, count = segment_rows(offsets, s, reverse, exclusive)
         if count >= 0 and exclusive:
             store(out, begin, neutral[0])
         if count <= 0:
@@ -314,12 +314,12 @@ def scan_log_sums(start, stop, first, last, width, offsets, neutral, values, out
         row = 1
         while row < count:
             if row + lanes <= count and abs(reference) < np.inf:
-                above = subtract(_upward(values, begin, row, reverse, zero), like(zero, reference))
+                above = subtract(rows_upward(values, begin, row, reverse, zero), like(zero, reference))
                 if all_set(less(above, like(zero, FAR_ABOVE))):
                     terms, _ = exp_and_complement(above)
                     line = add(sums, _sums(terms, zero))
                     results = add(like(zero, reference), logarithm(line))
-                    _store_upward(out, target, row, reverse, results)
+                    store_upward(out, target, row, reverse, results)
                     sums = last_lane(line)
                     if first_lane(sums) > LARGE_SUM:
                         # Not from `results`: as a selection that would make each line wait for the logarithm before.
@@ -331,8 +331,8 @@ def scan_log_sums(start, stop, first, last, width, offsets, neutral, values, out
             sums = one
             end = min(row + lanes, count)
             for k in range(row, end):
-                reference = log_sum(reference, np.float64(load(values, _place(begin, k, reverse))))
-                store(out, _place(target, k, reverse), reference)
+                reference = log_sum(reference, np.float64(load(values, place(begin, k, reverse))))
+                store(out, place(target, k, reverse), reference)
             row = end
 
 
@@ -351,34 +351,34 @@ def scan_log_sums_back(start, stop, first, last, width, offsets, adjoints, value
     infinity = like(zero, np.inf)
     lanes = num_lanes(zero)
     for s in range(start, stop):
-        begin, target, count = _segment(offsets, s, reverse, exclusive)
+        begin, target, count = segment_rows(offsets, s, reverse, exclusive)
         if count >= 0 and exclusive:
-            store(out, _place(begin, count, reverse), 0)
+            store(out, place(begin, count, reverse), 0)
         if count <= 0:
             continue
         row = count - 1
         # The adjoint of the prefix that ends with `row`.
-        adjoint = np.float64(load(adjoints, _place(target, row, reverse)))
+        adjoint = np.float64(load(adjoints, place(target, row, reverse)))
         while row > 0:
             if row >= lanes:
                 carry = like(zero, adjoint)
-                prefixes = _downward(results, target, row - 1, reverse, zero)
-                above = subtract(_downward(values, begin, row, reverse, zero), prefixes)
+                prefixes = rows_downward(results, target, row - 1, reverse, zero)
+                above = subtract(rows_downward(values, begin, row, reverse, zero), prefixes)
                 inside = bit_and(less(absolute(prefixes), infinity), less(above, infinity))
                 ratios, _ = exp_and_complement(minimum(above, like(zero, 700.0)))
                 weights = divide(one, add(one, ratios))
-                before = _linear(weights, _downward(adjoints, target, row - 1, reverse, zero), carry, zero)
+                before = _linear(weights, rows_downward(adjoints, target, row - 1, reverse, zero), carry, zero)
                 if all_set(bit_and(inside, less(absolute(before), infinity))):
                     shares = multiply(ratios, weights)
-                    _store_downward(out, begin, row, reverse, multiply(shares, moved_up(before, 1, carry)))
+                    store_downward(out, begin, row, reverse, multiply(shares, moved_up(before, 1, carry)))
                     adjoint = first_lane(last_lane(before))
                     row -= lanes
                     continue
             for k in range(row, max(row - lanes, 0), -1):
-                prefix = np.float64(load(results, _place(target, k - 1, reverse)))
-                share, rest = _shares(np.float64(load(values, _place(begin, k, reverse))), prefix)
-                store(out, _place(begin, k, reverse), adjoint * share)
-                adjoint = load(adjoints, _place(target, k - 1, reverse)) + adjoint * rest
+                prefix = np.float64(load(results, place(target, k - 1, reverse)))
+                share, rest = _shares(np.float64(load(values, place(begin, k, reverse))), prefix)
+                store(out, place(begin, k, reverse), adjoint * share)
+                adjoint = load(adjoints, place(target, k - 1, reverse)) + adjoint * rest
             row = max(row - lanes, 0)
         store(out, begin, adjoint)
 
