@@ -15,6 +15,12 @@ from typing import Any
 import numpy as np
 
 from derivable.device.cpu.element_cuts import is_wide, narrowest_columns, smallest_chunk
+from derivable.device.cpu.element_extremum_scans import (
+    scan_maxima,
+    scan_maxima_back,
+    scan_minima,
+    scan_minima_back,
+)
 from derivable.device.cpu.element_kernels import kernel
 from derivable.device.cpu.element_leaves import (
     Adjoints,
@@ -28,10 +34,26 @@ from derivable.device.cpu.element_leaves import (
     prefix_arrays,
 )
 from derivable.device.cpu.element_linear_scans import scan_linear, scan_linear_back
-from derivable.device.cpu.element_scans import LINES, LINES_BACK
+from derivable.device.cpu.element_scans import (
+    scan_log_sums,
+    scan_log_sums_back,
+    scan_products,
+    scan_products_back,
+    scan_sums,
+    scan_sums_back,
+)
 from derivable.device.cpu.element_segments import SEGMENTS, SEGMENTS_BACK
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 from derivable.parallel.typed_operator import TypedOperator
+
+# By an operator's `special`; the arguments are those of the kernels "scan" and "scan_back", and reverse and exclusive.
+_LINES = {
+    "add": (scan_sums, scan_sums_back),
+    "mul": (scan_products, scan_products_back),
+    "logaddexp": (scan_log_sums, scan_log_sums_back),
+    "max": (scan_maxima, scan_maxima_back),
+    "min": (scan_minima, scan_minima_back),
+}
 
 
 def scan(
@@ -54,8 +76,8 @@ def scan(
     rows, width = values[0].shape[:2]
     if rows and width:
         arrays = [*neutral_leaves(op), *flat(values), *flat(results)]
-        if width == 1 and op.special in LINES and op.float_leaves:
-            _run_segments(LINES[op.special], rows, width, offsets, [*arrays, reverse, exclusive])
+        if width == 1 and op.special in _LINES and op.float_leaves:
+            _run_segments(_LINES[op.special][0], rows, width, offsets, [*arrays, reverse, exclusive])
         elif width == 1 and op.linear:
             pairs = [leaves[leaf] for leaves in (neutral_leaves(op), flat(values), flat(results)) for leaf in op.linear]
             _run_segments(scan_linear, rows, width, offsets, [*pairs, reverse, exclusive])
@@ -81,8 +103,8 @@ def scan_vjp(
     rows, width = values[0].shape[:2]
     if rows and width and op.float_leaves:
         arrays = [*incoming_adjoints(op, adjoints, results), *flat(values), *flat(results), *outgoing_adjoints(answers)]
-        if width == 1 and op.special in LINES_BACK:
-            _run_segments(LINES_BACK[op.special], rows, width, offsets, [*arrays, reverse, exclusive])
+        if width == 1 and op.special in _LINES:
+            _run_segments(_LINES[op.special][1], rows, width, offsets, [*arrays, reverse, exclusive])
         elif width == 1 and op.linear:
             groups = incoming_adjoints(op, adjoints, results), flat(values), flat(results), outgoing_adjoints(answers)
             pairs = [leaves[leaf] for leaves in groups for leaf in op.linear]

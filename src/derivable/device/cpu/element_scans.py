@@ -381,8 +381,3 @@ def scan_log_sums_back(start, stop, first, last, width, offsets, adjoints, value
                 adjoint = load(adjoints, place(target, k - 1, reverse)) + adjoint * rest
             row = max(row - lanes, 0)
         store(out, begin, adjoint)
-
-
-# By an operator's `special`; the arguments are those of the kernels "scan" and "scan_back", and reverse and exclusive.
-LINES = {"add": scan_sums, "mul": scan_products, "logaddexp": scan_log_sums}
-LINES_BACK = {"add": scan_sums_back, "mul": scan_products_back, "logaddexp": scan_log_sums_back}
