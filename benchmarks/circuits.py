@@ -288,10 +288,10 @@ def first_gradient(who: str, path: str, variables: str, started: str) -> None:
     print(json.dumps({"first": first, "next": following, "peak": peak_memory_bytes()}))
 
 
-def in_fresh_process(who: str, instance: Instance, repeats: int) -> dict:
-    """Medians over processes of what `first_gradient` prints."""
+def in_fresh_processes(who: str, instance: Instance) -> dict:
+    """Medians over three processes of what `first_gradient` prints."""
     rows = []
-    for _ in range(repeats):
+    for _ in range(3):
         part = [sys.executable, __file__, "--part", "first_gradient", who, str(instance.path)]
         done = subprocess.run(
             [*part, str(instance.num_variables), str(time.time())], capture_output=True, text=True, check=True
@@ -383,7 +383,7 @@ def main() -> None:
                 print(instance.name, row["nodes"], semiring, batch, shown, f"{row['ratio']:.1f}", file=sys.stderr)
         if not options.no_first:
             names = ("derivable", "derivable torch", "klay torch", "klay jax")
-            firsts.append({"name": instance.name} | {who: in_fresh_process(who, instance, 3) for who in names})
+            firsts.append({"name": instance.name} | {who: in_fresh_processes(who, instance) for who in names})
             shown = {who: {key: round(value, 4) for key, value in firsts[-1][who].items()} for who in names}
             print(instance.name, "first gradient", shown, file=sys.stderr)
     text = report(times, firsts)

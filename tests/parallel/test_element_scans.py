@@ -12,22 +12,12 @@ from hypothesis import strategies as st
 
 from derivable.device.cpu import element_folds
 from derivable.parallel.operators import NAMED
+from parallel.single_column import pull, scan
 
 STEPS = {"add": np.add, "mul": np.multiply, "logaddexp": np.logaddexp}
 NEUTRAL = {"add": 0.0, "mul": 1.0, "logaddexp": -np.inf}
 DTYPES = ("float32", "float64")
 DIRECTIONS = [(reverse, exclusive) for reverse in (False, True) for exclusive in (False, True)]
-
-
-def scan(name, values, **options):
-    op = NAMED[name].typed((str(values.dtype),))
-    return element_folds.scan(op, (values.reshape(-1, 1, 1),), **options)[0].reshape(-1)
-
-
-def pull(name, adjoints, values, results, **options):
-    op = NAMED[name].typed((str(values.dtype),))
-    arrays = [array.reshape(-1, 1, 1) for array in (adjoints, values, results)]
-    return np.ravel(element_folds.scan_vjp(op, *([array] for array in arrays), **options)[0])
 
 
 def segments(name, values, offsets):

@@ -7,23 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from derivable.device.cpu import element_folds
-from derivable.parallel.operators import NAMED
+from parallel.single_column import pull, scan
 
 UFUNCS = {"min": np.minimum, "max": np.maximum}
 DIRECTIONS = [(reverse, exclusive) for reverse in (False, True) for exclusive in (False, True)]
 NUMBERS = st.one_of(st.sampled_from([0.0, -0.0, np.inf, -np.inf, np.nan]), *[st.integers(-3, 3).map(float)] * 4)
-
-
-def scan(name, values, **options):
-    op = NAMED[name].typed((str(values.dtype),))
-    return element_folds.scan(op, (values.reshape(-1, 1, 1),), **options)[0].reshape(-1)
-
-
-def pull(name, adjoints, values, results, **options):
-    op = NAMED[name].typed((str(values.dtype),))
-    arrays = [array.reshape(-1, 1, 1) for array in (adjoints, values, results)]
-    return np.ravel(element_folds.scan_vjp(op, *([array] for array in arrays), **options)[0])
 
 
 def expected(name, values, reverse=False, exclusive=False):

@@ -12,6 +12,8 @@ from numba import njit
 
 from derivable.device.cpu.element_scans import (
     all_set,
+    hidden_zero,
+    linear_functions,
     place,
     rows_downward,
     rows_upward,
@@ -20,8 +22,8 @@ from derivable.device.cpu.element_scans import (
     store_upward,
 )
 from derivable.device.cpu.lane_rows import first_lane, last_lane, moved_up, num_lanes, zero_line
-from derivable.device.cpu.lanes import absolute, bit_and, equal, less, like, multiply, multiply_add, select
-from derivable.device.cpu.places import hidden, load, store
+from derivable.device.cpu.lanes import absolute, bit_and, equal, less, like, multiply_add, select
+from derivable.device.cpu.places import load, store
 
 
 @njit(cache=True, nogil=True)
@@ -82,25 +84,9 @@ def _scan(start, stop, offsets, neutral, values, out, reverse, exclusive, larges
 
 
 @njit(cache=True, nogil=True)
-def _run(weights, terms, zero, one):
-    """(product of the weights, what they make of the terms) up to each lane."""
-    terms = multiply_add(weights, moved_up(terms, 1, zero), terms)
-    weights = multiply(weights, moved_up(weights, 1, one))
-    terms = multiply_add(weights, moved_up(terms, 2, zero), terms)
-    weights = multiply(weights, moved_up(weights, 2, one))
-    terms = multiply_add(weights, moved_up(terms, 4, zero), terms)
-    weights = multiply(weights, moved_up(weights, 4, one))
-    if num_lanes(terms) > 8:
-        terms = multiply_add(weights, moved_up(terms, 8, zero), terms)
-        weights = multiply(weights, moved_up(weights, 8, one))
-    return weights, terms
-
-
-@njit(cache=True, nogil=True)
 def _scan_back(start, stop, offsets, adjoints, values, results, out, reverse, exclusive, largest):
-    # Unknown to the compiler for the reason that `element_scans.hidden_zero` gives.
-    zero = like(zero_line(adjoints.dtype), hidden(0))
-    one = like(zero, 1)
+    zero = hidden_zero(adjoints.dtype)
+    one = like(zero, 1.0)
     lanes = num_lanes(zero)
     for s in range(start, stop):
         begin, target, count = segment_rows(offsets, s, reverse, exclusive)
@@ -117,7 +103,7 @@ def _scan_back(start, stop, offsets, adjoints, values, results, out, reverse, ex
                 prefixes = rows_downward(results, target, row - 1, reverse, zero)
                 taken = _better(prefixes, line, largest)
                 weights, terms = select(taken, zero, one), rows_downward(adjoints, target, row - 1, reverse, zero)
-                weights, terms = _run(weights, terms, zero, one)
+                weights, terms = linear_functions(weights, terms, zero)
                 carry = like(zero, adjoint)
                 before = multiply_add(weights, carry, terms)
                 numbers = bit_and(equal(line, line), equal(prefixes, prefixes))

@@ -10,6 +10,7 @@ Adjoints: one per leaf; None, going in, stands for zeros, and is what leaves wit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -75,11 +76,12 @@ def scan(
     results = outputs(values, out)
     rows, width = values[0].shape[:2]
     if rows and width:
-        arrays = [*neutral_leaves(op), *flat(values), *flat(results)]
+        groups = neutral_leaves(op), flat(values), flat(results)
+        arrays = list(chain(*groups))
         if width == 1 and op.special in _LINES and op.float_leaves:
             _run_segments(_LINES[op.special][0], rows, width, offsets, [*arrays, reverse, exclusive])
         elif width == 1 and op.linear:
-            pairs = [leaves[leaf] for leaves in (neutral_leaves(op), flat(values), flat(results)) for leaf in op.linear]
+            pairs = [leaves[leaf] for leaves in groups for leaf in op.linear]
             _run_segments(scan_linear, rows, width, offsets, [*pairs, reverse, exclusive])
         else:
             run = kernel(op, "scan", width == 1, reverse, exclusive)
@@ -102,11 +104,11 @@ def scan_vjp(
     answers = adjoint_outputs(op, values, out)
     rows, width = values[0].shape[:2]
     if rows and width and op.float_leaves:
-        arrays = [*incoming_adjoints(op, adjoints, results), *flat(values), *flat(results), *outgoing_adjoints(answers)]
+        groups = incoming_adjoints(op, adjoints, results), flat(values), flat(results), outgoing_adjoints(answers)
+        arrays = list(chain(*groups))
         if width == 1 and op.special in _LINES:
             _run_segments(_LINES[op.special][1], rows, width, offsets, [*arrays, reverse, exclusive])
         elif width == 1 and op.linear:
-            groups = incoming_adjoints(op, adjoints, results), flat(values), flat(results), outgoing_adjoints(answers)
             pairs = [leaves[leaf] for leaves in groups for leaf in op.linear]
             _run_segments(scan_linear_back, rows, width, offsets, [*pairs, reverse, exclusive])
         else:

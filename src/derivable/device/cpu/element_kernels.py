@@ -381,7 +381,7 @@ def _elements(
     """For each element e of a range with its bucket k, unless that is out of range.
 
     buckets  the arrays that are read at k
-    rows     the arrays that are read at e
+    rows     the arrays that are read or written at e
     """
     sizes = [w.op.leaf_sizes[int(name[1:])] for name in buckets]
     ask = []
@@ -411,15 +411,14 @@ def _elements(
     # For single numbers a loop of its own for the last ones costs less than a minimum for each. Between so many buckets
     # the processor loses sight of the rows, so their lines are asked for as well.
     whole = f"max(0, stop - start - {far}) // {_LINE} * {_LINE}"
-    step, sign = (f"-{_LINE}", "-") if backwards else (f"{_LINE}", "+")
-    of_rows = [f"prefetch({name}, i {sign} {_ROWS_AHEAD})" for name in ("indices", *rows)]
     if backwards:
-        lines = [limit, f"turn = stop - {whole}", f"for i in range(stop, turn, {step}):"]
-        lines += indent([*of_rows, *loop(f"i - {_LINE}", "i", f"e - {far}")], 1)
-        return [*lines, *loop("start", "turn")]
-    lines = [limit, f"turn = start + {whole}", f"for i in range(start, turn, {step}):"]
-    lines += indent([*of_rows, *loop("i", f"i + {_LINE}", f"e + {far}")], 1)
-    return [*lines, *loop("turn", "stop")]
+        begin, sign, line, rest = "stop", "-", (f"i - {_LINE}", "i"), ("start", "turn")
+    else:
+        begin, sign, line, rest = "start", "+", ("i", f"i + {_LINE}"), ("turn", "stop")
+    of_rows = [f"prefetch({name}, i {sign} {_ROWS_AHEAD})" for name in ("indices", *rows)]
+    lines = [limit, f"turn = {begin} {sign} {whole}", f"for i in range({begin}, turn, {sign}{_LINE}):"]
+    lines += indent([*of_rows, *loop(*line, f"e {sign} {far}")], 1)
+    return [*lines, *loop(*rest)]
 
 
 def _index(w: Writer) -> tuple[list[str], list[str]]:

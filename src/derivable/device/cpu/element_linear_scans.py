@@ -22,6 +22,7 @@ from derivable.device.cpu.element_scans import (
     hidden_zero,
     in_range,
     is_finite,
+    linear_functions,
     multiplies_safely,
     place,
     rows_downward,
@@ -36,38 +37,11 @@ from derivable.device.cpu.places import load, store
 
 
 @njit(cache=True, nogil=True)
-def _run(factors, terms, zero):
-    """(product of the factors, what they make of the terms) up to each lane."""
-    one = like(zero, 1.0)
-    terms = multiply_add(factors, moved_up(terms, 1, zero), terms)
-    factors = multiply(factors, moved_up(factors, 1, one))
-    terms = multiply_add(factors, moved_up(terms, 2, zero), terms)
-    factors = multiply(factors, moved_up(factors, 2, one))
-    terms = multiply_add(factors, moved_up(terms, 4, zero), terms)
-    return multiply(factors, moved_up(factors, 4, one)), terms
-
-
-@njit(cache=True, nogil=True)
-def _run_both(factors, first, second, zero):
-    """`_run` of two kinds of terms."""
-    one = like(zero, 1.0)
-    first = multiply_add(factors, moved_up(first, 1, zero), first)
-    second = multiply_add(factors, moved_up(second, 1, zero), second)
-    factors = multiply(factors, moved_up(factors, 1, one))
-    first = multiply_add(factors, moved_up(first, 2, zero), first)
-    second = multiply_add(factors, moved_up(second, 2, zero), second)
-    factors = multiply(factors, moved_up(factors, 2, one))
-    first = multiply_add(factors, moved_up(first, 4, zero), first)
-    second = multiply_add(factors, moved_up(second, 4, zero), second)
-    return multiply(factors, moved_up(factors, 4, one)), first, second
-
-
-@njit(cache=True, nogil=True)
 def scan_linear(
     start, stop, first, last, width, offsets, no_factor, no_term, factors, terms, products, sums, reverse, exclusive
 ):
     """no_factor, no_term  [1] the neutral element; products, sums: the results"""
-    zero = hidden_zero()
+    zero = hidden_zero(np.float64)
     lanes = num_lanes(zero)
     for s in range(start, stop):
         begin, target, count = segment_rows(offsets, s, reverse, exclusive)
@@ -84,7 +58,8 @@ def scan_linear(
         while row < count:
             if row + lanes <= count:
                 line = rows_upward(factors, begin, row, reverse, zero)
-                product_of_line, sum_of_line = _run(line, rows_upward(terms, begin, row, reverse, zero), zero)
+                line_terms = rows_upward(terms, begin, row, reverse, zero)
+                product_of_line, sum_of_line = linear_functions(line, line_terms, zero)
                 new_product = multiply(product, product_of_line)
                 new_total = multiply_add(total, product_of_line, sum_of_line)
                 finite = bit_and(is_finite(new_product, factors.itemsize), is_finite(new_total, factors.itemsize))
@@ -111,7 +86,7 @@ def scan_linear_back(
     to_terms, reverse, exclusive,
 ):  # fmt: skip
     """to_...: the adjoints, those of the results given."""
-    zero = hidden_zero()
+    zero = hidden_zero(np.float64)
     infinity = like(zero, np.inf)
     lanes = num_lanes(zero)
     for s in range(start, stop):
@@ -128,12 +103,10 @@ def scan_linear_back(
         while row > 0:
             if row >= lanes:
                 line = rows_downward(factors, begin, row, reverse, zero)
-                run, products_before, totals_before = _run_both(
-                    line,
-                    rows_downward(to_products, target, row - 1, reverse, zero),
-                    rows_downward(to_sums, target, row - 1, reverse, zero),
-                    zero,
+                run, products_before = linear_functions(
+                    line, rows_downward(to_products, target, row - 1, reverse, zero), zero
                 )
+                _, totals_before = linear_functions(line, rows_downward(to_sums, target, row - 1, reverse, zero), zero)
                 products_before = multiply_add(product, run, products_before)
                 totals_before = multiply_add(total, run, totals_before)
                 finite = bit_and(less(absolute(products_before), infinity), less(absolute(totals_before), infinity))

@@ -59,13 +59,13 @@ LARGE_SUM = 1024.0
 
 
 @njit(cache=True, nogil=True)
-def hidden_zero():
-    """Zero in all float64 lanes, unknown to the compiler.
+def hidden_zero(dtype):
+    """Zero in all lanes of a float dtype, unknown to the compiler.
 
     To move lanes up before zeros that it knows LLVM takes an instruction, vexpandpd, with which a scan of sums takes
     2.8 times as long.
     """
-    return like(zero_line(np.float64), np.float64(hidden(0)))
+    return like(zero_line(dtype), hidden(0))
 
 
 @njit(cache=True, nogil=True)
@@ -168,21 +168,31 @@ def _sums(line, zero):
 
 
 @njit(cache=True, nogil=True)
+def linear_functions(factors, terms, zero):
+    """(factors, terms) of what the functions x -> factor * x + term of a line compose to, up to each lane."""
+    one = like(zero, 1.0)
+    terms = multiply_add(factors, moved_up(terms, 1, zero), terms)
+    factors = multiply(factors, moved_up(factors, 1, one))
+    terms = multiply_add(factors, moved_up(terms, 2, zero), terms)
+    factors = multiply(factors, moved_up(factors, 2, one))
+    terms = multiply_add(factors, moved_up(terms, 4, zero), terms)
+    factors = multiply(factors, moved_up(factors, 4, one))
+    if num_lanes(terms) > 8:
+        terms = multiply_add(factors, moved_up(terms, 8, zero), terms)
+        factors = multiply(factors, moved_up(factors, 8, one))
+    return factors, terms
+
+
+@njit(cache=True, nogil=True)
 def _linear(weights, adjoints, carry, zero):
     """r with r[i] = adjoints[i] + weights[i] * r[i - 1], where r[-1] is `carry`."""
-    one = like(weights, 1.0)
-    adjoints = multiply_add(weights, moved_up(adjoints, 1, zero), adjoints)
-    weights = multiply(weights, moved_up(weights, 1, one))
-    adjoints = multiply_add(weights, moved_up(adjoints, 2, zero), adjoints)
-    weights = multiply(weights, moved_up(weights, 2, one))
-    adjoints = multiply_add(weights, moved_up(adjoints, 4, zero), adjoints)
-    weights = multiply(weights, moved_up(weights, 4, one))
+    weights, adjoints = linear_functions(weights, adjoints, zero)
     return multiply_add(weights, carry, adjoints)
 
 
 @njit(cache=True, nogil=True)
 def scan_sums(start, stop, first, last, width, offsets, neutral, values, out, reverse, exclusive):
-    zero = hidden_zero()
+    zero = hidden_zero(np.float64)
     lanes = num_lanes(zero)
     for s in range(start, stop):
         begin, target, count = segment_rows(offsets, s, reverse, exclusive)
@@ -219,7 +229,7 @@ def scan_sums_back(start, stop, first, last, width, offsets, adjoints, values, r
 
 @njit(cache=True, nogil=True)
 def scan_products(start, stop, first, last, width, offsets, neutral, values, out, reverse, exclusive):
-    zero = hidden_zero()
+    zero = hidden_zero(np.float64)
     lanes = num_lanes(zero)
     for s in range(start, stop):
         begin, target, count = segment_rows(offsets, s, reverse, exclusive)
@@ -253,7 +263,7 @@ def scan_products(start, stop, first, last, width, offsets, neutral, values, out
 
 @njit(cache=True, nogil=True)
 def scan_products_back(start, stop, first, last, width, offsets, adjoints, values, results, out, reverse, exclusive):
-    zero = hidden_zero()
+    zero = hidden_zero(np.float64)
     lanes = num_lanes(zero)
     for s in range(start, stop):
         begin, target, count = segment_rows(offsets, s, reverse, exclusive)
@@ -299,7 +309,7 @@ def log_sum(a, b):
 
 @njit(cache=True, nogil=True)
 def scan_log_sums(start, stop, first, last, width, offsets, neutral, values, out, reverse, exclusive):
-    zero = hidden_zero()
+    zero = hidden_zero(np.float64)
     one = like(zero, 1.0)
     lanes = num_lanes(zero)
     for s in range(start, stop):
@@ -346,7 +356,7 @@ def _shares(a, b):
 
 @njit(cache=True, nogil=True)
 def scan_log_sums_back(start, stop, first, last, width, offsets, adjoints, values, results, out, reverse, exclusive):
-    zero = hidden_zero()
+    zero = hidden_zero(np.float64)
     one = like(zero, 1.0)
     infinity = like(zero, np.inf)
     lanes = num_lanes(zero)
