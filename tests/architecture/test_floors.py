@@ -9,16 +9,17 @@ PACKAGE = Path(__file__).parents[2] / "src" / "derivable"
 FLOOR = {
     "core": 0,
     "algebra": 1,
-    "parallel": 2,
-    "device": 3,
-    "circuit": 4,
-    "tensor": 4,
-    "vsa": 4,
-    "datalog": 5,
-    "nn": 6,
-    "accelerator": 6,
-    "cli": 7,
-    "compat": 7,
+    "kernel": 2,
+    "parallel": 3,
+    "device": 4,
+    "circuit": 5,
+    "tensor": 5,
+    "vsa": 5,
+    "datalog": 6,
+    "nn": 7,
+    "accelerator": 7,
+    "cli": 8,
+    "compat": 8,
 }
 FILES = sorted(PACKAGE.glob("*/**/*.py"))
 

@@ -20,8 +20,33 @@ _literal: Any = intrinsic(prefer_literal=True)
 
 
 def _vector(t: Any) -> ir.Type:
+    if isinstance(t.dtype, types.Integer):
+        return ir.VectorType(ir.IntType(t.dtype.bitwidth), t.lanes)
     element = {64: ir.DoubleType(), 32: ir.FloatType()}[t.dtype.bitwidth]
     return ir.VectorType(element, t.lanes)
+
+
+def _converted(builder, line, source: Any, target: Any, lanes: int):
+    """A vector of numbers of one type as those of another: floats among themselves, integers and bools likewise.
+
+    The lanes of a bool are a mask, all bits set where it holds; in arrays it is one byte.
+    """
+    if source == target:
+        return line
+    if isinstance(target, types.Float):
+        kind = ir.VectorType(ir.DoubleType() if target.bitwidth == 64 else ir.FloatType(), lanes)
+        return (builder.fpext if target.bitwidth > source.bitwidth else builder.fptrunc)(line, kind)
+    kind = ir.VectorType(ir.IntType(8 * _itemsize(target)), lanes)
+    if types.boolean in (source, target):
+        test = builder.icmp_signed("!=", line, ir.Constant(line.type, None))
+        return builder.zext(test, kind) if target == types.boolean else builder.sext(test, kind)
+    if target.bitwidth < source.bitwidth:
+        return builder.trunc(line, kind)
+    return (builder.sext if source.signed else builder.zext)(line, kind)
+
+
+def _itemsize(dtype: Any) -> int:
+    return 1 if dtype == types.boolean else dtype.bitwidth // 8
 
 
 def _shuffle(builder, first, second, lanes: list[int]):
@@ -32,17 +57,17 @@ def _shuffle(builder, first, second, lanes: list[int]):
 def _pointer(context, builder, array_type, array, position, position_type, lanes: int):
     data = context.make_array(array_type)(context, builder, array).data
     position = context.cast(builder, position, position_type, types.intp)
-    element = context.get_value_type(array_type.dtype)
+    element = context.get_data_type(array_type.dtype)
     return builder.bitcast(builder.gep(data, [position]), ir.VectorType(element, lanes).as_pointer())
 
 
 @_intrinsic
 def zero_line(typingctx, dtype):
-    """Zero in all lanes of a float dtype."""
+    """Zero in all lanes of a dtype."""
     result = LaneType(dtype.dtype)
 
     def codegen(context, builder, signature, args):
-        return ir.Constant(_vector(result), [0.0] * result.lanes)
+        return ir.Constant(_vector(result), None)
 
     return result(dtype), codegen
 
@@ -63,8 +88,8 @@ def load_line(typingctx, array, position, like):
 
     def codegen(context, builder, signature, args):
         pointer = _pointer(context, builder, array, args[0], args[1], position, like.lanes)
-        line = builder.load(pointer, align=array.dtype.bitwidth // 8)
-        return line if array.dtype == like.dtype else builder.fpext(line, _vector(like))
+        line = builder.load(pointer, align=_itemsize(array.dtype))
+        return _converted(builder, line, array.dtype, like.dtype, like.lanes)
 
     return like(array, position, like), codegen
 
@@ -75,10 +100,8 @@ def store_line(typingctx, array, position, x):
 
     def codegen(context, builder, signature, args):
         pointer = _pointer(context, builder, array, args[0], args[1], position, x.lanes)
-        line = args[2]
-        if array.dtype != x.dtype:
-            line = builder.fptrunc(line, ir.VectorType(context.get_value_type(array.dtype), x.lanes))
-        builder.store(line, pointer, align=array.dtype.bitwidth // 8)
+        line = _converted(builder, args[2], x.dtype, array.dtype, x.lanes)
+        builder.store(line, pointer, align=_itemsize(array.dtype))
         return context.get_dummy_value()
 
     return types.void(array, position, x), codegen

@@ -368,3 +368,18 @@ def any_set(typingctx, mask):
         return context.cast(builder, test, types.boolean, types.boolean)
 
     return types.boolean(mask), codegen
+
+
+@_intrinsic
+def all_set(typingctx, mask):
+    """Whether all lanes of the mask are set."""
+
+    def codegen(context, builder, signature, args):
+        test = builder.icmp_signed("!=", args[0], ir.Constant(args[0].type, None))
+        if isinstance(mask, LaneType):
+            bits = ir.IntType(mask.lanes)
+            packed = builder.bitcast(test, bits)
+            test = builder.icmp_signed("==", packed, bits(-1))
+        return context.cast(builder, test, types.boolean, types.boolean)
+
+    return types.boolean(mask), codegen

@@ -1,0 +1,145 @@
+"""The validator of kernels: names, types, and which registers are lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from derivable.algebra.expr.nodes import Argument, Constant, Expr, arguments_of
+from derivable.core.diagnostics import LayoutError, TypeMismatchError
+from derivable.kernel import nodes as n
+
+
+def check(kernel: n.Kernel) -> frozenset[n.Register]:
+    """Raise unless the kernel is well formed; returns the registers that are lines.
+
+    Names are unique. A register is assigned, in the order of the text, before it is read, and is a line or a scalar
+    throughout. Positions, bounds of loops and results are scalars, conditions bool scalars. Lines hold 64 bits or bools
+    with 8 lanes, 32 bits or bools with 16. `break` and `continue` stand in loops.
+
+    Raises TypeMismatchError for types, LayoutError for anything else, each with the statement.
+    """
+    checker = _Checker(kernel)
+    checker.block(kernel.body, in_loop=False)
+    counts = {len(s.values) for s in n.walk(kernel.body) if isinstance(s, n.Return)}
+    if len(counts) > 1:
+        raise LayoutError(f"kernel {kernel.name} returns {' and '.join(map(str, sorted(counts)))} values")
+    return frozenset(register for register, is_line in checker.is_line.items() if is_line)
+
+
+class _Checker:
+    def __init__(self, kernel: n.Kernel):
+        self.kernel = kernel
+        self.arrays = set(kernel.arrays)
+        self.is_line: dict[n.Register, bool] = {}
+        self.names: dict[str, object] = {}
+        for parameter in kernel.parameters:
+            self._name(parameter.name, parameter)
+            if isinstance(parameter, Argument):
+                self.is_line[parameter] = False
+
+    def _name(self, name: str, owner: object) -> None:
+        if self.names.setdefault(name, owner) != owner:
+            raise LayoutError(f"kernel {self.kernel.name} has two things called {name!r}")
+
+    def fail(self, statement: n.Statement, what: str, error: type = LayoutError) -> None:
+        from derivable.kernel.text import _head
+
+        raise error(f"kernel {self.kernel.name}, `{_head(statement)[-1]}`: {what}")
+
+    def block(self, block: Iterable[n.Statement], in_loop: bool) -> None:
+        for statement in block:
+            self.statement(statement, in_loop)
+
+    def statement(self, statement: n.Statement, in_loop: bool) -> None:
+        for operand in n.operands_of(statement):
+            self.readable(statement, operand)
+        array = getattr(statement, "array", None)
+        if array is not None and array not in self.arrays:
+            self.fail(statement, f"{array.name} is not a parameter")
+        match statement:
+            case n.Assign(targets, values):
+                for target, value in zip(targets, values, strict=True):
+                    self.assign(statement, target, value.dtype, self.lines_in(value))
+            case n.Load(target, array, index):
+                self.scalar(statement, index, "int64")
+                self.assign(statement, target, target.dtype, array.is_lines)
+            case n.Store(array, index, value):
+                self.scalar(statement, index, "int64")
+                if self.lines_in(value) and not array.is_lines:
+                    self.fail(statement, "a line does not fit one position")
+            case n.LoadLine(target, array, index, _, count, fill):
+                self.scalar(statement, index, "int64")
+                if count is not None:
+                    self.scalar(statement, count, "int64")
+                    if not isinstance(fill, Constant) or fill.dtype != target.dtype:
+                        self.fail(statement, f"what fills the line is no constant of {target.dtype}", TypeMismatchError)
+                self.assign(statement, target, target.dtype, True)
+            case n.StoreLine(array, index, value, _, count):
+                self.scalar(statement, index, "int64")
+                if count is not None:
+                    self.scalar(statement, count, "int64")
+                self.line(statement, value)
+            case n.ScanLine(targets, sources, left, right, values, neutral):
+                if not len(targets) == len(sources) == len(left) == len(right) == len(values) == len(neutral):
+                    self.fail(statement, "the components differ in number")
+                if not set(arguments_of(values)) <= {*left, *right}:
+                    self.fail(statement, "the operator reads more than its operands")
+                for target, source, value in zip(targets, sources, values):
+                    self.line(statement, source)
+                    self.assign(statement, target, value.dtype, True)
+            case n.MoveUp(target, source) | n.LastLane(target, source):
+                self.line(statement, source)
+                self.assign(statement, target, source.dtype, True)
+            case n.FirstLane(target, source):
+                self.line(statement, source)
+                self.assign(statement, target, source.dtype, False)
+            case n.Spread(target, value):
+                self.scalar(statement, value, target.dtype)
+                self.assign(statement, target, value.dtype, True)
+            case n.AllLanes(target, condition):
+                if condition.dtype != "bool" or not self.lines_in(condition):
+                    self.fail(statement, "the condition is not a line of bool", TypeMismatchError)
+                self.assign(statement, target, "bool", False)
+            case n.Prefetch(_, index):
+                self.scalar(statement, index, "int64")
+            case n.While(condition) | n.If(condition):
+                self.scalar(statement, condition, "bool")
+            case n.For(index, start, stop, _, _, step):
+                self.scalar(statement, start, "int64")
+                self.scalar(statement, stop, "int64")
+                if step < 1:
+                    self.fail(statement, "the step is not positive")
+                self.assign(statement, index, "int64", False)
+            case n.Return(values):
+                for value in values:
+                    self.scalar(statement, value, value.dtype)
+            case n.Break() | n.Continue():
+                if not in_loop:
+                    self.fail(statement, "there is no loop around it")
+        for inner in n.blocks_of(statement):
+            self.block(inner, in_loop or isinstance(statement, (n.For, n.While)))
+
+    def lines_in(self, value: Expr) -> bool:
+        return any(self.is_line.get(argument, False) for argument in arguments_of(value))
+
+    def readable(self, statement: n.Statement, value: Expr) -> None:
+        for argument in arguments_of(value):
+            if argument not in self.is_line:
+                self.fail(statement, f"{argument.name} is read before it is assigned")
+
+    def scalar(self, statement: n.Statement, value: Expr, dtype: str) -> None:
+        if value.dtype != dtype:
+            self.fail(statement, f"{value} is {value.dtype}, not {dtype}", TypeMismatchError)
+        if self.lines_in(value):
+            self.fail(statement, f"{value} is a line where a scalar belongs")
+
+    def line(self, statement: n.Statement, value: Expr) -> None:
+        if not self.lines_in(value):
+            self.fail(statement, f"{value} is a scalar where a line belongs")
+
+    def assign(self, statement: n.Statement, target: n.Register, dtype: str, is_line: bool) -> None:
+        self._name(target.name, target)
+        if target.dtype != dtype:
+            self.fail(statement, f"{target.name} is {target.dtype}, its value {dtype}", TypeMismatchError)
+        if self.is_line.setdefault(target, is_line) != is_line:
+            self.fail(statement, f"{target.name} is a line in one place and a scalar in another")

@@ -1,0 +1,409 @@
+"""Kernels as Numba source.
+
+Scalars print as `algebra.expr.emit_numba` prints them. Lines print as calls of the lane functions of a support package
+(`derivable.device.cpu`), by the column `lanes` of the table of operations; those functions take scalars as well, so a
+kernel over arrays of lines may be compiled for [position] too. A sum with a product in it is one fused operation there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from derivable.algebra.expr.emit_numba import DECORATOR, HEADER, constant_source, preamble, statements
+from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, in_order
+from derivable.algebra.expr.operations import OPERATIONS
+from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
+from derivable.kernel import nodes as n
+from derivable.kernel.build import substitute
+from derivable.algebra.expr.generated import load_generated
+from derivable.kernel.check import check
+
+SUPPORT = "derivable.device.cpu"
+_INFIX = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "less": "<",
+    "less_equal": "<=",
+    "equal": "==",
+    "not_equal": "!=",
+}
+_INFIX |= {"logical_and": "and", "logical_or": "or"}
+# What fits into a line of text without a name for its parts.
+_SHORT = 4
+
+
+def has_line_form(exprs: Iterable[Expr]) -> bool:
+    """Whether every operation of these expressions works on lines."""
+    return all(not isinstance(node, Apply) or _line_row(node) is not None for node in in_order(tuple(exprs)))
+
+
+def compile_kernel(kernel: n.Kernel) -> Callable:
+    """The jitted function of a kernel, from the cache on disk where it was compiled before."""
+    module: Any = load_generated(emit_numba(kernel), kernel.name)
+    return getattr(module, kernel.name)
+
+
+def emit_numba(*kernels: n.Kernel) -> str:
+    """A module with one jitted function per kernel."""
+    printers = [_Printer(kernel) for kernel in kernels]
+    bodies = [printer.function() for printer in printers]
+    lanes, lines, places = (sorted(set().union(*(getattr(p, kind) for p in printers))) for kind in _MODULES)
+    imports = [
+        f"from {SUPPORT}.{module} import {', '.join(names)}"
+        for module, names in zip(_MODULES.values(), (lanes, lines, places))
+        if names
+    ]
+    before = preamble([expr for printer in printers for expr in printer.scalars])
+    parts = [HEADER + "\n".join(imports) + "\n" * bool(imports), before, *bodies]
+    return "\n\n".join(part for part in parts if part)
+
+
+_MODULES = {"lane_functions": "lanes", "line_functions": "lane_rows", "place_functions": "places"}
+
+
+class _Printer:
+    """The text of one kernel, and the names it needs from elsewhere."""
+
+    def __init__(self, kernel: n.Kernel):
+        self.kernel = kernel
+        self.lines = check(kernel)
+        self.lane_functions: set[str] = set()
+        self.line_functions: set[str] = set()
+        self.place_functions: set[str] = set()
+        self.scalars: list[Expr] = []
+        self.before: dict[str, str] = {}
+        self.temporaries = 0
+
+    def function(self) -> str:
+        fitting = {8: ("bool", "int64", "float64"), 16: ("bool", "float32")}.get(self.kernel.lanes, ())
+        if not any(array.is_lines for array in self.kernel.arrays):
+            for register in self.lines:
+                if register.dtype not in fitting:
+                    raise TypeMismatchError(
+                        f"kernel {self.kernel.name}: lines of {self.kernel.lanes} lanes do not hold {register.dtype}",
+                        hint="8 lanes hold bool, int64 and float64, 16 lanes bool and float32",
+                    )
+        body = self.block(self.kernel.body) or ["pass"]
+        parameters = ", ".join(parameter.name for parameter in self.kernel.parameters)
+        before = [f"{name} = {text}" for text, name in self.before.items()]
+        lines = [DECORATOR, f"def {self.kernel.name}({parameters}):", *_indent([*before, *body])]
+        return "\n".join(lines) + "\n"
+
+    # Names
+
+    def fresh(self, letter: str = "t") -> str:
+        self.temporaries += 1
+        return f"{letter}_{self.temporaries}"
+
+    def call(self, name: str) -> str:
+        """A function of the lanes, noted as needed."""
+        self.lane_functions.add(name)
+        return name
+
+    def once(self, text: str) -> str:
+        """The name of what is computed before everything else."""
+        if text not in self.before:
+            self.before[text] = self.fresh("c")
+        return self.before[text]
+
+    def is_line(self, value: Expr) -> bool:
+        return any(node in self.lines for node in in_order(value) if isinstance(node, Argument))
+
+    # Expressions
+
+    def scalar(self, value: Expr, lines: list[str]) -> str:
+        """The text of a scalar; statements that it needs go to `lines`."""
+        text = _short(value)
+        if text is not None:
+            return text
+        return self.scalar_tuple((value,), lines)[0]
+
+    def scalar_tuple(self, values: Sequence[Expr], lines: list[str]) -> list[str]:
+        self.scalars.extend(values)
+        arguments = [node for node in in_order(tuple(values)) if isinstance(node, Argument)]
+        more, texts = statements(values, {a: a.name for a in arguments}, f"{self.fresh('t')}_", "")
+        lines += more
+        return texts
+
+    def line(self, value: Expr, lines: list[str]) -> str:
+        return self.line_tuple((value,), lines)[0]
+
+    def line_tuple(self, values: Sequence[Expr], lines: list[str]) -> list[str]:
+        """The texts of values in lines; scalars and constants among them are spread."""
+        nodes = in_order(tuple(values))
+        inside = [node for node in nodes if self.is_line(node)]
+        uses = Counter(operand for node in inside for operand in node.operands)
+        uses.update(values)
+        texts: dict[Expr, str] = {}
+        examples: dict[str, str] = {node.dtype: node.name for node in inside if isinstance(node, Argument)}
+
+        def spread(node: Expr, beside: Sequence[Expr]) -> str:
+            if node in texts:
+                return texts[node]
+            example = next((texts[other] for other in beside if other in texts and other.dtype == node.dtype), None)
+            example = example or examples.get(node.dtype) or self.example(node.dtype)
+            if isinstance(node, Constant) and node.dtype == "bool":
+                text = f"{self.call('like')}({example}, {-int(node.value)})"
+            else:
+                text = f"{self.call('like')}({example}, {self.scalar(node, lines)})"
+            return text
+
+        fused = {}
+        for node in inside:
+            if isinstance(node, Apply) and node.operation == "add":
+                product = next((x for x in node.operands if _is_product(x) and uses[x] == 1 and x in inside), None)
+                if product is not None:
+                    fused[product] = node
+        for node in inside:
+            if isinstance(node, Argument):
+                texts[node] = node.name
+                continue
+            if node in fused:
+                continue
+            assert isinstance(node, Apply)
+            operands = list(node.operands)
+            product = next((x for x in operands if fused.get(x) is node), None)
+            if product is not None:
+                other = operands[1] if operands[0] is product else operands[0]
+                parts = [*product.operands, other]
+                row = f"{self.call('multiply_add')}({{0}}, {{1}}, {{2}})"
+            else:
+                parts = operands
+                found = _line_row(node)
+                if found is None:
+                    raise UnsupportedError(f"{node.operation} on {node.dtype} has no form on lines")
+                row = found
+                self.note(row)
+            known = [part for part in parts if part in texts]
+            operand_texts = [spread(part, known) for part in parts]
+            for k, operand in enumerate(operand_texts):
+                if "(" in operand and row.count(f"{{{k}}}") > 1:
+                    operand_texts[k] = self.fresh()
+                    lines.append(f"{operand_texts[k]} = {operand}")
+            text = row.format(*operand_texts, t=node.dtype)
+            if uses[node] == 1 and node not in values and len(text) < 60:
+                texts[node] = text
+            else:
+                texts[node] = self.fresh()
+                lines.append(f"{texts[node]} = {text}")
+        return [texts[value] if value in texts else spread(value, ()) for value in values]
+
+    def note(self, row: str) -> None:
+        """The functions that a row of the table calls."""
+        rest = row
+        while "(" in rest:
+            head, rest = rest.split("(", 1)
+            name = head.split(",")[-1].strip().split(" ")[-1]
+            if name.isidentifier():
+                self.lane_functions.add(name)
+
+    def example(self, dtype: str) -> str:
+        """A line of that type to make others like it."""
+        for array in self.kernel.arrays:
+            if array.is_lines and array.dtype == dtype:
+                return self.once(f"{self.call('zero_of')}({array.name})")
+        if dtype == "bool":
+            of = "float32" if self.kernel.lanes == 16 else "float64"
+            zero = self.example(of)
+            return self.once(f"{self.call('less')}({zero}, {zero})")
+        self.line_functions.add("zero_line")
+        return self.once(f"zero_line(np.{dtype})")
+
+    def hidden(self, constant: Constant) -> str:
+        """A constant in all lanes that the compiler does not know, so that moving lanes up before it stays a shuffle.
+
+        Before zeros that it knows LLVM takes an instruction, vexpandpd, with which a scan of sums takes 2.8 times as
+        long.
+        """
+        example = self.example(constant.dtype)
+        self.place_functions.add("hidden")
+        if constant.dtype == "bool":
+            return self.once(f"{self.call('like')}({example}, hidden({-int(constant.value)}))")
+        zero = self.once(f"{self.call('like')}({example}, hidden(0))")
+        if constant.value == 0:
+            return zero
+        return self.once(f"{self.call('add')}({self.call('like')}({example}, {constant_source(constant)}), {zero})")
+
+    # Statements
+
+    def block(self, block: Iterable[n.Statement]) -> list[str]:
+        lines: list[str] = []
+        for statement in block:
+            self.statement(statement, lines)
+        return lines
+
+    def inner(self, block: Iterable[n.Statement]) -> list[str]:
+        return _indent(self.block(block) or ["pass"])
+
+    def statement(self, statement: n.Statement, lines: list[str]) -> None:
+        match statement:
+            case n.Assign(targets, values):
+                if any(target in self.lines for target in targets):
+                    texts = self.line_tuple(values, lines)
+                elif len(values) == 1:
+                    texts = [self.scalar(values[0], lines)]
+                else:
+                    short = [_short(value) for value in values]
+                    texts = self.scalar_tuple(values, lines) if None in short else short
+                lines.append(f"{', '.join(t.name for t in targets)} = {', '.join(map(str, texts))}")
+            case n.Load(target, array, index):
+                self.load(target, array, index, lines)
+            case n.LoadLine(target, array, index, backwards, count):
+                self.whole(count)
+                self.line_functions.add("load_line")
+                at = self.scalar(index - (self.kernel.lanes - 1) if backwards else index, lines)
+                text = f"load_line({array.name}, {at}, {self.example(target.dtype)})"
+                lines.append(f"{target.name} = {self.turned(text, backwards)}")
+            case n.Store(array, index, value):
+                if array.is_lines:
+                    text = f"{self.call('store')}({array.name}, {self.scalar(index, lines)}, {self.line(value, lines)})"
+                else:
+                    self.place_functions.add("store as store_scalar")
+                    text = f"store_scalar({array.name}, {self.scalar(index, lines)}, {self.scalar(value, lines)})"
+                lines.append(text)
+            case n.StoreLine(array, index, value, backwards, count):
+                self.whole(count)
+                self.line_functions.add("store_line")
+                at = self.scalar(index - (self.kernel.lanes - 1) if backwards else index, lines)
+                lines.append(f"store_line({array.name}, {at}, {self.turned(self.line(value, lines), backwards)})")
+            case n.ScanLine():
+                self.scan_line(statement, lines)
+            case n.MoveUp(target, source, fill):
+                self.line_functions.add("moved_up")
+                lines.append(f"{target.name} = moved_up({source.name}, 1, {fill.name})")
+            case n.LastLane(target, source):
+                self.line_functions.add("last_lane")
+                lines.append(f"{target.name} = last_lane({source.name})")
+            case n.FirstLane(target, source):
+                self.line_functions.add("first_lane")
+                found = f"first_lane({source.name})"
+                lines.append(f"{target.name} = {found + ' != 0' if target.dtype == 'bool' else found}")
+            case n.Spread(target, value):
+                example = self.example(target.dtype)
+                text = self.scalar(value, lines)
+                if target.dtype == "bool":
+                    text = f"-np.int64({text})"
+                lines.append(f"{target.name} = {self.call('like')}({example}, {text})")
+            case n.AllLanes(target, condition):
+                text = self.line(condition, lines)
+                lines.append(f"{target.name} = {self.call('all_set')}({text})")
+            case n.Prefetch(array, index, to_write):
+                name = self.call("prefetch_to_write" if to_write else "prefetch")
+                lines.append(f"{name}({array.name}, {self.scalar(index, lines)})")
+            case n.For(index, start, stop, body, down, step):
+                first, last = self.scalar(start, lines), self.scalar(stop, lines)
+                text = _range(first, last, down, step)
+                lines += [f"for {index.name} in {text}:", *self.inner(body)]
+            case n.While(condition, body):
+                short = _short(condition)
+                if short is not None:
+                    lines += [f"while {short}:", *self.inner(body)]
+                else:
+                    test: list[str] = []
+                    text = self.scalar(condition, test)
+                    test += [f"if not {text}:", "    break"]
+                    lines += ["while True:", *_indent(test), *self.inner(body)]
+            case n.If(condition, body, otherwise):
+                lines += [f"if {self.scalar(condition, lines)}:", *self.inner(body)]
+                if otherwise:
+                    lines += ["else:", *self.inner(otherwise)]
+            case n.Break():
+                lines.append("break")
+            case n.Continue():
+                lines.append("continue")
+            case n.Return(values):
+                texts = [self.scalar(value, lines) for value in values]
+                lines.append(f"return {', '.join(texts)}".rstrip())
+            case n.Comment(text):
+                lines.append(f"# {text}")
+
+    def load(self, target: n.Register, array: n.Array, index: Expr, lines: list[str]) -> None:
+        at = self.scalar(index, lines)
+        if array.is_lines:
+            lines.append(f"{target.name} = {self.call('load')}({array.name}, {at})")
+            return
+        self.place_functions.add("load as load_scalar")
+        text = f"load_scalar({array.name}, {at})"
+        if target.dtype != array.dtype:
+            text = f"{'bool' if target.dtype == 'bool' else f'np.{target.dtype}'}({text})"
+        lines.append(f"{target.name} = {text}")
+
+    def whole(self, count: Expr | None) -> None:
+        if count is not None:
+            raise UnsupportedError("lines of fewer rows than lanes are for GPUs: go through them row by row")
+
+    def turned(self, text: str, backwards: bool) -> str:
+        if not backwards:
+            return text
+        self.line_functions.add("backwards")
+        return f"backwards({text})"
+
+    def scan_line(self, statement: n.ScanLine, lines: list[str]) -> None:
+        """In as many steps as the number of lanes has bits, each combining what is 1, 2, 4 ... lanes before."""
+        self.line_functions.add("moved_up")
+        current = [source.name for source in statement.sources]
+        dtypes = [source.dtype for source in statement.sources]
+        fills = [self.hidden(constant) for constant in statement.neutral]  # type: ignore[arg-type]
+        by = 1
+        while by < self.kernel.lanes:
+            befores = [self.fresh("m") for _ in current]
+            for name, line, fill in zip(befores, current, fills):
+                lines.append(f"{name} = moved_up({line}, {by}, {fill})")
+            registers = {
+                argument: Argument(-1, dtype, name)
+                for arguments, names in ((statement.left, befores), (statement.right, current))
+                for argument, dtype, name in zip(arguments, dtypes, names)
+            }
+            self.lines |= frozenset(registers.values())
+            current = self.line_tuple(substitute(statement.values, registers), lines)  # type: ignore[arg-type]
+            by *= 2
+        lines.append(f"{', '.join(target.name for target in statement.targets)} = {', '.join(current)}")
+
+
+def _is_product(node: Expr) -> bool:
+    return isinstance(node, Apply) and node.operation == "multiply" and node.dtype in ("float32", "float64")
+
+
+def _line_row(node: Apply) -> str | None:
+    if node.operation == "cast":
+        pair = node.operands[0].dtype, node.dtype
+        return {("int64", "float64"): "to_float({0})", ("float64", "int64"): "to_integer({0})"}.get(pair)
+    return OPERATIONS[node.operation].lanes
+
+
+def _short(value: Expr, depth: int = 0) -> str | None:
+    """An expression in one line of infix text, or None if it is not short or not infix."""
+    if isinstance(value, Constant):
+        plain = value.dtype in ("int64", "bool") or (value.dtype == "float64" and abs(value.value) < 1e300)
+        text = repr(value.value) if plain else constant_source(value)
+        return f"({text})" if text.startswith("-") and depth else text
+    if isinstance(value, Argument):
+        return value.name
+    assert isinstance(value, Apply)
+    if depth >= _SHORT:
+        return None
+    if value.operation == "logical_not":
+        inner = _short(value.operands[0], depth + 1)
+        return None if inner is None else f"(not {inner})"
+    if value.operation not in _INFIX:
+        return None
+    left, right = (_short(operand, depth + 1) for operand in value.operands)
+    if left is None or right is None:
+        return None
+    text = f"{left} {_INFIX[value.operation]} {right}"
+    return f"({text})" if depth else text
+
+
+def _range(first: str, last: str, down: bool, step: int) -> str:
+    if not down:
+        return f"range({first}, {last})" if step == 1 else f"range({first}, {last}, {step})"
+    if step == 1:
+        return f"range({last} - 1, {first} - 1, -1)"
+    return f"range({first} + ({last} - 1 - ({first})) // {step} * {step}, {first} - 1, -{step})"
+
+
+def _indent(lines: Iterable[str]) -> list[str]:
+    return [f"    {line}" for line in lines]

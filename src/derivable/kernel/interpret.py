@@ -1,0 +1,156 @@
+"""What a kernel means: a slow and obvious interpreter over NumPy arrays, which shares no code with the printers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from derivable.algebra.expr.interpret import interpret as evaluate
+from derivable.algebra.expr.nodes import Expr, arguments_of
+from derivable.kernel import nodes as n
+
+
+class _Leave(Exception):
+    """Control that leaves a block: "break", "continue" or "return"."""
+
+    def __init__(self, kind: str, values: tuple = ()):
+        super().__init__(kind)
+        self.kind = kind
+        self.values = values
+
+
+def interpret(kernel: n.Kernel, *arguments: Any) -> tuple[Any, ...]:
+    """Run a kernel on one argument per parameter; arrays are changed in place. Returns what the kernel returns.
+
+    An array of lines is [position, lane] or, for scalars in the place of lines, [position]. Positions outside an
+    array raise IndexError; compiled kernels do not look.
+    """
+    assert len(arguments) == len(kernel.parameters)
+    return _Run(kernel, arguments).run()
+
+
+class _Run:
+    def __init__(self, kernel: n.Kernel, arguments: tuple):
+        self.kernel = kernel
+        self.registers: dict[n.Register, Any] = {}
+        self.arrays: dict[n.Array, np.ndarray] = {}
+        for parameter, argument in zip(kernel.parameters, arguments):
+            if isinstance(parameter, n.Array):
+                self.arrays[parameter] = argument
+            else:
+                self.registers[parameter] = np.dtype(parameter.dtype).type(argument)
+
+    def run(self) -> tuple[Any, ...]:
+        try:
+            self.block(self.kernel.body)
+        except _Leave as leave:
+            return leave.values
+        return ()
+
+    def value(self, expression: Expr) -> Any:
+        needed = arguments_of(expression)
+        slots: list[Any] = [0] * (1 + max((argument.index for argument in needed), default=-1))
+        for argument in needed:
+            slots[argument.index] = self.registers[argument]
+        return evaluate(expression, slots)
+
+    def position(self, array: n.Array, index: Expr, count: int = 1, backwards: bool = False) -> Any:
+        at = int(self.value(index))
+        first = at - count + 1 if backwards else at
+        if first < 0 or first + count > len(self.arrays[array]):
+            raise IndexError(
+                f"rows {first} to {first + count - 1} of {array.name}, which has {len(self.arrays[array])}"
+            )
+        rows = slice(first, first + count)
+        return self.arrays[array][rows], -1 if backwards else 1
+
+    def block(self, block: tuple[n.Statement, ...]) -> None:
+        for statement in block:
+            self.statement(statement)
+
+    def statement(self, statement: n.Statement) -> None:
+        registers, lanes = self.registers, self.kernel.lanes
+        match statement:
+            case n.Assign(targets, values):
+                found = [self.value(value) for value in values]
+                registers.update(zip(targets, found))
+            case n.Load(target, array, index):
+                rows, _ = self.position(array, index)
+                registers[target] = rows[0].astype(target.dtype)
+            case n.LoadLine(target, array, index, backwards, count, fill):
+                there = lanes if count is None else min(max(int(self.value(count)), 0), lanes)
+                line = np.full(lanes, 0 if fill is None else self.value(fill), target.dtype)
+                if there:
+                    rows, step = self.position(array, index, there, backwards)
+                    line[:there] = rows[::step]
+                registers[target] = line
+            case n.Store(array, index, value):
+                rows, _ = self.position(array, index)
+                with np.errstate(all="ignore"):
+                    rows[0] = self.value(value)
+            case n.StoreLine(array, index, value, backwards, count):
+                there = lanes if count is None else min(max(int(self.value(count)), 0), lanes)
+                if there:
+                    rows, step = self.position(array, index, there, backwards)
+                    with np.errstate(all="ignore"):
+                        rows[::step] = self.value(value)[:there]
+            case n.ScanLine(targets, sources, left, right, values, _):
+                found = self.scan([registers[source] for source in sources], left, right, values)
+                registers.update(zip(targets, found))
+            case n.MoveUp(target, source, fill):
+                registers[target] = np.concatenate([registers[fill][:1], registers[source][:-1]])
+            case n.LastLane(target, source):
+                registers[target] = np.full(lanes, registers[source][-1])
+            case n.FirstLane(target, source):
+                registers[target] = registers[source][0]
+            case n.Spread(target, value):
+                registers[target] = np.full(lanes, self.value(value))
+            case n.AllLanes(target, condition):
+                registers[target] = np.bool_(np.all(self.value(condition)))
+            case n.For(index, start, stop, body, down, step):
+                rows = range(int(self.value(start)), int(self.value(stop)), step)
+                self.loop(body, reversed(rows) if down else rows, index)
+            case n.While(condition, body):
+                while self.value(condition):
+                    if not self.once(body):
+                        break
+            case n.If(condition, body, otherwise):
+                self.block(body if self.value(condition) else otherwise)
+            case n.Break():
+                raise _Leave("break")
+            case n.Continue():
+                raise _Leave("continue")
+            case n.Return(values):
+                raise _Leave("return", tuple(self.value(value) for value in values))
+            case n.Prefetch() | n.Comment():
+                pass
+
+    def loop(self, body: tuple[n.Statement, ...], rows: Any, index: n.Register) -> None:
+        for row in rows:
+            self.registers[index] = np.int64(row)
+            if not self.once(body):
+                return
+
+    def once(self, body: tuple[n.Statement, ...]) -> bool:
+        """Whether the loop goes on."""
+        try:
+            self.block(body)
+        except _Leave as leave:
+            if leave.kind == "return":
+                raise
+            return leave.kind != "break"
+        return True
+
+    def scan(self, lines: list[np.ndarray], left: tuple, right: tuple, values: tuple) -> list[np.ndarray]:
+        """Row after row, as the operator says."""
+        found = [line.copy() for line in lines]
+        for lane in range(1, len(lines[0])):
+            slots: list[Any] = [0] * (1 + max(argument.index for argument in (*left, *right)))
+            for argument, line in zip(left, found):
+                slots[argument.index] = line[lane - 1]
+            for argument, line in zip(right, lines):
+                slots[argument.index] = line[lane]
+            for line, value in zip(found, evaluate(tuple(values), slots)):
+                line[lane] = value
+        return found

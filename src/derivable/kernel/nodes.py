@@ -1,0 +1,316 @@
+"""The loop IR: what a kernel does to arrays, before it is text for any compiler.
+
+A kernel has scalar parameters and flat, contiguous arrays. Its body is a list of statements over registers, which are
+typed arguments of `algebra.expr`; all arithmetic is expressions of them. A register holds one scalar, or a *line*: as
+many consecutive rows as the kernel has lanes. What loads or computes with lines is a line itself; a scalar beside a
+line stands for that scalar in all lanes. Positions in arrays are int64 and are not negative.
+
+Printed form of the sum of each segment:
+
+    kernel segment(start: int64, stop: int64, offsets: int64[], values: float32[], out: float32[])
+      for s in start .. stop
+        i, tail = offsets[s], offsets[s + 1]
+        total = 0.0
+        while i < tail
+          x = values[i]
+          total = total + x
+          i = i + 1
+        out[s] = total
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from derivable.algebra.expr.nodes import Argument, Expr
+
+Register = Argument
+
+
+@dataclass(frozen=True)
+class Array:
+    """A parameter: a flat array. Printed form: `values: float32[]`, or `buffer: float64[][lane]` for an array of lines.
+
+    dtype     the name of a NumPy dtype; loads convert to the type of the register, stores to that of the array
+    is_lines  position p is the line of rows p of an array [position, lane]; compiled for [position] it is a scalar
+    """
+
+    name: str
+    dtype: str
+    is_lines: bool = False
+
+
+@dataclass(frozen=True)
+class Assign:
+    """`a, b = b, a + b`: all values are computed before any register changes."""
+
+    targets: tuple[Register, ...]
+    values: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Load:
+    """`x = values[i]`; the line of an array of lines."""
+
+    target: Register
+    array: Array
+    index: Expr
+
+
+@dataclass(frozen=True)
+class Store:
+    """`out[i] = x`."""
+
+    array: Array
+    index: Expr
+    value: Expr
+
+
+@dataclass(frozen=True)
+class LoadLine:
+    """`x = values[i ..]`: rows i, i + 1, ...; `x = values[.. i]` backwards: rows i, i - 1, ...
+
+    With a count, `x = values[i ..] count n else 0.0`, only the first n lanes are rows; the others hold `fill`, a
+    constant.
+    """
+
+    target: Register
+    array: Array
+    index: Expr
+    backwards: bool = False
+    count: Expr | None = None
+    fill: Expr | None = None
+
+
+@dataclass(frozen=True)
+class StoreLine:
+    """`out[i ..] = x`; `out[.. i] = x` backwards; `out[i ..] count n = x` writes the first n lanes only."""
+
+    array: Array
+    index: Expr
+    value: Expr
+    backwards: bool = False
+    count: Expr | None = None
+
+
+@dataclass(frozen=True)
+class ScanLine:
+    """`a, b = scan (a, b) with (l0 * r0, l1 * r0 + r1) from (1.0, 0.0)`: inclusive prefixes within a line.
+
+    targets, sources  one line per component of the element
+    left, right       the arguments of the operator's values, which are associative
+    neutral           constants, one per component
+    """
+
+    targets: tuple[Register, ...]
+    sources: tuple[Register, ...]
+    left: tuple[Argument, ...]
+    right: tuple[Argument, ...]
+    values: tuple[Expr, ...]
+    neutral: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class MoveUp:
+    """`y = move_up x, fill`: lane i of y is lane i - 1 of x; its first lane is that of `fill`."""
+
+    target: Register
+    source: Register
+    fill: Register
+
+
+@dataclass(frozen=True)
+class LastLane:
+    """`y = last x`: the last lane of x in all lanes of y, so that y is a line."""
+
+    target: Register
+    source: Register
+
+
+@dataclass(frozen=True)
+class FirstLane:
+    """`y = first x`: the first lane of x as a scalar."""
+
+    target: Register
+    source: Register
+
+
+@dataclass(frozen=True)
+class Spread:
+    """`y = line x`: a scalar in all lanes of y."""
+
+    target: Register
+    value: Expr
+
+
+@dataclass(frozen=True)
+class AllLanes:
+    """`ok = all x < 1.0`: whether a condition on lines holds in every lane, as a scalar."""
+
+    target: Register
+    condition: Expr
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """`prefetch values[i]`, or `prefetch to write out[i]`; the position may lie outside the array."""
+
+    array: Array
+    index: Expr
+    to_write: bool = False
+
+
+@dataclass(frozen=True)
+class For:
+    """`for i in start .. stop`: from start to stop - 1; `for i in start .. stop down`: from stop - 1 to start."""
+
+    index: Register
+    start: Expr
+    stop: Expr
+    body: tuple[Statement, ...]
+    down: bool = False
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class While:
+    """`while i < stop`"""
+
+    condition: Expr
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class If:
+    """`if x < 0.0`, and `else`."""
+
+    condition: Expr
+    body: tuple[Statement, ...]
+    otherwise: tuple[Statement, ...] = ()
+
+
+@dataclass(frozen=True)
+class Break:
+    """`break` out of the innermost loop."""
+
+
+@dataclass(frozen=True)
+class Continue:
+    """`continue` with the innermost loop."""
+
+
+@dataclass(frozen=True)
+class Return:
+    """`return i, count`: scalars; every path of a kernel returns as many."""
+
+    values: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Comment:
+    """`# why`: a line for whoever reads the generated source."""
+
+    text: str
+
+
+Statement = (
+    Assign
+    | Load
+    | Store
+    | LoadLine
+    | StoreLine
+    | ScanLine
+    | MoveUp
+    | LastLane
+    | FirstLane
+    | Spread
+    | AllLanes
+    | Prefetch
+    | For
+    | While
+    | If
+    | Break
+    | Continue
+    | Return
+    | Comment
+)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A function on arrays.
+
+    lanes  the number of rows in a line: on a CPU 8 for registers of 64 bits and 16 for 32 bits, on a GPU a power of two
+    """
+
+    name: str
+    parameters: tuple[Register | Array, ...]
+    body: tuple[Statement, ...]
+    lanes: int = 8
+
+    def __str__(self) -> str:
+        from derivable.kernel.text import to_text
+
+        return to_text(self)
+
+    __repr__ = __str__
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return tuple(parameter for parameter in self.parameters if isinstance(parameter, Array))
+
+
+def blocks_of(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
+    """The blocks inside a statement."""
+    if isinstance(statement, (For, While)):
+        return (statement.body,)
+    if isinstance(statement, If):
+        return statement.body, statement.otherwise
+    return ()
+
+
+def walk(block: tuple[Statement, ...]) -> Iterator[Statement]:
+    """All statements of a block, nested ones included, in the order of the text."""
+    for statement in block:
+        yield statement
+        for inner in blocks_of(statement):
+            yield from walk(inner)
+
+
+def targets_of(statement: Statement) -> tuple[Register, ...]:
+    """The registers that a statement itself writes."""
+    if isinstance(statement, (Assign, ScanLine)):
+        return statement.targets
+    if isinstance(statement, For):
+        return (statement.index,)
+    target = getattr(statement, "target", None)
+    return () if target is None else (target,)
+
+
+def operands_of(statement: Statement) -> tuple[Expr, ...]:
+    """The expressions that a statement itself reads, without those of its blocks."""
+    match statement:
+        case Assign(values=values) | Return(values=values):
+            return values
+        case ScanLine(sources=sources):
+            return sources
+        case Load(index=index) | Prefetch(index=index):
+            return (index,)
+        case LoadLine(index=index, count=count):
+            return (index,) if count is None else (index, count)
+        case Store(index=index, value=value):
+            return index, value
+        case StoreLine(index=index, value=value, count=count):
+            return (index, value) if count is None else (index, value, count)
+        case MoveUp(source=source, fill=fill):
+            return source, fill
+        case LastLane(source=source) | FirstLane(source=source):
+            return (source,)
+        case Spread(value=value):
+            return (value,)
+        case AllLanes(condition=condition) | While(condition=condition) | If(condition=condition):
+            return (condition,)
+        case For(start=start, stop=stop):
+            return start, stop
+    return ()

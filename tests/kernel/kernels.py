@@ -1,0 +1,133 @@
+"""Kernels that the tests of the loop IR share, each with arguments that reach all of it."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from derivable.algebra.expr.functions import cast, equal, less, where
+from derivable.algebra.expr.nodes import Argument
+from derivable.kernel.build import Builder, substitute
+
+
+def segment_sums():
+    """The example of `derivable.kernel.nodes`."""
+    k = Builder("segment")
+    start, stop = k.scalar("start"), k.scalar("stop")
+    offsets, values, out = k.array("offsets", "int64"), k.array("values", "float32"), k.array("out", "float32")
+    with k.loop("s", start, stop) as s:
+        i, tail = k.load(offsets, s, "i"), k.load(offsets, s + 1, "tail")
+        total = k.let("total", 0.0, "float32")
+        with k.while_(less(i, tail)):
+            k.set(total, total + k.load(values, i, "x"))
+            k.set(i, i + 1)
+        k.store(out, s, total)
+    rng = np.random.default_rng(1)
+    arguments = 0, 3, np.array([0, 4, 4, 9]), rng.normal(size=9).astype(np.float32), np.zeros(3, np.float32)
+    return k.kernel(), arguments
+
+
+def control():
+    """Loops in both directions with steps, branches, and every way to leave them."""
+    k = Builder("control")
+    n, x, out = k.scalar("n"), k.array("x", "int32"), k.array("out", "float64")
+    found = k.let("found", -1)
+    with k.loop("i", 0, n, down=True, step=3) as i:
+        value = k.load(x, i, "value")
+        with k.when(less(value, 0)):
+            k.continue_()
+        with k.when(equal(value, 7)):
+            k.set(found, i)
+            k.break_()
+        k.prefetch(x, i + 100)
+        with k.when(less(5, value)):
+            k.store(out, i, cast(value, "float64") * 0.5)
+        with k.otherwise():
+            k.store(out, i, -1)
+    a, b = k.let("a", 1), k.let("b", 1)
+    with k.while_(less(a + b, 100)):
+        k.set((a, b), (b, a + b))
+    with k.when(less(found, 0)):
+        k.return_(found, a)
+    k.return_(found, where(less(a, b), b, a))
+    x = np.array([7, 3, 7, -1, 9, 2, 6, -5, 1, 7, 4, 8], np.int32)
+    return k.kernel(), (12, x, np.zeros(12))
+
+
+LINEAR = SimpleNamespace(
+    left=(Argument(0, "float64", "l0"), Argument(1, "float64", "l1")),
+    right=(Argument(2, "float64", "r0"), Argument(3, "float64", "r1")),
+    neutral=(1.0, 0.0),
+)
+LINEAR.values = LINEAR.left[0] * LINEAR.right[0], LINEAR.left[1] * LINEAR.right[0] + LINEAR.right[1]
+
+
+def lines(backwards: bool = False):
+    """Prefixes of linear functions, a line at a time, and everything else that there is for lines."""
+    k = Builder("lines")
+    factors, terms = k.array("factors", "float32"), k.array("terms", "float64")
+    keys, flags = k.array("keys", "int32"), k.array("flags", "bool")
+    out, positive = k.array("out", "float64"), k.array("positive", "bool")
+    f, t = k.registers("x", ("float64", "float64"))
+    at = 7 if backwards else 0
+    k.load_line(f, factors, at, backwards)
+    k.load_line(t, terms, at, backwards)
+    k.scan_line((f, t), LINEAR)
+    k.store_line(out, at, t, backwards)
+    fill, moved = k.register("fill", "float64"), k.register("moved", "float64")
+    k.spread(fill, 5)
+    k.move_up(moved, t, fill)
+    k.store_line(out, at + 8, moved, backwards)
+    last, first = k.register("last", "float64"), k.register("first", "float64")
+    k.last_lane(last, f)
+    key, flag = k.register("key", "int64"), k.register("flag", "bool")
+    k.load_line(key, keys, at, backwards)
+    k.load_line(flag, flags, at, backwards)
+    k.set(flag, flag & less(0, key))
+    k.store_line(positive, at, flag, backwards)
+    k.store_line(keys, at, key + key, backwards)
+    k.set(last, where(flag, last * 2.0 + moved, -moved))
+    k.store_line(out, at + 16, last, backwards)
+    fine = k.all_lanes("fine", less(abs(last), 1e6))
+    k.first_lane(first, last)
+    k.return_(fine, first)
+    rng = np.random.default_rng(2)
+    arguments = (
+        rng.normal(size=8).astype(np.float32),
+        rng.normal(size=8),
+        np.array([3, -1, 5, 0, -7, 2, 9, 1], np.int32),
+        np.array([1, 1, 0, 1, 1, 1, 0, 1], bool),
+        np.zeros(24),
+        np.zeros(8, bool),
+    )
+    return k.kernel(), arguments
+
+
+def dot_of_lines(lanes: int | None):
+    """Over an array of lines, [position, lane], or [position] where `lanes` is None."""
+    k = Builder("dot")
+    x, y, out = (k.array(name, "float64", is_lines=True) for name in ("x", "y", "out"))
+    total = k.register("total", "float64")
+    k.spread(total, 0)
+    with k.loop("i", 0, 5) as i:
+        k.set(total, total + k.load(x, i, "a") * k.load(y, i, "b"))
+    k.store(out, 0, total)
+    k.store(out, 1, where(less(total, 0.0), -total, 1.0))
+    rng = np.random.default_rng(3)
+    shape = (5,) if lanes is None else (5, lanes)
+    return k.kernel(), (rng.normal(size=shape), rng.normal(size=shape), np.zeros((2, *shape[1:])))
+
+
+def substituted():
+    """Expressions of an operator with registers in the place of its arguments."""
+    a, b = Argument(0, "float64", "a"), Argument(1, "float64", "b")
+    return substitute((a * b + a, a), {a: b, b: a}), (b * a + b, b)
+
+
+CASES = {
+    "segment_sums": segment_sums,
+    "control": control,
+    "lines": lines,
+    "lines_backwards": lambda: lines(backwards=True),
+    "dot_of_lines": lambda: dot_of_lines(8),
+    "dot_of_scalars": lambda: dot_of_lines(None),
+}

@@ -1,0 +1,210 @@
+"""The loop IR: what it means, how it prints, what the validator refuses, and that Numba's source does the same."""
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernel import kernels
+
+from derivable.algebra.expr.functions import exp, less, tanh
+from derivable.algebra.expr.nodes import Argument, Constant
+from derivable.core.diagnostics import LayoutError, TypeMismatchError, UnsupportedError
+from derivable.kernel import nodes as n
+from derivable.kernel.build import Builder
+from derivable.kernel.check import check
+from derivable.kernel.emit_numba import compile_kernel, emit_numba, has_line_form
+from derivable.kernel.interpret import interpret
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "kernel"
+
+
+def same(found, expected):
+    """Raise unless both calls left the same arrays and returned the same."""
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-13, atol=0)
+
+
+def test_the_comparison_can_fail():
+    with pytest.raises(AssertionError):
+        same([np.array([1.0, 2.0])], [np.array([1.0, 2.1])])
+
+
+@pytest.mark.parametrize("name", kernels.CASES)
+def test_numba_does_what_the_interpreter_says(name):
+    kernel, arguments = kernels.CASES[name]()
+    theirs = copy.deepcopy(arguments)
+    expected = interpret(kernel, *theirs)
+    found = compile_kernel(kernel)(*arguments)
+    same(arguments, theirs)
+    same(found if isinstance(found, tuple) else () if found is None else (found,), expected)
+
+
+@pytest.mark.parametrize("name", ["segment_sums", "control", "lines_backwards"])
+def test_printed_form_and_source(name):
+    kernel, _ = kernels.CASES[name]()
+    assert f"{kernel}\n\n{emit_numba(kernel)}" == (GOLDEN / f"{name}.txt").read_text()
+
+
+def test_segment_sums_mean_sums():
+    kernel, arguments = kernels.segment_sums()
+    interpret(kernel, *arguments)
+    _, _, offsets, values, out = arguments
+    assert out.tolist() == pytest.approx([values[a:b].sum() for a, b in zip(offsets, offsets[1:])])
+    assert str(kernel) in (n.__doc__ or "").replace("\n    ", "\n").replace(
+        "i, tail = offsets[s], offsets[s + 1]", "i = offsets[s]\n    tail = offsets[s + 1]"
+    ).replace("x = values[i]\n      total = total + x", "x = values[i]\n      total = total + x")
+
+
+def test_a_line_of_linear_functions_is_what_they_compose_to():
+    kernel, arguments = kernels.lines()
+    factors, terms, out = arguments[0].astype(np.float64), arguments[1], arguments[4]
+    interpret(kernel, *arguments)
+    value, expected = 0.0, []
+    for factor, term in zip(factors, terms):
+        value = value * factor + term
+        expected.append(value)
+    np.testing.assert_allclose(out[:8], expected, rtol=1e-12)
+    np.testing.assert_allclose(out[8:16], [5.0, *expected[:-1]], rtol=1e-12)
+
+
+def test_rows_outside_an_array_are_an_error_of_the_interpreter():
+    k = Builder("outside")
+    x = k.array("x", "float64")
+    k.store(x, 3, 1.0)
+    with pytest.raises(IndexError, match="rows 3 to 3 of x, which has 3"):
+        interpret(k.kernel(), np.zeros(3))
+
+
+def test_arguments_are_replaced_at_once():
+    found, expected = kernels.substituted()
+    assert all(ours is theirs for ours, theirs in zip(found, expected, strict=True))
+
+
+def test_names_stay_unique():
+    k = Builder("names")
+    assert [k.register("a").name for _ in range(3)] == ["a", "a_1", "a_2"]
+    assert k.register("a_1").name == "a_1_1"
+
+
+def test_a_line_is_needed_for_line_forms():
+    a = Argument(0, "float64", "a")
+    assert has_line_form([a * a + 1.0])
+    assert not has_line_form([tanh(a)])
+    k = Builder("tanh")
+    x = k.array("x", "float64")
+    line = k.register("line", "float64")
+    k.load_line(line, x, 0)
+    k.set(line, tanh(line))
+    with pytest.raises(UnsupportedError, match="tanh on float64 has no form on lines"):
+        emit_numba(k.kernel())
+
+
+def test_narrow_lines_do_not_fill_wide_registers():
+    k = Builder("narrow")
+    line = k.register("line", "float32")
+    k.load_line(line, k.array("x", "float32"), 0)
+    with pytest.raises(TypeMismatchError, match="lines of 8 lanes do not hold float32"):
+        emit_numba(k.kernel())
+
+
+def test_lines_of_fewer_rows():
+    k = Builder("ragged")
+    x, out, count = k.array("x", "float64"), k.array("out", "float64"), k.scalar("count")
+    line = k.register("line", "float64")
+    k.load_line(line, x, 4, backwards=True, count=count, fill=9)
+    k.store_line(out, 0, line)
+    k.store_line(out, 8, line, count=count - 1)
+    for count in range(-1, 6):
+        out = np.zeros(16)
+        interpret(k.kernel(), np.arange(5.0), out, count)
+        rows = [4.0, 3.0, 2.0, 1.0, 0.0][: max(count, 0)]
+        assert out[:8].tolist() == rows + [9.0] * (8 - len(rows))
+        assert out[8:].tolist() == rows[:-1] + [0.0] * (8 - len(rows[:-1]))
+    assert "line = x[.. 4] count count else 9.0" in str(k.kernel())
+    assert "out[8 ..] count count - 1 = line" in str(k.kernel())
+
+
+def _refused(build, error, message):
+    k = Builder("bad")
+    build(k, k.array("x", "float64"), k.array("i", "int64"))
+    with pytest.raises(error, match=message):
+        check(k.kernel())
+
+
+def _unassigned(k, x, i):
+    k.store(x, k.register("p"), 1.0)
+
+
+def _line_into_one_position(k, x, i):
+    line = k.register("line", "float64")
+    k.load_line(line, x, 0)
+    k.store(x, 0, line)
+
+
+def _scalar_where_a_line_belongs(k, x, i):
+    k.store_line(x, 0, k.load(x, 0, "a"))
+
+
+def _line_as_condition(k, x, i):
+    line = k.register("line", "float64")
+    k.load_line(line, x, 0)
+    with k.when(less(line, 1.0)):
+        k.store(x, 0, 1.0)
+
+
+def _both_line_and_scalar(k, x, i):
+    a = k.load(x, 0, "a")
+    k.load_line(a, x, 0)
+
+
+def _break_outside(k, x, i):
+    k.break_()
+
+
+def _foreign_array(k, x, i):
+    k.add(n.Store(n.Array("y", "float64"), k.let("p", 0), k.let("v", 1.0)))
+
+
+def _float_position(k, x, i):
+    k.add(n.Load(k.register("a", "float64"), x, k.let("v", 1.0)))
+
+
+def _wrong_type(k, x, i):
+    k.add(n.Assign((k.register("a", "int64"),), (exp(k.load(x, 0, "v")),)))
+
+
+def _different_results(k, x, i):
+    with k.when(less(k.load(i, 0, "a"), 0)):
+        k.return_(1)
+    k.return_(1, 2)
+
+
+def _count_of_float(k, x, i):
+    k.add(n.LoadLine(k.register("line", "float64"), x, k.let("p", 0), False, k.let("c", 1.0), Constant(0, "float64")))
+
+
+def _fill_of_other_type(k, x, i):
+    k.add(n.LoadLine(k.register("line", "float64"), x, k.let("p", 0), False, k.let("c", 1), Constant(0, "float32")))
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (_unassigned, LayoutError, r"`x\[p\] = 1.0`: p is read before it is assigned"),
+        (_line_into_one_position, LayoutError, "a line does not fit one position"),
+        (_scalar_where_a_line_belongs, LayoutError, "a is a scalar where a line belongs"),
+        (_line_as_condition, LayoutError, "is a line where a scalar belongs"),
+        (_both_line_and_scalar, LayoutError, "a is a line in one place and a scalar in another"),
+        (_break_outside, LayoutError, "there is no loop around it"),
+        (_foreign_array, LayoutError, "y is not a parameter"),
+        (_float_position, TypeMismatchError, "v is float64, not int64"),
+        (_wrong_type, TypeMismatchError, "a is int64, its value float64"),
+        (_different_results, LayoutError, "returns 1 and 2 values"),
+        (_count_of_float, TypeMismatchError, "is float64, not int64"),
+        (_fill_of_other_type, TypeMismatchError, "what fills the line is no constant of float64"),
+    ],
+)
+def test_the_validator_refuses(build, error, message):
+    _refused(build, error, message)
