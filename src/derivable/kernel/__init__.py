@@ -1,1 +1,1 @@
-"""Source is generated here: a small loop IR, its printed form, validator and interpreter, and printers to Numba and Triton."""
+"""Source is generated here: a small loop IR with a printed form, a validator, an interpreter and printers."""

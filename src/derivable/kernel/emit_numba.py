@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from derivable.algebra.expr.emit_numba import DECORATOR, HEADER, constant_source, preamble, statements
+from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, in_order
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 from derivable.kernel import nodes as n
 from derivable.kernel.build import substitute
-from derivable.algebra.expr.generated import load_generated
 from derivable.kernel.check import check
 
 SUPPORT = "derivable.device.cpu"

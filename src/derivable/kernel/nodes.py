@@ -9,7 +9,8 @@ Printed form of the sum of each segment:
 
     kernel segment(start: int64, stop: int64, offsets: int64[], values: float32[], out: float32[])
       for s in start .. stop
-        i, tail = offsets[s], offsets[s + 1]
+        i = offsets[s]
+        tail = offsets[s + 1]
         total = 0.0
         while i < tail
           x = values[i]
