@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from derivable.algebra import expr
-from derivable.algebra.expr import differentiate, emit_jnp, emit_numba, functions, interpret, operations
+from derivable.algebra.expr import differentiate, functions
 from derivable.algebra.expr.generated import load_generated
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 
@@ -18,15 +18,6 @@ a, b = expr.Argument(0, "float64", "a"), expr.Argument(1, "float64", "b")
 f32 = expr.Argument(0, "float32", "f")
 i, j = expr.Argument(0, "int64", "i"), expr.Argument(1, "int64", "j")
 p, q = expr.Argument(0, "bool", "p"), expr.Argument(1, "bool", "q")
-
-
-def test_every_operation_has_a_row_in_every_table():
-    names = set(operations.OPERATIONS) - {"cast"}
-    assert set(interpret.__globals__["MEANING"]) == names
-    assert set(emit_numba.__globals__["NUMBA"]) == names | {"cast"}
-    assert set(emit_jnp.__globals__["JNP"]) == names | {"cast"}
-    floats = {n for n in names if operations.OPERATIONS[n].rule in ("arithmetic", "float")}
-    assert set(differentiate.__globals__["PARTIALS"]) == floats
 
 
 def test_equal_structure_is_one_object():

@@ -58,6 +58,6 @@ def test_every_folder_has_a_floor():
 
 
 def test_the_check_can_fail():
-    assert violations("circuit", [(3, "datalog")]) == ["line 3: circuit (floor 4) imports datalog"]
+    assert violations("circuit", [(3, "datalog")]) == ["line 3: circuit (floor 5) imports datalog"]
     assert violations("circuit", [(3, "tensor")])
     assert not violations("circuit", [(3, "parallel"), (4, "circuit")])

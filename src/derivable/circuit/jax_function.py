@@ -160,7 +160,7 @@ def _host_rows(weights, negatives):
 
 def _fold_jnp(jax: Any, jnp: Any, plan: Plan, ring: Semiring, rounds: Rounds, weights, negatives):
     """The fold in jax.numpy, differentiable to any order: [*batch, variable] to [*batch, root]."""
-    from derivable.algebra.expr.emit_jnp import compile_jnp
+    from derivable.algebra.expr.emit_arrays import compile_jnp
 
     traced = expressions(ring, str(weights.dtype))
     a, b = traced.arguments

@@ -7,14 +7,17 @@ kernel over arrays of lines may be compiled for [position] too. A sum with a pro
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from derivable.algebra.expr.emit_numba import DECORATOR, HEADER, constant_source, preamble, statements
+from derivable.algebra.expr.emit import constant_source
+from derivable.algebra.expr.emit_numba import DECORATOR, HEADER, preamble, statements
 from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, in_order
 from derivable.algebra.expr.operations import OPERATIONS
+from derivable.algebra.expr.types import check_dtype
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 from derivable.kernel import nodes as n
 from derivable.kernel.build import substitute
@@ -193,12 +196,7 @@ class _Printer:
 
     def note(self, row: str) -> None:
         """The functions that a row of the table calls."""
-        rest = row
-        while "(" in rest:
-            head, rest = rest.split("(", 1)
-            name = head.split(",")[-1].strip().split(" ")[-1]
-            if name.isidentifier():
-                self.lane_functions.add(name)
+        self.lane_functions.update(re.findall(r"(\w+)\(", row))
 
     def example(self, dtype: str) -> str:
         """A line of that type to make others like it."""
@@ -225,7 +223,8 @@ class _Printer:
         zero = self.once(f"{self.call('like')}({example}, hidden(0))")
         if constant.value == 0:
             return zero
-        return self.once(f"{self.call('add')}({self.call('like')}({example}, {constant_source(constant)}), {zero})")
+        value = constant_source("numba", constant)
+        return self.once(f"{self.call('add')}({self.call('like')}({example}, {value}), {zero})")
 
     # Statements
 
@@ -353,7 +352,7 @@ class _Printer:
             for name, line, fill in zip(befores, current, fills):
                 lines.append(f"{name} = moved_up({line}, {by}, {fill})")
             registers = {
-                argument: Argument(-1, dtype, name)
+                argument: Argument(-1, check_dtype(dtype), name)
                 for arguments, names in ((statement.left, befores), (statement.right, current))
                 for argument, dtype, name in zip(arguments, dtypes, names)
             }
@@ -371,14 +370,14 @@ def _line_row(node: Apply) -> str | None:
     if node.operation == "cast":
         pair = node.operands[0].dtype, node.dtype
         return {("int64", "float64"): "to_float({0})", ("float64", "int64"): "to_integer({0})"}.get(pair)
-    return OPERATIONS[node.operation].lanes
+    return OPERATIONS[node.operation].text("lanes", node.dtype)
 
 
 def _short(value: Expr, depth: int = 0) -> str | None:
     """An expression in one line of infix text, or None if it is not short or not infix."""
     if isinstance(value, Constant):
         plain = value.dtype in ("int64", "bool") or (value.dtype == "float64" and abs(value.value) < 1e300)
-        text = repr(value.value) if plain else constant_source(value)
+        text = repr(value.value) if plain else constant_source("numba", value)
         return f"({text})" if text.startswith("-") and depth else text
     if isinstance(value, Argument):
         return value.name

@@ -41,6 +41,9 @@ class _Run:
             else:
                 self.registers[parameter] = np.dtype(parameter.dtype).type(argument)
 
+        # Compiled for [position], an array of lines holds scalars, and so do all registers.
+        self.is_scalar = any(array.is_lines and argument.ndim == 1 for array, argument in self.arrays.items())
+
     def run(self) -> tuple[Any, ...]:
         try:
             self.block(self.kernel.body)
@@ -105,7 +108,7 @@ class _Run:
             case n.FirstLane(target, source):
                 registers[target] = registers[source][0]
             case n.Spread(target, value):
-                registers[target] = np.full(lanes, self.value(value))
+                registers[target] = self.value(value) if self.is_scalar else np.full(lanes, self.value(value))
             case n.AllLanes(target, condition):
                 registers[target] = np.bool_(np.all(self.value(condition)))
             case n.For(index, start, stop, body, down, step):

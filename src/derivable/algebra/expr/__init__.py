@@ -5,11 +5,11 @@
     >>> print(product, "; by a:", expr.differentiate(product, 0))
     a * b + 1.0 ; by a: b
 
-`emit_numba`, `compile_numba` and `compile_jnp` import Numba and JAX when they are called.
+`compile_numba`, `compile_jnp` and `compile_torch` import Numba, JAX and torch when they are called.
 """
 
 from derivable.algebra.expr.differentiate import differentiate, vjp
-from derivable.algebra.expr.emit_jnp import compile_jnp, emit_jnp
+from derivable.algebra.expr.emit_arrays import compile_jnp, compile_torch, emit_jnp
 from derivable.algebra.expr.emit_numba import compile_numba, emit_numba
 from derivable.algebra.expr.functions import (
     abs,
@@ -60,6 +60,7 @@ __all__ = [
     "ceil",
     "compile_jnp",
     "compile_numba",
+    "compile_torch",
     "cos",
     "differentiate",
     "emit_jnp",

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from derivable.algebra.expr.interpret import MEANING
 from derivable.algebra.expr.nodes import Apply, Constant, Expr
-from derivable.algebra.expr.operations import operand_dtypes
+from derivable.algebra.expr.operations import OPERATIONS, operand_dtypes
 from derivable.algebra.expr.types import Dtype, check_dtype, is_number, weak_dtype
 from derivable.core.diagnostics import TypeMismatchError
 
@@ -113,7 +112,7 @@ def _compute(name: str, operands: tuple) -> Any:
     plain = all(isinstance(operand, (bool, int, float)) for operand in operands)
     with np.errstate(all="ignore"):
         try:
-            result = MEANING[name](*(np.asarray(operand) if plain else operand for operand in operands))
+            result = OPERATIONS[name].meaning(*(np.asarray(operand) if plain else operand for operand in operands))
         except (TypeError, ValueError) as error:
             kinds = ", ".join(type(operand).__name__ for operand in operands)
             raise TypeMismatchError(f"{name} does not take ({kinds}): {error}") from None

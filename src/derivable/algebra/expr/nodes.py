@@ -86,82 +86,82 @@ class Expr(metaclass=_HashConsed):
         return self
 
     def __add__(self, other):
-        return _apply("add", self, other)
+        return applied("add", self, other)
 
     def __radd__(self, other):
-        return _apply("add", other, self)
+        return applied("add", other, self)
 
     def __sub__(self, other):
-        return _apply("subtract", self, other)
+        return applied("subtract", self, other)
 
     def __rsub__(self, other):
-        return _apply("subtract", other, self)
+        return applied("subtract", other, self)
 
     def __mul__(self, other):
-        return _apply("multiply", self, other)
+        return applied("multiply", self, other)
 
     def __rmul__(self, other):
-        return _apply("multiply", other, self)
+        return applied("multiply", other, self)
 
     def __truediv__(self, other):
-        return _apply("divide", self, other)
+        return applied("divide", self, other)
 
     def __rtruediv__(self, other):
-        return _apply("divide", other, self)
+        return applied("divide", other, self)
 
     def __floordiv__(self, other):
-        return _apply("floor_divide", self, other)
+        return applied("floor_divide", self, other)
 
     def __rfloordiv__(self, other):
-        return _apply("floor_divide", other, self)
+        return applied("floor_divide", other, self)
 
     def __mod__(self, other):
-        return _apply("remainder", self, other)
+        return applied("remainder", self, other)
 
     def __rmod__(self, other):
-        return _apply("remainder", other, self)
+        return applied("remainder", other, self)
 
     def __pow__(self, other):
-        return _apply("power", self, other)
+        return applied("power", self, other)
 
     def __rpow__(self, other):
-        return _apply("power", other, self)
+        return applied("power", other, self)
 
     def __neg__(self):
-        return _apply("negate", self)
+        return applied("negate", self)
 
     def __pos__(self):
         return self
 
     def __abs__(self):
-        return _apply("abs", self)
+        return applied("abs", self)
 
     def __lt__(self, other):
-        return _apply("less", self, other)
+        return applied("less", self, other)
 
     def __le__(self, other):
-        return _apply("less_equal", self, other)
+        return applied("less_equal", self, other)
 
     def __gt__(self, other):
-        return _apply("less", other, self)
+        return applied("less", other, self)
 
     def __ge__(self, other):
-        return _apply("less_equal", other, self)
+        return applied("less_equal", other, self)
 
     def __and__(self, other):
-        return _apply("logical_and", self, other)
+        return applied("logical_and", self, other)
 
     def __rand__(self, other):
-        return _apply("logical_and", other, self)
+        return applied("logical_and", other, self)
 
     def __or__(self, other):
-        return _apply("logical_or", self, other)
+        return applied("logical_or", self, other)
 
     def __ror__(self, other):
-        return _apply("logical_or", other, self)
+        return applied("logical_or", other, self)
 
     def __invert__(self):
-        return _apply("logical_not", self)
+        return applied("logical_not", self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -241,7 +241,8 @@ class Apply(Expr):
         return Apply, (self.operation, self.inputs, self.dtype)
 
 
-def _apply(name: str, *operands: Any) -> Any:
+def applied(name: str, *operands: Any) -> Any:
+    """`functions.apply`, which stands on this module."""
     from derivable.algebra.expr.functions import apply
 
     return apply(name, *operands)

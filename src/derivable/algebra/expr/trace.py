@@ -14,6 +14,7 @@ import numpy as np
 from derivable.algebra.expr import functions
 from derivable.algebra.expr.functions import Symbolic, lift
 from derivable.algebra.expr.nodes import Argument, Expr
+from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype, is_number, promote
 from derivable.core.diagnostics import DerivableError, Span, TypeMismatchError, UnsupportedError
 
@@ -84,7 +85,7 @@ class Traced(Symbolic):
         if name in _SWAPPED_UFUNCS:
             return functions.apply(_SWAPPED_UFUNCS[name], *reversed(inputs))
         name = _UFUNCS.get(name, name)
-        if name not in functions.MEANING:
+        if name not in OPERATIONS:
             raise _refusal(f"np.{ufunc.__name__} is no scalar operation here", "see derivable.algebra.expr.operations")
         return functions.apply(name, *inputs)
 

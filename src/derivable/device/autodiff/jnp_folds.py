@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from derivable.algebra.expr.emit_jnp import compile_jnp
+from derivable.algebra.expr.emit_arrays import compile_jnp
 from derivable.algebra.expr.nodes import Expr
 from derivable.device.autodiff.fold import Fold
 from derivable.parallel.linear_recurrence import recurrence_of

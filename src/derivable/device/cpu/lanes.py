@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
@@ -225,6 +225,7 @@ multiply = _binary("multiply", "fmul", "mul", "a * b, lane by lane.")
 divide = _binary("divide", "fdiv", None, "a / b, lane by lane.")
 bit_and = _binary("bit_and", None, "and_", "a & b of integer lanes.")
 bit_or = _binary("bit_or", None, "or_", "a | b of integer lanes.")
+bit_xor = _binary("bit_xor", None, "xor", "a ^ b of integer lanes.")
 shift_left = _binary("shift_left", None, "shl", "a << b of integer lanes.")
 shift_right = _binary("shift_right", None, "ashr", "a >> b of integer lanes, the sign kept.")
 
@@ -240,34 +241,57 @@ def _call(builder, name: str, t: types.Type, args):
     return builder.call(function, args)
 
 
-@_intrinsic
-def multiply_add(typingctx, a, b, c):
-    """a * b + c of floats, rounded once where the machine has such an instruction."""
-    if not a == b == c:
-        return None
+def _llvm(name: str, arity: int, intrinsic_name: str, doc: str):
+    """The function that calls an intrinsic of LLVM on operands of one float type."""
+
+    def one(typingctx, a: Any):
+        return a(a), codegen
+
+    def two(typingctx, a: Any, b: Any):
+        return (a(a, b), codegen) if a == b else None
+
+    def three(typingctx, a: Any, b: Any, c: Any):
+        return (a(a, b, c), codegen) if a == b == c else None
 
     def codegen(context, builder, signature, args):
-        return _call(builder, "fmuladd", a, args)
+        return _call(builder, intrinsic_name, signature.return_type, args)
 
-    return a(a, b, c), codegen
+    function = (one, two, three)[arity - 1]
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return _intrinsic(function)
+
+
+multiply_add = _llvm("multiply_add", 3, "fmuladd", "a * b + c of floats, rounded once where the machine can.")
+absolute = _llvm("absolute", 1, "fabs", "|a| of floats.")
+round_to_even = _llvm("round_to_even", 1, "rint", "The nearest integer, as a float.")
+floor = _llvm("floor", 1, "floor", "The largest integer not above, as a float.")
+ceil = _llvm("ceil", 1, "ceil", "The smallest integer not below, as a float.")
+sqrt = _llvm("sqrt", 1, "sqrt", "The square root.")
+# LLVM calls the C library for each lane of these.
+exp = _llvm("exp", 1, "exp", "The exponential.")
+log = _llvm("log", 1, "log", "The natural logarithm.")
+sin = _llvm("sin", 1, "sin", "The sine.")
+cos = _llvm("cos", 1, "cos", "The cosine.")
+power = _llvm("power", 2, "pow", "a to the power of b.")
 
 
 @_intrinsic
-def absolute(typingctx, a):
-    """|a| of floats."""
+def negate(typingctx, a):
+    """-a."""
 
     def codegen(context, builder, signature, args):
-        return _call(builder, "fabs", a, args)
+        return builder.fneg(args[0]) if _is_float(a) else builder.neg(args[0])
 
     return a(a), codegen
 
 
 @_intrinsic
-def round_to_even(typingctx, a):
-    """The nearest integer, as a float."""
+def bit_not(typingctx, a):
+    """~a of integer lanes."""
 
     def codegen(context, builder, signature, args):
-        return _call(builder, "rint", a, args)
+        return builder.not_(args[0])
 
     return a(a), codegen
 
@@ -276,16 +300,17 @@ def _compare(name: str, predicate: str, doc: str):
     def function(typingctx, a: Any, b: Any):
         if a != b:
             return None
-        result = _with_dtype(a, types.int64) if isinstance(a, LaneType) and a.dtype.bitwidth == 64 else None
-        if result is None:
-            result = _with_dtype(a, types.int32) if isinstance(a, LaneType) else types.int64
+        # A mask has as many lanes as what was compared, so its lanes are as wide.
+        width = a.dtype.bitwidth if isinstance(a, LaneType) else 64
+        result = _with_dtype(a, types.Integer.from_bitwidth(width, True))
 
         def codegen(context, builder, signature, args):
             if _is_float(a):
-                test = builder.fcmp_ordered(predicate, *args)
+                # Everything is unequal to NaN, and nothing else holds of it.
+                compare = builder.fcmp_unordered if predicate == "!=" else builder.fcmp_ordered
             else:
-                test = builder.icmp_signed(predicate, *args)
-            return builder.sext(test, _ir_type(result))
+                compare = builder.icmp_signed if _scalar(a).signed else builder.icmp_unsigned
+            return builder.sext(compare(predicate, *args), _ir_type(result))
 
         return result(a, b), codegen
 
@@ -295,7 +320,9 @@ def _compare(name: str, predicate: str, doc: str):
 
 
 less = _compare("less", "<", "a < b as a mask: all bits set where true, zero elsewhere and at NaN.")
+less_equal = _compare("less_equal", "<=", "a <= b as a mask.")
 equal = _compare("equal", "==", "a == b as a mask.")
+not_equal = _compare("not_equal", "!=", "a != b as a mask, set at NaN.")
 
 
 @_intrinsic
@@ -383,3 +410,29 @@ def all_set(typingctx, mask):
         return context.cast(builder, test, types.boolean, types.boolean)
 
     return types.boolean(mask), codegen
+
+
+@njit(cache=True, nogil=True)
+def log1p(a):
+    """log(1 + a) without cancellation: with u = 1 + a as rounded, log(u) a / (u - 1)."""
+    one = like(a, 1.0)
+    u = add(one, a)
+    exact = bit_or(equal(u, one), equal(u, add(u, u)))
+    return select(exact, select(equal(u, one), a, log(u)), divide(multiply(log(u), a), subtract(u, one)))
+
+
+@njit(cache=True, nogil=True)
+def expm1(a):
+    """exp(a) - 1 without cancellation: with u = exp(a) as rounded, (u - 1) a / log(u)."""
+    one = like(a, 1.0)
+    u = exp(a)
+    near = bit_and(less(absolute(a), one), not_equal(u, one))
+    return select(near, divide(multiply(subtract(u, one), a), log(u)), select(equal(u, one), a, subtract(u, one)))
+
+
+@njit(cache=True, nogil=True)
+def logaddexp(a, b):
+    """log(exp(a) + exp(b)); -inf is neutral."""
+    larger = select(bit_or(less_equal(b, a), not_equal(a, a)), a, b)
+    sum_of_both = add(larger, log1p(exp(negate(absolute(subtract(a, b))))))
+    return select(equal(a, b), add(a, like(a, 0.6931471805599453)), sum_of_both)

@@ -1,0 +1,81 @@
+"""Expressions as straight lines of source: one assignment per shared node, for every target of `operations`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, as_tuple, in_order
+from derivable.algebra.expr.operations import OPERATIONS, Target
+from derivable.algebra.expr.types import Dtype
+from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
+
+# Target -> how it writes a type; {t} is the type's name.
+_TYPES = {"numba": "np.{t}", "lanes": "np.{t}", "triton": "tl.{t}", "jnp": "jnp.{t}", "torch": "torch.{t}"}
+_BOOLS = {"numba": "bool", "lanes": "bool", "triton": "tl.int1", "jnp": "jnp.bool_", "torch": "torch.bool"}
+_INFINITY = {"numba": "np.inf", "lanes": "np.inf", "triton": 'float("inf")', "jnp": "jnp.inf", "torch": "float('inf')"}
+
+
+def type_source(target: Target, dtype: Dtype) -> str:
+    """The type as the target writes it: `np.float32`, `tl.int1`."""
+    return _BOOLS[target] if dtype == "bool" else _TYPES[target].format(t=dtype)
+
+
+def constant_source(target: Target, constant: Constant, beside: str = "") -> str:
+    """A typed literal. `beside` is a variable: of the same type for lanes, on the same device for torch."""
+    value, kind = constant.value, type_source(target, constant.dtype)
+    text = repr(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        infinity = _INFINITY[target]
+        text = infinity.replace("inf", "nan") if math.isnan(value) else f"{'-' * (value < 0)}{infinity}"
+    if target == "lanes":
+        return f"like({beside}, {text})"
+    if target == "triton":
+        return f"tl.full((), {text}, {kind})"
+    if target == "torch":
+        return f"torch.tensor({text}, dtype={kind}, device={beside}.device)"
+    return text if kind == "bool" else f"{kind}({text})"
+
+
+def statements(
+    target: Target,
+    exprs: Expr | Sequence[Expr],
+    names: Mapping[Argument, str],
+    prefix: str = "t",
+    indent: str = "    ",
+    text: Callable[[Apply], str | None] | None = None,
+) -> tuple[list[str], list[str]]:
+    """Source lines that compute expressions inside a larger function.
+
+    names    the variable that holds each argument, of the argument's type
+    prefix   start of the names of temporaries
+    text     the text of an application, where it is not the table's
+    returns  (lines, one source text per expression: a temporary, an argument or a literal)
+
+    Lanes are computed by the functions of `derivable.device.cpu.lanes`, and have a constant only beside an argument of
+    its type. Raises UnsupportedError for an operation or constant that the target has not, TypeMismatchError for an
+    argument that has no name.
+    """
+    texts: dict[Expr, str] = {}
+    lines: list[str] = []
+    beside = {argument.dtype: name for argument, name in names.items()}
+    anything = next(iter(names.values()), "")
+    for node in in_order(exprs):
+        if isinstance(node, Constant):
+            if target == "lanes" and node.dtype not in beside:
+                raise UnsupportedError(f"the constant {node} has no lanes without an argument that is {node.dtype}")
+            texts[node] = constant_source(target, node, beside.get(node.dtype, anything))
+        elif isinstance(node, Argument):
+            if node not in names:
+                raise TypeMismatchError(f"the expression uses the argument `{node.name}`, which is not among {names}")
+            texts[node] = names[node]
+        else:
+            assert isinstance(node, Apply)
+            row = text(node) if text else OPERATIONS[node.operation].text(target, node.dtype)
+            if row is None:
+                raise UnsupportedError(f"{target} has no {node.operation} of {node.dtype}")
+            operands = [texts[operand] for operand in node.operands]
+            source = row.format(*operands, t=node.dtype, type=type_source(target, node.dtype))
+            texts[node] = f"{prefix}{len(lines)}"
+            lines.append(f"{indent}{texts[node]} = {source}")
+    return lines, [texts[root] for root in as_tuple(exprs)]
