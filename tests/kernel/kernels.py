@@ -9,8 +9,8 @@ from derivable.algebra.expr.nodes import Argument
 from derivable.kernel.build import Builder, substitute
 
 
-def segment_sums():
-    """The example of `derivable.kernel.nodes`."""
+def segment_sums(factor=None):
+    """The example of `derivable.kernel.nodes`; with a factor, another kernel."""
     k = Builder("segment")
     start, stop = k.scalar("start"), k.scalar("stop")
     offsets, values, out = k.array("offsets", "int64"), k.array("values", "float32"), k.array("out", "float32")
@@ -18,7 +18,8 @@ def segment_sums():
         i, tail = k.load(offsets, s, "i"), k.load(offsets, s + 1, "tail")
         total = k.let("total", 0.0, "float32")
         with k.while_(less(i, tail)):
-            k.set(total, total + k.load(values, i, "x"))
+            x = k.load(values, i, "x")
+            k.set(total, total + (x if factor is None else x * factor))
             k.set(i, i + 1)
         k.store(out, s, total)
     rng = np.random.default_rng(1)
@@ -61,7 +62,27 @@ LINEAR = SimpleNamespace(
 LINEAR.values = LINEAR.left[0] * LINEAR.right[0], LINEAR.left[1] * LINEAR.right[0] + LINEAR.right[1]
 
 
-def lines(backwards: bool = False):
+def combined(operator, left, right):
+    """The operator's values of two elements in registers."""
+    return substitute(operator.values, {**dict(zip(operator.left, left)), **dict(zip(operator.right, right))})
+
+
+def steps():
+    """Counting in steps, in both directions, and branches."""
+    k = Builder("steps")
+    x, out = k.array("x", "int32"), k.array("out", "float64")
+    with k.loop("i", 1, 12, step=3) as i:
+        k.store(out, i, k.load(x, i, "up"))
+    with k.loop("j", 0, 12, down=True, step=5) as j:
+        value = k.load(x, j, "down")
+        with k.when(less(value, 0)):
+            k.store(out, j, cast(value, "float64") * 0.5)
+        with k.otherwise():
+            k.store(out, j, 9)
+    return k.kernel(), (np.arange(12, dtype=np.int32) - 6, np.zeros(12))
+
+
+def lines(backwards: bool = False, returns: bool = True):
     """Prefixes of linear functions, a line at a time, and everything else that there is for lines."""
     k = Builder("lines")
     factors, terms = k.array("factors", "float32"), k.array("terms", "float64")
@@ -89,7 +110,11 @@ def lines(backwards: bool = False):
     k.store_line(out, at + 16, last, backwards)
     fine = k.all_lanes("fine", less(abs(last), 1e6))
     k.first_lane(first, last)
-    k.return_(fine, first)
+    if returns:
+        k.return_(fine, first)
+    else:
+        with k.when(fine):
+            k.store(out, 20, first)
     rng = np.random.default_rng(2)
     arguments = (
         rng.normal(size=8).astype(np.float32),
@@ -126,6 +151,7 @@ def substituted():
 CASES = {
     "segment_sums": segment_sums,
     "control": control,
+    "steps": steps,
     "lines": lines,
     "lines_backwards": lambda: lines(backwards=True),
     "dot_of_lines": lambda: dot_of_lines(8),

@@ -175,11 +175,13 @@ class Builder:
             self._blocks.pop()
 
     @contextmanager
-    def loop(self, name: str, start: Any, stop: Any, down: bool = False, step: int = 1) -> Iterator[n.Register]:
+    def loop(
+        self, name: str, start: Any, stop: Any, down: bool = False, step: int = 1, parallel: bool = False
+    ) -> Iterator[n.Register]:
         index = self.register(name)
         with self._block() as body:
             yield index
-        self.add(n.For(index, position(start), position(stop), tuple(body), down, step))
+        self.add(n.For(index, position(start), position(stop), tuple(body), down, step, parallel))
 
     @contextmanager
     def while_(self, condition: Expr) -> Iterator[None]:

@@ -119,7 +119,7 @@ class _Printer:
 
     def scalar(self, value: Expr, lines: list[str]) -> str:
         """The text of a scalar; statements that it needs go to `lines`."""
-        text = _short(value)
+        text = infix(value)
         if text is not None:
             return text
         return self.scalar_tuple((value,), lines)[0]
@@ -245,7 +245,7 @@ class _Printer:
                 elif len(values) == 1:
                     texts = [self.scalar(values[0], lines)]
                 else:
-                    short = [_short(value) for value in values]
+                    short = [infix(value) for value in values]
                     texts = self.scalar_tuple(values, lines) if None in short else short
                 lines.append(f"{', '.join(t.name for t in targets)} = {', '.join(map(str, texts))}")
             case n.Load(target, array, index):
@@ -297,7 +297,7 @@ class _Printer:
                 text = _range(first, last, down, step)
                 lines += [f"for {index.name} in {text}:", *self.inner(body)]
             case n.While(condition, body):
-                short = _short(condition)
+                short = infix(condition)
                 if short is not None:
                     lines += [f"while {short}:", *self.inner(body)]
                 else:
@@ -373,7 +373,7 @@ def _line_row(node: Apply) -> str | None:
     return OPERATIONS[node.operation].text("lanes", node.dtype)
 
 
-def _short(value: Expr, depth: int = 0) -> str | None:
+def infix(value: Expr, depth: int = 0) -> str | None:
     """An expression in one line of infix text, or None if it is not short or not infix."""
     if isinstance(value, Constant):
         plain = value.dtype in ("int64", "bool") or (value.dtype == "float64" and abs(value.value) < 1e300)
@@ -385,11 +385,11 @@ def _short(value: Expr, depth: int = 0) -> str | None:
     if depth >= _SHORT:
         return None
     if value.operation == "logical_not":
-        inner = _short(value.operands[0], depth + 1)
+        inner = infix(value.operands[0], depth + 1)
         return None if inner is None else f"(not {inner})"
     if value.operation not in _INFIX:
         return None
-    left, right = (_short(operand, depth + 1) for operand in value.operands)
+    left, right = (infix(operand, depth + 1) for operand in value.operands)
     if left is None or right is None:
         return None
     text = f"{left} {_INFIX[value.operation]} {right}"

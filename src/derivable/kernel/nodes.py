@@ -164,7 +164,11 @@ class Prefetch:
 
 @dataclass(frozen=True)
 class For:
-    """`for i in start .. stop`: from start to stop - 1; `for i in start .. stop down`: from stop - 1 to start."""
+    """`for i in start .. stop`: from start to stop - 1; `for i in start .. stop down`: from stop - 1 to start.
+
+    parallel  no round reads what another writes, so that each may be a program of its own on a GPU:
+              `for i in start .. stop parallel`
+    """
 
     index: Register
     start: Expr
@@ -172,6 +176,7 @@ class For:
     body: tuple[Statement, ...]
     down: bool = False
     step: int = 1
+    parallel: bool = False
 
 
 @dataclass(frozen=True)

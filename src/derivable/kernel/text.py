@@ -68,7 +68,8 @@ def _head(statement: n.Statement) -> list[str]:
             return [f"prefetch {'to write ' * to_write}{array.name}[{_text(index)}]"]
         case n.For(index, start, stop, _, down, step):
             by = f" by {step}" if step != 1 else ""
-            return [f"for {index.name} in {_text(start)} .. {_text(stop)}{by}{' down' * down}"]
+            how = f"{by}{' down' * down}{' parallel' * statement.parallel}"
+            return [f"for {index.name} in {_text(start)} .. {_text(stop)}{how}"]
         case n.While(condition):
             return [f"while {_text(condition)}"]
         case n.If(condition):
