@@ -18,6 +18,7 @@ from derivable.device.cpu.levels_log import BAD_WEIGHT, log_rows
 from derivable.device.cpu.levels_real import GRADIENT, VALUES, VALUES_AND_GRADIENT, real_rows
 from derivable.device.cpu.levels_scaled import log_rows_scaled
 from derivable.device.cpu.levels_semiring import semiring_rows
+from derivable.device.cpu.levels_unbounded import log_rows_unbounded
 from derivable.device.cpu.levels_team import close, follow, new_state
 from derivable.device.cpu.threads import Team, run_chunks, team_size
 from derivable.parallel.levels import fold_levels
@@ -287,8 +288,12 @@ def _log_tiles(
         plan.put_back(scratch, dtype, lanes)
     if left > 0:
         scratch = plan.take(dtype, lanes, scaled=True)
-        left = _log_rows_scaled(first, last, *arguments, *program, *scratch[:3], *results, *scratch[3:], left_over)
+        rest = (*results, *scratch[3:], plan.bound, left_over)
+        left = _log_rows_scaled(first, last, *arguments, *program, *scratch[:3], *rest)
         plan.put_back(scratch, dtype, lanes, scaled=True)
+    if left > 0:
+        rows = (row for row in range(first, last) if left_over[row // lanes])
+        log_rows_unbounded(rows, plan.num_slots, *arguments, *program, *results)
     if left == BAD_WEIGHT:
         raise_bad_weight("log", weights, arguments[2] if arguments[3] else None)
 
