@@ -93,6 +93,7 @@ FILES = {
     "d4_dangling": ("c.nnf", D4.replace(b"1 3 1 2 0", b"1 8 1 2 0")),
     "d4_dangling_source": ("c.nnf", D4.replace(b"2 3 2 0", b"9 3 2 0")),
     "d4_duplicate": ("c.nnf", D4.replace(b"t 3 0", b"t 3 0\no 2 0")),
+    "d4_duplicate_with_zeros": ("c.nnf", D4.replace(b"t 3 0", b"t 3 0\n o\t02 0")),
     "d4_not_closed": ("c.nnf", D4.replace(b"1 2 -1 0", b"1 2 -1")),
     "d4_truncated": ("c.nnf", D4[:-4]),
     "d4_leaf_edge": ("c.nnf", D4 + b"3 2 0\n"),
@@ -172,6 +173,8 @@ def test_any_cut_or_changed_byte_is_our_error_or_a_circuit(content, tmp_path):
     read = load_vtree if content == VTREE else load
     variants = [data[:length] for length in range(len(data))]
     variants += [swapped(data, i, bytes([new])) for i in range(len(data)) for new in b"09-x \n\xff"]
+    # Signs, digits and white space that Python knows and the formats do not, between any two bytes.
+    variants += [data[:i] + new + data[i:] for i in range(len(data)) for new in (b"0", b"+", b"_", b"\x0b", b"\xc2\xa0")]
     failures = 0
     for variant in variants:
         name.write_bytes(variant)
