@@ -33,6 +33,14 @@ def sealed(data: bytes, old: bytes, new: bytes) -> bytes:
     return changed + zlib.crc32(changed).to_bytes(4, "little")
 
 
+def with_header(data: bytes, change) -> bytes:
+    """The file with the text of its header changed, and lengths and checksum that fit."""
+    length = int.from_bytes(data[12:16], "little")
+    header = change(data[16 : 16 + length])
+    changed = data[:12] + len(header).to_bytes(4, "little") + header + data[16 + length : -4]
+    return changed + zlib.crc32(changed).to_bytes(4, "little")
+
+
 def swapped(data: bytes, position: int, new: bytes) -> bytes:
     return data[:position] + new + data[position + len(new) :]
 
@@ -163,6 +171,23 @@ def test_the_files_are_good_before_they_are_damaged(tmp_path):
 
 def test_every_golden_file_is_used():
     assert {path.stem for path in GOLDEN.glob("*.txt")} == {*FILES, *VTREES, "sdd_other_vtree"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: header.replace(b'"num_variables":2', b'"num_variables":1e999'),
+        lambda header: header.replace(b'"num_variables":2', b'"num_variables":2,"vtree":[7]'),
+        lambda header: b"[" * 100_000,
+    ],
+    ids=["infinite", "vtree", "deep"],
+)
+def test_headers_that_lie_with_a_checksum_that_fits(change, tmp_path):
+    (tmp_path / "c.dvc").write_bytes(with_header(stored(), lambda header: header))
+    assert load(tmp_path / "c.dvc").num_variables == 2
+    (tmp_path / "c.dvc").write_bytes(with_header(stored(), change))
+    with pytest.raises(ParseError, match="damaged|not valid"):
+        load(tmp_path / "c.dvc")
 
 
 @pytest.mark.parametrize("content", [SDD, C2D, D4, VTREE, None], ids=["sdd", "c2d", "d4", "vtree", "own"])

@@ -95,7 +95,7 @@ def parse(data: bytes, source: str | None = None) -> Circuit:
     try:
         header = json.loads(data[_FIXED.size : _FIXED.size + length])
         arrays, end = _arrays(data, header["arrays"], _FIXED.size + length)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ParseError("the header is damaged", source=source, hint=cut) from None
     if end + 4 > len(data):
         raise ParseError(f"the file has {len(data)} bytes of {end + 4}; it was cut off", source=source, hint=cut)
@@ -108,7 +108,7 @@ def parse(data: bytes, source: str | None = None) -> Circuit:
         # A checksum does not make a circuit: kernels index without looking.
         validate_layout(circuit)
         return circuit
-    except (ValueError, KeyError, TypeError, IndexError, LayoutError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, LayoutError) as error:
         raise ParseError(
             f"the circuit in the file is not valid: {error}", source=source, hint="save the circuit again"
         ) from None
