@@ -186,7 +186,7 @@ def test_headers_that_lie_with_a_checksum_that_fits(change, tmp_path):
     (tmp_path / "c.dvc").write_bytes(with_header(stored(), lambda header: header))
     assert load(tmp_path / "c.dvc").num_variables == 2
     (tmp_path / "c.dvc").write_bytes(with_header(stored(), change))
-    with pytest.raises(ParseError, match="damaged|not valid"):
+    with pytest.raises(ParseError, match=r"damaged|not valid"):
         load(tmp_path / "c.dvc")
 
 
@@ -199,7 +199,9 @@ def test_any_cut_or_changed_byte_is_our_error_or_a_circuit(content, tmp_path):
     variants = [data[:length] for length in range(len(data))]
     variants += [swapped(data, i, bytes([new])) for i in range(len(data)) for new in b"09-x \n\xff"]
     # Signs, digits and white space that Python knows and the formats do not, between any two bytes.
-    variants += [data[:i] + new + data[i:] for i in range(len(data)) for new in (b"0", b"+", b"_", b"\x0b", b"\xc2\xa0")]
+    variants += [
+        data[:i] + new + data[i:] for i in range(len(data)) for new in (b"0", b"+", b"_", b"\x0b", b"\xc2\xa0")
+    ]
     failures = 0
     for variant in variants:
         name.write_bytes(variant)

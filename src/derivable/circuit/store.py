@@ -140,6 +140,8 @@ def _circuit(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Circuit:
     if "weights" in arrays:
         weights = (arrays["weights"].astype(np.float64), arrays["negative_weights"].astype(np.float64))
     names, vtree = header.get("names"), header.get("vtree")
+    if names is not None and (len(names) != int(header["num_variables"]) or not all(isinstance(n, str) for n in names)):
+        raise ValueError("the names are not those of its variables")
     return Circuit(
         kind=kind,
         literal=literal,
