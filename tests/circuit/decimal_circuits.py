@@ -1,6 +1,9 @@
-"""Circuits with decimals of 60 digits and an unbounded exponent: an oracle for any range of weights."""
+"""Circuits with decimals of 60 digits, and as sums of products with fractions: oracles for any range of weights."""
 
 import decimal
+import math
+from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 
@@ -87,3 +90,50 @@ def log_value_and_gradient(circuit, weights, negative_weights=None):
 
 def _exp(weight):
     return decimal.Decimal(0) if weight == -np.inf else decimal.Decimal(float(weight)).exp()
+
+
+def log_of_expansion(circuit, weights, negative_weights):
+    """As `log_value_and_gradient`, for any finite weights or -inf: the circuit is multiplied out, one row of weights.
+
+    The log weights of products are exact fractions, of which only differences become floats.
+    """
+    logs = [*weights, *negative_weights]
+    polynomials = []
+    for node in range(circuit.num_nodes):
+        kind, literal = int(circuit.kind[node]), int(circuit.literal[node])
+        children = circuit.children[circuit.offsets[node] : circuit.offsets[node + 1]].tolist()
+        nothing = (0,) * len(logs)
+        if kind == LITERAL:
+            place = abs(literal) - 1 + (literal < 0) * len(weights)
+            polynomials.append(Counter({tuple(int(k == place) for k in range(len(logs))): 1}))
+        elif kind in (FALSE, TRUE):
+            polynomials.append(Counter({nothing: int(kind == TRUE)}))
+        else:
+            total = Counter({nothing: 1}) if kind == AND else Counter()
+            for child in children:
+                if kind == AND:
+                    product = Counter()
+                    for a, m in total.items():
+                        for b, n in polynomials[child].items():
+                            product[tuple(i + j for i, j in zip(a, b))] += m * n
+                    total = product
+                else:
+                    total.update(polynomials[child])
+            polynomials.append(total)
+    values, gradients = [], np.zeros((2, circuit.num_roots, len(weights)))
+    for place, root in enumerate(circuit.roots):
+        sizes = {
+            powers: sum(Fraction(float(logs[k])) * power for k, power in enumerate(powers) if power)
+            for powers in polynomials[root]
+            if not any(power and logs[k] == -math.inf for k, power in enumerate(powers))
+        }
+        if not sizes:
+            values.append(-math.inf)
+            continue
+        top = max(sizes.values())
+        shares = {p: polynomials[root][p] * math.exp(max(size - top, -1000)) for p, size in sizes.items()}
+        total = math.fsum(shares.values())
+        values.append(float(top + Fraction(math.log(total))))
+        for powers, share in shares.items():
+            gradients[:, place] += np.reshape(powers, (2, -1)) * (share / total)
+    return np.array(values), gradients[0], gradients[1]

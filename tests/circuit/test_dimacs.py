@@ -40,6 +40,7 @@ BAD = {
     "garbage": "p cnf 3 2\n1 -2 0\n2 x3 0\n",
     "garbage_number": "p cnf 3 1\n1 2.5 0\n",
     "garbage_underscore": "p cnf 13 1\n1 1_3 0\n",
+    "garbage_space": "p cnf 3 1\n1 2\xa0 0\n",
     "garbage_line": "p cnf 3 1\nhello 1 2 0\n",
     "huge_number": "p cnf 3 1\n1 99999999999999999999999 0\n",
     "weight_unknown_variable": "p cnf 2 1\nc p weight 3 0.5 0\n1 2 0\n",

@@ -2,12 +2,14 @@
 
 import math
 
+import jax
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circuit.decimal_circuits import log_value_and_gradient, random_circuit
+from circuit.decimal_circuits import log_of_expansion, log_value_and_gradient, random_circuit
 from data import data_path
 from derivable.algebra import semirings
 from derivable.circuit import load
@@ -59,11 +61,13 @@ def test_kernels_are_the_reference(name, seed, batch):
     assert not gradient[:, unused].any()
 
 
-@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("path", ["linear", "scaled", "unbounded"])
 @pytest.mark.parametrize("seed", range(8))
-def test_log_semiring_against_decimals(seed, scaled, monkeypatch):
-    if scaled:
+def test_log_semiring_against_decimals(seed, path, monkeypatch):
+    if path != "linear":
         monkeypatch.setattr(Plan, "budget", -1.0)
+    if path == "unbounded":
+        monkeypatch.setattr(Plan, "bound", 0.0)
     rng = np.random.default_rng(seed)
     circuit = random_circuit(rng, 5, 20, widest=6)
     for negatives in (None, rng.normal(-2, 2, 5)):
@@ -85,8 +89,21 @@ ABOVE = [*SPECIAL, 1e-9, 1.0, 140.0, 277.0, 555.0, 700.0, 2000.0, 1e6]
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(0, 60), st.lists(st.sampled_from(ABOVE), min_size=6, max_size=6), st.booleans(), st.integers(1, 9))
-def test_log_semiring_at_the_edges(seed, chosen, with_negatives, rows):
+@given(
+    st.integers(0, 60),
+    st.lists(st.sampled_from(ABOVE), min_size=6, max_size=6),
+    st.booleans(),
+    st.integers(1, 9),
+    st.booleans(),
+)
+def test_log_semiring_at_the_edges(seed, chosen, with_negatives, rows, unbounded):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        if unbounded:
+            monkeypatch.setattr(Plan, "bound", 0.0)
+        check_at_the_edges(seed, chosen, with_negatives, rows)
+
+
+def check_at_the_edges(seed, chosen, with_negatives, rows):
     rng = np.random.default_rng(seed)
     circuit = random_circuit(rng, 3, 12, num_roots=2)
     weights, negatives = np.array(chosen[:3]), np.array(chosen[3:])
@@ -114,6 +131,62 @@ def test_log_semiring_at_the_edges(seed, chosen, with_negatives, rows):
         else:
             np.testing.assert_allclose(found[-1], gradient[place], rtol=1e-9, atol=1e-50)
             np.testing.assert_allclose(negative_found[-1], negative_gradient[place], rtol=1e-9, atol=1e-50)
+
+
+# Weights around the bounds of scaled floats, usual masks, and the ends of float32 and float64.
+FINITE = [-math.inf, -1e300, -3.4e38, -1e30, -1e19, -(2.0**53) + 1, -(2.0**41), -(2.0**40), -(2.0**39) - 0.5]
+FINITE += [-7e5, -800.0, -2.5, 0.0, 0.5, 3e5, 2.0**38, 2.0**39 + 1, 2.0**50, 1e19, 1e30, 1e300]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 60), st.lists(st.sampled_from(FINITE), min_size=6, max_size=6), st.integers(1, 9))
+def test_log_semiring_at_any_finite_weight(seed, chosen, rows):
+    circuit = random_circuit(np.random.default_rng(seed), 3, 6, num_roots=2, widest=3)
+    weights, negatives = np.array(chosen[:3]), np.array(chosen[3:])
+    logs, gradient, negative_gradient = log_of_expansion(circuit, weights, negatives)
+    batch, others = np.full((2, rows, 3), -0.5)
+    batch[-1], others[-1] = weights, negatives
+    for place in range(2):
+        seeds = np.zeros((rows, 2))
+        seeds[:, place] = 1.0
+        value, found, negative_found = value_and_gradient(circuit, batch, others, "log", seeds)
+        np.testing.assert_allclose(value[-1], logs, rtol=1e-14, atol=1e-14)
+        np.testing.assert_allclose(found[-1], gradient[place], rtol=1e-9, atol=1e-50)
+        np.testing.assert_allclose(negative_found[-1], negative_gradient[place], rtol=1e-9, atol=1e-50)
+
+
+def test_masked_log_weights_in_all_libraries():
+    """A mask of -1e30 on a factor leaves the other gradients as they are, a certain literal's included."""
+    b = CircuitBuilder()
+    either = b.disjunction([b.literal(2), b.literal(-3)])
+    circuit = b.build([b.conjunction([b.literal(1), either])])
+    row = np.array([-1e30, -0.5, 0.0], np.float32)
+    for weights in (row, np.tile(row, (5, 1))):
+        expected = np.broadcast_to([1.0, 1.0, -math.exp(0.5)], weights.shape)
+        value, gradient, _ = value_and_gradient(circuit, weights, None, "log")
+        assert value.dtype == gradient.dtype == np.float32
+        np.testing.assert_allclose(value, np.float32(-1e30))
+        np.testing.assert_allclose(gradient, expected, rtol=1e-6)
+        given = torch.tensor(weights, requires_grad=True)
+        circuit.to_torch("log")(given).sum().backward()
+        np.testing.assert_allclose(given.grad, expected, rtol=1e-6)
+        function = circuit.to_jax("log")
+        np.testing.assert_allclose(function(weights), value)
+        np.testing.assert_allclose(jax.grad(lambda w: function(w).sum())(weights), expected, rtol=1e-6)  # noqa: B023
+
+
+def test_masks_that_no_root_depends_on_stay_with_the_kernels(monkeypatch):
+    """Circuits of more than 2^800 products take scaled floats; a mask must not make them a hundred times slower."""
+    b = CircuitBuilder()
+    pairs = [b.disjunction([b.literal(v), b.literal(-v)]) for v in range(2, 1200)]
+    circuit = b.build([b.disjunction([b.conjunction(pairs), b.conjunction([b.literal(1), *pairs])])])
+    monkeypatch.setattr("derivable.circuit.evaluate.log_rows_unbounded", None)
+    weights, zeros = np.full((3, 1199), -700.0), np.zeros((3, 1199))
+    weights[:, 0] = -1e30
+    value, gradient, _ = value_and_gradient(circuit, weights, zeros, "log")
+    np.testing.assert_allclose(value, 1198 * math.log1p(math.exp(-700.0)), atol=1e-300)
+    np.testing.assert_allclose(gradient[:, 1:], math.exp(-700.0), rtol=1e-12)
+    assert not gradient[:, 0].any()
 
 
 def test_a_lost_product_that_matters_is_not_lost():

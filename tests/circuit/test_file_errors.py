@@ -33,6 +33,14 @@ def sealed(data: bytes, old: bytes, new: bytes) -> bytes:
     return changed + zlib.crc32(changed).to_bytes(4, "little")
 
 
+def with_header(data: bytes, change) -> bytes:
+    """The file with the text of its header changed, and lengths and checksum that fit."""
+    length = int.from_bytes(data[12:16], "little")
+    header = change(data[16 : 16 + length])
+    changed = data[:12] + len(header).to_bytes(4, "little") + header + data[16 + length : -4]
+    return changed + zlib.crc32(changed).to_bytes(4, "little")
+
+
 def swapped(data: bytes, position: int, new: bytes) -> bytes:
     return data[:position] + new + data[position + len(new) :]
 
@@ -93,6 +101,7 @@ FILES = {
     "d4_dangling": ("c.nnf", D4.replace(b"1 3 1 2 0", b"1 8 1 2 0")),
     "d4_dangling_source": ("c.nnf", D4.replace(b"2 3 2 0", b"9 3 2 0")),
     "d4_duplicate": ("c.nnf", D4.replace(b"t 3 0", b"t 3 0\no 2 0")),
+    "d4_duplicate_with_zeros": ("c.nnf", D4.replace(b"t 3 0", b"t 3 0\n o\t02 0")),
     "d4_not_closed": ("c.nnf", D4.replace(b"1 2 -1 0", b"1 2 -1")),
     "d4_truncated": ("c.nnf", D4[:-4]),
     "d4_leaf_edge": ("c.nnf", D4 + b"3 2 0\n"),
@@ -164,6 +173,23 @@ def test_every_golden_file_is_used():
     assert {path.stem for path in GOLDEN.glob("*.txt")} == {*FILES, *VTREES, "sdd_other_vtree"}
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: header.replace(b'"num_variables":2', b'"num_variables":1e999'),
+        lambda header: header.replace(b'"num_variables":2', b'"num_variables":2,"vtree":[7]'),
+        lambda header: b"[" * 100_000,
+    ],
+    ids=["infinite", "vtree", "deep"],
+)
+def test_headers_that_lie_with_a_checksum_that_fits(change, tmp_path):
+    (tmp_path / "c.dvc").write_bytes(with_header(stored(), lambda header: header))
+    assert load(tmp_path / "c.dvc").num_variables == 2
+    (tmp_path / "c.dvc").write_bytes(with_header(stored(), change))
+    with pytest.raises(ParseError, match=r"damaged|not valid"):
+        load(tmp_path / "c.dvc")
+
+
 @pytest.mark.parametrize("content", [SDD, C2D, D4, VTREE, None], ids=["sdd", "c2d", "d4", "vtree", "own"])
 def test_any_cut_or_changed_byte_is_our_error_or_a_circuit(content, tmp_path):
     """Every prefix and many single-byte changes: a valid result or a ParseError, never anything else."""
@@ -172,6 +198,10 @@ def test_any_cut_or_changed_byte_is_our_error_or_a_circuit(content, tmp_path):
     read = load_vtree if content == VTREE else load
     variants = [data[:length] for length in range(len(data))]
     variants += [swapped(data, i, bytes([new])) for i in range(len(data)) for new in b"09-x \n\xff"]
+    # Signs, digits and white space that Python knows and the formats do not, between any two bytes.
+    variants += [
+        data[:i] + new + data[i:] for i in range(len(data)) for new in (b"0", b"+", b"_", b"\x0b", b"\xc2\xa0")
+    ]
     failures = 0
     for variant in variants:
         name.write_bytes(variant)

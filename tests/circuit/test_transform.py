@@ -1,6 +1,7 @@
 """Transformed circuits against the truth tables they must have."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from circuit.deterministic import all_worlds, assert_close, random_circuit, satisfiable_circuit, world_masses
 from circuit.random_circuits import root_tables
 from circuit.test_count import parity_chain
+from derivable.circuit import compile, variables
 from derivable.circuit.builder import CircuitBuilder
 from derivable.circuit.transform import condition, forget, restrict, restrict_roots, smooth, smooth_over
 from derivable.core.diagnostics import DomainError, UnsupportedError
@@ -55,6 +57,33 @@ def test_posteriors_by_conditioning():
     masses = masses * (worlds[:, 1] & ~worlds[:, 4])
     if masses.sum():
         assert_close(condition(circuit, evidence).marginals(p), masses @ worlds / masses.sum())
+
+
+def test_variables_by_name():
+    a, b, c = variables("a b c")
+    circuit = compile((a | b) & (~a | c))
+    for evidence in ({1: True, 2: False}, {"a": True, "b": False}, {a: True, b: False}, ["a", ~b], [1, ~b], [a, -2]):
+        fixed = circuit.condition(evidence)
+        assert root_tables(fixed)[0].tolist() == [w[0] and not w[1] and w[2] for w in all_worlds(3)]
+    assert root_tables(circuit.forget(["a"])).tolist() == root_tables(circuit.forget([1])).tolist()
+    chances = np.array([0.5, 0.25, 0.125])
+    batch = np.stack([chances, [0.5, 0.75, 0.125]])
+    for names in (("a", "b", "c"), (a, b, c), (1, 2, 3), (c, "a", 2)):
+        numbers = [circuit.variable_number(name) for name in names]
+        given = {name: chances[number - 1] for name, number in zip(names, numbers)}
+        assert circuit.probability(given) == circuit.probability(chances)
+        assert circuit.weighted_count(given, given) == circuit.weighted_count(chances, chances)
+        assert circuit.marginals(given).tolist() == circuit.marginals(chances).tolist()
+        assert circuit.evaluate(given).tolist() == circuit.evaluate(chances).tolist()
+        value, gradient, _ = circuit.value_and_gradient(given)
+        expected, by_column, _ = circuit.value_and_gradient(chances)
+        assert (value.tolist(), gradient.tolist()) == (expected.tolist(), by_column.tolist())
+        given = {
+            name: batch[:, number - 1] if number == 2 else chances[number - 1] for name, number in zip(names, numbers)
+        }
+        assert circuit.probability(given).tolist() == circuit.probability(batch).tolist()
+    exact = {"a": Fraction(1, 3), b: Fraction(1, 2), 3: 1}
+    assert circuit.weighted_count(exact) == Fraction(1, 3) + Fraction(2, 3) * Fraction(1, 2)
 
 
 def test_evidence_errors():

@@ -1,14 +1,17 @@
-"""Reading files into memory of the caller's choice."""
+"""Reading files into memory of the caller's choice; writing them whole or not at all."""
 
 import gzip
 import os
+import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
 import pytest
 
-from derivable.core.diagnostics import ParseError
-from derivable.core.files import read_buffer, read_bytes
+from derivable.core.diagnostics import DerivableError, ParseError
+from derivable.core.files import atomic_write, read_buffer, read_bytes
 
 
 def read(path):
@@ -62,3 +65,51 @@ def test_errors_are_the_same(tmp_path):
                 way(path)
             texts.append(str(caught.value))
         assert texts[0] == texts[1]
+
+
+def save(path, text):
+    with atomic_write(path) as file:
+        file.write(text)
+
+
+WRITER = """
+import sys
+from derivable.core.files import atomic_write
+
+with atomic_write(sys.argv[1]) as file:
+    file.write("half of it")
+    file.flush()
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
+def test_the_next_save_removes_what_a_killed_process_left(tmp_path):
+    target, theirs = tmp_path / "circuit.dvc", tmp_path / ".circuit.dvc.original"
+    theirs.write_text("not ours")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, target], **pipes) for _ in range(2)]
+    killed, living = writers
+    for writer in writers:
+        assert writer.stdout.readline() == "writing\n"
+    assert len(list(tmp_path.iterdir())) == 3
+    killed.kill()
+    killed.wait()
+    save(target, "saved")
+    # The process that is still writing keeps its file, and ends well.
+    assert len(list(tmp_path.iterdir())) == 3
+    living.communicate("")
+    assert living.returncode == 0
+    assert target.read_text() == "half of it"
+    assert sorted(tmp_path.iterdir()) == sorted([target, theirs])
+    killed.stdout.close()
+    killed.stdin.close()
+
+
+def test_what_cannot_be_written_is_our_error(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "folder", tmp_path / "absent" / "file", tmp_path / ("x" * 300)):
+        with pytest.raises(DerivableError, match="cannot write the file"):
+            save(path, "text")
+    assert os.listdir(tmp_path) == ["folder"]

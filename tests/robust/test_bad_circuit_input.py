@@ -81,6 +81,25 @@ def test_evidence(circuit, evidence):
     refuses(circuit.condition, evidence)
 
 
+@pytest.mark.parametrize("query", ["probability", "weighted_count", "evaluate", "value_and_gradient", "marginals"])
+def test_names(query):
+    rain, wet = dv.circuit.variables("rain wet")
+    named = dv.circuit.compile(dv.circuit.implies(rain, wet))
+    (other,) = dv.circuit.variables("other")
+    assert "did you mean 'rain'" in refuses(named.condition, {"rains": True})
+    refuses(named.condition, {other: True})
+    refuses(named.condition, [rain & wet])
+    refuses(named.condition, {"rain": True, 1: False})
+    refuses(dv.circuit.compile(CLAUSES).condition, {"rain": True})
+    ask = getattr(named, query)
+    assert "'wet'" in refuses(ask, {"rain": 0.5})
+    refuses(ask, {"rain": 0.5, "wet": 0.5, 1: 0.25})
+    refuses(ask, {"rain": 0.5, "wet": 0.5, "sun": 0.25})
+    refuses(ask, {"rain": "half", "wet": 0.5})
+    refuses(ask, {"rain": [0.5, 0.5], "wet": [0.5, 0.5, 0.5]})
+    refuses(ask, {})
+
+
 @pytest.mark.parametrize("variables", [[4], [0], [-1], ["a"], None, 1.5])
 def test_forgetting(circuit, variables):
     refuses(circuit.forget, variables)

@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -33,6 +35,36 @@ def test_threads(expected):
     with ThreadPoolExecutor(4) as pool:
         for digests in pool.map(work, range(4)):
             assert digests == [expected] * 3
+
+
+FIRST_FOLD = """
+import importlib.machinery, threading, time
+import numpy as np
+import derivable
+
+plain = importlib.machinery.SourceFileLoader.exec_module
+
+def slow(loader, module):
+    # Long enough for the other threads to meet the module as it is here: without a name.
+    time.sleep(0.2 * module.__name__.startswith("derivable.device.autodiff"))
+    plain(loader, module)
+
+importlib.machinery.SourceFileLoader.exec_module = slow
+found = []
+fold = derivable.parallel.scan
+threads = [threading.Thread(target=lambda: found.append(fold("add", np.arange(5))[-1])) for _ in range(4)]
+for thread in threads:
+    thread.start()
+    time.sleep(0.05)
+for thread in threads:
+    thread.join()
+assert found == [10] * 4, found
+"""
+
+
+def test_first_fold_of_a_process_in_threads():
+    done = subprocess.run([sys.executable, "-c", FIRST_FOLD], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_backward_in_threads():

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from derivable.core.arguments import is_integer
+from derivable.core.diagnostics import DomainError
+
 if TYPE_CHECKING:
     from derivable.algebra.semiring import Semiring
+    from derivable.circuit.formula import Variable
     from derivable.circuit.vtree import Vtree
 
 FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
@@ -34,6 +39,7 @@ class Circuit:
     level_offsets  [level + 1] int64: level l is nodes level_offsets[l]:level_offsets[l + 1]
     roots          [root] int64: node ids, in the order asked for, repeats allowed
     weights        the weights that came with the file, if any: (positive, negative), each [variable] float64
+    names          the names of the variables, if they came from a formula; queries take them instead of numbers
     origin         what is known about its making: "sdd", "decision" (so deterministic by construction), or ""
     vtree          the variable tree that an SDD was read with, if any
     """
@@ -71,6 +77,28 @@ class Circuit:
             f"Circuit({self.num_nodes} nodes, {self.num_edges} edges, {self.num_levels} levels, "
             f"{self.num_variables} variables, {self.num_roots} roots)"
         )
+
+    def variable_number(self, variable: int | str | Variable) -> int:
+        """The number (from 1) of a variable that is given by number, by name, or as a formula's variable.
+
+        Raises DomainError if the circuit has no such variable.
+        """
+        known = self.names or ()
+        name = getattr(variable, "name", variable)
+        if isinstance(name, str):
+            if name in known:
+                return known.index(name) + 1
+            near = get_close_matches(name, known, 1)
+            raise DomainError(
+                f"the circuit has no variable {name!r}" + ("" if known else ": its variables have no names"),
+                hint=f"did you mean {near[0]!r}?" if near else f"give a number from 1 to {self.num_variables}",
+            )
+        if not is_integer(variable) or not 1 <= variable <= self.num_variables:  # type: ignore[operator]
+            raise DomainError(
+                f"{variable!r} is not a variable of the circuit, which has {self.num_variables}",
+                hint="variables are counted from 1",
+            )
+        return int(variable)  # type: ignore[arg-type]
 
     # Structure
 
@@ -135,7 +163,7 @@ class Circuit:
 
         return to_jax(self, semiring)
 
-    # Queries
+    # Queries: weights are arrays [*batch, variable], or mappings from variables to numbers or arrays [*batch]
 
     def model_count(self) -> Any:
         """The exact number of models over all variables: an int, or a list of ints for several roots."""
@@ -193,13 +221,13 @@ class Circuit:
 
     # Transformations
 
-    def condition(self, evidence: Mapping[int, bool] | Sequence[int]) -> Circuit:
-        """The circuit with literals fixed: a mapping variable -> bool, or a sequence of signed literals."""
+    def condition(self, evidence: Mapping[Any, bool] | Iterable[Any]) -> Circuit:
+        """The circuit with literals fixed: a mapping variable -> bool (numbers, names, `Variable`s), or literals."""
         from derivable.circuit.transform import condition
 
         return condition(self, evidence)
 
-    def forget(self, variables: Sequence[int]) -> Circuit:
+    def forget(self, variables: Iterable[int | str | Variable]) -> Circuit:
         """Existential quantification of variables; see `derivable.circuit.transform.forget` on what stays true."""
         from derivable.circuit.transform import forget
 

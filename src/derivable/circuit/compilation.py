@@ -15,6 +15,7 @@ from derivable.circuit.dimacs import Cnf, checked_weights, cnf_from_clauses, cnf
 from derivable.circuit.formula import Formula, NnfDag, as_clauses, names_of, to_nnf
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError
+from derivable.core.names import FreshNames
 
 COMPILERS = ("sdd", "d4")
 
@@ -118,7 +119,8 @@ def _compile_formula(
     wanted = len(names) if num_variables is None else integer(num_variables, "num_variables", 0, 2**31 - 1)
     if wanted < len(names):
         raise ShapeError(f"num_variables is {wanted}, and the formula has {len(names)} variables: {', '.join(names)}")
-    names = names + tuple(f"x{number}" for number in range(len(names) + 1, wanted + 1))
+    fresh = FreshNames(names)
+    names = names + tuple(fresh(f"x{number}") for number in range(len(names) + 1, wanted + 1))
     pair = checked_weights(weights, wanted)
     clauses = as_clauses(formula)
     if clauses is not None:

@@ -15,6 +15,7 @@ from derivable.circuit.literal_weights import (
     EXPONENT_UNIT,
     LiteralWeights,
     ScaledWeights,
+    in_columns,
     read_weights,
     share_weights,
 )
@@ -129,6 +130,8 @@ def weighted_count(circuit: Circuit, weights=None, negative_weights=None) -> Any
     Raises ShapeError for a wrong number of variables, DomainError for NaN or infinite weights,
     UnsupportedError if the circuit is not decomposable or known not to be deterministic.
     """
+    weights = in_columns(circuit, weights, "weights")
+    negative_weights = in_columns(circuit, negative_weights, "negative_weights")
     if _holds_fraction(weights) or _holds_fraction(negative_weights):
         return _exact_weighted_count(circuit, weights, negative_weights)
     read, mantissa, exponent = _scaled_count(circuit, "weighted_count", weights, negative_weights, signed=True)

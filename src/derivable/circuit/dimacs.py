@@ -347,10 +347,12 @@ class _Reader:
 
     def garbage(self, lines: list[str], numbers: list[int]) -> DerivableError:
         for line, number in zip(lines, numbers):
-            for match in re.finditer(r"\S+", line):
+            # Words as ASCII has them: other spaces are no separators, and so garbage.
+            for match in re.finditer(r"\S+", line, re.ASCII):
                 if not re.fullmatch(r"-?[0-9]{1,18}", match.group()):
+                    shown = match.group()[:40].encode("ascii", "backslashreplace").decode()
                     return self.error(
-                        f"`{match.group()[:40]}` is not a literal",
+                        f"`{shown}` is not a literal",
                         number,
                         match.start() + 1,
                         len(match.group()),

@@ -12,6 +12,7 @@ import numpy as np
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.circuit import Circuit
+from derivable.circuit.literal_weights import in_columns
 from derivable.circuit.plan import LINE_BYTES, Plan, plan_of
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.device.cpu.levels_log import BAD_WEIGHT, log_rows
@@ -19,6 +20,7 @@ from derivable.device.cpu.levels_real import GRADIENT, VALUES, VALUES_AND_GRADIE
 from derivable.device.cpu.levels_scaled import log_rows_scaled
 from derivable.device.cpu.levels_semiring import semiring_rows
 from derivable.device.cpu.levels_team import close, follow, new_state
+from derivable.device.cpu.levels_unbounded import log_rows_unbounded
 from derivable.device.cpu.threads import Team, run_chunks, team_size
 from derivable.parallel.levels import fold_levels
 
@@ -42,7 +44,8 @@ def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | S
     """Values of the roots.
 
     weights           [*batch, variable] in the carrier of the semiring: float32 or float64 (log: nats), bool, or
-                      integers of any size (dtype object) for the counting semiring
+                      integers of any size (dtype object) for the counting semiring; or a mapping from variables
+                      (numbers, names, a formula's variables) to numbers or arrays [*batch]
     negative_weights  the same for negative literals; None takes the semiring's complement (real 1 - w,
                       log log(1 - exp(w))); DomainError if it has none
     returns           [*batch, root] in the dtype of the weights; an empty batch gives an empty array
@@ -52,6 +55,8 @@ def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | S
     """
     ring = semirings.get(semiring)
     plan = plan_of(circuit)
+    weights = in_columns(circuit, weights, "weights")
+    negative_weights = in_columns(circuit, negative_weights, "negative_weights")
     weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables, ring)
     out = np.empty((weights.shape[0], plan.num_roots), weights.dtype)
     fold_rows(plan, ring, VALUES, weights, negatives, out)
@@ -74,6 +79,8 @@ def value_and_gradient(
     ring = semirings.get(semiring)
     check_differentiable(ring)
     plan = plan_of(circuit)
+    weights = in_columns(circuit, weights, "weights")
+    negative_weights = in_columns(circuit, negative_weights, "negative_weights")
     weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables, ring)
     out = np.empty((weights.shape[0], plan.num_roots), weights.dtype)
     gradient = np.empty(weights.shape, weights.dtype)
@@ -287,8 +294,12 @@ def _log_tiles(
         plan.put_back(scratch, dtype, lanes)
     if left > 0:
         scratch = plan.take(dtype, lanes, scaled=True)
-        left = _log_rows_scaled(first, last, *arguments, *program, *scratch[:3], *results, *scratch[3:], left_over)
+        rest = (*results, *scratch[3:], plan.bound, left_over)
+        left = _log_rows_scaled(first, last, *arguments, *program, *scratch[:3], *rest)
         plan.put_back(scratch, dtype, lanes, scaled=True)
+    if left > 0:
+        rows = (row for row in range(first, last) if left_over[row // lanes])
+        log_rows_unbounded(rows, plan.num_slots, *arguments, *program, *results)
     if left == BAD_WEIGHT:
         raise_bad_weight("log", weights, arguments[2] if arguments[3] else None)
 

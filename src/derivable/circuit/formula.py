@@ -4,11 +4,13 @@
     rule = implies(a, b | c) & exactly_one(a, b, c)
     circuit = derivable.circuit.compile(rule)
 
-Variable number v (from 1) is the v-th name given to `variables`; column v - 1 of every weight array.
+A name means one variable, whichever call of `variables` made it. The variables of a formula are those of all calls
+that it uses, in the order of the calls; variable number v (from 1) is column v - 1 of every weight array.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,10 +80,11 @@ class Formula:
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Variable(Formula):
-    """`rain`: the variable with this number (from 1); `names` are those of all variables declared with it."""
+    """`rain`: the name of this number (from 1) among `names`, those of one call of `variables`; calls are counted."""
 
     number: int
     names: tuple[str, ...]
+    call: int
 
     @property
     def name(self) -> str:
@@ -153,6 +156,7 @@ class Count(Formula):
         return self.operands
 
 
+_calls = itertools.count()
 TRUE, FALSE = Constant(True), Constant(False)
 
 
@@ -176,7 +180,7 @@ def _formulas(values: tuple, where: str) -> tuple[Formula, ...]:
 def variables(names: str | int | Iterable[str]) -> tuple[Variable, ...]:
     """New variables, numbered from 1: by names ("a b c" or a list), or that many called x1, x2, ...
 
-    All variables of one formula come from one call, so that their numbers differ.
+    A later call may name some of them again, and then means the same variables.
     Raises DomainError for a repeated name or no name at all.
     """
     if is_integer(names):
@@ -195,7 +199,8 @@ def variables(names: str | int | Iterable[str]) -> tuple[Variable, ...]:
     if len(set(given)) < len(given):
         repeated = next(name for position, name in enumerate(given) if name in given[:position])
         raise DomainError(f"the name {repeated!r} is given twice")
-    return tuple(Variable(number, given) for number in range(1, len(given) + 1))
+    call = next(_calls)
+    return tuple(Variable(number, given, call) for number in range(1, len(given) + 1))
 
 
 def conjunction(*operands: Any) -> Formula:
@@ -270,19 +275,15 @@ def postorder(formula: Formula) -> Iterator[Formula]:
 
 
 def names_of(formula: Formula) -> tuple[str, ...]:
-    """The names of variables 1..n; DomainError if two calls of `variables` were mixed. The validator of formulas."""
-    names: tuple[str, ...] = ()
-    for node in postorder(formula):
-        if isinstance(node, Variable):
-            longer, shorter = (node.names, names) if len(node.names) >= len(names) else (names, node.names)
-            if longer[: len(shorter)] != shorter:
-                number = next(n for n, (one, other) in enumerate(zip(longer, shorter), start=1) if one != other)
-                raise DomainError(
-                    f"variable number {number} is called both {shorter[number - 1]!r} and {longer[number - 1]!r}",
-                    hint="make all variables of a formula in one call of variables(...)",
-                )
-            names = longer
-    return names
+    """The names of variables 1..n: all names of the calls of `variables` that the formula uses, in their order."""
+    # By the identity of their names, which all variables of a call share.
+    calls = {id(node.names): node for node in postorder(formula) if isinstance(node, Variable)}
+    ordered = sorted(calls.values(), key=lambda variable: variable.call)
+    return tuple(dict.fromkeys(name for variable in ordered for name in variable.names))
+
+
+def _numbers(names: tuple[str, ...]) -> dict[str, int]:
+    return {name: number for number, name in enumerate(names, start=1)}
 
 
 def _fold(formula: Formula, rule: Callable[[Formula, list], Any]) -> Any:
@@ -299,11 +300,12 @@ def evaluate(formula: Formula, assignment: Mapping[Any, bool] | Sequence[bool] |
     returns     bool for a mapping or a flat sequence, [*batch] bool for an array
     Raises DomainError if a variable has no value.
     """
+    numbers = _numbers(names_of(formula))
     if isinstance(assignment, Mapping):
-        table = {(key.number if isinstance(key, Variable) else key): value for key, value in assignment.items()}
+        table = {(key.name if isinstance(key, Variable) else key): value for key, value in assignment.items()}
 
         def value_of(variable: Variable) -> Any:
-            for key in (variable.number, variable.name):
+            for key in (numbers[variable.name], variable.name):
                 if key in table:
                     return np.asarray(bool(table[key]))
             raise DomainError(f"variable {variable.name!r} has no value", hint="give every variable of the formula")
@@ -313,11 +315,12 @@ def evaluate(formula: Formula, assignment: Mapping[Any, bool] | Sequence[bool] |
             raise DomainError("the assignment is one value, expected a mapping or an array [*batch, variable]")
 
         def value_of(variable: Variable) -> Any:
-            if variable.number > array.shape[-1]:
+            number = numbers[variable.name]
+            if number > array.shape[-1]:
                 raise DomainError(
-                    f"variable {variable.name!r} is number {variable.number}, and the assignment has {array.shape[-1]}"
+                    f"variable {variable.name!r} is number {number}, and the assignment has {array.shape[-1]}"
                 )
-            return array[..., variable.number - 1]
+            return array[..., number - 1]
 
     def rule(node: Formula, parts: list) -> Any:
         match node:
@@ -437,6 +440,7 @@ def to_nnf(formula: Formula) -> NnfDag:
     from derivable.circuit.circuit import TRUE as TRUE_KIND
 
     names = names_of(formula)
+    numbers = _numbers(names)
     kind: list[int] = []
     literal: list[int] = []
     rows: list[Sequence[int]] = []
@@ -453,7 +457,7 @@ def to_nnf(formula: Formula) -> NnfDag:
     def lower(node: Formula, positive: bool) -> int:
         match node:
             case Variable():
-                signed = node.number if positive else -node.number
+                signed = numbers[node.name] if positive else -numbers[node.name]
                 if signed not in literals:
                     literals[signed] = add(LITERAL, signed)
                 return literals[signed]
@@ -530,6 +534,7 @@ def _polarised(formula: Formula) -> Iterator[tuple[Formula, bool]]:
 
 def as_clauses(formula: Formula) -> list[list[int]] | None:
     """The clauses of a formula that is a conjunction of clauses as it stands, else None."""
+    numbers = _numbers(names_of(formula))
     clauses: list[list[int]] = []
     stack = [formula]
     while stack:
@@ -537,7 +542,7 @@ def as_clauses(formula: Formula) -> list[list[int]] | None:
         if isinstance(node, And):
             stack.extend(reversed(node.operands))
             continue
-        clause = _as_clause(node)
+        clause = _as_clause(node, numbers)
         if clause is None:
             return None
         if clause != [0]:
@@ -545,7 +550,7 @@ def as_clauses(formula: Formula) -> list[list[int]] | None:
     return clauses
 
 
-def _as_clause(formula: Formula) -> list[int] | None:
+def _as_clause(formula: Formula, numbers: Mapping[str, int]) -> list[int] | None:
     """A disjunction of literals as signed variables; [0] if a constant makes it true; None if it is something else."""
     clause: list[int] = []
     stack = [formula]
@@ -557,7 +562,7 @@ def _as_clause(formula: Formula) -> list[int] | None:
         if isinstance(node, Or) and sign > 0:
             stack.extend(reversed(node.operands))
         elif isinstance(node, Variable):
-            clause.append(sign * node.number)
+            clause.append(sign * numbers[node.name])
         elif isinstance(node, Constant):
             if node.value == (sign > 0):
                 return [0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -38,7 +40,38 @@ class LiteralWeights:
         return values.item() if values.ndim == 0 else values
 
 
+def in_columns(circuit: Circuit, weights, name: str):
+    """Weights as they were given, or, from a mapping of variables to numbers or arrays [*batch], [*batch, variable].
+
+    Raises DomainError if a variable is unknown, given twice or left out, ShapeError for arrays that do not broadcast.
+    """
+    if not isinstance(weights, Mapping):
+        return weights
+    columns: dict[int, Any] = {}
+    for variable, column in weights.items():
+        number = circuit.variable_number(variable)
+        if number in columns:
+            raise DomainError(f"{name} has two values for variable {number}: {variable!r} is one of them")
+        columns[number] = column
+    absent = [v for v in range(1, circuit.num_variables + 1) if v not in columns]
+    if absent:
+        shown = ", ".join(repr(circuit.names[v - 1] if circuit.names else v) for v in absent[:5])
+        raise DomainError(
+            f"{name} has no value for {len(absent)} of {circuit.num_variables} variables: {shown}"
+            + (", ..." if len(absent) > 5 else ""),
+            hint="give every variable of the circuit; fix variables with `condition`",
+        )
+    ordered = [columns[v] for v in range(1, circuit.num_variables + 1)]
+    if any(isinstance(column, Fraction) for column in ordered):
+        return ordered
+    try:
+        return np.stack(np.broadcast_arrays(*ordered), axis=-1) if ordered else np.zeros(0)
+    except ValueError:
+        raise ShapeError(f"{name} holds arrays of different shapes, which do not broadcast") from None
+
+
 def _array(circuit: Circuit, weights, name: str) -> np.ndarray:
+    weights = in_columns(circuit, weights, name)
     if hasattr(weights, "detach"):
         weights = weights.detach().cpu().numpy()
     try:
@@ -73,8 +106,8 @@ def read_weights(
 ) -> LiteralWeights:
     """Check and broadcast the weights of a query.
 
-    weights           [*batch, variable], NumPy, torch or nested lists; None takes the weights that came
-                      with the circuit's file, and one for every literal where there are none
+    weights           [*batch, variable], NumPy, torch, nested lists, or a mapping (see `in_columns`); None takes
+                      the weights that came with the circuit's file, and one for every literal where there are none
     negative_weights  the same for negative literals; None is 1 - weights
     signed            whether negative numbers are allowed
     probabilities     whether every weight must lie in [0, 1]

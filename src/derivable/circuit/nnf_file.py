@@ -184,7 +184,7 @@ def _second_word(data: bytes | memoryview, position: int) -> int:
 
 
 def _declaration(data: bytes | memoryview, number: int, which: int) -> int:
-    found = re.finditer(rb"^[ \t]*[oatf][ \t]+(%d)\b" % number, bytes(data).replace(b"\r", b"\n"), re.MULTILINE)
+    found = re.finditer(rb"^[ \t]*[oatf][ \t]+(0*%d)\b" % number, bytes(data).replace(b"\r", b"\n"), re.MULTILINE)
     return [match.start(1) for match in found][which]
 
 

@@ -67,6 +67,11 @@ class Plan:
         slack = math.log2(max(1.0, self.degree)) + math.log2(max(1, self.operations + self.num_slots))
         return 800.0 - self.count_bits - slack - math.log2(max(1, self.num_roots))
 
+    @property
+    def bound(self) -> float:
+        """Nats within which log weights are computed by scaled floats, so that their exponents fit; decision 030."""
+        return min(2.0**39, 2.0**58 / max(1.0, self.degree))
+
     def leaves(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(node, variable, sign) of the literals: node ids, columns of the weights, and whether they are positive."""
         node = np.flatnonzero(self.kind == LITERAL)

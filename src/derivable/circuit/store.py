@@ -95,7 +95,7 @@ def parse(data: bytes, source: str | None = None) -> Circuit:
     try:
         header = json.loads(data[_FIXED.size : _FIXED.size + length])
         arrays, end = _arrays(data, header["arrays"], _FIXED.size + length)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ParseError("the header is damaged", source=source, hint=cut) from None
     if end + 4 > len(data):
         raise ParseError(f"the file has {len(data)} bytes of {end + 4}; it was cut off", source=source, hint=cut)
@@ -108,7 +108,7 @@ def parse(data: bytes, source: str | None = None) -> Circuit:
         # A checksum does not make a circuit: kernels index without looking.
         validate_layout(circuit)
         return circuit
-    except (ValueError, KeyError, TypeError, IndexError, LayoutError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, LayoutError) as error:
         raise ParseError(
             f"the circuit in the file is not valid: {error}", source=source, hint="save the circuit again"
         ) from None
@@ -140,6 +140,8 @@ def _circuit(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Circuit:
     if "weights" in arrays:
         weights = (arrays["weights"].astype(np.float64), arrays["negative_weights"].astype(np.float64))
     names, vtree = header.get("names"), header.get("vtree")
+    if names is not None and (len(names) != int(header["num_variables"]) or not all(isinstance(n, str) for n in names)):
+        raise ValueError("the names are not those of its variables")
     return Circuit(
         kind=kind,
         literal=literal,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
 from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE, Circuit
+from derivable.circuit.formula import Not
 from derivable.circuit.properties import FORGOTTEN, require_decomposable
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
@@ -17,10 +19,11 @@ from derivable.device.cpu.scopes import edge_gaps, fold_scopes, order_of_appeara
 WORDS_AT_ONCE = 8
 
 
-def condition(circuit: Circuit, evidence: Mapping[int, bool] | Sequence[int]) -> Circuit:
+def condition(circuit: Circuit, evidence: Mapping[Any, bool] | Iterable[Any]) -> Circuit:
     """The circuit with literals fixed: its models are the models of `circuit` that agree with the evidence.
 
-    evidence  a mapping variable -> bool, or a sequence of signed literals; variables are counted from 1
+    evidence  a mapping variable -> bool, or literals. A variable is a number from 1, a name if the circuit has names,
+              or a formula's variable; a literal is a signed number, a name, or a formula `a` or `~a`
     returns   a circuit over the same variables that mentions each fixed variable once, at its roots
 
     So its weighted count is that of (circuit and evidence), its marginals are posteriors, its samples are
@@ -41,7 +44,7 @@ def condition(circuit: Circuit, evidence: Mapping[int, bool] | Sequence[int]) ->
     return _named(circuit, builder.build(roots, circuit.num_variables, circuit.weights, circuit.origin))
 
 
-def restrict(circuit: Circuit, evidence: Mapping[int, bool] | Sequence[int]) -> Circuit:
+def restrict(circuit: Circuit, evidence: Mapping[Any, bool] | Iterable[Any]) -> Circuit:
     """The circuit with literals replaced by constants (Darwiche and Marquis 2002, conditioning).
 
     As `condition`, but the result does not mention the fixed variables: they are free in it, and counts
@@ -50,10 +53,10 @@ def restrict(circuit: Circuit, evidence: Mapping[int, bool] | Sequence[int]) -> 
     return _replace_literals(circuit, _read_evidence(circuit, evidence), circuit.origin)
 
 
-def forget(circuit: Circuit, variables: Iterable[int]) -> Circuit:
+def forget(circuit: Circuit, variables: Iterable[Any]) -> Circuit:
     """Existential quantification: true for an assignment if some values of `variables` make `circuit` true.
 
-    variables  1-based; they stay among the `num_variables` variables of the result, which does not
+    variables  as in `condition`; they stay among the `num_variables` variables of the result, which does not
                mention them (a count over all variables doubles for each)
     returns    a circuit with origin "forgotten", still decomposable and, where it was, smooth
 
@@ -68,8 +71,8 @@ def forget(circuit: Circuit, variables: Iterable[int]) -> Circuit:
     """
     require_decomposable(circuit, "forget")
     if not isinstance(variables, Iterable):
-        raise DomainError(f"{variables!r} are no variables", hint="give their numbers: forget([1, 2])")
-    chosen = sorted({_known_variable(circuit, v) for v in variables})
+        raise DomainError(f"{variables!r} are no variables", hint="give their numbers or names: forget([1, 2])")
+    chosen = sorted({circuit.variable_number(v) for v in variables})
     if not chosen:
         return circuit
     kind = circuit.kind.copy()
@@ -270,29 +273,25 @@ def _rebuilt(circuit: Circuit, kind: np.ndarray, origin: str, roots: np.ndarray 
     return _named(circuit, rebuilt)
 
 
-def _known_variable(circuit: Circuit, variable) -> int:
-    if not is_integer(variable) or not 1 <= variable <= circuit.num_variables:
-        raise DomainError(
-            f"{variable!r} is not a variable of the circuit, which has {circuit.num_variables}",
-            hint="variables are counted from 1",
-        )
-    return int(variable)
-
-
-def _read_evidence(circuit: Circuit, evidence: Mapping[int, bool] | Sequence[int]) -> dict[int, bool]:
+def _read_evidence(circuit: Circuit, evidence: Mapping[Any, bool] | Iterable[Any]) -> dict[int, bool]:
     pairs: list[tuple[int, bool]] = []
     if isinstance(evidence, Mapping):
         for variable, value in evidence.items():
             if not isinstance(value, bool | np.bool_) and value not in (0, 1):
                 raise DomainError(f"the evidence on variable {variable} is {value!r}", hint="give True or False")
-            pairs.append((_known_variable(circuit, variable), bool(value)))
+            pairs.append((circuit.variable_number(variable), bool(value)))
     elif isinstance(evidence, Iterable) and not isinstance(evidence, str):
         for literal in evidence:
-            variable = abs(literal) if is_integer(literal) else literal
-            pairs.append((_known_variable(circuit, variable), literal == variable))
+            variable, value = literal, True
+            while isinstance(variable, Not):
+                variable, value = variable.part, not value
+            if is_integer(literal):
+                variable, value = abs(literal), literal > 0
+            pairs.append((circuit.variable_number(variable), value))
     else:
         raise DomainError(
-            f"{evidence!r} is no evidence", hint="give a mapping {1: True, 2: False} or signed variables [1, -2]"
+            f"{evidence!r} is no evidence",
+            hint="give a mapping {1: True, 'rain': False} or literals [1, -2, rain, ~sun]",
         )
     fixed: dict[int, bool] = {}
     for variable, value in pairs:

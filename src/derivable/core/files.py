@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import IO, Any
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError
 
 GZIP_MAGIC = b"\x1f\x8b"
+UNFINISHED = ".unfinished"  # how names of temporary files end
 
 
 def checked_path(path: str | os.PathLike) -> Path:
@@ -76,18 +78,14 @@ def _decompressed(path: str | os.PathLike, read: Callable[[], Any]) -> Any:
 def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     """Open a temporary file beside `path`; rename it to `path` on success, delete it on any failure.
 
-    Raises DerivableError if no file can be made there.
+    What a process that was killed while it wrote to `path` has left behind is deleted as well.
+    Raises DerivableError if the file cannot be written: no such folder, `path` is a folder, the disk is full.
     """
     target = checked_path(path)
+    name, lock = None, -1
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise DerivableError(
-            f"cannot write the file: {error.strerror or error}",
-            source=os.fspath(path),
-            hint="check that its folder exists and may be written",
-        ) from None
-    try:
+        _remove_unfinished(target)
+        descriptor, name, lock = _unfinished(target)
         with os.fdopen(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
             yield file
             file.flush()
@@ -96,7 +94,53 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
         os.umask(umask)
         os.chmod(name, 0o666 & ~umask)
         os.replace(name, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
+    except BaseException as error:
+        if name is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+        if isinstance(error, OSError):
+            raise DerivableError(
+                f"cannot write the file: {error.strerror or error}",
+                source=os.fspath(path),
+                hint="check that its folder exists and may be written, and that this names a file",
+            ) from None
         raise
+    finally:
+        if lock >= 0:
+            os.close(lock)
+
+
+def _unfinished(target: Path) -> tuple[int, str, int]:
+    """A new temporary file beside `target`: its descriptor, its name, and a descriptor that keeps it locked, or -1."""
+    while True:
+        descriptor, name = tempfile.mkstemp(UNFINISHED, f".{target.name}.", target.parent)
+        if not _lock(descriptor):
+            return descriptor, name, -1
+        # Another process may have taken it for a leftover in between.
+        if os.fstat(descriptor).st_nlink:
+            return descriptor, name, os.dup(descriptor)
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, *, wait: bool = True) -> bool:
+    """Whether the file is now locked by us: the lock ends with its last descriptor, so with the process."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except (ImportError, OSError):  # no such locks here, or on this file system
+        return False
+    return True
+
+
+def _remove_unfinished(target: Path) -> None:
+    """Delete temporary files for `target` that no process is writing."""
+    pattern = re.compile(re.escape(f".{target.name}.") + r"[a-z0-9_]{8}" + re.escape(UNFINISHED))
+    for name in filter(pattern.fullmatch, os.listdir(target.parent)):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(target.parent / name, os.O_RDWR)
+            try:
+                if _lock(descriptor, wait=False):
+                    os.unlink(target.parent / name)
+            finally:
+                os.close(descriptor)

@@ -166,13 +166,14 @@ def _circuit_of(constraint: Constraint, exclusive: Sequence[Sequence[int]] | Non
 
 
 def _with_groups(formula: Formula, exclusive: Sequence[Sequence[int]]) -> Formula:
-    from derivable.circuit.formula import Variable, exactly_one, names_of
+    from derivable.circuit.formula import exactly_one, names_of, variables
 
     names = names_of(formula)
+    known = variables(names) if names else ()
     for group in exclusive:
         if any(not 1 <= number <= len(names) for number in group):
             raise DomainError(f"group {list(group)} names a variable beyond the {len(names)} of the formula")
-        formula = formula & exactly_one(*(Variable(number, names) for number in group))
+        formula = formula & exactly_one(*(known[number - 1] for number in group))
     return formula
 
 

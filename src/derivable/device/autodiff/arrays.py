@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -31,10 +32,10 @@ _SCALAR = Structure(())
 def library_name(array: Any) -> str:
     """ "NumPy", "torch" or "JAX"; whatever is no array counts as NumPy's."""
     # An array of a library that was never imported cannot exist, so asking imports nothing.
-    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
-    if torch is not None and isinstance(array, torch.Tensor):
+    # The same holds for a library that another thread is importing, whose module may still lack these names.
+    if isinstance(array, getattr(sys.modules.get("torch"), "Tensor", ())):
         return "torch"
-    if jax is not None and isinstance(array, jax.Array):
+    if isinstance(array, getattr(sys.modules.get("jax"), "Array", ())):
         return "JAX"
     return "NumPy"
 
@@ -73,8 +74,13 @@ def common_library(*arrays: tuple[str, Any]) -> ModuleType:
             f"{arrays[ours][0]} is a torch tensor, {arrays[other][0]} is not: {type(arrays[other][1]).__name__}",
             hint="give all arrays in one library: `torch.as_tensor(x)`, or `x.numpy()`",
         )
-    name = _MODULES["JAX" if "JAX" in names else names[0]]
-    return sys.modules.get(name) or importlib.import_module(name)
+    return _module("JAX" if "JAX" in names else names[0])
+
+
+@cache
+def _module(name: str) -> ModuleType:
+    # Not from `sys.modules`, which holds modules that other threads have not finished importing.
+    return importlib.import_module(_MODULES[name])
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,9 @@ def _uncompiled(function: Callable) -> Callable:
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
         torch = sys.modules.get("torch")
-        # Only code that dynamo is reading gets there, so nothing imports it that does not have it.
-        if torch is not None and torch.compiler.is_compiling():
+        # Only code that dynamo is reading gets there, so nothing imports it that does not have it. Another thread may
+        # be importing torch.
+        if hasattr(torch, "compiler") and torch.compiler.is_compiling():
             return torch._dynamo.disable(function)(*arguments, **options)
         return function(*arguments, **options)
 

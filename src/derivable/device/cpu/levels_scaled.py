@@ -1,8 +1,9 @@
 """Tiles of a batch in the log semiring for any range of weights: floats with an exponent of 64 bits.
 
 A number is a mantissa m and an exponent e, m * 2^e: m is 0 (then e is `NOTHING`) or 1 <= |m| < 2. Sums and products
-of such numbers take a few integer operations and no exp or log, never under- or overflow, and lose no precision.
-So zero is zero, and a root of -inf is known to be one.
+of such numbers take a few integer operations and no exp or log, and lose no precision. So zero is zero, and a root
+of -inf is known to be one. Exponents stay within 64 bits because log weights are taken between bounds; a tile whose
+values could depend on weights beyond them is left to `levels_unbounded`.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from derivable.device.cpu.lanes import (
     zero_of,
 )
 from derivable.device.cpu.levels import clear, read_column, write_column
-from derivable.device.cpu.levels_exp import exp_and_complement, maximum, power_of_two, reduce_exp
-from derivable.device.cpu.levels_log import BAD_WEIGHT
+from derivable.device.cpu.levels_exp import exp_and_complement, maximum, minimum, power_of_two, reduce_exp
+from derivable.device.cpu.levels_log import BAD_WEIGHT, lane_max
 from derivable.device.cpu.levels_real import GRADIENT, VALUES
 
 NOTHING = -(2**61)
-# exp(-2^40) is far below anything that its neighbours could tell from zero; keeps sums of exponents in 64 bits.
-LOWEST = -(2.0**40)
+# A lower bound of this many nats outweighs any sum of terms that float64 can hold.
+LEAST_BOUND = 2.0**14
 LN2_HIGH = 6.93147180369123816490e-01
 LN2_LOW = 1.90821492927058770002e-10
 
@@ -148,10 +149,10 @@ def backward_scaled(mantissas, exponents, adjoints, powers, runs, terms, prefix,
 
 
 @njit(cache=True, nogil=True)
-def scaled_exp(x):
-    """exp of log weights as scaled numbers."""
+def scaled_exp(x, bound):
+    """exp of log weights as scaled numbers; finite weights are taken between -bound and bound."""
     vanished = equal(x, like(x, -np.inf))
-    k, q = reduce_exp(maximum(x, like(x, LOWEST)))
+    k, q = reduce_exp(minimum(maximum(x, like(x, -bound)), like(x, bound)))
     m, e = normalise(add(q, like(q, 1.0)), to_integer(k))
     return select(vanished, like(m, 0.0), m), select(vanished, like(e, NOTHING), e)
 
@@ -201,11 +202,15 @@ def log_rows_scaled(
     exponents,
     powers,
     prefix_powers,
+    bound,
     left_over,
 ):
     """The tiles marked in `left_over` among rows start:stop; arguments as in `log_rows`.
 
     values, adjoints, prefix  the mantissas; `exponents`, `powers`, `prefix_powers` (int64) their exponents
+    bound      nats; finite log weights from -bound to bound are taken as they are
+    left_over  stays set for tiles whose values could depend on weights beyond the bound
+    returns    the number of tiles left over, or BAD_WEIGHT
     """
     num_variables = positive.size
     num_roots = root_slots.size
@@ -220,6 +225,7 @@ def log_rows_scaled(
     store(exponents, 0, nothing)
     store(values, 1, one)
     store(exponents, 1, unit)
+    num_left = 0
     row = start
     while row < stop:
         rows = min(np.int64(lanes), stop - row)
@@ -227,28 +233,60 @@ def log_rows_scaled(
             row += lanes
             continue
         valid = equal(zero, zero)
-        for variable in range(num_variables):
-            slot = np.int64(positive[variable])
-            other = np.int64(negative[variable])
-            read_column(weights, row, rows, variable, values, scratch)
-            x = load(values, scratch)
-            valid = bit_and(valid, less(x, upper))
-            if has_negative:
-                read_column(negative_weights, row, rows, variable, values, scratch)
-                y = load(values, scratch)
-                valid = bit_and(valid, less(y, upper))
-                m, e = scaled_exp(y)
-            else:
-                _, complement = exp_and_complement(x)
-                m, e = normalise(complement, unit)
-            store(values, other, m)
-            store(exponents, other, e)
-            m, e = scaled_exp(x)
-            store(values, slot, m)
-            store(exponents, slot, e)
-        if any_set(equal(valid, like(valid, 0))):
-            return np.int64(BAD_WEIGHT)
-        forward_scaled(values, exponents, runs, terms)
+        highest = zero
+        lowest = zero
+        fits = True
+        for attempt in range(2):
+            reach = bound * (1.0 + attempt)
+            for variable in range(num_variables):
+                slot = np.int64(positive[variable])
+                other = np.int64(negative[variable])
+                read_column(weights, row, rows, variable, values, scratch)
+                x = load(values, scratch)
+                valid = bit_and(valid, less(x, upper))
+                highest = maximum(x, highest)
+                lowest = minimum(select(less(like(x, -np.inf), x), x, zero), lowest)
+                if has_negative:
+                    read_column(negative_weights, row, rows, variable, values, scratch)
+                    y = load(values, scratch)
+                    valid = bit_and(valid, less(y, upper))
+                    highest = maximum(y, highest)
+                    lowest = minimum(select(less(like(y, -np.inf), y), y, zero), lowest)
+                    m, e = scaled_exp(y, reach)
+                else:
+                    _, complement = exp_and_complement(x)
+                    m, e = normalise(complement, unit)
+                store(values, other, m)
+                store(exponents, other, e)
+                m, e = scaled_exp(x, reach)
+                store(values, slot, m)
+                store(exponents, slot, e)
+            if any_set(equal(valid, like(valid, 0))):
+                return np.int64(BAD_WEIGHT)
+            store(values, scratch, highest)
+            fits = lane_max(values, scratch) <= bound
+            store(values, scratch, subtract(zero, lowest))
+            is_low = lane_max(values, scratch) > bound
+            if not fits or (is_low and bound < LEAST_BOUND):
+                fits = False
+                break
+            forward_scaled(values, exponents, runs, terms)
+            if not is_low:
+                break
+            # A root that stays where it is when the lowest weights sink does not depend on them.
+            for root in range(num_roots):
+                slot = np.int64(root_slots[root])
+                e = load(exponents, slot)
+                if attempt == 0:
+                    store(powers, slot, e)
+                else:
+                    moved = subtract(load(powers, slot), e)
+                    fits = fits and not any_set(less(like(moved, 1), maximum(moved, subtract(unit, moved))))
+        if not fits:
+            num_left += 1
+            row += lanes
+            continue
+        left_over[row // lanes] = False
         if mode != GRADIENT:
             for root in range(num_roots):
                 slot = np.int64(root_slots[root])
@@ -296,4 +334,4 @@ def log_rows_scaled(
                 collapse_slot(prefix, prefix_powers, 0)
                 write_column(gradient, row, rows, variable, prefix, 0)
         row += lanes
-    return np.int64(0)
+    return np.int64(num_left)
