@@ -19,7 +19,7 @@ import numpy as np
 from derivable.datalog.rules.nodes import AggregateRule
 from derivable.datalog.storage import Table
 from derivable.datalog.tags import ColumnTags, GraphTags, Untagged
-from derivable.datalog.values import SymbolTable, ValueType, from_words, to_words
+from derivable.datalog.values import SymbolTable, ValueType, from_words, ranks, to_words
 
 Result = tuple[list[np.ndarray], int, Any]
 
@@ -89,6 +89,7 @@ class _Aggregation:
         keys = [body.column(c) for c in range(rule.num_group)]
         self.group_tags = None
         if self.groups is not None:
+            self.groups.leave_pairs()
             count = self.groups.size
             self.keys = [self.groups.column(c) for c in range(rule.num_group)]
             self.num_groups = count
@@ -102,6 +103,7 @@ class _Aggregation:
             self.keys, self.num_groups = [], 1
             return np.zeros(body.size, dtype=np.int64)
         seen = Table("groups", body.types[: rule.num_group])
+        seen.leave_pairs()
         numbers = seen.insert(keys, body.size)
         self.keys = [seen.column(c) for c in range(rule.num_group)]
         self.num_groups = seen.size
@@ -120,9 +122,8 @@ class _Aggregation:
         """What orders the values: texts by their characters, the rest by itself."""
         if t.family != "text":
             return values
-        texts = self.symbols.lookup(values)
-        _, ranks = np.unique(texts.astype(str), return_inverse=True) if len(texts) else (None, values)
-        return ranks
+        ids, where = np.unique(values, return_inverse=True)
+        return ranks(self.symbols.lookup(ids))[where]
 
     # Certain groups, all at once
 

@@ -392,11 +392,11 @@ class _Clause:
         return r.Negated(name, kept, leaf.span)
 
     def quantifier(self, leaf: s.Aggregate, positive: bool, elsewhere: set[str]) -> r.Literal:
+        if leaf.group_body is not None:
+            return self.aggregate(leaf, (r.Const(positive, BOOL),), elsewhere)
         body = leaf.body
         if leaf.operator == "forall":
             body, positive = s.Not(body, span=body.span), not positive
-        if leaf.group_body is not None:
-            body = s.Conjunction((leaf.group_body, body), span=body.span)
         local = {*leaf.bindings, *leaf.arguments}
         group = self.group_variables(body, elsewhere - local)
         # A group variable that the body does not bind is bound by the atoms next to the quantifier.
@@ -429,6 +429,8 @@ class _Clause:
     def aggregate(self, node: s.Aggregate, outputs: tuple[Any, ...], elsewhere: set[str]) -> r.Atom:
         owner = self.owner
         operator, body = node.operator, node.body
+        if operator == "forall":
+            body = s.Not(body, span=body.span)
         local = {*node.bindings, *node.arguments}
         in_body = self.group_variables(body, elsewhere - local)
         groups = None
@@ -449,8 +451,6 @@ class _Clause:
             bound = set.intersection(*(_bound_in(d) for d in owner.normal_form(body, True)))
             if not bound.issuperset(group):
                 body = s.Conjunction((node.group_body, body), span=body.span)
-        if operator == "forall":
-            body = s.Not(body, span=body.span)
         source = self.body_relation(node, body, group, (*node.arguments, *node.bindings))
         group_types = tuple(self.environment[n] for n in group)
         column_types = owner.relations[source].types[len(group) :]
@@ -493,9 +493,10 @@ class _Clause:
                 if name in self.environment:
                     return r.Var(name, self.environment[name], node.span)
                 if name in self.owner.typed.constants:
-                    value, t = self.owner.typed.constants[name]
-                    return r.Const(float(value) if t.family == "float" else value, t)
+                    return r.Const(*self.owner.typed.constants[name])
                 self.owner.error(BindingError, f"variable `{name}` is not bound", node.span)
+            case r.Const():
+                return node
             case s.Wildcard():
                 self.owner.error(BindingError, "a wildcard cannot stand in an expression", node.span)
             case s.Unary(operator=operator, operand=a):
