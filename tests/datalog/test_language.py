@@ -154,6 +154,27 @@ CASES = [
         {"a": {(2,)}, "b": {(4,)}},
     ),
     ("min of texts", 'rel p = {"b", "a"} rel a(x) = x := min(y: p(y))', {"a": {("a",)}}),
+    ("min keeps trailing NULs", r'rel p = {"a\0", "a\0\0"} rel a(x) = x := min(y: p(y))', {"a": {("a\0",)}}),
+    (
+        "sum saturates, prod wraps",
+        "type p(i8), q(u8), r(i32, i64), w(u64) rel p = {100, 27, -3, 99} rel q = {200, 100}"
+        f" rel r = {{(0, {2**63 - 1}), (0, {2**63 - 3}), (1, {-(2**63)}), (1, -5), (2, {2**63 - 1}), (2, {-(2**63)})}}"
+        f" rel w = {{{2**64 - 1}, 7}} rel a(n) = n := sum(x: p(x)) rel b(n) = n := prod(x: p(x))"
+        " rel c(n) = n := sum(x: q(x)) rel d(k, n) = n := sum(x: r(k, x)) rel e(n) = n := sum(x: w(x))",
+        {
+            "a": {(127,)},
+            "b": {((100 * 27 * -3 * 99 + 128) % 256 - 128,)},
+            "c": {(255,)},
+            "d": {(0, 2**63 - 1), (1, -(2**63)), (2, -1)},
+            "e": {(2**64 - 1,)},
+        },
+    ),
+    (
+        "sums and products that are NaN drop the tuple",
+        'type t(String) rel t = {"inf", "-inf"} rel p(x as f64) = t(x) rel p(0.0) rel q(x) = p(x), x >= 0.0'
+        " rel s(n) = n := sum(x: p(x)) rel m(n) = n := prod(x: p(x)) rel u(n) = n := sum(x: q(x))",
+        {"s": set(), "m": set(), "u": {(float("inf"),)}},
+    ),
     ("max of nothing", "type p(i32) rel b(x) = x := max(y: p(y))", {"b": set()}),
     ("min with arguments", "rel p = {(1, 4), (2, 2)} rel a(k, x) = (k, x) := min[k](x: p(k, x))", {"a": {(2, 2)}}),
     (
