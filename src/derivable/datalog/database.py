@@ -108,10 +108,11 @@ class _Items:
 
 
 class Database(Mapping):
-    """The output relations of a run by name."""
+    """The output relations of a run by name; `provenance` is the one it ran under."""
 
-    def __init__(self, relations: Mapping[str, RelationView], hidden: Sequence[str] = ()):
+    def __init__(self, relations: Mapping[str, RelationView], provenance: str, hidden: Sequence[str] = ()):
         self._relations = dict(relations)
+        self.provenance = provenance
         self._hidden = tuple(hidden)
 
     def __getitem__(self, name: str) -> RelationView:

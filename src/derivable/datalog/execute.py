@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from derivable.core.diagnostics import DomainError
+from derivable.core.progress import NEVER, Deadline
 from derivable.datalog import arithmetic
 from derivable.datalog.aggregate import aggregate
 from derivable.datalog.execute_pairs import join_pairs
@@ -53,15 +54,24 @@ class Pending:
     parts: list[tuple[Columns, int, Any]]
 
 
+def run_deadline(time_limit: float | None) -> Deadline:
+    """The deadline of a run that begins now."""
+    from derivable.circuit.compile_process import checked_time_limit
+
+    hint = "raise time_limit, ask for fewer outputs, or approximate with provenance='topkproofs'"
+    return Deadline(checked_time_limit(time_limit), "the run", hint)
+
+
 class Executor:
     """One run of a RAM program over its facts. After `run`, `tables` has every relation."""
 
-    def __init__(self, ram: m.Ram, facts: FactStore, algebra: Algebra, iteration_limit: int | None = None):
+    def __init__(self, ram: m.Ram, facts: FactStore, algebra: Algebra, iteration_limit: int | None = None, deadline: Deadline = NEVER):
         self.ram = ram
         self.facts = facts
         self.algebra = algebra
         self.symbols = facts.symbols
         self.iteration_limit = iteration_limit
+        self.deadline = deadline
         self.graph: GroundGraph | None = algebra.graph if isinstance(algebra, GraphTags) else None
         dtype = None
         if isinstance(algebra, ColumnTags):
@@ -118,7 +128,7 @@ class Executor:
         """For each round the instructions that read recent rows, and the relations to look at next.
 
         `has_news(relation)` makes the rows that the last round found the recent ones, and says whether there are any.
-        A relation is looked at again after a round that wrote to it or read its recent rows: looking at all of them, and
+        A relation is looked at again after a round that wrote to it or read its recent rows: looking at all, and
         running all instructions, would cost the square of the rules where news goes through them one by one.
         """
         readers: dict[str, list[int]] = {}
@@ -126,6 +136,7 @@ class Executor:
             readers.setdefault(m.recent_relation(instruction.query), []).append(place)
         active: Iterable[str] = stratum.relations
         for _ in itertools.count() if self.iteration_limit is None else range(self.iteration_limit):
+            self.deadline.remaining()
             news = [name for name in active if has_news(name)]
             if not news:
                 return
@@ -329,6 +340,7 @@ class Executor:
         terms = instruction.query.terms
         needed = frozenset(n for t in terms for n in names(t))
         for batch in self.stream(instruction.query.source, needed):
+            self.deadline.remaining()
             columns: Columns = []
             valid = None
             for term in terms:
