@@ -238,12 +238,119 @@ def test_imports(tmp_path):
         np.array([[0, 1], [1, 2]]),
         np.array([[0, 1], [1, 2]], dtype=np.uint8),
         np.array([[0, 1], [1, 2]], dtype=object),
+        {"a": [0, 1], "b": (1, 2)},
+        {"dst": np.array([1, 2]), "src": np.array([0, 1])},
+        {(0, 1), (1, 2)},
     ],
-    ids=["tuples", "lists", "mapping", "array", "small array", "objects"],
+    ids=["tuples", "lists", "mapping", "array", "small array", "objects", "columns", "columns by name", "set"],
 )
 def test_forms_of_facts(facts):
-    db = dv.Program("type edge(usize, usize)\nrel path(a, b) = edge(a, b)").run(facts={"edge": facts})
+    db = dv.Program("type edge(src: usize, dst: usize)\nrel path(a, b) = edge(a, b)").run(facts={"edge": facts})
     assert set(db["path"]) == {(0, 1), (1, 2)}
+    assert db.provenance == "unit"
+
+
+class PandasLike:
+    def __init__(self, columns):
+        self.columns, self.shape, self.given = list(columns), (2, len(columns)), columns
+        self.iloc = self
+
+    def __iter__(self):
+        return iter(self.columns)  # the header, as in pandas
+
+    def __getitem__(self, key):
+        return np.array(self.given[self.columns[key[1]]])
+
+
+class PolarsLike:
+    def __init__(self, columns):
+        self.columns, self.given = list(columns), columns
+
+    def to_series(self, index):
+        return np.array(self.given[self.columns[index]])
+
+
+class ArrowLike:
+    def __init__(self, columns):
+        self.column_names, self.given = list(columns), columns
+        self.columns = list(columns.values())
+
+    def column(self, index):
+        return np.array(self.columns[index])
+
+
+def frame_of(kind, columns):
+    match kind:
+        case "pandas":
+            return pytest.importorskip("pandas").DataFrame(columns)
+        case "polars":
+            return pytest.importorskip("polars").DataFrame(columns)
+        case "arrow":
+            return pytest.importorskip("pyarrow").table(columns)
+        case "arrow batch":
+            return pytest.importorskip("pyarrow").RecordBatch.from_pydict(columns)
+        case "mapping":
+            return columns
+    return {"like pandas": PandasLike, "like polars": PolarsLike, "like arrow": ArrowLike}[kind](columns)
+
+
+FRAMES = ["pandas", "polars", "arrow", "arrow batch", "like pandas", "like polars", "like arrow", "mapping"]
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_frames_are_columns(kind):
+    columns = {"who": ["Ada", "Bo"], "age": [36, 7], "weight": [61.5, 20.0], "here": [True, False]}
+    rows = {("Ada", 36, 61.5, True), ("Bo", 7, 20.0, False)}
+    declared = dv.Program("type person(String, i32, f64, bool)\nrel p(w, a, x, h) = person(w, a, x, h)")
+    assert set(declared.run(facts={"person": frame_of(kind, columns)})["p"]) == rows
+    named = dv.Program("type person(age: i32, who: String)\nrel p(w, a) = person(a, w)")
+    some = frame_of(kind, {"who": columns["who"], "age": columns["age"]})
+    assert set(named.run(facts={"person": some})["p"]) == {("Ada", 36), ("Bo", 7)}
+    undeclared = dv.Program("rel p(w) = person(w, _, _, _)")
+    assert set(undeclared.run(facts={"person": frame_of(kind, columns)})["p"]) == {("Ada",), ("Bo",)}
+    with pytest.raises(dv.DerivableError, match="4 columns .who, age, weight, here. for 2"):
+        named.run(facts={"person": frame_of(kind, columns)})
+    with pytest.raises(dv.DerivableError, match="expected i32, found"):
+        named.run(facts={"person": frame_of(kind, {"who": ["Ada"], "age": ["old"]})})
+
+
+@pytest.mark.parametrize("text", ["type e(i32, i32) rel p(x) = e(x, _)", "rel p(x) = e(x, _)"])
+def test_iterables_are_taken_once_and_wholly(text):
+    db = dv.Program(text).run(facts={"e": ((i, i + 1) for i in range(5))})
+    assert set(db["p"]) == {(i,) for i in range(5)}
+    tagged = dv.Program(text).run(facts={"e": iter([(0.5, (0, 1)), (0.25, (1, 1))])})
+    assert dict(tagged["p"].items()) == pytest.approx({(0,): 0.5, (1,): 0.25})
+    assert set(dv.Program("type u(i32)").run(facts={"u": range(3)})["u"]) == {(0,), (1,), (2,)}
+
+
+@pytest.mark.parametrize("given", [3, "ab", b"ab", object(), None, np.array(3), {"a": [1, 2], "b": [1]}, {"a": [1]}])
+def test_other_facts_are_refused(given):
+    for text in ("type e(i32, i32)", "rel p(x) = e(x, _)"):
+        with pytest.raises(dv.DerivableError):
+            dv.Program(text).run(facts={"e": given})
+
+
+@pytest.mark.parametrize(
+    ("text", "facts", "expected"),
+    [
+        ("rel p = {1}", {}, "unit"),
+        ("rel 0.5::p(1)", {}, "exact"),
+        ("rel p = {0.3::1; 0.7::2}", {}, "exact"),
+        ("rel w = {0.5} rel x::p(1) = w(x)", {}, "exact"),
+        ("rel w = {1} rel 0.5::p(x) = w(x)", {}, "exact"),
+        ("type p(i32)", {"p": [1]}, "unit"),
+        ("type p(i32)", {"p": {1: 0.5}}, "exact"),
+        ("type p(i32)", {"p": dv.categorical([1, 2], [0.5, 0.5])}, "exact"),
+    ],
+)
+def test_the_default_provenance(text, facts, expected):
+    program = dv.Program(text)
+    db, wanted = program.run(facts=facts), program.run(facts=facts, provenance=expected)
+    assert db.provenance == expected
+    assert dict(db["p"].items()) == dict(wanted["p"].items())
+    assert dict(db["p"].items())[1,] == (0.3 if "0.3" in text else 0.5 if expected == "exact" else True)
+    chosen = program.explain().splitlines()[-1]
+    assert chosen.startswith(f"provenance {'unit' if facts else expected}: ")
 
 
 def test_arrays_of_texts():

@@ -8,6 +8,7 @@ a tagged rule gets a nullary random fact in its body; an atomic query a relation
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from derivable.core.diagnostics import BindingError, DerivableError, DomainError, Span, UnsupportedError
@@ -66,6 +67,7 @@ class _Desugaring:
                 signature.types,
                 is_input=not (signature.is_declared or signature.is_defined),
                 span=signature.span,
+                column_names=signature.column_names,
             )
         queries: list[str] = []
         for item in self.syntax.items:
@@ -82,7 +84,7 @@ class _Desugaring:
         for name in self.hidden:
             if name in self.relations:
                 old = self.relations[name]
-                self.relations[name] = r.Relation(old.name, old.types, old.is_input, True, old.span)
+                self.relations[name] = replace(old, is_hidden=True)
         outputs = queries or [name for name, relation in self.relations.items() if not relation.is_hidden]
         program = r.Rules(
             self.relations,

@@ -14,7 +14,7 @@ from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.execute import Executor, run_deadline
 from derivable.datalog.facts import FactStore, load_program_facts, load_python_facts, tuple_columns
 from derivable.datalog.ground_graph import FALSE, GraphArrays, GroundGraph
-from derivable.datalog.inputs import InputMapping, as_tuple
+from derivable.datalog.inputs import InputMapping, as_tuple, taken
 from derivable.datalog.provenance.record import RandomFacts
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.storage import Table
@@ -84,7 +84,8 @@ def ground_inputs(
                 f"the input `{name}` is a {type(mapping).__name__}",
                 hint="use `dv.categorical(values)` or `dv.independent(tuples)`",
             )
-    ram = program.lowered({**inputs, **(facts or {})})
+    facts = taken(facts or {})
+    ram = program.lowered({**inputs, **facts})
     store = FactStore()
     variables: dict[str, np.ndarray] = {}
     for name, mapping in inputs.items():
@@ -103,7 +104,7 @@ def ground_inputs(
             variables[name] = store.random.add(placeholder)
         store.add(name, columns, variables[name])
     load_program_facts(ram, store)
-    load_python_facts(ram, facts or {}, store, given=inputs)
+    load_python_facts(ram, facts, store, given=inputs)
     return ram, ground_facts(ram, store, is_idempotent=is_idempotent, deadline=deadline), variables
 
 

@@ -14,6 +14,7 @@ from derivable.core.diagnostics import DerivableError, DomainError, ParseError, 
 from derivable.core.files import checked_path
 from derivable.datalog.database import Database, RelationView
 from derivable.datalog.desugar import desugar
+from derivable.datalog.inputs import taken
 from derivable.datalog.provenance.record import RandomFacts
 from derivable.datalog.ram.lower import lower
 from derivable.datalog.ram.nodes import Ram
@@ -129,7 +130,7 @@ class Program:
 
         if provenance is not None:
             check_name(provenance)
-        facts = _checked_facts(facts)
+        facts = taken(_checked_facts(facts))
         k = integer(k, "k", 1)
         if iteration_limit is not None:
             iteration_limit = integer(iteration_limit, "iteration_limit", 0)

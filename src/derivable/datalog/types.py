@@ -38,8 +38,9 @@ _FAMILIES = {
     "integer": ("signed", "unsigned"),
     "float": ("float",),
     "text": ("text",),
+    "bool": ("bool",),
 }
-_DEFAULTS = {"any": I32, "number": I32, "addable": I32, "integer": I32, "float": F32, "text": STRING}
+_DEFAULTS = {"any": I32, "number": I32, "addable": I32, "integer": I32, "float": F32, "text": STRING, "bool": BOOL}
 _FAMILY_NAMES = {
     "any": "unknown",
     "number": "a number",
@@ -47,6 +48,7 @@ _FAMILY_NAMES = {
     "integer": "an integer",
     "float": "a float",
     "text": "a text",
+    "bool": "a bool",
 }
 
 
