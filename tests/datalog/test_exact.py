@@ -90,6 +90,26 @@ def test_aggregates_agree_with_all_worlds(facts):
     assert_same(run_exact(text, certain, independent, choices, "topkproofs", k=10_000), expected)
 
 
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        ("i8", [100, 27, -3, 99]),
+        ("u64", [2**64 - 1, 7, 2**63, 0]),
+        ("i64", [2**63 - 1, 2**62, -(2**63), -5]),
+        ("f64", [float("inf"), float("-inf"), 0.0, 2.5]),
+    ],
+)
+def test_sums_and_products_at_the_limits_agree_with_all_worlds(kind, rows):
+    text = f"type p({kind}) rel s(n) = n := sum(x: p(x)) rel m(n) = n := prod(x: p(x)) query s query m"
+    program = dv.Program(text)
+
+    def model(world):
+        return {name: set(found) for name, found in program.run(facts={"p": world.get("p", [])}).items()}
+
+    independent = [("p", (row,), 0.5 + place / 10) for place, row in enumerate(rows)]
+    assert_same(run_exact(text, {}, independent, []), probabilities(independent, [], model))
+
+
 def test_exclusive_facts_of_the_program():
     text = 'rel s = {0.3::"s"; 0.7::"t"} rel q() = s("s") or s("t") rel r() = s("s") and s("t")'
     db = dv.Program(text).run(provenance="exact")

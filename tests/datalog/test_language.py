@@ -1,5 +1,7 @@
 """The language, feature by feature: rows of the reference, each with what it must give."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -84,7 +86,33 @@ CASES = [
         {"r": {(1,)}, "s": {(2,)}},
     ),
     ("texts", 'rel p = {("a", "b")} rel r(x + y) = p(x, y), x < y', {"r": {("ab",)}}),
-    ("escapes", r'rel p = {"a\"b\n", """raw\n"""}', {"p": {('a"b\n',), ("raw\\n",)}}),
+    ("escapes", r'rel p = {"a\"b\n", """a\n"b" \d"""}', {"p": {('a"b\n',), ('a\n"b" \\d',)}}),
+    ("quote at the end of a long text", r'rel p = {"""say \"hi\"""", """"""}', {"p": {('say "hi"',), ("",)}}),
+    ("integer literals in float columns", "type w(f32) rel w = {1} rel v(x + 1) = w(x), x < 2", {"v": {(2.0,)}}),
+    ("integer constant as a float", "const C = 3 rel w = {C, 0.5}", {"w": {(3.0,), (0.5,)}}),
+    ("fact set after a turnstile", "rel f :- {(0, 1)}", {"f": {(0, 1)}}),
+    (
+        "aggregates without variables",
+        "rel e = {(0, 1)} rel a(b) = b := exists(e(0, 1)) rel c(b) = b := exists(e(1, 1) or e(2, 2))"
+        " rel n = count(not e(1, 0)) rel s() = not exists(e(1, 1))",
+        {"a": {(True,)}, "c": {(False,)}, "n": {(1,)}, "s": {()}},
+    ),
+    ("relation named like an aggregate", "rel min(1) rel q(x) = min(x)", {"q": {(1,)}}),
+    (
+        "quantifiers with groups of their own",
+        # 0 has no p, 1 only some in q, 2 all of them.
+        "rel k = {0, 1, 2} rel p = {(1, 1), (1, 3), (2, 1)} rel q = {1, 2}"
+        " rel all(c) = forall(x: p(c, x) implies q(x) where c: k(c))"
+        " rel value(c, b) = b := forall(x: p(c, x) implies q(x) where c: k(c))"
+        " rel some(c) = exists(x: p(c, x) where c: k(c)) rel none(c) = not exists(x: p(c, x) where c: k(c))",
+        {
+            "all": {(0,), (2,)},
+            "value": {(0, True), (1, False), (2, True)},
+            "some": {(1,), (2,)},
+            "none": {(0,)},
+        },
+    ),
+    ("float from a character", "rel p = {'a'} rel q(x as u32 as f32) = p(x)", {"q": {(97.0,)}}),
     ("char", "rel p = {'a', '\\n'}", {"p": {("a",), ("\n",)}}),
     ("symbol", 'rel p = {s"x"}', {"p": {("x",)}}),
     ("comments", "// one\nrel p(1) /* two\n lines */ rel q(2)\t// tab", {"p": {(1,)}, "q": {(2,)}}),
@@ -103,6 +131,13 @@ CASES = [
         {"n": {(1, 1), (2, 0)}},
     ),
     (
+        "groups of two columns",
+        "type t(i32, i32, i32), g(i32, i32) rel t = {(1, 0, 0), (2, 0, 0), (1, 1, 0), (5, 1, 1)}"
+        " rel g = {(0, 0), (1, 0), (1, 1), (2, 2)}"
+        " rel a(y, z, n) = n := count(x: t(x, y, z) where y, z: g(y, z)) rel b(y, z, n) = n := count(x: t(x, y, z))",
+        {"a": {(0, 0, 2), (1, 0, 1), (1, 1, 1), (2, 2, 0)}, "b": {(0, 0, 2), (1, 0, 1), (1, 1, 1)}},
+    ),
+    (
         "constant in an aggregate",
         "const A = 1 rel p = {(1, 1), (2, 2)} rel n(c, A) = c := count(x: p(x, A))",
         {"n": {(1, 1)}},
@@ -119,6 +154,27 @@ CASES = [
         {"a": {(2,)}, "b": {(4,)}},
     ),
     ("min of texts", 'rel p = {"b", "a"} rel a(x) = x := min(y: p(y))', {"a": {("a",)}}),
+    ("min keeps trailing NULs", r'rel p = {"a\0", "a\0\0"} rel a(x) = x := min(y: p(y))', {"a": {("a\0",)}}),
+    (
+        "sum saturates, prod wraps",
+        "type p(i8), q(u8), r(i32, i64), w(u64) rel p = {100, 27, -3, 99} rel q = {200, 100}"
+        f" rel r = {{(0, {2**63 - 1}), (0, {2**63 - 3}), (1, {-(2**63)}), (1, -5), (2, {2**63 - 1}), (2, {-(2**63)})}}"
+        f" rel w = {{{2**64 - 1}, 7}} rel a(n) = n := sum(x: p(x)) rel b(n) = n := prod(x: p(x))"
+        " rel c(n) = n := sum(x: q(x)) rel d(k, n) = n := sum(x: r(k, x)) rel e(n) = n := sum(x: w(x))",
+        {
+            "a": {(127,)},
+            "b": {((100 * 27 * -3 * 99 + 128) % 256 - 128,)},
+            "c": {(255,)},
+            "d": {(0, 2**63 - 1), (1, -(2**63)), (2, -1)},
+            "e": {(2**64 - 1,)},
+        },
+    ),
+    (
+        "sums and products that are NaN drop the tuple",
+        'type t(String) rel t = {"inf", "-inf"} rel p(x as f64) = t(x) rel p(0.0) rel q(x) = p(x), x >= 0.0'
+        " rel s(n) = n := sum(x: p(x)) rel m(n) = n := prod(x: p(x)) rel u(n) = n := sum(x: q(x))",
+        {"s": set(), "m": set(), "u": {(float("inf"),)}},
+    ),
     ("max of nothing", "type p(i32) rel b(x) = x := max(y: p(y))", {"b": set()}),
     ("min with arguments", "rel p = {(1, 4), (2, 2)} rel a(k, x) = (k, x) := min[k](x: p(k, x))", {"a": {(2, 2)}}),
     (
@@ -182,12 +238,119 @@ def test_imports(tmp_path):
         np.array([[0, 1], [1, 2]]),
         np.array([[0, 1], [1, 2]], dtype=np.uint8),
         np.array([[0, 1], [1, 2]], dtype=object),
+        {"a": [0, 1], "b": (1, 2)},
+        {"dst": np.array([1, 2]), "src": np.array([0, 1])},
+        {(0, 1), (1, 2)},
     ],
-    ids=["tuples", "lists", "mapping", "array", "small array", "objects"],
+    ids=["tuples", "lists", "mapping", "array", "small array", "objects", "columns", "columns by name", "set"],
 )
 def test_forms_of_facts(facts):
-    db = dv.Program("type edge(usize, usize)\nrel path(a, b) = edge(a, b)").run(facts={"edge": facts})
+    db = dv.Program("type edge(src: usize, dst: usize)\nrel path(a, b) = edge(a, b)").run(facts={"edge": facts})
     assert set(db["path"]) == {(0, 1), (1, 2)}
+    assert db.provenance == "unit"
+
+
+class PandasLike:
+    def __init__(self, columns):
+        self.columns, self.shape, self.given = list(columns), (2, len(columns)), columns
+        self.iloc = self
+
+    def __iter__(self):
+        return iter(self.columns)  # the header, as in pandas
+
+    def __getitem__(self, key):
+        return np.array(self.given[self.columns[key[1]]])
+
+
+class PolarsLike:
+    def __init__(self, columns):
+        self.columns, self.given = list(columns), columns
+
+    def to_series(self, index):
+        return np.array(self.given[self.columns[index]])
+
+
+class ArrowLike:
+    def __init__(self, columns):
+        self.column_names, self.given = list(columns), columns
+        self.columns = list(columns.values())
+
+    def column(self, index):
+        return np.array(self.columns[index])
+
+
+def frame_of(kind, columns):
+    match kind:
+        case "pandas":
+            return pytest.importorskip("pandas").DataFrame(columns)
+        case "polars":
+            return pytest.importorskip("polars").DataFrame(columns)
+        case "arrow":
+            return pytest.importorskip("pyarrow").table(columns)
+        case "arrow batch":
+            return pytest.importorskip("pyarrow").RecordBatch.from_pydict(columns)
+        case "mapping":
+            return columns
+    return {"like pandas": PandasLike, "like polars": PolarsLike, "like arrow": ArrowLike}[kind](columns)
+
+
+FRAMES = ["pandas", "polars", "arrow", "arrow batch", "like pandas", "like polars", "like arrow", "mapping"]
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_frames_are_columns(kind):
+    columns = {"who": ["Ada", "Bo"], "age": [36, 7], "weight": [61.5, 20.0], "here": [True, False]}
+    rows = {("Ada", 36, 61.5, True), ("Bo", 7, 20.0, False)}
+    declared = dv.Program("type person(String, i32, f64, bool)\nrel p(w, a, x, h) = person(w, a, x, h)")
+    assert set(declared.run(facts={"person": frame_of(kind, columns)})["p"]) == rows
+    named = dv.Program("type person(age: i32, who: String)\nrel p(w, a) = person(a, w)")
+    some = frame_of(kind, {"who": columns["who"], "age": columns["age"]})
+    assert set(named.run(facts={"person": some})["p"]) == {("Ada", 36), ("Bo", 7)}
+    undeclared = dv.Program("rel p(w) = person(w, _, _, _)")
+    assert set(undeclared.run(facts={"person": frame_of(kind, columns)})["p"]) == {("Ada",), ("Bo",)}
+    with pytest.raises(dv.DerivableError, match="4 columns .who, age, weight, here. for 2"):
+        named.run(facts={"person": frame_of(kind, columns)})
+    with pytest.raises(dv.DerivableError, match="expected i32, found"):
+        named.run(facts={"person": frame_of(kind, {"who": ["Ada"], "age": ["old"]})})
+
+
+@pytest.mark.parametrize("text", ["type e(i32, i32) rel p(x) = e(x, _)", "rel p(x) = e(x, _)"])
+def test_iterables_are_taken_once_and_wholly(text):
+    db = dv.Program(text).run(facts={"e": ((i, i + 1) for i in range(5))})
+    assert set(db["p"]) == {(i,) for i in range(5)}
+    tagged = dv.Program(text).run(facts={"e": iter([(0.5, (0, 1)), (0.25, (1, 1))])})
+    assert dict(tagged["p"].items()) == pytest.approx({(0,): 0.5, (1,): 0.25})
+    assert set(dv.Program("type u(i32)").run(facts={"u": range(3)})["u"]) == {(0,), (1,), (2,)}
+
+
+@pytest.mark.parametrize("given", [3, "ab", b"ab", object(), None, np.array(3), {"a": [1, 2], "b": [1]}, {"a": [1]}])
+def test_other_facts_are_refused(given):
+    for text in ("type e(i32, i32)", "rel p(x) = e(x, _)"):
+        with pytest.raises(dv.DerivableError):
+            dv.Program(text).run(facts={"e": given})
+
+
+@pytest.mark.parametrize(
+    ("text", "facts", "expected"),
+    [
+        ("rel p = {1}", {}, "unit"),
+        ("rel 0.5::p(1)", {}, "exact"),
+        ("rel p = {0.3::1; 0.7::2}", {}, "exact"),
+        ("rel w = {0.5} rel x::p(1) = w(x)", {}, "exact"),
+        ("rel w = {1} rel 0.5::p(x) = w(x)", {}, "exact"),
+        ("type p(i32)", {"p": [1]}, "unit"),
+        ("type p(i32)", {"p": {1: 0.5}}, "exact"),
+        ("type p(i32)", {"p": dv.categorical([1, 2], [0.5, 0.5])}, "exact"),
+    ],
+)
+def test_the_default_provenance(text, facts, expected):
+    program = dv.Program(text)
+    db, wanted = program.run(facts=facts), program.run(facts=facts, provenance=expected)
+    assert db.provenance == expected
+    assert dict(db["p"].items()) == dict(wanted["p"].items())
+    assert dict(db["p"].items())[1,] == (0.3 if "0.3" in text else 0.5 if expected == "exact" else True)
+    chosen = program.explain().splitlines()[-1]
+    assert chosen.startswith(f"provenance {'unit' if facts else expected}: ")
 
 
 def test_arrays_of_texts():
@@ -241,3 +404,27 @@ def test_pair_sets_grow():
 def test_iteration_limit():
     db = dv.Program("rel n(0) rel n(x + 1) = n(x)").run(iteration_limit=5)
     assert set(db["n"]) == {(i,) for i in range(6)}
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "exact"])
+def test_work_grows_like_the_rules(provenance):
+    """News that goes through mutually recursive rules one by one touches only the rules that read it."""
+
+    def calls(rules: int) -> int:
+        text = "\n".join(f"rel p{(i + 1) % rules}(x, y) = p{i}(x, y)" for i in range(rules))
+        count = 0
+
+        def profile(_frame, event, _argument):
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(profile)
+        try:
+            db = dv.Program(text).run(facts={"p0": {(1, 2): 0.5}}, provenance=provenance)
+        finally:
+            sys.setprofile(None)
+        assert all(set(db[f"p{i}"]) == {(1, 2)} for i in range(rules))
+        return count
+
+    calls(2)
+    assert calls(120) < 6 * calls(30)

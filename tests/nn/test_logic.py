@@ -383,6 +383,7 @@ MISUSE = {
         DomainError,
         r"'minmaxprobs' for a layer; did you mean 'minmaxprob'\?",
     ),
+    "list of outputs": (lambda: dv.nn.Logic(SUM, DIGITS, ["sum_2"]), DomainError, r"outputs is a list(.|\n)*map each"),
     "no outputs": (lambda: dv.nn.Logic(SUM, DIGITS, {}), DomainError, r"needs outputs"),
     "unknown output": (lambda: dv.nn.Logic(SUM, DIGITS, {"sum_3": range(7)}), BindingError, r"unknown output relation"),
     "unused input": (

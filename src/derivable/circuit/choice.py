@@ -6,7 +6,6 @@ where that fails go through an SDD, in which each mentioned choice is constraine
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal as OneOf
@@ -17,8 +16,9 @@ from derivable.circuit.builder import circuit_from_arrays
 from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, Circuit
 from derivable.circuit.compile_process import checked_time_limit
 from derivable.circuit.compile_sdd import Arrays, compile_sdd
-from derivable.core.diagnostics import CompileTimeout, DomainError
+from derivable.core.diagnostics import DomainError
 from derivable.core.graph import from_edges, strongly_connected_components
+from derivable.core.progress import Deadline
 
 PAIR_BUDGET = 20_000_000  # about a second
 SUPPORT_LIMIT = 1 << 26  # int32 elements: 256 MiB
@@ -96,7 +96,7 @@ def compile_formula_dag(
     groups      sets of variables of which exactly one is true; all other variables are independent
     method      "prove" keeps what is provably decomposable and deterministic as it is; "sdd" compiles every root
                 to an SDD, which takes much longer and can be smaller (decision 023)
-    time_limit  seconds for what has to go through an SDD; then CompileTimeout is raised
+    time_limit  seconds; then CompileTimeout is raised
     returns     a circuit with the same roots. Evaluate it with weights = the probabilities and negative
                 weights 1 - p for independent variables, ONE for those in groups
                 (`ChoiceVariables.is_categorical`).
@@ -112,7 +112,7 @@ def compile_formula_dag(
     if method not in ("prove", "sdd"):
         raise DomainError(f"no method {method!r}", hint="method is 'prove' or 'sdd'")
     choices = ChoiceVariables.of(num_variables, groups)
-    time_limit = checked_time_limit(time_limit)
+    deadline = Deadline(checked_time_limit(time_limit), "compilation", "raise time_limit")
     dag = circuit_from_arrays(
         *_positive(np.asarray(kind), np.asarray(literal), np.asarray(offsets), np.asarray(children), choices, roots),
         num_variables,
@@ -139,8 +139,7 @@ def compile_formula_dag(
     if len(hard) == 0:
         return circuit_from_arrays(*pruned, dag.roots, num_variables, origin="" if choices.groups else "decision")
     parts = _components(hard, support, set_offsets, set_elements, len(choices.group_size))
-    deadline = None if time_limit is None else time.monotonic() + time_limit
-    compiled = [_compile_part(dag, is_false, nodes, choices, time_limit, deadline, progress) for nodes in parts]
+    compiled = [_compile_part(dag, is_false, nodes, choices, deadline, progress) for nodes in parts]
     return _splice(pruned, dag.roots, parts, compiled, num_variables, "" if choices.groups else "decision")
 
 
@@ -215,13 +214,11 @@ def _components(hard, support, set_offsets, set_elements, num_groups: int) -> li
     return [hard[label == number] for number in np.unique(label)]
 
 
-def _compile_part(dag: Circuit, is_false, nodes, choices: ChoiceVariables, time_limit, deadline, progress) -> Circuit:
+def _compile_part(dag: Circuit, is_false, nodes, choices: ChoiceVariables, deadline: Deadline, progress) -> Circuit:
     """The SDDs of some nodes in one manager, each conjoined with the constraints of the groups below it."""
     from derivable.device.cpu import choice as kernels
 
-    remaining = None if deadline is None else deadline - time.monotonic()
-    if remaining is not None and remaining <= 0:
-        raise CompileTimeout(f"PySDD did not finish within {time_limit:g} s", hint="raise time_limit")
+    remaining = deadline.remaining()
     marked = np.zeros(dag.num_nodes, dtype=np.bool_)
     marked[nodes] = True
     kernels.below(dag.offsets, dag.children, marked)

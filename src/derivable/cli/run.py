@@ -17,19 +17,25 @@ TABLE_ROWS = 50
 
 @click.command("run")
 @click.argument("file", type=click.Path())
-@click.option("--provenance", type=click.Choice(PROVENANCES), default="unit", show_default=True)
+@click.option(
+    "--provenance",
+    type=click.Choice(PROVENANCES),
+    help="What tags are.  [default: exact if facts have probabilities, else unit]",
+)
 @click.option("-k", type=click.IntRange(min=1), default=3, show_default=True, help="Proofs kept by topkproofs.")
 @click.option("--query", "queries", multiple=True, metavar="RELATION", help="Show only this; may be repeated.")
 @click.option("--facts", type=click.Path(), metavar="DIR", help="Facts from DIR/RELATION.csv, .facts or .txt.")
 @click.option("--iteration-limit", type=click.IntRange(min=1), help="Rounds of each recursion at most.")
+@click.option("--time-limit", type=float, metavar="SECONDS", help="Give up after this long.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the tuples and tags of each relation.")
 def run_command(
     file: str,
-    provenance: str,
+    provenance: str | None,
     k: int,
     queries: tuple[str, ...],
     facts: str | None,
     iteration_limit: int | None,
+    time_limit: float | None,
     as_json: bool,
 ) -> None:
     """Run the logic program in FILE (- for stdin) and print its output relations.
@@ -44,7 +50,9 @@ def run_command(
 
         relations = program.lowered().relations
         given = facts_from(facts, {name: r.types for name, r in relations.items() if not name.startswith("#")})
-    database: Any = program.run(facts=given, provenance=provenance, k=k, iteration_limit=iteration_limit)
+    database: Any = program.run(
+        facts=given, provenance=provenance, k=k, iteration_limit=iteration_limit, time_limit=time_limit
+    )
     names = [name for name in database if shown is None or name in shown]
     if as_json:
         write_json({name: _document(database[name]) for name in names})

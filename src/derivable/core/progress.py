@@ -1,10 +1,39 @@
-"""Progress bars for long work, on stderr, silent when stderr is not a terminal."""
+"""Progress bars for long work, on stderr, silent when stderr is not a terminal; and its time limits."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterator
+
+from derivable.core.diagnostics import CompileTimeout
+
+
+class Deadline:
+    """The end of work that began now, for loops to look at; None never ends it.
+
+    what, hint  of the error: `{what} did not finish within {time_limit} s`
+    """
+
+    def __init__(self, time_limit: float | None, what: str, hint: str):
+        self.time_limit, self.what, self.hint = time_limit, what, hint
+        self.end = None if time_limit is None else time.monotonic() + time_limit
+
+    def remaining(self) -> float | None:
+        """Seconds left, None without a limit. Raises CompileTimeout if there are none."""
+        if self.end is None:
+            return None
+        left = self.end - time.monotonic()
+        if left <= 0:
+            raise self.error()
+        return left
+
+    def error(self) -> CompileTimeout:
+        return CompileTimeout(f"{self.what} did not finish within {self.time_limit:g} s", hint=self.hint)
+
+
+NEVER = Deadline(None, "", "")
 
 
 @contextlib.contextmanager

@@ -8,6 +8,9 @@ nodes of the ground derivation graph, where it builds a decision structure.
 
 A group without a `where` clause exists only in the worlds in which it has a row; without group columns there is one
 group always. (Scallop gives a group's count of 0 a tag even if the group is then not there.)
+
+As in expressions, a sum of integers saturates, a product wraps, and where a sum or a product is NaN there is no tuple.
+What saturates is the exact sum, so that the order of the rows does not matter.
 """
 
 from __future__ import annotations
@@ -16,10 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from derivable.datalog.arithmetic import wrap
 from derivable.datalog.rules.nodes import AggregateRule
 from derivable.datalog.storage import Table
 from derivable.datalog.tags import ColumnTags, GraphTags, Untagged
-from derivable.datalog.values import SymbolTable, ValueType, from_words, to_words
+from derivable.datalog.values import SymbolTable, ValueType, from_words, ranks, to_words
+
+# Sums of magnitudes below this are exact in 64 bits, rounding in the estimate included.
+_EXACT = 2.0**62
 
 Result = tuple[list[np.ndarray], int, Any]
 
@@ -89,6 +96,7 @@ class _Aggregation:
         keys = [body.column(c) for c in range(rule.num_group)]
         self.group_tags = None
         if self.groups is not None:
+            self.groups.leave_pairs()
             count = self.groups.size
             self.keys = [self.groups.column(c) for c in range(rule.num_group)]
             self.num_groups = count
@@ -102,6 +110,7 @@ class _Aggregation:
             self.keys, self.num_groups = [], 1
             return np.zeros(body.size, dtype=np.int64)
         seen = Table("groups", body.types[: rule.num_group])
+        seen.leave_pairs()
         numbers = seen.insert(keys, body.size)
         self.keys = [seen.column(c) for c in range(rule.num_group)]
         self.num_groups = seen.size
@@ -120,9 +129,8 @@ class _Aggregation:
         """What orders the values: texts by their characters, the rest by itself."""
         if t.family != "text":
             return values
-        texts = self.symbols.lookup(values)
-        _, ranks = np.unique(texts.astype(str), return_inverse=True) if len(texts) else (None, values)
-        return ranks
+        ids, where = np.unique(values, return_inverse=True)
+        return ranks(self.symbols.lookup(ids))[where]
 
     # Certain groups, all at once
 
@@ -139,6 +147,9 @@ class _Aggregation:
                 result = (counts > 0) == (operator == "exists")
             else:
                 result = self.fold_numbers(starts, stops)
+                if result.dtype.kind == "f":
+                    is_number = ~np.isnan(result)
+                    chosen, result = chosen[is_number], result[is_number]
             self.emit(chosen, [to_words(result, self.types[-1])], None)
             return
         chosen, starts, stops = (a[counts > 0] for a in (chosen, starts, stops))
@@ -159,16 +170,22 @@ class _Aggregation:
         is_sum = self.rule.operator == "sum"
         result = np.full(len(starts), 0 if is_sum else 1, dtype=values.dtype)
         some = stops > starts
-        if some.any():
-            ufunc = np.add if is_sum else np.multiply
-            # Pairs of (start, stop) make every other segment one that is not wanted.
-            bounds = np.stack([starts[some], stops[some]], axis=1).reshape(-1)
-            padded = np.concatenate([values, values[:1]])
-            with np.errstate(all="ignore"):
-                result[some] = ufunc.reduceat(padded, bounds)[::2]
-        if t.is_integer and t.bits < 64:
-            result = result.astype(t.dtype).astype(np.int64)
-        return result
+        if not some.any():
+            return result
+        # Pairs of (start, stop) make every other segment one that is not wanted.
+        bounds = np.stack([starts[some], stops[some]], axis=1).reshape(-1)
+        padded = np.concatenate([values, values[:1]])
+        with np.errstate(all="ignore"):
+            result[some] = (np.add if is_sum else np.multiply).reduceat(padded, bounds)[::2]
+        if not t.is_integer:
+            return result
+        if not is_sum:
+            return wrap(result, t)
+        low, high = t.limits
+        sizes = np.add.reduceat(np.abs(padded.astype(np.float64)), bounds)[::2]
+        for place in np.flatnonzero(some)[sizes >= _EXACT].tolist():
+            result[place] = min(max(sum(values[starts[place] : stops[place]].tolist()), low), high)
+        return np.clip(result, low, high) if t.bits < 64 else result
 
     def result_of(self, row: np.ndarray) -> list[np.ndarray]:
         """Result words of rows for min, max (arguments, then values) and argmin, argmax (arguments)."""
@@ -222,6 +239,8 @@ class _Aggregation:
         mode: Any = self.mode
         values, t = self.values[0][part], self.value_types[0]
         is_sum = self.rule.operator == "sum"
+        if is_sum and t.is_integer and np.abs(values.astype(np.float64)).sum() >= _EXACT:
+            values = values.astype(object)
         identity = np.array([0 if is_sum else 1], dtype=values.dtype)
         empty = mode.one(1)
         sums, state = values[:0], mode.one(0)
@@ -231,19 +250,31 @@ class _Aggregation:
             before = np.concatenate([sums, identity])
             with np.errstate(all="ignore"):
                 moved = before + value if is_sum else before * value
-            if t.is_integer and t.bits < 64:
-                moved = moved.astype(t.dtype).astype(np.int64)
+            if t.is_integer and not is_sum:
+                moved = wrap(moved, t)
             stepped = mode.times(np.concatenate([state, empty]), present)
             stayed = mode.times(state, absent[:-1])
-            sums, where = np.unique(np.concatenate([sums, moved]), return_inverse=True)
-            order = np.argsort(where, kind="stable")
-            offsets = np.searchsorted(where[order], np.arange(len(sums) + 1))
-            state = mode.reduce(np.concatenate([stayed, stepped])[order], offsets)
+            sums, state = self.merged(np.concatenate([sums, moved]), np.concatenate([stayed, stepped]))
             empty = mode.times(empty, absent[-1:])
+        if is_sum and t.is_integer:
+            low, high = t.limits
+            sums, state = self.merged(
+                np.array([min(max(v, low), high) for v in sums.tolist()], self.values[0].dtype), state
+            )
         if self.keeps_empty:
             self.emit(np.array([g]), [to_words(identity, t)], empty)
         keep = ~mode.is_zero(state)
+        if t.family == "float":
+            keep &= ~np.isnan(sums)
         self.emit(np.full(int(keep.sum()), g), [to_words(sums[keep], t)], state[keep])
+
+    def merged(self, values: np.ndarray, tags: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The distinct values and for each the sum of its tags."""
+        mode: Any = self.mode
+        distinct, where = np.unique(values, return_inverse=True)
+        order = np.argsort(where, kind="stable")
+        offsets = np.searchsorted(where[order], np.arange(len(distinct) + 1))
+        return distinct, mode.reduce(tags[order], offsets)
 
     def fold_extreme(self, g: int, part: slice, tags: np.ndarray) -> None:
         mode: Any = self.mode

@@ -180,7 +180,7 @@ def _texts(a: np.ndarray, source: ValueType) -> list[str]:
     if source.family == "char":
         return [chr(v) for v in a.tolist()]
     if source.family == "float":
-        return [f"{v:g}" if v != int(v) else str(int(v)) for v in a.tolist()] if len(a) else []
+        return [str(int(v)) if v.is_integer() else f"{v:g}" for v in a.tolist()]
     return [str(v) for v in a.tolist()]
 
 

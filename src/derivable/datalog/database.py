@@ -10,7 +10,7 @@ import numpy as np
 from derivable.core.diagnostics import BindingError
 from derivable.datalog.inputs import as_tuple
 from derivable.datalog.types import near
-from derivable.datalog.values import SymbolTable, fits, show_column, show_value, word_of
+from derivable.datalog.values import SymbolTable, fits, ranks, show_column, show_value, word_of
 
 if TYPE_CHECKING:
     from derivable.datalog.storage import Table
@@ -48,7 +48,7 @@ class RelationView(Mapping):
 
     def _sorted(self) -> np.ndarray:
         if self._order is None:
-            keys = [c.astype(str) if c.dtype == object else c for c in self.columns]
+            keys = [ranks(c) if c.dtype == object else c for c in self.columns]
             self._order = np.lexsort(keys[::-1]) if keys else np.arange(len(self))
         return self._order
 
@@ -108,10 +108,11 @@ class _Items:
 
 
 class Database(Mapping):
-    """The output relations of a run by name."""
+    """The output relations of a run by name; `provenance` is the one it ran under."""
 
-    def __init__(self, relations: Mapping[str, RelationView], hidden: Sequence[str] = ()):
+    def __init__(self, relations: Mapping[str, RelationView], provenance: str, hidden: Sequence[str] = ()):
         self._relations = dict(relations)
+        self.provenance = provenance
         self._hidden = tuple(hidden)
 
     def __getitem__(self, name: str) -> RelationView:

@@ -8,6 +8,7 @@ a tagged rule gets a nullary random fact in its body; an atomic query a relation
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from derivable.core.diagnostics import BindingError, DerivableError, DomainError, Span, UnsupportedError
@@ -66,6 +67,7 @@ class _Desugaring:
                 signature.types,
                 is_input=not (signature.is_declared or signature.is_defined),
                 span=signature.span,
+                column_names=signature.column_names,
             )
         queries: list[str] = []
         for item in self.syntax.items:
@@ -82,7 +84,7 @@ class _Desugaring:
         for name in self.hidden:
             if name in self.relations:
                 old = self.relations[name]
-                self.relations[name] = r.Relation(old.name, old.types, old.is_input, True, old.span)
+                self.relations[name] = replace(old, is_hidden=True)
         outputs = queries or [name for name, relation in self.relations.items() if not relation.is_hidden]
         program = r.Rules(
             self.relations,
@@ -392,11 +394,11 @@ class _Clause:
         return r.Negated(name, kept, leaf.span)
 
     def quantifier(self, leaf: s.Aggregate, positive: bool, elsewhere: set[str]) -> r.Literal:
+        if leaf.group_body is not None:
+            return self.aggregate(leaf, (r.Const(positive, BOOL),), elsewhere)
         body = leaf.body
         if leaf.operator == "forall":
             body, positive = s.Not(body, span=body.span), not positive
-        if leaf.group_body is not None:
-            body = s.Conjunction((leaf.group_body, body), span=body.span)
         local = {*leaf.bindings, *leaf.arguments}
         group = self.group_variables(body, elsewhere - local)
         # A group variable that the body does not bind is bound by the atoms next to the quantifier.
@@ -429,6 +431,8 @@ class _Clause:
     def aggregate(self, node: s.Aggregate, outputs: tuple[Any, ...], elsewhere: set[str]) -> r.Atom:
         owner = self.owner
         operator, body = node.operator, node.body
+        if operator == "forall":
+            body = s.Not(body, span=body.span)
         local = {*node.bindings, *node.arguments}
         in_body = self.group_variables(body, elsewhere - local)
         groups = None
@@ -449,8 +453,6 @@ class _Clause:
             bound = set.intersection(*(_bound_in(d) for d in owner.normal_form(body, True)))
             if not bound.issuperset(group):
                 body = s.Conjunction((node.group_body, body), span=body.span)
-        if operator == "forall":
-            body = s.Not(body, span=body.span)
         source = self.body_relation(node, body, group, (*node.arguments, *node.bindings))
         group_types = tuple(self.environment[n] for n in group)
         column_types = owner.relations[source].types[len(group) :]
@@ -493,9 +495,10 @@ class _Clause:
                 if name in self.environment:
                     return r.Var(name, self.environment[name], node.span)
                 if name in self.owner.typed.constants:
-                    value, t = self.owner.typed.constants[name]
-                    return r.Const(float(value) if t.family == "float" else value, t)
+                    return r.Const(*self.owner.typed.constants[name])
                 self.owner.error(BindingError, f"variable `{name}` is not bound", node.span)
+            case r.Const():
+                return node
             case s.Wildcard():
                 self.owner.error(BindingError, "a wildcard cannot stand in an expression", node.span)
             case s.Unary(operator=operator, operand=a):

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.circuit.circuit import Circuit
-from derivable.core.diagnostics import BindingError, TypeMismatchError
-from derivable.datalog.execute import Executor
+from derivable.core.diagnostics import BindingError, CompileTimeout, TypeMismatchError
+from derivable.core.progress import NEVER, Deadline
+from derivable.datalog.execute import Executor, run_deadline
 from derivable.datalog.facts import FactStore, load_program_facts, load_python_facts, tuple_columns
 from derivable.datalog.ground_graph import FALSE, GraphArrays, GroundGraph
-from derivable.datalog.inputs import InputMapping, as_tuple
+from derivable.datalog.inputs import InputMapping, as_tuple, taken
 from derivable.datalog.provenance.record import RandomFacts
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.storage import Table
@@ -57,11 +58,15 @@ class Grounding:
 
 
 def ground_facts(
-    ram: Ram, facts: FactStore, iteration_limit: int | None = None, is_idempotent: bool = True
+    ram: Ram,
+    facts: FactStore,
+    iteration_limit: int | None = None,
+    is_idempotent: bool = True,
+    deadline: Deadline = NEVER,
 ) -> Grounding:
     """Run a RAM program on the ground derivation graph."""
     graph = GroundGraph(is_idempotent)
-    tables = Executor(ram, facts, GraphTags(graph), iteration_limit).run()
+    tables = Executor(ram, facts, GraphTags(graph), iteration_limit, deadline).run()
     return Grounding(tables, graph.finish(), facts, tuple(graph.recursive))
 
 
@@ -70,6 +75,7 @@ def ground_inputs(
     inputs: Mapping[str, InputMapping],
     facts: Mapping[str, Any] | None,
     is_idempotent: bool = True,
+    deadline: Deadline = NEVER,
 ) -> tuple[Ram, Grounding, dict[str, np.ndarray]]:
     """Ground a program whose inputs have no probabilities yet; also the variable of each input fact."""
     for name, mapping in inputs.items():
@@ -78,7 +84,8 @@ def ground_inputs(
                 f"the input `{name}` is a {type(mapping).__name__}",
                 hint="use `dv.categorical(values)` or `dv.independent(tuples)`",
             )
-    ram = program.lowered({**inputs, **(facts or {})})
+    facts = taken(facts or {})
+    ram = program.lowered({**inputs, **facts})
     store = FactStore()
     variables: dict[str, np.ndarray] = {}
     for name, mapping in inputs.items():
@@ -97,8 +104,8 @@ def ground_inputs(
             variables[name] = store.random.add(placeholder)
         store.add(name, columns, variables[name])
     load_program_facts(ram, store)
-    load_python_facts(ram, facts or {}, store, given=inputs)
-    return ram, ground_facts(ram, store, is_idempotent=is_idempotent), variables
+    load_python_facts(ram, facts, store, given=inputs)
+    return ram, ground_facts(ram, store, is_idempotent=is_idempotent, deadline=deadline), variables
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,25 +150,14 @@ def compile_exact(
     outputs  relation -> tuples (scalars for a unary relation, `()` for a nullary one); a tuple that cannot be derived
              has probability zero
     facts    further facts, as for `Program.run`
+    time_limit  seconds for grounding and compiling; then CompileTimeout is raised
 
     Source: tags as formulas, Lobster section 3.5; compilation as in `circuit.choice`. Cycles are broken in `unroll`.
     """
-    from derivable.circuit.choice import compile_formula_dag
-
-    ram, grounding, variables = ground_inputs(program, inputs, facts)
-    nodes = grounding.nodes_of(ram, outputs)
-    form = normal_form(grounding.graph, nodes)
+    deadline = run_deadline(time_limit)
+    ram, grounding, variables = ground_inputs(program, inputs, facts, deadline=deadline)
+    circuit = _circuit_of(grounding, grounding.nodes_of(ram, outputs), deadline)
     random = grounding.facts.random
-    circuit = compile_formula_dag(
-        form.kind,
-        form.literal,
-        form.offsets,
-        form.children,
-        form.roots,
-        len(random.probabilities),
-        [g + 1 for g in random.groups],
-        time_limit=time_limit,
-    )
     of_inputs = np.concatenate([*variables.values(), np.empty(0, dtype=np.int64)])
     fixed = np.setdiff1d(np.arange(len(random.probabilities)), of_inputs)
     return ExactQuery(
@@ -169,25 +165,35 @@ def compile_exact(
     )
 
 
-def exact_probabilities(grounding: Grounding, nodes: np.ndarray, time_limit: float | None = None) -> np.ndarray:
-    """P(node) [node] under the probabilities of the grounding's own random facts."""
+def _circuit_of(grounding: Grounding, nodes: np.ndarray, deadline: Deadline) -> Circuit:
+    """The circuit whose roots are the probabilities of signed nodes."""
     from derivable.circuit.choice import compile_formula_dag
 
+    form = normal_form(grounding.graph, nodes, deadline)
+    random: RandomFacts = grounding.facts.random
+    try:
+        return compile_formula_dag(
+            form.kind,
+            form.literal,
+            form.offsets,
+            form.children,
+            form.roots,
+            len(random.probabilities),
+            [g + 1 for g in random.groups],
+            time_limit=deadline.remaining(),
+        )
+    except CompileTimeout:
+        # The compiler's own advice (another compiler) is for those who call it.
+        raise deadline.error() from None
+
+
+def exact_probabilities(grounding: Grounding, nodes: np.ndarray, deadline: Deadline = NEVER) -> np.ndarray:
+    """P(node) [node] under the probabilities of the grounding's own random facts."""
     if not len(nodes):
         return np.empty(0, dtype=np.float64)
     distinct, where = np.unique(nodes, return_inverse=True)
-    form = normal_form(grounding.graph, distinct)
-    random: RandomFacts = grounding.facts.random
-    circuit = compile_formula_dag(
-        form.kind,
-        form.literal,
-        form.offsets,
-        form.children,
-        form.roots,
-        len(random.probabilities),
-        [g + 1 for g in random.groups],
-        time_limit=time_limit,
-    )
+    circuit = _circuit_of(grounding, distinct, deadline)
+    random = grounding.facts.random
     weights = np.asarray(random.probabilities, dtype=np.float64)
     negative = np.where(random.group_of() >= 0, 1.0, 1.0 - weights)
     return np.asarray(circuit.evaluate(weights, negative, "real"))[where.reshape(-1)]

@@ -6,13 +6,15 @@ Untagged rows go straight into their table; tagged ones wait for the end of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from derivable.core.diagnostics import DomainError
+from derivable.core.progress import NEVER, Deadline
 from derivable.datalog import arithmetic
 from derivable.datalog.aggregate import aggregate
 from derivable.datalog.execute_pairs import join_pairs
@@ -52,15 +54,24 @@ class Pending:
     parts: list[tuple[Columns, int, Any]]
 
 
+def run_deadline(time_limit: float | None) -> Deadline:
+    """The deadline of a run that begins now."""
+    from derivable.circuit.compile_process import checked_time_limit
+
+    hint = "raise time_limit, ask for fewer outputs, or approximate with provenance='topkproofs'"
+    return Deadline(checked_time_limit(time_limit), "the run", hint)
+
+
 class Executor:
     """One run of a RAM program over its facts. After `run`, `tables` has every relation."""
 
-    def __init__(self, ram: m.Ram, facts: FactStore, algebra: Algebra, iteration_limit: int | None = None):
+    def __init__(self, ram: m.Ram, facts: FactStore, algebra: Algebra, iteration_limit: int | None = None, deadline: Deadline = NEVER):
         self.ram = ram
         self.facts = facts
         self.algebra = algebra
         self.symbols = facts.symbols
         self.iteration_limit = iteration_limit
+        self.deadline = deadline
         self.graph: GroundGraph | None = algebra.graph if isinstance(algebra, GraphTags) else None
         dtype = None
         if isinstance(algebra, ColumnTags):
@@ -98,25 +109,41 @@ class Executor:
             self.plain_loop(stratum)
 
     def plain_loop(self, stratum: m.Stratum) -> None:
-        tables = [self.tables[name] for name in stratum.relations]
-        for table in tables:
-            table.stable_size = table.visible_size = 0
-        for _ in self.rounds():
-            changed = False
-            for table in tables:
-                table.stable_size, table.visible_size = table.visible_size, table.size
-                table.recent = slice(table.stable_size, table.visible_size)
-                changed |= table.visible_size > table.stable_size
-            if not changed:
-                return
-            for instruction in stratum.loop:
+        for name in stratum.relations:
+            self.tables[name].stable_size = self.tables[name].visible_size = 0
+
+        def has_news(name: str) -> bool:
+            table = self.tables[name]
+            table.stable_size, table.visible_size = table.visible_size, table.size
+            table.recent = slice(table.stable_size, table.visible_size)
+            return table.visible_size > table.stable_size
+
+        for instructions, _ in self.rounds(stratum, has_news):
+            for instruction in instructions:
                 self.insert_plain(instruction)
 
-    def rounds(self) -> Iterator[int]:
-        number = 0
-        while self.iteration_limit is None or number < self.iteration_limit:
-            yield number
-            number += 1
+    def rounds(
+        self, stratum: m.Stratum, has_news: Callable[[str], bool]
+    ) -> Iterator[tuple[list[m.Store], Iterable[str]]]:
+        """For each round the instructions that read recent rows, and the relations to look at next.
+
+        `has_news(relation)` makes the rows that the last round found the recent ones, and says whether there are any.
+        A relation is looked at again after a round that wrote to it or read its recent rows: looking at all, and
+        running all instructions, would cost the square of the rules where news goes through them one by one.
+        """
+        readers: dict[str, list[int]] = {}
+        for place, instruction in enumerate(stratum.loop):
+            readers.setdefault(m.recent_relation(instruction.query), []).append(place)
+        active: Iterable[str] = stratum.relations
+        for _ in itertools.count() if self.iteration_limit is None else range(self.iteration_limit):
+            self.deadline.remaining()
+            news = [name for name in active if has_news(name)]
+            if not news:
+                return
+            places = sorted(place for name in news for place in readers.get(name, ()))
+            instructions = [stratum.loop[place] for place in places]
+            active = dict.fromkeys([*news, *(instruction.relation for instruction in instructions)])
+            yield instructions, active
 
     def insert_plain(self, instruction: m.Instruction) -> None:
         table = self.tables[instruction.relation]
@@ -143,22 +170,23 @@ class Executor:
         for instruction in stratum.once:
             self.collect(instruction, pending[instruction.relation])
         for name in stratum.relations:
-            self.merge(self.tables[name], pending[name], algebra)
+            self.merge(self.tables[name], pending[name], algebra, 1)
         if not stratum.loop:
             return
-        for number in self.rounds():
-            changed = False
-            for name in stratum.relations:
-                table = self.tables[name]
-                table.visible_size = table.size
-                table.round = number + 1
-                changed |= len(table.recent) > 0  # type: ignore[arg-type]
-            if not changed:
-                return
-            for instruction in stratum.loop:
+        stamp = 1
+
+        def has_news(name: str) -> bool:
+            table = self.tables[name]
+            table.visible_size = table.size
+            table.round = stamp
+            return len(table.recent) > 0  # type: ignore[arg-type]
+
+        for instructions, active in self.rounds(stratum, has_news):
+            stamp += 1
+            for instruction in instructions:
                 self.collect(instruction, pending[instruction.relation])
-            for name in stratum.relations:
-                self.merge(self.tables[name], pending[name], algebra)
+            for name in active:
+                self.merge(self.tables[name], pending[name], algebra, stamp)
 
     def collect(self, instruction: m.Instruction, pending: Pending) -> None:
         if isinstance(instruction, m.Store):
@@ -166,8 +194,8 @@ class Executor:
         else:
             pending.parts.append(self.special(instruction))
 
-    def merge(self, table: Table, pending: Pending, algebra: ColumnTags) -> None:
-        """Add up equal candidates, then enter them; what is new or not saturated becomes recent."""
+    def merge(self, table: Table, pending: Pending, algebra: ColumnTags, stamp: int) -> None:
+        """Add up equal candidates, then enter them; what is new or not saturated becomes recent in round `stamp`."""
         parts, pending.parts = [p for p in pending.parts if p[1]], []
         table.recent = np.empty(0, dtype=np.int64)
         if not parts:
@@ -201,7 +229,7 @@ class Executor:
             changed = old_rows[~provenance.saturated(before, after)]
             recent = np.concatenate([changed, recent])
         table.recent = recent
-        table.stamps[recent] = table.round + 1
+        table.stamps[recent] = stamp
 
     # The ground derivation graph
 
@@ -312,6 +340,7 @@ class Executor:
         terms = instruction.query.terms
         needed = frozenset(n for t in terms for n in names(t))
         for batch in self.stream(instruction.query.source, needed):
+            self.deadline.remaining()
             columns: Columns = []
             valid = None
             for term in terms:

@@ -5,9 +5,11 @@ Python facts of a relation may be
     [(0.9, (0, 1)), (0.4, (1, 2))]        (probability, tuple): independent random facts
     {(0, 1): 0.9, (1, 2): 0.4}            the same
     np.array([[0, 1], [1, 2]])            certain tuples, [row, column]; no Python tuple is built
+    {"from": [0, 1], "to": [1, 2]}        certain tuples by columns; so are pandas, polars and Arrow frames. Columns are
+                                          taken by name where these are the declared ones, else in order
     dv.independent(tuples, probabilities) independent random facts
     dv.categorical(values, probabilities) one choice among the values
-or a list whose elements are such `independent` and `categorical` objects. A pair (number, tuple) is never ambiguous,
+or an iterable of tuples, gone through once, or of such `independent` and `categorical` objects. A pair (number, tuple) is never ambiguous,
 because no column holds a tuple.
 """
 
@@ -21,7 +23,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError, TypeMismatchError
-from derivable.datalog.inputs import InputMapping
+from derivable.datalog.inputs import Columns, InputMapping, taken
 from derivable.datalog.provenance.record import RandomFacts
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Relation
@@ -82,6 +84,7 @@ def load_python_facts(ram: Ram, facts: Mapping[str, Any], store: FactStore, give
     `given` names the relations whose facts are there already (the inputs of compile_exact).
     Raises BindingError for an unknown relation, TypeMismatchError with row, column and expected type for a bad value.
     """
+    facts = taken(facts)
     for name, rows in facts.items():
         relation = ram.relations.get(name)
         if relation is None or name.startswith("#"):
@@ -114,12 +117,11 @@ def _load(relation: Relation, given: Any, store: FactStore) -> None:
     elif isinstance(given, np.ndarray):
         columns, count = array_columns(relation, given, store.symbols)
         store.add(relation.name, columns, np.full(count, -1, dtype=np.int64))
+    elif isinstance(given, Columns):
+        columns = named_columns(relation, given, store.symbols)
+        store.add(relation.name, columns, np.full(len(given.arrays[0]) if given.arrays else 0, -1, dtype=np.int64))
     elif isinstance(given, Mapping):
         _load_tuples(relation, list(given.keys()), list(given.values()), store)
-    elif isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
-        raise TypeMismatchError(
-            f"facts for `{relation.name}` must be a list of tuples or a NumPy array, not {type(given).__name__}"
-        )
     else:
         rows = list(given)
         if any(isinstance(row, InputMapping) for row in rows):
@@ -180,14 +182,16 @@ def tuple_columns(relation: Relation, rows: Sequence[Any], symbols: SymbolTable)
                 f" for {arity} column{'s' if arity != 1 else ''}",
                 hint=f"`{relation.name}` has the columns ({', '.join(map(str, types))})",
             )
-    columns = []
-    for c, t in enumerate(types):
-        values = [row[c] for row in tuples]
-        for i, value in enumerate(values):
-            if not fits(value, t):
-                _bad_value(relation, i, c, value, t)
-        columns.append(np.array([word_of(v, t, symbols) for v in values], dtype=np.int64))
-    return columns
+    return [_object_words(relation, c, [row[c] for row in tuples], symbols) for c in range(arity)]
+
+
+def _object_words(relation: Relation, c: int, values: Sequence[Any], symbols: SymbolTable) -> np.ndarray:
+    """Words [row] of Python values in column `c`, every one checked."""
+    t = relation.types[c]
+    for i, value in enumerate(values):
+        if not fits(value, t):
+            _bad_value(relation, i, c, value, t)
+    return np.array([word_of(v, t, symbols) for v in values], dtype=np.int64)
 
 
 def _bad_value(relation: Relation, row: int, column: int, value: Any, t: ValueType) -> NoReturn:
@@ -214,61 +218,68 @@ def array_columns(relation: Relation, array: np.ndarray, symbols: SymbolTable) -
             f"facts for `{relation.name}`: an array of shape {array.shape} for {arity} columns",
             hint=f"pass an array [row, column] with {arity} columns",
         )
-    columns = []
-    for c, t in enumerate(relation.types):
-        values = array[:, c]
-        if t.family in ("text", "char"):
-            texts = values.astype(object)
-            bad = [i for i, v in enumerate(texts) if not fits(v, t)]
-            if bad:
-                _bad_value(relation, bad[0], c, texts[bad[0]], t)
-            if t.family == "char":
-                columns.append(np.array([ord(v) for v in texts], dtype=np.int64))
-            else:
-                columns.append(symbols.intern_all(texts.tolist()))
-            continue
-        kind = values.dtype.kind
-        if kind == "O":
-            columns.extend(tuple_columns(Relation(relation.name, (t,)), [(v,) for v in values.tolist()], symbols))
-            continue
-        wanted = {"bool": "b", "float": "fiu"}.get(t.family, "iu")
-        if kind not in wanted:
-            raise TypeMismatchError(
-                f"facts for `{relation.name}`, column {c}: expected {t}, found an array of dtype {values.dtype}",
-                hint=f"convert it: `array.astype(np.{t.dtype})`",
-            )
-        if t.is_integer and len(values):
-            low, high = t.limits
-            if int(values.min()) < low or int(values.max()) > high:
-                row = int(np.flatnonzero((values < low) | (values > high))[0])
-                _bad_value(relation, row, c, int(values[row]), t)
-        if t.family == "float":
-            bad_rows = np.flatnonzero(np.isnan(values.astype(np.float64)))
-            if len(bad_rows):
-                _bad_value(relation, int(bad_rows[0]), c, float("nan"), t)
-            values = values.astype(np.float32) if t.bits == 32 else values
-        columns.append(np.ascontiguousarray(to_words(values, t)))
-    return columns, len(array)
+    return [_array_words(relation, c, array[:, c], symbols) for c in range(arity)], len(array)
+
+
+def named_columns(relation: Relation, given: Columns, symbols: SymbolTable) -> list[np.ndarray]:
+    """Word columns of named columns: by name if they are named as the relation declares, else in order."""
+    arrays, names = given.arrays, [str(name) for name in given.names]
+    if len(arrays) != len(relation.types):
+        raise ShapeError(
+            f"facts for `{relation.name}`: {len(arrays)} columns ({', '.join(names)}) for {len(relation.types)}",
+            hint=f"select those of `{relation.name}({', '.join(map(str, relation.types))})`, without an index",
+        )
+    if set(names) == set(relation.column_names):
+        arrays = [arrays[names.index(str(name))] for name in relation.column_names]
+    return [_array_words(relation, c, array, symbols) for c, array in enumerate(arrays)]
+
+
+def _array_words(relation: Relation, c: int, values: np.ndarray, symbols: SymbolTable) -> np.ndarray:
+    """Words [row] of an array [row] in column `c`."""
+    t, kind = relation.types[c], values.dtype.kind
+    if kind == "O" or t.family in ("text", "char"):
+        return _object_words(relation, c, values.astype(object).tolist(), symbols)
+    wanted = {"bool": "b", "float": "fiu"}.get(t.family, "iu")
+    if kind not in wanted:
+        raise TypeMismatchError(
+            f"facts for `{relation.name}`, column {c}: expected {t}, found an array of dtype {values.dtype}",
+            hint=f"convert it: `array.astype(np.{t.dtype})`",
+        )
+    if t.is_integer and len(values):
+        low, high = t.limits
+        if int(values.min()) < low or int(values.max()) > high:
+            row = int(np.flatnonzero((values < low) | (values > high))[0])
+            _bad_value(relation, row, c, int(values[row]), t)
+    if t.family == "float":
+        bad_rows = np.flatnonzero(np.isnan(values.astype(np.float64)))
+        if len(bad_rows):
+            _bad_value(relation, int(bad_rows[0]), c, float("nan"), t)
+        values = values.astype(np.float32) if t.bits == 32 else values
+    return np.ascontiguousarray(to_words(values, t))
 
 
 def hints_from(facts: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Type families of the columns of Python facts, for relations that the program does not declare."""
     hints: dict[str, tuple[str, ...]] = {}
-    for name, given in facts.items():
+    families = {"f": "float", "i": "integer", "u": "integer", "b": "bool"}
+    for name, given in taken(facts).items():
         row: Any = None
-        if isinstance(given, np.ndarray):
-            families = {"f": "float", "i": "integer", "u": "integer"}
+        if isinstance(given, Columns):
+            hints[name] = tuple(
+                families.get(a.dtype.kind) or (_family(a[0]) if len(a) else "any") for a in given.arrays
+            )
+        elif isinstance(given, np.ndarray):
             if given.ndim in (1, 2) and given.dtype.kind in families:
                 hints[name] = (families[given.dtype.kind],) * (given.shape[1] if given.ndim == 2 else 1)
-            elif len(given):
+            elif given.ndim and len(given):
                 row = given[0]
                 row = tuple(row.tolist()) if isinstance(row, np.ndarray) else row
         elif isinstance(given, InputMapping):
             row = given.tuples[0] if given.tuples else None
         elif isinstance(given, Mapping):
             row = next(iter(given), None)
-        elif hasattr(given, "__iter__") and not isinstance(given, (str, bytes)):
-            row = next(iter(list(given)[:1]), None)
+        else:
+            row = next(iter(given), None)
             if isinstance(row, InputMapping):
                 row = row.tuples[0] if row.tuples else None
             if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
@@ -281,7 +292,7 @@ def hints_from(facts: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 def _family(value: Any) -> str:
     if isinstance(value, (bool, np.bool_)):
-        return "any"
+        return "bool"
     if isinstance(value, str):
         return "text"
     if isinstance(value, (float, np.floating)):

@@ -1,14 +1,14 @@
-"""Inputs whose probabilities come later (a network) or from the caller: one choice, or independent facts."""
+"""What callers give as facts: choices and independent facts, frames and other columns, iterables of tuples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from derivable.core.diagnostics import DomainError
+from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +30,62 @@ class InputMapping:
     def __repr__(self) -> str:
         name = "categorical" if self.is_exclusive else "independent"
         return f"{name}({len(self.tuples)} facts)"
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Certain facts of one relation by columns: their names, and [row] arrays of any dtype, equally long."""
+
+    names: tuple[Any, ...]
+    arrays: tuple[np.ndarray, ...]
+
+
+def taken(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of each relation as an InputMapping, an array, a mapping from facts to tags, Columns or a list.
+
+    Iterables are gone through here, once, so that generators lose nothing. Frames are known by what they offer, so that
+    no library of frames need be imported: pandas `columns` and `iloc`, polars `columns` and `to_series`, Arrow
+    `column_names` and `column`. Raises TypeMismatchError for anything else, ShapeError for columns of unequal lengths.
+    """
+    return {name: _taken(name, given) for name, given in facts.items()}
+
+
+def _taken(name: str, given: Any) -> Any:
+    if isinstance(given, (InputMapping, np.ndarray, Columns, list)):
+        return given
+    if isinstance(given, Mapping):
+        if given and not any(isinstance(key, tuple) for key in given) and all(map(_is_column, given.values())):
+            return _columns(name, tuple(given), list(given.values()))
+        return given
+    for names, column in (("column_names", "column"), ("columns", "to_series"), ("columns", "iloc")):
+        if hasattr(given, names) and hasattr(given, column):
+            labels = tuple(getattr(given, names))
+            get = getattr(given, column)
+            places = range(len(labels))
+            return _columns(name, labels, [get[:, i] if column == "iloc" else get(i) for i in places])
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable) or hasattr(given, "collect"):
+        raise TypeMismatchError(
+            f"facts for `{name}` must be tuples, a NumPy array or columns, not {type(given).__name__}",
+            hint="collect it first" if hasattr(given, "collect") else None,
+        )
+    return list(given)
+
+
+def _is_column(given: Any) -> bool:
+    # A probability may be an array without dimensions.
+    return isinstance(given, (list, tuple)) or (hasattr(given, "__array__") and getattr(given, "ndim", 1) > 0)
+
+
+def _columns(name: str, names: tuple[Any, ...], columns: Sequence[Any]) -> Columns:
+    arrays = []
+    for label, column in zip(names, columns):
+        values = column if hasattr(column, "__array__") else np.fromiter(column, dtype=object, count=len(column))
+        array = np.asarray(values)
+        if array.ndim != 1 or (arrays and len(array) != len(arrays[0])):
+            size = f"{len(arrays[0])} rows in column {names[0]!r}" if arrays else "one value a row"
+            raise ShapeError(f"facts for `{name}`: column {label!r} has shape {array.shape}, expected {size}")
+        arrays.append(array)
+    return Columns(names, tuple(arrays))
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,16 +14,21 @@ from derivable.core.diagnostics import DerivableError, DomainError, ParseError, 
 from derivable.core.files import checked_path
 from derivable.datalog.database import Database, RelationView
 from derivable.datalog.desugar import desugar
+from derivable.datalog.inputs import taken
 from derivable.datalog.provenance.record import RandomFacts
 from derivable.datalog.ram.lower import lower
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.ram.text import ram_text
+from derivable.datalog.rules.nodes import ChoiceRule
 from derivable.datalog.rules.text import rules_text
 from derivable.datalog.strata import Strata, strata_text, stratify
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import parse
 from derivable.datalog.syntax.text import syntax_text
 from derivable.datalog.types import Typed, infer, types_text
+
+if TYPE_CHECKING:
+    from derivable.datalog.facts import FactStore
 
 STAGES = ("syntax", "types", "desugar", "strata", "ram")
 
@@ -78,7 +83,10 @@ class Program:
         return plan.ram
 
     def explain(self, stage: str = "ram") -> str:
-        """The program after a stage: "syntax", "types", "desugar", "strata" or "ram"."""
+        """The program after a stage: "syntax", "types", "desugar", "strata" or "ram".
+
+        "ram" ends with the provenance that `run` takes if it is given none.
+        """
         plan = self._plan({})
         match stage:
             case "syntax":
@@ -90,7 +98,7 @@ class Program:
             case "strata":
                 return strata_text(plan.strata)
             case "ram":
-                return ram_text(plan.ram)
+                return f"{ram_text(plan.ram)}\n{_default_text(plan.ram)}"
         raise DomainError(f"unknown stage {stage!r}", hint=f"the stages are {', '.join(STAGES)}")
 
     # Runs
@@ -98,7 +106,7 @@ class Program:
     def run(
         self,
         facts: Mapping[str, Any] | None = None,
-        provenance: str = "unit",
+        provenance: str | None = None,
         *,
         k: int = 3,
         iteration_limit: int | None = None,
@@ -107,37 +115,42 @@ class Program:
         """Compute all outputs.
 
         facts            relation -> facts, in one of the forms of `derivable.datalog.facts`
-        provenance       "unit", "minmaxprob", "addmultprob", "topkproofs" or "exact"
+        provenance       "unit", "minmaxprob", "addmultprob", "topkproofs" or "exact"; None takes "exact" if facts or
+                         rules have probabilities, else "unit" (`Database.provenance` says which)
         k                proofs kept by topkproofs
         iteration_limit  at most this many rounds of each recursive stratum; None runs to the fixpoint
-        time_limit       seconds for knowledge compilation under "exact"
+        time_limit       seconds; then CompileTimeout is raised
 
         Under "exact" a tag is the probability that the tuple holds in a random world.
         """
-        from derivable.circuit.compile_process import checked_time_limit
-        from derivable.datalog.execute import Executor
+        from derivable.datalog.execute import Executor, run_deadline
         from derivable.datalog.facts import FactStore, load_program_facts, load_python_facts
         from derivable.datalog.provenance import check_name, start
         from derivable.datalog.tags import ColumnTags, Untagged
 
-        check_name(provenance)
-        facts = _checked_facts(facts)
+        if provenance is not None:
+            check_name(provenance)
+        facts = taken(_checked_facts(facts))
         k = integer(k, "k", 1)
         if iteration_limit is not None:
             iteration_limit = integer(iteration_limit, "iteration_limit", 0)
-        time_limit = checked_time_limit(time_limit)
+        deadline = run_deadline(time_limit)
         ram = self.lowered(facts)
         store = FactStore(random=RandomFacts())
         load_program_facts(ram, store)
         load_python_facts(ram, facts, store)
+        if provenance is None:
+            provenance = "exact" if _num_probabilities(ram, store) else "unit"
+        if provenance != "exact":
+            deadline.hint = "raise time_limit, or bound the rounds of recursion with iteration_limit"
         show = None
         if provenance == "exact":
             from derivable.datalog.exact import exact_probabilities, ground_facts
 
-            grounding = ground_facts(ram, store, iteration_limit)
+            grounding = ground_facts(ram, store, iteration_limit, deadline=deadline)
             tables = grounding.tables
             nodes = [_tags(tables[name]) for name in ram.outputs]
-            values = exact_probabilities(grounding, np.concatenate(nodes), time_limit) if nodes else np.empty(0)
+            values = exact_probabilities(grounding, np.concatenate(nodes), deadline) if nodes else np.empty(0)
             parts = np.split(values, np.cumsum([len(n) for n in nodes])[:-1]) if nodes else []
             shown = dict(zip(ram.outputs, parts))
         else:
@@ -145,12 +158,29 @@ class Program:
             if provenance != "unit":
                 record = start(provenance, store.random, k)
                 algebra, show = ColumnTags(record), record.show
-            tables = Executor(ram, store, algebra, iteration_limit).run()
+            tables = Executor(ram, store, algebra, iteration_limit, deadline).run()
             shown = {name: None if show is None else show(_tags(tables[name])) for name in ram.outputs}
         views = {
             name: RelationView(*_possible(tables[name], shown[name]), symbols=store.symbols) for name in ram.outputs
         }
-        return Database(views, [n for n in ram.relations if not n.startswith("#")])
+        return Database(views, provenance, [n for n in ram.relations if not n.startswith("#")])
+
+
+def _num_probabilities(ram: Ram, store: FactStore) -> int:
+    """How many facts and tagged rules have probabilities."""
+    choices = sum(isinstance(i, ChoiceRule) for stratum in ram.strata for i in stratum.full)
+    return len(store.random.probabilities) + choices
+
+
+def _default_text(ram: Ram) -> str:
+    from derivable.datalog.facts import FactStore, load_program_facts
+
+    store = FactStore(random=RandomFacts())
+    load_program_facts(ram, store)
+    count = _num_probabilities(ram, store)
+    if count:
+        return f"provenance exact: the program has {count} probabilit{'ies' if count > 1 else 'y'}"
+    return "provenance unit: the program has no probabilities; exact if the facts of a run have some"
 
 
 def _possible(table: Any, tags: np.ndarray | None) -> tuple[Any, np.ndarray | None]:

@@ -182,7 +182,9 @@ class Table:
         self.log = log
 
     def leave_pairs(self) -> None:
-        """Go over to the general representation: a value is negative or too large."""
+        """Go over to the representation that numbers its rows and holds any values."""
+        if self.pairs is None:
+            return
         self.pairs = None
         self.log = self.log.astype(np.int64)
         self.table = np.zeros(1 << max(6, int(4 * self.size).bit_length()), dtype=np.uint64)

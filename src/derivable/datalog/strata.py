@@ -59,10 +59,13 @@ def stratify(program: r.Rules) -> Strata:
             if kind is not None and position[target] == position[rule.relation]:
                 _fail(program, rule, target, kind, edges, set(components[position[target]]))
     rank = {name: i for i, name in enumerate(program.relations)}
+    rules_of: list[list[r.Rule]] = [[] for _ in components]
+    for rule in program.rules:
+        rules_of[position[rule.relation]].append(rule)
     strata = []
-    for component in components:
+    for component, own in zip(components, rules_of):
         members = tuple(sorted(component, key=rank.__getitem__))
-        rules = tuple(rule for rule in program.rules if rule.relation in component)
+        rules = tuple(own)
         is_recursive = any(target in component for rule in rules for target, _ in _dependencies(rule))
         strata.append(Stratum(members, rules, is_recursive))
     return Strata(program, tuple(strata))

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+import numpy as np
+
 from derivable.core.diagnostics import (
     BindingError,
     DerivableError,
@@ -19,13 +21,10 @@ from derivable.core.diagnostics import (
     UnsupportedError,
 )
 from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.nodes import AGGREGATES, LATER_AGGREGATES
+from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.values import BOOL, F32, I32, STRING, TYPE_ALIASES, TYPES, UNSUPPORTED_TYPES, USIZE, ValueType
 
-AGGREGATES = ("count", "sum", "prod", "min", "max", "argmin", "argmax", "exists", "forall")
-LATER_AGGREGATES = (
-    "unique", "top", "categorical", "uniform", "avg", "weighted_sum", "weighted_avg", "string_join", "sort",
-    "argsort", "rank", "enumerate", "normalize", "softmax", "disjunct",
-)  # fmt: skip
 FOREIGN_PREDICATES = (
     "range", "float_eq", "soft_eq", "soft_neq", "soft_gt", "soft_lt", "string_chars", "string_index", "string_find",
     "string_split", "datetime_ymd", "tensor_shape", "new_tag_variable",
@@ -39,8 +38,9 @@ _FAMILIES = {
     "integer": ("signed", "unsigned"),
     "float": ("float",),
     "text": ("text",),
+    "bool": ("bool",),
 }
-_DEFAULTS = {"any": I32, "number": I32, "addable": I32, "integer": I32, "float": F32, "text": STRING}
+_DEFAULTS = {"any": I32, "number": I32, "addable": I32, "integer": I32, "float": F32, "text": STRING, "bool": BOOL}
 _FAMILY_NAMES = {
     "any": "unknown",
     "number": "a number",
@@ -48,6 +48,7 @@ _FAMILY_NAMES = {
     "integer": "an integer",
     "float": "a float",
     "text": "a text",
+    "bool": "a bool",
 }
 
 
@@ -64,10 +65,13 @@ Type = Open | ValueType
 
 
 def resolve(t: Type) -> Type:
-    """Follow links to the representative."""
+    """Follow links to the representative, and shorten them, so that long chains of rules stay cheap."""
+    found = t
+    while isinstance(found, Open) and found.link is not None:
+        found = found.link
     while isinstance(t, Open) and t.link is not None:
-        t = t.link
-    return t
+        t.link, t = found, t.link
+    return found
 
 
 def _meet(a: str, b: str) -> str | None:
@@ -124,6 +128,11 @@ def types_text(typed: Typed) -> str:
     return "\n".join(rows)
 
 
+def _valued(value: Any, t: ValueType) -> Any:
+    """A literal's value in its type: integers are floats where a float is wanted."""
+    return float(value) if t.family == "float" else value
+
+
 def near(name: str, known: Iterable[str]) -> str | None:
     """The known name closest to a misspelt one, if any is close."""
     found = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.7)
@@ -154,6 +163,7 @@ class _Inference:
         self.scope: dict[str, Type] = {}
         self.variables: dict[int, dict[str, Type]] = {}
         self.literals: list[tuple[s.Constant, Type]] = []
+        self.casts: list[s.Cast] = []
 
     def error(self, kind: type[DerivableError], message: str, span: Span, hint: str | None = None) -> NoReturn:
         raise kind(message, hint=hint, source=self.syntax.source, text=self.syntax.text, span=span)
@@ -182,9 +192,18 @@ class _Inference:
                 self.new_name(name, item.span)
                 self.types[name] = USIZE
                 following = 0
+                taken: dict[int, str] = {}
                 for member, value in members:
                     self.new_name(member, item.span)
                     following = following if value is None else value
+                    if following in taken:
+                        self.error(
+                            BindingError,
+                            f"`{member}` has the value {following} of `{taken[following]}`",
+                            item.span,
+                            "the members of an enum have different values; one without its own follows the one before",
+                        )
+                    taken[following] = member
                     self.constants[member] = (following, USIZE)
                     following += 1
             case s.RelationType(name=name, columns=columns):
@@ -428,7 +447,7 @@ class _Inference:
                     "bool": BOOL,
                     "char": TYPES["char"],
                     "symbol": TYPES["Symbol"],
-                }.get(kind) or Open(kind)
+                }.get(kind) or Open("number" if kind == "integer" else kind)
                 self.literals.append((node, t))
                 return t
             case s.Variable(name=name):
@@ -453,6 +472,7 @@ class _Inference:
                 return t
             case s.Cast(operand=a, type_name=name):
                 self.expression(a)
+                self.casts.append(node)
                 return self.named_type(name, node.span)
             case s.Call(name=name):
                 self.error(UnsupportedError, f"the function `${name}` is not supported yet", node.span)
@@ -524,9 +544,7 @@ class _Inference:
             return str(t) if isinstance(t, ValueType) else _FAMILY_NAMES[t.family]
 
         hint = None
-        if isinstance(a, Open) and a.family == "integer" and (isinstance(b, ValueType) and b.family == "float"):
-            hint = "write the number with a fraction, such as `1.0`"
-        elif isinstance(a, ValueType) and isinstance(b, ValueType) and a.is_number and b.is_number:
+        if isinstance(a, ValueType) and isinstance(b, ValueType) and a.is_number and b.is_number:
             hint = f"convert one side: `x as {b}`"
         self.error(TypeMismatchError, f"type clash: this is {shown(a)}, but {where} is {shown(b)}", span, hint)
 
@@ -539,8 +557,21 @@ class _Inference:
 
         for node, t in self.literals:
             fixed = final(t)
-            if fixed.is_integer and not fixed.limits[0] <= node.value <= fixed.limits[1]:
+            low, high = fixed.limits
+            if fixed.family == "float":
+                high = float(np.finfo(fixed.dtype).max)
+                low = -high
+            if fixed.is_number and not low <= node.value <= high:
                 self.error(TypeMismatchError, f"{node.value} does not fit {fixed}", node.span)
+        for node in self.casts:
+            source, target = final(self.of[id(node.operand)]), final(self.of[id(node)])
+            if {source.family, target.family} == {"float", "char"}:
+                self.error(
+                    TypeMismatchError,
+                    f"{source} cannot be cast to {target}",
+                    node.span,
+                    f"go through an integer: `{expression_text(node.operand)} as u32 as {target}`",
+                )
         signatures = {}
         for name, columns in self.columns.items():
             signatures[name] = RelationSignature(
@@ -554,7 +585,7 @@ class _Inference:
         return Typed(
             self.syntax,
             signatures,
-            {name: (value, final(t)) for name, (value, t) in self.constants.items()},
+            {name: (_valued(value, final(t)), final(t)) for name, (value, t) in self.constants.items()},
             {key: final(t) for key, t in self.of.items()},
             {key: {name: final(t) for name, t in scope.items()} for key, scope in self.variables.items()},
             self.types,

@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from derivable.core.diagnostics import UnsupportedError
+from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.ground_graph import AND, FALSE, LITERAL, OR, TRUE, GraphArrays, GroundGraph
 from derivable.device.cpu.derivations import components, reachable
 
@@ -56,7 +57,7 @@ def _renumber(signed: np.ndarray, new: np.ndarray) -> np.ndarray:
     return np.where(signed < 0, ~new[np.where(signed < 0, ~signed, signed)], new[np.where(signed < 0, 0, signed)])
 
 
-def unroll(graph: GraphArrays, roots: np.ndarray) -> tuple[GraphArrays, np.ndarray]:
+def unroll(graph: GraphArrays, roots: np.ndarray, deadline: Deadline = NEVER) -> tuple[GraphArrays, np.ndarray]:
     """An equivalent acyclic graph and the roots in it."""
     graph, roots = restrict(graph, roots)
     if graph.acyclic:
@@ -79,7 +80,7 @@ def unroll(graph: GraphArrays, roots: np.ndarray) -> tuple[GraphArrays, np.ndarr
             _copy(graph, members[starts[position] : starts[stop]], image, out)
             position = stop
             continue
-        _unroll_component(graph, members[starts[position] : starts[position + 1]], image, out)
+        _unroll_component(graph, members[starts[position] : starts[position + 1]], image, out, deadline)
         position += 1
     unrolled = out.finish()
     negative = roots < 0
@@ -129,7 +130,9 @@ def _mapped(children: np.ndarray, image: np.ndarray) -> np.ndarray:
     return np.where(negative, _negated(mapped), mapped)
 
 
-def _unroll_component(graph: GraphArrays, nodes: np.ndarray, image: np.ndarray, out: GroundGraph) -> None:
+def _unroll_component(
+    graph: GraphArrays, nodes: np.ndarray, image: np.ndarray, out: GroundGraph, deadline: Deadline
+) -> None:
     tuples = nodes[graph.kind[nodes] == OR]
     derivations = nodes[graph.kind[nodes] == AND]
     inside = np.zeros(len(graph.kind), dtype=bool)
@@ -137,13 +140,17 @@ def _unroll_component(graph: GraphArrays, nodes: np.ndarray, image: np.ndarray, 
     tuple_owner, tuple_children = _edges_of(graph, tuples)
     derivation_owner, derivation_children = _edges_of(graph, derivations)
     image[nodes] = FALSE
+    num_edges, counted = 0, 0
     for _ in range(len(tuples)):
+        deadline.remaining()
         # Derivations read the last round's tuples (directly, or through single-factor derivations of this round).
         changed = _round(derivations, derivation_owner, derivation_children, image, out, AND)
         changed |= _round(tuples, tuple_owner, tuple_children, image, out, OR)
         if not changed:
             return
-        if sum(len(p) for p, _ in out.edges) > MAX_UNROLLED_EDGES:
+        num_edges += sum(len(parents) for parents, _ in out.edges[counted:])
+        counted = len(out.edges)
+        if num_edges > MAX_UNROLLED_EDGES:
             raise UnsupportedError(
                 f"the exact provenance of a recursive component with {len(tuples)} tuples is too large",
                 hint="ask for fewer outputs, or use provenance='topkproofs'",
@@ -261,9 +268,9 @@ def topological(graph: GraphArrays, roots: np.ndarray) -> tuple[GraphArrays, np.
     return arrays, _renumber(roots, new)
 
 
-def normal_form(graph: GraphArrays, roots: np.ndarray) -> NormalForm:
+def normal_form(graph: GraphArrays, roots: np.ndarray, deadline: Deadline) -> NormalForm:
     """Negation normal form of the signed roots: cycles broken, negations at the literals."""
-    graph, roots = unroll(graph, roots)
+    graph, roots = unroll(graph, roots, deadline)
     graph, roots = topological(graph, roots)
     wanted = np.zeros((len(graph.kind), 2), dtype=np.bool_)
     negative = roots < 0

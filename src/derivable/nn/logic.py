@@ -255,7 +255,13 @@ def _checked_inputs(inputs: Mapping[str, InputMapping]) -> dict[str, InputMappin
 
 def _checked_outputs(outputs: Mapping[str, OutputMapping]) -> tuple[dict[str, list[tuple]], frozenset[str]]:
     """The facts of each output relation as tuples, and the relations that give no dimension."""
-    if not isinstance(outputs, Mapping) or not outputs:
+    if not isinstance(outputs, Mapping):
+        raise DomainError(
+            f"outputs is a {type(outputs).__name__}",
+            hint='map each relation to the facts wanted: outputs={"path": [(0, 1), (0, 2)]}; '
+            "`()` asks for the one fact of a relation without arguments",
+        )
+    if not outputs:
         raise DomainError("a layer needs outputs", hint='outputs={"sum_2": range(19)}')
     facts: dict[str, list[tuple]] = {}
     scalar = set()

@@ -36,16 +36,16 @@ def interpret(ram: m.Ram, facts: Mapping[str, Any] | None = None) -> Database:
         while changed:
             changed = False
             for instruction in stratum.full:
-                rows = list(_instruction(instruction, model))
+                rows = list(_instruction(instruction, model, ram))
                 before = len(model[instruction.relation])
                 model[instruction.relation].update(rows)
                 changed |= len(model[instruction.relation]) > before
     return model
 
 
-def _instruction(instruction: m.Instruction, model: Database) -> Iterator[tuple[Any, ...]]:
+def _instruction(instruction: m.Instruction, model: Database, ram: m.Ram) -> Iterator[tuple[Any, ...]]:
     if isinstance(instruction, AggregateRule):
-        yield from _aggregate(instruction, model)
+        yield from _aggregate(instruction, model, ram.relations[instruction.relation].types[-1])
     elif isinstance(instruction, ChoiceRule):
         yield from (row[:-1] for row in model[instruction.body] if row[-1] > 0)
     else:
@@ -102,7 +102,7 @@ def _matches(scan: m.Scan, row: Row, model: Database) -> Iterator[Row]:
             yield found
 
 
-def _aggregate(rule: AggregateRule, model: Database) -> Iterator[tuple[Any, ...]]:
+def _aggregate(rule: AggregateRule, model: Database, t: ValueType) -> Iterator[tuple[Any, ...]]:
     g, a = rule.num_group, rule.num_arguments
     groups: dict[tuple, list[tuple]] = {}
     if rule.groups is not None:
@@ -119,10 +119,11 @@ def _aggregate(rule: AggregateRule, model: Database) -> Iterator[tuple[Any, ...]
                 yield (*key, len(rows))
             case "exists" | "forall":
                 yield (*key, bool(rows) == (rule.operator == "exists"))
-            case "sum":
-                yield (*key, sum(v[0] for v in values))
-            case "prod":
-                yield (*key, math.prod(v[0] for v in values))
+            case "sum" | "prod":
+                column = [v[0] for v in values]
+                total = sum(column) if rule.operator == "sum" else math.prod(column)
+                if not math.isnan(total):
+                    yield (*key, _fit(total, t, rule.operator == "sum") if t.is_integer else _rounded(total, t))
             case _ if rows:
                 best = min(values) if rule.operator in ("min", "argmin") else max(values)
                 for row in rows:
@@ -230,7 +231,7 @@ def _cast(value: Any, source: ValueType, target: ValueType) -> Any:
             return "true" if value else "false"
         return (
             f"{value:g}"
-            if source.family == "float" and value != int(value)
+            if source.family == "float" and not value.is_integer()
             else str(value if source.family == "char" else int(value))
         )
     if target.family == "float":

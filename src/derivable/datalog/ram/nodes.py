@@ -141,3 +141,12 @@ def columns(query: Query) -> tuple[str, ...]:
         case Project(terms=terms):
             return tuple(str(i) for i in range(len(terms)))
     raise TypeError(f"not a query: {query!r}")
+
+
+def recent_relation(query: Query) -> str:
+    """The relation whose recent rows a query of a loop begins with: its leftmost scan."""
+    while not isinstance(query, Scan):
+        assert not isinstance(query, Unit)
+        query = query.left if isinstance(query, (Join, Difference)) else query.source
+    assert query.part == "recent"
+    return query.relation

@@ -146,6 +146,7 @@ class Relation:
     is_input: bool = False
     is_hidden: bool = False
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+    column_names: tuple[str | None, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)

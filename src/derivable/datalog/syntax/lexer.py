@@ -16,7 +16,7 @@ KEYWORDS = frozenset(_WORDS.split(" "))
 _TOKEN = re.compile(
     r"""
       (?P<skip>[ \t\r\n\f]+|//[^\n]*|/\*.*?\*/)
-    | (?P<longtext>\"\"\".*?\"\"\")
+    | (?P<longtext>\"\"\"(?:[^"\\]++|\\.|"(?!""))*+\"\"\")
     | (?P<symbol>s"(?:[^"\\\n]|\\[tnr0"'\\])*")
     | (?P<moment>[td]"[^"\n]*")
     | (?P<text>"(?:[^"\\\n]|\\[tnr0"'\\])*")
@@ -54,8 +54,8 @@ class Token:
 
 
 def unescape(body: str) -> str:
-    """The text between the quotes, escapes resolved."""
-    return re.sub(r"\\(.)", lambda m: _ESCAPES[m.group(1)], body)
+    """The text between the quotes, escapes resolved; a backslash before anything else stays (in long texts only)."""
+    return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m.group(1), m.group()), body)
 
 
 def tokens(text: str, source: str) -> list[Token]:
@@ -95,6 +95,9 @@ def _bad_character(text: str, source: str, position: int, span: Span) -> ParseEr
         message, hint = "a name cannot begin with `_`", "use `_` alone as the wildcard, or begin the name with a letter"
     elif character == "'":
         message, hint = "a character literal holds exactly one character", 'write `"..."` for a text'
+    elif character == ".":
+        message = "unexpected character '.'"
+        hint = "rules begin with `rel` and end without a dot: `rel path(a, b) :- edge(a, b)`"
     else:
         message, hint = f"unexpected character {character!r}", None
     return ParseError(message, hint=hint, source=source, text=text, span=span)

@@ -216,7 +216,7 @@ class _Parser:
     # Relation items
 
     def relation_item(self, start: Token, attributes: tuple[s.Attribute, ...]) -> s.Item:
-        if self.token.kind == "name" and self.peek().text in ("=", ":=") and self.peek(2).text == "{":
+        if self.token.kind == "name" and self.peek().text in ("=", ":=", ":-") and self.peek(2).text == "{":
             name = self.advance().text
             self.advance()
             facts, exclusive = self.fact_set()
@@ -491,7 +491,7 @@ class _Parser:
             case "text":
                 value, kind = unescape(text[1:-1]), "text"
             case "longtext":
-                value, kind = text[3:-3], "text"
+                value, kind = unescape(text[3:-3]), "text"
             case "symbol":
                 value, kind = unescape(text[2:-1]), "symbol"
             case "char":
@@ -528,6 +528,10 @@ class _Parser:
         self.expect("(", f"after `{name}`")
         if self.at("(") and self.peek().kind == "name" and self.peek(2).text == ":":
             return self.aggregate(start, name, parameters, discrete, arguments, *self.typed_bindings())
+        # No argument of an atom begins with an atom or a negation, so this is an aggregate without variables.
+        is_formula = self.at("not", "~") or (self.token.kind == "name" and self.peek().text == "(")
+        if is_formula and name in s.AGGREGATES + s.LATER_AGGREGATES:
+            return self.aggregate(start, name, parameters, discrete, arguments, (), ())
         found = []
         while not self.at(")"):
             found.append(self.conditional())
@@ -538,6 +542,7 @@ class _Parser:
                 if not isinstance(node, s.Variable):
                     self.fail("only variables can stand before the `:` of an aggregate", span=node.span)
             names = tuple(node.name for node in found)
+            self.advance()
             return self.aggregate(start, name, parameters, discrete, arguments, names, ())
         if discrete or arguments:
             self.fail(f"expected `:` in the aggregate `{name}`, found {self.token.shown()}", "write `count(x: p(x))`")
@@ -554,10 +559,10 @@ class _Parser:
             return name, type_name
 
         found = self.separated(one)
+        self.expect(":", "after the variables of the aggregate")
         return tuple(name for name, _ in found), tuple(found)
 
     def aggregate(self, start: Token, name, parameters, discrete, arguments, bindings, binding_types) -> s.Aggregate:
-        self.expect(":", f"after the variables of `{name}`")
         body = self.body("in the aggregate")
         group: tuple[str, ...] = ()
         group_body = None
