@@ -21,6 +21,7 @@ from derivable.circuit.literal_weights import (
 )
 from derivable.circuit.properties import require_countable
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError
+from derivable.device.cpu.memory import empty
 from derivable.device.cpu.queries import multiply_rows, weigh_items
 from derivable.device.cpu.residues import fold_residues
 
@@ -55,7 +56,7 @@ def model_count(circuit: Circuit) -> Any:
 def _count_by_residues(circuit: Circuit, num_mentioned: int, bits: int) -> list[int]:
     num_primes = bits // 30 + 2  # each prime has more than 30 bits; the last one is the check
     primes = _primes_below_2_31(num_primes)
-    values = np.empty((circuit.num_nodes, min(PRIMES_AT_ONCE, num_primes)), np.uint32)
+    values = empty((circuit.num_nodes, min(PRIMES_AT_ONCE, num_primes)), np.uint32)
     counts, modulus = [0] * circuit.num_roots, 1
     for start in range(0, num_primes, PRIMES_AT_ONCE):
         chunk = primes[start : start + PRIMES_AT_ONCE]
@@ -184,7 +185,7 @@ def _scaled_count(circuit: Circuit, question: str, weights, negative_weights, **
         circuit = smooth_over(circuit, np.flatnonzero(opposite) + 1)
     shares = share_weights(read, opposite)
     mantissa, exponent = _root_values(circuit, shares)
-    total_mantissa, total_exponent = np.empty(read.num_items), np.empty(read.num_items, np.int64)
+    total_mantissa, total_exponent = empty(read.num_items, np.float64), empty(read.num_items, np.int64)
     multiply_rows(*shares.total, total_mantissa, total_exponent)
     return read, mantissa * total_mantissa[:, None], exponent + total_exponent[:, None]
 
@@ -192,7 +193,10 @@ def _scaled_count(circuit: Circuit, question: str, weights, negative_weights, **
 def _root_values(circuit: Circuit, shares: ScaledWeights) -> tuple[np.ndarray, np.ndarray]:
     """Values of the roots under divided weights: mantissa and exponent, each [item, root]."""
     num_items = len(shares.positive[0])
-    mantissa, exponent = np.empty((num_items, circuit.num_roots)), np.empty((num_items, circuit.num_roots), np.int64)
+    mantissa, exponent = (
+        empty((num_items, circuit.num_roots), np.float64),
+        empty((num_items, circuit.num_roots), np.int64),
+    )
     weigh_items(
         circuit.kind,
         circuit.literal,
@@ -201,8 +205,8 @@ def _root_values(circuit: Circuit, shares: ScaledWeights) -> tuple[np.ndarray, n
         circuit.roots,
         *shares.positive,
         *shares.negative,
-        np.empty(circuit.num_nodes),
-        np.empty(circuit.num_nodes, np.int64),
+        empty(circuit.num_nodes, np.float64),
+        empty(circuit.num_nodes, np.int64),
         mantissa,
         exponent,
     )

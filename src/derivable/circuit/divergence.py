@@ -11,6 +11,7 @@ from derivable.circuit.literal_weights import LiteralWeights, read_weights, shar
 from derivable.circuit.marginals import flows, positive_shares, require_mass
 from derivable.circuit.properties import require_countable
 from derivable.core.diagnostics import ShapeError
+from derivable.device.cpu.memory import empty
 from derivable.device.cpu.queries import choice_divergence, weigh
 
 
@@ -29,7 +30,7 @@ def entropy(circuit: Circuit, weights=None, negative_weights=None) -> Any:
     """
     require_countable(circuit, "entropy")
     read = read_weights(circuit, weights, negative_weights)
-    result = np.empty((read.num_items, circuit.num_roots))
+    result = empty((read.num_items, circuit.num_roots), np.float64)
     for each in flows(circuit, read):
         p = each.positive_share
         local = -(_x_log_y(p, p) + _x_log_y(1 - p, 1 - p))
@@ -56,8 +57,8 @@ def kl_divergence(circuit: Circuit, weights, other_weights, negative_weights=Non
     other_share, other_complement = positive_shares(other), positive_shares(_swapped(other))
     my_complement = positive_shares(_swapped(mine))
     arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
-    mantissa, exponent = np.empty(circuit.num_nodes), np.empty(circuit.num_nodes, np.int64)
-    result = np.empty((mine.num_items, circuit.num_roots))
+    mantissa, exponent = empty(circuit.num_nodes, np.float64), empty(circuit.num_nodes, np.int64)
+    result = empty((mine.num_items, circuit.num_roots), np.float64)
     for each in flows(circuit, mine):
         if each.root == 0:
             weigh(*arrays, *shares.row(each.item), mantissa, exponent)

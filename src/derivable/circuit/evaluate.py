@@ -21,6 +21,7 @@ from derivable.device.cpu.levels_scaled import log_rows_scaled
 from derivable.device.cpu.levels_semiring import semiring_rows
 from derivable.device.cpu.levels_team import close, follow, new_state
 from derivable.device.cpu.levels_unbounded import log_rows_unbounded
+from derivable.device.cpu.memory import contiguous, empty, empty_like, full
 from derivable.device.cpu.threads import Team, run_chunks, team_size
 from derivable.parallel.levels import fold_levels
 
@@ -58,7 +59,7 @@ def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | S
     weights = in_columns(circuit, weights, "weights")
     negative_weights = in_columns(circuit, negative_weights, "negative_weights")
     weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables, ring)
-    out = np.empty((weights.shape[0], plan.num_roots), weights.dtype)
+    out = empty((weights.shape[0], plan.num_roots), weights.dtype)
     fold_rows(plan, ring, VALUES, weights, negatives, out)
     return out.reshape(*batch, plan.num_roots)
 
@@ -82,14 +83,14 @@ def value_and_gradient(
     weights = in_columns(circuit, weights, "weights")
     negative_weights = in_columns(circuit, negative_weights, "negative_weights")
     weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables, ring)
-    out = np.empty((weights.shape[0], plan.num_roots), weights.dtype)
-    gradient = np.empty(weights.shape, weights.dtype)
-    negative_gradient = None if negatives is None else np.empty(weights.shape, weights.dtype)
+    out = empty((weights.shape[0], plan.num_roots), weights.dtype)
+    gradient = empty_like(weights)
+    negative_gradient = None if negatives is None else empty_like(weights)
     if adjoints is None and plan.num_roots == 1:
         fold_rows(plan, ring, VALUES_AND_GRADIENT, weights, negatives, out, None, gradient, negative_gradient)
     else:
         if adjoints is None:
-            seeds = np.ones(out.shape, out.dtype)
+            seeds = full(out.shape, 1, out.dtype)
         else:
             seeds = np.broadcast_to(np.asarray(adjoints, out.dtype), (*batch, plan.num_roots)).reshape(out.shape)
         fold_rows(plan, ring, VALUES, weights, negatives, out)
@@ -128,9 +129,9 @@ def rows_of(weights, negative_weights, num_variables: int, ring: Semiring):
     dtype = _carrier_dtype(given, ring)
     batch = weights.shape[:-1]
     rows = math.prod(batch)
-    weights = np.ascontiguousarray(weights, dtype).reshape(rows, num_variables)
+    weights = contiguous(weights, dtype).reshape(rows, num_variables)
     if negative_weights is not None:
-        negative_weights = np.ascontiguousarray(negative_weights, dtype).reshape(rows, num_variables)
+        negative_weights = contiguous(negative_weights, dtype).reshape(rows, num_variables)
     return weights, negative_weights, batch
 
 
@@ -312,7 +313,7 @@ def _semiring_tiles(
     kernel = semiring_rows(ring, name)
     rows = len(plan.kind)
     widest = int(np.diff(plan.offsets).max(initial=1))
-    scratch = tuple(np.empty((count, lanes), dtype) for count in (rows, rows, widest))
+    scratch = tuple(empty((count, lanes), dtype) for count in (rows, rows, widest))
     nodes = plan.kind, plan.literal, plan.offsets, plan.children, plan.roots
     first, last = start * lanes, min(stop * lanes, weights.shape[0])
     bad = kernel(first, last, *arguments, *nodes, *scratch, *results, dtype(ring.zero), dtype(ring.one))

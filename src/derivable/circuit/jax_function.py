@@ -20,6 +20,7 @@ from derivable.circuit.evaluate import GRADIENT, VALUES, check_complement, check
 from derivable.circuit.plan import Plan, plan_of
 from derivable.circuit.rounds import Rounds, fold_in_rounds, rounds_of
 from derivable.core.diagnostics import DomainError, MissingDependencyError, UnsupportedError
+from derivable.device.cpu.memory import empty
 
 
 def to_jax(circuit: Circuit, semiring: str | Semiring = "log") -> Callable:
@@ -47,7 +48,7 @@ def to_jax(circuit: Circuit, semiring: str | Semiring = "log") -> Callable:
 
     def values_on_host(weights, negatives):
         weights, negatives, batch = _host_rows(weights, negatives)
-        out = np.empty((len(weights), plan.num_roots), weights.dtype)
+        out = empty((len(weights), plan.num_roots), weights.dtype)
         fold_rows(plan, ring, VALUES, weights, negatives, out)
         return out.reshape(*batch, plan.num_roots)
 
@@ -57,8 +58,8 @@ def to_jax(circuit: Circuit, semiring: str | Semiring = "log") -> Callable:
         weights = np.broadcast_to(weights, (*batch, plan.num_variables))
         weights, negatives, batch = _host_rows(weights, negatives)
         seeds = np.ascontiguousarray(adjoints, weights.dtype).reshape(len(weights), plan.num_roots)
-        gradient = np.empty(weights.shape, weights.dtype)
-        negative_gradient = None if negatives is None else np.empty(weights.shape, weights.dtype)
+        gradient = empty(weights.shape, weights.dtype)
+        negative_gradient = None if negatives is None else empty(weights.shape, weights.dtype)
         fold_rows(plan, ring, GRADIENT, weights, negatives, None, seeds, gradient, negative_gradient)
         gradient = gradient.reshape(*batch, -1)
         return (gradient,) if negative_gradient is None else (gradient, negative_gradient.reshape(gradient.shape))

@@ -13,6 +13,7 @@ from derivable.circuit.count import log_of_scaled
 from derivable.circuit.literal_weights import EXPONENT_UNIT, LiteralWeights, ScaledWeights, read_weights, share_weights
 from derivable.circuit.properties import require_countable
 from derivable.core.diagnostics import DomainError
+from derivable.device.cpu.memory import empty
 from derivable.device.cpu.queries import flow_down, multiply_rows, weigh
 
 
@@ -78,9 +79,9 @@ def flows(circuit: Circuit, weights: LiteralWeights) -> Iterator[Flows]:
     shares = share_weights(weights)
     positive_share = positive_shares(weights)
     arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
-    mantissa, exponent = np.empty(circuit.num_nodes), np.empty(circuit.num_nodes, np.int64)
-    flow = np.empty(circuit.num_nodes)
-    positive, negative = np.empty(circuit.num_variables), np.empty(circuit.num_variables)
+    mantissa, exponent = empty(circuit.num_nodes, np.float64), empty(circuit.num_nodes, np.int64)
+    flow = empty(circuit.num_nodes, np.float64)
+    positive, negative = empty(circuit.num_variables, np.float64), empty(circuit.num_variables, np.float64)
     for item in range(weights.num_items):
         weigh(*arrays, *shares.row(item), mantissa, exponent)
         for index, root in enumerate(circuit.roots.tolist()):
@@ -112,7 +113,7 @@ def marginals(circuit: Circuit, weights=None, negative_weights=None, *, joint: b
     """
     require_countable(circuit, "marginals")
     read = read_weights(circuit, weights, negative_weights)
-    result = np.empty((read.num_items, circuit.num_roots, circuit.num_variables))
+    result = empty((read.num_items, circuit.num_roots, circuit.num_variables), np.float64)
     scales = np.ones((read.num_items, circuit.num_roots))
     for each in flows(circuit, read):
         result[each.item, each.root] = each.marginals()
@@ -120,7 +121,7 @@ def marginals(circuit: Circuit, weights=None, negative_weights=None, *, joint: b
         scales[each.item, each.root] = log_of_scaled(each.mantissa[root], each.exponent[root])
     if joint:
         totals = share_weights(read).total
-        mantissa, exponent = np.empty(read.num_items), np.empty(read.num_items, np.int64)
+        mantissa, exponent = empty(read.num_items, np.float64), empty(read.num_items, np.int64)
         multiply_rows(*totals, mantissa, exponent)
         log_total = np.log(mantissa) + exponent * (EXPONENT_UNIT * np.log(2.0))
         with np.errstate(over="ignore", under="ignore"):

@@ -13,6 +13,7 @@ from derivable.circuit.literal_weights import LiteralWeights, read_weights
 from derivable.circuit.properties import require_countable, require_decomposable
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError
+from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.queries import decode_best, weigh_best
 
 
@@ -87,11 +88,11 @@ def most_probable(circuit: Circuit, weights=None, negative_weights=None) -> Most
     read = read_weights(circuit, weights, negative_weights)
     log_positive, log_negative, largest = _relative_logs(read)
     arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
-    log_best, choice = np.empty(circuit.num_nodes), np.empty(circuit.num_nodes, np.int64)
-    used = np.empty(circuit.num_nodes, np.bool_)
+    log_best, choice = empty(circuit.num_nodes, np.float64), empty(circuit.num_nodes, np.int64)
+    used = empty(circuit.num_nodes, np.bool_)
     shape = (read.num_items, circuit.num_roots)
-    assignment = np.empty((*shape, circuit.num_variables), np.bool_)
-    weight, log_weight = np.empty(shape), np.empty(shape)
+    assignment = empty((*shape, circuit.num_variables), np.bool_)
+    weight, log_weight = empty(shape, np.float64), empty(shape, np.float64)
     for item in range(read.num_items):
         weigh_best(*arrays, log_positive[item], log_negative[item], log_best, choice)
         for index, root in enumerate(circuit.roots.tolist()):
@@ -130,7 +131,7 @@ def k_most_probable(circuit: Circuit, k: int, weights=None, negative_weights=Non
         )
     log_positive, log_negative, largest = _relative_logs(read)
     arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
-    log_best, choice = np.empty(circuit.num_nodes), np.empty(circuit.num_nodes, np.int64)
+    log_best, choice = empty(circuit.num_nodes, np.float64), empty(circuit.num_nodes, np.int64)
     weigh_best(*arrays, log_positive[0], log_negative[0], log_best, choice)
     results = []
     for index, root in enumerate(circuit.roots.tolist()):
@@ -286,7 +287,7 @@ def _completed(
         # Strictly better only: of many equal derivations no more than needed are searched for.
         if upcoming is not None and (not heap or upcoming > -heap[0][0]):
             model = preferred.copy()
-            mentioned = np.zeros(len(model), np.bool_)
+            mentioned = zeros(len(model), np.bool_)
             for literal in derivations.literals(root, rank):
                 model[abs(literal) - 1] = literal > 0
                 mentioned[abs(literal) - 1] = True

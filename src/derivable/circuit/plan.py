@@ -12,6 +12,7 @@ import numpy as np
 from derivable.circuit.circuit import FALSE, LITERAL, Circuit
 from derivable.device.cpu.levels_plan import COUNT, FACTORS, FIRST, PAIRS, SINGLES, plan_program
 from derivable.device.cpu.levels_team import cut_program
+from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import Pace
 
 LINE_BYTES = 64
@@ -134,7 +135,7 @@ class Plan:
 def aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:
     """An uninitialised array that starts on a cache line."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    raw = np.empty(size + LINE_BYTES, np.uint8)
+    raw = empty(size + LINE_BYTES, np.uint8)
     start = -raw.ctypes.data % LINE_BYTES
     return raw[start : start + size].view(dtype).reshape(shape)
 

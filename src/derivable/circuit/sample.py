@@ -11,6 +11,7 @@ from derivable.circuit.literal_weights import read_weights, share_weights
 from derivable.circuit.marginals import positive_shares, require_mass
 from derivable.circuit.properties import require_countable
 from derivable.core.arguments import integer
+from derivable.device.cpu.memory import empty
 from derivable.device.cpu.queries import choice_shares, draw_models, weigh
 from derivable.device.cpu.threads import run_chunks
 
@@ -36,12 +37,12 @@ def sample(circuit: Circuit, num_samples: int, weights=None, negative_weights=No
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
     arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
-    mantissa, exponent = np.empty(circuit.num_nodes), np.empty(circuit.num_nodes, np.int64)
-    edge_shares = np.empty(circuit.num_edges)
-    samples = np.empty((read.num_items, circuit.num_roots, num_samples, circuit.num_variables), np.int8)
+    mantissa, exponent = empty(circuit.num_nodes, np.float64), empty(circuit.num_nodes, np.int64)
+    edge_shares = empty(circuit.num_edges, np.float64)
+    samples = empty((read.num_items, circuit.num_roots, num_samples, circuit.num_variables), np.int8)
 
     def draw(start: int, stop: int, root: int, own_share, own_seed, out) -> None:
-        stack = np.empty(circuit.num_nodes + 1, np.int64)
+        stack = empty(circuit.num_nodes + 1, np.int64)
         draw_models(*arrays, root, edge_shares, own_share, own_seed, start, stack, out[start:stop])
 
     for item in range(read.num_items):

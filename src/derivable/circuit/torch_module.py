@@ -26,6 +26,7 @@ from derivable.circuit.plan import Plan, plan_of
 from derivable.circuit.rounds import Rounds, rounds_of
 from derivable.circuit.torch_levels import fold_torch
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+from derivable.device.cpu.memory import contiguous, empty, empty_like
 
 _DTYPES = {"float": (torch.float32, torch.float64), "bool": (torch.bool,)}
 _HALF = (torch.float16, torch.bfloat16)
@@ -151,9 +152,10 @@ class CircuitModule(nn.Module):
     def values_of_rows(self, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> torch.Tensor:
         """[row, variable] CPU tensors to [row, root], without a derivative."""
         plan = plan_of(self.circuit)
-        values = torch.empty((weights.shape[0], plan.num_roots), dtype=weights.dtype)
-        fold_rows(plan, self.semiring, VALUES, _rows(weights), _optional_rows(negative_weights), values.numpy())
-        return values
+        rows = _rows(weights)
+        out = empty((rows.shape[0], plan.num_roots), rows.dtype)
+        fold_rows(plan, self.semiring, VALUES, rows, _optional_rows(negative_weights), out)
+        return torch.from_numpy(out)
 
     def gradient_of_rows(
         self, weights: torch.Tensor, negative_weights: torch.Tensor | None, adjoints: torch.Tensor
@@ -185,7 +187,7 @@ def rounds_for(plan: Plan) -> Rounds:
 
 def _rows(tensor: torch.Tensor) -> np.ndarray:
     """The tensor as a contiguous NumPy array, without a copy if it is one."""
-    return tensor.detach().contiguous().numpy()
+    return contiguous(tensor.detach().numpy())
 
 
 def _optional_rows(tensor: torch.Tensor | None) -> np.ndarray | None:
@@ -200,15 +202,15 @@ class _Fold(torch.autograd.Function):
         rows = _rows(weights)
         negatives = _optional_rows(negative_weights)
         # Made by NumPy and wrapped, which takes half the time of the other way round.
-        out = np.empty((rows.shape[0], plan.num_roots), rows.dtype)
+        out = empty((rows.shape[0], plan.num_roots), rows.dtype)
         values = torch.from_numpy(out)
         ctx.plan, ctx.ring = plan, ring
         ctx.gradients = None
         if not ring.differentiable:
             ctx.mark_non_differentiable(values)
         if plan.num_roots == 1 and ring.differentiable and any(ctx.needs_input_grad):
-            gradient = np.empty(rows.shape, rows.dtype)
-            negative = None if negatives is None else np.empty(rows.shape, rows.dtype)
+            gradient = empty_like(rows)
+            negative = None if negatives is None else empty_like(rows)
             fold_rows(plan, ring, VALUES_AND_GRADIENT, rows, negatives, out, None, gradient, negative)
             ctx.gradients = torch.from_numpy(gradient), None if negative is None else torch.from_numpy(negative)
         else:
@@ -224,16 +226,20 @@ class _Fold(torch.autograd.Function):
             return (*found, None, None)
         if ctx.gradients is not None:
             gradient, negative = ctx.gradients
-            return adjoints * gradient, None if negative is None else adjoints * negative, None, None
+            return _scaled(gradient, adjoints), None if negative is None else _scaled(negative, adjoints), None, None
         weights, negative_weights = ctx.saved_tensors
         found = _gradient(ctx.plan, ctx.ring, weights, negative_weights, adjoints)
         return (*found, None, None)
 
 
+def _scaled(gradient: torch.Tensor, adjoints: torch.Tensor) -> torch.Tensor:
+    return torch.mul(gradient, adjoints, out=torch.from_numpy(empty(gradient.shape, gradient.numpy().dtype)))
+
+
 def _gradient(plan: Plan, ring: Semiring, weights, negative_weights, adjoints):
     rows, negatives = _rows(weights), _optional_rows(negative_weights)
-    gradient = np.empty(rows.shape, rows.dtype)
-    negative = None if negatives is None else np.empty(rows.shape, rows.dtype)
+    gradient = empty_like(rows)
+    negative = None if negatives is None else empty_like(rows)
     fold_rows(plan, ring, GRADIENT, rows, negatives, None, _rows(adjoints), gradient, negative)
     return torch.from_numpy(gradient), None if negative is None else torch.from_numpy(negative)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.device.cpu import pair_set as kernels
+from derivable.device.cpu.memory import zeros
 
 MAX_FIRST = 1 << 26
 MAX_SECOND = (1 << 31) - 64
@@ -14,11 +15,11 @@ class PairSet:
     """One set of second values per first value. A table owns the log; this owns the sets."""
 
     def __init__(self):
-        self.base = np.zeros(1024, dtype=np.int64)
-        self.slots = np.zeros(1024, dtype=np.int32)
-        self.count = np.zeros(1024, dtype=np.int32)
-        self.arena = np.zeros(1 << 14, dtype=np.uint32)
-        self.state = np.zeros(40, dtype=np.int64)
+        self.base = zeros(1024, np.int64)
+        self.slots = zeros(1024, np.int32)
+        self.count = zeros(1024, np.int32)
+        self.arena = zeros(1 << 14, np.uint32)
+        self.state = zeros(40, np.int64)
         self.domain = 0
 
     def fits(self, columns: list[np.ndarray]) -> bool:
@@ -32,7 +33,7 @@ class PairSet:
             length = 1 << int(top_first).bit_length()
             for name in ("base", "slots", "count"):
                 old = getattr(self, name)
-                grown = np.zeros(length, dtype=old.dtype)
+                grown = zeros(length, old.dtype)
                 grown[: len(old)] = old
                 setattr(self, name, grown)
         if top_second >= self.domain:
@@ -54,7 +55,7 @@ class PairSet:
 
     def grow_arena(self) -> None:
         """Double the arena; the kernel asks again if that is not enough."""
-        grown = np.zeros(2 * len(self.arena), dtype=np.uint32)
+        grown = zeros(2 * len(self.arena), np.uint32)
         used = int(self.state[0])
         grown[:used] = self.arena[:used]
         self.arena = grown

@@ -17,9 +17,10 @@ from derivable.datalog.pairs import PairSet
 from derivable.datalog.values import ValueType
 from derivable.device.cpu import pair_set
 from derivable.device.cpu import relations as kernels
+from derivable.device.cpu.memory import empty, zeros
 
 CHUNK = 1 << 16
-_NO_STAMPS = np.empty(0, dtype=np.int32)
+_NO_STAMPS = empty(0, np.int32)
 
 
 class Index:
@@ -35,7 +36,7 @@ class Index:
         if is_static and len(key_columns) <= 1 and self._build_dense():
             return
         self.heads = np.full(16, -1, dtype=np.int64)
-        self.following = np.empty(16, dtype=np.int64)
+        self.following = empty(16, np.int64)
 
     def values_of(self, column: int) -> np.ndarray:
         """A column of the table in the order of a dense index's rows."""
@@ -51,13 +52,13 @@ class Index:
 
     def _build_dense(self) -> bool:
         size = self.table.size
-        keys = self.table.column(int(self.key_columns[0])) if len(self.key_columns) else np.zeros(size, dtype=np.int64)
+        keys = self.table.column(int(self.key_columns[0])) if len(self.key_columns) else zeros(size, np.int64)
         low, high = (int(keys.min()), int(keys.max())) if size else (0, 0)
         if high - low > 4 * size + 1024:
             return False
         self.low = low
-        self.offsets = np.empty(high - low + 2, dtype=np.int64)
-        self.rows = np.empty(size, dtype=np.int64)
+        self.offsets = empty(high - low + 2, np.int64)
+        self.rows = empty(size, np.int64)
         kernels.dense_index(np.ascontiguousarray(keys), low, self.offsets, self.rows)
         return True
 
@@ -67,7 +68,7 @@ class Index:
             return
         log = self.table.log
         if len(self.following) < size:
-            grown = np.empty(max(size, 2 * len(self.following)), dtype=np.int64)
+            grown = empty(max(size, 2 * len(self.following)), np.int64)
             grown[: self.rows_entered] = self.following[: self.rows_entered]
             self.following = grown
         if len(self.heads) < size:
@@ -81,13 +82,13 @@ class Index:
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Pairs (probe numbers, row numbers), at most CHUNK at a time, for probes [probe, key] int64."""
         self._update()
-        left = np.empty(CHUNK, dtype=np.int64)
-        right = np.empty(CHUNK, dtype=np.int64)
+        left = empty(CHUNK, np.int64)
+        right = empty(CHUNK, np.int64)
         i, row = 0, -1
         count_probes = len(probes)
         keys = None
         if self.offsets is not None:
-            keys = np.ascontiguousarray(probes[:, 0]) if len(self.key_columns) else np.zeros(count_probes, np.int64)
+            keys = np.ascontiguousarray(probes[:, 0]) if len(self.key_columns) else zeros(count_probes, np.int64)
         while i < count_probes:
             if keys is not None:
                 count, i, row = kernels.dense_expand(self.offsets, self.rows, self.low, keys, left, right, i, row)
@@ -128,10 +129,10 @@ class Table:
         self.size = 0
         is_binary = len(self.types) == 2 and all(t.family != "float" for t in self.types)
         self.pairs = PairSet() if is_binary and tag_dtype is None else None
-        self.log: np.ndarray = np.empty((16, self.width), dtype=np.int32 if self.pairs else np.int64)
-        self.table = np.zeros(64, dtype=np.uint64)
-        self.tags = None if tag_dtype is None else np.empty(16, dtype=tag_dtype)
-        self.stamps = _NO_STAMPS if tag_dtype is None else np.zeros(16, dtype=np.int32)
+        self.log: np.ndarray = empty((16, self.width), np.int32 if self.pairs else np.int64)
+        self.table = zeros(64, np.uint64)
+        self.tags = None if tag_dtype is None else empty(16, tag_dtype)
+        self.stamps = _NO_STAMPS if tag_dtype is None else zeros(16, np.int32)
         self.recent: slice | np.ndarray = slice(0, 0)
         self.stable_size = 0
         self.visible_size = 0
@@ -152,7 +153,7 @@ class Table:
 
     def rows_of(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Rows [row, column] of word columns."""
-        rows = np.empty((count, self.width), dtype=np.int64)
+        rows = empty((count, self.width), np.int64)
         if not columns:
             rows[:] = 0
         for i, column in enumerate(columns):
@@ -166,18 +167,18 @@ class Table:
             capacity = max(needed, 2 * len(self.log))
             self.grow_log(capacity)
             if self.tags is not None:
-                tags = np.empty(capacity, dtype=self.tags.dtype)
+                tags = empty(capacity, self.tags.dtype)
                 tags[: self.size] = self.tags[: self.size]
                 self.tags = tags
-                stamps = np.zeros(capacity, dtype=np.int32)
+                stamps = zeros(capacity, np.int32)
                 stamps[: self.size] = self.stamps[: self.size]
                 self.stamps = stamps
         if self.pairs is None and 2 * needed > len(self.table):
-            self.table = np.zeros(1 << int(4 * needed - 1).bit_length(), dtype=np.uint64)
+            self.table = zeros(1 << int(4 * needed - 1).bit_length(), np.uint64)
             kernels.rehash_rows(self.log, self.size, self.table)
 
     def grow_log(self, capacity: int) -> None:
-        log = np.empty((capacity, self.width), dtype=self.log.dtype)
+        log = empty((capacity, self.width), self.log.dtype)
         log[: self.size] = self.log[: self.size]
         self.log = log
 
@@ -187,7 +188,7 @@ class Table:
             return
         self.pairs = None
         self.log = self.log.astype(np.int64)
-        self.table = np.zeros(1 << max(6, int(4 * self.size).bit_length()), dtype=np.uint64)
+        self.table = zeros(1 << max(6, int(4 * self.size).bit_length()), np.uint64)
         kernels.rehash_rows(self.log, self.size, self.table)
 
     def insert_pairs(self, pairs: PairSet, columns: Sequence[np.ndarray]) -> None:
@@ -210,9 +211,9 @@ class Table:
         if self.pairs is not None and count:
             if self.pairs.fits(list(columns)):
                 self.insert_pairs(self.pairs, columns)
-                return np.empty(0, dtype=np.int64)
+                return empty(0, np.int64)
             self.leave_pairs()
-        ids = np.empty(count, dtype=np.int64)
+        ids = empty(count, np.int64)
         rows = self.rows_of(columns, count)
         for start in range(0, count, CHUNK):
             part = rows[start : start + CHUNK]
@@ -222,7 +223,7 @@ class Table:
 
     def find(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Row numbers [row] int64 of rows given as word columns, -1 if absent (with `pairs`: 0 if present)."""
-        ids = np.empty(count, dtype=np.int64)
+        ids = empty(count, np.int64)
         if self.pairs is not None:
             base, slots, _, arena, _ = self.pairs.arrays
             pair_set.find_pairs(columns[0], columns[1], base, slots, arena, self.pairs.domain, ids)

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.batched import GroundProgram
+from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.nn import derivations_op
 from derivable.nn.inference import FactColumns
@@ -94,9 +95,9 @@ class MinMaxInference(DerivationInference):
         from derivable.device.cpu.derivation_values import minmax_forward
 
         given = _numpy(rows)
-        values = np.empty((len(given), len(self.graph[0])), given.dtype)
-        critical = np.empty(values.shape, np.int64)
-        keys = np.empty((len(given), len(self.roots)), np.int64)
+        values = empty((len(given), len(self.graph[0])), given.dtype)
+        critical = empty(values.shape, np.int64)
+        keys = empty((len(given), len(self.roots)), np.int64)
         run_chunks(minmax_forward, len(given), MIN_ROWS, *self.graph, given, values, critical, self.roots, keys)
         return torch.as_tensor(keys).to(rows.device), torch.as_tensor(values[:, self.roots]).to(rows.device)
 
@@ -115,7 +116,7 @@ class AddMultInference(DerivationInference):
         from derivable.device.cpu.derivation_values import addmult_forward
 
         given = _numpy(rows)
-        values = np.empty((len(given), len(self.graph[0])), given.dtype)
+        values = empty((len(given), len(self.graph[0])), given.dtype)
         run_chunks(addmult_forward, len(given), MIN_ROWS, *self.graph, given, values)
         return values
 
@@ -124,10 +125,10 @@ class AddMultInference(DerivationInference):
         from derivable.device.cpu.derivation_values import addmult_backward
 
         given = _numpy(adjoints)
-        below = np.zeros_like(values)
+        below = zeros(values.shape, values.dtype)
         for place, root in enumerate(self.roots):
             below[:, root] += given[:, place]
-        result = np.zeros((len(values), self.num_variables), values.dtype)
+        result = zeros((len(values), self.num_variables), values.dtype)
         run_chunks(addmult_backward, len(values), MIN_ROWS, *self.graph, values, below, result)
         return torch.as_tensor(result).to(adjoints.device)
 
@@ -247,8 +248,8 @@ class TopProofsInference(DerivationInference):
 
         given = _numpy(rows)
         words = max(1, -(-self.num_variables // 64))
-        bits = np.zeros((len(given), len(self.roots), self.k, 2 * words), np.uint64)
-        counts = np.zeros(bits.shape[:2], np.int64)
+        bits = zeros((len(given), len(self.roots), self.k, 2 * words), np.uint64)
+        counts = zeros(bits.shape[:2], np.int64)
         num_groups = int(self.group_of.max(initial=-1)) + 1
         run_chunks(
             top_proofs,

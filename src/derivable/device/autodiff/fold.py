@@ -22,6 +22,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from derivable.device.cpu.memory import contiguous
 from derivable.parallel.typed_operator import TypedOperator
 
 KERNEL_DTYPES = {
@@ -238,12 +239,12 @@ class Fold:
 
     def _flat(self, leaf: int, array: np.ndarray) -> np.ndarray:
         """[row, column, size], contiguous, in the leaf's type; the array itself where it is that already."""
-        return self._shaped(leaf, np.asarray(array, self.operator.leaf_dtypes[leaf]))
+        return self._shaped(leaf, contiguous(array, self.operator.leaf_dtypes[leaf]))
 
     def _shaped(self, leaf: int, array: np.ndarray) -> np.ndarray:
         size = self.operator.leaf_sizes[leaf]
         columns = math.prod(array.shape[1:]) // size
-        return np.ascontiguousarray(array).reshape(array.shape[0], columns, size)
+        return contiguous(array).reshape(array.shape[0], columns, size)
 
     def _native(self, leaf: int, flat: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         array = flat.reshape(shape)

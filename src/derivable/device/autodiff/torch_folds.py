@@ -12,6 +12,7 @@ import torch
 from derivable.core.diagnostics import DomainError, UnsupportedError
 from derivable.device.autodiff import numpy_folds
 from derivable.device.autodiff.fold import Fold
+from derivable.device.cpu.memory import contiguous
 
 _NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 _HALF = (torch.float16, torch.bfloat16)
@@ -71,7 +72,7 @@ def run(fold: Fold, structure: torch.Tensor | None, operands: Sequence[torch.Ten
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
     """The tensor's memory as a NumPy array; other layouts of it are copied."""
-    return tensor.detach().resolve_neg().contiguous().numpy()
+    return contiguous(tensor.detach().resolve_neg().numpy())
 
 
 def _optional(tensor: torch.Tensor | None) -> np.ndarray | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.core.diagnostics import UnsupportedError
+from derivable.device.cpu.memory import empty
 
 
 def flat(values: np.ndarray) -> np.ndarray:
@@ -40,7 +41,7 @@ def encode(column: np.ndarray) -> np.ndarray:
 
 def encode_all(columns: tuple[np.ndarray, ...]) -> np.ndarray:
     """Key columns as one contiguous uint64 array [key column, row]."""
-    keys = np.empty((len(columns), len(columns[0])), np.uint64)
+    keys = empty((len(columns), len(columns[0])), np.uint64)
     for position, column in enumerate(columns):
         keys[position] = encode(column)
     return keys

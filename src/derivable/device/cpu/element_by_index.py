@@ -28,6 +28,7 @@ from derivable.device.cpu.element_leaves import (
     outputs,
     prefix_arrays,
 )
+from derivable.device.cpu.memory import empty, empty_like, full, zeros
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 from derivable.parallel.typed_operator import TypedOperator
 
@@ -80,7 +81,7 @@ def reduce_by_index_keeping(
     results = outputs(destination, None)
     if extremum:
         return results, (_fold_with_winners(plan, values, results),)
-    kept = [np.empty(values[leaf].shape, values[leaf].dtype) for leaf in needs(op).prefix_leaves(op)]
+    kept = [empty_like(values[leaf]) for leaf in needs(op).prefix_leaves(op)]
     parts = _fold_by_index(plan, "index_prefixes", values, results, flat(kept))
     shaped = [part.reshape(-1, *leaf.shape[1:]) for part, leaf in zip(parts, destination)]
     return results, (*kept, *shaped)
@@ -140,12 +141,12 @@ def _winner_dtype(rows: int) -> str:
 
 def _fold_with_winners(plan: _Plan, values: Sequence[np.ndarray], results: Leaves) -> np.ndarray:
     """Fills the results; the winners [bucket, column, 1]."""
-    winners = np.full(results[0].shape, -1, _winner_dtype(plan.rows))
+    winners = full(results[0].shape, -1, _winner_dtype(plan.rows))
     if plan.parts == 1:
         copy(results[0], plan.destination[0])
         plan.run_whole(plan.kernel("index_winners"), [*flat(values), *flat(results), winners.reshape(-1)])
         return winners
-    parts, rows = plan.begun_parts(), np.full((plan.parts, plan.items), -1, winners.dtype)
+    parts, rows = plan.begun_parts(), full((plan.parts, plan.items), -1, winners.dtype)
     plan.run_parts(plan.kernel("index_winners"), flat(values), [*parts, rows], [])
     plan.merge("merge_winners", [*parts, rows], [*results, winners])
     return winners
@@ -212,7 +213,7 @@ def _additive_vjp(op: TypedOperator, adjoints, destination, indices, values, out
     plan.run_rows(plan.kernel("index_back"), [*flat(values), *incoming, *outgoing_adjoints(answers)])
     firsts: list[Any] = [None] * len(destination)
     for leaf, adjoint in zip(op.float_leaves, incoming):
-        firsts[leaf] = copy(np.empty(destination[leaf].shape, adjoint.dtype), adjoint)
+        firsts[leaf] = copy(empty(destination[leaf].shape, adjoint.dtype), adjoint)
     return tuple(firsts), answers
 
 
@@ -220,12 +221,12 @@ def _sparse_vjp(op: TypedOperator, adjoints, destination, indices, values, resul
     """Far more buckets than rows: only those that have rows are looked at; the others pass their adjoint on."""
     incoming = incoming_adjoints(op, adjoints, destination)
     rows = np.flatnonzero((indices >= 0) & (indices < len(destination[0])))
-    mark = np.zeros(len(destination[0]), bool)
+    mark = zeros(len(destination[0]), bool)
     mark[indices[rows]] = True
     touched = np.flatnonzero(mark)
-    position = np.empty(len(mark), np.int64)
+    position = empty(len(mark), np.int64)
     position[touched] = np.arange(len(touched))
-    number = np.full(len(indices), -1)
+    number = full(len(indices), -1, np.int64)
     number[rows] = position[indices[rows]]
     some = [None if adjoint is None else adjoint.take(touched, axis=0) for adjoint in adjoints]
     inner = [leaf.take(touched, axis=0) for leaf in destination]
@@ -251,7 +252,7 @@ def _generic_vjp(
             parts = plan.begun_parts()
             plan.run_parts(plan.kernel("index_prefixes"), flat(values), parts, prefixes)
         elif prefixes:
-            running = [copy(np.empty(leaf.shape, leaf.dtype), leaf) for leaf in destination]
+            running = [copy(empty_like(leaf), leaf) for leaf in destination]
             plan.run_whole(plan.kernel("index_prefixes"), [*flat(values), *flat(running), *prefixes])
     else:
         count = len(needs(op).prefix_leaves(op))
@@ -360,7 +361,7 @@ class _Plan:
         """[leaf] the parts [part, scalar] before any row."""
         parts = []
         for leaf, neutral in zip(self.destination, neutral_leaves(self.op)):
-            part = np.empty((self.parts, leaf.size), leaf.dtype)
+            part = empty((self.parts, leaf.size), leaf.dtype)
             part[0] = leaf.reshape(-1)
             part[1:].reshape(self.parts - 1, -1, leaf.shape[2])[...] = neutral
             parts.append(part)
@@ -374,8 +375,8 @@ class _Plan:
     def merge_back(self, parts: Sequence[np.ndarray], incoming: Sequence[np.ndarray]) -> list[np.ndarray]:
         """[float leaf] adjoints of the parts, which are overwritten."""
         run = kernel(self.op, "merge_back", True)
-        prefixes = [np.empty_like(part) for part in parts]
-        running = [np.empty_like(parts[leaf]) for leaf in self.op.float_leaves]
+        prefixes = [empty_like(part) for part in parts]
+        running = [empty_like(parts[leaf]) for leaf in self.op.float_leaves]
         least = smallest_chunk(self.items, sum(part.size for part in parts))
         arrays = [*incoming, *flat(parts), *flat(running), *flat(prefixes)]
         run_chunks(run, self.items, least, self.parts, self.items, *arrays)
@@ -409,17 +410,17 @@ def _product_vjp(plan: _Plan, adjoints, destination, values, results, firsts, ou
         if np.count_nonzero(bad) * 8 > len(bad):
             return False
         if plan.single:
-            pairs = np.ones((plan.parts, plan.buckets, 2), values.dtype)
+            pairs = full((plan.parts, plan.buckets, 2), 1, values.dtype)
             pairs[:, :, 0] = scaled
             plan.run(special.divide_single, [values, plan.ahead > 0], [pairs.reshape(plan.parts, -1)], [out])
             large = pairs[:, :, 1].prod(axis=0)
         else:
-            bounds = np.ones((plan.parts, plan.buckets, plan.width), values.dtype)
+            bounds = full((plan.parts, plan.buckets, plan.width), 1, values.dtype)
             plan.run(special.divide, [values, scaled], [bounds.reshape(plan.parts, -1)], [out])
             large = np.broadcast_to(bounds.prod(axis=(0, 2))[:, None], bounds.shape[1:]).reshape(-1)
         outside = special.parts_outside_range(results, destination, large)
         if not plan.single and outside.any():
-            exact = np.ones((plan.parts, plan.items), values.dtype)
+            exact = full((plan.parts, plan.items), 1, values.dtype)
             plan.run(special.multiply_large, [values], [exact], [])
             outside = special.parts_outside_range(results, destination, exact.prod(axis=0))
         bad |= outside
@@ -437,7 +438,7 @@ def _too_many_to_divide(plan: _Plan) -> bool:
 def _repair(plan: _Plan, bad: np.ndarray, adjoints, values, firsts, out) -> None:
     """The generic rule for the buckets `bad` [bucket]; flat arrays."""
     buckets = np.flatnonzero(bad)
-    number = np.full(plan.buckets, -1)
+    number = full(plan.buckets, -1, np.int64)
     number[buckets] = np.arange(len(buckets))
     inside = (plan.indices >= 0) & (plan.indices < plan.buckets)
     rows = np.flatnonzero(inside & bad[np.where(inside, plan.indices, 0)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.device.cpu.lanes import LINE_BYTES
+from derivable.device.cpu.memory import empty
 from derivable.device.cpu.streams import copy_lines, whole_lines
 from derivable.device.cpu.threads import run_chunks
 
@@ -71,6 +72,6 @@ def clear(target: np.ndarray) -> np.ndarray:
 def rows_apart(array: np.ndarray) -> np.ndarray:
     """The array [row, scalar] with two cache lines between its rows."""
     size = array.shape[1]
-    apart = np.empty((len(array), size + 128 // array.itemsize), array.dtype)[:, :size]
+    apart = empty((len(array), size + 128 // array.itemsize), array.dtype)[:, :size]
     apart[...] = array
     return apart

@@ -44,6 +44,7 @@ from derivable.device.cpu.element_scans import (
     scan_sums_back,
 )
 from derivable.device.cpu.element_segments import SEGMENTS, SEGMENTS_BACK
+from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 from derivable.parallel.typed_operator import TypedOperator
 
@@ -128,7 +129,7 @@ def segment_reduce(
     """The fold of each segment, [segment, column, size] per leaf; the neutral element for an empty one."""
     rows, width = values[0].shape[:2]
     if out is None:
-        out = tuple(np.empty((len(offsets) - 1, *leaf.shape[1:]), leaf.dtype) for leaf in values)
+        out = tuple(empty((len(offsets) - 1, *leaf.shape[1:]), leaf.dtype) for leaf in values)
     if width:
         special_run = SEGMENTS.get(op.special or "") if width == 1 and op.float_leaves else None
         run = special_run or kernel(op, "segment", width == 1)
@@ -196,4 +197,4 @@ def _run_segments(
 
 def _with_rows(run: Callable, like: Sequence[np.ndarray]) -> Callable:
     """The kernel with rows of scratch as its last arguments, new ones for each chunk."""
-    return lambda *arguments: run(*arguments, *(np.empty(row.size, row.dtype) for row in like))
+    return lambda *arguments: run(*arguments, *(empty(row.size, row.dtype) for row in like))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from derivable.device.cpu.element_kernels import needs
+from derivable.device.cpu.memory import empty, empty_like, zeros
 from derivable.parallel.typed_operator import TypedOperator
 
 Leaves = tuple[np.ndarray, ...]
@@ -25,14 +26,14 @@ def neutral_leaves(op: TypedOperator) -> list[np.ndarray]:
 
 
 def outputs(like: Sequence[np.ndarray], out: Sequence[np.ndarray] | None) -> Leaves:
-    return tuple(np.empty(leaf.shape, leaf.dtype) for leaf in like) if out is None else tuple(out)
+    return tuple(empty_like(leaf) for leaf in like) if out is None else tuple(out)
 
 
 def adjoint_outputs(op: TypedOperator, like: Sequence[np.ndarray], out: Sequence[np.ndarray | None] | None) -> Any:
     floats = op.float_leaves
     given = [None] * len(like) if out is None else out
     return tuple(
-        None if leaf not in floats else np.empty(array.shape, array.dtype) if mine is None else mine
+        None if leaf not in floats else empty_like(array) if mine is None else mine
         for leaf, (array, mine) in enumerate(zip(like, given))
     )
 
@@ -44,7 +45,7 @@ def incoming_adjoints(
     found = []
     for leaf in op.float_leaves:
         adjoint = adjoints[leaf]
-        found.append(np.zeros(like[leaf].size, like[leaf].dtype) if adjoint is None else adjoint.reshape(-1))
+        found.append(zeros(like[leaf].size, like[leaf].dtype) if adjoint is None else adjoint.reshape(-1))
     return found
 
 
@@ -57,5 +58,5 @@ def prefix_arrays(op: TypedOperator, values: Sequence[np.ndarray], answers: Sequ
     kept = []
     for leaf in needs(op).prefix_leaves(op):
         answer = answers[leaf]
-        kept.append(np.empty(values[leaf].size, values[leaf].dtype) if answer is None else answer.reshape(-1))
+        kept.append(empty(values[leaf].size, values[leaf].dtype) if answer is None else answer.reshape(-1))
     return kept

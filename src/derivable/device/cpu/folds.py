@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from derivable.device.cpu import columns, element_by_index, element_folds
+from derivable.device.cpu.memory import empty_like, full
+from derivable.device.cpu.memory import result as result_of
 from derivable.parallel import layout
 from derivable.parallel.index_folds import check_arguments, reduce_by_index_shape
 from derivable.parallel.operators import refusal, resolve, resolve_differentiable
@@ -18,7 +20,7 @@ def segment_reduce(values, offsets, operator, *, out=None):
     values = layout.check_values(values)
     operator = resolve(operator, values.dtype)
     offsets = layout.check_offsets(offsets, len(values))
-    result = layout.result(out, segment_reduce_shape(values.shape, offsets.shape), values.dtype)
+    result = result_of(out, segment_reduce_shape(values.shape, offsets.shape), values.dtype)
     target = _leaf(result)
     element_folds.segment_reduce(operator.typed((values.dtype,)), (_leaf(values),), offsets, out=(target,))
     return _returned(result, target)
@@ -27,7 +29,7 @@ def segment_reduce(values, offsets, operator, *, out=None):
 def segment_reduce_vjp(adjoint, values, offsets, operator, *, out=None):
     values, operator, offsets = differentiable_segments(values, operator, offsets)
     adjoint = layout.check_same("adjoint", adjoint, segment_reduce_shape(values.shape, offsets.shape))
-    result = layout.result(out, values.shape, values.dtype)
+    result = result_of(out, values.shape, values.dtype)
     target, adjoint = _leaf(result), _leaf(adjoint.astype(values.dtype, copy=False))
     op = operator.typed((values.dtype,))
     element_folds.segment_reduce_vjp(op, (adjoint,), (_leaf(values),), offsets, out=(target,))
@@ -37,16 +39,16 @@ def segment_reduce_vjp(adjoint, values, offsets, operator, *, out=None):
 def segment_reduce_jvp(tangent, values, offsets, operator, *, out=None):
     values, operator, offsets = differentiable_segments(values, operator, offsets)
     tangent = layout.check_same("tangent", tangent, values.shape)
-    result = layout.result(out, segment_reduce_shape(values.shape, offsets.shape), values.dtype)
+    result = result_of(out, segment_reduce_shape(values.shape, offsets.shape), values.dtype)
     target, tangent = _leaf(result), _leaf(tangent.astype(values.dtype, copy=False))
     op = operator.typed((values.dtype,)).dual
-    element_folds.segment_reduce(op, (_leaf(values), tangent), offsets, out=(np.empty_like(target), target))
+    element_folds.segment_reduce(op, (_leaf(values), tangent), offsets, out=(empty_like(target), target))
     return _returned(result, target)
 
 
 def reduce_by_index(values, indices, num_buckets, operator, *, destination=None, out=None):
     values, indices, operator, destination = check_arguments(values, indices, num_buckets, operator, destination)
-    result = layout.result(out, reduce_by_index_shape(values.shape, indices.shape, num_buckets), values.dtype)
+    result = result_of(out, reduce_by_index_shape(values.shape, indices.shape, num_buckets), values.dtype)
     target = _leaf(result)
     # The kernels start from what is in their result.
     if destination is None:
@@ -65,7 +67,7 @@ def reduce_by_index_vjp(adjoint, values, indices, num_buckets, operator, *, dest
         raise refusal(operator, values.dtype)
     shape = reduce_by_index_shape(values.shape, indices.shape, num_buckets)
     adjoint = _leaf(layout.check_same("adjoint", adjoint, shape).astype(values.dtype, copy=False))
-    result = layout.result(out, values.shape, values.dtype)
+    result = result_of(out, values.shape, values.dtype)
     target, op, elements = _leaf(result), operator.typed((values.dtype,)), _leaf(values)
     if destination is not None:
         made = element_by_index.reduce_by_index_vjp(
@@ -106,7 +108,7 @@ def reduce_by_index_jvp(
     # The derivative by each element is the vjp of ones; every element belongs to one result, so they add up.
     shape = reduce_by_index_shape(values.shape, indices.shape, num_buckets)
     slopes, first = reduce_by_index_vjp(
-        np.ones(shape, values.dtype), values, indices, num_buckets, operator, destination=destination
+        full(shape, 1, values.dtype), values, indices, num_buckets, operator, destination=destination
     )
     slopes *= tangent
     start = None
@@ -118,7 +120,7 @@ def reduce_by_index_jvp(
 def scan(values, operator, *, exclusive=False, out=None):
     values = layout.check_values(values)
     operator = resolve(operator, values.dtype)
-    result = layout.result(out, values.shape, values.dtype)
+    result = result_of(out, values.shape, values.dtype)
     target = _leaf(result)
     element_folds.scan(operator.typed((values.dtype,)), (_leaf(values),), exclusive=exclusive, out=(target,))
     return _returned(result, target)
@@ -127,7 +129,7 @@ def scan(values, operator, *, exclusive=False, out=None):
 def scan_vjp(adjoint, values, operator, *, exclusive=False, result=None, out=None):
     values, operator, result = check_differentiable(values, operator, exclusive, result, scan)
     adjoint = layout.check_same("adjoint", adjoint, values.shape)
-    answer = layout.result(out, values.shape, values.dtype)
+    answer = result_of(out, values.shape, values.dtype)
     target, adjoint = _leaf(answer), _leaf(adjoint.astype(values.dtype, copy=False))
     op = operator.typed((values.dtype,))
     element_folds.scan_vjp(op, (adjoint,), (_leaf(values),), (_leaf(result),), exclusive=exclusive, out=(target,))
@@ -137,10 +139,10 @@ def scan_vjp(adjoint, values, operator, *, exclusive=False, result=None, out=Non
 def scan_jvp(tangent, values, operator, *, exclusive=False, result=None, out=None):
     values, operator = resolve_differentiable(values, operator)
     tangent = layout.check_same("tangent", tangent, values.shape)
-    answer = layout.result(out, values.shape, values.dtype)
+    answer = result_of(out, values.shape, values.dtype)
     target, tangent = _leaf(answer), _leaf(tangent.astype(values.dtype, copy=False))
     op = operator.typed((values.dtype,)).dual
-    element_folds.scan(op, (_leaf(values), tangent), exclusive=exclusive, out=(np.empty_like(target), target))
+    element_folds.scan(op, (_leaf(values), tangent), exclusive=exclusive, out=(empty_like(target), target))
     return _returned(answer, target)
 
 
@@ -173,4 +175,4 @@ def _give_to_neutral(winners: np.ndarray, indices: np.ndarray) -> None:
 
 
 def _neutral(operator, like: np.ndarray) -> np.ndarray:
-    return np.full(like.shape, operator.neutral_for(like.dtype))
+    return full(like.shape, operator.neutral_for(like.dtype), like.dtype)

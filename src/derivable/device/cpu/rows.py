@@ -8,6 +8,8 @@ from numba import njit
 from derivable.core.diagnostics import LayoutError
 from derivable.device.cpu.columns import encode_all, flat, writable
 from derivable.device.cpu.folds import reduce_by_index
+from derivable.device.cpu.memory import empty
+from derivable.device.cpu.memory import result as result_of
 from derivable.device.cpu.threads import run_chunks
 from derivable.parallel import layout
 from derivable.parallel.gather import gather_shape
@@ -54,7 +56,7 @@ def gather(values, indices, *, out=None):
     bad = _first_outside(indices, len(values))
     if bad >= 0:
         raise LayoutError(f"index {indices[bad]} at position {bad} is not a row of {len(values)}")
-    result = layout.result(out, gather_shape(values.shape, indices.shape), values.dtype)
+    result = result_of(out, gather_shape(values.shape, indices.shape), values.dtype)
     rows = flat(values)
     target, copied = writable(result)
     run_chunks(_gather, len(indices), max(1, MIN_CHUNK // max(1, rows.shape[1])), rows, indices, target)
@@ -109,10 +111,10 @@ def _radix_pass(key, order, shift, mask, histogram, out):
 
 def _order(keys: np.ndarray) -> np.ndarray:
     num_rows = keys.shape[1]
-    order, other = np.arange(num_rows, dtype=np.int64), np.empty(num_rows, np.int64)
+    order, other = np.arange(num_rows, dtype=np.int64), empty(num_rows, np.int64)
     if _is_sorted(keys) < 0:
         return order
-    histogram = np.empty(1 << DIGIT_BITS, np.int64)
+    histogram = empty(1 << DIGIT_BITS, np.int64)
     mask = np.uint64((1 << DIGIT_BITS) - 1)
     for key in keys[::-1]:
         # Only the digits in which the smallest and the largest key differ can order anything.
@@ -153,7 +155,7 @@ def unique(columns):
     if row >= 0:
         raise unsorted(row)
     num_rows = keys.shape[1]
-    offsets = np.empty(num_rows + 1, np.int64)
+    offsets = empty(num_rows + 1, np.int64)
     count = _starts(keys, offsets)
     offsets[count] = num_rows
     offsets = offsets[: count + 1].copy()
@@ -213,10 +215,10 @@ def join(left, right):
         if row >= 0:
             raise unsorted(row)
     num_left = left_keys.shape[1]
-    first, count = np.empty(num_left, np.int64), np.empty(num_left, np.int64)
+    first, count = empty(num_left, np.int64), empty(num_left, np.int64)
     run_chunks(_match, num_left, MIN_CHUNK, left_keys, right_keys, first, count)
     ends = np.cumsum(count)
     total = int(ends[-1]) if num_left else 0
-    left_rows, right_rows = np.empty(total, np.int64), np.empty(total, np.int64)
+    left_rows, right_rows = empty(total, np.int64), empty(total, np.int64)
     run_chunks(_pairs, num_left, MIN_CHUNK, first, ends, left_rows, right_rows)
     return left_rows, right_rows

@@ -1,0 +1,221 @@
+"""Arrays on memory that was used before, so that nobody waits for its pages again.
+
+What a training step makes and drops, the next one makes anew. Memory that goes back to the system in between costs a
+page fault for each 4 KiB at its next first touch, ten times what filling them takes. So what large arrays leave behind
+is kept here for the next ones.
+
+What is kept and what is in use together never exceed what was in use at once lately, by more than a quarter; "lately"
+is the last 10 to 20 seconds. DERIVABLE_MEMORY_CACHE limits the bytes that are kept (0 keeps none), and
+`empty_cache` gives them back.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from derivable.core.diagnostics import DomainError
+from derivable.device.cpu.pages import PAGE, pages
+from derivable.parallel import layout
+
+# Arrays of fewer bytes are NumPy's own: malloc serves them from memory that it keeps.
+SMALLEST = 1 << 15
+# Memory that is always allowed to stay, whatever the use was.
+_FLOOR = 1 << 25
+_SECONDS = 10.0
+
+
+class _Lease(weakref.ref):
+    """Tells when the array on a block has gone, with all its views."""
+
+    __slots__ = ("block",)
+    block: memoryview
+
+
+# Arrays die in any thread and at any moment, also while this one holds the lock. So they only leave their blocks in
+# `_returned`, and whoever gets the lock next sorts them in.
+_lock = threading.Lock()
+_leases: dict[int, _Lease] = {}
+_returned: deque[memoryview] = deque()
+_free: dict[int, deque[tuple[float, memoryview]]] = {}
+_in_use = _kept = _peak = _last_peak = 0
+_window = 0.0
+_limit: int | None = None
+
+
+def empty(shape: int | Sequence[int], dtype: Any) -> np.ndarray:
+    """`np.empty` in C order."""
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    dtype, count = np.dtype(dtype), math.prod(shape)
+    if count * dtype.itemsize < SMALLEST or dtype.hasobject:
+        return np.empty(shape, dtype)
+    block = _take(_rounded(count * dtype.itemsize))
+    # NumPy lets every view refer to this array, since what it lies on is none, so it lives as long as the last of them.
+    array = np.frombuffer(block, dtype, count)
+    lease = _Lease(array, _hand_back)
+    lease.block = block
+    _leases[id(lease)] = lease
+    return array if len(shape) == 1 else array.reshape(shape)
+
+
+def empty_like(array: np.ndarray) -> np.ndarray:
+    """`empty` of the shape and dtype of another array."""
+    return empty(array.shape, array.dtype)
+
+
+def full(shape: int | Sequence[int], value: Any, dtype: Any) -> np.ndarray:
+    """`np.full` in C order."""
+    array = empty(shape, dtype)
+    array.fill(value)
+    return array
+
+
+def zeros(shape: int | Sequence[int], dtype: Any) -> np.ndarray:
+    """`np.zeros`. Clearing memory takes a tenth of the time of the page faults that `np.zeros` leaves to its users."""
+    array = empty(shape, dtype)
+    # NumPy fills bytes with the C library's memset, and other types with a slower loop.
+    array.reshape(-1).view(np.uint8).fill(0)
+    return array
+
+
+def result(out: np.ndarray | None, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """`out`, checked, or a new array. Raises ShapeError if `out` has another shape or dtype."""
+    return layout.result(empty(shape, dtype) if out is None else out, shape, dtype)
+
+
+def contiguous(array: Any, dtype: Any = None) -> np.ndarray:
+    """`np.asarray` in C order: the array itself if it is that already, and of this dtype."""
+    array = np.asarray(array)
+    if array.flags.c_contiguous and (dtype is None or array.dtype == dtype):
+        return array
+    copied = empty(array.shape, array.dtype if dtype is None else dtype)
+    np.copyto(copied, array, casting="unsafe")
+    return copied
+
+
+def empty_cache() -> int:
+    """Give the memory back to the system that freed arrays left behind; returns how many bytes that were.
+
+    Arrays that are in use are not touched.
+    """
+    with _lock:
+        _sort_in()
+        before = _kept
+        _evict(0)
+        return before - _kept
+
+
+def kept_bytes() -> int:
+    """Bytes of memory that is kept for arrays to come."""
+    with _lock:
+        _sort_in()
+        return _kept
+
+
+def _rounded(size: int) -> int:
+    """Four sizes for each doubling, so that arrays of nearly equal sizes can follow one another."""
+    step = 1 << max(12, (size - 1).bit_length() - 3)
+    return -(-size // step) * step
+
+
+def _take(size: int) -> memoryview:
+    global _in_use, _kept, _peak
+    _most_kept()
+    with _lock:
+        _sort_in()
+        found = _free.get(size)
+        _in_use += size
+        _peak = max(_peak, _in_use)
+        if found:
+            _kept -= size
+            return found.pop()[1]
+    try:
+        return _made(size)
+    except MemoryError:
+        empty_cache()
+    try:
+        return _made(size)
+    except MemoryError:
+        with _lock:
+            _in_use -= size
+        raise
+
+
+def _made(size: int) -> memoryview:
+    if size >= 2 * PAGE:
+        return pages(size)
+    raw = np.empty(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw.data[start : start + size]
+
+
+def _hand_back(lease: _Lease) -> None:
+    del _leases[id(lease)]
+    _returned.append(lease.block)
+    if _lock.acquire(blocking=False):
+        try:
+            _sort_in()
+        finally:
+            _lock.release()
+
+
+def _sort_in() -> None:
+    """Under the lock: keep what was returned, as far as the limits allow."""
+    global _in_use, _kept, _peak, _last_peak, _window
+    if not _returned:
+        return
+    now = time.monotonic()
+    while _returned:
+        block = _returned.popleft()
+        _in_use -= block.nbytes
+        _kept += block.nbytes
+        _free.setdefault(block.nbytes, deque()).append((now, block))
+    if now - _window > _SECONDS:
+        _window, _last_peak, _peak = now, _peak, _in_use
+    allowed = max(_peak, _last_peak)
+    _evict(min(_most_kept(), allowed + allowed // 4 + _FLOOR - _in_use))
+
+
+def _evict(limit: int) -> None:
+    """Under the lock: drop what was not used for longest until at most `limit` bytes are kept."""
+    global _kept
+    while _kept > limit:
+        size, oldest = min(((s, blocks) for s, blocks in _free.items() if blocks), key=lambda entry: entry[1][0][0])
+        oldest.popleft()
+        _kept -= size
+
+
+def _most_kept() -> int:
+    global _limit
+    if _limit is None:
+        text = os.environ.get("DERIVABLE_MEMORY_CACHE", "").strip()
+        if text and not text.isdigit():
+            raise DomainError(
+                f"the environment variable DERIVABLE_MEMORY_CACHE is {text!r}", hint="set it to a number of bytes"
+            )
+        _limit = int(text) if text else 1 << 62
+    return _limit
+
+
+def _after_fork() -> None:
+    # The lock may have been held by a thread that the child has not; writing to kept memory would copy its pages.
+    global _lock, _kept, _in_use
+    _lock, _kept = threading.Lock(), 0
+    _returned.clear()
+    _free.clear()
+    _in_use = sum(lease.block.nbytes for lease in _leases.values())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+# Arrays that die while the interpreter is taken apart find nothing to hand their memory to.
+atexit.register(_leases.clear)
