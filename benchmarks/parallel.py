@@ -69,8 +69,7 @@ def operators() -> dict[str, tuple[Any, tuple[str, ...]]]:
     import numpy as np
 
     from derivable.algebra import expr
-    from derivable.parallel.operators import NAMED
-    from derivable.parallel.user_operators import matrix_product, operator
+    from derivable.algebra.monoids import NAMED, matrix_product, operator
 
     def argmax(a, b):
         first = (a[0] > b[0]) | (expr.equal(a[0], b[0]) & (a[1] <= b[1]))

@@ -12,6 +12,7 @@ from derivable.core.diagnostics import DomainError
 
 def test_the_built_in_ones_are_there():
     assert semirings.names() == (
+        "addmultprob",
         "boolean",
         "counting",
         "godel",
@@ -29,7 +30,7 @@ def test_the_built_in_ones_are_there():
 def test_unknown_names_show_the_nearest():
     with pytest.raises(DomainError, match="did you mean 'tropical'"):
         semirings.get("tropcal")
-    with pytest.raises(DomainError, match="known are boolean, counting"):
+    with pytest.raises(DomainError, match="known are addmultprob, boolean, counting"):
         semirings.get("zzz")
     with pytest.raises(DomainError, match="not int"):
         semirings.get(3)  # type: ignore[arg-type]

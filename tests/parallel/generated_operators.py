@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from derivable.algebra.expr import exp, log, logaddexp, maximum, minimum, sqrt
-from derivable.parallel.operators import Operator
-from derivable.parallel.user_operators import operator
+from derivable.algebra.monoid import Monoid as Operator
+from derivable.algebra.monoids import operator
 
 
 @dataclass(frozen=True)

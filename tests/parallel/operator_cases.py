@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from derivable.algebra.expr import logaddexp, maximum, minimum, where
-from derivable.parallel.operators import NAMED, Operator
-from derivable.parallel.typed_operator import TypedOperator
-from derivable.parallel.user_operators import matrix_product, operator
+from derivable.algebra.monoid import Monoid, TypedMonoid
+from derivable.algebra.monoids import NAMED, matrix_product, operator
 
 
 def argmax(a, b):
@@ -56,7 +55,7 @@ def semidirect(a, b):
 @dataclass(frozen=True)
 class Case:
     name: str
-    operator: Operator
+    operator: Monoid
     dtypes: tuple[str, ...]
     draw: Callable[[np.random.Generator, tuple[int, ...]], list[np.ndarray]]
 
@@ -64,7 +63,7 @@ class Case:
         return self.name
 
     @property
-    def typed(self) -> TypedOperator:
+    def typed(self) -> TypedMonoid:
         return self.operator.typed(self.dtypes)
 
     def leaves(self, rows: int, columns: int, seed: int) -> tuple[np.ndarray, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.algebra.monoids import NAMED
 from derivable.device.cpu import element_folds
-from derivable.parallel.operators import NAMED
 
 
 def scan(name, values, **options):

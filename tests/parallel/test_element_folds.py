@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derivable.algebra import expr
+from derivable.algebra.monoids import NAMED, matrix_product, operator
 from derivable.device.cpu import element_by_index, element_cuts, element_folds, threads
-from derivable.parallel.operators import NAMED
-from derivable.parallel.user_operators import matrix_product, operator
 
 LARGE = 2**62
 

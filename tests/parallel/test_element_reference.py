@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from derivable.algebra.element import flatten, rebuild
 from derivable.parallel import element_reference as reference
-from derivable.parallel.structure import flatten, rebuild
 from parallel.operator_cases import CASES, F
 
 SMOOTH = [case for case in CASES if set(case.dtypes) == {F} and "ties" not in case.name]
@@ -17,16 +17,16 @@ INDICES = np.array([1, 0, -1, 1, 5, 1, 3])
 
 def element(case, leaves, row, column):
     """One element as a user would write it."""
-    structure = case.operator.structure
+    nesting = case.operator.element
     made = [
         leaf[row, column, 0].item() if shape == () else leaf[row, column].reshape(shape)
-        for leaf, shape in zip(leaves, structure.leaf_shapes)
+        for leaf, shape in zip(leaves, nesting.leaf_shapes)
     ]
-    return rebuild(structure, case.operator.neutral, made) if structure.shape is None else made[0]
+    return rebuild(nesting, case.operator.neutral, made) if nesting.shape is None else made[0]
 
 
 def flat(case, value):
-    return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in flatten(case.operator.structure, value, "it")])
+    return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in flatten(case.operator.element, value, "it")])
 
 
 def check(case, found, expected):

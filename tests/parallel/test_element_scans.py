@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from derivable.algebra.monoids import NAMED
 from derivable.device.cpu import element_folds
-from derivable.parallel.operators import NAMED
 from parallel.single_column import pull, scan
 
 STEPS = {"add": np.add, "mul": np.multiply, "logaddexp": np.logaddexp}

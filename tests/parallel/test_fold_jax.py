@@ -13,10 +13,10 @@ import pytest
 from jax.test_util import check_grads
 
 import derivable as dv
+from derivable.algebra.monoids import NAMED
 from derivable.core.diagnostics import DerivableError, LayoutError
 from derivable.device.autodiff import jnp_folds
 from derivable.device.autodiff.fold import Fold
-from derivable.parallel.operators import NAMED
 
 P = dv.parallel
 

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 from derivable.algebra import expr
+from derivable.algebra.monoid import Monoid
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import LayoutError, ShapeError, UnsupportedError
 from derivable.device import primitives as picked
 from derivable.device.cpu import element_cuts, threads
 from derivable.device.cpu import primitives as cpu
-from derivable.parallel import operators, reference
+from derivable.parallel import reference
 from derivable.parallel.primitives import PRIMITIVES
 
 DEVICES = {"reference": reference, "cpu": cpu}
@@ -312,7 +313,7 @@ def test_semirings_as_operators(device):
     assert device.segment_reduce(np.array([0.5]), [0, 0, 1], "semiring:godel").tolist() == [0.0, 0.5]
     assert device.segment_reduce(np.array([0.5]), [0, 0, 1], "max").tolist() == [-math.inf, 0.5]
     assert device.scan(np.array([0.5, 0.5]), SOFT).tolist() == [0.5, 0.75]
-    times = operators.times_of(SOFT)
+    times = SOFT.multiplication
     assert device.segment_reduce(np.array([0.5, 0.5]), [0, 0, 2], times).tolist() == [1.0, 0.25]
 
 
@@ -520,7 +521,7 @@ def test_the_same_bits_again(monkeypatch):
 
 
 def test_an_operator_of_ones_own():
-    bounded = operators.Operator("bounded_add", lambda a, b: expr.minimum(a + b, 1.0), "f", 0.0)
+    bounded = Monoid("bounded_add", lambda a, b: expr.minimum(a + b, 1.0), "f", 0.0)
     values = np.array([0.3, 0.4, 0.5, 0.1])
     for device in DEVICES.values():
         np.testing.assert_allclose(device.scan(values, bounded), [0.3, 0.7, 1.0, 1.0])

@@ -1,37 +1,65 @@
-"""A semiring as a record with declared properties."""
+"""A semiring: two monoids on one element, with declared properties. A provenance of Datalog is a semiring too.
+
+`typed` gives its form for one precision, a `TypedSemiring`: every operation as expressions, from which circuits, folds,
+Datalog's tag columns, `nn.Logic` and generated kernels are made. So a record is all that a semiring of one's own needs.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
 from typing import Any, Literal
+
+import numpy as np
+
+from derivable.algebra.element import Element, components, compose, element_of
+from derivable.algebra.expr.functions import equal, logical_and
+from derivable.algebra.expr.nodes import Argument
+from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
+from derivable.algebra.monoid import SCALAR, Monoid, TypedFunction, TypedMonoid, frozen, trace_elements
+from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 
 Carrier = Literal["float", "bool", "integer"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Semiring:
     """(carrier, plus, times, zero, one) with plus commutative and associative, times associative,
     zero neutral for plus and absorbing for times, one neutral for times, times distributing over plus.
 
-    plus, times  Python functions of two scalars, written so that they can be traced to `algebra.expr`
-    zero, one    Python scalars of the carrier
-    carrier      "float" (float32 and float64 arrays), "bool", or "integer" (exact Python integers)
-    domain       the smallest and the largest value of a float or integer carrier; the laws hold between
-                 them (an infinite end belongs to the domain only if it is `zero` or `one`)
+    plus, times  Python functions of two elements, written so that they can be traced to `algebra.expr`
+    zero, one    elements: Python scalars, or nests of them such as (0.0, 0), a tuple, named tuple or dataclass
+    carrier      of scalars: "float" (float32 and float64 arrays), "bool", or "integer" (exact Python integers). The
+                 scalars of a nest have the types that they have in `zero`: float, bool, int (64 bits)
+    domain       the smallest and the largest value of a float or integer carrier, for a nest one pair for all scalars
+                 or a tuple of pairs; the laws hold between them (an infinite end belongs to the domain only if it is
+                 `zero` or `one`)
     complement   the weight of a negative literal from that of its positive one, as a traceable
-                 function; None means that negative weights must be given
+                 function; None means that negative weights must be given, and a negated tuple has no tag
+
+    What makes it a provenance, each a traceable function:
+
+    fact         (probability, variable) -> the value of the random fact of that number (from 0, int64); None: the
+                 probability itself for floats, whether it is above 0 for bool, 1 for integers. A nest must say it
+    saturated    (old, new) -> whether a tuple whose value went from old to new tells nothing new, so is not
+                 propagated again; None: if they are equal
+    discard      value -> whether a tuple with that value is not there; None: if it is zero
+    show         value -> what the user sees, a scalar or a nest of them; None: the value itself
 
     The properties below are declarations; `tests/laws` tests them for every registered semiring.
 
-    commutative      times is commutative
-    idempotent_plus  plus(a, a) = a
-    idempotent_times times(a, a) = a
-    selective_plus   plus(a, b) is a or b (so there is a best term: arg max, Viterbi)
-    absorptive       plus(one, a) = one (so recursion converges)
-    invertible_times every nonzero a has b with times(a, b) = one; `inverse` computes it
-    differentiable   plus and times have derivatives almost everywhere
+    commutative        times is commutative
+    idempotent_plus    plus(a, a) = a
+    idempotent_times   times(a, a) = a
+    selective_plus     plus(a, b) is a or b (so there is a best term: arg max, Viterbi)
+    absorptive         plus(one, a) = one (so recursion converges)
+    invertible_times   every nonzero a has b with times(a, b) = one; `inverse` computes it
+    distributive       times distributes over plus; not so for sums that are cut
+    complement_negates the complement exchanges zero and one, so it is what a negated tuple means
+    differentiable     plus and times have derivatives almost everywhere; `plus_rule`, (a, b, adjoint) -> (adjoint of a,
+                       adjoint of b), replaces that of plus
     """
 
     name: str
@@ -48,6 +76,213 @@ class Semiring:
     invertible_times: bool = False
     differentiable: bool = True
     description: str = ""
-    domain: tuple[float, float] = (-math.inf, math.inf)
+    domain: tuple = (-math.inf, math.inf)
     idempotent_times: bool = False
     inverse: Callable[[Any], Any] | None = None
+    distributive: bool = True
+    complement_negates: bool = True
+    fact: Callable[[Any, Any], Any] | None = None
+    saturated: Callable[[Any, Any], Any] | None = None
+    discard: Callable[[Any], Any] | None = None
+    show: Callable[[Any], Any] | None = None
+    plus_rule: Callable[[Any, Any, Any], Any] | None = None
+
+    @cached_property
+    def _key(self) -> tuple:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return tuple(frozen(value) if name in ("zero", "one") else value for name, value in values.items())
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Semiring) and self._key == other._key)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.plus, self.times))
+
+    @cached_property
+    def element(self) -> Element:
+        """How its values are nested."""
+        return element_of(self.zero)
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.element.shape == ()
+
+    @cached_property
+    def carriers(self) -> tuple[Carrier, ...]:
+        """[component]"""
+        if self.is_scalar:
+            return (self.carrier,)
+        return tuple(_carrier_of(scalar) for scalar in components(self.element, self.zero, "zero"))
+
+    @cached_property
+    def domains(self) -> tuple[tuple[float, float], ...]:
+        """[component] (smallest, largest)"""
+        is_one_pair = len(self.domain) == 2 and not isinstance(self.domain[0], (tuple, list))
+        return (tuple(self.domain),) * len(self.carriers) if is_one_pair else tuple(map(tuple, self.domain))
+
+    @cached_property
+    def addition(self) -> Monoid:
+        """plus as a monoid; an empty fold gives zero."""
+        return Monoid(f"{self.name}.plus", self.plus, self._kinds, self.zero, self.element, True, self.plus_rule)
+
+    @cached_property
+    def multiplication(self) -> Monoid:
+        """times as a monoid; an empty fold gives one."""
+        return Monoid(f"{self.name}.times", self.times, self._kinds, self.one, self.element, self.commutative)
+
+    @property
+    def _kinds(self) -> str:
+        return {"float": "f", "bool": "b", "integer": "iO"}[self.carrier] if self.is_scalar else "bif"
+
+    def dtypes(self, precision: str = "float64") -> tuple[Dtype, ...]:
+        """[leaf] the types of columns of values whose floats are of that precision.
+
+        Raises UnsupportedError for exact Python integers, which have none.
+        """
+        if self.is_scalar and self.carrier == "integer":
+            raise UnsupportedError(
+                f"the semiring {self.name!r} has exact Python integers, which have no compiled form",
+                hint="evaluate it with the NumPy reference, on arrays of dtype object",
+            )
+        kinds = {"float": check_dtype(precision), "bool": "bool", "integer": "int64"}
+        found, position = [], 0
+        for size in self.element.leaf_sizes:
+            found.append(kinds[self.carriers[position]])
+            position += size
+        return tuple(found)  # type: ignore[return-value]
+
+    def typed(self, precision: str = "float64") -> TypedSemiring:
+        """All operations as expressions. precision: "float32" or "float64", the type of its floats.
+
+        Raises UnsupportedError for the integer carrier and for functions that cannot be traced, and TypeMismatchError
+        if a function does not give an element of these types.
+        """
+        name = check_dtype(precision)
+        if name not in FLOATS:
+            if "float" in self.carriers or name not in self.dtypes():
+                raise TypeMismatchError(
+                    f"the semiring {self.name!r} has the carrier {self.carrier!r}, which has no dtype {name}"
+                )
+            name = "float64"
+        return _typed(self, name)
+
+    def nest(self, parts: Any) -> Any:
+        """A value, or a nest of columns, from its components."""
+        return compose(self.element, self.zero, parts)
+
+
+@dataclass(frozen=True, eq=False)
+class TypedSemiring:
+    """A semiring's operations on components of known types, as expressions.
+
+    dtypes                [component]
+    precision             the type of its floats
+    plus, times           typed monoids: values, adjoints, dual, zero and one as their neutral elements
+    complement            of (a); None if the semiring has none
+    saturated, discard    of (old, new) and (a): one bool
+    fact                  of (probability, variable); None for a nest that does not say it
+    show                  of (a)
+    """
+
+    semiring: Semiring
+    precision: Dtype
+    dtypes: tuple[Dtype, ...]
+    plus: TypedMonoid
+    times: TypedMonoid
+    complement: TypedFunction | None
+    saturated: TypedFunction
+    discard: TypedFunction
+    fact: TypedFunction | None
+    show: TypedFunction
+    shown: Element
+
+    @cached_property
+    def functions(self) -> dict[str, tuple[Any, tuple[Argument, ...]]]:
+        """name -> (expressions, arguments) of plus, times and complement, each with its vjp where it has one.
+
+        A scalar semiring has one expression where a nest has a tuple of them. The arguments of a vjp are those of the
+        operation and the adjoints of its value; it gives the adjoints of its operands.
+        """
+        found: dict[str, tuple[Any, tuple[Argument, ...]]] = {}
+        has_derivatives = self.semiring.differentiable and any(dtype in FLOATS for dtype in self.dtypes)
+        for name, monoid in (("plus", self.plus), ("times", self.times)):
+            operands = (*monoid.left, *monoid.right)
+            found[name] = self._one(monoid.values), operands
+            if has_derivatives:
+                rule = monoid.adjoints
+                found[f"{name}_vjp"] = (*rule.left, *rule.right), (*operands, *rule.arguments)
+        if self.complement is not None:
+            (operand,) = self.complement.operands
+            found["complement"] = self._one(self.complement.values), operand
+            if has_derivatives:
+                adjoints, (pulled,) = self.complement.adjoints
+                found["complement_vjp"] = self._one(pulled), (*operand, *adjoints)
+        return found
+
+    def _one(self, exprs: tuple) -> Any:
+        return exprs[0] if self.semiring.is_scalar else exprs
+
+    @property
+    def zero(self) -> tuple[Any, ...]:
+        """[component] NumPy scalars."""
+        return self.plus.neutral
+
+    @property
+    def one(self) -> tuple[Any, ...]:
+        return self.times.neutral
+
+
+@lru_cache(256)
+def _typed(record: Semiring, precision: str) -> TypedSemiring:
+    element, leaf_types = record.element, record.dtypes(precision)
+    operand = (element, record.zero, leaf_types)
+    plus, times = record.addition.typed(leaf_types), record.multiplication.typed(leaf_types)
+
+    def traced(field: str, function: Callable, names: str, result: Element | None, dtypes: Any) -> TypedFunction:
+        operands = dict.fromkeys(names.split(), operand)
+        return trace_elements(f"{field} of semiring {record.name!r}", function, operands, result, dtypes)
+
+    def same(a: Any, b: Any) -> Any:
+        return _all(equal(x, y) for x, y in zip(components(element, a, "a value"), components(element, b, "a value")))
+
+    complement = fact = None
+    if record.complement is not None:
+        complement = traced("complement", record.complement, "a", element, plus.dtypes)
+    function = record.fact or (_FACTS[record.carrier] if record.is_scalar else None)
+    if function is not None:
+        given = {"probability": (SCALAR, 0.0, (precision,)), "variable": (SCALAR, 0, ("int64",))}
+        fact = trace_elements(f"fact of semiring {record.name!r}", function, given, element, plus.dtypes)
+    zero = record.nest(plus.neutral)
+    return TypedSemiring(
+        record,
+        precision,  # type: ignore[arg-type]
+        plus.dtypes,
+        plus,
+        times,
+        complement,
+        traced("saturated", record.saturated or same, "old new", SCALAR, ("bool",)),
+        traced("discard", record.discard or (lambda a: same(a, zero)), "a", SCALAR, ("bool",)),
+        fact,
+        traced("show", record.show or (lambda a: a), "a", None, None),
+        element_of(record.show(record.one)) if record.show else element,
+    )
+
+
+_FACTS: dict[str, Callable[[Any, Any], Any]] = {
+    "float": lambda probability, variable: probability,
+    "bool": lambda probability, variable: probability > 0,
+    "integer": lambda probability, variable: 1,
+}
+
+
+def _all(conditions: Any) -> Any:
+    first, *others = conditions
+    for other in others:
+        first = logical_and(first, other)
+    return first
+
+
+def _carrier_of(scalar: Any) -> Carrier:
+    if isinstance(scalar, (bool, np.bool_)):
+        return "bool"
+    return "integer" if isinstance(scalar, (int, np.integer)) else "float"

@@ -4,22 +4,29 @@
 >>> semirings.get("log").one
 0.0
 >>> semirings.names()
-('boolean', 'counting', 'godel', 'log', 'max_plus', 'max_product', 'min_plus', 'real')
+('addmultprob', 'boolean', 'counting', 'godel', 'log', 'max_plus', 'max_product', 'min_plus', 'real')
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from typing import Any
 
+import numpy as np
+
+from derivable.algebra.element import components, element_of
+from derivable.algebra.expr.functions import log as _log
 from derivable.algebra.expr.functions import log1mexp, logaddexp, logical_and, logical_not, logical_or, maximum, minimum
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError
+from derivable.core.registry import Registry
 
-_registry: dict[str, Semiring] = {}
-_ALIASES = {"tropical": "min_plus", "max_min": "godel"}
+REGISTRY: Registry[Semiring] = Registry(
+    "semiring",
+    aliases={"tropical": "min_plus", "max_min": "godel", "minmaxprob": "godel"},
+    more="`semirings.register` adds one",
+)
 
 
 def get(semiring: str | Semiring) -> Semiring:
@@ -28,31 +35,25 @@ def get(semiring: str | Semiring) -> Semiring:
     Raises DomainError for an unknown name (with the nearest known one) or anything else.
     """
     if isinstance(semiring, Semiring):
-        if _registry.get(semiring.name) is not semiring:
+        if semiring.name not in REGISTRY or REGISTRY[semiring.name] is not semiring:
             check_record(semiring)
         return semiring
     if not isinstance(semiring, str):
         raise DomainError(
-            f"a semiring is a name or a Semiring record, not {type(semiring).__name__}", hint=f"names: {_listed()}"
+            f"a semiring is a name or a Semiring record, not {type(semiring).__name__}",
+            hint=f"names: {', '.join(REGISTRY.known())}",
         )
-    name = _ALIASES.get(semiring, semiring)
-    if name in _registry:
-        return _registry[name]
-    near = difflib.get_close_matches(semiring, [*_registry, *_ALIASES], 1)
-    raise DomainError(
-        f"there is no semiring {semiring!r}",
-        hint=f"did you mean {near[0]!r}?" if near else f"known are {_listed()}; `semirings.register` adds one",
-    )
+    return REGISTRY[semiring]
 
 
 def names() -> tuple[str, ...]:
     """The registered names without aliases, sorted."""
-    return tuple(sorted(_registry))
+    return REGISTRY.names()
 
 
 def aliases() -> dict[str, str]:
     """Other names of registered semirings."""
-    return dict(_ALIASES)
+    return REGISTRY.aliases()
 
 
 def register(semiring: Semiring, *, check: bool = True) -> Semiring:
@@ -64,12 +65,7 @@ def register(semiring: Semiring, *, check: bool = True) -> Semiring:
     sides), or if the name is taken by another semiring. Registering an equal record again changes nothing.
     """
     check_record(semiring)
-    known = _registry.get(_ALIASES.get(semiring.name, semiring.name))
-    if known is not None:
-        if known == semiring:
-            return known
-        raise DomainError(f"the semiring name {semiring.name!r} is taken", hint="choose another name")
-    if check:
+    if check and semiring.name not in REGISTRY:
         from derivable.algebra.laws import first_violation
 
         violation = first_violation(semiring)
@@ -78,15 +74,14 @@ def register(semiring: Semiring, *, check: bool = True) -> Semiring:
                 f"{semiring.name!r} is not what it declares: {violation}",
                 hint="correct the function, or withdraw the declared property",
             )
-    _registry[semiring.name] = semiring
-    return semiring
+    return REGISTRY.add(semiring.name, semiring)
 
 
 def unregister(name: str) -> None:
     """Forget a semiring that `register` added. Raises DomainError for a built-in or unknown name."""
-    if name in _BUILT_IN or name not in _registry:
+    if name in _BUILT_IN or name not in REGISTRY:
         raise DomainError(f"{name!r} is not a semiring that was registered here")
-    del _registry[name]
+    REGISTRY.remove(name)
 
 
 def check_record(semiring: Semiring) -> None:
@@ -97,21 +92,31 @@ def check_record(semiring: Semiring) -> None:
     for field in ("plus", "times"):
         if not callable(getattr(semiring, field)):
             raise DomainError(f"{field} of semiring {name!r} is not a function of two scalars")
-    for field in ("complement", "inverse"):
+    for field in ("complement", "inverse", "fact", "saturated", "discard", "show", "plus_rule"):
         if getattr(semiring, field) is not None and not callable(getattr(semiring, field)):
-            raise DomainError(f"{field} of semiring {name!r} is neither None nor a function of one scalar")
+            arity = {"fact": "two", "saturated": "two", "plus_rule": "three"}.get(field, "one")
+            noun = "scalar" if arity == "one" else "scalars"
+            raise DomainError(f"{field} of semiring {name!r} is neither None nor a function of {arity} {noun}")
     if semiring.carrier not in ("float", "bool", "integer"):
         raise DomainError(
             f"the carrier of semiring {name!r} is {semiring.carrier!r}", hint='use "float", "bool" or "integer"'
         )
+    if not semiring.element.leaf_shapes or len(semiring.domains) != len(semiring.carriers):
+        raise DomainError(
+            f"zero of semiring {name!r} has {len(semiring.carriers)} scalars, its domain {len(semiring.domains)} pairs",
+            hint="an element has at least one scalar; give one (low, high) for all of them, or one for each",
+        )
     for field in ("zero", "one"):
         value = getattr(semiring, field)
-        if not _in_carrier(value, semiring):
-            low, high = semiring.domain
-            raise DomainError(
-                f"{field} of semiring {name!r} is {value!r}, which is no value of its carrier "
-                f"({semiring.carrier}, from {low} to {high})"
-            )
+        if element_of(value) != semiring.element:
+            raise DomainError(f"one of semiring {name!r} is {element_of(value)}, zero is {semiring.element}")
+        scalars = components(semiring.element, value, field)
+        for scalar, carrier, (low, high) in zip(scalars, semiring.carriers, semiring.domains):
+            if not _in_carrier(scalar, carrier, low, high) and (semiring.is_scalar or not _is_neutral(scalar, carrier)):
+                raise DomainError(
+                    f"{field} of semiring {name!r} is {value!r}, which is no value of its carrier "
+                    f"({carrier}, from {low} to {high})"
+                )
     for field in dataclasses.fields(semiring):
         if field.type == "bool" and not isinstance(getattr(semiring, field.name), bool):
             raise DomainError(f"{field.name} of semiring {name!r} is {getattr(semiring, field.name)!r}, not a bool")
@@ -122,18 +127,19 @@ def check_record(semiring: Semiring) -> None:
         )
 
 
-def _in_carrier(value: Any, semiring: Semiring) -> bool:
-    if semiring.carrier == "bool":
-        return isinstance(value, bool)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+def _in_carrier(value: Any, carrier: str, low: float, high: float) -> bool:
+    if carrier == "bool":
+        return isinstance(value, (bool, np.bool_))
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
         return False
-    if semiring.carrier == "integer" and not isinstance(value, int):
+    if carrier == "integer" and not isinstance(value, (int, np.integer)):
         return False
-    return not math.isnan(value) and semiring.domain[0] <= value <= semiring.domain[1]
+    return not math.isnan(value) and low <= value <= high
 
 
-def _listed() -> str:
-    return ", ".join([*sorted(_registry), *sorted(_ALIASES)])
+def _is_neutral(value: Any, carrier: str) -> bool:
+    # The neutral elements of a nest may lie outside the intervals of its scalars, which are those of ordinary values.
+    return _in_carrier(value, carrier, -math.inf, math.inf)
 
 
 def _add(a, b):
@@ -160,6 +166,26 @@ def _unit(a):
     return 1
 
 
+def _log_probability(probability, variable):
+    return _log(probability)
+
+
+def _surprise(probability, variable):
+    return -_log(probability)
+
+
+def _add_to_one(a, b):
+    return minimum(a + b, 1.0)
+
+
+def _to_both(a, b, adjoint):
+    return adjoint, adjoint
+
+
+def _always(old, new):
+    return True
+
+
 real = register(
     Semiring(
         "real",
@@ -182,6 +208,7 @@ log = register(
         zero=-math.inf,
         one=0.0,
         complement=log1mexp,
+        fact=_log_probability,
         invertible_times=True,
         inverse=_negate,
         description="the real semiring for numbers given as natural logarithms (nats)",
@@ -235,6 +262,7 @@ max_plus = register(
         selective_plus=True,
         invertible_times=True,
         inverse=_negate,
+        fact=_log_probability,
         description="longest paths; max_product for logarithms",
     ),
     check=False,
@@ -250,6 +278,7 @@ min_plus = register(
         selective_plus=True,
         invertible_times=True,
         inverse=_negate,
+        fact=_surprise,
         description="shortest paths; also called tropical",
     ),
     check=False,
@@ -267,7 +296,7 @@ godel = register(
         selective_plus=True,
         absorptive=True,
         domain=(0.0, 1.0),
-        description="fuzzy truth by the weakest link of the best proof; also called max_min",
+        description="fuzzy truth by the weakest link of the best proof; also called max_min and minmaxprob",
     ),
     check=False,
 )
@@ -280,10 +309,29 @@ counting = register(
         one=1,
         carrier="integer",
         complement=_unit,
+        complement_negates=False,
         differentiable=False,
         domain=(0, math.inf),
         description="exact numbers of models, proofs or paths, as Python integers",
     ),
     check=False,
 )
-_BUILT_IN = frozenset(_registry)
+addmultprob = register(
+    Semiring(
+        "addmultprob",
+        plus=_add_to_one,
+        times=_multiply,
+        zero=0.0,
+        one=1.0,
+        complement=_one_minus,
+        absorptive=True,
+        distributive=False,
+        domain=(0.0, 1.0),
+        saturated=_always,
+        plus_rule=_to_both,
+        description="sums of products, cut at 1, as if derivations excluded each other; the cut lets gradients pass. "
+        "In recursion a tuple passes on the value that it had when it was new, as in Scallop",
+    ),
+    check=False,
+)
+_BUILT_IN = frozenset(REGISTRY.names())

@@ -8,12 +8,12 @@ be asked for, comes from the fold in rounds written in jax.numpy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from derivable.algebra import semirings
-from derivable.algebra.compiled import expressions
+from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.evaluate import GRADIENT, VALUES, check_complement, check_size, fold_rows
@@ -163,12 +163,12 @@ def _fold_jnp(jax: Any, jnp: Any, plan: Plan, ring: Semiring, rounds: Rounds, we
     """The fold in jax.numpy, differentiable to any order: [*batch, variable] to [*batch, root]."""
     from derivable.algebra.expr.emit_arrays import compile_jnp
 
-    traced = expressions(ring, str(weights.dtype))
-    a, b = traced.arguments
+    typed = ring.typed(str(weights.dtype))
 
-    def binary(expr: Any, rule: Any):
-        forward = compile_jnp(expr, (a, b), "operation")
-        backward = compile_jnp(rule, (a, b, traced.adjoint), "rule")
+    def binary(monoid: TypedMonoid):
+        rule = monoid.adjoints
+        forward = compile_jnp(monoid.values[0], (*monoid.left, *monoid.right), "operation")
+        backward = compile_jnp((*rule.left, *rule.right), (*monoid.left, *monoid.right, *rule.arguments), "rule")
 
         @jax.custom_vjp
         def operation(x, y):
@@ -184,8 +184,10 @@ def _fold_jnp(jax: Any, jnp: Any, plan: Plan, ring: Semiring, rounds: Rounds, we
 
     x_dtype = weights.dtype
     if negatives is None and not bool(rounds.positive.all()):
-        complement = compile_jnp(cast("Any", traced.complement), (a,), "complement")
-        rule = compile_jnp(cast("Any", traced.complement_vjp), (a, traced.adjoint), "complement_rule")
+        assert typed.complement is not None
+        (a,), (adjoints, ((pulled,),)) = typed.complement.operands[0], typed.complement.adjoints
+        complement = compile_jnp(typed.complement.values[0], (a,), "complement")
+        rule = compile_jnp(pulled, (a, *adjoints), "complement_rule")
 
         @jax.custom_vjp
         def complemented(x):
@@ -203,8 +205,8 @@ def _fold_jnp(jax: Any, jnp: Any, plan: Plan, ring: Semiring, rounds: Rounds, we
     values = fold_in_rounds(
         rounds,
         jnp.concatenate([zero, one, literals]),
-        binary(traced.plus, traced.plus_vjp),
-        binary(traced.times, traced.times_vjp),
+        binary(typed.plus),
+        binary(typed.times),
         lambda array, rows: array[rows],
         jnp.concatenate,
     )

@@ -11,7 +11,6 @@ from functools import cache
 
 import torch
 
-from derivable.algebra.compiled import expressions
 from derivable.algebra.expr.emit_arrays import compile_torch
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.rounds import Rounds, fold_in_rounds
@@ -53,17 +52,9 @@ class _Complement(torch.autograd.Function):
 @cache
 def _operations(ring: Semiring, dtype: str) -> tuple[Callable | None, ...]:
     """(plus, times, complement), each followed by its reverse rule, as functions of tensors."""
-    traced = expressions(ring, dtype)
-    (a, b), adjoint = traced.arguments, traced.adjoint
-    rows = [
-        (traced.plus, (a, b)),
-        (traced.plus_vjp, (a, b, adjoint)),
-        (traced.times, (a, b)),
-        (traced.times_vjp, (a, b, adjoint)),
-        (traced.complement, (a,)),
-        (traced.complement_vjp, (a, adjoint)),
-    ]
-    return tuple(None if exprs is None else compile_torch(exprs, arguments) for exprs, arguments in rows)
+    functions = ring.typed(dtype).functions
+    names = ("plus", "plus_vjp", "times", "times_vjp", "complement", "complement_vjp")
+    return tuple(compile_torch(*functions[name]) if name in functions else None for name in names)
 
 
 def fold_torch(

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from derivable.algebra.monoid import Monoid
+    from derivable.algebra.monoids import matrix_product, operator
     from derivable.parallel.dictionary import SemiringDictionary
-    from derivable.parallel.operators import Operator
-    from derivable.parallel.user_operators import matrix_product, operator
 
     reduce: Callable[..., Any]
     reduce_by_index: Callable[..., Any]
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     segmented_scan: Callable[..., Any]
 
 __all__ = [
-    "Operator",
+    "Monoid",
     "SemiringDictionary",
     "matrix_product",
     "operator",
@@ -39,10 +39,10 @@ _FOLDS = "derivable.device.autodiff.folds"
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "Operator": "derivable.parallel.operators",
+        "Monoid": "derivable.algebra.monoid",
         "SemiringDictionary": "derivable.parallel.dictionary",
-        "matrix_product": "derivable.parallel.user_operators",
-        "operator": "derivable.parallel.user_operators",
+        "matrix_product": "derivable.algebra.monoids",
+        "operator": "derivable.algebra.monoids",
         **dict.fromkeys(("reduce", "reduce_by_index", "scan", "segment_reduce", "segmented_scan"), _FOLDS),
     },
 )

@@ -22,7 +22,6 @@ from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import LayoutError, ShapeError, TypeMismatchError
 from derivable.parallel import layout, reference
-from derivable.parallel.operators import plus_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +240,7 @@ class SemiringDictionary:
     def total(self) -> Any:
         """The plus of all values, [*batch]; zero for none."""
         offsets = np.array([0, len(self)], np.int64)
-        return self.primitives.segment_reduce(self.values, offsets, plus_of(self.semiring))[0]
+        return self.primitives.segment_reduce(self.values, offsets, self.semiring.addition)[0]
 
     # Inside
 
@@ -308,7 +307,7 @@ def _combined(
     distinct, offsets = primitives.unique(ordered)
     values = primitives.gather(values, order)
     if len(offsets) - 1 < len(values):
-        values = primitives.segment_reduce(values, offsets, plus_of(semiring))
+        values = primitives.segment_reduce(values, offsets, semiring.addition)
     return SemiringDictionary(names, distinct if columns else (), values, semiring, primitives)
 
 

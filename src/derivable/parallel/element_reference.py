@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from derivable.algebra.monoid import TypedMonoid
 from derivable.parallel.flat_leaves import Leaves, only_floats, to_components, to_leaves, zeros_for_none
-from derivable.parallel.typed_operator import TypedOperator
 
 Adjoints = Sequence[np.ndarray | None]
 # [row][component] arrays [column]
@@ -20,7 +20,7 @@ Rows = list[tuple[np.ndarray, ...]]
 
 
 def scan(
-    op: TypedOperator,
+    op: TypedMonoid,
     values: Sequence[np.ndarray],
     *,
     exclusive: bool = False,
@@ -39,7 +39,7 @@ def scan(
 
 
 def scan_vjp(
-    op: TypedOperator,
+    op: TypedMonoid,
     adjoints: Adjoints,
     values: Sequence[np.ndarray],
     *,
@@ -62,7 +62,7 @@ def scan_vjp(
 
 
 def reduce_by_index(
-    op: TypedOperator, destination: Sequence[np.ndarray], indices: np.ndarray, values: Sequence[np.ndarray]
+    op: TypedMonoid, destination: Sequence[np.ndarray], indices: np.ndarray, values: Sequence[np.ndarray]
 ) -> Leaves:
     """destination[k] op values[i] op values[j] ..., with i < j < ... the rows whose index is k; others are ignored."""
     buckets, rows = _rows(destination), _rows(values)
@@ -73,7 +73,7 @@ def reduce_by_index(
 
 
 def reduce_by_index_vjp(
-    op: TypedOperator,
+    op: TypedMonoid,
     adjoints: Adjoints,
     destination: Sequence[np.ndarray],
     indices: np.ndarray,
@@ -96,7 +96,7 @@ def reduce_by_index_vjp(
     )
 
 
-def segment_reduce(op: TypedOperator, values: Sequence[np.ndarray], offsets: np.ndarray) -> Leaves:
+def segment_reduce(op: TypedMonoid, values: Sequence[np.ndarray], offsets: np.ndarray) -> Leaves:
     """[segment, column, size]: the fold of each segment's rows; the neutral element of an empty one."""
     rows = _rows(values)
     segments = [rows[start:stop] for start, stop in pairwise(offsets)]
@@ -104,7 +104,7 @@ def segment_reduce(op: TypedOperator, values: Sequence[np.ndarray], offsets: np.
 
 
 def segment_reduce_vjp(
-    op: TypedOperator, adjoints: Adjoints, values: Sequence[np.ndarray], offsets: np.ndarray
+    op: TypedMonoid, adjoints: Adjoints, values: Sequence[np.ndarray], offsets: np.ndarray
 ) -> tuple[np.ndarray | None, ...]:
     """Adjoints of the values from those of the segments' results."""
     rows, found = _rows(values), _zeros(op, values)
@@ -117,14 +117,14 @@ def segment_reduce_vjp(
     return only_floats(op, _leaves(op, found, values))
 
 
-def _prefixes(op: TypedOperator, rows: Rows) -> Rows:
+def _prefixes(op: TypedMonoid, rows: Rows) -> Rows:
     results = rows[:1]
     for row in rows[1:]:
         results.append(op.apply(results[-1], row))
     return results
 
 
-def _prefixes_vjp(op: TypedOperator, adjoints: Rows, rows: Rows) -> Rows:
+def _prefixes_vjp(op: TypedMonoid, adjoints: Rows, rows: Rows) -> Rows:
     """The chain rule, last step first: adjoints of all prefixes -> adjoints of the rows."""
     if not rows:
         return []
@@ -142,7 +142,7 @@ def _rows(leaves: Sequence[np.ndarray]) -> Rows:
     return [tuple(component[i] for component in components) for i in range(len(leaves[0]))]
 
 
-def _leaves(op: TypedOperator, rows: Rows, like: Sequence[np.ndarray]) -> Leaves:
+def _leaves(op: TypedMonoid, rows: Rows, like: Sequence[np.ndarray]) -> Leaves:
     columns = like[0].shape[1]
     components = [np.array([row[k] for row in rows]).reshape(len(rows), columns) for k in range(op.size)]
     return to_leaves(op, components)
@@ -155,13 +155,13 @@ def _segments(num_rows: int, reverse: bool, offsets: np.ndarray | None) -> list[
     return [order[::-1] for order in orders] if reverse else orders
 
 
-def _neutral(op: TypedOperator, like: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def _neutral(op: TypedMonoid, like: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     return tuple(np.full(like[0].shape[1], value) for value in op.neutral)
 
 
-def _zero(op: TypedOperator, like: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def _zero(op: TypedMonoid, like: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     return tuple(np.zeros(like[0].shape[1], dtype) for dtype in op.dtypes)
 
 
-def _zeros(op: TypedOperator, like: Sequence[np.ndarray]) -> Rows:
+def _zeros(op: TypedMonoid, like: Sequence[np.ndarray]) -> Rows:
     return [_zero(op, like)] * len(like[0])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from derivable.parallel.typed_operator import TypedOperator
+from derivable.algebra.monoid import TypedMonoid
 
 Leaves = tuple[np.ndarray, ...]
 
@@ -16,7 +16,7 @@ def to_components(leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [leaf[..., k] for leaf in leaves for k in range(leaf.shape[-1])]
 
 
-def to_leaves(op: TypedOperator, components: Sequence[np.ndarray]) -> Leaves:
+def to_leaves(op: TypedMonoid, components: Sequence[np.ndarray]) -> Leaves:
     """The flat leaves of elements of `op` given component by component [row, column]."""
     return tuple(
         np.stack(np.broadcast_arrays(*components[start:stop]), axis=-1).astype(dtype)
@@ -29,6 +29,6 @@ def zeros_for_none(adjoints: Sequence[np.ndarray | None], like: Sequence[np.ndar
     return tuple(np.zeros_like(leaf) if adjoint is None else adjoint for adjoint, leaf in zip(adjoints, like))
 
 
-def only_floats(op: TypedOperator, leaves: Sequence[np.ndarray]) -> tuple[np.ndarray | None, ...]:
+def only_floats(op: TypedMonoid, leaves: Sequence[np.ndarray]) -> tuple[np.ndarray | None, ...]:
     """Adjoints as they are handed out: None for the leaves that are not floats."""
     return tuple(leaf if k in op.float_leaves else None for k, leaf in enumerate(leaves))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.algebra.monoids import resolve
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import ShapeError
 from derivable.parallel import layout
-from derivable.parallel.operators import resolve
 from derivable.parallel.primitive import Primitive
 from derivable.parallel.segment_folds import segment_reduce, segment_reduce_jvp, segment_reduce_vjp
 
@@ -60,7 +60,7 @@ def reduce_by_index_jvp(
 
 
 def check_arguments(values, indices, num_buckets, operator, destination):
-    """The arguments as arrays and an Operator. Raises as `reduce_by_index` does."""
+    """The arguments as arrays and an Monoid. Raises as `reduce_by_index` does."""
     values = layout.check_values(values)
     operator = resolve(operator, values.dtype)
     indices = layout.integers(indices, "indices")

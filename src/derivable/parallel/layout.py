@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from derivable.algebra.monoid import Monoid, refusal
+from derivable.algebra.monoids import resolve
+from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import LayoutError, ShapeError
 
 
@@ -97,3 +101,12 @@ def same_key(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     if left.dtype.kind == "f":
         equal |= (left != left) & (right != right)
     return equal
+
+
+def resolve_differentiable(values: Any, operator: str | Monoid | Semiring) -> tuple[np.ndarray, Monoid]:
+    """Values [n, *batch] and their operator, which has a derivative. Raises as `resolve` does, and UnsupportedError."""
+    values = check_values(values)
+    found = resolve(operator, values.dtype)
+    if not found.is_differentiable(values.dtype):
+        raise refusal(found, values.dtype)
+    return values, found

@@ -8,18 +8,23 @@
     kernels          `device.cpu.levels` (sums of products), `levels_log`, `levels_scaled` (the log semiring),
                      `levels_semiring` (any semiring)
 
-Nodes are given by flat arrays as in `circuit.Circuit`: kind (0 zero, 1 one, 2 leaf, 3 times, 4 plus), leaf [node]
-the row of `leaves` that a leaf takes, offsets and children. Children come before their parents.
+Nodes are given by flat arrays as in `circuit.Circuit`: kind (0 zero, 1 one, 2 leaf, 3 times, 4 plus; 5 not: the
+complement of its one child), leaf [node] the row of `leaves` that a leaf takes, offsets and children. Children come
+before their parents.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
-from derivable.algebra.semiring import Semiring
-from derivable.core.diagnostics import LayoutError, ShapeError, UnsupportedError
+from derivable.algebra.monoid import TypedFunction
+from derivable.algebra.semiring import Semiring, TypedSemiring
+from derivable.core.diagnostics import DomainError, LayoutError, ShapeError, UnsupportedError
 
-ZERO, ONE, LEAF, TIMES, PLUS = 0, 1, 2, 3, 4
+ZERO, ONE, LEAF, TIMES, PLUS, NOT = 0, 1, 2, 3, 4, 5
 
 
 def fold_levels_shape(
@@ -44,81 +49,122 @@ def fold_levels_shape(
 
 
 def fold_levels(
-    leaves: np.ndarray,
+    leaves: Any,
     kind: np.ndarray,
     leaf: np.ndarray,
     offsets: np.ndarray,
     children: np.ndarray,
     semiring: Semiring,
-) -> np.ndarray:
+) -> Any:
     """Values of all nodes.
 
-    leaves   [leaf, *batch] in the carrier of the semiring; dtype object for exact integers
-    returns  [node, *batch]
+    leaves   [leaf, *batch] in the carrier of the semiring; dtype object for exact integers. Of a semiring on nests a
+             sequence of such arrays, one per scalar
+    returns  [node, *batch], or a tuple of such
 
     Law: with leaves that are zero or one, the result is zero or one, and says whether the formula holds.
     Source: Maene et al. 2025, Algorithm 1, without its chains of unary nodes.
     """
-    values = np.empty(fold_levels_shape(leaves.shape, kind, leaf, offsets, children), leaves.dtype)
-    plus, times = semiring.plus, semiring.times
+    given = (leaves,) if semiring.is_scalar else tuple(leaves)
+    shape = fold_levels_shape(given[0].shape, kind, leaf, offsets, children)
+    values = tuple(np.empty(shape, part.dtype) for part in given)
+    constants = {ZERO: (semiring.zero,), ONE: (semiring.one,)}
+    if given[0].dtype == object:
+        operations: dict[int, Callable] = {
+            TIMES: lambda a, b: (semiring.times(a[0], b[0]),),
+            PLUS: lambda a, b: (semiring.plus(a[0], b[0]),),
+        }
+    else:
+        typed = typed_for(semiring, given)
+        constants = {ZERO: typed.zero, ONE: typed.one}
+        operations = {TIMES: typed.times.apply, PLUS: typed.plus.apply}
     for node in range(len(kind)):
-        if kind[node] == ZERO:
-            values[node] = semiring.zero
-        elif kind[node] == ONE:
-            values[node] = semiring.one
+        own = children[offsets[node] : offsets[node + 1]].tolist()
+        if kind[node] in constants:
+            total = constants[kind[node]]
         elif kind[node] == LEAF:
-            values[node] = leaves[leaf[node]]
+            total = [part[leaf[node]] for part in given]
+        elif kind[node] == NOT:
+            total = _complement(semiring, given).apply([part[own[0]] for part in values])
         else:
-            operation = times if kind[node] == TIMES else plus
-            first, *others = children[offsets[node] : offsets[node + 1]].tolist()
-            total = values[first]
-            for child in others:
-                total = operation(total, values[child])
-            values[node] = total
-    return values
+            total = [part[own[0]] for part in values]
+            for child in own[1:]:
+                total = operations[kind[node]](total, [part[child] for part in values])
+        for part, value in zip(values, total):
+            part[node] = value
+    return values[0] if semiring.is_scalar else values
 
 
 def fold_levels_vjp(
-    leaves: np.ndarray,
+    leaves: Any,
     kind: np.ndarray,
     leaf: np.ndarray,
     offsets: np.ndarray,
     children: np.ndarray,
     semiring: Semiring,
-    adjoints: np.ndarray,
-) -> np.ndarray:
+    adjoints: Any,
+) -> Any:
     """The adjoints of the leaves for those of the nodes.
 
-    adjoints  [node, *batch]; returns [leaf, *batch]
+    adjoints  [node, *batch]; returns [leaf, *batch]; of a semiring on nests one per scalar, zeros for those that are
+              not floats
 
     Reverse mode over the fold: the derivative rule of a fold from the left is that of its binary operation, applied
     to the partial results from the last to the first. A tie of a minimum or maximum gives its adjoint to the
     smallest index. Raises UnsupportedError if the semiring is not differentiable.
     """
-    from derivable.algebra.compiled import expressions
-    from derivable.algebra.expr.interpret import interpret
-
-    rules = expressions(semiring, str(leaves.dtype)) if semiring.differentiable else None
-    if rules is None or rules.plus_vjp is None or rules.times_vjp is None:
+    given = (leaves,) if semiring.is_scalar else tuple(leaves)
+    if not semiring.differentiable or not any(part.dtype.kind == "f" for part in given):
         raise UnsupportedError(f"the semiring {semiring.name!r} has no derivatives")
+    typed = typed_for(semiring, given)
     values = fold_levels(leaves, kind, leaf, offsets, children, semiring)
-    plus, times = semiring.plus, semiring.times
-    adjoints = np.array(adjoints, leaves.dtype)
-    result = np.zeros_like(leaves)
+    values = (values,) if semiring.is_scalar else values
+    seeds = (adjoints,) if semiring.is_scalar else adjoints
+    below = [np.array(seed, part.dtype) for seed, part in zip(seeds, given)]
+    result = [np.zeros_like(part) for part in given]
+
+    def add(target: list[np.ndarray], row: int, adjoint: Sequence[Any], dead: Any) -> None:
+        # Without an adjoint there is no contribution: 0 * inf is NaN.
+        for part, term in zip(target, adjoint):
+            if part.dtype.kind == "f":
+                part[row] += np.where(dead, 0, term)
+
     for node in range(len(kind) - 1, -1, -1):
+        adjoint = [part[node] for part in below]
+        dead = _all_zero(adjoint, given)
+        own = children[offsets[node] : offsets[node + 1]].tolist()
         if kind[node] == LEAF:
-            result[leaf[node]] += adjoints[node]
+            add(result, leaf[node], adjoint, dead)
+        elif kind[node] == NOT:
+            (pulled,) = _complement(semiring, given).apply_vjp(adjoint, [part[own[0]] for part in values])
+            add(below, own[0], pulled, dead)
         elif kind[node] >= TIMES:
-            operation, rule = (times, rules.times_vjp) if kind[node] == TIMES else (plus, rules.plus_vjp)
-            own = children[offsets[node] : offsets[node + 1]].tolist()
-            partial = [values[own[0]]]
+            monoid = typed.times if kind[node] == TIMES else typed.plus
+            partial: list[Sequence[Any]] = [[part[own[0]] for part in values]]
             for child in own[1:-1]:
-                partial.append(operation(partial[-1], values[child]))
-            adjoint = adjoints[node]
+                partial.append(monoid.apply(partial[-1], [part[child] for part in values]))
             for k in range(len(own) - 1, 0, -1):
-                left, right = interpret(rule, [partial[k - 1], values[own[k]], adjoint])
-                # No adjoint, no contribution: 0 * inf has no say.
-                adjoints[own[k]] += np.where(adjoint != 0, right, 0)
-                adjoint = np.where(adjoint != 0, left, 0)
-            adjoints[own[0]] += adjoint
-    return result
+                left, right = monoid.apply_vjp(partial[k - 1], [part[own[k]] for part in values], adjoint)
+                add(below, own[k], right, dead)
+                adjoint = [np.where(dead, 0, part) for part in left]
+                dead = np.logical_and.reduce(
+                    [part == 0 for part, like in zip(adjoint, given) if like.dtype.kind == "f"]
+                )
+            add(below, own[0], adjoint, dead)
+    return result[0] if semiring.is_scalar else tuple(result)
+
+
+def _all_zero(adjoint: Sequence[Any], like: Sequence[np.ndarray]) -> Any:
+    return np.logical_and.reduce([part == 0 for part, values in zip(adjoint, like) if values.dtype.kind == "f"])
+
+
+def typed_for(semiring: Semiring, parts: Sequence[np.ndarray]) -> TypedSemiring:
+    """The semiring's operations for columns of its scalars, whose floats have one precision."""
+    return semiring.typed(next((part.dtype.name for part in parts if part.dtype.kind == "f"), "float64"))
+
+
+def _complement(semiring: Semiring, parts: Sequence[np.ndarray]) -> TypedFunction:
+    complement = typed_for(semiring, parts).complement
+    if complement is None:
+        raise DomainError(f"the semiring {semiring.name!r} has no complement, which a negation needs")
+    return complement

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.algebra.monoids import resolve
 from derivable.parallel import layout
-from derivable.parallel.operators import resolve, resolve_differentiable
 from derivable.parallel.primitive import Primitive
 
 
@@ -79,8 +79,8 @@ def scan_jvp(tangent, values, operator, *, exclusive=False, result=None, out=Non
 
 
 def check_differentiable(values, operator, exclusive, result, run):
-    """Arrays and an Operator; the scan's result, by `run` if it is not given."""
-    values, operator = resolve_differentiable(values, operator)
+    """Arrays and an Monoid; the scan's result, by `run` if it is not given."""
+    values, operator = layout.resolve_differentiable(values, operator)
     if result is None:
         result = run(values, operator, exclusive=exclusive)
     return values, operator, layout.check_same("result", result, values.shape)

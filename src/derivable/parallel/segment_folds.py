@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.algebra.monoids import resolve
 from derivable.parallel import layout
-from derivable.parallel.operators import resolve, resolve_differentiable
 from derivable.parallel.primitive import Primitive
 
 
@@ -91,8 +91,8 @@ def _steps(offsets):
 
 
 def differentiable_segments(values, operator, offsets):
-    """Checked arrays and an Operator that has a derivative for them."""
-    values, operator = resolve_differentiable(values, operator)
+    """Checked arrays and an Monoid that has a derivative for them."""
+    values, operator = layout.resolve_differentiable(values, operator)
     return values, operator, layout.check_offsets(offsets, len(values))
 
 

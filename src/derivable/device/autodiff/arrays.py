@@ -14,19 +14,18 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
+from derivable.algebra.element import Element, flatten
+from derivable.algebra.monoid import SCALAR, Monoid, TypedMonoid
+from derivable.algebra.monoids import resolve
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import ShapeError, TypeMismatchError
 from derivable.device.autodiff.fold import KERNEL_DTYPES
-from derivable.parallel.operators import Operator, resolve
-from derivable.parallel.structure import Structure, flatten
-from derivable.parallel.typed_operator import TypedOperator
 
 _MODULES = {
     "NumPy": "derivable.device.autodiff.numpy_folds",
     "torch": "derivable.device.autodiff.torch_folds",
     "JAX": "derivable.device.autodiff.jax_folds",
 }
-_SCALAR = Structure(())
 
 
 def library_name(array: Any) -> str:
@@ -46,20 +45,20 @@ class Given:
 
     what: str
     like: Any
-    structure: Structure
+    element: Element
     leaves: tuple[tuple[str, Any], ...]
 
 
-def given(operator: str | Operator | Semiring, value: Any, what: str) -> Given:
+def given(operator: str | Monoid | Semiring, value: Any, what: str) -> Given:
     """Raises ShapeError for another nesting than the operator's."""
-    structure = operator.structure if isinstance(operator, Operator) else _SCALAR
-    if structure.shape is not None and hasattr(value, "dtype"):
-        return Given(what, value, structure, ((what, value),))
-    leaves = flatten(structure, value, what)
+    element = operator.element if isinstance(operator, Monoid) else SCALAR
+    if element.shape is not None and hasattr(value, "dtype"):
+        return Given(what, value, element, ((what, value),))
+    leaves = flatten(element, value, what)
     if len(leaves) == 1:
-        return Given(what, value, structure, ((what, leaves[0]),))
+        return Given(what, value, element, ((what, leaves[0]),))
     named = tuple((f"leaf {k} of {what}", leaf) for k, leaf in enumerate(leaves))
-    return Given(what, value, structure, named)
+    return Given(what, value, element, named)
 
 
 def common_library(*arrays: tuple[str, Any]) -> ModuleType:
@@ -107,7 +106,7 @@ def elements(library: ModuleType, given: Given) -> Elements:
     """
     leaves = tuple(library.as_leaf(leaf, name) for name, leaf in given.leaves)
     first: tuple[int, ...] | None = None
-    for (name, _), leaf, shape in zip(given.leaves, leaves, given.structure.leaf_shapes):
+    for (name, _), leaf, shape in zip(given.leaves, leaves, given.element.leaf_shapes):
         found = tuple(leaf.shape)
         split = len(found) - len(shape)
         if found[split:] != shape or split < 1:
@@ -130,8 +129,8 @@ def elements(library: ModuleType, given: Given) -> Elements:
 
 
 def typed_operator(
-    library: ModuleType, operator: str | Operator | Semiring, first: Elements, *others: Elements
-) -> TypedOperator:
+    library: ModuleType, operator: str | Monoid | Semiring, first: Elements, *others: Elements
+) -> TypedMonoid:
     """The operator for the types of the leaves.
 
     Raises TypeMismatchError for types that have no kernels or that differ between the elements, ShapeError if their

@@ -1,7 +1,7 @@
 """One fold, by itself and by its derivatives, on NumPy arrays as users have them.
 
 Derivatives of any order need two functions only. Let F be the fold, D the same fold of dual numbers
-(`TypedOperator.dual`: elements x with tangents t), and P(x, c) the vjp of F at x for the adjoint c.
+(`TypedMonoid.dual`: elements x with tangents t), and P(x, c) the vjp of F at x for the adjoint c.
 
     tangent of F(x) along t        the tangent part of D(x, t)
     tangent of P(x, c) along t, u  the x part of the vjp of D at (x, t) for the adjoint (u, c)
@@ -22,8 +22,8 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from derivable.algebra.monoid import TypedMonoid
 from derivable.device.cpu.memory import contiguous
-from derivable.parallel.typed_operator import TypedOperator
 
 KERNEL_DTYPES = {
     "bool": "bool",
@@ -46,7 +46,7 @@ class Fold:
     """
 
     kind: Literal["scan", "reduce_by_index", "segment_reduce"]
-    operator: TypedOperator
+    operator: TypedMonoid
     exclusive: bool = False
     reverse: bool = False
 

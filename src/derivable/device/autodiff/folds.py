@@ -16,14 +16,14 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from derivable.algebra.element import rebuild
+from derivable.algebra.monoid import Monoid
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import OperatorError, ShapeError
 from derivable.device.autodiff.arrays import Elements, common_library, elements, given, typed_operator
 from derivable.device.autodiff.fold import Fold
-from derivable.parallel.operators import Operator
-from derivable.parallel.structure import rebuild
 
-AnyOperator = str | Operator | Semiring
+AnyOperator = str | Monoid | Semiring
 
 
 def _uncompiled(function: Callable) -> Callable:
@@ -71,7 +71,7 @@ def reduce_by_index(destination: Any, op: AnyOperator, indices: Any, values: Any
     """
     taken = given(op, destination, "destination"), given(op, values, "values")
     library = common_library(*taken[0].leaves, *taken[1].leaves, ("indices", indices))
-    if isinstance(op, Operator) and op.commutative is False:
+    if isinstance(op, Monoid) and op.commutative is False:
         raise OperatorError(
             f"the operator {op.name} does not commute, so the order of elements in a bucket would matter",
             hint="sort by index and use `segment_reduce`, which keeps their order",
@@ -146,6 +146,4 @@ def _offsets(library: ModuleType, offsets: Any, rows: int) -> Any:
 
 
 def _rebuilt(like: Elements, leaves: list[Any]) -> Any:
-    return (
-        leaves[0] if like.given.structure.shape is not None else rebuild(like.given.structure, like.given.like, leaves)
-    )
+    return leaves[0] if like.given.element.shape is not None else rebuild(like.given.element, like.given.like, leaves)

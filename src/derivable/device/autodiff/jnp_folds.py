@@ -14,9 +14,9 @@ import jax.numpy as jnp
 
 from derivable.algebra.expr.emit_arrays import compile_jnp
 from derivable.algebra.expr.nodes import Expr
+from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.recurrence import recurrence_of
 from derivable.device.autodiff.fold import Fold
-from derivable.parallel.linear_recurrence import recurrence_of
-from derivable.parallel.typed_operator import TypedOperator
 
 Components = list[Any]  # [component] arrays [row, column]
 
@@ -107,7 +107,7 @@ class _Buckets:
         self.starts = jnp.concatenate([jnp.ones(min(1, len(keys)), bool), changes])
         self.ends = jnp.searchsorted(ordered, jnp.arange(count, dtype=indices.dtype), side="right") - 1
 
-    def joined(self, op: TypedOperator, destination: Components, values: Components) -> Components:
+    def joined(self, op: TypedMonoid, destination: Components, values: Components) -> Components:
         return [jnp.concatenate(pair)[self.order] for pair in zip(destination, values)]
 
     def parted(self, components: Components) -> list[Components]:
@@ -126,7 +126,7 @@ def _starts(offsets: Any, rows: int) -> Any:
     return jnp.zeros(rows, bool).at[offsets[:-1]].set(True, mode="drop")
 
 
-def _scan(op: TypedOperator, values: Components, starts: Any, reverse: bool = False) -> Components:
+def _scan(op: TypedMonoid, values: Components, starts: Any, reverse: bool = False) -> Components:
     """Inclusive, within segments."""
     combine = _function(op.values, op)
     if reverse:
@@ -152,7 +152,7 @@ def _before(x: Any, starts: Any, first: Any) -> Any:
     return jnp.where(starts[:, None], jnp.asarray(first, x.dtype), jnp.roll(x, 1, 0))
 
 
-def _shifted(op: TypedOperator, results: Components, starts: Any, fold: Fold) -> Components:
+def _shifted(op: TypedMonoid, results: Components, starts: Any, fold: Fold) -> Components:
     """The exclusive results from the inclusive ones, if the fold is exclusive."""
     if not fold.exclusive:
         return results
@@ -171,7 +171,7 @@ def _unshifted(adjoints: Components, starts: Any, fold: Fold) -> Components:
     return [_before(x[::-1], _ends(starts)[::-1], 0)[::-1] for x in adjoints]
 
 
-def _last(op: TypedOperator, results: Components, offsets: Any) -> Components:
+def _last(op: TypedMonoid, results: Components, offsets: Any) -> Components:
     """The last of each segment, the neutral element for those without elements."""
     empty = (offsets[1:] == offsets[:-1])[:, None]
     if results[0].shape[0] == 0:
@@ -183,7 +183,7 @@ def _last(op: TypedOperator, results: Components, offsets: Any) -> Components:
 
 
 def _scan_pull(
-    op: TypedOperator, adjoints: Components, values: Components, starts: Any, reverse: bool = False
+    op: TypedMonoid, adjoints: Components, values: Components, starts: Any, reverse: bool = False
 ) -> Components:
     """Adjoints of the values from those of the inclusive results."""
     if reverse:
@@ -207,7 +207,7 @@ def _scan_pull(
     return [jnp.where(starts[:, None], r, x).astype(r.dtype) for r, x in zip(by_component, right)]
 
 
-def _function(exprs: Sequence[Expr], op: TypedOperator) -> Callable:
+def _function(exprs: Sequence[Expr], op: TypedMonoid) -> Callable:
     return lambda a, b: _evaluate(exprs, (*op.left, *op.right), (*a, *b))
 
 
@@ -218,7 +218,7 @@ def _evaluate(exprs: Sequence[Expr], arguments: Sequence[Any], arrays: Sequence[
     return [jnp.broadcast_to(x, arrays[0].shape) for x in found]
 
 
-def _components(op: TypedOperator, leaves: Sequence[Any], zeros: tuple[int, int] | None = None) -> Components:
+def _components(op: TypedMonoid, leaves: Sequence[Any], zeros: tuple[int, int] | None = None) -> Components:
     """[component] of [row, column]; None is zeros of that shape."""
     found: Components = []
     for leaf, size, dtype in zip(leaves, op.leaf_sizes, op.leaf_dtypes):
@@ -233,7 +233,7 @@ def _components(op: TypedOperator, leaves: Sequence[Any], zeros: tuple[int, int]
     return found
 
 
-def _leaves(op: TypedOperator, components: Components, shapes: Sequence[tuple[int, ...]], dtypes: Sequence) -> list:
+def _leaves(op: TypedMonoid, components: Components, shapes: Sequence[tuple[int, ...]], dtypes: Sequence) -> list:
     found = []
     for leaf, (shape, dtype) in enumerate(zip(shapes, dtypes)):
         array = jnp.stack(components[op.starts[leaf] : op.starts[leaf + 1]], -1).reshape(shape)

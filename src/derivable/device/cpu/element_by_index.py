@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.algebra.monoid import TypedMonoid
 from derivable.device.cpu import element_specials as special
 from derivable.device.cpu.element_cuts import (
     clear,
@@ -30,7 +31,6 @@ from derivable.device.cpu.element_leaves import (
 )
 from derivable.device.cpu.memory import empty, empty_like, full, zeros
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
-from derivable.parallel.typed_operator import TypedOperator
 
 # Buckets that take more than this are asked for ahead of their use, and even more ahead where they take more yet.
 FAR_BYTES = 1 << 20
@@ -40,7 +40,7 @@ CLOSE_BYTES = 1 << 14
 
 
 def reduce_by_index(
-    op: TypedOperator,
+    op: TypedMonoid,
     destination: Sequence[np.ndarray],
     indices: np.ndarray,
     values: Sequence[np.ndarray],
@@ -58,7 +58,7 @@ def reduce_by_index(
 
 
 def reduce_by_index_keeping(
-    op: TypedOperator,
+    op: TypedMonoid,
     destination: Sequence[np.ndarray],
     indices: np.ndarray,
     values: Sequence[np.ndarray],
@@ -87,7 +87,7 @@ def reduce_by_index_keeping(
     return results, (*kept, *shaped)
 
 
-def kept_leaves(op: TypedOperator) -> tuple[int, ...]:
+def kept_leaves(op: TypedMonoid) -> tuple[int, ...]:
     """Which leaves the arrays that are kept have the columns and sizes of; of prefixes the last, those of the parts,
     may be absent."""
     if _is_extremum(op):
@@ -95,14 +95,14 @@ def kept_leaves(op: TypedOperator) -> tuple[int, ...]:
     return *needs(op).prefix_leaves(op), *range(len(op.leaf_sizes))
 
 
-def kept_whole(op: TypedOperator, rows: int) -> list[tuple[int, bool, str]]:
+def kept_whole(op: TypedMonoid, rows: int) -> list[tuple[int, bool, str]]:
     """(leaf, whether its values' shape and not its destination's, dtype) of the arrays that are kept if not cut."""
     if _is_extremum(op):
         return [(0, False, _winner_dtype(rows))]
     return [(leaf, True, op.leaf_dtypes[leaf]) for leaf in needs(op).prefix_leaves(op)]
 
 
-def keeps_whole(op: TypedOperator, rows: int, width: int, buckets: int) -> bool:
+def keeps_whole(op: TypedMonoid, rows: int, width: int, buckets: int) -> bool:
     """Whether what is kept helps, and its shapes are those of `kept_whole`: rows need not be cut, say."""
     like = [
         tuple(
@@ -131,7 +131,7 @@ def _is_sparse(rows: int, buckets: int) -> bool:
     return buckets > 2 * rows
 
 
-def _is_extremum(op: TypedOperator) -> bool:
+def _is_extremum(op: TypedMonoid) -> bool:
     return op.special in ("min", "max")
 
 
@@ -167,7 +167,7 @@ def _fold_by_index(plan: _Plan, purpose: str, values, results, prefixes) -> list
 
 
 def reduce_by_index_vjp(
-    op: TypedOperator,
+    op: TypedMonoid,
     adjoints: Sequence[np.ndarray | None],
     destination: Sequence[np.ndarray],
     indices: np.ndarray,
@@ -205,7 +205,7 @@ def reduce_by_index_vjp(
     return _generic_vjp(op, incoming, destination, indices, values, out, kept)
 
 
-def _additive_vjp(op: TypedOperator, adjoints, destination, indices, values, out) -> tuple[Any, Any]:
+def _additive_vjp(op: TypedMonoid, adjoints, destination, indices, values, out) -> tuple[Any, Any]:
     """Of sums: each element gets its bucket's adjoint, and the destination the adjoints themselves."""
     answers, incoming = adjoint_outputs(op, values, out), incoming_adjoints(op, adjoints, destination)
     plan = _Plan(op, destination, indices, values)
@@ -217,7 +217,7 @@ def _additive_vjp(op: TypedOperator, adjoints, destination, indices, values, out
     return tuple(firsts), answers
 
 
-def _sparse_vjp(op: TypedOperator, adjoints, destination, indices, values, results, out) -> tuple[Any, Any]:
+def _sparse_vjp(op: TypedMonoid, adjoints, destination, indices, values, results, out) -> tuple[Any, Any]:
     """Far more buckets than rows: only those that have rows are looked at; the others pass their adjoint on."""
     incoming = incoming_adjoints(op, adjoints, destination)
     rows = np.flatnonzero((indices >= 0) & (indices < len(destination[0])))
@@ -240,7 +240,7 @@ def _sparse_vjp(op: TypedOperator, adjoints, destination, indices, values, resul
 
 
 def _generic_vjp(
-    op: TypedOperator, incoming, destination, indices, values, out, kept: Sequence[np.ndarray] | None = None
+    op: TypedMonoid, incoming, destination, indices, values, out, kept: Sequence[np.ndarray] | None = None
 ) -> tuple[Any, Any]:
     answers = adjoint_outputs(op, values, out)
     firsts = adjoint_outputs(op, destination, None)
@@ -286,7 +286,7 @@ class _Plan:
 
     def __init__(
         self,
-        op: TypedOperator,
+        op: TypedMonoid,
         destination: Sequence[np.ndarray],
         indices: np.ndarray,
         values: Sequence[np.ndarray],
@@ -383,7 +383,7 @@ class _Plan:
         return running
 
 
-def _extremum_vjp(op: TypedOperator, incoming, destination, indices, values, kept, out) -> tuple[Any, Any]:
+def _extremum_vjp(op: TypedMonoid, incoming, destination, indices, values, kept, out) -> tuple[Any, Any]:
     """Of min and max: zeros, but the adjoint of a bucket to the row that won."""
     if kept is None:
         _, kept = reduce_by_index_keeping(op, destination, indices, values, whole=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.algebra.monoid import TypedMonoid
 from derivable.device.cpu.element_cuts import is_wide, narrowest_columns, smallest_chunk
 from derivable.device.cpu.element_extremum_scans import (
     scan_maxima,
@@ -46,7 +47,6 @@ from derivable.device.cpu.element_scans import (
 from derivable.device.cpu.element_segments import SEGMENTS, SEGMENTS_BACK
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
-from derivable.parallel.typed_operator import TypedOperator
 
 # By an operator's `special`; the arguments are those of the kernels "scan" and "scan_back", and reverse and exclusive.
 _LINES = {
@@ -59,7 +59,7 @@ _LINES = {
 
 
 def scan(
-    op: TypedOperator,
+    op: TypedMonoid,
     values: Sequence[np.ndarray],
     *,
     exclusive: bool = False,
@@ -91,7 +91,7 @@ def scan(
 
 
 def scan_vjp(
-    op: TypedOperator,
+    op: TypedMonoid,
     adjoints: Sequence[np.ndarray | None],
     values: Sequence[np.ndarray],
     results: Sequence[np.ndarray],
@@ -120,7 +120,7 @@ def scan_vjp(
 
 
 def segment_reduce(
-    op: TypedOperator,
+    op: TypedMonoid,
     values: Sequence[np.ndarray],
     offsets: np.ndarray,
     *,
@@ -138,7 +138,7 @@ def segment_reduce(
 
 
 def segment_reduce_vjp(
-    op: TypedOperator,
+    op: TypedMonoid,
     adjoints: Sequence[np.ndarray | None],
     values: Sequence[np.ndarray],
     offsets: np.ndarray,

@@ -37,7 +37,7 @@ from typing import Any
 from derivable.algebra.expr.emit_numba import DECORATOR, HEADER, preamble, statements
 from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Expr, arguments_of
-from derivable.parallel.typed_operator import TypedOperator
+from derivable.algebra.monoid import TypedMonoid
 
 _IMPORT = """from derivable.device.cpu.lanes import prefetch
 from derivable.device.cpu.places import choose, hidden, load, store
@@ -61,7 +61,7 @@ class Needs:
               that of the left operand is the result's
     """
 
-    def __init__(self, op: TypedOperator):
+    def __init__(self, op: TypedMonoid):
         rules = op.adjoints
         floats = op.float_components
         read = set(arguments_of([rules.left[k] for k in floats] + [rules.right[k] for k in floats]))
@@ -69,20 +69,20 @@ class Needs:
         self.rights = tuple(argument in read for argument in op.right)
         self.additive = not any(self.prefixes) and all(rules.left[k] is rules.arguments[k] for k in floats)
 
-    def prefix_leaves(self, op: TypedOperator) -> tuple[int, ...]:
+    def prefix_leaves(self, op: TypedMonoid) -> tuple[int, ...]:
         return tuple(
             leaf for leaf, (start, stop) in enumerate(zip(op.starts, op.starts[1:])) if any(self.prefixes[start:stop])
         )
 
 
-def needs(op: TypedOperator) -> Needs:
+def needs(op: TypedMonoid) -> Needs:
     if op.key not in _needs:
         _needs[op.key] = Needs(op)
     return _needs[op.key]
 
 
 def kernel(
-    op: TypedOperator,
+    op: TypedMonoid,
     purpose: str,
     single: bool,
     reverse: bool = False,
@@ -115,7 +115,7 @@ class Writer:
     Components of the left operand are variables `a0, a1, ...`, of the right one `b0, ...`, adjoints `r0, ...`.
     """
 
-    def __init__(self, op: TypedOperator, single: bool, reverse: bool, exclusive: bool, ahead: int):
+    def __init__(self, op: TypedMonoid, single: bool, reverse: bool, exclusive: bool, ahead: int):
         self.op = op
         self.single = single
         self.reverse = reverse

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from derivable.algebra.monoid import TypedMonoid
 from derivable.device.cpu.element_kernels import needs
 from derivable.device.cpu.memory import empty, empty_like, zeros
-from derivable.parallel.typed_operator import TypedOperator
 
 Leaves = tuple[np.ndarray, ...]
 Adjoints = tuple[np.ndarray | None, ...]
@@ -19,7 +19,7 @@ def flat(leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [leaf.reshape(-1) for leaf in leaves]
 
 
-def neutral_leaves(op: TypedOperator) -> list[np.ndarray]:
+def neutral_leaves(op: TypedMonoid) -> list[np.ndarray]:
     """[leaf] arrays [size]"""
     bounds = zip(op.leaf_dtypes, op.starts, op.starts[1:])
     return [np.array(op.neutral[start:stop], dtype) for dtype, start, stop in bounds]
@@ -29,7 +29,7 @@ def outputs(like: Sequence[np.ndarray], out: Sequence[np.ndarray] | None) -> Lea
     return tuple(empty_like(leaf) for leaf in like) if out is None else tuple(out)
 
 
-def adjoint_outputs(op: TypedOperator, like: Sequence[np.ndarray], out: Sequence[np.ndarray | None] | None) -> Any:
+def adjoint_outputs(op: TypedMonoid, like: Sequence[np.ndarray], out: Sequence[np.ndarray | None] | None) -> Any:
     floats = op.float_leaves
     given = [None] * len(like) if out is None else out
     return tuple(
@@ -39,7 +39,7 @@ def adjoint_outputs(op: TypedOperator, like: Sequence[np.ndarray], out: Sequence
 
 
 def incoming_adjoints(
-    op: TypedOperator, adjoints: Sequence[np.ndarray | None], like: Sequence[np.ndarray]
+    op: TypedMonoid, adjoints: Sequence[np.ndarray | None], like: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
     """Flat adjoints of the float leaves."""
     found = []
@@ -53,7 +53,7 @@ def outgoing_adjoints(answers: Sequence[np.ndarray | None]) -> list[np.ndarray]:
     return [answer.reshape(-1) for answer in answers if answer is not None]
 
 
-def prefix_arrays(op: TypedOperator, values: Sequence[np.ndarray], answers: Sequence[np.ndarray | None]) -> list:
+def prefix_arrays(op: TypedMonoid, values: Sequence[np.ndarray], answers: Sequence[np.ndarray | None]) -> list:
     """[leaf whose prefixes the vjp reads] where they are kept: float ones in the memory of the adjoints."""
     kept = []
     for leaf in needs(op).prefix_leaves(op):

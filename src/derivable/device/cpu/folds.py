@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from derivable.algebra.monoid import refusal
+from derivable.algebra.monoids import resolve
 from derivable.device.cpu import columns, element_by_index, element_folds
 from derivable.device.cpu.memory import empty_like, full
 from derivable.device.cpu.memory import result as result_of
 from derivable.parallel import layout
 from derivable.parallel.index_folds import check_arguments, reduce_by_index_shape
-from derivable.parallel.operators import refusal, resolve, resolve_differentiable
 from derivable.parallel.scans import check_differentiable
 from derivable.parallel.segment_folds import differentiable_segments, segment_reduce_shape
 
@@ -137,7 +138,7 @@ def scan_vjp(adjoint, values, operator, *, exclusive=False, result=None, out=Non
 
 
 def scan_jvp(tangent, values, operator, *, exclusive=False, result=None, out=None):
-    values, operator = resolve_differentiable(values, operator)
+    values, operator = layout.resolve_differentiable(values, operator)
     tangent = layout.check_same("tangent", tangent, values.shape)
     answer = result_of(out, values.shape, values.dtype)
     target, tangent = _leaf(answer), _leaf(tangent.astype(values.dtype, copy=False))

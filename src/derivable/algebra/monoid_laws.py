@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from derivable.algebra.element import flatten, rebuild
+from derivable.algebra.monoid import Monoid, TypedMonoid
 from derivable.core.diagnostics import OperatorError
-from derivable.parallel.operators import Operator
-from derivable.parallel.structure import flatten, rebuild
-from derivable.parallel.typed_operator import TypedOperator
 
 TRIALS = 512
 RELATIVE = 1e-6
@@ -24,7 +23,7 @@ _HINTS = {
 Domain = tuple[float, float] | Callable[[np.random.Generator], Any] | None
 
 
-def check_laws(operator: Operator, dtypes: tuple[str, ...], domain: Domain = None) -> bool:
+def check_laws(operator: Monoid, dtypes: tuple[str, ...], domain: Domain = None) -> bool:
     """Raise OperatorError, with the simplest counterexample found, unless the operator is associative, has its
     neutral element and commutes if it promises to; returns whether it commutes on what was tried.
 
@@ -46,11 +45,11 @@ def check_laws(operator: Operator, dtypes: tuple[str, ...], domain: Domain = Non
     return bool(_same(left, right).all())
 
 
-def _elements(operator: Operator, typed: TypedOperator, domain: Domain, seed: int) -> tuple[np.ndarray, ...]:
+def _elements(operator: Monoid, typed: TypedMonoid, domain: Domain, seed: int) -> tuple[np.ndarray, ...]:
     """Components [trial] of random elements."""
     rng = np.random.default_rng(seed)
     if callable(domain):
-        drawn = [flatten(operator.structure, domain(rng), "what `domain` gives") for _ in range(TRIALS)]
+        drawn = [flatten(operator.element, domain(rng), "what `domain` gives") for _ in range(TRIALS)]
         leaves = [np.stack([np.asarray(leaves[k]).reshape(-1) for leaves in drawn]) for k in range(len(drawn[0]))]
         columns = [column for leaf in leaves for column in leaf.T]
         return tuple(column.astype(dtype) for column, dtype in zip(columns, typed.dtypes))
@@ -93,7 +92,7 @@ def _same(left: tuple[np.ndarray, ...], right: tuple[np.ndarray, ...]) -> np.nda
 
 
 def _compare(
-    operator: Operator, typed: TypedOperator, broken: str, left_name: str, right_name: str, left, right, elements: dict
+    operator: Monoid, typed: TypedMonoid, broken: str, left_name: str, right_name: str, left, right, elements: dict
 ) -> None:
     bad = np.flatnonzero(~_same(left, right))
     if len(bad) == 0:
@@ -104,9 +103,9 @@ def _compare(
         scalars = [column[trial].item() for column in columns]
         leaves = [
             scalars[start] if shape == () else np.array(scalars[start:stop]).reshape(shape).tolist()
-            for shape, start, stop in zip(operator.structure.leaf_shapes, typed.starts, typed.starts[1:])
+            for shape, start, stop in zip(operator.element.leaf_shapes, typed.starts, typed.starts[1:])
         ]
-        return str(leaves[0]) if operator.structure.shape is not None else str(_plain(operator, leaves))
+        return str(leaves[0]) if operator.element.shape is not None else str(_plain(operator, leaves))
 
     where = ", ".join(f"{name} = {shown(columns)}" for name, columns in elements.items())
     neutral = f", neutral = {shown(tuple(np.full(TRIALS, v) for v in typed.neutral))}" if "neutral" in broken else ""
@@ -117,5 +116,5 @@ def _compare(
     )
 
 
-def _plain(operator: Operator, leaves: list) -> Any:
-    return rebuild(operator.structure, operator.neutral, leaves)
+def _plain(operator: Monoid, leaves: list) -> Any:
+    return rebuild(operator.element, operator.neutral, leaves)

@@ -1,4 +1,4 @@
-"""What one element of a fold is: a scalar, a small array, or a nested tuple, named tuple or dataclass of them.
+"""An element: a nest of scalars. A scalar, a small array, or a nested tuple, named tuple or dataclass of them.
 
 Arrays of elements are structures of arrays: `(a, b)` with `a` [n, *batch] and `b` [n, *batch] is n elements
 `(a[i], b[i])`. A leaf of shape (2, 2) is an array [n, *batch, 2, 2].
@@ -16,12 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from derivable.core.diagnostics import ShapeError
 
 
 @dataclass(frozen=True)
-class Structure:
-    """A leaf, or a container of structures.
+class Element:
+    """A leaf, or a container of elements.
 
     shape  of a leaf: () for a scalar, else the shape of the small array; None for a container
     parts  of a container, in order
@@ -30,7 +32,7 @@ class Structure:
     """
 
     shape: tuple[int, ...] | None
-    parts: tuple[Structure, ...] = ()
+    parts: tuple[Element, ...] = ()
     names: tuple[str, ...] = ()
     title: str = ""
 
@@ -55,31 +57,31 @@ class Structure:
         return tuple(math.prod(shape) for shape in self.leaf_shapes)
 
 
-def structure_of(element: Any) -> Structure:
-    """The structure of one element, such as a neutral element."""
-    fields = _fields(element)
+def element_of(value: Any) -> Element:
+    """The nesting of one value, such as a neutral element."""
+    fields = _fields(value)
     if fields is not None:
         names, parts = fields
-        title = type(element).__name__ if names else ""
-        return Structure(None, tuple(structure_of(part) for part in parts), names, title)
-    # Not np.shape: the element may be a stand-in of a trace.
-    return Structure(tuple(getattr(element, "shape", ())))
+        title = type(value).__name__ if names else ""
+        return Element(None, tuple(element_of(part) for part in parts), names, title)
+    # Not np.shape: the value may be a stand-in of a trace.
+    return Element(tuple(getattr(value, "shape", ())))
 
 
-def flatten(structure: Structure, value: Any, what: str) -> list[Any]:
-    """The leaves of `value`, which is nested like `structure`; a plain tuple may stand for a class.
+def flatten(element: Element, value: Any, what: str) -> list[Any]:
+    """The leaves of `value`, which is nested like `element`; a plain tuple may stand for a class.
 
     what  its name in messages
 
-    Raises ShapeError, with both structures, for another nesting.
+    Raises ShapeError, with both nestings, for another nesting.
     """
     leaves: list[Any] = []
-    _flatten(structure, value, leaves, what, structure)
+    _flatten(element, value, leaves, what, element)
     return leaves
 
 
-def _flatten(structure: Structure, value: Any, leaves: list[Any], what: str, whole: Structure) -> None:
-    if structure.shape is not None:
+def _flatten(element: Element, value: Any, leaves: list[Any], what: str, whole: Element) -> None:
+    if element.shape is not None:
         if isinstance(value, tuple) or _is_record(value):
             raise ShapeError(
                 f"{what} is nested deeper than the operator's element {whole}: "
@@ -89,32 +91,59 @@ def _flatten(structure: Structure, value: Any, leaves: list[Any], what: str, who
         leaves.append(value)
         return
     fields = _fields(value)
-    if fields is None or len(fields[1]) != len(structure.parts):
+    if fields is None or len(fields[1]) != len(element.parts):
         found = f"a {type(value).__name__}" if fields is None else f"{len(fields[1])} parts"
         raise ShapeError(
-            f"{what} has {found} where the operator's element {whole} has {len(structure.parts)} parts",
+            f"{what} has {found} where the operator's element {whole} has {len(element.parts)} parts",
             hint="give one array per part, nested like the neutral element",
         )
-    for part, inner in zip(structure.parts, fields[1]):
+    for part, inner in zip(element.parts, fields[1]):
         _flatten(part, inner, leaves, what, whole)
 
 
-def rebuild(structure: Structure, like: Any, leaves: Sequence[Any]) -> Any:
+def rebuild(element: Element, like: Any, leaves: Sequence[Any]) -> Any:
     """The leaves in containers of the classes that `like` has; lists become tuples."""
     remaining = iter(leaves)
-    return _rebuild(structure, like, remaining)
+    return _rebuild(element, like, remaining)
 
 
-def _rebuild(structure: Structure, like: Any, remaining: Any) -> Any:
-    if structure.shape is not None:
+def _rebuild(element: Element, like: Any, remaining: Any) -> Any:
+    if element.shape is not None:
         return next(remaining)
     fields = _fields(like)
     assert fields is not None
     names, parts = fields
-    made = [_rebuild(part, inner, remaining) for part, inner in zip(structure.parts, parts)]
+    made = [_rebuild(part, inner, remaining) for part, inner in zip(element.parts, parts)]
     if _is_record(like):
         return dataclasses.replace(like, **dict(zip(names, made)))
     return type(like)(*made) if names else tuple(made)
+
+
+def components(element: Element, value: Any, what: str) -> tuple[Any, ...]:
+    """The scalars of a value from left to right, small arrays row by row. Raises ShapeError as `flatten` does, and for
+    small arrays of another shape."""
+    scalars: list[Any] = []
+    for leaf, shape in zip(flatten(element, value, what), element.leaf_shapes):
+        # Not np.shape: leaves may be stand-ins of a trace.
+        found = tuple(getattr(leaf, "shape", ()))
+        if found != shape:
+            raise ShapeError(f"{what} has a leaf of shape {found} where the element {element} has {shape}")
+        scalars += [leaf] if shape == () else list(leaf.reshape(-1))
+    return tuple(scalars)
+
+
+def compose(element: Element, like: Any, scalars: Sequence[Any]) -> Any:
+    """The value with these scalars, the inverse of `components`; small arrays of dtype object."""
+    leaves, position = [], 0
+    for shape, size in zip(element.leaf_shapes, element.leaf_sizes):
+        if shape == ():
+            leaves.append(scalars[position])
+        else:
+            leaf = np.empty(size, object)
+            leaf[:] = scalars[position : position + size]
+            leaves.append(leaf.reshape(shape))
+        position += size
+    return rebuild(element, like, leaves)
 
 
 def _is_record(value: Any) -> bool:

@@ -1,7 +1,12 @@
-"""Operators of a user's own, and ready ones on tuples and matrices."""
+"""The monoids of folds: the named ones, those of semirings, a user's own, and products of matrices.
+
+`add`, `mul`, `min`, `max`, `logaddexp`, `or`, `and`. Where an operator is asked for, a semiring (its record, or
+"semiring:" and its name) stands for its plus.
+"""
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable
 from functools import cache
@@ -9,12 +14,63 @@ from typing import Any
 
 import numpy as np
 
-from derivable.algebra import semirings
+from derivable.algebra import expr, semirings
+from derivable.algebra.element import Element, element_of, flatten
+from derivable.algebra.monoid import Monoid
+from derivable.algebra.monoid_laws import check_laws
 from derivable.algebra.semiring import Semiring
-from derivable.core.diagnostics import ShapeError, TypeMismatchError
-from derivable.parallel.operator_laws import check_laws
-from derivable.parallel.operators import Operator
-from derivable.parallel.structure import Structure, flatten, structure_of
+from derivable.core.diagnostics import ShapeError, TypeMismatchError, UnsupportedError
+from derivable.core.registry import Registry
+
+
+def _add(a, b):
+    return a + b
+
+
+def _mul(a, b):
+    return a * b
+
+
+NAMED: Registry[Monoid] = Registry(
+    "operator",
+    {
+        monoid.name: monoid
+        for monoid in (
+            Monoid("add", _add, "ifO", 0),
+            Monoid("mul", _mul, "ifO", 1),
+            Monoid("min", expr.minimum, "ifO", math.inf),
+            Monoid("max", expr.maximum, "ifO", -math.inf),
+            Monoid("logaddexp", expr.logaddexp, "f", -math.inf),
+            Monoid("or", expr.logical_or, "b", False),
+            Monoid("and", expr.logical_and, "b", True),
+        )
+    },
+    more="or give a Semiring",
+    error=UnsupportedError,
+)
+
+
+def resolve(operator: str | Monoid | Semiring, dtype: Any) -> Monoid:
+    """The operator of that name, or a semiring's plus, checked to take arrays of `dtype`.
+
+    Raises UnsupportedError for an unknown name (with the nearest) or a dtype that it does not take.
+    """
+    if isinstance(operator, Semiring):
+        found = semirings.get(operator).addition
+    elif isinstance(operator, Monoid):
+        found = operator
+    elif isinstance(operator, str) and operator.startswith("semiring:"):
+        found = semirings.get(operator.removeprefix("semiring:")).addition
+    else:
+        found = NAMED[operator]
+    dtype = np.dtype(dtype)
+    if dtype.kind not in found.kinds or dtype.name not in ("bool", "int64", "float32", "float64", "object"):
+        takes = {"b": "bool", "i": "int64", "f": "float32, float64", "O": "object (Python integers)"}
+        raise UnsupportedError(
+            f"the operator {found.name} does not take {dtype}",
+            hint=f"it takes {', '.join(takes[kind] for kind in found.kinds)}; convert with `astype`",
+        )
+    return found
 
 
 def operator(
@@ -25,7 +81,7 @@ def operator(
     domain: tuple[float, float] | Callable[[np.random.Generator], Any] | None = None,
     commutative: bool | None = None,
     name: str | None = None,
-) -> Operator:
+) -> Monoid:
     """An associative operator for `reduce`, `reduce_by_index` and `scan`, from a Python function of two elements.
 
     function     of two elements, gives an element; traced, so it decides by `where`, `minimum`, `maximum` and not by
@@ -46,16 +102,16 @@ def operator(
         raise TypeMismatchError(f"an operator is made from a function of two elements, not {function!r}")
     title = name or getattr(function, "__name__", type(function).__name__)
     function = _referable(function)
-    structure = structure_of(neutral)
-    if not structure.leaf_shapes:
+    element = element_of(neutral)
+    if not element.leaf_shapes:
         raise ShapeError("the neutral element is empty", hint="an element has at least one scalar")
-    made = Operator("lambda" if title == "<lambda>" else title, function, "bif", neutral, structure, commutative)
+    made = Monoid("lambda" if title == "<lambda>" else title, function, "bif", neutral, element, commutative)
     # Float64 stands for all types here: functions that cannot be traced are refused at once, not at the first use.
-    made.typed(_default_dtypes(neutral, structure))
+    made.typed(_default_dtypes(neutral, element))
     if check:
-        commutes = check_laws(made, _default_dtypes(neutral, structure), domain)
+        commutes = check_laws(made, _default_dtypes(neutral, element), domain)
         if commutative is None:
-            made = Operator(made.name, function, "bif", neutral, structure, commutes)
+            made = Monoid(made.name, function, "bif", neutral, element, commutes)
     return made
 
 
@@ -68,9 +124,9 @@ def _referable(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
     return function
 
 
-def _default_dtypes(neutral: Any, structure: Structure) -> tuple[str, ...]:
+def _default_dtypes(neutral: Any, element: Element) -> tuple[str, ...]:
     kinds = {"b": "bool", "i": "int64", "u": "int64", "f": "float64"}
-    leaves = [np.asarray(leaf) for leaf in flatten(structure, neutral, "the neutral element")]
+    leaves = [np.asarray(leaf) for leaf in flatten(element, neutral, "the neutral element")]
     for leaf in leaves:
         if leaf.dtype.kind not in kinds:
             raise TypeMismatchError(f"the neutral element has dtype {leaf.dtype}", hint="use bool, int or float")
@@ -78,7 +134,7 @@ def _default_dtypes(neutral: Any, structure: Structure) -> tuple[str, ...]:
 
 
 @cache
-def matrix_product(size: int, semiring: str | Semiring = "real") -> Operator:
+def matrix_product(size: int, semiring: str | Semiring = "real") -> Monoid:
     """The product of [size, size] matrices in a semiring, as an operator: scans of it are Viterbi and its kin.
 
     values are [n, *batch, size, size]; "real" is the ordinary product, "max_plus" gives best paths, "log" sums of
@@ -100,6 +156,6 @@ def matrix_product(size: int, semiring: str | Semiring = "real") -> Operator:
 
     one = np.full((size, size), ring.zero)
     np.fill_diagonal(one, ring.one)
-    return Operator(
-        f"{ring.name} product", product, "bif", one, structure_of(one), commutative=size == 1 and ring.commutative
+    return Monoid(
+        f"{ring.name} product", product, "bif", one, element_of(one), commutative=size == 1 and ring.commutative
     )

@@ -1,0 +1,492 @@
+"""A monoid: an associative operator on an element, with its neutral element, traced from a Python function.
+
+A `Monoid` is what a user writes. `typed` gives its form for leaves of known types, a `TypedMonoid`: one expression per
+scalar, from which kernels, derivatives and other forms (`dual`, `algebra.recurrence`) are made. Component k of
+`a op b` is the expression `values[k]` of the arguments `left` (components of a) and `right` (components of b). Other
+functions of elements, such as a semiring's complement, become a `TypedFunction`.
+
+Printed form of the composition of linear functions, `lambda f, g: (f[0] * g[0], f[1] * g[0] + g[1])`:
+
+    linear(a: (float64, float64), b: (float64, float64)), neutral (1.0, 0.0)
+      (a_0 * b_0, a_1 * b_0 + b_1)
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from derivable.algebra import expr
+from derivable.algebra.element import Element, components, compose, element_of, flatten
+from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr
+from derivable.algebra.expr.types import FLOATS, Dtype
+from derivable.core.diagnostics import ShapeError, TypeMismatchError, UnsupportedError
+
+SCALAR = Element(())
+
+
+@dataclass(frozen=True)
+class Monoid:
+    """An associative operator of two elements, which are scalars unless `element` says otherwise.
+
+    function     traceable on two elements; of scalars it also works on NumPy arrays
+    kinds        the dtype kinds it takes: "b" bool, "i" int64, "f" float32 and float64, "O" exact Python integers
+    neutral      what an empty fold gives, nested like `element`; an infinite one is the extreme integer of integers
+    commutative  None if nobody knows
+    rule         (a, b, adjoint) -> (adjoint of a, adjoint of b), traceable, where the derivative is not to be that of
+                 `function`, as for a sum that is cut but lets gradients pass
+    """
+
+    name: str
+    function: Callable[[Any, Any], Any]
+    kinds: str
+    neutral: Any
+    element: Element = SCALAR
+    commutative: bool | None = True
+    rule: Callable[[Any, Any, Any], Any] | None = None
+
+    def __hash__(self) -> int:
+        # Neutral elements may be arrays.
+        return hash((self.name, self.function, self.kinds, self.element))
+
+    def __repr__(self) -> str:
+        return f"<{self.name} on {self.element}>"
+
+    def neutral_for(self, dtype: Any) -> Any:
+        """The neutral element of a scalar operator as a scalar of `dtype`."""
+        return _neutral_scalar(self.neutral, np.dtype(dtype))
+
+    def __call__(self, a: Any, b: Any) -> Any:
+        """`a op b`: on scalars and arrays of them for a scalar operator, else on one pair of elements."""
+        with np.errstate(all="ignore"):
+            return self.function(a, b)
+
+    def typed(self, dtypes: Sequence[Any]) -> TypedMonoid:
+        """The operator on elements whose leaves have these types: traced once for each combination.
+
+        Raises UnsupportedError if the function decides on a value, with the line; TypeMismatchError if its result
+        is not nested or typed like its operands.
+        """
+        names = tuple(str(np.dtype(dtype)) for dtype in dtypes)
+        with _lock:
+            known = _typed.setdefault(self.function, {})
+            key = (names, self.element, self.name, frozen(self.neutral), self.commutative, self.rule)
+            if key not in known:
+                known[key] = _trace(self, names)
+            return known[key]
+
+    def is_differentiable(self, dtype: Any) -> bool:
+        return np.dtype(dtype).kind == "f"
+
+    def vjp(self, a: Any, b: Any, adjoint: Any) -> tuple[Any, Any]:
+        """Adjoints of a and b of a scalar operator, elementwise. Ties of min and max go to `a`."""
+        dtype = np.asarray(a).dtype
+        if not self.is_differentiable(dtype):
+            raise refusal(self, dtype)
+        (left,), (right,) = self.typed((dtype,)).apply_vjp((a,), (b,), (adjoint,))
+        return left, right
+
+
+_lock = threading.RLock()
+# Functions are the keys, weakly: an operator made in a loop does not outlive its last use.
+_typed: weakref.WeakKeyDictionary[Callable, dict[tuple, TypedMonoid]] = weakref.WeakKeyDictionary()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _neutral_scalar(value: Any, dtype: np.dtype) -> Any:
+    if dtype.kind == "O":
+        return value
+    if dtype.kind == "i" and isinstance(value, (float, np.floating)) and math.isinf(value):
+        return dtype.type(np.iinfo(dtype).max if value > 0 else np.iinfo(dtype).min)
+    return dtype.type(value)
+
+
+def frozen(neutral: Any) -> Any:
+    """Something hashable for a neutral element, which may hold arrays."""
+    if isinstance(neutral, np.ndarray):
+        return neutral.dtype.str, neutral.shape, neutral.tobytes()
+    if neutral is None or isinstance(neutral, (bool, int, float, np.generic)):
+        return type(neutral), neutral
+    return tuple(frozen(leaf) for leaf in flatten(element_of(neutral), neutral, "the neutral element"))
+
+
+def _trace(monoid: Monoid, dtypes: tuple[str, ...]) -> TypedMonoid:
+    element, sizes = monoid.element, monoid.element.leaf_sizes
+    operand = (element, monoid.neutral, dtypes)
+    operands = {"a": operand, "b": operand}
+    types = tuple(dtype for dtype, size in zip(dtypes, sizes) for _ in range(size))
+    function = trace_elements(f"the operator {monoid.name}", monoid.function, operands, element, types)
+    left, right = function.operands
+    own = None
+    if monoid.rule is not None:
+        operands["adjoint"] = operand
+        pair = Element(None, (element, element))
+        rule = trace_elements(f"the derivative rule of {monoid.name}", monoid.rule, operands, pair, types * 2)
+        own = Adjoints(rule.operands[2], rule.values[: len(left)], rule.values[len(left) :])
+    scalars = components(element, monoid.neutral, "the neutral element")
+    neutral = tuple(_neutral_scalar(scalar, np.dtype(argument.dtype)) for scalar, argument in zip(scalars, left))
+    return TypedMonoid(
+        monoid.name,
+        dtypes,
+        sizes,
+        left,
+        right,
+        function.values,
+        neutral,
+        monoid.commutative,
+        own,  # type: ignore[arg-type]
+    )
+
+
+def trace_elements(
+    name: str,
+    function: Callable,
+    operands: dict[str, tuple[Element, Any, Sequence[str]]],
+    result: Element | None = None,
+    dtypes: Sequence[str] | None = None,
+) -> TypedFunction:
+    """A function of elements as expressions.
+
+    name      what it is, for messages
+    operands  name -> (its nesting, a value with the containers to use, the types of its leaves)
+    result    the nesting that its value must have; None for any
+    dtypes    [component] the types that its value must have, into which constants are converted; None for any
+
+    Raises UnsupportedError if the function decides on a value, with the line; TypeMismatchError if its result is not
+    nested like `result` or typed like `dtypes`.
+    """
+    is_operator = result == next(iter(operands.values()))[0]
+    types = [
+        tuple(dtype for dtype, size in zip(leaf_types, element.leaf_sizes) for _ in range(size))
+        for element, _, leaf_types in operands.values()
+    ]
+
+    def flat(*scalars: Any) -> tuple:
+        values = []
+        for given, (element, like, _) in zip(scalars, operands.values()):
+            values.append(compose(element, like, given if isinstance(given, tuple) else (given,)))
+        found = function(*values)
+        nesting = element_of(found) if result is None else result
+        try:
+            return components(nesting, found, "the result")
+        except ShapeError:
+            elements = " and ".join(dict.fromkeys(str(element) for element, _, _ in operands.values()))
+            raise TypeMismatchError(
+                f"{name} gives {element_of(found)} for elements {elements}",
+                hint="its result must be nested like its operands, and both like the neutral element"
+                if is_operator
+                else f"its result must be nested like {result}",
+            ) from None
+
+    # One scalar: the names are plain, and so are the messages.
+    specification = [kinds[0] if len(kinds) == 1 else kinds for kinds in types]
+    values = list(expr.trace(_named(flat, operands), specification))
+    for k, dtype in enumerate(dtypes or ()):
+        if isinstance(values[k], Constant) and values[k].dtype != dtype:
+            values[k] = Constant(values[k].value, dtype)  # type: ignore[arg-type]
+        if values[k].dtype != dtype:
+            where = "" if len(values) == 1 else f"component {k} of " if is_operator else f"as component {k} "
+            wanted = f"for {where}{dtype} operands" if is_operator else f"{where}where a {dtype} belongs"
+            raise TypeMismatchError(
+                f"{name} gives {values[k].dtype} {wanted}",
+                hint=f"its results must have the types of its operands: use `cast(x, '{dtype}')`, or give "
+                f"{values[k].dtype} values"
+                if is_operator
+                else f"use `cast(x, '{dtype}')`",
+            )
+    arguments, index = [], 0
+    for title, kinds in zip(operands, types):
+        names = (title,) if len(kinds) == 1 else tuple(f"{title}_{k}" for k in range(len(kinds)))
+        arguments.append(tuple(Argument(index + k, dtype, names[k]) for k, dtype in enumerate(kinds)))  # type: ignore[arg-type]
+        index += len(kinds)
+    return TypedFunction(name, tuple(arguments), expr.simplify(values))
+
+
+def _named(function: Callable, names: Sequence[str] | dict) -> Callable:
+    """The function with parameters of these names, from which a trace takes those of its arguments."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    function.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
+    return function
+
+
+@dataclass(frozen=True, eq=False)
+class TypedFunction:
+    """A function of elements of known types.
+
+    operands  [operand][component] its arguments
+    values    [component] what it gives
+    """
+
+    name: str
+    operands: tuple[tuple[Argument, ...], ...]
+    values: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        shown = [", ".join(str(argument) for argument in operand) for operand in self.operands]
+        return f"{self.name}({'; '.join(shown)})\n  {expr.to_text(self.values)}"
+
+    @cached_property
+    def adjoints(self) -> tuple[tuple[Argument, ...], tuple[tuple[Expr, ...], ...]]:
+        """(arguments that stand for the adjoints of the values, [operand][component] adjoints of the operands).
+
+        The latter are 0 where all of the former are: 0 * inf is NaN.
+        """
+        flat = tuple(argument for operand in self.operands for argument in operand)
+        arguments, gradients = expr.vjp(self.values, flat)
+        live = [argument for argument in arguments if argument.dtype in FLOATS]
+        simple = [value for argument in live for value in (argument, expr.simplify(-argument))]
+        silent = expr.equal(live[0], 0) if live else None
+        for argument in live[1:]:
+            silent = expr.logical_and(silent, expr.equal(argument, 0))
+        rest = iter(
+            value
+            if silent is None or isinstance(value, Constant) or value in simple
+            else expr.simplify(expr.where(silent, Constant(0, value.dtype), value))
+            for value in gradients
+        )
+        return arguments, tuple(tuple(next(rest) for _ in operand) for operand in self.operands)
+
+    def apply(self, *operands: Sequence[Any]) -> tuple[Any, ...]:
+        """[component] arrays of the value, from [component] arrays of each operand; elementwise."""
+        return evaluate(self.values, self._bound(operands))
+
+    def apply_vjp(self, adjoints: Sequence[Any], *operands: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
+        """[operand][component] adjoints of the operands for those of the value."""
+        arguments, gradients = self.adjoints
+        bound = {**self._bound(operands), **dict(zip(arguments, adjoints))}
+        found = iter(evaluate([g for part in gradients for g in part], bound))
+        return tuple(tuple(next(found) for _ in part) for part in gradients)
+
+    def _bound(self, operands: Sequence[Sequence[Any]]) -> dict[Argument, Any]:
+        return {a: value for mine, given in zip(self.operands, operands) for a, value in zip(mine, given)}
+
+
+_SPECIAL = {
+    "add": "add",
+    "multiply": "mul",
+    "minimum": "min",
+    "maximum": "max",
+    "logaddexp": "logaddexp",
+    "logical_or": "or",
+    "logical_and": "and",
+}
+
+
+@dataclass(frozen=True)
+class Adjoints:
+    """The vjp of an operator: with adjoints of its components as arguments, those of both operands.
+
+    arguments  one per component of the result; those of components that are not floats occur nowhere
+    left       [component] the adjoints of a's components; the constant 0 for those that are not floats
+    right      the same for b
+    """
+
+    arguments: tuple[Argument, ...]
+    left: tuple[Expr, ...]
+    right: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class TypedMonoid:
+    """A monoid for leaves of known types; see the module.
+
+    leaf_dtypes  [leaf]
+    leaf_sizes   [leaf] scalars per leaf
+    values       [component]
+    neutral      [component] NumPy scalars of the components' types
+    commutative  None if nobody knows
+    own_adjoints the derivative rule that the monoid declares, None for that of its expressions
+    """
+
+    name: str
+    leaf_dtypes: tuple[Dtype, ...]
+    leaf_sizes: tuple[int, ...]
+    left: tuple[Argument, ...]
+    right: tuple[Argument, ...]
+    values: tuple[Expr, ...]
+    neutral: tuple[Any, ...]
+    commutative: bool | None = None
+    own_adjoints: Adjoints | None = None
+
+    def __str__(self) -> str:
+        kinds = ", ".join(self.dtypes)
+        shown = [kinds if self.size == 1 else f"({kinds})", ", ".join(str(value) for value in self.neutral)]
+        if self.size > 1:
+            shown[1] = f"({shown[1]})"
+        body = "\n".join(f"  {line}" for line in expr.to_text(self.values).split("\n"))
+        return f"{self.name}(a: {shown[0]}, b: {shown[0]}), neutral {shown[1]}\n{body}"
+
+    @property
+    def size(self) -> int:
+        """Scalars per element."""
+        return len(self.values)
+
+    @property
+    def key(self) -> tuple:
+        """What generated code depends on: equal keys, equal kernels."""
+        own = self.own_adjoints
+        rule = () if own is None else (*own.left, *own.right)
+        return self.leaf_dtypes, self.leaf_sizes, self.left, self.right, self.values, rule
+
+    @cached_property
+    def dtypes(self) -> tuple[Dtype, ...]:
+        """[component]"""
+        return tuple(dtype for dtype, size in zip(self.leaf_dtypes, self.leaf_sizes) for _ in range(size))
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """[leaf + 1] the first component of each leaf, and the number of components."""
+        starts = [0]
+        for size in self.leaf_sizes:
+            starts.append(starts[-1] + size)
+        return tuple(starts)
+
+    @property
+    def float_leaves(self) -> tuple[int, ...]:
+        """The leaves that have derivatives."""
+        return tuple(leaf for leaf, dtype in enumerate(self.leaf_dtypes) if dtype in FLOATS)
+
+    @property
+    def float_components(self) -> tuple[int, ...]:
+        return tuple(k for k, dtype in enumerate(self.dtypes) if dtype in FLOATS)
+
+    @cached_property
+    def special(self) -> str | None:
+        """ "add", "mul", "min", "max", "logaddexp", "or" or "and" if the operator is just that, else None."""
+        if self.size != 1 or self.own_adjoints is not None:
+            return None
+        (value,) = self.values
+        if isinstance(value, Apply) and set(value.operands) == {self.left[0], self.right[0]}:
+            return _SPECIAL.get(value.operation)
+        return None
+
+    @cached_property
+    def linear(self) -> tuple[int, int] | None:
+        """(factor, term): the leaves of linear functions x -> factor * x + term, if the operator composes them, the
+        left one first, and both are float scalars of one type; else None."""
+        if self.leaf_sizes != (1, 1) or len(set(self.leaf_dtypes)) > 1 or not self.float_leaves:
+            return None
+        for factor, term in ((0, 1), (1, 0)):
+            by = self.right[factor]
+            total = self.values[term]
+            if not isinstance(total, Apply) or total.operation != "add":
+                continue
+            scaled = [x for x in total.operands if _is_product(x, self.left[term], by)]
+            if (
+                scaled
+                and self.right[term] in total.operands
+                and _is_product(self.values[factor], self.left[factor], by)
+            ):
+                return factor, term
+        return None
+
+    @cached_property
+    def adjoints(self) -> Adjoints:
+        """The vjp, simplified. Zero-safe: it divides by nothing that the operator does not divide by."""
+        if self.own_adjoints is not None:
+            return self.own_adjoints
+        arguments, gradients = expr.vjp(self.values, (*self.left, *self.right))
+        return Adjoints(arguments, gradients[: self.size], gradients[self.size :])
+
+    def jacobian(self, side: str = "left") -> tuple[tuple[Expr, ...], ...]:
+        """[component of the result][component of the operand]: partial derivatives, simplified; 0 is a constant.
+
+        side  "left" or "right"
+
+        Only float components have rows and columns that are not 0.
+        """
+        operand = self.left if side == "left" else self.right
+        own = self.own_adjoints
+        columns = []
+        for k, argument in enumerate(operand):
+            if argument.dtype in FLOATS and own is not None:
+                # A rule is linear in the adjoints: its derivatives by them are the partial derivatives.
+                pulled = (own.left if side == "left" else own.right)[k]
+                columns.append(tuple(expr.differentiate(pulled, adjoint) for adjoint in own.arguments))
+            elif argument.dtype in FLOATS:
+                columns.append(expr.differentiate(self.values, argument))
+            else:
+                columns.append(tuple(expr.Constant(0, value.dtype) for value in self.values))
+        return tuple(zip(*columns))
+
+    @cached_property
+    def dual(self) -> TypedMonoid:
+        """The operator on elements with tangents: leaves, then a tangent leaf for each float leaf.
+
+        It is associative and has a neutral element (with tangent 0) if this one does, so forward mode is the same
+        fold with another operator, at any order.
+        """
+        first = 1 + max(argument.index for argument in (*self.left, *self.right))
+        leaves = self.float_leaves
+        components = [k for leaf in leaves for k in range(self.starts[leaf], self.starts[leaf + 1])]
+        left = tuple(Argument(first + i, self.dtypes[k], f"{self.left[k].name}_t") for i, k in enumerate(components))
+        first += len(components)
+        right = tuple(Argument(first + i, self.dtypes[k], f"{self.right[k].name}_t") for i, k in enumerate(components))
+        tangents: dict[int, Expr] = {k: expr.Constant(0, self.dtypes[k]) for k in components}
+        partials = {side: self.jacobian(side) for side in ("left", "right")}
+        for k, mine in zip((*components, *components), (*left, *right)):
+            for target in components:
+                term = expr.simplify(partials["left" if mine in left else "right"][target][k] * mine)
+                if term.dtype != self.dtypes[target]:
+                    term = expr.cast(term, self.dtypes[target])
+                tangents[target] = tangents[target] + term
+        values = expr.simplify([tangents[k] for k in components])
+        return TypedMonoid(
+            name=f"{self.name} with tangents",
+            leaf_dtypes=(*self.leaf_dtypes, *(self.leaf_dtypes[leaf] for leaf in leaves)),
+            leaf_sizes=(*self.leaf_sizes, *(self.leaf_sizes[leaf] for leaf in leaves)),
+            left=(*self.left, *left),
+            right=(*self.right, *right),
+            values=(*self.values, *values),
+            neutral=(*self.neutral, *(np.dtype(self.dtypes[k]).type(0) for k in components)),
+            commutative=self.commutative,
+        )
+
+    def apply(self, left: Sequence[Any], right: Sequence[Any]) -> tuple[Any, ...]:
+        """What the operator means: component arrays (or scalars) of a and b -> those of `a op b`, elementwise."""
+        return evaluate(self.values, {**dict(zip(self.left, left)), **dict(zip(self.right, right))})
+
+    def apply_vjp(self, left: Sequence[Any], right: Sequence[Any], adjoints: Sequence[Any]) -> tuple[tuple, tuple]:
+        """Adjoints of a's and of b's components from those of the result's."""
+        rules = self.adjoints
+        values = {**dict(zip(self.left, left)), **dict(zip(self.right, right)), **dict(zip(rules.arguments, adjoints))}
+        found = evaluate((*rules.left, *rules.right), values)
+        return found[: self.size], found[self.size :]
+
+
+def _is_product(value: Expr, left: Argument, right: Argument) -> bool:
+    return isinstance(value, Apply) and value.operation == "multiply" and set(value.operands) == {left, right}
+
+
+def evaluate(exprs: Sequence[Expr], values: dict[Argument, Any]) -> tuple[Any, ...]:
+    """Expressions on NumPy arrays, one per argument, broadcast to one shape; constants too."""
+    slots: list[Any] = [0] * (1 + max((argument.index for argument in values), default=-1))
+    shape = np.broadcast_shapes(*(np.shape(value) for value in values.values()))
+    for argument, value in values.items():
+        slots[argument.index] = value
+    found = expr.interpret(tuple(exprs), slots)
+    return tuple(np.broadcast_to(value, shape)[()] for value in found)
+
+
+def refusal(operator: Monoid, dtype: Any) -> UnsupportedError:
+    """The error of a derivative that does not exist."""
+    return UnsupportedError(
+        f"the operator {operator.name} on {np.dtype(dtype)} has no derivative", hint="use float32 or float64 values"
+    )

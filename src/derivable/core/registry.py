@@ -1,0 +1,95 @@
+"""Records by name: semirings, operators, aggregates, foreign functions, provenances."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+from derivable.core.diagnostics import DerivableError, DomainError
+
+Record = TypeVar("Record")
+
+
+def nearest(name: object, known: Iterable[str]) -> str | None:
+    """The known name that is most like `name`, None if none is."""
+    close = difflib.get_close_matches(str(name), list(known), 1)
+    return close[0] if close else None
+
+
+class Registry(Generic[Record]):
+    """A table of records, each under its name and perhaps under other names.
+
+    >>> sizes = Registry("size", {"small": 1, "large": 9}, {"big": "large"})
+    >>> sizes["big"], sizes.names(), "huge" in sizes
+    (9, ('large', 'small'), False)
+
+    what     what a record is, for messages: "there is no semiring 'reel'"
+    aliases  other name -> name
+    parent   the registry to ask for names that are not found here
+    more     how to add one, for messages
+    error    what an unknown name raises
+    """
+
+    def __init__(
+        self,
+        what: str,
+        records: Mapping[str, Record] | None = None,
+        aliases: Mapping[str, str] | None = None,
+        *,
+        parent: Registry | None = None,
+        more: str = "",
+        error: type[DerivableError] = DomainError,
+    ):
+        self.what, self.more, self.error, self.parent = what, more, error, parent
+        self._records: dict[str, Record] = dict(records or {})
+        self._aliases = dict(aliases or {})
+
+    def __getitem__(self, name: object) -> Record:
+        """Raises `error` for an unknown name, with the nearest known one."""
+        key = self.resolved(name)
+        if key in self._records:
+            return self._records[key]
+        if self.parent is not None and name in self.parent:
+            return self.parent[name]
+        close = nearest(name, self.known())
+        listed = ", ".join(self.known()) + (f"; {self.more}" if self.more else "")
+        raise self.error(
+            f"there is no {self.what} {name!r}", hint=f"did you mean {close!r}?" if close else f"known are {listed}"
+        )
+
+    def __contains__(self, name: object) -> bool:
+        return self.resolved(name) in self._records or (self.parent is not None and name in self.parent)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def resolved(self, name: object) -> object:
+        """The name that an alias stands for; another name as it is."""
+        return self._aliases.get(name, name) if isinstance(name, str) else None
+
+    def names(self) -> tuple[str, ...]:
+        """The names without aliases, sorted, those of the parent last."""
+        return (*sorted(self._records), *(self.parent.names() if self.parent else ()))
+
+    def aliases(self) -> dict[str, str]:
+        return {**self._aliases, **(self.parent.aliases() if self.parent else {})}
+
+    def known(self) -> tuple[str, ...]:
+        """Everything that may be asked for: names, then aliases."""
+        return (*self.names(), *sorted(self.aliases()))
+
+    def add(self, name: str, record: Record) -> Record:
+        """Make a record known; adding an equal one again changes nothing. Raises DomainError if the name is taken."""
+        if name in self:
+            if self[name] == record:
+                return self[name]
+            raise DomainError(f"the {self.what} name {name!r} is taken", hint="choose another name")
+        self._records[name] = record
+        return record
+
+    def remove(self, name: str) -> None:
+        """Forget a record. Raises DomainError if the name is not one of this registry's own."""
+        if name not in self._records:
+            raise DomainError(f"{name!r} is not a {self.what} that was registered here")
+        del self._records[name]
