@@ -100,6 +100,12 @@ class Circuit:
             )
         return int(variable)  # type: ignore[arg-type]
 
+    def _repr_html_(self) -> str:
+        """A picture of a small circuit, a table of sizes of a large one, for notebooks."""
+        from derivable.circuit.picture import circuit_html
+
+        return circuit_html(self)
+
     # Structure
 
     def check(self) -> None:

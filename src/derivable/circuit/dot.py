@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from derivable.circuit.circuit import AND, LITERAL, TRUE, Circuit
+from derivable.circuit.circuit import LITERAL, Circuit
+from derivable.circuit.picture import label
 from derivable.core.files import atomic_write
 
 
@@ -20,19 +21,12 @@ def to_dot(circuit: Circuit, path: str | os.PathLike | None = None) -> str:
         '  node [shape=circle, fontname="sans-serif", width=0.35, fixedsize=false, margin=0.03];',
         "  edge [arrowsize=0.5];",
     ]
-    kinds, literal = circuit.kind.tolist(), circuit.literal.tolist()
+    kinds = circuit.kind.tolist()
     for start, end in zip(circuit.level_offsets[:-1].tolist(), circuit.level_offsets[1:].tolist()):
         rows.append("  { rank=same;")
         for node in range(start, end):
-            kind = kinds[node]
-            if kind == LITERAL:
-                number = literal[node]
-                name = circuit.names[abs(number) - 1] if circuit.names else f"x{abs(number)}"
-                rows.append(f"    n{node} [shape=box, label={_quoted(name if number > 0 else f'¬{name}')}];")
-            elif kind <= TRUE:
-                rows.append(f'    n{node} [shape=box, label="{"true" if kind == TRUE else "false"}"];')
-            else:
-                rows.append(f'    n{node} [label="{"∧" if kind == AND else "∨"}"];')
+            box = "shape=box, " if kinds[node] <= LITERAL else ""
+            rows.append(f"    n{node} [{box}label={_quoted(label(circuit, node))}];")
         rows.append("  }")
     for position, root in enumerate(circuit.roots.tolist()):
         rows.append(f'  r{position} [shape=plaintext, label="root {position}"];')

@@ -154,10 +154,10 @@ def _data(shared: dict[str, Any]) -> Any:
     import torch
 
     from derivable.cli.demos.handwriting import mnist, scikit_digits
-    from derivable.cli.demos.optional import demo_import
+    from derivable.core.lazy import optional_module
     from derivable.device.cpu.threads import available_cores
 
-    demo_import("matplotlib.figure", "matplotlib")  # before the training, not after it
+    optional_module("matplotlib.figure", "matplotlib", "demo")  # before the training, not after it
     torch.set_num_threads(shared["threads"] or (available_cores() if shared["data"] else 1))
     data = mnist(shared["data"][1], shared["seed"]) if shared["data"] else scikit_digits(shared["seed"])
     return data if shared["subset"] is None else data.subset(shared["subset"])

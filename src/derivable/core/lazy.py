@@ -1,4 +1,4 @@
-"""Package namespaces whose names are imported when they are first used (PEP 562).
+"""Imports that happen late: the names of a package when they are first used (PEP 562), and optional packages.
 
 Printed form, in a package's `__init__`:
 
@@ -10,7 +10,10 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
+
+from derivable.core.diagnostics import MissingDependencyError
 
 
 def lazy(
@@ -35,3 +38,15 @@ def lazy(
         return sorted({*vars(sys.modules[package]), *names, *modules})
 
     return get, directory
+
+
+def optional_module(module: str, package: str, extra: str) -> ModuleType:
+    """The module of a package that only `extra` installs; MissingDependencyError with the pip command without it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not f"{module}.".startswith(f"{error.name}."):
+            raise  # The package is there, but a package that it needs is missing.
+        raise MissingDependencyError(
+            f"this needs {package}, which is not installed", hint=f"pip install 'derivable[{extra}]'"
+        ) from None

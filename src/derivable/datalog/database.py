@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.core.diagnostics import BindingError
+from derivable.core import html
+from derivable.core.diagnostics import BindingError, DomainError
+from derivable.core.lazy import optional_module
+from derivable.core.names import FreshNames
 from derivable.datalog.inputs import as_tuple
 from derivable.datalog.types import near
 from derivable.datalog.values import SymbolTable, fits, ranks, show_column, show_value, word_of
@@ -15,19 +20,33 @@ from derivable.datalog.values import SymbolTable, fits, ranks, show_column, show
 if TYPE_CHECKING:
     from derivable.datalog.storage import Table
 
+_SHOWN_ROWS = 20
+_SHOWN_COLUMNS = 20
+_SHOWN_RELATIONS = 30
+_COMPLETED_KEYS = 1000
+_OPEN = ' open=""'
+
 
 class RelationView(Mapping):
     """The tuples of one relation with their tags; iterates in sorted order.
 
-    columns  typed NumPy columns [row], in order of derivation
-    tags     [row] tags in that order; None under `unit`, where every tag is True
+    columns       typed NumPy columns [row], in order of derivation
+    tags          [row] tags in that order; None under `unit`, where every tag is True
+    column_names  the names that the program declares, None for a column without one
     `len` and `columns` build no Python tuples.
     """
 
-    def __init__(self, table: Table, tags: np.ndarray | None, symbols: SymbolTable):
+    def __init__(
+        self,
+        table: Table,
+        tags: np.ndarray | None,
+        symbols: SymbolTable,
+        column_names: Sequence[str | None] | None = None,
+    ):
         self._table = table
         self._symbols = symbols
         self._tags = tags
+        self.column_names = tuple(column_names or [None] * len(table.types))
         self._columns: tuple[np.ndarray, ...] | None = None
         self._order: np.ndarray | None = None
 
@@ -53,9 +72,13 @@ class RelationView(Mapping):
         return self._order
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        order = self._sorted()
+        return self._rows(None)
+
+    def _rows(self, count: int | None) -> Iterator[tuple[Any, ...]]:
+        """The first `count` tuples in sorted order; None for all."""
+        order = self._sorted()[:count]
         if not self.columns:
-            return iter([()] * len(self))
+            return iter([()] * len(order))
         return zip(*(column[order].tolist() for column in self.columns))
 
     def items(self) -> Any:
@@ -80,20 +103,87 @@ class RelationView(Mapping):
             raise KeyError(key)
         return True if self._tags is None else self._tags[row].item()
 
-    def tag_list(self) -> list[Any]:
-        """Tags in the order of iteration."""
-        order = self._sorted()
-        return [True] * len(self) if self._tags is None else self._tags[order].tolist()
+    def tag_list(self, count: int | None = None) -> list[Any]:
+        """The first `count` tags in the order of iteration; None for all."""
+        order = self._sorted()[:count]
+        return [True] * len(order) if self._tags is None else self._tags[order].tolist()
+
+    def _head(self) -> list[tuple[str | None, list[str]]]:
+        """The first rows as texts: the tag, None without tags, and the values."""
+        tags = [None if self._tags is None else f"{tag:.6g}" for tag in self.tag_list(_SHOWN_ROWS)]
+        return [(tag, [show_value(v) for v in row]) for tag, row in zip(tags, self._rows(_SHOWN_ROWS))]
 
     def __repr__(self) -> str:
-        shown = []
-        for i, (row, tag) in enumerate(self.items()):
-            if i == 20:
-                shown.append(f"... {len(self)} in all")
-                break
-            text = f"({', '.join(map(show_value, row))})"
-            shown.append(text if self._tags is None else f"{tag:.6g}::{text}")
+        shown = [f"({', '.join(row)})" if tag is None else f"{tag}::({', '.join(row)})" for tag, row in self._head()]
+        if len(self) > len(shown):
+            shown.append(f"... {len(self)} in all")
         return "{" + ", ".join(shown) + "}"
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: the first rows in sorted order, with tags."""
+        types = self._table.types
+        header = [t if name is None else f"{name}: {t}" for name, t in zip(self.column_names, types)]
+        header = header[:_SHOWN_COLUMNS] + ["…"] * (len(types) > _SHOWN_COLUMNS)
+        tagged = self._tags is not None
+        rows = [
+            [*([tag] if tagged else []), *row[:_SHOWN_COLUMNS], *(["…"] if len(types) > _SHOWN_COLUMNS else [])]
+            for tag, row in self._head()
+        ]
+        rest = len(self) - len(rows)
+        more = f"<div>… {rest:,} more {'row' if rest == 1 else 'rows'}</div>" if rest else ""
+        if not rows:
+            return "<div>no rows</div>"
+        if not types and not tagged:
+            return "<div>true</div>"
+        return html.table([*(["tag"] if tagged else []), *header], rows) + more
+
+    def _ipython_key_completions_(self) -> list[Any]:
+        """The first keys: plain values of a unary relation, else tuples."""
+        return [row[0] if len(row) == 1 else row for row in self._rows(_COMPLETED_KEYS)]
+
+    def _named_columns(self) -> dict[str, np.ndarray]:
+        """Columns in the order of iteration by distinct names; the tags come last, as `tag`."""
+        fresh, order = FreshNames(), self._sorted()
+        names = [fresh(name or f"column_{i}") for i, name in enumerate(self.column_names)]
+        named = {name: column[order] for name, column in zip(names, self.columns)}
+        if self._tags is not None:
+            named[fresh("tag")] = self._tags[order]
+        return named
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame with one row a tuple, in the order of iteration.
+
+        Columns have the names that the program declares (`type edge(source: usize, target: usize)`), else
+        `column_0`, `column_1`, ...; tags are the last column, `tag`. Raises MissingDependencyError without pandas.
+        """
+        pandas = optional_module("pandas", "pandas", "frames")
+        with _texts_in_utf8():
+            return pandas.DataFrame(self._named_columns(), index=pandas.RangeIndex(len(self)))
+
+    def to_arrow(self) -> Any:
+        """A pyarrow Table with the rows and columns of `to_pandas`; texts are columns of strings.
+
+        Raises MissingDependencyError without pyarrow.
+        """
+        arrow = optional_module("pyarrow", "pyarrow", "frames")
+        with _texts_in_utf8():
+            columns = {
+                name: arrow.array(column.tolist(), arrow.string()) if column.dtype == object else arrow.array(column)
+                for name, column in self._named_columns().items()
+            }
+        return arrow.table(columns) if columns else arrow.table({"": arrow.nulls(len(self))}).select([])
+
+
+@contextmanager
+def _texts_in_utf8() -> Iterator[None]:
+    """Say in our words that a text cannot be stored as UTF-8."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        raise DomainError(
+            f"the text {error.object[:40]!r} has half of a surrogate pair, which a table in UTF-8 cannot hold",
+            hint="correct the text, or take the values from `columns`",
+        ) from None
 
 
 class _Items:
@@ -138,3 +228,16 @@ class Database(Mapping):
 
     def __repr__(self) -> str:
         return "\n".join(f"{name}: {view!r}" for name, view in self._relations.items())
+
+    def _repr_html_(self) -> str:
+        """A table for each relation, for notebooks; the first are open, the others open at a click."""
+        parts = [
+            f"<details{_OPEN if position < 5 else ''}><summary><b>{html.safe(name)}</b>, {len(view):,} "
+            f"{'row' if len(view) == 1 else 'rows'}</summary>{view._repr_html_()}</details>"
+            for position, (name, view) in enumerate(islice(self._relations.items(), _SHOWN_RELATIONS))
+        ]
+        rest = [html.safe(name) for name in islice(self._relations, _SHOWN_RELATIONS, None)]
+        return "".join(parts) + (f"<div>… {len(rest)} more relations: {', '.join(rest)}</div>" if rest else "")
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self._relations)

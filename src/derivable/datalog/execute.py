@@ -65,7 +65,14 @@ def run_deadline(time_limit: float | None) -> Deadline:
 class Executor:
     """One run of a RAM program over its facts. After `run`, `tables` has every relation."""
 
-    def __init__(self, ram: m.Ram, facts: FactStore, algebra: Algebra, iteration_limit: int | None = None, deadline: Deadline = NEVER):
+    def __init__(
+        self,
+        ram: m.Ram,
+        facts: FactStore,
+        algebra: Algebra,
+        iteration_limit: int | None = None,
+        deadline: Deadline = NEVER,
+    ):
         self.ram = ram
         self.facts = facts
         self.algebra = algebra

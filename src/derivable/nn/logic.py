@@ -10,9 +10,12 @@ from typing import Any
 
 import torch
 
+from derivable.circuit.picture import MAX_NODES
+from derivable.core import html
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError, UnsupportedError
 from derivable.datalog.inputs import InputMapping, as_tuple
 from derivable.datalog.program import Program
+from derivable.datalog.values import show_value
 from derivable.nn.inference import ExactInference, inference_for
 from derivable.nn.values import require_log_probabilities, require_probabilities
 
@@ -140,13 +143,23 @@ class Logic(torch.nn.Module):
         ]
         return f"{sides[0]} -> {sides[1]}, provenance={self.provenance!r}"
 
+    def _output_shape(self, name: str) -> str:
+        return "[*batch]" if name in self._scalar_outputs else f"[*batch, {len(self.outputs[name])}]"
+
     def _summary(self) -> str:
         rows = [f"provenance {self.provenance}: {self.inference.size_text()}"]
         rows += [f"input  {name}: {facts!r}, tensor [*batch, {len(facts)}]" for name, facts in self.inputs.items()]
-        for name, facts in self.outputs.items():
-            shape = "[*batch]" if name in self._scalar_outputs else f"[*batch, {len(facts)}]"
-            rows.append(f"output {name}: {shape}")
+        rows += [f"output {name}: {self._output_shape(name)}" for name in self.outputs]
         return "\n".join(rows)
+
+    def _repr_html_(self) -> str:
+        """A table of inputs and outputs for notebooks, and the picture of a small circuit."""
+        rows = [("input", name, repr(facts), f"[*batch, {len(facts)}]") for name, facts in self.inputs.items()]
+        rows += [("output", name, _shown(facts), self._output_shape(name)) for name, facts in self.outputs.items()]
+        title = f"<div><b>Logic</b>, provenance {self.provenance}: {html.safe(self.size_text())}</div>"
+        small = isinstance(self.inference, ExactInference) and self.circuit.num_nodes <= MAX_NODES
+        picture = self.circuit._repr_html_() if small else ""
+        return title + html.table(("", "relation", "facts", "tensor"), rows) + picture
 
     def _named(self, values: torch.Tensor) -> Any:
         """Cut [*batch, output fact] into the output relations."""
@@ -287,6 +300,12 @@ def _checked_outputs(outputs: Mapping[str, OutputMapping]) -> tuple[dict[str, li
 def _check_name(name: Any) -> None:
     if not isinstance(name, str):
         raise DomainError(f"{name!r} is no name of a relation", hint='map names: {"digit_1": ...}')
+
+
+def _shown(facts: Sequence[tuple]) -> str:
+    """Facts as the language writes them, the first few of many."""
+    texts = [f"({', '.join(map(show_value, fact))})" for fact in facts[:8]]
+    return ", ".join([*texts, *(["…"] if len(facts) > 8 else [])])
 
 
 def _near(name: str, known: Sequence[str]) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from derivable.cli.demos.optional import demo_import
 from derivable.core.diagnostics import DomainError, ParseError, ShapeError
 from derivable.core.files import read_bytes
+from derivable.core.lazy import optional_module
 
 TEST_SHARE = 0.2
 
@@ -47,7 +47,7 @@ class Handwriting:
 
 def scikit_digits(seed: int) -> Handwriting:
     """scikit-learn's `load_digits`: 1,797 real scans of 8x8 pixels (UCI optical digits), a fifth kept for testing."""
-    data = demo_import("sklearn.datasets", "scikit-learn").load_digits()
+    data = optional_module("sklearn.datasets", "scikit-learn", "demo").load_digits()
     images = (data.images / 16.0).astype(np.float32)
     labels = data.target.astype(np.int64)
     order = np.random.default_rng(seed).permutation(len(images))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from derivable.cli.demos.optional import demo_import
 from derivable.core.files import atomic_write
+from derivable.core.lazy import optional_module
 
 INK, PAPER, RIGHT, WRONG, QUIET = "#1f2933", "#ffffff", "#2f7d5b", "#c0392b", "#7b8794"
 NUM_PAIRS = 16
@@ -66,8 +66,8 @@ def sudoku_picture(path: str | os.PathLike, images: np.ndarray, labels: np.ndarr
 
 
 def _figure(width: float, height: float) -> Any:
-    figure = demo_import("matplotlib.figure", "matplotlib").Figure(figsize=(width, height), facecolor=PAPER)
-    demo_import("matplotlib.backends.backend_agg", "matplotlib").FigureCanvasAgg(figure)
+    figure = optional_module("matplotlib.figure", "matplotlib", "demo").Figure(figsize=(width, height), facecolor=PAPER)
+    optional_module("matplotlib.backends.backend_agg", "matplotlib", "demo").FigureCanvasAgg(figure)
     return figure
 
 
