@@ -35,19 +35,27 @@ def cnf(tmp_path):
 
 
 def test_run(program, capsys):
-    assert main(["run", program]) == 0
+    assert main(["run", program, "--provenance", "unit"]) == 0
     assert capsys.readouterr().out == "path(0, 1)\npath(0, 2)\npath(1, 2)\n"
 
 
-def test_run_exact(program, capsys):
-    assert main(["run", program, "--provenance", "exact"]) == 0
+@pytest.mark.parametrize("provenance", [["--provenance", "exact"], []])
+def test_run_exact(program, capsys, provenance):
+    assert main(["run", program, *provenance]) == 0
     assert capsys.readouterr().out == "0.5::path(0, 1)\n0.7::path(0, 2)\n0.8::path(1, 2)\n"
+
+
+def test_run_time_limit(tmp_path, capsys):
+    (tmp_path / "endless.scl").write_text("rel n(0) rel n(x + 1) = n(x)")
+    assert main(["run", str(tmp_path / "endless.scl"), "--time-limit", "0.2"]) == USER_ERROR
+    assert "error: the run did not finish within 0.2 s" in capsys.readouterr().err
+    assert main(["run", str(tmp_path / "endless.scl"), "--time-limit", "0"]) == USER_ERROR
 
 
 def test_run_query(program, capsys):
     assert main(["run", program, "--query", "word"]) == 0
-    assert capsys.readouterr().out == 'word("a b")\nword("c")\n'
-    assert main(["run", program, "--query", "path(1, x)"]) == 0
+    assert capsys.readouterr().out == '1::word("a b")\n1::word("c")\n'
+    assert main(["run", program, "--query", "path(1, x)", "--provenance", "unit"]) == 0
     assert capsys.readouterr().out == "path(1, 2)\n"
     assert main(["run", program, "--query", "word", "--query", "edge"]) == 0
     assert capsys.readouterr().out.count("\n") == 5
@@ -58,7 +66,7 @@ def test_run_json(program, capsys):
     assert json.loads(capsys.readouterr().out) == {
         "path": {"tuples": [[0, 1], [0, 2], [1, 2]], "tags": [0.5, 0.5, 0.8]}
     }
-    assert main(["run", program, "--query", "word", "--json"]) == 0
+    assert main(["run", program, "--query", "word", "--provenance", "unit", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"word": {"tuples": [["a b"], ["c"]]}}
 
 

@@ -1,5 +1,7 @@
 """Exact inference against brute force over worlds and against ProbLog."""
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -108,6 +110,22 @@ def test_sums_and_products_at_the_limits_agree_with_all_worlds(kind, rows):
 
     independent = [("p", (row,), 0.5 + place / 10) for place, row in enumerate(rows)]
     assert_same(run_exact(text, {}, independent, []), probabilities(independent, [], model))
+
+
+@pytest.mark.parametrize("size", [12, 60])
+def test_time_limits_cover_the_whole_run(size):
+    """With 12 vertices the knowledge compiler is what takes long, with 60 breaking the cycles."""
+    program = dv.Program(CLOSURE)
+    edges = np.random.default_rng(0).integers(0, size, size=(4 * size, 2)).tolist()
+    facts = {"edge": {(a, b): 0.5 for a, b in edges if a != b}}
+    program.run(facts={"edge": {(0, 1): 0.5, (1, 0): 0.5}})
+    started = time.monotonic()
+    with pytest.raises(dv.DerivableError) as caught:
+        program.run(facts=facts, time_limit=1.0)
+    assert time.monotonic() - started < 4.0
+    assert "the run did not finish within 1 s" in str(caught.value)
+    assert "topkproofs" in str(caught.value)
+    assert "d4" not in str(caught.value)
 
 
 def test_exclusive_facts_of_the_program():

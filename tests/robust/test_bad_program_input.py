@@ -42,7 +42,7 @@ def test_programs():
     refuses(dv.Program.from_file, "missing.scl")
     program = dv.Program(EDGES)
     refuses(program.run, provenance="exactly")
-    refuses(program.run, provenance=None)
+    refuses(program.run, provenance=3)
     refuses(program.explain, "rom")
     database = program.run(facts={"edge": []})
     assert len(database["path"]) == 0

@@ -9,8 +9,8 @@ Python facts of a relation may be
                                           taken by name where these are the declared ones, else in order
     dv.independent(tuples, probabilities) independent random facts
     dv.categorical(values, probabilities) one choice among the values
-or an iterable of tuples, gone through once, or of such `independent` and `categorical` objects. A pair (number, tuple) is never ambiguous,
-because no column holds a tuple.
+or an iterable of tuples, gone through once, or of such `independent` and `categorical` objects. A pair (number, tuple)
+is never ambiguous, because no column holds a tuple.
 """
 
 from __future__ import annotations
