@@ -54,6 +54,8 @@ AGGREGATES = """
 rel counts(x, n) = n := count(y: e(x, y))
 rel total(n) = n := count(x, y: e(x, y))
 rel asked(x, n) = n := count(y: e(x, y) where x: u(x))
+rel asked_pairs(x, y, n) = n := count(z: e(x, z), e(z, y) where x, y: e(y, x))
+rel pairs(x, y, n) = n := count(z: e(x, z), e(z, y))
 rel sums(x, s) = s := sum[y](z: e(x, y), z == x + y)
 rel products(s) = s := prod(y: e(_, y))
 rel least(x, y) = y := min(y: e(x, y))
@@ -63,6 +65,7 @@ rel last(k, x) = x := argmax[x](y: e(x, y), e(y, k))
 rel some(b) = b := exists(x: e(x, x))
 rel every(x) = u(x), forall(y: e(x, y) implies u(y))
 rel all(b) = b := forall(x: u(x) implies e(x, x))
+rel asked_every(x) = forall(y: e(x, y) implies u(y) where x: u(x))
 rel lonely(x) = u(x), not e(x, _), not exists(y: e(y, x))
 """
 
@@ -75,6 +78,7 @@ def test_aggregates_agree_with_the_interpreter(facts):
     meaning = interpret(program.lowered(), facts)
     for name in db:
         assert set(db[name]) == meaning[name], name
+    assert set(db["asked_every"]) == set(db["every"])
 
 
 TYPED = st.sampled_from(["i8", "u8", "i32", "u32", "i64", "u64", "f32", "f64"])

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError, TypeMismatchError
-from derivable.datalog.inputs import Columns, InputMapping, taken
+from derivable.datalog.inputs import Columns, InputMapping
 from derivable.datalog.provenance.record import RandomFacts
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Relation
@@ -79,12 +79,11 @@ def load_program_facts(ram: Ram, store: FactStore) -> None:
 
 
 def load_python_facts(ram: Ram, facts: Mapping[str, Any], store: FactStore, given: Iterable[str] = ()) -> None:
-    """Enter facts passed from Python; see the module's docstring for the forms.
+    """Enter facts passed from Python, as `inputs.taken` hands them on; see the module's docstring for the forms.
 
     `given` names the relations whose facts are there already (the inputs of compile_exact).
     Raises BindingError for an unknown relation, TypeMismatchError with row, column and expected type for a bad value.
     """
-    facts = taken(facts)
     for name, rows in facts.items():
         relation = ram.relations.get(name)
         if relation is None or name.startswith("#"):
@@ -259,10 +258,10 @@ def _array_words(relation: Relation, c: int, values: np.ndarray, symbols: Symbol
 
 
 def hints_from(facts: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Type families of the columns of Python facts, for relations that the program does not declare."""
+    """Type families of the columns of Python facts (`inputs.taken`), for relations that the program does not declare."""
     hints: dict[str, tuple[str, ...]] = {}
     families = {"f": "float", "i": "integer", "u": "integer", "b": "bool"}
-    for name, given in taken(facts).items():
+    for name, given in facts.items():
         row: Any = None
         if isinstance(given, Columns):
             hints[name] = tuple(
