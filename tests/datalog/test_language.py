@@ -279,14 +279,14 @@ class ArrowLike:
         return np.array(self.columns[index])
 
 
-def frame_of(kind, columns):
+def frame_of(kind, columns, **options):
     match kind:
         case "pandas":
             return pytest.importorskip("pandas").DataFrame(columns)
         case "polars":
             return pytest.importorskip("polars").DataFrame(columns)
         case "arrow":
-            return pytest.importorskip("pyarrow").table(columns)
+            return pytest.importorskip("pyarrow").table(columns, **options)
         case "arrow batch":
             return pytest.importorskip("pyarrow").RecordBatch.from_pydict(columns)
         case "mapping":
@@ -306,6 +306,9 @@ def test_frames_are_columns(kind):
     named = dv.Program("type person(age: i32, who: String)\nrel p(w, a) = person(a, w)")
     some = frame_of(kind, {"who": columns["who"], "age": columns["age"]})
     assert set(named.run(facts={"person": some})["p"]) == {("Ada", 36), ("Bo", 7)}
+    if kind == "arrow":
+        same = frame_of(kind, [[1, 2], [3, 4]], names=["x", "x"])
+        assert set(dv.Program("type e(x: i32, x: i32)").run(facts={"e": same})["e"]) == {(1, 3), (2, 4)}
     undeclared = dv.Program("rel p(w) = person(w, _, _, _)")
     assert set(undeclared.run(facts={"person": frame_of(kind, columns)})["p"]) == {("Ada",), ("Bo",)}
     with pytest.raises(dv.DerivableError, match=r"4 columns \(who, age, weight, here\) for 2"):

@@ -228,7 +228,7 @@ def named_columns(relation: Relation, given: Columns, symbols: SymbolTable) -> l
             f"facts for `{relation.name}`: {len(arrays)} columns ({', '.join(names)}) for {len(relation.types)}",
             hint=f"select those of `{relation.name}({', '.join(map(str, relation.types))})`, without an index",
         )
-    if set(names) == set(relation.column_names):
+    if len(set(names)) == len(names) and set(names) == set(relation.column_names):
         arrays = [arrays[names.index(str(name))] for name in relation.column_names]
     return [_array_words(relation, c, array, symbols) for c, array in enumerate(arrays)]
 
@@ -258,7 +258,7 @@ def _array_words(relation: Relation, c: int, values: np.ndarray, symbols: Symbol
 
 
 def hints_from(facts: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Type families of the columns of Python facts (`inputs.taken`), for relations that the program does not declare."""
+    """Type families of the columns of facts (`inputs.taken`), for relations that the program does not declare."""
     hints: dict[str, tuple[str, ...]] = {}
     families = {"f": "float", "i": "integer", "u": "integer", "b": "bool"}
     for name, given in facts.items():

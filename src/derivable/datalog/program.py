@@ -160,12 +160,9 @@ class Program:
                 algebra, show = ColumnTags(record), record.show
             tables = Executor(ram, store, algebra, iteration_limit, deadline).run()
             shown = {name: None if show is None else show(_tags(tables[name])) for name in ram.outputs}
-        declared = self._plan({}).typed.relations
         views = {
             name: RelationView(
-                *_possible(tables[name], shown[name]),
-                store.symbols,
-                declared[name].column_names if name in declared else None,
+                *_possible(tables[name], shown[name]), store.symbols, ram.relations[name].column_names or None
             )
             for name in ram.outputs
         }

@@ -45,7 +45,7 @@ class Logic(torch.nn.Module):
     k            of topkproofs
     facts        further facts that do not change between calls (a map, a knowledge base), as for `Program.run`.
                  Facts that do change from call to call are inputs: `independent`, with probabilities 0 and 1
-    time_limit   seconds for compiling; then CompileTimeout is raised
+    time_limit   seconds for deriving and compiling, exact provenance only; then CompileTimeout is raised
     log_probabilities
                  forward takes and returns log-probabilities, in nats: pass log_softmax, get what nll_loss takes.
                  Exact provenance only.
