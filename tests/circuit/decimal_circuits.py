@@ -107,7 +107,7 @@ def log_of_expansion(circuit, weights, negative_weights):
             place = abs(literal) - 1 + (literal < 0) * len(weights)
             polynomials.append(Counter({tuple(int(k == place) for k in range(len(logs))): 1}))
         elif kind in (FALSE, TRUE):
-            polynomials.append(Counter({nothing: int(kind == TRUE)}))
+            polynomials.append(Counter({nothing: 1} if kind == TRUE else {}))
         else:
             total = Counter({nothing: 1}) if kind == AND else Counter()
             for child in children:

@@ -1,7 +1,10 @@
 """The command line in this process: what each subcommand prints, and which status it returns."""
 
+import gzip
+import io
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -125,6 +128,38 @@ def test_bad_facts(tmp_path, capsys, form):
 def test_count(cnf, capsys):
     assert main(["count", cnf]) == 0
     assert "models: 4\nvariables: 3\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_count_standard_input(cnf, tmp_path, capsys, monkeypatch, packed):
+    assert main(["compile", cnf, "-o", str(tmp_path / "c.nnf")]) == 0
+    assert main(["compile", cnf, "-o", str(tmp_path / "c.dvc")]) == 0
+    for content in (cnf, tmp_path / "c.nnf", tmp_path / "c.dvc"):
+        data = Path(content).read_bytes()
+        stream = io.BytesIO(gzip.compress(data) if packed else data)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+        capsys.readouterr()
+        assert main(["count", "-", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["models"] == "4"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"p cnf 2 1\n1 x 0\n")))
+    assert main(["count", "-"]) == 1
+    assert capsys.readouterr().err.startswith("<stdin>:2:3: error: `x` is not a literal")
+
+
+@pytest.mark.parametrize("command", ["run", "count", "explain", "compile"])
+def test_errors_for_programs(command, tmp_path, capsys):
+    (tmp_path / "bad.cnf").write_text("p cnf 2 1\n1 x 0\n")
+    (tmp_path / "bad.scl").write_text("rel a(x) = b(y)\n")
+    path = str(tmp_path / ("bad.cnf" if command in ("count", "compile") else "bad.scl"))
+    more = ["-o", str(tmp_path / "c.dvc")] if command == "compile" else []
+    assert main([command, path, "--json", *more]) == 1
+    shown = capsys.readouterr()
+    error = json.loads(shown.out)["error"]
+    assert error["kind"] == "input"
+    assert error["source"] == path
+    assert f"{path}:{error['line']}:{error['column']}: error: {error['message']}" in shown.err
+    assert main([command, "--json", "--no-such-option"]) == 1
+    assert "--no-such-option" in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
 @pytest.mark.parametrize("compiler", ["sdd", "d4"])

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -154,6 +155,15 @@ def test_float_keys_and_many_rows():
     assert len(d.join(d)) == 3
     many = SemiringDictionary.from_pairs({"x": np.arange(20)})
     assert "... 12 more" in repr(many)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_dictionaries_can_be_pickled(route):
+    d = SemiringDictionary.from_pairs({"x": [1, 0], "y": [2, 2]}, [1.0, 3.0], "log", primitives=ROUTES[route])
+    copied = pickle.loads(pickle.dumps(d))
+    assert copied.primitives is d.primitives
+    assert copied.to_dict() == d.to_dict() == {(0, 2): 3.0, (1, 2): 1.0}
+    assert copied.union(d).to_dict() == d.union(d).to_dict()
 
 
 def test_errors():

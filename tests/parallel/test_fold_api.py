@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import torch
 
 import derivable as dv
 from derivable.algebra import semirings
+from derivable.algebra.monoids import NAMED
 from derivable.core.diagnostics import DerivableError
 from derivable.device.cpu import element_by_index
 
@@ -267,6 +269,7 @@ MISTAKES = {
     "offsets_float": lambda: P.segment_reduce("add", X, np.array([0.0, 5.0])),
     "offsets_torch_decrease": lambda: P.segmented_scan("add", T, torch.tensor([0, 3, 2, 5])),
     "operator_unknown": lambda: P.scan("logadexp", X),
+    "operator_function": lambda: P.scan(lambda a, b: a + b, X),
     "operator_if": lambda: P.operator(lambda a, b: a if a > b else b, neutral=0.0),
     "operator_not_associative": lambda: P.operator(
         lambda a, b: dv.where(dv.equal(a, 0.0), b, dv.where(dv.equal(b, 0.0), a, a - b)), neutral=0.0, check=True
@@ -297,6 +300,14 @@ def test_golden_messages(name):
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(report + "\n")
     assert report + "\n" == path.read_text()
+
+
+def test_operators_can_be_pickled():
+    matrices = np.log(np.random.default_rng(0).random((5, 2, 2)))
+    expected = fold_list(lambda a, b: np.logaddexp.reduce(a[:, :, None] + b[None], axis=1), matrices)
+    copied = pickle.loads(pickle.dumps(P.matrix_product(2, "log")))
+    np.testing.assert_allclose(P.reduce(copied, matrices), expected, rtol=1e-12)
+    assert P.reduce(pickle.loads(pickle.dumps(NAMED["max"])), X) == X.max()
 
 
 def test_no_golden_file_is_left_over():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,11 @@ def resolve(operator: str | Monoid | Semiring, dtype: Any) -> Monoid:
         found = operator
     elif isinstance(operator, str) and operator.startswith("semiring:"):
         found = semirings.get(operator.removeprefix("semiring:")).addition
+    elif callable(operator):
+        raise UnsupportedError(
+            f"{getattr(operator, '__name__', operator)} is a function, not an operator",
+            hint="make an operator of it with its neutral element: `dv.parallel.operator(function, neutral=0)`",
+        )
     else:
         found = NAMED[operator]
     dtype = np.dtype(dtype)
@@ -133,6 +138,18 @@ def _default_dtypes(neutral: Any, element: Element) -> tuple[str, ...]:
     return tuple(kinds[leaf.dtype.kind] for leaf in leaves)
 
 
+# A function of the module, so that operators can be pickled.
+def _product(size: int, ring: Semiring, a: Any, b: Any) -> Any:
+    made = np.empty((size, size), object)
+    for row in range(size):
+        for column in range(size):
+            total = ring.times(a[row, 0], b[0, column])
+            for k in range(1, size):
+                total = ring.plus(total, ring.times(a[row, k], b[k, column]))
+            made[row, column] = total
+    return made
+
+
 @cache
 def matrix_product(size: int, semiring: str | Semiring = "real") -> Monoid:
     """The product of [size, size] matrices in a semiring, as an operator: scans of it are Viterbi and its kin.
@@ -144,18 +161,13 @@ def matrix_product(size: int, semiring: str | Semiring = "real") -> Monoid:
     if size < 1:
         raise ShapeError(f"a matrix of size {size} has no entries")
 
-    def product(a: Any, b: Any) -> Any:
-        made = np.empty((size, size), object)
-        for row in range(size):
-            for column in range(size):
-                total = ring.times(a[row, 0], b[0, column])
-                for k in range(1, size):
-                    total = ring.plus(total, ring.times(a[row, k], b[k, column]))
-                made[row, column] = total
-        return made
-
     one = np.full((size, size), ring.zero)
     np.fill_diagonal(one, ring.one)
     return Monoid(
-        f"{ring.name} product", product, "bif", one, element_of(one), commutative=size == 1 and ring.commutative
+        f"{ring.name} product",
+        partial(_product, size, ring),
+        "bif",
+        one,
+        element_of(one),
+        commutative=size == 1 and ring.commutative,
     )

@@ -153,8 +153,11 @@ def checked_weights(weights, num_variables: int) -> tuple[np.ndarray, np.ndarray
 
 def read_dimacs(path: str | os.PathLike) -> Cnf:
     """Read a DIMACS CNF file, gzipped or not. See `parse_dimacs`."""
-    source = os.fspath(path)
-    data = read_bytes(path)
+    return parse_dimacs_bytes(read_bytes(path), os.fspath(path))
+
+
+def parse_dimacs_bytes(data: bytes, source: str) -> Cnf:
+    """Parse the bytes of a file. See `parse_dimacs`; raises ParseError for what is no text."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -40,7 +40,7 @@ class LiteralWeights:
         return values.item() if values.ndim == 0 else values
 
 
-def in_columns(circuit: Circuit, weights, name: str):
+def in_columns(circuit: Circuit, weights: Any, name: str) -> Any:
     """Weights as they were given, or, from a mapping of variables to numbers or arrays [*batch], [*batch, variable].
 
     Raises DomainError if a variable is unknown, given twice or left out, ShapeError for arrays that do not broadcast.

@@ -52,7 +52,17 @@ def load(
     if num_variables is not None:
         num_variables = integer(num_variables, "num_variables", 0)
     data = read_buffer(path, lambda size: empty_pages(size, np.uint8))
-    name = os.fspath(path)
+    return parse(data, os.fspath(path), vtree=vtree, num_variables=num_variables)
+
+
+def parse(
+    data: bytes | memoryview,
+    name: str,
+    *,
+    vtree: str | os.PathLike | Vtree | bool | None = None,
+    num_variables: int | None = None,
+) -> Circuit:
+    """The circuit in the content of a file, which has been decompressed; as `load`, which takes the file's name."""
     extension = Path(name.lower().removesuffix(".gz")).suffix
     announced, found = _EXTENSIONS.get(extension), content_format(data)
     if found is not None and announced is not None and found != announced:
@@ -67,18 +77,19 @@ def load(
             raise ParseError("the file is empty", source=name, hint=_KNOWN)
         raise ParseError("the file is in no known circuit format", source=name, hint=_KNOWN)
     if form == "SDD":
-        return load_sdd(path, vtree, num_variables, data)
+        return load_sdd(name, vtree, num_variables, data)
     if form == "d-DNNF":
         from derivable.circuit.nnf_file import parse_nnf
 
         return parse_nnf(data, name, num_variables)
     if form == "CNF":
         from derivable.circuit.compilation import compile
+        from derivable.circuit.dimacs import parse_dimacs_bytes
 
-        return compile(path)
-    from derivable.circuit.store import parse
+        return compile(parse_dimacs_bytes(bytes(data), name))
+    from derivable.circuit import store
 
-    return parse(bytes(data), name)
+    return store.parse(bytes(data), name)
 
 
 def content_format(data: bytes | memoryview) -> str | None:

@@ -282,7 +282,8 @@ def _read_evidence(circuit: Circuit, evidence: Mapping[Any, bool] | Iterable[Any
             pairs.append((circuit.variable_number(variable), bool(value)))
     elif isinstance(evidence, Iterable) and not isinstance(evidence, str):
         for literal in evidence:
-            variable, value = literal, True
+            variable: Any = literal
+            value = True
             while isinstance(variable, Not):
                 variable, value = variable.part, not value
             if is_integer(literal):

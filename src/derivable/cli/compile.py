@@ -11,15 +11,25 @@ import click
 from derivable.circuit.circuit import Circuit
 from derivable.cli.report import write_facts, write_json
 from derivable.core.diagnostics import UnsupportedError
+from derivable.core.files import STANDARD_INPUT, read_standard_input
 
 CNF_ENDINGS = (".cnf", ".dimacs")
 FORMATS = ".dvc (our compact format), .nnf (d-DNNF of D4), .sdd (its .vtree goes beside it) or .dot (Graphviz)"
 
 
 def compiled(file: str, compiler: str, time_limit: float | None) -> Circuit:
-    """The circuit of any known file; a CNF goes through the compiler named."""
+    """The circuit of any known file, or of standard input for "-"; a CNF goes through the compiler named."""
     from derivable import circuit as circuits
 
+    if file == "-":
+        from derivable.circuit.dimacs import parse_dimacs_bytes
+        from derivable.circuit.read import content_format, parse
+
+        data = read_standard_input()
+        if content_format(data) != "CNF":
+            return parse(data, STANDARD_INPUT)
+        cnf = parse_dimacs_bytes(data, STANDARD_INPUT)
+        return circuits.compile(cnf, compiler=cast(Any, compiler), time_limit=time_limit)
     if file.lower().removesuffix(".gz").endswith(CNF_ENDINGS):
         return circuits.compile(file, compiler=cast(Any, compiler), time_limit=time_limit)
     return circuits.load(file)
@@ -38,7 +48,7 @@ def compiled(file: str, compiler: str, time_limit: float | None) -> Circuit:
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Give up after this long.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the sizes.")
 def compile_command(file: str, output: str, compiler: str, time_limit: float | None, as_json: bool) -> None:
-    """Compile the CNF in FILE to a circuit and write it to OUTPUT, whole or not at all.
+    """Compile the CNF in FILE (- for stdin) to a circuit and write it to OUTPUT, whole or not at all.
 
     FILE may also be a circuit already, which is then converted.
     """

@@ -26,8 +26,8 @@ from derivable.cli.report import write_facts, write_json
 def count_command(file: str, compiler: str, time_limit: float | None, as_json: bool) -> None:
     """The exact number of models of FILE over all its variables, and the weighted one if it has weights.
 
-    FILE is a DIMACS CNF (weights in `c p weight` lines), an SDD, a d-DNNF, or a circuit of ours, gzipped or
-    not. The count is an integer of any size.
+    FILE (- for stdin) is a DIMACS CNF (weights in `c p weight` lines), an SDD, a d-DNNF, or a circuit of ours,
+    gzipped or not. The count is an integer of any size.
     """
     began = time.perf_counter()
     circuit = compiled(file, compiler, time_limit)

@@ -3,6 +3,7 @@
 0    done
 1    the input or the command line is at fault: an error message of ours on stderr, no traceback
 2    a bug in this library: traceback and how to report it on stderr
+     with --json, stdout holds one document after either: {"error": {"kind", "message", ...}}
 130  interrupted (Ctrl-C), quietly
 141  whatever reads our output stopped reading (`| head`), quietly
 """
@@ -15,10 +16,12 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from derivable import __version__
+from derivable.cli.report import write_json
 from derivable.core.diagnostics import DerivableError
 
 USER_ERROR, BUG, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
@@ -54,7 +57,8 @@ def cli() -> None:
     """Symbolic knowledge as fast, exactly differentiable array programs.
 
     Results go to stdout: for people by default, for programs with --json. Errors and progress go to
-    stderr. Exit status: 0 done, 1 the input or the command line is at fault, 2 a bug in derivable.
+    stderr; with --json stdout then holds {"error": ...}. Exit status: 0 done, 1 the input or the
+    command line is at fault, 2 a bug in derivable.
     """
 
 
@@ -74,11 +78,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _outcome(arguments: Sequence[str] | None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in given
     try:
         if "_DERIVABLE_COMPLETE" in os.environ:
             cli.main(prog_name="derivable")  # the shell asks for completions; ends the process
         # Not `cli.main`, which ends the process itself when a pipe closes.
-        with cli.make_context("derivable", list(sys.argv[1:] if arguments is None else arguments)) as context:
+        with cli.make_context("derivable", list(given)) as context:
             cli.invoke(context)
         return 0
     except click.exceptions.Exit as wanted:
@@ -89,29 +95,40 @@ def _outcome(arguments: Sequence[str] | None) -> int:
         raise
     except click.ClickException as error:
         error.show(sys.stderr)
-        return USER_ERROR
+        message, hint, source, span = error.format_message(), None, None, None
     except DerivableError as error:
         click.echo(error.report() if error.span or error.source else f"error: {error.report()}", err=True)
-        return USER_ERROR
+        message, hint, source, span = error.message, error.hint, error.source, error.span
     except OSError as error:
         if error.filename is None:
-            return _bug()
-        click.echo(f"{os.fspath(error.filename)}: error: {error.strerror}", err=True)
-        return USER_ERROR
+            return _bug(as_json)
+        message, hint, source, span = error.strerror or str(error), None, os.fspath(error.filename), None
+        click.echo(f"{source}: error: {message}", err=True)
     except MemoryError:
-        click.echo("error: out of memory\nhelp: try a smaller batch or problem", err=True)
-        return USER_ERROR
+        message, hint, source, span = "out of memory", "try a smaller batch or problem", None, None
+        click.echo(f"error: {message}\nhelp: {hint}", err=True)
     except Exception:
-        return _bug()
+        return _bug(as_json)
+    if as_json:
+        line, column = (span.line, span.column) if span else (None, None)
+        _write_error("input", message=message, hint=hint, source=source, line=line, column=column)
+    return USER_ERROR
 
 
-def _bug() -> int:
+def _write_error(kind: str, **details: Any) -> None:
+    """The document that stands in for the one that --json asks for."""
+    write_json({"error": {"kind": kind, **details}})
+
+
+def _bug(as_json: bool) -> int:
     traceback.print_exc()
     click.echo(
         f"\nThis is a bug in derivable {__version__}, not in your input. Please report it with the lines above,\n"
         f"the command, and the file it read; Python {sys.version.split()[0]} on {sys.platform}.",
         err=True,
     )
+    if as_json:
+        _write_error("bug", message=traceback.format_exc(), version=__version__)
     return BUG
 
 

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import IO, Any
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError
 
 GZIP_MAGIC = b"\x1f\x8b"
+STANDARD_INPUT = "<stdin>"
 UNFINISHED = ".unfinished"  # how names of temporary files end
 
 
@@ -31,6 +33,11 @@ def read_bytes(path: str | os.PathLike) -> bytes:
     """
     place = checked_path(path)
     return _decompressed(path, place.read_bytes)
+
+
+def read_standard_input() -> bytes:
+    """What `read_bytes` gives for a file, from standard input; messages call it `STANDARD_INPUT`."""
+    return _decompressed(STANDARD_INPUT, sys.stdin.buffer.read)
 
 
 def read_buffer(path: str | os.PathLike, allocate: Callable[[int], Any]) -> bytes | memoryview:

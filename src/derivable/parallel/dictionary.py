@@ -12,6 +12,7 @@ with the keys row and column in the real semiring, a histogram one with a single
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,10 @@ class SemiringDictionary:
     values: np.ndarray
     semiring: Semiring
     primitives: Any = reference
+
+    def __reduce__(self):
+        # Modules cannot be pickled, their names can.
+        return _rebuilt, (self.names, self.columns, self.values, self.semiring, self.primitives.__name__)
 
     @staticmethod
     def from_pairs(
@@ -309,6 +314,10 @@ def _combined(
     if len(offsets) - 1 < len(values):
         values = primitives.segment_reduce(values, offsets, semiring.addition)
     return SemiringDictionary(names, distinct if columns else (), values, semiring, primitives)
+
+
+def _rebuilt(names, columns, values, semiring: Semiring, primitives: str) -> SemiringDictionary:
+    return SemiringDictionary(names, columns, values, semiring, importlib.import_module(primitives))
 
 
 def _typed(given: Any) -> bool:

@@ -31,7 +31,7 @@ def _uncompiled(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
-        torch = sys.modules.get("torch")
+        torch: Any = sys.modules.get("torch")
         # Only code that dynamo is reading gets there, so nothing imports it that does not have it. Another thread may
         # be importing torch.
         if hasattr(torch, "compiler") and torch.compiler.is_compiling():
