@@ -97,7 +97,7 @@ def holds(law: Law, semiring: Semiring, values: tuple) -> bool:
     """Whether the law's two sides are equal at `values`, up to rounding for floats."""
     left, right = law.sides(semiring, *values)
     floats = [x for value in (*values, left, right) for x in _scalars(value) if isinstance(x, (float, np.floating))]
-    finite = [abs(x) for x in floats if math.isfinite(x)]
+    finite = [float(abs(x)) for x in floats if math.isfinite(x)]
     return _near(left, right, max([1.0, *finite]) if "float" in semiring.carriers else 0.0, law.arity)
 
 
@@ -117,7 +117,7 @@ def _near_scalar(left: Any, right: Any, scale: float, degree: int) -> bool:
     if not is_float or not scale or not (math.isfinite(left) and math.isfinite(right)):
         return False
     # Terms may be products of `degree` values that cancel in the result.
-    return abs(left - right) <= RELATIVE * scale**degree
+    return bool(abs(left - right) <= RELATIVE * scale**degree)
 
 
 def sample_values(semiring: Semiring) -> tuple[Any, ...]:

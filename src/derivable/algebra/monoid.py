@@ -18,7 +18,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -142,23 +142,14 @@ def _trace(monoid: Monoid, dtypes: tuple[str, ...]) -> TypedMonoid:
         own = Adjoints(rule.operands[2], rule.values[: len(left)], rule.values[len(left) :])
     scalars = components(element, monoid.neutral, "the neutral element")
     neutral = tuple(_neutral_scalar(scalar, np.dtype(argument.dtype)) for scalar, argument in zip(scalars, left))
-    return TypedMonoid(
-        monoid.name,
-        dtypes,
-        sizes,
-        left,
-        right,
-        function.values,
-        neutral,
-        monoid.commutative,
-        own,  # type: ignore[arg-type]
-    )
+    leaf_dtypes: Any = dtypes
+    return TypedMonoid(monoid.name, leaf_dtypes, sizes, left, right, function.values, neutral, monoid.commutative, own)
 
 
 def trace_elements(
     name: str,
     function: Callable,
-    operands: dict[str, tuple[Element, Any, Sequence[str]]],
+    operands: Mapping[str, tuple[Element, Any, Sequence[str]]],
     result: Element | None = None,
     dtypes: Sequence[str] | None = None,
 ) -> TypedFunction:
@@ -219,7 +210,7 @@ def trace_elements(
     return TypedFunction(name, tuple(arguments), expr.simplify(values))
 
 
-def _named(function: Callable, names: Sequence[str] | dict) -> Callable:
+def _named(function: Callable, names: Iterable[str]) -> Callable:
     """The function with parameters of these names, from which a trace takes those of its arguments."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     function.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]

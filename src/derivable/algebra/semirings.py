@@ -134,7 +134,7 @@ def _in_carrier(value: Any, carrier: str, low: float, high: float) -> bool:
         return False
     if carrier == "integer" and not isinstance(value, (int, np.integer)):
         return False
-    return not math.isnan(value) and low <= value <= high
+    return bool(not math.isnan(value) and low <= value <= high)
 
 
 def _is_neutral(value: Any, carrier: str) -> bool:

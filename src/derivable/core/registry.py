@@ -47,9 +47,8 @@ class Registry(Generic[Record]):
 
     def __getitem__(self, name: object) -> Record:
         """Raises `error` for an unknown name, with the nearest known one."""
-        key = self.resolved(name)
-        if key in self._records:
-            return self._records[key]
+        if isinstance(name, str) and self.resolved(name) in self._records:
+            return self._records[self.resolved(name)]
         if self.parent is not None and name in self.parent:
             return self.parent[name]
         close = nearest(name, self.known())
@@ -59,14 +58,15 @@ class Registry(Generic[Record]):
         )
 
     def __contains__(self, name: object) -> bool:
-        return self.resolved(name) in self._records or (self.parent is not None and name in self.parent)
+        is_own = isinstance(name, str) and self.resolved(name) in self._records
+        return is_own or (self.parent is not None and name in self.parent)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
-    def resolved(self, name: object) -> object:
+    def resolved(self, name: str) -> str:
         """The name that an alias stands for; another name as it is."""
-        return self._aliases.get(name, name) if isinstance(name, str) else None
+        return self._aliases.get(name, name)
 
     def names(self) -> tuple[str, ...]:
         """The names without aliases, sorted, those of the parent last."""
