@@ -102,7 +102,7 @@ def expressions(semiring: str | Semiring, dtype: str | None = None) -> SemiringE
 @cache
 def _expressions(record: Semiring, dtype: Dtype) -> SemiringExpressions:
     default = default_dtype(record)
-    if (dtype == "bool") != (default == "bool") or dtype == "int64":
+    if (dtype == "bool") != (default == "bool") or dtype not in ("bool", "float32", "float64"):
         raise TypeMismatchError(
             f"the semiring {record.name!r} has the carrier {record.carrier!r}, which has no dtype {dtype}"
         )
