@@ -35,14 +35,19 @@ from derivable.algebra.expr.functions import (
     minimum,
     not_equal,
     power,
+    saturating_add,
+    saturating_cast,
+    saturating_subtract,
     sigmoid,
     sign,
     sin,
     sqrt,
     tanh,
+    truncate_divide,
+    truncate_remainder,
     where,
 )
-from derivable.algebra.expr.interpret import interpret
+from derivable.algebra.expr.interpret import interpret, interpreter
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, arguments_of, in_order
 from derivable.algebra.expr.simplify import simplify
 from derivable.algebra.expr.text import to_text
@@ -71,6 +76,7 @@ __all__ = [
     "floor",
     "in_order",
     "interpret",
+    "interpreter",
     "less",
     "less_equal",
     "log",
@@ -85,6 +91,9 @@ __all__ = [
     "minimum",
     "not_equal",
     "power",
+    "saturating_add",
+    "saturating_cast",
+    "saturating_subtract",
     "sigmoid",
     "sign",
     "simplify",
@@ -93,6 +102,8 @@ __all__ = [
     "tanh",
     "to_text",
     "trace",
+    "truncate_divide",
+    "truncate_remainder",
     "vjp",
     "where",
 ]

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, as_tuple, in_order
-from derivable.algebra.expr.operations import OPERATIONS, Target
-from derivable.algebra.expr.types import Dtype
+from derivable.algebra.expr.operation import Target
+from derivable.algebra.expr.operations import OPERATIONS
+from derivable.algebra.expr.types import LIMITS, Dtype, computed_in
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 
 # Target -> how it writes a type; {t} is the type's name.
@@ -18,7 +19,12 @@ _INFINITY = {"numba": "np.inf", "lanes": "np.inf", "triton": 'float("inf")', "jn
 
 def type_source(target: Target, dtype: Dtype) -> str:
     """The type as the target writes it: `np.float32`, `tl.int1`."""
-    return _BOOLS[target] if dtype == "bool" else _TYPES[target].format(t=dtype)
+    return _BOOLS[target] if dtype == "bool" else _TYPES[target].format(t=_name(target, dtype))
+
+
+def _name(target: Target, dtype: Dtype) -> Dtype:
+    # Numba has neither half precision: its variables hold them as float32, from where they are loaded to where stored.
+    return computed_in(dtype) if target in ("numba", "lanes") else dtype
 
 
 def constant_source(target: Target, constant: Constant, beside: str = "") -> str:
@@ -75,7 +81,9 @@ def statements(
             if row is None:
                 raise UnsupportedError(f"{target} has no {node.operation} of {node.dtype}")
             operands = [texts[operand] for operand in node.operands]
-            source = row.format(*operands, t=node.dtype, type=type_source(target, node.dtype))
+            low, high = LIMITS.get(node.dtype, (0, 0))
+            name, kind = _name(target, node.dtype), type_source(target, node.dtype)
+            source = row.format(*operands, t=name, type=kind, low=low, high=high)
             texts[node] = f"{prefix}{len(lines)}"
             lines.append(f"{indent}{texts[node]} = {source}")
     return lines, [texts[root] for root in as_tuple(exprs)]

@@ -10,6 +10,7 @@ from derivable.algebra.expr import emit
 from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Apply, Argument, Expr, in_order
 from derivable.algebra.expr.operations import OPERATIONS
+from derivable.algebra.expr.types import INTEGERS, LIMITS, computed_in
 from derivable.core.diagnostics import TypeMismatchError
 
 # The rows that branch become calls where there are many. Numba's compile time grows with the square of the branches in
@@ -31,10 +32,12 @@ def _functions(exprs: Expr | Sequence[Expr]) -> Callable[[Apply], str | None]:
         text = str(row.text("numba", node.dtype))
         if not text.startswith("def ") and (choices < MANY_SELECTIONS or row.name not in SELECTIONS):
             return None
+        dtype = computed_in(node.dtype)
         if row.name in SELECTIONS:
             parameters = "abc"[: row.arity]
-            return f"def {row.name}_{node.dtype}({', '.join(parameters)}):\n    return {text.format(*parameters)}\n"
-        return text.format(t=node.dtype)
+            return f"def {row.name}_{dtype}({', '.join(parameters)}):\n    return {text.format(*parameters)}\n"
+        low, high = LIMITS.get(dtype, (0, 0))
+        return text.format(t=dtype, low=low, high=high)
 
     return function
 
@@ -53,9 +56,13 @@ def statements(
     function = _functions(exprs)
 
     def text(node: Apply) -> str | None:
+        row = OPERATIONS[node.operation]
         if not function(node):
-            return OPERATIONS[node.operation].text("numba", node.dtype)
-        return f"{node.operation}_{node.dtype}({', '.join(f'{{{i}}}' for i in range(len(node.operands)))})"
+            # Numba computes narrow integers in 64 bits, and negates unsigned ones to signed ones.
+            wraps = row.rule == "arithmetic" and node.dtype in INTEGERS and node.dtype != "int64"
+            source = row.text("numba", node.dtype)
+            return f"{{type}}({source})" if wraps else source
+        return f"{node.operation}_{computed_in(node.dtype)}({', '.join(f'{{{i}}}' for i in range(len(node.operands)))})"
 
     return emit.statements("numba", exprs, names, prefix, indent, text)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from derivable.algebra.expr.nodes import Apply, Constant, Expr
 from derivable.algebra.expr.operations import OPERATIONS, operand_dtypes
-from derivable.algebra.expr.types import Dtype, check_dtype, is_number, weak_dtype
+from derivable.algebra.expr.types import FLOATS, INTEGERS, Dtype, check_dtype, is_number, numpy_dtype, weak_dtype
 from derivable.core.diagnostics import TypeMismatchError
 
 LARGEST_UNROLLED_POWER = 64
@@ -52,7 +52,22 @@ def cast(value: Any, dtype: Any) -> Any:
             return value
         return Apply("cast", (value,), target)
     with np.errstate(all="ignore"):
-        return np.asarray(value).astype(target)[()]
+        return np.asarray(value).astype(numpy_dtype(target))[()]
+
+
+def saturating_cast(value: Any, dtype: Any) -> Any:
+    """`cast`, but floats become the integers next to them: those out of range the type's limits, NaN 0."""
+    target = check_dtype(dtype)
+    if isinstance(value, Symbolic):
+        return type(value)(saturating_cast(value.expr, target))  # type: ignore[call-arg]
+    if target not in INTEGERS:
+        return cast(value, target)
+    if isinstance(value, Expr):
+        return Apply("saturating_cast", (value,), target) if value.dtype in FLOATS else cast(value, target)
+    value = np.asarray(value)
+    row = OPERATIONS["saturating_cast" if value.dtype.kind == "f" else "cast"]
+    with np.errstate(all="ignore"):
+        return row.meaning(value, dtype=numpy_dtype(target))[()]
 
 
 def apply(name: str, *operands: Any) -> Any:
@@ -133,6 +148,26 @@ def minimum(a: Any, b: Any) -> Any:
 def maximum(a: Any, b: Any) -> Any:
     """The larger of two; NaN if one is NaN. In a tie the derivative goes to `a`, the first."""
     return apply("maximum", a, b)
+
+
+def saturating_add(a: Any, b: Any) -> Any:
+    """a + b; integers stop at the limits of their type."""
+    return apply("saturating_add", a, b)
+
+
+def saturating_subtract(a: Any, b: Any) -> Any:
+    """a - b; integers stop at the limits of their type."""
+    return apply("saturating_subtract", a, b)
+
+
+def truncate_divide(a: Any, b: Any) -> Any:
+    """The quotient towards zero; integers by 0 give 0."""
+    return apply("truncate_divide", a, b)
+
+
+def truncate_remainder(a: Any, b: Any) -> Any:
+    """a - truncate_divide(a, b) * b, with the sign of a; integers by 0 give 0."""
+    return apply("truncate_remainder", a, b)
 
 
 def abs(a: Any) -> Any:

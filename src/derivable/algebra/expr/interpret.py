@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, in_order
+from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, as_tuple, in_order
 from derivable.algebra.expr.operations import OPERATIONS
+from derivable.algebra.expr.types import HALVES, numpy_dtype
 from derivable.core.diagnostics import ShapeError
 
 
@@ -22,25 +24,60 @@ def interpret(exprs: Expr | Sequence[Expr], values: Sequence[Any]) -> Any:
     Overflow, division by zero and invalid operations give inf or NaN silently, as in the compiled
     routes; integers wrap around, and x // 0 = x % 0 = 0.
     """
-    single = isinstance(exprs, Expr)
-    roots = (exprs,) if single else tuple(exprs)
-    results: dict[Expr, Any] = {}
-    with np.errstate(all="ignore"):
-        for node in in_order(roots):
-            if isinstance(node, Constant):
-                results[node] = np.dtype(node.dtype).type(node.value)
-            elif isinstance(node, Argument):
+    return interpreter(exprs)(values)
+
+
+def interpreter(exprs: Expr | Sequence[Expr]) -> Callable[[Sequence[Any]], Any]:
+    """`interpret` as a function of the values alone, for expressions that are evaluated often."""
+    roots = as_tuple(exprs)
+    nodes = in_order(roots)
+    slots = {node: slot for slot, node in enumerate(nodes)}
+    start: list[Any] = [None] * len(nodes)
+    arguments: list[tuple[int, Argument, np.dtype]] = []
+    steps: list[tuple[int, Callable, tuple[int, ...], np.dtype, list[int]]] = []
+    last_use = {operand: node for node in nodes for operand in node.operands}
+    for slot, node in enumerate(nodes):
+        dtype = numpy_dtype(node.dtype)
+        if isinstance(node, Constant):
+            start[slot] = dtype.type(node.value)
+        elif isinstance(node, Argument):
+            arguments.append((slot, node, dtype))
+        elif isinstance(node, Apply):
+            operands = tuple(slots[operand] for operand in node.operands)
+            row = OPERATIONS[node.operation]
+            meaning = partial(row.meaning, dtype=dtype) if row.rule == "cast" else row.meaning
+            if any(operand.dtype in HALVES for operand in node.operands):
+                meaning = _in_float32(meaning)
+            # What is used here for the last time is let go, so that NumPy takes the same memory again.
+            dead = [
+                slots[o] for o in node.operands if last_use[o] is node and o not in roots and start[slots[o]] is None
+            ]
+            steps.append((slot, meaning, operands, dtype, dead))
+    answers = [slots[root] for root in roots]
+
+    def run(values: Sequence[Any]) -> Any:
+        results = start.copy()
+        with np.errstate(all="ignore"):
+            for slot, node, dtype in arguments:
                 if node.index >= len(values):
                     raise ShapeError(f"argument {node.name!r} has index {node.index}, {len(values)} values are given")
-                results[node] = np.asarray(values[node.index]).astype(node.dtype)[()]
-            elif isinstance(node, Apply):
-                operands = [results[operand] for operand in node.operands]
-                if node.operation == "cast":
-                    results[node] = np.asarray(operands[0]).astype(node.dtype)[()]
-                else:
-                    # [()] turns the 0-dimensional arrays of np.where into scalars; the type is stated once more
-                    # because np.where and the formulas above may widen scalars.
-                    value = np.asarray(OPERATIONS[node.operation].meaning(*operands))
-                    results[node] = value.astype(node.dtype, copy=False)[()]
-    answers = tuple(results[root] for root in roots)
-    return answers[0] if single else answers
+                results[slot] = np.asarray(values[node.index]).astype(dtype, copy=slot in answers)[()]
+            for slot, meaning, operands, dtype, dead in steps:
+                # [()] turns the 0-dimensional arrays of np.where into scalars; the type is stated once more because
+                # np.where and the formulas of the table may widen scalars.
+                value = meaning(*[results[operand] for operand in operands])
+                results[slot] = np.asarray(value).astype(dtype, copy=False)[()]
+                for operand in dead:
+                    results[operand] = None
+        found = tuple(results[slot] for slot in answers)
+        return found[0] if isinstance(exprs, Expr) else found
+
+    return run
+
+
+def _in_float32(meaning: Callable) -> Callable:
+    def computed(*operands: Any, **options: Any) -> Any:
+        wide = [np.asarray(o) if np.asarray(o).dtype == bool else np.asarray(o).astype(np.float32) for o in operands]
+        return meaning(*wide, **options)
+
+    return computed

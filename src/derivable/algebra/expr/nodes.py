@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.algebra.expr.types import Dtype, check_dtype
+from derivable.algebra.expr.types import LIMITS, Dtype, check_dtype, numpy_dtype
 from derivable.core.diagnostics import TypeMismatchError
 
 _table: weakref.WeakValueDictionary[tuple, Expr] = weakref.WeakValueDictionary()
@@ -176,14 +176,14 @@ class Constant(Expr):
         try:
             if dtype == "bool":
                 value: Any = bool(self.value)
-            elif dtype == "int64":
+            elif dtype in LIMITS:
                 value = int(self.value)
-                if not -(2**63) <= value < 2**63:
+                if not LIMITS[dtype][0] <= value <= LIMITS[dtype][1]:
                     raise OverflowError
             else:
                 # A float32 constant holds the rounded number, so that every route sees the same one.
                 with np.errstate(over="ignore"):
-                    value = float(np.dtype(dtype).type(self.value))
+                    value = float(numpy_dtype(dtype).type(self.value))
         except (OverflowError, ValueError):
             raise TypeMismatchError(
                 f"the constant {self.value!r} does not fit {dtype}", hint="use a float constant, or a smaller number"

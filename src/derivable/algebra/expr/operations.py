@@ -1,160 +1,112 @@
-"""The scalar operations, one row each: type rule, meaning, derivative, and a text for every target.
+"""The table of scalar operations, and how their types follow; `operation` says what a row is.
 
-    rule       how the types of the operands give the type of the result (below)
-    symbol     and precedence (higher binds tighter) for printing infix
-    meaning    the value, on NumPy scalars or arrays that already have the operands' types
-    partials   (node, *operands) -> the partial derivative by each operand; None where the result is no float, and for
-               `where` and `cast`, which pass tangents on as they are
-    numba      source for Numba: an expression, or the text of a function `name_{t}` that its statements call
-    lanes      source by the functions of `derivable.device.cpu.lanes`, for scalars and vectors alike; truth is a
-               mask, an integer with all bits set or none
-    triton     source by `triton.language as tl`
-    jnp        source by `jax.numpy as jnp`
-    torch      source by `torch`
-
-In texts {0} {1} {2} are operands, {t} is the name of the result's type, {type} the type as the target writes it. A pair
-of texts is (for floats, for integers) by the type of the result, and None says that the target has no such operation.
-A test keeps the table complete and compares every text with the meaning.
-
-Type rules:
-
-    arithmetic   operands promoted, bool becomes int64; the result has that type
-    float        operands promoted, bool and int64 become float64; the result has that type
-    comparison   operands promoted; the result is bool
-    logical      operands are bool; the result is bool
-    where        the first operand is bool, the others are promoted; the result has their type
-    cast         the result has the type asked for
-
-Corners: integers wrap around, and x // 0 = x % 0 = 0; `abs` and `sign` have derivative 0 at 0; `minimum` and `maximum`
-give NaN if one is NaN, and a tie, with its whole derivative, to the first operand; `floor`, `ceil`, comparisons and
-integer results have derivative 0; `logaddexp` has derivative 0 where the result is -inf, and 1/2 each for two equal
-infinities.
+The rows of arithmetic, comparisons, logic and casts are here, those of real functions in `real_functions`.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from derivable.algebra.expr import real_functions
 from derivable.algebra.expr.nodes import Constant, Expr, applied
-from derivable.algebra.expr.types import FLOATS, Dtype, promote
+from derivable.algebra.expr.operation import Operation, call, choose, everywhere, flat, infix, is_number, one
+from derivable.algebra.expr.types import FLOATS, INTEGERS, LIMITS, SIGNED, Dtype, promote
 from derivable.core.diagnostics import TypeMismatchError
 
-Rule = Literal["arithmetic", "float", "comparison", "logical", "where", "cast"]
-Target = Literal["numba", "lanes", "triton", "jnp", "torch"]
-Text = str | tuple[str | None, str | None] | None
-LOG_HALF = -0.6931471805599453
 
-
-@dataclass(frozen=True)
-class Operation:
-    """One scalar operation; the fields are those of the module's text."""
-
-    name: str
-    arity: int
-    rule: Rule
-    meaning: Callable[..., Any]
-    partials: Callable[..., tuple[Expr, ...]] | None = None
-    symbol: str = ""
-    precedence: int = 9
-    numba: Text = None
-    lanes: Text = None
-    triton: Text = None
-    jnp: Text = None
-    torch: Text = None
-
-    def text(self, target: Target, dtype: Dtype) -> str | None:
-        """The source for a result of this type; None if the target has no such operation."""
-        text = getattr(self, target)
-        return text if text is None or isinstance(text, str) else text[dtype not in FLOATS]
-
-
-def _one(node: Expr) -> Expr:
-    return Constant(1, node.dtype)
-
-
-def _zero(node: Expr) -> Expr:
-    return Constant(0, node.dtype)
-
-
-def _flat(node: Expr, *operands: Expr) -> tuple[Expr, ...]:
-    return tuple(_zero(node) for _ in operands)
-
-
-def _where(condition: Expr, a: Expr, b: Expr) -> Expr:
-    return applied("where", condition, a, b)
-
-
-def _choose(first: Expr, node: Expr) -> tuple[Expr, Expr]:
-    return _where(first, _one(node), _zero(node)), _where(first, _zero(node), _one(node))
-
-
-def _power_partials(node: Expr, a: Expr, b: Expr) -> tuple[Expr, ...]:
-    to_base = _where(applied("equal", b, 0), _zero(node), b * applied("power", a, b - 1))
-    # 0 ** b is 0 for every b > 0, so b has no influence there.
-    to_exponent = _where(applied("equal", a, 0), _zero(node), node * applied("log", a))
-    return to_base, to_exponent
-
-
-def _logaddexp_partials(node: Expr, a: Expr, b: Expr) -> tuple[Expr, ...]:
-    dead = applied("equal", applied("maximum", a, b), float("-inf"))
-
-    def share(x: Expr, y: Expr) -> Expr:
-        half = Constant(0.5, node.dtype)
-        return _where(dead, _zero(node), _where(applied("equal", x, y), half, applied("sigmoid", x - y)))
-
-    return share(a, b), share(b, a)
-
-
-def _log1mexp_partials(node: Expr, a: Expr) -> tuple[Expr, ...]:
-    # -exp(a) / (1 - exp(a)); at a = 0 the limit from below.
-    slope = applied("exp", a) / applied("expm1", a)
-    return (_where(applied("less_equal", 0, a), Constant(float("-inf"), node.dtype), slope),)
+def _is_whole(values: Any) -> bool:
+    return np.asarray(values).dtype.kind in "iu"
 
 
 def _nonzero_divisor(function: Callable) -> Callable:
     def divide(a, b):
-        if np.issubdtype(np.result_type(a, b), np.integer):
-            # By definition x // 0 = x % 0 = 0 for integers: no route may trap.
-            safe = np.where(np.equal(b, 0), np.ones_like(b), b)
-            return np.where(np.equal(b, 0), np.zeros_like(np.add(a, b)), function(a, safe))
+        if _is_whole(b):
+            # By definition a division by the integer 0 gives 0: no route may trap.
+            zero = np.equal(b, 0)
+            return function(a, np.where(zero, 1, b).astype(b.dtype)) * ~zero if np.any(zero) else function(a, b)
         return function(a, b)
 
     return divide
 
 
-def _log1mexp(x):
-    near_zero = np.log(-np.expm1(np.maximum(x, np.asarray(x).dtype.type(2 * LOG_HALF))))
-    return np.where(np.greater(x, LOG_HALF), near_zero, np.log1p(-np.exp(x)))
+def _truncate_divide(a, b):
+    return (a - np.fmod(a, b)) // b if _is_whole(b) else np.trunc(np.divide(a, b))
 
 
-def _sigmoid(x):
-    return 1 / (1 + np.exp(-x))
+def _quotient_exists(node: Expr, a: Expr, b: Expr) -> Expr:
+    if node.dtype not in INTEGERS:
+        return is_number(node)
+    defined = applied("not_equal", b, 0)
+    if node.dtype in SIGNED:
+        # The quotient of the smallest integer by -1 is no integer of the type.
+        smallest = Constant(LIMITS[node.dtype][0], node.dtype)
+        defined = defined & (applied("not_equal", b, -1) | applied("not_equal", a, smallest))
+    return defined
 
 
-def _everywhere(text: str, **others: Any) -> dict[str, Any]:
-    """The same text for every target that has Python's operators."""
-    return {"numba": text, "triton": text, "jnp": text, "torch": text, **others}
+def _torch_quotient(rounding: str) -> str:
+    # torch divides by the processor's instruction, which traps at the smallest integer by -1.
+    is_minus_one = "({1} == -1) & ({low} < 0)"
+    safe = f"torch.where(({{1}} == 0) | {is_minus_one}, 1, {{1}})"
+    quotient = f"torch.div({{0}}, {safe}, rounding_mode='{rounding}')"
+    return f"torch.where({{1}} == 0, 0, torch.where({is_minus_one}, -{{0}}, {quotient}))"
 
 
-def _infix(symbol: str, precedence: int, **others: Any) -> dict[str, Any]:
-    return {"symbol": symbol, "precedence": precedence, **_everywhere(f"{{0}} {symbol} {{1}}"), **others}
+def _saturated(function: Callable, is_sum: bool) -> Callable:
+    def meaning(a, b):
+        result = function(a, b)
+        if not _is_whole(result):
+            return result
+        limits = np.iinfo(result.dtype)
+        if limits.min < 0:
+            over = ((a ^ result) & ((b if is_sum else a) ^ (result if is_sum else b))) < 0
+            return np.where(over, np.where(a < 0, limits.min, limits.max), result) if np.any(over) else result
+        over = result < a if is_sum else result > a
+        bound = result.dtype.type(limits.max if is_sum else 0)
+        return np.where(over, bound, result) if np.any(over) else result
+
+    return meaning
 
 
-def _call(name: str, arity: int = 1, **others: Any) -> dict[str, Any]:
-    """The function of this name in NumPy, jax.numpy and torch."""
-    call = f"{name}({', '.join(f'{{{i}}}' for i in range(arity))})"
-    texts = {"numba": f"np.{call}", "jnp": f"jnp.{call}", "torch": f"torch.{call}"}
-    return {"meaning": getattr(np, name), **texts, **others}
+def _saturating_cast(a, dtype):
+    low, high = LIMITS[dtype.name]
+    # The largest integer is no float, its rounding up is: what is below that fits.
+    inside = (a > float(low)) & (a < float(high))
+    whole = np.where(inside, a, 0).astype(dtype)
+    if np.all(inside):
+        return whole
+    return np.where(a >= float(high), dtype.type(high), np.where(a <= float(low), dtype.type(low), whole))
 
 
-def _intrinsic(name: str, **others: Any) -> dict[str, Any]:
-    """`_call` of what is an instruction of vectors and of Triton too."""
-    return _call(name, **{"lanes": f"{name}({{0}})", "triton": f"tl.{name}({{0}})", **others})
+def _saturating_texts(symbol: str, lanes: tuple[str, str]) -> dict[str, Any]:
+    """A sum that wrapped is below the first operand where the second is not negative, else above it."""
+    of, (up, down) = f"{{0}} {symbol} {{1}}", ("<", ">") if symbol == "+" else (">", "<")
+    first, second = ("{high}", "{low}") if symbol == "+" else ("{low}", "{high}")
+    name = {"+": "add", "-": "subtract"}[symbol]
+
+    def chosen(where: str, constant: str) -> str:
+        bounds = [constant.format(bound) for bound in (first, second)]
+        inner = [f"{where}({of} {sign} {{0}}, {bound}, {of})" for sign, bound in zip((up, down), bounds)]
+        return f"{where}({{1}} >= 0, {inner[0]}, {inner[1]})"
+
+    # Numba lets LLVM assume that sums of integers do not overflow, so the bound is asked for before the sum is formed.
+    other, less, more = ("-", "<", ">") if symbol == "+" else ("+", ">", "<")
+    function = f"""def saturating_{name}_{{t}}(a, b):
+    if b >= 0:
+        return np.{{t}}({first}) if a {more} np.{{t}}({first}) {other} b else np.{{t}}(a {symbol} b)
+    return np.{{t}}({second}) if a {less} np.{{t}}({second}) {other} b else np.{{t}}(a {symbol} b)
+"""
+    return {
+        "numba": (of, function),
+        "lanes": lanes,
+        "triton": (of, chosen("tl.where", "tl.full((), {}, {{type}})")),
+        "jnp": (of, chosen("jnp.where", "{{type}}({})")),
+        "torch": (of, chosen("torch.where", "{}")),
+    }
 
 
 _ROWS = (
@@ -163,16 +115,18 @@ _ROWS = (
         2,
         "arithmetic",
         np.add,
-        lambda node, a, b: (_one(node), _one(node)),
-        **_infix("+", 5, lanes="add({0}, {1})"),
+        lambda node, a, b: (one(node), one(node)),
+        defined=is_number,
+        **infix("+", 5, lanes="add({0}, {1})"),
     ),
     Operation(
         "subtract",
         2,
         "arithmetic",
         np.subtract,
-        lambda node, a, b: (_one(node), -_one(node)),
-        **_infix("-", 5, lanes="subtract({0}, {1})"),
+        lambda node, a, b: (one(node), -one(node)),
+        defined=is_number,
+        **infix("-", 5, lanes="subtract({0}, {1})"),
     ),
     Operation(
         "multiply",
@@ -180,7 +134,8 @@ _ROWS = (
         "arithmetic",
         np.multiply,
         lambda node, a, b: (b, a),
-        **_infix("*", 6, lanes="multiply({0}, {1})"),
+        defined=is_number,
+        **infix("*", 6, lanes="multiply({0}, {1})"),
     ),
     Operation(
         "divide",
@@ -188,17 +143,19 @@ _ROWS = (
         "float",
         np.divide,
         lambda node, a, b: (1 / b, -node / b),
-        **_infix("/", 6, lanes="divide({0}, {1})"),
+        defined=is_number,
+        **infix("/", 6, lanes="divide({0}, {1})"),
     ),
     Operation(
         "floor_divide",
         2,
         "arithmetic",
         _nonzero_divisor(np.floor_divide),
-        _flat,
+        flat,
         "//",
         6,
         # As in NumPy: the quotient of what the remainder leaves, rounded to the nearest integer.
+        defined=_quotient_exists,
         numba=(
             """def floor_divide_{t}(a, b):
     if b == 0:
@@ -214,7 +171,9 @@ _ROWS = (
             """def floor_divide_{t}(a, b):
     if b == 0:
         return np.{t}(0)
-    return -a if b == -1 else a // b
+    if {low} < 0 and b == -1:
+        return np.{t}(-a)
+    return np.{t}(a // b)
 """,
         ),
         jnp=(
@@ -223,7 +182,7 @@ _ROWS = (
         ),
         torch=(
             "torch.div({0}, {1}, rounding_mode='floor')",
-            "torch.where({1} == 0, 0, torch.div({0}, torch.where({1} == 0, 1, {1}), rounding_mode='floor'))",
+            _torch_quotient("floor"),
         ),
     ),
     Operation(
@@ -231,9 +190,10 @@ _ROWS = (
         2,
         "arithmetic",
         _nonzero_divisor(np.remainder),
-        lambda node, a, b: (_one(node), -(a // b)),
+        lambda node, a, b: (one(node), -(a // b)),
         "%",
         6,
+        defined=_quotient_exists,
         numba=(
             """def remainder_{t}(a, b):
     if b == 0:
@@ -246,7 +206,7 @@ _ROWS = (
             """def remainder_{t}(a, b):
     if b == 0:
         return np.{t}(0)
-    return a % b
+    return np.{t}(a % b)
 """,
         ),
         jnp=(
@@ -259,23 +219,86 @@ _ROWS = (
         ),
     ),
     Operation(
+        "saturating_add",
+        2,
+        "arithmetic",
+        _saturated(np.add, True),
+        lambda node, a, b: (one(node), one(node)),
+        defined=is_number,
+        **_saturating_texts("+", ("add({0}, {1})", "saturating_add({0}, {1})")),
+    ),
+    Operation(
+        "saturating_subtract",
+        2,
+        "arithmetic",
+        _saturated(np.subtract, False),
+        lambda node, a, b: (one(node), -one(node)),
+        defined=is_number,
+        **_saturating_texts("-", ("subtract({0}, {1})", "saturating_subtract({0}, {1})")),
+    ),
+    Operation(
+        "truncate_divide",
+        2,
+        "arithmetic",
+        _nonzero_divisor(_truncate_divide),
+        flat,
+        defined=_quotient_exists,
+        numba=(
+            "np.trunc({0} / {1})",
+            """def truncate_divide_{t}(a, b):
+    if b == 0:
+        return np.{t}(0)
+    if {low} < 0 and b == -1:
+        return np.{t}(-a)
+    q = np.{t}(a // b)
+    return np.{t}(q + np.{t}(q < 0 and q * b != a))
+""",
+        ),
+        lanes=(None, "truncate_divide({0}, {1})"),
+        jnp=(
+            "jnp.trunc({0} / {1})",
+            "jnp.where({1} == 0, 0, ({0} - jnp.fmod({0}, jnp.where({1} == 0, 1, {1}))) // jnp.where({1} == 0, 1, {1}))",
+        ),
+        torch=(
+            "torch.trunc({0} / {1})",
+            _torch_quotient("trunc"),
+        ),
+    ),
+    Operation(
+        "truncate_remainder",
+        2,
+        "arithmetic",
+        _nonzero_divisor(np.fmod),
+        lambda node, a, b: (one(node), -applied("truncate_divide", a, b)),
+        defined=_quotient_exists,
+        numba=(
+            "np.fmod({0}, {1})",
+            """def truncate_remainder_{t}(a, b):
+    if b == 0 or {low} < 0 and b == -1:
+        return np.{t}(0)
+    r = np.{t}(a % b)
+    return np.{t}(r - b) if r != 0 and (r < 0) != (a < 0) else r
+""",
+        ),
+        lanes=(None, "truncate_remainder({0}, {1})"),
+        jnp=(
+            "jnp.fmod({0}, {1})",
+            "jnp.where({1} == 0, 0, jnp.fmod({0}, jnp.where({1} == 0, 1, {1})))",
+        ),
+        torch=(
+            "torch.fmod({0}, {1})",
+            "torch.where({1} == 0, 0, torch.fmod({0}, torch.where({1} == 0, 1, {1})))",
+        ),
+    ),
+    Operation(
         "negate",
         1,
         "arithmetic",
         np.negative,
-        lambda node, a: (-_one(node),),
+        lambda node, a: (-one(node),),
         "-",
         7,
-        **_everywhere("-{0}", lanes="negate({0})"),
-    ),
-    Operation(
-        "power",
-        2,
-        "float",
-        partials=_power_partials,
-        symbol="**",
-        precedence=8,
-        **_call("power", 2, numba="{0} ** {1}", lanes="power({0}, {1})", torch="torch.pow({0}, {1})"),
+        **everywhere("-{0}", lanes="negate({0})"),
     ),
     Operation(
         "abs",
@@ -293,8 +316,8 @@ _ROWS = (
         "sign",
         1,
         "arithmetic",
-        partials=_flat,
-        **_call(
+        partials=flat,
+        **call(
             "sign",
             numba="""def sign_{t}(a):
     if a > 0:
@@ -312,8 +335,8 @@ _ROWS = (
         "minimum",
         2,
         "arithmetic",
-        partials=lambda node, a, b: _choose(applied("less_equal", a, b), node),
-        **_call(
+        partials=lambda node, a, b: choose(applied("less_equal", a, b), node),
+        **call(
             "minimum",
             2,
             numba="({0} if ({0} <= {1} or {0} != {0}) else {1})",
@@ -328,8 +351,8 @@ _ROWS = (
         "maximum",
         2,
         "arithmetic",
-        partials=lambda node, a, b: _choose(applied("less_equal", b, a), node),
-        **_call(
+        partials=lambda node, a, b: choose(applied("less_equal", b, a), node),
+        **call(
             "maximum",
             2,
             numba="({0} if ({0} >= {1} or {0} != {0}) else {1})",
@@ -340,99 +363,17 @@ _ROWS = (
             triton=("tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "tl.maximum({0}, {1})"),
         ),
     ),
-    Operation("floor", 1, "float", partials=_flat, **_intrinsic("floor")),
-    Operation("ceil", 1, "float", partials=_flat, **_intrinsic("ceil")),
-    Operation("exp", 1, "float", partials=lambda node, a: (node,), **_intrinsic("exp", numba="math.exp({0})")),
-    Operation(
-        "expm1",
-        1,
-        "float",
-        partials=lambda node, a: (applied("exp", a),),
-        **_call("expm1", numba="math.expm1({0})", lanes="expm1({0})"),
-    ),
-    Operation("log", 1, "float", partials=lambda node, a: (1 / a,), **_intrinsic("log")),
-    Operation("log1p", 1, "float", partials=lambda node, a: (1 / (1 + a),), **_call("log1p", lanes="log1p({0})")),
-    Operation(
-        "log1mexp",
-        1,
-        "float",
-        _log1mexp,
-        _log1mexp_partials,
-        numba="""def log1mexp_{t}(a):
-    if a > np.{t}(-0.6931471805599453):
-        return np.log(-math.expm1(a))
-    return np.log1p(-math.exp(a))
-""",
-        lanes="select(less(like({0}, -0.6931471805599453), {0}), log(negate(expm1({0}))), log1p(negate(exp({0}))))",
-        jnp="jnp.where({0} > {type}(-0.6931471805599453), jnp.log(-jnp.expm1({0})), jnp.log1p(-jnp.exp({0})))",
-        # The branch that is not taken has a finite slope, as torch differentiates both.
-        torch="torch.where({0} > -0.6931471805599453, torch.log(-torch.expm1({0})), "
-        "torch.log1p(-torch.exp(torch.where({0} > -0.6931471805599453, -1.0, {0}))))",
-    ),
-    Operation(
-        "logaddexp",
-        2,
-        "float",
-        partials=_logaddexp_partials,
-        **_call(
-            "logaddexp",
-            2,
-            numba="""def logaddexp_{t}(a, b):
-    if a == b:
-        return a + np.{t}(0.6931471805599453)
-    if a > b:
-        return a + np.log1p(math.exp(b - a))
-    if a < b:
-        return b + np.log1p(math.exp(a - b))
-    return a + b
-""",
-            lanes="logaddexp({0}, {1})",
-            # With u = 1 + t, the logarithm of 1 + t is t log(u) / (u - 1) without cancellation.
-            triton="tl.where({0} == {1}, {0} + 0.6931471805599453, tl.maximum({0}, {1}, "
-            "propagate_nan=tl.PropagateNan.ALL) + tl.where(1 + tl.exp(-tl.abs({0} - {1})) == 1, "
-            "tl.exp(-tl.abs({0} - {1})), tl.exp(-tl.abs({0} - {1})) * tl.log(1 + tl.exp(-tl.abs({0} - {1}))) "
-            "/ ((1 + tl.exp(-tl.abs({0} - {1}))) - 1)))",
-        ),
-    ),
-    Operation("sqrt", 1, "float", partials=lambda node, a: (0.5 / node,), **_intrinsic("sqrt")),
-    Operation(
-        "sin",
-        1,
-        "float",
-        partials=lambda node, a: (applied("cos", a),),
-        **_intrinsic("sin", numba="math.sin({0})"),
-    ),
-    Operation(
-        "cos",
-        1,
-        "float",
-        partials=lambda node, a: (-applied("sin", a),),
-        **_intrinsic("cos", numba="math.cos({0})"),
-    ),
-    Operation("tanh", 1, "float", partials=lambda node, a: (1 - node * node,), **_call("tanh", numba="math.tanh({0})")),
-    Operation(
-        "sigmoid",
-        1,
-        "float",
-        _sigmoid,
-        lambda node, a: (node * applied("sigmoid", -a),),
-        numba="np.{t}(1.0) / (np.{t}(1.0) + math.exp(-{0}))",
-        lanes="divide(like({0}, 1), add(like({0}, 1), exp(negate({0}))))",
-        triton="1 / (1 + tl.exp(-{0}))",
-        jnp="1 / (1 + jnp.exp(-{0}))",
-        torch="torch.sigmoid({0})",
-    ),
-    Operation("less", 2, "comparison", np.less, **_infix("<", 4, lanes="less({0}, {1})")),
-    Operation("less_equal", 2, "comparison", np.less_equal, **_infix("<=", 4, lanes="less_equal({0}, {1})")),
-    Operation("equal", 2, "comparison", np.equal, **_infix("==", 4, lanes="equal({0}, {1})")),
-    Operation("not_equal", 2, "comparison", np.not_equal, **_infix("!=", 4, lanes="not_equal({0}, {1})")),
+    Operation("less", 2, "comparison", np.less, **infix("<", 4, lanes="less({0}, {1})")),
+    Operation("less_equal", 2, "comparison", np.less_equal, **infix("<=", 4, lanes="less_equal({0}, {1})")),
+    Operation("equal", 2, "comparison", np.equal, **infix("==", 4, lanes="equal({0}, {1})")),
+    Operation("not_equal", 2, "comparison", np.not_equal, **infix("!=", 4, lanes="not_equal({0}, {1})")),
     Operation(
         "logical_not",
         1,
         "logical",
         symbol="~",
         precedence=7,
-        **_call("logical_not", numba="not {0}", lanes="bit_not({0})", triton="{0} == 0"),
+        **call("logical_not", numba="not {0}", lanes="bit_not({0})", triton="{0} == 0"),
     ),
     Operation(
         "logical_and",
@@ -440,7 +381,7 @@ _ROWS = (
         "logical",
         symbol="&",
         precedence=3,
-        **_call("logical_and", 2, numba="{0} and {1}", lanes="bit_and({0}, {1})", triton="{0} & {1}"),
+        **call("logical_and", 2, numba="{0} and {1}", lanes="bit_and({0}, {1})", triton="{0} & {1}"),
     ),
     Operation(
         "logical_xor",
@@ -448,7 +389,7 @@ _ROWS = (
         "logical",
         symbol="^",
         precedence=2,
-        **_call("logical_xor", 2, numba="{0} != {1}", lanes="bit_xor({0}, {1})", triton="{0} ^ {1}"),
+        **call("logical_xor", 2, numba="{0} != {1}", lanes="bit_xor({0}, {1})", triton="{0} ^ {1}"),
     ),
     Operation(
         "logical_or",
@@ -456,13 +397,13 @@ _ROWS = (
         "logical",
         symbol="|",
         precedence=1,
-        **_call("logical_or", 2, numba="{0} or {1}", lanes="bit_or({0}, {1})", triton="{0} | {1}"),
+        **call("logical_or", 2, numba="{0} or {1}", lanes="bit_or({0}, {1})", triton="{0} | {1}"),
     ),
     Operation(
         "where",
         3,
         "where",
-        **_call(
+        **call(
             "where",
             3,
             numba="({1} if {0} else {2})",
@@ -474,12 +415,34 @@ _ROWS = (
         "cast",
         1,
         "cast",
-        lambda a: a,
+        lambda a, dtype: np.asarray(a).astype(dtype),
         numba="{type}({0})",
         triton="{0}.to({type})",
         jnp="jnp.asarray({0}).astype({type})",
         torch="{0}.to({type})",
     ),
+    Operation(
+        # Of a float to an integer type: towards zero, at most to the type's limits, NaN to 0.
+        "saturating_cast",
+        1,
+        "cast",
+        _saturating_cast,
+        defined=lambda node, a: is_number(a),
+        numba="""def saturating_cast_{t}(a):
+    if a >= {high}.0:
+        return np.{t}({high})
+    if a <= {low}.0:
+        return np.{t}({low})
+    return np.{t}(a) if a == a else np.{t}(0)
+""",
+        triton="tl.where({0} != {0}, tl.full((), 0, {type}), tl.where({0} >= {high}.0, tl.full((), {high}, {type}), "
+        "tl.where({0} <= {low}.0, tl.full((), {low}, {type}), {0}.to({type}))))",
+        jnp="jnp.where({0} != {0}, {type}(0), jnp.where({0} >= {high}.0, {type}({high}), "
+        "jnp.where({0} <= {low}.0, {type}({low}), jnp.asarray({0}).astype({type}))))",
+        torch="torch.where({0} != {0}, 0, torch.where({0} >= {high}.0, {high}, "
+        "torch.where({0} <= {low}.0, {low}, {0}.to({type}))))",
+    ),
+    *real_functions.ROWS,
 )
 OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
 

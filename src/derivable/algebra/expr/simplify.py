@@ -15,7 +15,7 @@ from typing import Any, overload
 from derivable.algebra.expr.functions import apply
 from derivable.algebra.expr.interpret import interpret
 from derivable.algebra.expr.nodes import Apply, Constant, Expr, as_tuple, in_order
-from derivable.algebra.expr.types import FLOATS
+from derivable.algebra.expr.types import FLOATS, INTEGERS, LIMITS, UNSIGNED, Dtype, promote
 
 
 @overload
@@ -128,11 +128,11 @@ def _divide(node: Apply, a: Expr, b: Expr) -> Expr | None:
 
 
 def _floor_divide(node: Apply, a: Expr, b: Expr) -> Expr | None:
-    return a if _is(b, 1) and node.dtype == "int64" else None
+    return a if _is(b, 1) and node.dtype in INTEGERS else None
 
 
 def _remainder(node: Apply, a: Expr, b: Expr) -> Expr | None:
-    return _same(node, 0) if _is(b, 1) and node.dtype == "int64" else None
+    return _same(node, 0) if _is(b, 1) and node.dtype in INTEGERS else None
 
 
 def _negate(node: Apply, a: Expr) -> Expr | None:
@@ -178,7 +178,7 @@ def _logaddexp(node: Apply, a: Expr, b: Expr) -> Expr | None:
 
 
 def _abs(node: Apply, a: Expr) -> Expr | None:
-    if isinstance(a, Apply) and a.operation == "abs":
+    if node.dtype in UNSIGNED or (isinstance(a, Apply) and a.operation == "abs"):
         return a
     if (inner := _negated(a)) is not None:
         return apply("abs", inner)
@@ -233,29 +233,38 @@ def _logical_xor(node: Apply, a: Expr, b: Expr) -> Expr | None:
 
 def _equal(node: Apply, a: Expr, b: Expr) -> Expr | None:
     # Only for types without NaN.
-    return _same(node, True) if a is b and a.dtype in ("bool", "int64") else None
+    return _same(node, True) if a is b and a.dtype not in FLOATS else None
 
 
 def _not_equal(node: Apply, a: Expr, b: Expr) -> Expr | None:
-    return _same(node, False) if a is b and a.dtype in ("bool", "int64") else None
+    return _same(node, False) if a is b and a.dtype not in FLOATS else None
 
 
 def _cast(node: Apply, a: Expr) -> Expr | None:
     if a.dtype == node.dtype:
         return a
     # A widening cast under another cast loses nothing.
-    if isinstance(a, Apply) and a.operation == "cast" and (a.operands[0].dtype, a.dtype) in _EXACT_CASTS:
+    if isinstance(a, Apply) and a.operation == "cast" and _is_exact(a.operands[0].dtype, a.dtype):
         inner = a.operands[0]
-        return inner if inner.dtype == node.dtype else Apply("cast", (inner,), node.dtype)
+        # What floats beyond the limits of an integer type become is nobody's promise.
+        if inner.dtype not in INTEGERS or a.dtype in INTEGERS or _is_exact(inner.dtype, node.dtype):
+            return inner if inner.dtype == node.dtype else Apply("cast", (inner,), node.dtype)
     return None
 
 
-_EXACT_CASTS = {
-    ("bool", "int64"),
-    ("bool", "float32"),
-    ("bool", "float64"),
-    ("float32", "float64"),
-}
+_DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+
+
+def _is_exact(source: Dtype, target: Dtype) -> bool:
+    """Whether the target type has every value of the source type."""
+    if source == "bool" or source == target:
+        return True
+    if source in INTEGERS and target != "bool":
+        low, high = LIMITS[source]
+        least, most = LIMITS.get(target) or (-(2 ** _DIGITS[target]), 2 ** _DIGITS[target])
+        return least <= low and high <= most
+    return source in FLOATS and target in FLOATS and promote((source, target)) == target
+
 
 # Operation -> rule(node, *simple operands): the replacement, or None.
 RULES: dict[str, Callable[..., Expr | None]] = {

@@ -230,6 +230,54 @@ shift_left = _binary("shift_left", None, "shl", "a << b of integer lanes.")
 shift_right = _binary("shift_right", None, "ashr", "a >> b of integer lanes, the sign kept.")
 
 
+def _saturating(name: str, doc: str):
+    def function(typingctx, a: Any, b: Any):
+        if a != b:
+            return None
+
+        def codegen(context, builder, signature, args):
+            return _call(builder, f"{'s' if _scalar(a).signed else 'u'}{name[11:14]}.sat", a, args)
+
+        return a(a, b), codegen
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return _intrinsic(function)
+
+
+saturating_add = _saturating("saturating_add", "a + b of integers, at most to the limits of the type.")
+saturating_subtract = _saturating("saturating_subtract", "a - b of integers, at most to the limits of the type.")
+
+
+def _truncating(name: str, on_signed: str, on_unsigned: str, doc: str):
+    def function(typingctx, a: Any, b: Any):
+        if a != b:
+            return None
+
+        def codegen(context, builder, signature, args):
+            one, zero = _constant(a, 1), _constant(a, 0)
+            by_zero = builder.icmp_unsigned("==", args[1], zero)
+            if not _scalar(a).signed:
+                found = getattr(builder, on_unsigned)(args[0], builder.select(by_zero, one, args[1]))
+                return builder.select(by_zero, zero, found)
+            # The processor traps at the smallest integer by -1, so that -1 is a case of its own.
+            by_minus_one = builder.icmp_signed("==", args[1], _constant(a, -1))
+            safe = builder.select(builder.or_(by_zero, by_minus_one), one, args[1])
+            negated = builder.neg(args[0]) if on_signed == "sdiv" else zero
+            found = builder.select(by_minus_one, negated, getattr(builder, on_signed)(args[0], safe))
+            return builder.select(by_zero, zero, found)
+
+        return a(a, b), codegen
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return _intrinsic(function)
+
+
+truncate_divide = _truncating("truncate_divide", "sdiv", "udiv", "The quotient of integers towards zero; 0 by 0.")
+truncate_remainder = _truncating("truncate_remainder", "srem", "urem", "Its remainder, with the sign of a; 0 by 0.")
+
+
 def _call(builder, name: str, t: types.Type, args):
     kind = _ir_type(t)
     suffix = {"double": "f64", "float": "f32"}.get(str(_element(_scalar(t))), str(_element(_scalar(t))))

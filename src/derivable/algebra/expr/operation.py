@@ -1,0 +1,120 @@
+"""The scalar operations, one row each: type rule, meaning, derivative, and a text for every target.
+
+    rule       how the types of the operands give the type of the result (below)
+    symbol     and precedence (higher binds tighter) for printing infix
+    meaning    the value, on NumPy scalars or arrays that already have the operands' types
+    partials   (node, *operands) -> the partial derivative by each operand; None where the result is no float, and for
+               `where` and `cast`, which pass tangents on as they are
+    numba      source for Numba: an expression, or the text of a function `name_{t}` that its statements call
+    lanes      source by the functions of `derivable.device.cpu.lanes`, for scalars and vectors alike; truth is a
+               mask, an integer with all bits set or none
+    triton     source by `triton.language as tl`
+    jnp        source by `jax.numpy as jnp`
+    torch      source by `torch`
+    defined    (node, *operands) -> whether it has a value where its operands have, a bool expression (see `optional`);
+               None if it always has
+
+In texts {0} {1} {2} are operands, {t} is the name of the result's type, {type} the type as the target writes it, {low}
+and {high} are the limits of an integer type. A pair of texts is (for floats, for integers) by the type of the result,
+and None says that the target has no such operation.
+A test keeps the table complete and compares every text with the meaning.
+
+Type rules:
+
+    arithmetic   operands promoted, bool becomes int64; the result has that type
+    float        operands promoted, bool and integers become float64; the result has that type
+    comparison   operands promoted; the result is bool
+    logical      operands are bool; the result is bool
+    where        the first operand is bool, the others are promoted; the result has their type
+    cast         the result has the type asked for; `meaning` takes it as a NumPy dtype named `dtype`
+
+Corners: integers wrap around, and every division and remainder by the integer 0 is 0; `abs` and `sign` have derivative
+0 at 0; `minimum` and `maximum` give NaN if one is NaN, and a tie, with its whole derivative, to the first operand;
+`floor`, `ceil`, comparisons and integer results have derivative 0; `logaddexp` has derivative 0 where the result is
+-inf, and 1/2 each for two equal infinities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from derivable.algebra.expr.nodes import Constant, Expr, applied
+from derivable.algebra.expr.types import FLOATS, Dtype
+
+Rule = Literal["arithmetic", "float", "comparison", "logical", "where", "cast"]
+Target = Literal["numba", "lanes", "triton", "jnp", "torch"]
+Text = str | tuple[str | None, str | None] | None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One scalar operation; the fields are those of the module's text."""
+
+    name: str
+    arity: int
+    rule: Rule
+    meaning: Callable[..., Any]
+    partials: Callable[..., tuple[Expr, ...]] | None = None
+    symbol: str = ""
+    precedence: int = 9
+    numba: Text = None
+    lanes: Text = None
+    triton: Text = None
+    jnp: Text = None
+    torch: Text = None
+    defined: Callable[..., Expr] | None = None
+
+    def text(self, target: Target, dtype: Dtype) -> str | None:
+        """The source for a result of this type; None if the target has no such operation."""
+        text = getattr(self, target)
+        return text if text is None or isinstance(text, str) else text[dtype not in FLOATS]
+
+
+def one(node: Expr) -> Expr:
+    return Constant(1, node.dtype)
+
+
+def zero(node: Expr) -> Expr:
+    return Constant(0, node.dtype)
+
+
+def flat(node: Expr, *operands: Expr) -> tuple[Expr, ...]:
+    return tuple(zero(node) for _ in operands)
+
+
+def is_number(node: Expr, *operands: Expr) -> Expr:
+    """It is not NaN."""
+    return applied("equal", node, node) if node.dtype in FLOATS else Constant(True, "bool")
+
+
+def where(condition: Expr, a: Expr, b: Expr) -> Expr:
+    return applied("where", condition, a, b)
+
+
+def choose(first: Expr, node: Expr) -> tuple[Expr, Expr]:
+    return where(first, one(node), zero(node)), where(first, zero(node), one(node))
+
+
+def everywhere(text: str, **others: Any) -> dict[str, Any]:
+    """The same text for every target that has Python's operators."""
+    return {"numba": text, "triton": text, "jnp": text, "torch": text, **others}
+
+
+def infix(symbol: str, precedence: int, **others: Any) -> dict[str, Any]:
+    return {"symbol": symbol, "precedence": precedence, **everywhere(f"{{0}} {symbol} {{1}}"), **others}
+
+
+def call(name: str, arity: int = 1, **others: Any) -> dict[str, Any]:
+    """The function of this name in NumPy, jax.numpy and torch."""
+    call = f"{name}({', '.join(f'{{{i}}}' for i in range(arity))})"
+    texts = {"numba": f"np.{call}", "jnp": f"jnp.{call}", "torch": f"torch.{call}"}
+    return {"meaning": getattr(np, name), **texts, **others}
+
+
+def intrinsic(name: str, **others: Any) -> dict[str, Any]:
+    """`call` of what is an instruction of vectors and of Triton too."""
+    return call(name, **{"lanes": f"{name}({{0}})", "triton": f"tl.{name}({{0}})", **others})
