@@ -118,6 +118,13 @@ class Builder:
         count = None if count is None else position(count)
         self.add(n.StoreLine(array, position(index), value, backwards, count))
 
+    def load_rows(self, target: n.Register, array: n.Array, index: Any, stride: Any, count: Any) -> None:
+        """A column of a matrix: positions index, index + stride, ...; the first `count` lanes are rows."""
+        self.add(n.LoadRows(target, array, position(index), position(stride), position(count)))
+
+    def store_rows(self, array: n.Array, index: Any, stride: Any, count: Any, value: Expr) -> None:
+        self.add(n.StoreRows(array, position(index), position(stride), position(count), value))
+
     def scan_line(self, registers: Sequence[n.Register], operator: Any) -> None:
         """Replace lines by their inclusive prefixes.
 
@@ -163,6 +170,9 @@ class Builder:
 
     def return_(self, *values: Any) -> None:
         self.add(n.Return(tuple(lift(value) for value in values)))
+
+    def call(self, kernel: n.Kernel, arguments: Sequence[Any]) -> None:
+        self.add(n.Call(kernel, tuple(x if isinstance(x, n.Array) else lift(x) for x in arguments)))
 
     # Blocks
 

@@ -79,6 +79,16 @@ class _Checker:
                 if count is not None:
                     self.scalar(statement, count, "int64")
                 self.line(statement, value)
+            case n.LoadRows(target, _, index, stride, count):
+                for number in (index, stride, count):
+                    self.scalar(statement, number, "int64")
+                self.assign(statement, target, target.dtype, True)
+            case n.StoreRows(_, index, stride, count, value):
+                for number in (index, stride, count):
+                    self.scalar(statement, number, "int64")
+                self.line(statement, value)
+            case n.Call(kernel, arguments):
+                self.call(statement, kernel, arguments)
             case n.ScanLine(targets, sources, left, right, values, neutral):
                 if not len(targets) == len(sources) == len(left) == len(right) == len(values) == len(neutral):
                     self.fail(statement, "the components differ in number")
@@ -118,6 +128,22 @@ class _Checker:
                     self.fail(statement, "there is no loop around it")
         for inner in n.blocks_of(statement):
             self.block(inner, in_loop or isinstance(statement, (n.For, n.While)))
+
+    def call(self, statement: n.Statement, kernel: n.Kernel, arguments: tuple) -> None:
+        check(kernel)
+        if kernel.lanes != self.kernel.lanes or any(isinstance(s, n.Return) for s in n.walk(kernel.body)):
+            self.fail(statement, "the kernel has other lines or returns something")
+        if len(arguments) != len(kernel.parameters):
+            self.fail(statement, f"{len(arguments)} arguments for {len(kernel.parameters)} parameters")
+        for argument, parameter in zip(arguments, kernel.parameters):
+            if isinstance(argument, n.Array) != isinstance(parameter, n.Array):
+                self.fail(statement, f"{argument} does not fit {parameter.name}")
+            if not isinstance(argument, n.Array):
+                self.scalar(statement, argument, parameter.dtype)
+            elif argument not in self.arrays:
+                self.fail(statement, f"{argument.name} is not a parameter")
+            elif (argument.dtype, argument.is_lines) != (parameter.dtype, parameter.is_lines):
+                self.fail(statement, f"{argument.name} does not fit {parameter.name}", TypeMismatchError)
 
     def lines_in(self, value: Expr) -> bool:
         return any(self.is_line.get(argument, False) for argument in arguments_of(value))

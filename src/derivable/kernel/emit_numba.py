@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from derivable.algebra.expr.emit import constant_source
@@ -50,8 +50,8 @@ def compile_kernel(kernel: n.Kernel) -> Callable:
 
 
 def emit_numba(*kernels: n.Kernel) -> str:
-    """A module with one jitted function per kernel."""
-    printers = [_Printer(kernel) for kernel in kernels]
+    """A module with one jitted function per kernel, those that they call included."""
+    printers = [_Printer(kernel) for kernel in dict.fromkeys(k for kernel in kernels for k in _with_called(kernel))]
     bodies = [printer.function() for printer in printers]
     lanes, lines, places = (sorted(set().union(*(getattr(p, kind) for p in printers))) for kind in _MODULES)
     imports = [
@@ -62,6 +62,13 @@ def emit_numba(*kernels: n.Kernel) -> str:
     before = preamble([expr for printer in printers for expr in printer.scalars])
     parts = [HEADER + "\n".join(imports) + "\n" * bool(imports), before, *bodies]
     return "\n\n".join(part for part in parts if part)
+
+
+def _with_called(kernel: n.Kernel) -> Iterator[n.Kernel]:
+    for statement in n.walk(kernel.body):
+        if isinstance(statement, n.Call):
+            yield from _with_called(statement.kernel)
+    yield kernel
 
 
 _MODULES = {"lane_functions": "lanes", "line_functions": "lane_rows", "place_functions": "places"}
@@ -268,6 +275,17 @@ class _Printer:
                 self.line_functions.add("store_line")
                 at = self.scalar(index - (self.kernel.lanes - 1) if backwards else index, lines)
                 lines.append(f"store_line({array.name}, {at}, {self.turned(self.line(value, lines), backwards)})")
+            case n.LoadRows(target, array, index, stride, count):
+                self.line_functions.add("load_rows")
+                place = ", ".join(self.scalar(number, lines) for number in (index, stride, count))
+                lines.append(f"{target.name} = load_rows({array.name}, {place}, {self.example(target.dtype)})")
+            case n.StoreRows(array, index, stride, count, value):
+                self.line_functions.add("store_rows")
+                place = ", ".join(self.scalar(number, lines) for number in (index, stride, count))
+                lines.append(f"store_rows({array.name}, {place}, {self.line(value, lines)})")
+            case n.Call(kernel, arguments):
+                given = (x.name if isinstance(x, n.Array) else self.scalar(x, lines) for x in arguments)
+                lines.append(f"{kernel.name}({', '.join(given)})")
             case n.ScanLine():
                 self.scan_line(statement, lines)
             case n.MoveUp(target, source, fill):

@@ -37,7 +37,8 @@ class _Run:
         self.arrays: dict[n.Array, np.ndarray] = {}
         for parameter, argument in zip(kernel.parameters, arguments):
             if isinstance(parameter, n.Array):
-                self.arrays[parameter] = argument
+                # A matrix without lines is one row after the other.
+                self.arrays[parameter] = argument if parameter.is_lines else argument.reshape(-1)
             else:
                 self.registers[parameter] = np.dtype(parameter.dtype).type(argument)
 
@@ -67,6 +68,13 @@ class _Run:
             )
         rows = slice(first, first + count)
         return self.arrays[array][rows], -1 if backwards else 1
+
+    def rows(self, array: n.Array, index: Expr, stride: Expr, count: Expr) -> np.ndarray:
+        at, by, there = (int(self.value(number)) for number in (index, stride, count))
+        found = self.arrays[array][at::by][:there]
+        if at < 0 or there < 1 or len(found) < there:
+            raise IndexError(f"{there} rows from {at} on by {by} of {array.name}, which has {len(self.arrays[array])}")
+        return found
 
     def block(self, block: tuple[n.Statement, ...]) -> None:
         for statement in block:
@@ -98,6 +106,16 @@ class _Run:
                     rows, step = self.position(array, index, there, backwards)
                     with np.errstate(all="ignore"):
                         rows[::step] = self.value(value)[:there]
+            case n.LoadRows(target, array, index, stride, count):
+                rows = self.rows(array, index, stride, count).astype(target.dtype)
+                line = rows[np.minimum(np.arange(lanes), len(rows) - 1)]
+                registers[target] = line[0] if self.is_scalar else line
+            case n.StoreRows(array, index, stride, count, value):
+                rows = self.rows(array, index, stride, count)
+                with np.errstate(all="ignore"):
+                    rows[:] = np.atleast_1d(self.value(value))[: len(rows)]
+            case n.Call(kernel, arguments):
+                interpret(kernel, *(self.arrays[x] if isinstance(x, n.Array) else self.value(x) for x in arguments))
             case n.ScanLine(targets, sources, left, right, values, _):
                 found = self.scan([registers[source] for source in sources], left, right, values)
                 registers.update(zip(targets, found))

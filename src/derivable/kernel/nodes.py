@@ -96,6 +96,31 @@ class StoreLine:
 
 
 @dataclass(frozen=True)
+class LoadRows:
+    """`x = weights[i by n] count c`: positions i, i + n, ..., a column of a matrix [row, column] with n columns.
+
+    Only the first c lanes, at least one, are rows; the others repeat the last of them.
+    """
+
+    target: Register
+    array: Array
+    index: Expr
+    stride: Expr
+    count: Expr
+
+
+@dataclass(frozen=True)
+class StoreRows:
+    """`out[i by n] count c = x`: the first c lanes go to positions i, i + n, ..."""
+
+    array: Array
+    index: Expr
+    stride: Expr
+    count: Expr
+    value: Expr
+
+
+@dataclass(frozen=True)
 class ScanLine:
     """`a, b = scan (a, b) with (l0 * r0, l1 * r0 + r1) from (1.0, 0.0)`: inclusive prefixes within a line.
 
@@ -214,6 +239,14 @@ class Return:
 
 
 @dataclass(frozen=True)
+class Call:
+    """`forward(values, runs, n)`: another kernel of as many lanes, which returns nothing, on arrays and scalars."""
+
+    kernel: Kernel
+    arguments: tuple[Array | Expr, ...]
+
+
+@dataclass(frozen=True)
 class Comment:
     """`# why`: a line for whoever reads the generated source."""
 
@@ -226,6 +259,8 @@ Statement = (
     | Store
     | LoadLine
     | StoreLine
+    | LoadRows
+    | StoreRows
     | ScanLine
     | MoveUp
     | LastLane
@@ -239,6 +274,7 @@ Statement = (
     | Break
     | Continue
     | Return
+    | Call
     | Comment
 )
 
@@ -309,6 +345,12 @@ def operands_of(statement: Statement) -> tuple[Expr, ...]:
             return index, value
         case StoreLine(index=index, value=value, count=count):
             return (index, value) if count is None else (index, value, count)
+        case LoadRows(index=index, stride=stride, count=count):
+            return index, stride, count
+        case StoreRows(index=index, stride=stride, count=count, value=value):
+            return index, stride, count, value
+        case Call(arguments=arguments):
+            return tuple(argument for argument in arguments if not isinstance(argument, Array))
         case MoveUp(source=source, fill=fill):
             return source, fill
         case LastLane(source=source) | FirstLane(source=source):

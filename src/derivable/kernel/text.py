@@ -50,6 +50,14 @@ def _head(statement: n.Statement) -> list[str]:
         case n.StoreLine(array, index, value, backwards, count):
             only = "" if count is None else f" count {_text(count)}"
             return [*_shared([value]), f"{array.name}[{_rows(index, backwards)}]{only} = {_text(value)}"]
+        case n.LoadRows(target, array, index, stride, count):
+            return [f"{target.name} = {array.name}[{_text(index)} by {_text(stride)}] count {_text(count)}"]
+        case n.StoreRows(array, index, stride, count, value):
+            place = f"{array.name}[{_text(index)} by {_text(stride)}] count {_text(count)}"
+            return [*_shared([value]), f"{place} = {_text(value)}"]
+        case n.Call(kernel, arguments):
+            given = ", ".join(x.name if isinstance(x, n.Array) else _text(x) for x in arguments)
+            return [f"{kernel.name}({given})"]
         case n.ScanLine(targets, sources, _, _, values, neutral):
             operator = ", ".join(_text(value) for value in values)
             start = ", ".join(_text(value) for value in neutral)

@@ -1,6 +1,8 @@
 """Lanes that hold consecutive rows of one column: from 1-d arrays and back, and moved among the lanes.
 
 load_line(array, position, like) -> x     store_line(array, position, x)     any position, converted to the lanes' type
+load_rows(array, position, stride, count, like) -> x     store_rows(array, position, stride, count, x)
+    positions position, position + stride, ... for the first `count` lanes; the others repeat the last one
 moved_up(x, count, fill)                  lane i is lane i - count of x, and lane i of `fill` below
 """
 
@@ -105,6 +107,70 @@ def store_line(typingctx, array, position, x):
         return context.get_dummy_value()
 
     return types.void(array, position, x), codegen
+
+
+def _rows(context, builder, signature, args):
+    """(place(lane) -> position of that lane as an LLVM value, count)"""
+    position, stride, count = (
+        context.cast(builder, args[k], signature.args[k], types.intp) for k in (1, 2, 3)
+    )
+    return lambda lane: builder.add(position, builder.mul(lane, stride)), count
+
+
+@_intrinsic
+def load_rows(typingctx, array, position, stride, count, like):
+    """array[position], array[position + stride], ... in the type of `like`; lanes from `count` on repeat the last."""
+
+    def codegen(context, builder, signature, args):
+        lanes = like.lanes if isinstance(like, LaneType) else 1
+        place, there = _rows(context, builder, signature, args)
+        data = context.make_array(array)(context, builder, args[0]).data
+        scalar = like.dtype if isinstance(like, LaneType) else like
+        line = ir.Constant(_vector(like), ir.Undefined) if isinstance(like, LaneType) else None
+        last = builder.sub(there, there.type(1))
+        value = None
+        for lane in range(lanes):
+            at = there.type(lane)
+            at = builder.select(builder.icmp_signed("<", at, there), at, last)
+            value = context.unpack_value(builder, array.dtype, builder.gep(data, [place(at)]))
+            if array.dtype == types.boolean and scalar != types.boolean:
+                value = builder.sext(builder.trunc(value, ir.IntType(1)), ir.IntType(scalar.bitwidth))
+            else:
+                value = context.cast(builder, value, array.dtype, scalar)
+            if line is not None:
+                line = builder.insert_element(line, value, ir.Constant(ir.IntType(32), lane))
+        return value if line is None else line
+
+    return like(array, position, stride, count, like), codegen
+
+
+@_intrinsic
+def store_rows(typingctx, array, position, stride, count, x):
+    """Write the first `count` lanes to array[position], array[position + stride], ..."""
+
+    def codegen(context, builder, signature, args):
+        lanes = x.lanes if isinstance(x, LaneType) else 1
+        place, there = _rows(context, builder, signature, args)
+        data = context.make_array(array)(context, builder, args[0]).data
+        scalar = x.dtype if isinstance(x, LaneType) else x
+
+        def write(lane: int):
+            value = args[4]
+            if isinstance(x, LaneType):
+                value = builder.extract_element(value, ir.Constant(ir.IntType(32), lane))
+            if array.dtype == types.boolean and scalar != types.boolean:
+                value = builder.icmp_signed("!=", value, value.type(0))
+            else:
+                value = context.cast(builder, value, scalar, array.dtype)
+            context.pack_value(builder, array.dtype, value, builder.gep(data, [place(there.type(lane))]))
+
+        write(0)
+        for lane in range(1, lanes):
+            with builder.if_then(builder.icmp_signed("<", there.type(lane), there)):
+                write(lane)
+        return context.get_dummy_value()
+
+    return types.void(array, position, stride, count, x), codegen
 
 
 @_literal
