@@ -314,7 +314,9 @@ class _Fold:
                     self.each_slot(run, 2, lambda at: self.let("total", self.pair(at)))
                 with k.otherwise():
                     with k.when(logical_and(equal(run.pairs, 2), equal(run.singles, 0))):
-                        self.each_slot(run, 4, lambda at: self.let("total", self.plus(self.pair(at), self.pair(at + 2))))
+                        self.each_slot(
+                            run, 4, lambda at: self.let("total", self.plus(self.pair(at), self.pair(at + 2)))
+                        )
                     with k.otherwise():
                         width = k.let("width", 2 * run.pairs + run.singles)
                         self.each_slot(run, width, lambda at: self.sum(at, run))
