@@ -12,7 +12,8 @@ Both are about what a node says, never about how it is proved, so a wrong answer
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from derivable.device.cpu.tiers import kernel
 
 FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
 IMPLIED_LIMIT = 48  # implied choices kept per node
@@ -21,7 +22,7 @@ MEMO_SIZE = 1 << 18  # its remembered answers: 4 MiB
 UNKNOWN_SUPPORT = -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _mix(value):
     x = np.uint64(value) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -29,7 +30,7 @@ def _mix(value):
     return x ^ (x >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _disjoint(first, second, imp_offsets, imp_groups, imp_masks, group_size):
     """Whether two nodes imply disjoint values of some choice. Implied lists are sorted by group."""
     i, i_end = imp_offsets[first], imp_offsets[first + 1]
@@ -51,7 +52,7 @@ def _disjoint(first, second, imp_offsets, imp_groups, imp_masks, group_size):
     return False
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _exclusive(
     first, second, kind, offsets, children, imp_offsets, imp_groups, imp_masks, group_size, is_false, memo, budget,
     frames,
@@ -117,7 +118,7 @@ def _exclusive(
     return answer
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _implied_mask(node, group, imp_offsets, imp_groups, imp_masks):
     for i in range(imp_offsets[node], imp_offsets[node + 1]):
         if imp_groups[i] == group:
@@ -125,14 +126,14 @@ def _implied_mask(node, group, imp_offsets, imp_groups, imp_masks):
     return np.uint64(0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _root_of(parent, value):
     while parent[value] != value:
         value = parent[value]
     return value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _labels(items, low, high, group, big, imp_offsets, imp_groups, imp_masks, labels, parent):
     """Label items low..high so that different labels imply disjoint values of `group`; returns whether two differ."""
     if not big:
@@ -163,7 +164,7 @@ def _labels(items, low, high, group, big, imp_offsets, imp_groups, imp_masks, la
     return several
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sort_by_label(labels, items, low, high):
     """Shell sort of both arrays on [low, high) by label (Knuth's gaps): compiles at once, unlike argsort."""
     gap = 1
@@ -182,7 +183,7 @@ def _sort_by_label(labels, items, low, high):
         gap //= 3
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _all_exclusive(
     items, count, kind, offsets, children, imp_offsets, imp_groups, imp_masks, group_size, is_false, memo, budget,
     seen, differs, first_mask, stamp, ranges, labels, parent, frames,
@@ -246,7 +247,7 @@ def _all_exclusive(
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def analyse(kind, literal, offsets, children, group_of, value_of, group_size, pair_budget, support_limit):
     """Prove what can be proven, one pass over nodes in topological order.
 
@@ -505,7 +506,7 @@ def analyse(kind, literal, offsets, children, group_of, value_of, group_size, pa
     return is_false, proven, keep, support, set_offsets[: sets + 1], set_elements
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _drop_implied(start, stop, kind, literal, children, group_size, imp_offsets, imp_groups, imp_masks, keep):
     """Literals of an and-node that another child says already: x and (x and y) is x and y. Returns whether one went."""
     dropped = False
@@ -530,7 +531,7 @@ def _drop_implied(start, stop, kind, literal, children, group_size, imp_offsets,
     return dropped
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def needed_nodes(kind, offsets, children, roots, is_false, proven, keep):
     """Walk down from the roots through proven nodes.
 
@@ -551,7 +552,7 @@ def needed_nodes(kind, offsets, children, roots, is_false, proven, keep):
     return need
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def below(offsets, children, marked):
     """Mark, in place, everything below the marked nodes."""
     for node in range(len(offsets) - 2, -1, -1):

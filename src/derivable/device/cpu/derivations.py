@@ -7,12 +7,12 @@ kinds are false, true, literal, and, or = 0..4.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from derivable.core.graph import number_components
+from derivable.device.cpu.tiers import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _certain(kind, offsets, children, parent_offsets, parents, waiting, queue, certain):
     count = 0
     for n in range(len(kind)):
@@ -51,7 +51,7 @@ def certain_nodes(kind: np.ndarray, offsets: np.ndarray, children: np.ndarray) -
     return certain
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _reach(offsets, children, stack, count, seen):
     while count > 0:
         count -= 1
@@ -78,7 +78,7 @@ def reachable(offsets: np.ndarray, children: np.ndarray, roots: np.ndarray) -> n
     return seen
 
 
-_number_components = njit(cache=True, nogil=True)(number_components)
+_number_components = kernel(number_components)
 
 
 def components(offsets: np.ndarray, children: np.ndarray) -> tuple[np.ndarray, int]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from derivable.device.cpu.tiers import kernel
+
 FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
 NOT_OR, DECISION, PROVED, OPEN, UNTRIED = 0, 1, 2, 3, 4
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def variable_signatures(kind, literal, offsets, children, signature):
     """A 64-bit Bloom filter of the variables below each node; disjoint filters mean disjoint variables."""
     for n in range(len(kind)):
@@ -31,7 +33,7 @@ def _slot(table, key):
     return place
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _quick(kind, literal, signature, table, answers, a, b):
     """1 if a and b are known to exclude each other, 0 if no proof is to be had, -1 if it must be tried."""
     if a == b:
@@ -45,7 +47,7 @@ def _quick(kind, literal, signature, table, answers, a, b):
     return answers[place] if table[place] == key else -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _prove(kind, literal, offsets, children, signature, table, answers, used, a, b, stack, budget):
     """Whether nodes a and b provably have no model in common, by structure; -1 if the budget ran out.
 
@@ -94,7 +96,7 @@ def _prove(kind, literal, offsets, children, signature, table, answers, used, a,
     return answer
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _decided(kind, literal, offsets, children, n, mark, used, budget):
     """Whether every two children of or-node n hold opposite literals directly. `mark` [variable] is scratch, 0."""
     first, last = offsets[n], offsets[n + 1]
@@ -132,7 +134,7 @@ def _decided(kind, literal, offsets, children, n, mark, used, budget):
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def prove_exclusive(kind, literal, offsets, children, signature, mark, table, answers, stack, budget, status):
     """Try to prove for every or-node that its children exclude each other; fills status [node].
 
@@ -168,7 +170,7 @@ def prove_exclusive(kind, literal, offsets, children, signature, mark, table, an
     return used[1]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mark_below(offsets, children, node, below):
     """Set below [node + 1] for everything reachable from `node`; returns how many nodes that is."""
     below[: node + 1] = False
@@ -182,7 +184,7 @@ def mark_below(offsets, children, node, below):
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_overlap(kind, literal, offsets, children, nodes, place, worlds, tables, watched):
     """Evaluate 64 worlds in a word; look for a watched or-node with two true children in one world.
 

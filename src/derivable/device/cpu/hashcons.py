@@ -27,6 +27,7 @@ from numba import njit
 
 from derivable.device.cpu.lanes import count_less, item, prefetch
 from derivable.device.cpu.pointers import pointer
+from derivable.device.cpu.tiers import kernel
 
 FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
 
@@ -86,7 +87,7 @@ def find(table, last, key):
     return slot
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def move_table(old, table):
     """Enter the entries of a table in an empty, larger one; they are known to differ."""
     last = np.uint64(len(table) - 1)
@@ -119,7 +120,7 @@ def pointers(kind, literal, info, offsets, children, table):
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def write_node(this, number, top, node, end, state):
     """Write a new node, whose last edge is before `end`."""
     kind, literal, info, offsets, _, _, _ = state
@@ -139,7 +140,7 @@ def add_node(this, number, top, node, end, slot, key, state):
     table[slot + np.uint64(1)] = node
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def place_literal(number, node, end, state):
     """The id of a literal; `node` if it is new and has been added. `end`: the number of edges so far."""
     _, _, _, _, _, table, last = state
@@ -151,7 +152,7 @@ def place_literal(number, node, end, state):
     return node
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def place_pair(this, x, y, node, end, state):
     """The id of a node of the two different children `x` and `y`; `node` if it is new and has been added."""
     _, literal, info, _, children, table, last = state
@@ -168,7 +169,7 @@ def place_pair(this, x, y, node, end, state):
     return node
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def place_wide(this, size, value, top, stamp, node, end, state):
     """The id of a node whose `size` children stand behind the other edges and carry `stamp`; `node` if it is new.
 
@@ -192,7 +193,7 @@ def place_wide(this, size, value, top, stamp, node, end, state):
     return node
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def insert_nodes(
     new_kind, new_literal, new_offsets, new_children, absolute,
     kind, literal, info, offsets, children, table, counts, ids,
@@ -286,7 +287,7 @@ def insert_nodes(
     return code, bad_node, bad_child
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def insert_decompositions(
     letters, names, numbers, elements, line, first, node_of,
     kind, literal, info, offsets, children, table, counts,
@@ -410,7 +411,7 @@ def enter(keys, nodes, count, table, last):
         table[slot + np.uint64(1)] = nodes[i]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mark_reachable(kind, info, offsets, children, cuts, roots, top, reached):
     """Find the nodes below `roots`, and where in the sorted circuit those of each height and kind will be.
 
@@ -452,7 +453,7 @@ def bucket_of(this, height):
     return np.int64(this) if this <= LITERAL else 2 * np.int64(height) + np.int64(this) - 2
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def reachable_literals(kind, reached, leaves):
     """Write the literals that `mark_reachable` found to `leaves` [literal] int32."""
     count = 0
@@ -462,7 +463,7 @@ def reachable_literals(kind, reached, leaves):
             count += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def number_nodes(
     begin, end, cuts, kind, literal, info, offsets, reached, node_starts, edge_starts, position,
     out_kind, out_literal, out_offsets,
@@ -492,7 +493,7 @@ def number_nodes(
             out_kind[new] = this
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def move_children(begin, end, cuts, offsets, children, reached, position, out_offsets, out_children):
     """Copy the children of the nodes of the chunks begin:end, renumbered, ascending in nodes of at most `SHORT`."""
     short = np.empty(SHORT + 16, np.int32)
@@ -523,7 +524,7 @@ def move_children(begin, end, cuts, offsets, children, reached, position, out_of
                 out[edge + i] = places[item(children, first + i)]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def wide_nodes(offsets):
     """(nodes, edges) of nodes with more than `SHORT` children: how many."""
     nodes, edges = 0, 0
@@ -535,7 +536,7 @@ def wide_nodes(offsets):
     return nodes, edges
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sort_wide(offsets, children, starts, fill, parents, sorted_children):
     """Sort the children of nodes with more than `SHORT` of them in linear time.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from numba import njit
+from derivable.device.cpu.tiers import kernel
 
 AND, OR = 3, 4
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def layer_bounds(kind, offsets, children, roots, first, last):
     """Paper 000, section 3.1: leaves in layer 0, and-nodes in odd layers, or-nodes in even ones.
 

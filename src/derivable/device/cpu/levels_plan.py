@@ -18,11 +18,11 @@ follow each other in `terms`: pairs first (two slots each), then singles; or the
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from derivable.device.cpu.lanes import item
 from derivable.device.cpu.pages import empty_pages, zero_pages
 from derivable.device.cpu.threads import run_chunks
+from derivable.device.cpu.tiers import kernel
 
 SHARED = 4
 FIRST, COUNT, PAIRS, SINGLES, FACTORS, START = range(6)
@@ -89,7 +89,7 @@ def plan_program(kind, literal, offsets, children, roots, num_variables):
     return runs, terms, positive, negative, operand[roots, 0], num_slots, statistics
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _count_uses(kind, offsets, children, roots, uses):
     """uses [node] uint8, zeros: uses by or-nodes, and `_OTHER` for each other one; not less than `_OTHER` is enough."""
     for root in roots:
@@ -101,7 +101,7 @@ def _count_uses(kind, offsets, children, roots, uses):
             uses[child] = min(item(uses, child) + step, _OTHER)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _shapes_of(kind, offsets, children, uses, level, shape):
     """Levels and shapes of slots.
 
@@ -143,7 +143,7 @@ def _shapes_of(kind, offsets, children, uses, level, shape):
     return num_inner, num_terms, num_levels
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _measure(kind, offsets, children, sizes, statistics):
     """Write the largest degree and count of a node, at least 1, and the number of operations to `statistics`.
 
@@ -175,7 +175,7 @@ def _measure(kind, offsets, children, sizes, statistics):
     statistics[0], statistics[1], statistics[2] = max_degree, max_count, operations
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sort_inner(level, shape, num_levels, by_shape, inner):
     """inner [slot] int32: the nodes with slots of their own by level, shape, node; two stable counting sorts."""
     starts = np.zeros(_SHAPES + 1, np.int64)
@@ -197,7 +197,7 @@ def _sort_inner(level, shape, num_levels, by_shape, inner):
         level_starts[level[node]] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _assign_slots(kind, literal, offsets, children, level, shape, inner, operand, positive, negative):
     """Write positive and negative [variable] and what a node is as an operand; returns the number of slots and of runs.
 
@@ -246,7 +246,7 @@ def _assign_slots(kind, literal, offsets, children, level, shape, inner, operand
     return next_slot + 1, num_runs
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs):
     """Write where the operands of each inner slot start, starts [inner slot + 1] int32, and the runs."""
     run, position = -1, 0
@@ -282,7 +282,7 @@ def _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs
     starts[len(inner)] = position
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _write_terms(begin, end, kind, offsets, children, shape, operand, first_slot, starts, terms):
     """Write the terms of the inner slots of the nodes whose edges start at begin:end.
 

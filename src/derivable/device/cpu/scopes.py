@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from derivable.device.cpu.tiers import kernel
+
 FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fold_scopes(kind, literal, offsets, children, position, scopes):
     """Which variables each node mentions, for the variables with a position in this pass.
 
@@ -54,7 +56,7 @@ def _emit(start, size, tree_size, parts, count):
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def missing_blocks(scope, whole, tree_size, parts):
     """The positions in `whole` but not in `scope` (words) as aligned blocks; returns how many were put in `parts`.
 
@@ -83,7 +85,7 @@ def missing_blocks(scope, whole, tree_size, parts):
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def edge_gaps(kind, offsets, children, roots, scopes, required, tree_size, owners, blocks, parts):
     """For every or-edge and every root: the blocks of variables that are missing there.
 
@@ -114,7 +116,7 @@ def edge_gaps(kind, offsets, children, roots, scopes, required, tree_size, owner
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def order_of_appearance(kind, literal, offsets, children, roots, order):
     """Number the variables in the order in which a walk down from the roots meets them; the rest follow.
 

@@ -1,0 +1,219 @@
+"""Kernels in two tiers: interpreted by Python while that is faster, compiled by Numba as soon as it is not.
+
+Compiling a kernel takes from tenths of a second to many seconds, once on a machine. A small input is done by Python in
+milliseconds, by the very same text: `kernel` makes a function that Numba compiles, and that runs as it stands on a
+small input for as long as it is neither compiled nor in the cache on disk and has not taken `PATIENCE` in all. So a
+program that asks one small question compiles nothing, and a training loop compiles what it runs often.
+
+Python runs the text in a copy of its module's names: kernels that it calls are interpreted as well, intrinsics are
+their meaning in Python, and arrays give numbers of Python, so that nothing is narrower than in the compiled tier.
+Numbers of 64 bits without sign wrap around in both, hence tables of hashes are the same.
+
+DERIVABLE_TIER=compiled never interprets, DERIVABLE_TIER=interpreted always does (the tests of this module compare).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numba.core.dispatcher import Dispatcher
+
+from derivable.device.cpu import lanes, places, pointers
+
+# Entries of the largest array, and seconds of a kernel in a process, up to which Python runs it.
+SMALL = 4096
+PATIENCE = 0.25
+_Intrinsic = type(lanes.load)
+_NARROW = (np.signedinteger, np.bool_, np.uint8, np.uint16, np.uint32)
+
+
+class _Array(np.ndarray):
+    """An array whose entries are numbers of Python; uint64 and floats stay as they are, and wrap around or round."""
+
+    def __getitem__(self, index: Any) -> Any:
+        found = np.ndarray.__getitem__(self, index)
+        return found.item() if isinstance(found, _NARROW) else found
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+
+class _Integer:
+    """A type of integers: converts by wrapping around, to a number of Python; NumPy takes it as a dtype."""
+
+    def __init__(self, bits: int, is_signed: bool):
+        self.bits = bits
+        self.is_signed = is_signed
+        self.dtype = np.dtype(f"{'' if is_signed else 'u'}int{bits}")
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return value.astype(self.dtype).view(_Array)
+        number = int(value) & ((1 << self.bits) - 1)
+        if self.bits == 64 and not self.is_signed:
+            return np.uint64(number)
+        return number - (1 << self.bits) if self.is_signed and number >> (self.bits - 1) else number
+
+
+class _NumPy:
+    """NumPy as kernels see it when Python runs them: conversions wrap around, new arrays are `_Array`."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np, name)
+        if name.startswith(("int", "uint")) and name.lstrip("uint").isdigit():
+            found = _Integer(int(name.lstrip("uint")), name.startswith("int"))
+        elif callable(found) and not isinstance(found, type):
+            found = _making_arrays(found)
+        setattr(self, name, found)
+        return found
+
+
+def _making_arrays(function: Callable) -> Callable:
+    def call(*arguments: Any, **options: Any) -> Any:
+        made = function(*arguments, **options)
+        return made.view(_Array) if isinstance(made, np.ndarray) else made
+
+    return call
+
+
+def _count_less(row: Any, start: int, number: int) -> int:
+    return int(np.count_nonzero(np.asarray(row[start : start + 16]) < number))
+
+
+def _load(array: Any, position: Any) -> Any:
+    return array[position]
+
+
+def _store(array: Any, position: Any, value: Any) -> None:
+    array[position] = value
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+# What an intrinsic is in Python, for those that kernels of integers call.
+_MEANING: dict[Any, Callable] = {
+    lanes.item: _load,
+    lanes.load: _load,
+    lanes.store: _store,
+    lanes.prefetch: _nothing,
+    lanes.prefetch_to_write: _nothing,
+    lanes.count_less: _count_less,
+    places.load: _load,
+    places.store: _store,
+    places.hidden: lambda number: number,
+    places.choose: lambda condition, a, b: a if condition else b,
+    pointers.pointer: lambda array: array,
+}
+_PYTHON_NUMPY = _NumPy()
+_environments: dict[int, dict[str, Any]] = {}
+
+
+class Kernel:
+    """A compiled function that Python may run instead; other kernels call it as they call any function of Numba."""
+
+    def __init__(self, function: FunctionType, **options: Any):
+        self.dispatcher: Any = njit(cache=True, nogil=True, **options)(function)
+        self.py_func = function
+        self.__doc__, self.__name__, self.__module__ = function.__doc__, function.__name__, function.__module__
+        self._run: Callable = self._first
+        self._spent = 0.0
+
+    @property
+    def _numba_type_(self) -> Any:
+        return self.dispatcher._numba_type_
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._run(*arguments)
+
+    def __reduce__(self) -> Any:
+        return _find, (self.__module__, self.__name__)
+
+    def compile_first(self) -> None:
+        """Do not interpret any more."""
+        self._run = self.dispatcher
+
+    def _first(self, *arguments: Any) -> Any:
+        tier = os.environ.get("DERIVABLE_TIER", "")
+        if tier != "interpreted" and (
+            tier == "compiled" or self._spent > PATIENCE or _largest(arguments) > SMALL or _is_cached(self.dispatcher)
+        ):
+            self._run = self.dispatcher
+            return self.dispatcher(*arguments)
+        begin = time.perf_counter()
+        with np.errstate(over="ignore"):
+            result = interpreted(self)(*(_seen(argument) for argument in arguments))
+        self._spent += time.perf_counter() - begin
+        return result
+
+
+def kernel(function: Any = None, **options: Any) -> Any:
+    """Decorator: a kernel of two tiers. options  Numba's, such as error_model="numpy"."""
+    if function is None:
+        return lambda decorated: Kernel(decorated, **options)
+    return Kernel(function)
+
+
+def interpreted(compiled: Any) -> Callable:
+    """The Python function of a kernel, with everything that it calls interpreted too."""
+    function = compiled.py_func
+    known = getattr(compiled, "_interpreted", None)
+    if known is None:
+        names = _environment(function.__globals__)
+        known = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+        compiled._interpreted = known
+    return known
+
+
+def _environment(names: dict[str, Any]) -> dict[str, Any]:
+    made = _environments.get(id(names))
+    if made is None:
+        made = _environments[id(names)] = {}
+        for name, value in names.items():
+            made[name] = _meaning(value)
+    return made
+
+
+def _meaning(value: Any) -> Any:
+    if value is np:
+        return _PYTHON_NUMPY
+    if isinstance(value, (Kernel, Dispatcher)):
+        return lambda *arguments: interpreted(value)(*arguments)
+    if isinstance(value, _Intrinsic):
+        return _MEANING.get(value, value)
+    return value
+
+
+def _seen(argument: Any) -> Any:
+    if isinstance(argument, np.ndarray):
+        return argument.view(_Array)
+    return tuple(_seen(part) for part in argument) if isinstance(argument, tuple) else argument
+
+
+def _largest(arguments: tuple) -> int:
+    sizes = [_largest(a) if isinstance(a, tuple) else getattr(a, "size", 0) for a in arguments]
+    return max(sizes, default=0)
+
+
+def _is_cached(dispatcher: Any) -> bool:
+    """Whether Numba's cache on disk has this function in some form."""
+    if dispatcher.signatures:
+        return True
+    try:
+        return bool(dispatcher._cache._cache_file.load_index())
+    except (AttributeError, OSError):
+        # Another version of Numba keeps its cache elsewhere: then it is not looked at.
+        return False
+
+
+def _find(module: str, name: str) -> Any:
+    import importlib
+
+    return getattr(importlib.import_module(module), name)
