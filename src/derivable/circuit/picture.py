@@ -53,7 +53,7 @@ def label(circuit: Circuit, node: int) -> str:
 def svg(circuit: Circuit) -> str:
     """SVG text in the colour of the surrounding text, so it reads on light and dark pages."""
     labels = [label(circuit, node) for node in range(circuit.num_nodes)]
-    shown = [html.safe(text, 14) for text in labels]
+    shown = [html.safe(text, 18) for text in labels]
     widths = [max(28.0, 8.0 * len(unescape(text)) + 14.0) for text in shown]
     x, y, routes = _layout(circuit, widths)
     root_text: dict[int, list[str]] = {}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from derivable.circuit.circuit import Circuit
 from derivable.circuit.picture import MAX_NODES
 from derivable.core import html
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError, UnsupportedError
@@ -158,8 +160,15 @@ class Logic(torch.nn.Module):
         rows += [("output", name, _shown(facts), self._output_shape(name)) for name, facts in self.outputs.items()]
         title = f"<div><b>Logic</b>, provenance {self.provenance}: {html.safe(self.size_text())}</div>"
         small = isinstance(self.inference, ExactInference) and self.circuit.num_nodes <= MAX_NODES
-        picture = self.circuit._repr_html_() if small else ""
+        picture = self._circuit_of_facts()._repr_html_() if small else ""
         return title + html.table(("", "relation", "facts", "tensor"), rows) + picture
+
+    def _circuit_of_facts(self) -> Circuit:
+        """The circuit, with each variable called by the fact that it stands for."""
+        names = [f"{name}{_shown([fact])}" for name, facts in self.inputs.items() for fact in facts.tuples]
+        count, place = self.circuit.num_variables, self.inference.columns.place
+        names += [f"random fact {number}" for number in range(count - len(names))]
+        return replace(self.circuit, names=tuple(names[i] for i in (range(count) if place is None else place.tolist())))
 
     def _named(self, values: torch.Tensor) -> Any:
         """Cut [*batch, output fact] into the output relations."""
