@@ -65,7 +65,8 @@ def svg(circuit: Circuit) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" style="max-width:100%;min-width:{0.6 * width:.0f}px;height:auto" fill="none" '
-        f'stroke="currentColor" font-family="sans-serif" font-size="13" text-anchor="middle"><title>{html.safe(repr(circuit))}</title>'
+        'stroke="currentColor" font-family="sans-serif" font-size="13" text-anchor="middle">'
+        f"<title>{html.safe(repr(circuit))}</title>"
     ]
     for route in routes:
         path = f"M{route[0][0]:.1f} {route[0][1]:.1f}" + "".join(
