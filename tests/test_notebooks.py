@@ -134,7 +134,7 @@ def test_a_picture_shows_every_node_and_edge(make):
 def test_names_in_a_picture_are_escaped():
     root = ElementTree.fromstring(svg(CIRCUITS["odd names"]()))
     texts = {element.text for element in root.iter() if local_name(element) == "text"}
-    assert {'<b>&"c', '¬<b>&"c', "\\ud800\\n\\x00", "ein sehr lang…", "¬ein sehr lan…", "root"} <= texts
+    assert {'<b>&"c', '¬<b>&"c', "\\ud800\\n\\x00", "ein sehr langer N…", "¬ein sehr langer …", "root"} <= texts
     titles = {element.text.split(": node")[0] for element in root.iter() if local_name(element) == "title"}
     assert "ein sehr langer Name" in titles
 
@@ -177,4 +177,20 @@ def test_a_layer_shows_its_inputs_and_outputs():
         ["output", "stop", "()", "[*batch]"],
         ["output", "go", '("<b>"), ("green")', "[*batch, 2]"],
     ]
-    assert [local_name(element) for element in page.iter() if local_name(element) == "svg"] == ["svg"]
+    drawn = {element.text for element in page.iter() if local_name(element) == "text"}
+    assert drawn == {'light("red")', 'light("<b>")', 'light("green")', "root 0", "root 1", "root 2"}
+
+
+def test_a_layer_names_the_random_facts_of_its_program():
+    torch = pytest.importorskip("torch")
+    layer = dv.nn.Logic(
+        "rel 0.2::sprinkler() rel wet() = rain() or sprinkler()",
+        inputs={"rain": dv.independent([()])},
+        outputs={"wet": ()},
+    )
+    circuit = layer._circuit_of_facts()
+    weights = {"rain()": 0.5, "random fact 0": 0.2}
+    expected = circuit.evaluate([weights[name] for name in circuit.names]).item()
+    assert expected == pytest.approx(layer(rain=torch.tensor([0.5])).item()) == pytest.approx(0.6)
+    drawn = {element.text for element in parsed(layer._repr_html_()).iter() if local_name(element) == "text"}
+    assert {"rain()", "random fact 0"} <= drawn

@@ -65,6 +65,13 @@ def test_without_rows_or_columns(database):
     assert database["nobody"].to_arrow().schema.field(0).type == pa.string()
 
 
+@pytest.mark.parametrize("method", ["to_pandas", "to_arrow"])
+def test_a_frame_can_be_facts_again(database, method):
+    frame = getattr(database["person"], method)()
+    again = PROGRAM.run(facts={"person": frame})
+    assert list(again["person"]) == sorted(PEOPLE)
+
+
 def test_tags_are_the_last_column():
     facts = {"edge": {(0, 1): 0.5, (1, 2): 0.25}}
     path = dv.Program("rel path(x, y) = edge(x, y) or (path(x, z) and edge(z, y))").run(facts, provenance="exact")

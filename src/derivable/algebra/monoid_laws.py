@@ -11,13 +11,13 @@ from derivable.algebra.element import flatten, rebuild
 from derivable.algebra.monoid import Monoid, TypedMonoid
 from derivable.core.diagnostics import OperatorError
 
+_NOT_NEUTRAL = "does not have this neutral element"
 TRIALS = 512
 RELATIVE = 1e-6
 _DOMAIN = "if it holds for the values you use, say which with domain=(low, high)"
 _HINTS = {
     "is not associative": f"folds group their elements in any way, so results would depend on the machine; {_DOMAIN}",
-    "has not this neutral element": "give the element that changes nothing, 0 for +, 1 for *, -inf for maximum; "
-    + _DOMAIN,
+    _NOT_NEUTRAL: "give the element that changes nothing, 0 for +, 1 for *, -inf for maximum; " + _DOMAIN,
     "is not commutative": "leave out commutative=True: scans do not need it, and reduce_by_index will refuse it",
 }
 Domain = tuple[float, float] | Callable[[np.random.Generator], Any] | None
@@ -34,8 +34,8 @@ def check_laws(operator: Monoid, dtypes: tuple[str, ...], domain: Domain = None)
     # Simple elements first, so that the counterexample shown is one that a person can compute.
     a, b, c = (tuple(column[_by_size(a, b, c)] for column in columns) for columns in (a, b, c))
     neutral = tuple(np.full(TRIALS, value) for value in typed.neutral)
-    _compare(operator, typed, "has not this neutral element", "neutral op a", "a", typed.apply(neutral, a), a, {"a": a})
-    _compare(operator, typed, "has not this neutral element", "a op neutral", "a", typed.apply(a, neutral), a, {"a": a})
+    _compare(operator, typed, _NOT_NEUTRAL, "neutral op a", "a", typed.apply(neutral, a), a, {"a": a})
+    _compare(operator, typed, _NOT_NEUTRAL, "a op neutral", "a", typed.apply(a, neutral), a, {"a": a})
     left, right = typed.apply(typed.apply(a, b), c), typed.apply(a, typed.apply(b, c))
     sides = "(a op b) op c", "a op (b op c)"
     _compare(operator, typed, "is not associative", *sides, left, right, {"a": a, "b": b, "c": c})

@@ -21,10 +21,10 @@ _DEEP = 10_000  # heights
 class CircuitBuilder:
     """A growing circuit in which equal nodes are one node.
 
-    Nodes are ids; 0 is false and 1 is true. On insertion constants are propagated, a repeated child
-    counts once, a conjunction or disjunction of one child is that child, of none the constant, and
-    `x and -x` is false. Nothing else is simplified: `x or -x` stays, since the weights of the two
-    need not sum to one, and so does a longer conjunction that contains both.
+    A node is an id; 0 is false and 1 is true. The builder propagates constants and counts a repeated child
+    once. A conjunction or disjunction of one child is that child, one of no children is a constant, and
+    `x and -x` is false. Nothing else is simplified: `x or -x` stays, since the weights of the two need not
+    add up to one, and so does a longer conjunction that contains both.
 
     Expected time and memory are linear in nodes plus edges (paper 000, theorem 1); nothing recurses.
 

@@ -53,7 +53,7 @@ def label(circuit: Circuit, node: int) -> str:
 def svg(circuit: Circuit) -> str:
     """SVG text in the colour of the surrounding text, so it reads on light and dark pages."""
     labels = [label(circuit, node) for node in range(circuit.num_nodes)]
-    shown = [html.safe(text, 14) for text in labels]
+    shown = [html.safe(text, 18) for text in labels]
     widths = [max(28.0, 8.0 * len(unescape(text)) + 14.0) for text in shown]
     x, y, routes = _layout(circuit, widths)
     root_text: dict[int, list[str]] = {}
@@ -64,8 +64,9 @@ def svg(circuit: Circuit) -> str:
     height = max(y) + 30.0
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'width="{width:.0f}" height="{height:.0f}" fill="none" stroke="currentColor" '
-        f'font-family="sans-serif" font-size="13" text-anchor="middle"><title>{html.safe(repr(circuit))}</title>'
+        f'width="{width:.0f}" style="max-width:100%;min-width:{0.6 * width:.0f}px;height:auto" fill="none" '
+        'stroke="currentColor" font-family="sans-serif" font-size="13" text-anchor="middle">'
+        f"<title>{html.safe(repr(circuit))}</title>"
     ]
     for route in routes:
         path = f"M{route[0][0]:.1f} {route[0][1]:.1f}" + "".join(

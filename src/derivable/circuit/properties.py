@@ -250,9 +250,9 @@ def require_decomposable(circuit: Circuit, question: str) -> None:
 def require_countable(circuit: Circuit, question: str) -> None:
     """Raise UnsupportedError unless the circuit is decomposable and, as far as is known, deterministic.
 
-    A circuit from a compiler (origin "sdd" or "decision") is taken at its word. One of unknown origin is
-    refused if `check_determinism` finds a counterexample. One out of `forget` is refused unless
-    determinism is proved. The verdict is kept with the circuit.
+    A circuit from a compiler (origin "sdd" or "decision") is accepted without a check. One of unknown origin is
+    refused if `check_determinism` finds a counterexample. One from `forget` is refused unless determinism is
+    proved. The verdict is kept with the circuit.
     """
     require_decomposable(circuit, question)
     if circuit.origin in DETERMINISTIC_ORIGINS:

@@ -43,7 +43,7 @@ def load(
 
     path           may be gzipped, whatever its name; the content decides, then the extension
     vtree          for SDD files; see `derivable.circuit.sdd_file.load_sdd`
-    num_variables  None: what the file (or vtree) says, else the greatest variable in it
+    num_variables  None takes what the file (or vtree) says, or else the greatest variable in it
 
     A CNF is compiled; `derivable.circuit.compile` has the options for that. Raises ParseError with
     file, line, column and caret for anything that does not follow its format, or if the extension and

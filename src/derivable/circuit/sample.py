@@ -26,8 +26,9 @@ def sample(circuit: Circuit, num_samples: int, weights=None, negative_weights=No
                                and the first samples of a longer run are those of a shorter one. None is random
     returns                    bool [*batch, sample, variable] for one root, else [*batch, root, sample, variable]
 
-    A walk down the circuit per sample: at each or-node one child, in proportion to its value; a variable
-    that is not met is drawn from its own two weights. Raises as `marginals`.
+    Each sample is one walk down the circuit, which takes one child of each or-node with probability
+    proportional to its value. A variable that the walk does not meet is drawn from its own two weights.
+    Raises as `marginals`.
     """
     require_countable(circuit, "sample")
     num_samples = integer(num_samples, "num_samples", 0, 2**48)

@@ -44,9 +44,9 @@ class CircuitModule(nn.Module):
     """Evaluates a circuit; it has no parameters and no buffers, and works wherever its inputs are.
 
     m(weights[*batch, variable], negative_weights=None) -> [*batch, root], in the dtype of the weights (float16 and
-    bfloat16 are computed and returned in float32). The weights may be broadcast against each other, non-contiguous
-    and on any device; on the CPU the kernels read them in place, elsewhere the circuit is folded by tensor
-    operations. Gradients of any order; the first comes from the kernels.
+    bfloat16 are computed and returned in float32). The weights may be non-contiguous and on any device, and are
+    broadcast against each other. On the CPU the kernels read them in place; elsewhere tensor operations fold the
+    circuit. It has gradients of any order; the first comes from the kernels.
 
     Raises ShapeError for a wrong number of variables, DomainError for weights that are NaN or of another carrier.
     """

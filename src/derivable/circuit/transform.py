@@ -26,9 +26,9 @@ def condition(circuit: Circuit, evidence: Mapping[Any, bool] | Iterable[Any]) ->
               or a formula's variable; a literal is a signed number, a name, or a formula `a` or `~a`
     returns   a circuit over the same variables that mentions each fixed variable once, at its roots
 
-    So its weighted count is that of (circuit and evidence), its marginals are posteriors, its samples are
-    conditional ones. Decomposability, determinism and smoothness stay. `restrict` gives the textbook's
-    circuit without the fixed variables.
+    The weighted count of the result is therefore that of (circuit and evidence), its marginals are posteriors,
+    and its samples are conditional ones. It stays decomposable, deterministic and smooth. `restrict` gives
+    the textbook's circuit without the fixed variables.
 
     Raises DomainError for evidence that contradicts itself or names a variable the circuit does not have.
     Evidence that contradicts the circuit gives the constant false.

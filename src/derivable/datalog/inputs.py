@@ -146,7 +146,7 @@ def categorical(values: Iterable[Any], probabilities: Sequence[float] | None = N
 
 
 def independent(tuples: Iterable[Any], probabilities: Sequence[float] | None = None) -> InputMapping:
-    """Independent facts: each holds or not, whatever the others do.
+    """Independent facts: whether one holds says nothing about the others.
 
     tuples         tuples, or scalars for a unary relation, distinct
     probabilities  [fact], or None if they are given at evaluation

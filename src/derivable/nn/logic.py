@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from derivable.circuit.circuit import Circuit
 from derivable.circuit.picture import MAX_NODES
 from derivable.core import html
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError, UnsupportedError
@@ -50,18 +52,18 @@ class Logic(torch.nn.Module):
                  forward takes and returns log-probabilities, in nats: pass log_softmax, get what nll_loss takes.
                  Exact provenance only.
 
-    Called with one tensor [*batch, fact] for each input relation, by name or in the order of `inputs`; batch
-    shapes broadcast. Returns [*batch, fact] of the output relation, or a dict of such if there are several.
+    Call it with one tensor [*batch, fact] for each input relation, by name or in the order of `inputs`; batch
+    shapes broadcast. It returns [*batch, fact] of the output relation, or a dict of these if there are several.
     An empty batch gives an empty result. A fact that the program cannot derive has probability 0.
 
-    Rows of a categorical input are used as they are: if they do not add up to one, exact outputs are the
-    sums of the products of the weights over the worlds, which is what makes unnormalised factors usable;
-    other provenances only compare and multiply them.
+    Rows of a categorical input are used as they are. If they do not add up to one, an exact output is the
+    sum over worlds of the products of the weights, so factors need not be normalised. Other provenances
+    only compare and multiply the weights.
 
     Gradients are exact for the function computed; ties in minmaxprob go to the smallest index, topkproofs
     differentiates the proofs chosen, and the cut of addmultprob lets gradients pass (as in Scallop).
 
-    Pickles, deep-copies, and runs in DataParallel and torch.compile; it has no parameters.
+    A layer can be pickled and copied, and works in DataParallel and torch.compile. It has no parameters.
 
     Raises, with a hint: BindingError for a missing, superfluous or misspelt input; ShapeError for a tensor
     that does not fit its relation; DomainError for NaN or values outside [0, 1] (see `values.TOLERANCE`);
@@ -158,8 +160,15 @@ class Logic(torch.nn.Module):
         rows += [("output", name, _shown(facts), self._output_shape(name)) for name, facts in self.outputs.items()]
         title = f"<div><b>Logic</b>, provenance {self.provenance}: {html.safe(self.size_text())}</div>"
         small = isinstance(self.inference, ExactInference) and self.circuit.num_nodes <= MAX_NODES
-        picture = self.circuit._repr_html_() if small else ""
+        picture = self._circuit_of_facts()._repr_html_() if small else ""
         return title + html.table(("", "relation", "facts", "tensor"), rows) + picture
+
+    def _circuit_of_facts(self) -> Circuit:
+        """The circuit, with each variable called by the fact that it stands for."""
+        names = [f"{name}{_shown([fact])}" for name, facts in self.inputs.items() for fact in facts.tuples]
+        count, place = self.circuit.num_variables, self.inference.columns.place
+        names += [f"random fact {number}" for number in range(count - len(names))]
+        return replace(self.circuit, names=tuple(names[i] for i in (range(count) if place is None else place.tolist())))
 
     def _named(self, values: torch.Tensor) -> Any:
         """Cut [*batch, output fact] into the output relations."""

@@ -41,9 +41,9 @@ class SemanticLoss(torch.nn.Module):
                  Circuit. With it p must sum to one over each group for the loss to be at least 0.
     compiler     "sdd" or "d4"; see `derivable.circuit.compile`
 
-    The loss is 0 exactly where the constraint has probability one, and inf where it has probability zero;
-    it depends on the constraint's meaning only, not on how it is written; a weaker constraint has a lower
-    loss. One network output per variable, the constraint's variables 1..n being columns 0..n-1.
+    The loss is 0 exactly where the constraint has probability one, and inf where it has probability zero. It
+    depends on what the constraint means, not on how it is written, and a weaker constraint has a lower loss.
+    There is one network output for each variable: variable v of the constraint is column v - 1.
 
     Raises DomainError if a given circuit is not decomposable or not deterministic, since its value would
     not be a probability.
@@ -215,8 +215,8 @@ def semantic_loss(
 
     predictions [*batch, variable] -> [*batch] or a scalar, nats
 
-    The constraint is compiled at the first call and kept for the next ones with the same object (a
-    formula or circuit), path or clauses; the last 16 constraints are kept.
+    The constraint is compiled at the first call, and reused by later calls with the same formula or circuit
+    object, the same path or the same clauses. The last 16 constraints are kept.
     """
     if isinstance(constraint, (Circuit, Formula)):
         # The object itself is in the key: it compares by identity, and stays alive while it is a key.
