@@ -228,8 +228,7 @@ class TypedSemiring:
                     found[f"{name}_vjp"] = self._one(pulled), (*operand, *adjoints)
         return found
 
-    @property
-    def facts(self) -> TypedFunction:
+    def require_fact(self) -> TypedFunction:
         """`fact`. Raises UnsupportedError for a nest that does not say it."""
         if self.fact is None:
             raise UnsupportedError(

@@ -200,7 +200,7 @@ class SemiringTags(ColumnTags):
     def fact_tags(self, variables: np.ndarray) -> Any:
         """Raises UnsupportedError if the semiring does not say what a fact is."""
         probabilities = np.asarray(self.facts.probabilities, dtype=np.float64)[variables]
-        return column_of(self.typed.facts.apply((probabilities,), (variables,)))
+        return column_of(self.typed.require_fact().apply((probabilities,), (variables,)))
 
     def show(self, tags: Any) -> np.ndarray:
         """[row]; of a nest an array with fields, see `algebra.element.records`."""
