@@ -135,7 +135,7 @@ def test_outputs_are_named():
 
 def test_unknown_provenance_and_stage():
     program = dv.Program("rel a(1)")
-    with pytest.raises(dv.DerivableError, match="unknown provenance 'fuzzy'"):
+    with pytest.raises(dv.DerivableError, match="there is no provenance 'fuzzy'"):
         program.run(provenance="fuzzy")
     with pytest.raises(dv.DerivableError, match="unknown stage"):
         program.explain("apm")

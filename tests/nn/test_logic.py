@@ -307,8 +307,8 @@ def test_gradients_without_autograd(provenance):
     adjoints = rows(5, 3 + len(EDGES), seed=2)
     inference = layer.inference
     variables = inference.columns([p[:, : len(EDGES)], p[:, len(EDGES) :]], False).requires_grad_()
-    expected = torch.autograd.grad(inference.evaluate(variables), variables, adjoints)[0]
-    torch.testing.assert_close(inference.gradient(variables.detach(), adjoints), expected)
+    expected = torch.autograd.grad(inference.evaluate(variables)[0], variables, adjoints)[0]
+    torch.testing.assert_close(inference.gradient(variables.detach(), [adjoints]), expected)
 
 
 def test_training_leaves_the_compiler_alone():
@@ -381,7 +381,7 @@ MISUSE = {
     "provenance": (
         lambda: dv.nn.Logic(SUM, DIGITS, SUMS, "minmaxprobs"),
         DomainError,
-        r"'minmaxprobs' for a layer; did you mean 'minmaxprob'\?",
+        r"no provenance 'minmaxprobs'\nhelp: did you mean 'minmaxprob'\?",
     ),
     "list of outputs": (lambda: dv.nn.Logic(SUM, DIGITS, ["sum_2"]), DomainError, r"outputs is a list(.|\n)*map each"),
     "no outputs": (lambda: dv.nn.Logic(SUM, DIGITS, {}), DomainError, r"needs outputs"),

@@ -146,6 +146,31 @@ def compose(element: Element, like: Any, scalars: Sequence[Any]) -> Any:
     return rebuild(element, like, leaves)
 
 
+def records(element: Element, columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Values as one array from a column [row] per scalar.
+
+    returns  [row] for scalars, [row, *shape] for small arrays, [row] with fields for nests, whose names are those of
+             the nest's fields, or f0, f1, ...
+    """
+    remaining = iter(columns)
+
+    def leaf(shape: tuple[int, ...]) -> np.ndarray:
+        scalars = [next(remaining) for _ in range(math.prod(shape))]
+        return np.stack(scalars, axis=-1).reshape(-1, *shape) if shape else scalars[0]
+
+    def gather(part: Element) -> np.ndarray:
+        if part.shape is not None:
+            return leaf(part.shape)
+        names = part.names or tuple(f"f{k}" for k in range(len(part.parts)))
+        fields = [gather(inner) for inner in part.parts]
+        rows = np.empty(len(columns[0]), [(name, x.dtype, x.shape[1:]) for name, x in zip(names, fields)])
+        for name, field in zip(names, fields):
+            rows[name] = field
+        return rows
+
+    return gather(element)
+
+
 def _is_record(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from derivable.algebra.element import Element, components, compose, element_of
-from derivable.algebra.expr.functions import equal, logical_and
-from derivable.algebra.expr.nodes import Argument
+from derivable.algebra.element import Element, components, compose, element_of, records
+from derivable.algebra.expr.functions import equal, logical_and, where
+from derivable.algebra.expr.nodes import Argument, Constant
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
 from derivable.algebra.monoid import SCALAR, Monoid, TypedFunction, TypedMonoid, frozen, trace_elements
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
@@ -107,6 +107,11 @@ class Semiring:
     def is_scalar(self) -> bool:
         return self.element.shape == ()
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether its values are Python integers of any size, which have no compiled form."""
+        return self.is_scalar and self.carrier == "integer"
+
     @cached_property
     def carriers(self) -> tuple[Carrier, ...]:
         """[component]"""
@@ -139,7 +144,7 @@ class Semiring:
 
         Raises UnsupportedError for exact Python integers, which have none.
         """
-        if self.is_scalar and self.carrier == "integer":
+        if self.is_exact:
             raise UnsupportedError(
                 f"the semiring {self.name!r} has exact Python integers, which have no compiled form",
                 hint="evaluate it with the NumPy reference, on arrays of dtype object",
@@ -179,6 +184,8 @@ class TypedSemiring:
     precision             the type of its floats
     plus, times           typed monoids: values, adjoints, dual, zero and one as their neutral elements
     complement            of (a); None if the semiring has none
+    negation              of (a), what a negated tuple has: the complement if that exchanges zero and one, else one
+                          where a is discarded and zero elsewhere, which is set difference
     saturated, discard    of (old, new) and (a): one bool
     fact                  of (probability, variable); None for a nest that does not say it
     show                  of (a)
@@ -190,6 +197,7 @@ class TypedSemiring:
     plus: TypedMonoid
     times: TypedMonoid
     complement: TypedFunction | None
+    negation: TypedFunction
     saturated: TypedFunction
     discard: TypedFunction
     fact: TypedFunction | None
@@ -198,7 +206,7 @@ class TypedSemiring:
 
     @cached_property
     def functions(self) -> dict[str, tuple[Any, tuple[Argument, ...]]]:
-        """name -> (expressions, arguments) of plus, times and complement, each with its vjp where it has one.
+        """name -> (expressions, arguments) of plus, times, complement and negation, each with its vjp where it has one.
 
         A scalar semiring has one expression where a nest has a tuple of them. The arguments of a vjp are those of the
         operation and the adjoints of its value; it gives the adjoints of its operands.
@@ -211,13 +219,33 @@ class TypedSemiring:
             if has_derivatives:
                 rule = monoid.adjoints
                 found[f"{name}_vjp"] = (*rule.left, *rule.right), (*operands, *rule.arguments)
-        if self.complement is not None:
-            (operand,) = self.complement.operands
-            found["complement"] = self._one(self.complement.values), operand
-            if has_derivatives:
-                adjoints, (pulled,) = self.complement.adjoints
-                found["complement_vjp"] = self._one(pulled), (*operand, *adjoints)
+        for name, function in (("complement", self.complement), ("negation", self.negation)):
+            if function is not None:
+                (operand,) = function.operands
+                found[name] = self._one(function.values), operand
+                if has_derivatives:
+                    adjoints, (pulled,) = function.adjoints
+                    found[f"{name}_vjp"] = self._one(pulled), (*operand, *adjoints)
         return found
+
+    def require_fact(self) -> TypedFunction:
+        """`fact`. Raises UnsupportedError for a nest that does not say it."""
+        if self.fact is None:
+            raise UnsupportedError(
+                f"the semiring {self.semiring.name!r} does not say what the value of a random fact is",
+                hint="give its record `fact`, a function of (probability, variable)",
+            )
+        return self.fact
+
+    def rows_of_shown(self, *parts: Any) -> np.ndarray:
+        """What values show as, an array [row], with fields for a nest; parts are the components of the values."""
+        return records(self.shown, self.show.apply(parts))
+
+    @property
+    def always_saturated(self) -> bool:
+        """Whether no tuple is ever propagated again: it passes on the value that it had when it was new."""
+        (value,) = self.saturated.values
+        return isinstance(value, Constant) and bool(value.value)
 
     def _one(self, exprs: tuple) -> Any:
         return exprs[0] if self.semiring.is_scalar else exprs
@@ -252,7 +280,14 @@ def _typed(record: Semiring, precision: str) -> TypedSemiring:
     if function is not None:
         given = {"probability": (SCALAR, 0.0, (precision,)), "variable": (SCALAR, 0, ("int64",))}
         fact = trace_elements(f"fact of semiring {record.name!r}", function, given, element, plus.dtypes)
-    zero = record.nest(plus.neutral)
+    zero, one = record.nest(plus.neutral), record.nest(times.neutral)
+    discard = record.discard or (lambda a: same(a, zero))
+
+    def absent(a: Any) -> Any:
+        gone = discard(a)
+        pairs = zip(components(element, one, "one"), components(element, zero, "zero"))
+        return record.nest([where(gone, x, y) for x, y in pairs])
+
     return TypedSemiring(
         record,
         precision,  # type: ignore[arg-type]
@@ -260,8 +295,11 @@ def _typed(record: Semiring, precision: str) -> TypedSemiring:
         plus,
         times,
         complement,
+        complement
+        if complement is not None and record.complement_negates
+        else traced("negation", absent, "a", element, plus.dtypes),
         traced("saturated", record.saturated or same, "old new", SCALAR, ("bool",)),
-        traced("discard", record.discard or (lambda a: same(a, zero)), "a", SCALAR, ("bool",)),
+        traced("discard", discard, "a", SCALAR, ("bool",)),
         fact,
         traced("show", record.show or (lambda a: a), "a", None, None),
         element_of(record.show(record.one)) if record.show else element,

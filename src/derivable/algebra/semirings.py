@@ -24,7 +24,7 @@ from derivable.core.registry import Registry
 
 REGISTRY: Registry[Semiring] = Registry(
     "semiring",
-    aliases={"tropical": "min_plus", "max_min": "godel", "minmaxprob": "godel"},
+    aliases={"tropical": "min_plus", "max_min": "godel", "minmaxprob": "godel", "unit": "boolean"},
     more="`semirings.register` adds one",
 )
 

@@ -12,13 +12,14 @@ import numpy as np
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.circuit import Circuit
+from derivable.circuit.evaluate_nests import evaluate_nests, nest_value_and_gradient
+from derivable.circuit.fold_nodes import Nodes, run_tiles
 from derivable.circuit.literal_weights import in_columns
 from derivable.circuit.plan import LINE_BYTES, Plan, plan_of
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.device.cpu.levels_log import BAD_WEIGHT, log_rows
 from derivable.device.cpu.levels_real import GRADIENT, VALUES, VALUES_AND_GRADIENT, real_rows
 from derivable.device.cpu.levels_scaled import log_rows_scaled
-from derivable.device.cpu.levels_semiring import semiring_rows
 from derivable.device.cpu.levels_team import close, follow, new_state
 from derivable.device.cpu.levels_unbounded import log_rows_unbounded
 from derivable.device.cpu.memory import contiguous, empty, empty_like, full
@@ -46,15 +47,19 @@ def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | S
 
     weights           [*batch, variable] in the carrier of the semiring: float32 or float64 (log: nats), bool, or
                       integers of any size (dtype object) for the counting semiring; or a mapping from variables
-                      (numbers, names, a formula's variables) to numbers or arrays [*batch]
+                      (numbers, names, a formula's variables) to numbers or arrays [*batch]. Of a semiring on nests a
+                      nest of such arrays, [*batch, variable, *shape] for small arrays in it
     negative_weights  the same for negative literals; None takes the semiring's complement (real 1 - w,
                       log log(1 - exp(w))); DomainError if it has none
-    returns           [*batch, root] in the dtype of the weights; an empty batch gives an empty array
+    returns           [*batch, root] in the dtype of the weights, or a nest of such; an empty batch gives an empty
+                      array
 
     Raises ShapeError if the last axis is not num_variables long or the arrays do not broadcast, DomainError for NaN
     weights, naming row and variable. Source: Maene et al. 2025, Algorithm 1, on fused sums of products.
     """
     ring = semirings.get(semiring)
+    if not ring.is_scalar:
+        return evaluate_nests(circuit, weights, negative_weights, ring)
     plan = plan_of(circuit)
     weights = in_columns(circuit, weights, "weights")
     negative_weights = in_columns(circuit, negative_weights, "negative_weights")
@@ -71,7 +76,8 @@ def value_and_gradient(
 
     weights, negative_weights  as in `evaluate`
     adjoints                   [*batch, root], None for ones
-    returns  (values [*batch, root], gradient [*batch, variable], gradient for the negative weights or None)
+    returns  (values [*batch, root], gradient [*batch, variable], gradient for the negative weights or None); of a
+             semiring on nests nests of such arrays, with zeros for scalars that are not floats
 
     In the log semiring a root of -inf gives no gradient. Where a minimum or maximum is attained more than once, the
     child of the smallest index gets the adjoint. Raises as `evaluate` does, and UnsupportedError if the semiring is
@@ -79,6 +85,8 @@ def value_and_gradient(
     """
     ring = semirings.get(semiring)
     check_differentiable(ring)
+    if not ring.is_scalar:
+        return nest_value_and_gradient(circuit, weights, negative_weights, ring, adjoints)
     plan = plan_of(circuit)
     weights = in_columns(circuit, weights, "weights")
     negative_weights = in_columns(circuit, negative_weights, "negative_weights")
@@ -308,17 +316,10 @@ def _log_tiles(
 def _semiring_tiles(
     ring: Semiring, start: int, stop: int, plan: Plan, dtype: type, lanes: int, arguments: tuple, results: tuple
 ) -> None:
-    weights = arguments[1]
-    name = weights.dtype.name
-    kernel = semiring_rows(ring, name)
-    rows = len(plan.kind)
-    widest = int(np.diff(plan.offsets).max(initial=1))
-    scratch = tuple(empty((count, lanes), dtype) for count in (rows, rows, widest))
-    nodes = plan.kind, plan.literal, plan.offsets, plan.children, plan.roots
-    first, last = start * lanes, min(stop * lanes, weights.shape[0])
-    bad = kernel(first, last, *arguments, *nodes, *scratch, *results, dtype(ring.zero), dtype(ring.one))
-    if bad >= 0:
-        raise_bad_weight(ring.name, weights, arguments[2] if arguments[3] else None)
+    mode, *arrays = arguments
+    nodes = Nodes(plan.kind, plan.literal, plan.offsets, plan.children, plan.roots)
+    if not run_tiles(start, stop, nodes, ring, lanes, mode, tuple(arrays), results):
+        raise_bad_weight(ring.name, arrays[0], arrays[1] if arrays[2] else None)
 
 
 def _fold_objects(plan: Plan, ring: Semiring, weights: np.ndarray, negatives: np.ndarray | None, out) -> None:

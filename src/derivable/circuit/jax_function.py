@@ -17,6 +17,7 @@ from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.evaluate import GRADIENT, VALUES, check_complement, check_size, fold_rows
+from derivable.circuit.evaluate_nests import refuse_nests
 from derivable.circuit.plan import Plan, plan_of
 from derivable.circuit.rounds import Rounds, fold_in_rounds, rounds_of
 from derivable.core.diagnostics import DomainError, MissingDependencyError, UnsupportedError
@@ -37,6 +38,7 @@ def to_jax(circuit: Circuit, semiring: str | Semiring = "log") -> Callable:
     except ImportError:
         raise MissingDependencyError("to_jax needs JAX", hint="pip install 'derivable[jax]'") from None
     ring = semirings.get(semiring)
+    refuse_nests(ring, "a JAX function")
     if ring.carrier == "integer":
         raise UnsupportedError(
             f"JAX arrays hold no integers of any size, which the semiring {ring.name!r} needs",

@@ -22,6 +22,7 @@ from derivable.circuit.evaluate import (
     fold_rows,
     raise_bad_weight,
 )
+from derivable.circuit.evaluate_nests import refuse_nests
 from derivable.circuit.plan import Plan, plan_of
 from derivable.circuit.rounds import Rounds, rounds_of
 from derivable.circuit.torch_levels import fold_torch
@@ -55,6 +56,7 @@ class CircuitModule(nn.Module):
         super().__init__()
         self.circuit = circuit
         self.semiring = semirings.get(semiring)
+        refuse_nests(self.semiring, "a torch module")
         if self.semiring.carrier == "integer":
             raise UnsupportedError(
                 f"tensors hold no integers of any size, which the semiring {self.semiring.name!r} needs",

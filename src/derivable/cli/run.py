@@ -95,6 +95,7 @@ def _document(view: Any) -> dict[str, Any]:
 
 
 def _write(name: str, view: Any) -> None:
+    from derivable.datalog.database import tag_text
     from derivable.datalog.values import show_value
 
     relation = name.partition("(")[0]  # the facts of `query path(0, x)` are facts of path
@@ -103,7 +104,7 @@ def _write(name: str, view: Any) -> None:
     if sys.stdout.isatty():
         arity = len(view.columns)
         columns = [*([] if tags is None else ["tag"]), *(str(place) for place in range(arity))]
-        shown = (row if tags is None else [f"{tags[place]:.6g}", *row] for place, row in enumerate(rows))
+        shown = (row if tags is None else [tag_text(tags[place]), *row] for place, row in enumerate(rows))
         if arity == 0 and tags is None:
             click.echo(f"{name}(): {'true' if len(view) else 'false'}")
             return
@@ -111,4 +112,4 @@ def _write(name: str, view: Any) -> None:
         return
     for place, row in enumerate(rows):
         fact = f"{relation}({', '.join(row)})"
-        click.echo(fact if tags is None else f"{tags[place]:.9g}::{fact}")
+        click.echo(fact if tags is None else f"{tag_text(tags[place], 9)}::{fact}")

@@ -22,7 +22,7 @@ import numpy as np
 from derivable.datalog.arithmetic import wrap
 from derivable.datalog.rules.nodes import AggregateRule
 from derivable.datalog.storage import Table
-from derivable.datalog.tags import ColumnTags, GraphTags, Untagged
+from derivable.datalog.tags import ColumnTags, GraphTags, Untagged, concatenate, repeat
 from derivable.datalog.values import SymbolTable, ValueType, from_words, ranks, to_words
 
 # Sums of magnitudes below this are exact in 64 bits, rounding in the estimate included.
@@ -215,20 +215,21 @@ class _Aggregation:
         self.emit(np.array([g]), [words], some)
         if self.keeps_empty:
             none = mode.one(1)
-            for tag in tags:
-                none = mode.times(none, mode.negate(np.array([tag], dtype=tags.dtype)))
+            absent = mode.negate(tags)
+            for row in range(len(tags)):
+                none = mode.times(none, absent[row : row + 1])
             self.emit(np.array([g]), [1 - words], none)
 
     def fold_count(self, g: int, tags: np.ndarray) -> None:
         mode: Any = self.mode
         # state[j]: exactly j of the rows so far are there.
         state = mode.one(1)
-        for tag in tags:
-            present = np.full(len(state), tag, dtype=tags.dtype)
+        for row in range(len(tags)):
+            present = repeat(tags[row : row + 1], len(state))
             stay = mode.times(state, mode.negate(present))
             step = mode.times(state, present)
             zero = mode.zero(1)
-            state = mode.plus(np.concatenate([stay, zero]), np.concatenate([zero, step]))
+            state = mode.plus(concatenate([stay, zero]), concatenate([zero, step]))
         numbers = np.arange(len(state))
         keep = ~mode.is_zero(state)
         if not self.keeps_empty:
@@ -244,17 +245,17 @@ class _Aggregation:
         identity = np.array([0 if is_sum else 1], dtype=values.dtype)
         empty = mode.one(1)
         sums, state = values[:0], mode.one(0)
-        for value, tag in zip(values, tags):
-            present = np.full(len(state) + 1, tag, dtype=tags.dtype)
+        for row, value in enumerate(values):
+            present = repeat(tags[row : row + 1], len(state) + 1)
             absent = mode.negate(present)
             before = np.concatenate([sums, identity])
             with np.errstate(all="ignore"):
                 moved = before + value if is_sum else before * value
             if t.is_integer and not is_sum:
                 moved = wrap(moved, t)
-            stepped = mode.times(np.concatenate([state, empty]), present)
+            stepped = mode.times(concatenate([state, empty]), present)
             stayed = mode.times(state, absent[:-1])
-            sums, state = self.merged(np.concatenate([sums, moved]), np.concatenate([stayed, stepped]))
+            sums, state = self.merged(np.concatenate([sums, moved]), concatenate([stayed, stepped]))
             empty = mode.times(empty, absent[-1:])
         if is_sum and t.is_integer:
             low, high = t.limits
@@ -291,10 +292,11 @@ class _Aggregation:
             self.emit(
                 np.full(len(block), g),
                 self.result_of(rows[block]),
-                mode.times(np.repeat(no_better, len(block)), there),
+                mode.times(repeat(no_better, len(block)), there),
             )
-            for absent in mode.negate(there):
-                no_better = mode.times(no_better, np.array([absent], dtype=tags.dtype))
+            absent = mode.negate(there)
+            for row in range(len(block)):
+                no_better = mode.times(no_better, absent[row : row + 1])
             if mode.is_zero(no_better).all():
                 break
 
@@ -315,7 +317,7 @@ class _Aggregation:
             columns.append(np.concatenate([results[i] for _, results, _ in self.rows]).astype(np.int64))
         tags = None
         if self.has_tags:
-            tags = np.concatenate([mode.one(len(g)) if t is None else t for g, _, t in self.rows])
+            tags = concatenate([mode.one(len(g)) if t is None else t for g, _, t in self.rows])
             if self.group_tags is not None:
                 tags = mode.times(tags, self.group_tags[group])
             keep = ~mode.is_zero(tags)

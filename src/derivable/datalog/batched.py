@@ -3,10 +3,12 @@
 Grounding depends on the facts that may hold, not on their probabilities, so it is done once; a provenance is then
 evaluated level by level over whole batches. The graph is acyclic:
 
-- "fixpoint" (minmaxprob, topkproofs): a recursive component with n tuples is unrolled n rounds (see `unroll`), which is
-  exact for every provenance in which a derivation that uses a tuple to derive itself adds nothing;
-- "rounds" (addmultprob): the rounds of semi-naive evaluation are spelled out, as `Program.run` performs them: a
-  derivation reads the tags its tuples have when it fires, and a tuple that is derived again does not fire again.
+- where plus is idempotent (godel, topkproofs), a recursive component with n tuples is unrolled n rounds (see `unroll`),
+  which is exact for every provenance in which a derivation that uses a tuple to derive itself adds nothing;
+- where values are always saturated (addmultprob), the rounds of semi-naive evaluation are spelled out, as `Program.run`
+  performs them: a derivation reads the tags its tuples have when it fires, and a tuple that is derived again does not
+  fire again;
+- otherwise (real, counting) no tuple may be derived from itself, since the sum over its derivations has no end.
 """
 
 from __future__ import annotations
@@ -19,18 +21,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from derivable.core.diagnostics import DomainError
-from derivable.datalog.exact import ground_inputs
+from derivable.algebra.semiring import Semiring
+from derivable.algebra.semirings import godel
+from derivable.core.progress import NEVER, Deadline
+from derivable.datalog.exact import Grounding, ground_inputs
 from derivable.datalog.ground_graph import AND, FALSE, LITERAL, OR, TRUE, GraphArrays
 from derivable.datalog.inputs import InputMapping
-from derivable.datalog.provenance.record import Provenance, RandomFacts
+from derivable.datalog.random_facts import RandomFacts
+from derivable.datalog.tags import ColumnTags
 from derivable.datalog.unroll import restrict, topological, unroll
 
 if TYPE_CHECKING:
     from derivable.datalog.program import Program
 
 NOT = 5
-SEMANTICS = {"minmaxprob": "fixpoint", "topkproofs": "fixpoint", "addmultprob": "rounds"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,30 +67,29 @@ class GroundProgram:
     fixed_weights: np.ndarray
     random: RandomFacts
 
-    def evaluate(self, provenance: Provenance) -> np.ndarray:
-        """Tags of the roots [output] for one data point: the reference, one column operation a fold step.
+    def evaluate(self, tags: ColumnTags) -> Any:
+        """Tags of the roots [output] for one data point, one column operation a fold step.
 
-        `provenance` was started on the random facts whose probabilities it should use.
+        tags  of the random facts whose probabilities they should use
         """
-        tags = np.full(len(self.kind), provenance.zero, dtype=provenance.dtype)
+        values = tags.zero(len(self.kind))
         for kind, start, stop in self.segments:
             if kind == TRUE:
-                tags[start:stop] = provenance.one
+                values[start:stop] = tags.one(stop - start)
             elif kind == LITERAL:
-                tags[start:stop] = provenance.fact_tags(self.variable[start:stop])
+                values[start:stop] = tags.fact_tags(self.variable[start:stop])
             elif kind == NOT:
-                assert provenance.negate is not None
-                tags[start:stop] = provenance.negate(tags[self.children[self.offsets[start] : self.offsets[stop]]])
+                values[start:stop] = tags.negate(values[self.children[self.offsets[start] : self.offsets[stop]]])
             elif kind in (AND, OR):
-                operation = provenance.times if kind == AND else provenance.plus
+                operation = tags.times if kind == AND else tags.plus
                 lengths = np.diff(self.offsets[start : stop + 1])
-                folded = tags[self.children[self.offsets[start:stop]]]
+                folded = values[self.children[self.offsets[start:stop]]]
                 for position in range(1, int(lengths.max())):
-                    some = lengths > position
-                    following = tags[self.children[self.offsets[start:stop][some] + position]]
+                    some = np.flatnonzero(lengths > position)
+                    following = values[self.children[self.offsets[start:stop][some] + position]]
                     folded[some] = operation(folded[some], following)
-                tags[start:stop] = folded
-        return tags[self.roots]
+                values[start:stop] = folded
+        return values[self.roots]
 
 
 def ground(
@@ -94,26 +97,30 @@ def ground(
     inputs: Mapping[str, InputMapping],
     outputs: Mapping[str, Sequence[Any]],
     facts: Mapping[str, Any] | None = None,
-    provenance: str = "minmaxprob",
+    provenance: Semiring = godel,
 ) -> GroundProgram:
     """Ground the derivations of the output tuples for a tagged provenance.
 
-    Arguments as for `exact.compile_exact`; `provenance` chooses how recursion is spelled out (module docstring).
-    An output that cannot be derived is the FALSE node.
+    Arguments as for `exact.compile_exact`; `provenance` chooses how recursion is spelled out (module docstring), and
+    its laws simplify; topkproofs has those of `boolean`. An output that cannot be derived is the FALSE node.
     """
-    if provenance not in SEMANTICS:
-        raise DomainError(
-            f"the provenance {provenance!r} has no ground program", hint=f"those that have: {', '.join(SEMANTICS)}"
-        )
-    counts_derivations = SEMANTICS[provenance] == "rounds"
-    ram, grounding, variables = ground_inputs(program, inputs, facts, is_idempotent=not counts_derivations)
-    roots = grounding.nodes_of(ram, outputs)
+    ram, grounding, variables = ground_inputs(program, inputs, facts, semiring=provenance)
+    return levelled(grounding, grounding.nodes_of(ram, outputs), variables, provenance)
+
+
+def levelled(
+    grounding: Grounding,
+    roots: np.ndarray,
+    variables: dict[str, np.ndarray],
+    semiring: Semiring,
+    deadline: Deadline = NEVER,
+) -> GroundProgram:
+    """The derivations of nodes in levels. Raises UnsupportedError for an endless sum."""
     graph = grounding.graph
-    if counts_derivations and not graph.acyclic:
-        graph, roots = _spell_rounds(graph, roots, grounding.recursive)
-        graph, roots = restrict(graph, roots)
+    if not graph.acyclic and not semiring.is_exact and semiring.typed().always_saturated:
+        graph, roots = restrict(*_spell_rounds(graph, roots, grounding.recursive))
     else:
-        graph, roots = unroll(graph, roots)
+        graph, roots = unroll(graph, roots, deadline, semiring)
     graph, roots = topological(graph, roots)
     random = grounding.facts.random
     of_inputs = np.concatenate([*variables.values(), np.empty(0, dtype=np.int64)])

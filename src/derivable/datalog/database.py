@@ -27,11 +27,18 @@ _COMPLETED_KEYS = 1000
 _OPEN = ' open=""'
 
 
+def tag_text(tag: Any, digits: int = 6) -> str:
+    """A tag for people: a number, or a nest of them in parentheses."""
+    if isinstance(tag, (tuple, list)):
+        return f"({', '.join(tag_text(part, digits) for part in tag)})"
+    return f"{tag:.{digits}g}" if isinstance(tag, float) else str(tag)
+
+
 class RelationView(Mapping):
     """The tuples of one relation with their tags; iterates in sorted order.
 
     columns       typed NumPy columns [row], in order of derivation
-    tags          [row] tags in that order; None under `unit`, where every tag is True
+    tags          [row] tags in that order, with fields if they are nests; None under `unit`, where every tag is True
     column_names  the names that the program declares, None for a column without one
     `len` and `columns` build no Python tuples.
     """
@@ -101,7 +108,7 @@ class RelationView(Mapping):
         row = self._row(key)
         if row < 0:
             raise KeyError(key)
-        return True if self._tags is None else self._tags[row].item()
+        return True if self._tags is None else self._tags[row : row + 1].tolist()[0]
 
     def tag_list(self, count: int | None = None) -> list[Any]:
         """The first `count` tags in the order of iteration; None for all."""
@@ -110,7 +117,7 @@ class RelationView(Mapping):
 
     def _head(self) -> list[tuple[str | None, list[str]]]:
         """The first rows as texts: the tag, None without tags, and the values."""
-        tags = [None if self._tags is None else f"{tag:.6g}" for tag in self.tag_list(_SHOWN_ROWS)]
+        tags = [None if self._tags is None else tag_text(tag) for tag in self.tag_list(_SHOWN_ROWS)]
         return [(tag, [show_value(v) for v in row]) for tag, row in zip(tags, self._rows(_SHOWN_ROWS))]
 
     def __repr__(self) -> str:
@@ -147,14 +154,17 @@ class RelationView(Mapping):
         names = [fresh(name or f"column_{i}") for i, name in enumerate(self.column_names)]
         named = {name: column[order] for name, column in zip(names, self.columns)}
         if self._tags is not None:
-            named[fresh("tag")] = self._tags[order]
+            fields = self._tags.dtype.names
+            tags = {"": self._tags} if fields is None else {f"_{name}": self._tags[name] for name in fields}
+            named.update((fresh(f"tag{name}"), column[order]) for name, column in tags.items())
         return named
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame with one row a tuple, in the order of iteration.
 
         Columns have the names that the program declares (`type edge(source: usize, target: usize)`), else
-        `column_0`, `column_1`, ...; tags are the last column, `tag`. Raises MissingDependencyError without pandas.
+        `column_0`, `column_1`, ...; tags are the last column, `tag`, or columns
+        `tag_NAME`, one a field. Raises MissingDependencyError without pandas.
         """
         pandas = optional_module("pandas", "pandas", "frames")
         with _texts_in_utf8():

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from derivable.algebra.semiring import Semiring
+from derivable.algebra.semirings import boolean
 from derivable.circuit.circuit import Circuit
 from derivable.core.diagnostics import BindingError, CompileTimeout, TypeMismatchError
 from derivable.core.progress import NEVER, Deadline
@@ -15,8 +17,8 @@ from derivable.datalog.execute import Executor, run_deadline
 from derivable.datalog.facts import FactStore, load_program_facts, load_python_facts, tuple_columns
 from derivable.datalog.ground_graph import FALSE, GraphArrays, GroundGraph
 from derivable.datalog.inputs import InputMapping, as_tuple, taken
-from derivable.datalog.provenance.record import RandomFacts
 from derivable.datalog.ram.nodes import Ram
+from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.storage import Table
 from derivable.datalog.tags import GraphTags
 from derivable.datalog.types import near
@@ -61,11 +63,11 @@ def ground_facts(
     ram: Ram,
     facts: FactStore,
     iteration_limit: int | None = None,
-    is_idempotent: bool = True,
     deadline: Deadline = NEVER,
+    semiring: Semiring = boolean,
 ) -> Grounding:
-    """Run a RAM program on the ground derivation graph."""
-    graph = GroundGraph(is_idempotent)
+    """Run a RAM program on the ground derivation graph, simplified by the laws of the semiring."""
+    graph = GroundGraph(semiring)
     tables = Executor(ram, facts, GraphTags(graph), iteration_limit, deadline).run()
     return Grounding(tables, graph.finish(), facts, tuple(graph.recursive))
 
@@ -74,8 +76,8 @@ def ground_inputs(
     program: Program,
     inputs: Mapping[str, InputMapping],
     facts: Mapping[str, Any] | None,
-    is_idempotent: bool = True,
     deadline: Deadline = NEVER,
+    semiring: Semiring = boolean,
 ) -> tuple[Ram, Grounding, dict[str, np.ndarray]]:
     """Ground a program whose inputs have no probabilities yet; also the variable of each input fact."""
     for name, mapping in inputs.items():
@@ -105,7 +107,7 @@ def ground_inputs(
         store.add(name, columns, variables[name])
     load_program_facts(ram, store)
     load_python_facts(ram, facts, store, given=inputs)
-    return ram, ground_facts(ram, store, is_idempotent=is_idempotent, deadline=deadline), variables
+    return ram, ground_facts(ram, store, deadline=deadline, semiring=semiring), variables
 
 
 @dataclass(frozen=True, eq=False)

@@ -80,12 +80,8 @@ class Executor:
         self.iteration_limit = iteration_limit
         self.deadline = deadline
         self.graph: GroundGraph | None = algebra.graph if isinstance(algebra, GraphTags) else None
-        dtype = None
-        if isinstance(algebra, ColumnTags):
-            dtype = algebra.provenance.dtype
-        elif isinstance(algebra, GraphTags):
-            dtype = np.int64
-        self.tables = {name: Table(name, r.types, dtype) for name, r in ram.relations.items()}
+        new_tags = None if isinstance(algebra, Untagged) else algebra.empty
+        self.tables = {name: Table(name, r.types, new_tags) for name, r in ram.relations.items()}
         self.complete: set[str] = set()
         # The tag algebra of queries: a support run of a graph stratum reads no tags although its tables have them.
         self.mode: Any = algebra
@@ -172,7 +168,7 @@ class Executor:
             if len(variables):
                 tags = algebra.one(len(variables))
                 random = variables >= 0
-                tags[random] = algebra.provenance.fact_tags(variables[random])
+                tags[random] = algebra.fact_tags(variables[random])
                 pending[name].parts.append((columns, len(variables), tags))
         for instruction in stratum.once:
             self.collect(instruction, pending[instruction.relation])
@@ -207,10 +203,9 @@ class Executor:
         table.recent = np.empty(0, dtype=np.int64)
         if not parts:
             return
-        provenance = algebra.provenance
-        tags = np.concatenate([t for _, _, t in parts])
+        tags = algebra.concatenate([t for _, _, t in parts])
         columns = [np.concatenate([c[i] for c, _, _ in parts]) for i in range(len(table.types))]
-        keep = ~provenance.discard(tags)
+        keep = ~algebra.is_zero(tags)
         if not keep.all():
             tags = tags[keep]
             columns = [c[keep] for c in columns]
@@ -224,16 +219,16 @@ class Executor:
         starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
         rows = ids[starts]
         if len(rows) < len(ids):
-            tags = provenance.reduce(tags, np.concatenate([starts, [len(ids)]]))
+            tags = algebra.reduce(tags, np.concatenate([starts, [len(ids)]]))
         is_old = rows < old_size
         table.tags[rows[~is_old]] = tags[~is_old]
         recent = rows[~is_old]
         if is_old.any():
             old_rows = rows[is_old]
             before = table.tags[old_rows]
-            after = provenance.plus(before, tags[is_old])
+            after = algebra.plus(before, tags[is_old])
             table.tags[old_rows] = after
-            changed = old_rows[~provenance.saturated(before, after)]
+            changed = old_rows[~algebra.saturated(before, after)]
             recent = np.concatenate([changed, recent])
         table.recent = recent
         table.stamps[recent] = stamp
@@ -338,7 +333,7 @@ class Executor:
         variables = self.facts.random.add(probabilities)
         if isinstance(self.mode, GraphTags):
             return columns, len(variables), self.mode.graph.literals_of(variables)
-        return columns, len(variables), self.mode.provenance.fact_tags(variables)
+        return columns, len(variables), self.mode.fact_tags(variables)
 
     # Queries
 
@@ -521,15 +516,12 @@ class Executor:
             if batch.count:
                 yield Batch(batch.count, batch.columns, [*batch.tags, blocked[keep]])
             return
-        provenance = self.mode.provenance
-        if provenance.negate is None:
-            batch = batch.only(self.mode, absent)
-        elif not absent.all():
+        if not absent.all():
             found = ~absent
             factor = self.mode.one(batch.count)
-            factor[found] = provenance.negate(table.tags[ids[found]])
-            tags = provenance.times(batch.tags, factor)
-            batch = Batch(batch.count, batch.columns, tags).only(self.mode, ~provenance.discard(tags))
+            factor[found] = self.mode.negate(table.tags[ids[found]])
+            tags = self.mode.times(batch.tags, factor)
+            batch = Batch(batch.count, batch.columns, tags).only(self.mode, ~self.mode.is_zero(tags))
         if batch.count:
             yield batch
 

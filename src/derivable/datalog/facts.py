@@ -24,8 +24,8 @@ import numpy as np
 
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError, TypeMismatchError
 from derivable.datalog.inputs import Columns, InputMapping
-from derivable.datalog.provenance.record import RandomFacts
 from derivable.datalog.ram.nodes import Ram
+from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.rules.nodes import Relation
 from derivable.datalog.types import near
 from derivable.datalog.values import SymbolTable, ValueType, fits, show_value, to_words, word_of

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from derivable.algebra.semiring import Semiring
+from derivable.algebra.semirings import boolean
 from derivable.device.cpu.derivations import certain_nodes
 
 FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
@@ -42,12 +44,13 @@ class GraphArrays:
 class GroundGraph:
     """A growing graph; every method works on whole columns of nodes.
 
-    is_idempotent  a and a = a, a or a = a: right for formulas, wrong for provenances that count derivations
-    recursive      the tuples of each recursive stratum, in order
+    semiring   whose laws may simplify: idempotent_times (a and a = a), idempotent_plus (a or a = a) and absorptive
+               (true or a = true) hold for formulas, and not where derivations are counted
+    recursive  the tuples of each recursive stratum, in order
     """
 
-    def __init__(self, is_idempotent: bool = True):
-        self.is_idempotent = is_idempotent
+    def __init__(self, semiring: Semiring = boolean):
+        self.semiring = semiring
         self.recursive: list[np.ndarray] = []
         self.size = 2
         self.kinds: list[np.ndarray] = [np.array([FALSE, TRUE], dtype=np.uint8)]
@@ -88,7 +91,7 @@ class GroundGraph:
         matrix = np.stack(factors, axis=1)
         matrix.sort(axis=1)
         used = matrix != TRUE
-        if self.is_idempotent:
+        if self.semiring.idempotent_times:
             used[:, 1:] &= matrix[:, 1:] != matrix[:, :-1]
         false = (matrix == FALSE).any(axis=1)
         number = used.sum(axis=1)
@@ -107,7 +110,7 @@ class GroundGraph:
         order = np.lexsort((nodes, segments))
         segments, nodes = segments[order], nodes[order]
         keep = nodes != FALSE
-        if self.is_idempotent:
+        if self.semiring.idempotent_plus:
             keep[1:] &= (segments[1:] != segments[:-1]) | (nodes[1:] != nodes[:-1])
         segments, nodes = segments[keep], nodes[keep]
         number = np.bincount(segments, minlength=count)
@@ -116,7 +119,8 @@ class GroundGraph:
         some = number > 0
         result[some] = nodes[starts[:-1][some]]
         true = np.zeros(count, dtype=bool)
-        true[segments[nodes == TRUE]] = True
+        if self.semiring.absorptive:
+            true[segments[nodes == TRUE]] = True
         many = (number > 1) & ~true
         new = self.new_nodes(OR, int(many.sum()))
         result[many] = new
@@ -133,7 +137,7 @@ class GroundGraph:
         self.acyclic = False
         self.edges.append((tuples[segments], nodes))
         self.recursive.append(tuples)
-        if not self.is_idempotent:
+        if not (self.semiring.absorptive and self.semiring.idempotent_plus):
             return np.zeros(len(tuples), dtype=bool)
         graph = self.finish()
         certain = certain_nodes(graph.kind, graph.offsets, graph.children)

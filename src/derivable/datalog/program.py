@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from derivable.algebra.semiring import Semiring
+from derivable.algebra.semirings import boolean
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError, UnsupportedError
 from derivable.core.files import checked_path
 from derivable.datalog.database import Database, RelationView
 from derivable.datalog.desugar import desugar
 from derivable.datalog.inputs import taken
-from derivable.datalog.provenance.record import RandomFacts
 from derivable.datalog.ram.lower import lower
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.ram.text import ram_text
+from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.rules.nodes import ChoiceRule
 from derivable.datalog.rules.text import rules_text
 from derivable.datalog.strata import Strata, strata_text, stratify
@@ -106,7 +109,7 @@ class Program:
     def run(
         self,
         facts: Mapping[str, Any] | None = None,
-        provenance: str | None = None,
+        provenance: str | Semiring | None = None,
         *,
         k: int = 3,
         iteration_limit: int | None = None,
@@ -115,21 +118,22 @@ class Program:
         """Compute all outputs.
 
         facts            relation -> facts, in one of the forms of `derivable.datalog.facts`
-        provenance       "unit", "minmaxprob", "addmultprob", "topkproofs" or "exact"; None takes "exact" if facts or
-                         rules have probabilities, else "unit" (`Database.provenance` says which)
+        provenance       "exact", "topkproofs", or a semiring: its record, or a name such as "unit" (boolean),
+                         "minmaxprob" (godel), "addmultprob", "real", "counting"; None takes "exact" if facts or rules
+                         have probabilities, else "unit" (`Database.provenance` says which)
         k                proofs kept by topkproofs
         iteration_limit  at most this many rounds of each recursive stratum; None runs to the fixpoint
         time_limit       seconds; then CompileTimeout is raised
 
-        Under "exact" a tag is the probability that the tuple holds in a random world.
+        Under "exact" a tag is the probability that the tuple holds in a random world, under a semiring what `show` of
+        its record makes of its value. Raises UnsupportedError where recursion would add up infinitely many derivations.
         """
         from derivable.datalog.execute import Executor, run_deadline
         from derivable.datalog.facts import FactStore, load_program_facts, load_python_facts
-        from derivable.datalog.provenance import check_name, start
-        from derivable.datalog.tags import ColumnTags, Untagged
+        from derivable.datalog.provenance import EXACT, needs_derivations, provenance_of, tags_of
+        from derivable.datalog.tags import Untagged
 
-        if provenance is not None:
-            check_name(provenance)
+        record = None if provenance is None else provenance_of(provenance)
         facts = taken(_checked_facts(facts))
         k = integer(k, "k", 1)
         if iteration_limit is not None:
@@ -139,34 +143,53 @@ class Program:
         store = FactStore(random=RandomFacts())
         load_program_facts(ram, store)
         load_python_facts(ram, facts, store)
-        if provenance is None:
+        if record is None:
             provenance = "exact" if _num_probabilities(ram, store) else "unit"
-        if provenance != "exact":
+            record = provenance_of(provenance)
+        if record is not EXACT:
             deadline.hint = "raise time_limit, or bound the rounds of recursion with iteration_limit"
-        show = None
-        if provenance == "exact":
+        if record is EXACT:
             from derivable.datalog.exact import exact_probabilities, ground_facts
 
-            grounding = ground_facts(ram, store, iteration_limit, deadline=deadline)
+            grounding = ground_facts(ram, store, iteration_limit, deadline)
             tables = grounding.tables
             nodes = [_tags(tables[name]) for name in ram.outputs]
             values = exact_probabilities(grounding, np.concatenate(nodes), deadline) if nodes else np.empty(0)
-            parts = np.split(values, np.cumsum([len(n) for n in nodes])[:-1]) if nodes else []
-            shown = dict(zip(ram.outputs, parts))
+            shown = dict(zip(ram.outputs, _split(values, nodes)))
+            kept = {name: values != 0.0 for name, values in shown.items()}
+        elif record is boolean:
+            tables = Executor(ram, store, Untagged(), iteration_limit, deadline).run()
+            shown, kept = dict.fromkeys(ram.outputs), {}
         else:
-            algebra = Untagged()
-            if provenance != "unit":
-                record = start(provenance, store.random, k)
-                algebra, show = ColumnTags(record), record.show
-            tables = Executor(ram, store, algebra, iteration_limit, deadline).run()
-            shown = {name: None if show is None else show(_tags(tables[name])) for name in ram.outputs}
+            tags = tags_of(record, store.random, k)
+            if isinstance(record, Semiring) and needs_derivations(record, ram):
+                from derivable.datalog.batched import levelled
+                from derivable.datalog.exact import ground_facts
+
+                grounding = ground_facts(ram, store, iteration_limit, deadline, record)
+                tables = grounding.tables
+                nodes = [_tags(tables[name]) for name in ram.outputs]
+                roots = np.concatenate([*nodes, np.empty(0, np.int64)])
+                values = levelled(grounding, roots, {}, record, deadline).evaluate(tags)
+                columns = dict(zip(ram.outputs, _split(values, nodes)))
+            else:
+                tables = Executor(ram, store, tags, iteration_limit, deadline).run()
+                columns = {name: _tags(tables[name]) for name in ram.outputs}
+            shown = {name: tags.show(column) for name, column in columns.items()}
+            kept = {
+                name: ~tags.is_zero(column) if isinstance(record, Semiring) else shown[name] != 0.0
+                for name, column in columns.items()
+            }
         views = {
             name: RelationView(
-                *_possible(tables[name], shown[name]), store.symbols, ram.relations[name].column_names or None
+                *_possible(tables[name], shown[name], kept.get(name)),
+                store.symbols,
+                ram.relations[name].column_names or None,
             )
             for name in ram.outputs
         }
-        return Database(views, provenance, [n for n in ram.relations if not n.startswith("#")])
+        name = provenance if isinstance(provenance, str) else record.name
+        return Database(views, name, [n for n in ram.relations if not n.startswith("#")])
 
 
 def _num_probabilities(ram: Ram, store: FactStore) -> int:
@@ -186,16 +209,22 @@ def _default_text(ram: Ram) -> str:
     return "provenance unit: the program has no probabilities; exact if the facts of a run have some"
 
 
-def _possible(table: Any, tags: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
-    """The table and tags without the tuples whose probability is exactly zero."""
-    if tags is None or (tags != 0.0).all():
+def _possible(table: Any, tags: Any, kept: np.ndarray | None) -> tuple[Any, Any]:
+    """The table and tags without the tuples that are in no world."""
+    if kept is None or kept.all():
         return table, tags
     from derivable.datalog.storage import Table
 
-    keep = np.flatnonzero(tags != 0.0)
-    kept = Table(table.name, table.types, np.float64)
-    kept.insert([table.column(c, keep) for c in range(len(table.types))], len(keep))
-    return kept, tags[keep]
+    keep = np.flatnonzero(kept)
+    possible = Table(table.name, table.types, table.new_tags)
+    possible.insert([table.column(c, keep) for c in range(len(table.types))], len(keep))
+    return possible, tags[keep]
+
+
+def _split(values: Any, like: Sequence[np.ndarray]) -> list[Any]:
+    """The values in parts of these lengths."""
+    ends = np.cumsum([0, *map(len, like)]).tolist()
+    return [values[start:stop] for start, stop in pairwise(ends)]
 
 
 def _tags(table) -> np.ndarray:

@@ -8,7 +8,7 @@ better tag makes an old row recent again; a stamp, the round in which it last be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,22 +117,23 @@ class Table:
 
     log     [capacity, max(arity, 1)] int64 (a nullary relation has one column of zeros); int32 with `pairs`
     pairs   the set of an untagged binary relation over small integers, instead of the hash set
-    tags    [capacity] in the provenance's carrier, or None for untagged tables
+    tags    [capacity] made by `new_tags`, or None for untagged tables
     stamps  [capacity] int32, the round in which a row last became recent (tagged tables only)
     recent  row numbers, or a slice of the log
     """
 
-    def __init__(self, name: str, types: Sequence[ValueType], tag_dtype: Any = None):
+    def __init__(self, name: str, types: Sequence[ValueType], new_tags: Callable[[int], Any] | None = None):
         self.name = name
         self.types = tuple(types)
         self.width = max(1, len(self.types))
         self.size = 0
         is_binary = len(self.types) == 2 and all(t.family != "float" for t in self.types)
-        self.pairs = PairSet() if is_binary and tag_dtype is None else None
+        self.pairs = PairSet() if is_binary and new_tags is None else None
         self.log: np.ndarray = empty((16, self.width), np.int32 if self.pairs else np.int64)
         self.table = zeros(64, np.uint64)
-        self.tags = None if tag_dtype is None else empty(16, tag_dtype)
-        self.stamps = _NO_STAMPS if tag_dtype is None else zeros(16, np.int32)
+        self.new_tags = new_tags
+        self.tags: Any = None if new_tags is None else new_tags(16)
+        self.stamps = _NO_STAMPS if new_tags is None else zeros(16, np.int32)
         self.recent: slice | np.ndarray = slice(0, 0)
         self.stable_size = 0
         self.visible_size = 0
@@ -166,8 +167,8 @@ class Table:
         if needed > len(self.log):
             capacity = max(needed, 2 * len(self.log))
             self.grow_log(capacity)
-            if self.tags is not None:
-                tags = empty(capacity, self.tags.dtype)
+            if self.new_tags is not None:
+                tags = self.new_tags(capacity)
                 tags[: self.size] = self.tags[: self.size]
                 self.tags = tags
                 stamps = zeros(capacity, np.int32)

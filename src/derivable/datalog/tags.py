@@ -1,18 +1,62 @@
-"""What the executor does with tags: nothing, columns of a provenance, or nodes of the ground derivation graph.
+"""What the executor does with tags: nothing, columns of a semiring's values, or nodes of the ground derivation graph.
 
-One interface for the three: `load` the tags of rows, `combine` those of two sides of a join, `take` some rows,
-`unmatched`/`matched` sides of a difference, and for aggregates `one`, `zero`, `plus`, `times`, `negate`.
+One interface for the three: `load` the tags of rows, `combine` those of two sides of a join, `take` some rows, and for
+aggregates `one`, `zero`, `plus`, `times`, `negate`, `reduce`. A tag column is an array [row]; of a semiring on nests it
+is a structure of arrays, one per scalar, in `Columns`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.datalog.ground_graph import FALSE, TRUE, GroundGraph, negate
-from derivable.datalog.provenance.record import Provenance
+from derivable.datalog.random_facts import RandomFacts
+from derivable.device.cpu.memory import empty
+
+
+class Columns:
+    """Tags of several scalars each, as a structure of arrays [row], indexed like one array."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: Sequence[np.ndarray]):
+        self.parts = tuple(parts)
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def __getitem__(self, rows: Any) -> Columns:
+        return Columns([part[rows] for part in self.parts])
+
+    def __setitem__(self, rows: Any, values: Columns) -> None:
+        for part, value in zip(self.parts, values.parts):
+            part[rows] = value
+
+
+Tags = np.ndarray | Columns
+
+
+def parts_of(tags: Tags) -> tuple[np.ndarray, ...]:
+    return tags.parts if isinstance(tags, Columns) else (tags,)
+
+
+def column_of(parts: Sequence[np.ndarray]) -> Tags:
+    return parts[0] if len(parts) == 1 else Columns(parts)
+
+
+def concatenate(columns: Sequence[Tags]) -> Any:
+    """One tag column after the other."""
+    return column_of([np.concatenate(parts) for parts in zip(*map(parts_of, columns))])
+
+
+def repeat(tags: Tags, count: int) -> Any:
+    """Each row `count` times."""
+    return column_of([np.repeat(part, count) for part in parts_of(tags)])
 
 
 class Untagged:
@@ -36,55 +80,180 @@ class Untagged:
         return None
 
 
-class ColumnTags:
-    """Tag columns of a provenance."""
+class ColumnTags(ABC):
+    """Tag columns; what a provenance must say about them.
+
+    plus, times  (tags, tags) -> tags: two derivations of one tuple, and a join
+    negate       tags -> tags of negated tuples
+    saturated    (old, new) -> mask: the new tag tells nothing new, the tuple is not propagated again
+    is_zero      tags -> mask of the tuples to drop
+    fact_tags    variables [fact] -> tags of random facts
+    show         tags -> what the user sees, an array [row]
+    """
 
     is_tagged = True
 
-    def __init__(self, provenance: Provenance):
-        self.provenance = provenance
+    @abstractmethod
+    def empty(self, count: int) -> Any: ...
 
-    def load(self, table, rows) -> np.ndarray:
+    @abstractmethod
+    def one(self, count: int) -> Any: ...
+
+    @abstractmethod
+    def zero(self, count: int) -> Any: ...
+
+    @abstractmethod
+    def plus(self, a: Any, b: Any) -> Any: ...
+
+    @abstractmethod
+    def times(self, a: Any, b: Any) -> Any: ...
+
+    @abstractmethod
+    def negate(self, a: Any) -> Any: ...
+
+    @abstractmethod
+    def saturated(self, old: Any, new: Any) -> np.ndarray: ...
+
+    @abstractmethod
+    def is_zero(self, a: Any) -> np.ndarray: ...
+
+    @abstractmethod
+    def is_one(self, a: Any) -> np.ndarray: ...
+
+    @abstractmethod
+    def fact_tags(self, variables: np.ndarray) -> Any: ...
+
+    @abstractmethod
+    def show(self, tags: Any) -> np.ndarray: ...
+
+    def load(self, table, rows) -> Any:
         return table.tags[: table.size][rows]
 
-    def combine(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return self.provenance.times(a, b)
+    def combine(self, a: Any, b: Any) -> Any:
+        return self.times(a, b)
 
-    def take(self, tags: np.ndarray, rows) -> np.ndarray:
+    def take(self, tags: Any, rows) -> Any:
         return tags[rows]
 
-    def start(self, count: int) -> np.ndarray:
+    def start(self, count: int) -> Any:
         return self.one(count)
 
-    def concatenate(self, parts: Sequence[np.ndarray]) -> np.ndarray:
-        return np.concatenate(parts)
+    def concatenate(self, parts: Sequence[Any]) -> Any:
+        return concatenate(parts)
 
-    # Aggregates
+    def reduce(self, tags: Any, offsets: np.ndarray) -> Any:
+        """Fold each segment [segment] of a tag column with plus; segments are not empty.
+
+        Neighbours are added in pairs until every segment has one tag: log(longest segment) column operations.
+        """
+        lengths = np.diff(offsets)
+        while len(tags) > len(lengths):
+            position = np.arange(len(tags)) - np.repeat(offsets[:-1], lengths)
+            length = np.repeat(lengths, lengths)
+            left = np.flatnonzero((position % 2 == 0) & (position + 1 < length))
+            kept = np.flatnonzero(position % 2 == 0)
+            folded = tags[kept]
+            folded[(position + 1 < length)[kept]] = self.plus(tags[left], tags[left + 1])
+            tags = folded
+            lengths = (lengths + 1) // 2
+            offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return tags
+
+
+class SemiringTags(ColumnTags):
+    """Tag columns of a semiring, in double precision."""
+
+    def __init__(self, semiring: Semiring, facts: RandomFacts):
+        self.semiring, self.facts = semiring, facts
+        self.typed: TypedSemiring = semiring.typed("float64")
+
+    def empty(self, count: int) -> Any:
+        return column_of([empty(count, dtype) for dtype in self.typed.dtypes])
+
+    def _full(self, count: int, scalars: Sequence[Any]) -> Any:
+        return column_of([np.full(count, scalar, dtype) for scalar, dtype in zip(scalars, self.typed.dtypes)])
+
+    def one(self, count: int) -> Any:
+        return self._full(count, self.typed.one)
+
+    def zero(self, count: int) -> Any:
+        return self._full(count, self.typed.zero)
+
+    def plus(self, a: Any, b: Any) -> Any:
+        return column_of(self.typed.plus.apply(parts_of(a), parts_of(b)))
+
+    def times(self, a: Any, b: Any) -> Any:
+        return column_of(self.typed.times.apply(parts_of(a), parts_of(b)))
+
+    def negate(self, a: Any) -> Any:
+        return column_of(self.typed.negation.apply(parts_of(a)))
+
+    def saturated(self, old: Any, new: Any) -> np.ndarray:
+        return self.typed.saturated.apply(parts_of(old), parts_of(new))[0]
+
+    def is_zero(self, a: Any) -> np.ndarray:
+        return self.typed.discard.apply(parts_of(a))[0]
+
+    def is_one(self, a: Any) -> np.ndarray:
+        return np.logical_and.reduce([part == one for part, one in zip(parts_of(a), self.typed.one)])
+
+    def fact_tags(self, variables: np.ndarray) -> Any:
+        """Raises UnsupportedError if the semiring does not say what a fact is."""
+        probabilities = np.asarray(self.facts.probabilities, dtype=np.float64)[variables]
+        return column_of(self.typed.require_fact().apply((probabilities,), (variables,)))
+
+    def show(self, tags: Any) -> np.ndarray:
+        """[row]; of a nest an array with fields, see `algebra.element.records`."""
+        return self.typed.rows_of_shown(*parts_of(tags))
+
+
+class IntegerTags(ColumnTags):
+    """Tag columns of exact Python integers, as arrays of objects."""
+
+    def __init__(self, semiring: Semiring):
+        self.semiring = semiring
+
+    def empty(self, count: int) -> np.ndarray:
+        return np.empty(count, object)
 
     def one(self, count: int) -> np.ndarray:
-        return np.full(count, self.provenance.one, dtype=self.provenance.dtype)
+        return np.full(count, self.semiring.one, object)
 
     def zero(self, count: int) -> np.ndarray:
-        return np.full(count, self.provenance.zero, dtype=self.provenance.dtype)
+        return np.full(count, self.semiring.zero, object)
 
     def plus(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return self.provenance.plus(a, b)
+        return self._each(self.semiring.plus, a, b)
 
     def times(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return self.provenance.times(a, b)
+        return self._each(self.semiring.times, a, b)
 
     def negate(self, a: np.ndarray) -> np.ndarray:
-        assert self.provenance.negate is not None
-        return self.provenance.negate(a)
+        record = self.semiring
+        if record.complement is not None and record.complement_negates:
+            return self._each(record.complement, a)
+        return np.where(self.is_zero(a), self.one(len(a)), self.zero(len(a)))
 
-    def is_one(self, a: np.ndarray) -> np.ndarray:
-        return a == self.provenance.one
+    def saturated(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        return self._mask(self.semiring.saturated, old == new, old, new)
 
     def is_zero(self, a: np.ndarray) -> np.ndarray:
-        return self.provenance.discard(a)
+        return self._mask(self.semiring.discard, a == self.semiring.zero, a)
 
-    def reduce(self, tags: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        return self.provenance.reduce(tags, offsets)
+    def is_one(self, a: np.ndarray) -> np.ndarray:
+        return (a == self.semiring.one).astype(bool)
+
+    def fact_tags(self, variables: np.ndarray) -> np.ndarray:
+        return self.one(len(variables))
+
+    def show(self, tags: np.ndarray) -> np.ndarray:
+        return tags if self.semiring.show is None else self._each(self.semiring.show, tags)
+
+    def _each(self, function: Any, *columns: np.ndarray) -> np.ndarray:
+        return np.frompyfunc(function, len(columns), 1)(*columns)
+
+    def _mask(self, function: Any, default: np.ndarray, *columns: np.ndarray) -> np.ndarray:
+        return (default if function is None else self._each(function, *columns)).astype(bool)
 
 
 class GraphTags:
@@ -94,6 +263,9 @@ class GraphTags:
 
     def __init__(self, graph: GroundGraph):
         self.graph = graph
+
+    def empty(self, count: int) -> np.ndarray:
+        return empty(count, np.int64)
 
     def load(self, table, rows) -> list[np.ndarray]:
         return [table.tags[: table.size][rows]]

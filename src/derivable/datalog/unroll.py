@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
+from derivable.algebra.semiring import Semiring
+from derivable.algebra.semirings import boolean
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.ground_graph import AND, FALSE, LITERAL, OR, TRUE, GraphArrays, GroundGraph
@@ -57,17 +59,28 @@ def _renumber(signed: np.ndarray, new: np.ndarray) -> np.ndarray:
     return np.where(signed < 0, ~new[np.where(signed < 0, ~signed, signed)], new[np.where(signed < 0, 0, signed)])
 
 
-def unroll(graph: GraphArrays, roots: np.ndarray, deadline: Deadline = NEVER) -> tuple[GraphArrays, np.ndarray]:
-    """An equivalent acyclic graph and the roots in it."""
+def unroll(
+    graph: GraphArrays, roots: np.ndarray, deadline: Deadline = NEVER, semiring: Semiring = boolean
+) -> tuple[GraphArrays, np.ndarray]:
+    """An equivalent acyclic graph, where plus is idempotent, and the roots in it.
+
+    Raises UnsupportedError if plus is not idempotent and a tuple is among its own reasons.
+    """
     graph, roots = restrict(graph, roots)
     if graph.acyclic:
         return graph, roots
+    num_edges = len(graph.children)
     graph = _without_self_loops(graph)
     component, number = components(graph.offsets, graph.children)
+    if not semiring.idempotent_plus and (number < len(graph.kind) or len(graph.children) < num_edges):
+        raise UnsupportedError(
+            f"a tuple is derived from itself, so it has infinitely many derivations to add up in {semiring.name!r}",
+            hint="godel, max_product and other semirings with an idempotent plus have a value for it, and so has exact",
+        )
     members = np.argsort(component, kind="stable")
     starts = np.searchsorted(component[members], np.arange(number + 1))
     sizes = np.diff(starts)
-    out = GroundGraph()
+    out = GroundGraph(semiring)
     image = np.full(len(graph.kind), -1, dtype=np.int64)
     image[:2] = [FALSE, TRUE]
     position = 0
@@ -180,9 +193,12 @@ def _fold(
     order = np.lexsort((mapped, owner))
     owner, mapped = owner[order], mapped[order]
     keep = mapped != neutral
-    keep[1:] &= (owner[1:] != owner[:-1]) | (mapped[1:] != mapped[:-1])
+    semiring = out.semiring
+    if semiring.idempotent_times if kind == AND else semiring.idempotent_plus:
+        keep[1:] &= (owner[1:] != owner[:-1]) | (mapped[1:] != mapped[:-1])
     absorbed = np.zeros(count, dtype=bool)
-    absorbed[owner[mapped == absorbing]] = True
+    if kind == AND or semiring.absorptive:
+        absorbed[owner[mapped == absorbing]] = True
     owner, mapped = owner[keep], mapped[keep]
     number = np.bincount(owner, minlength=count)
     starts = np.concatenate([[0], np.cumsum(number)])

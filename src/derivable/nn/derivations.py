@@ -11,10 +11,14 @@ import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
+from derivable.algebra.element import rebuild
+from derivable.algebra.semiring import Semiring, TypedSemiring
+from derivable.circuit.fold_nodes import Nodes, fold, fold_vjp
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.batched import GroundProgram
-from derivable.device.cpu.memory import empty, zeros
+from derivable.datalog.ground_graph import LITERAL
+from derivable.device.cpu.memory import zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.nn import derivations_op
 from derivable.nn.inference import FactColumns
@@ -29,7 +33,7 @@ MAX_PROOFS = 16
 class DerivationInference(torch.nn.Module, ABC):
     """Evaluates a program that was grounded once; the graph is acyclic and children come before parents."""
 
-    def __init__(self, ground: GroundProgram, names: Sequence[str], k: int):
+    def __init__(self, ground: GroundProgram, names: Sequence[str]):
         super().__init__()
         self.num_variables = ground.num_variables
         arrays = (ground.kind, ground.variable, ground.offsets, ground.children)
@@ -38,7 +42,6 @@ class DerivationInference(torch.nn.Module, ABC):
         self.group_of = np.full(ground.num_variables, -1, np.int64)
         for number, group in enumerate(ground.groups):
             self.group_of[group] = number
-        self.k = k
         columns = [ground.variables[name] for name in names]
         self.columns = FactColumns(columns, self.num_variables, ground.fixed, ground.fixed_weights)
         self._number = derivations_op.register(self)
@@ -47,8 +50,8 @@ class DerivationInference(torch.nn.Module, ABC):
         super().__setstate__(state)
         self._number = derivations_op.register(self)
 
-    def forward(self, values: list[torch.Tensor], in_logs: bool, out_logs: bool) -> torch.Tensor:
-        """values [*batch, fact] each -> [*batch, output fact]; probabilities, never logarithms."""
+    def forward(self, values: list[torch.Tensor], in_logs: bool, out_logs: bool) -> list[torch.Tensor]:
+        """values [*batch, fact] each, probabilities -> [*batch, output fact] each scalar of what is shown."""
         assert not in_logs
         assert not out_logs
         weights = self.columns(values, False)
@@ -58,91 +61,99 @@ class DerivationInference(torch.nn.Module, ABC):
             result = derivations_op.derivations(rows, self._number)
         else:
             result = self.evaluate(rows)
-        return result.reshape(*batch, len(self.roots))
+        return [part.reshape(*batch, len(self.roots)) for part in result]
 
     @abstractmethod
-    def evaluate(self, rows: torch.Tensor) -> torch.Tensor:
-        """rows [row, variable] -> [row, root], differentiable"""
+    def evaluate(self, rows: torch.Tensor) -> list[torch.Tensor]:
+        """rows [row, variable] -> [row, root] each, differentiable"""
 
     @abstractmethod
-    def gradient(self, rows: torch.Tensor, adjoints: torch.Tensor) -> torch.Tensor:
-        """rows [row, variable], adjoints [row, root] -> adjoints of the rows, without autograd"""
+    def gradient(self, rows: torch.Tensor, adjoints: Sequence[torch.Tensor]) -> torch.Tensor:
+        """rows [row, variable], adjoints [row, root] each -> adjoints of the rows, without autograd"""
+
+    def nest(self, parts: Sequence[torch.Tensor]) -> Any:
+        """What is shown, from its scalars."""
+        return parts[0]
+
+    def shown_dtypes(self, dtype: torch.dtype) -> list[torch.dtype]:
+        """The types of the scalars of what is shown, for rows of that type."""
+        return [dtype]
 
     def size_text(self) -> str:
         return f"{len(self.graph[0]):,} nodes, {len(self.graph[3]):,} edges of the derivation graph"
 
 
-class MinMaxInference(DerivationInference):
-    """Gödel: a tuple is as certain as its strongest derivation, a derivation as its weakest fact.
+class SemiringInference(DerivationInference):
+    """A semiring's values of the derivations: facts enter by its `fact`, and the outputs are what it shows."""
 
-    Every value is that of one fact, or of one fact's absence, so the derivative is 1 (or -1) there.
-    """
+    def __init__(self, ground: GroundProgram, names: Sequence[str], semiring: Semiring):
+        super().__init__(ground, names)
+        self.semiring = semiring
+        kind, variable, offsets, children = self.graph
+        self.nodes = Nodes(kind, np.where(kind == LITERAL, variable + 1, 0), offsets, children, self.roots)
+        typed = semiring.typed()
+        typed.require_fact()
+        self.shown = typed.shown
+        self.like = semiring.one if semiring.show is None else semiring.show(semiring.one)
 
-    def evaluate(self, rows: torch.Tensor) -> torch.Tensor:
-        keys, values = self._decisive(rows)
-        chosen = rows.gather(1, keys.abs().clamp_min(1) - 1) if self.num_variables else rows.new_zeros(keys.shape)
-        return torch.where(keys == 0, values, torch.where(keys > 0, chosen, 1 - chosen))
+    def nest(self, parts: Sequence[torch.Tensor]) -> Any:
+        if self.shown.shape == ():
+            return parts[0]
+        remaining, leaves = iter(parts), []
+        for shape, size in zip(self.shown.leaf_shapes, self.shown.leaf_sizes):
+            scalars = [next(remaining) for _ in range(size)]
+            leaves.append(torch.stack(scalars, -1).unflatten(-1, shape) if shape else scalars[0])
+        return rebuild(self.shown, self.like, leaves)
 
-    def gradient(self, rows: torch.Tensor, adjoints: torch.Tensor) -> torch.Tensor:
-        keys, _ = self._decisive(rows)
-        result = torch.zeros_like(rows)
-        if self.num_variables:
-            result.scatter_add_(1, keys.abs().clamp_min(1) - 1, adjoints * keys.sign())
-        return result
+    def evaluate(self, rows: torch.Tensor) -> list[torch.Tensor]:
+        return list(_Semiring.apply(rows, self))
 
-    def _decisive(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """[row, root] each: the variable (from 1, negative for its absence) whose value a root has or 0; the value."""
-        from derivable.device.cpu.derivation_values import minmax_forward
+    def gradient(self, rows: torch.Tensor, adjoints: Sequence[torch.Tensor]) -> torch.Tensor:
+        parts = self.fact_values(rows)
+        return self.push_down(rows, parts, fold(self.nodes, self.semiring, parts), adjoints)
 
-        given = _numpy(rows)
-        values = empty((len(given), len(self.graph[0])), given.dtype)
-        critical = empty(values.shape, np.int64)
-        keys = empty((len(given), len(self.roots)), np.int64)
-        run_chunks(minmax_forward, len(given), MIN_ROWS, *self.graph, given, values, critical, self.roots, keys)
-        return torch.as_tensor(keys).to(rows.device), torch.as_tensor(values[:, self.roots]).to(rows.device)
+    def shown_dtypes(self, dtype: torch.dtype) -> list[torch.dtype]:
+        typed = self.semiring.typed(str(dtype).removeprefix("torch."))
+        return [getattr(torch, value.dtype) for value in typed.show.values]
 
+    def typed(self, rows: torch.Tensor) -> TypedSemiring:
+        return self.semiring.typed(str(rows.dtype).removeprefix("torch."))
 
-class AddMultInference(DerivationInference):
-    """Sums of products, cut at 1: derivations count as if they excluded each other."""
+    def fact_values(self, rows: torch.Tensor) -> list[np.ndarray]:
+        """[row, variable] of each scalar"""
+        typed, variables = self.typed(rows), np.arange(self.num_variables)
+        return [np.ascontiguousarray(part) for part in typed.require_fact().apply((_numpy(rows),), (variables,))]
 
-    def evaluate(self, rows: torch.Tensor) -> torch.Tensor:
-        return _AddMult.apply(rows, self)  # type: ignore[return-value]
-
-    def gradient(self, rows: torch.Tensor, adjoints: torch.Tensor) -> torch.Tensor:
-        return self.push_down(self.node_values(rows), adjoints)
-
-    def node_values(self, rows: torch.Tensor) -> np.ndarray:
-        """rows [row, variable] -> [row, node]"""
-        from derivable.device.cpu.derivation_values import addmult_forward
-
-        given = _numpy(rows)
-        values = empty((len(given), len(self.graph[0])), given.dtype)
-        run_chunks(addmult_forward, len(given), MIN_ROWS, *self.graph, given, values)
-        return values
-
-    def push_down(self, values: np.ndarray, adjoints: torch.Tensor) -> torch.Tensor:
-        """values [row, node], adjoints [row, root] -> [row, variable]"""
-        from derivable.device.cpu.derivation_values import addmult_backward
-
-        given = _numpy(adjoints)
-        below = zeros(values.shape, values.dtype)
-        for place, root in enumerate(self.roots):
-            below[:, root] += given[:, place]
-        result = zeros((len(values), self.num_variables), values.dtype)
-        run_chunks(addmult_backward, len(values), MIN_ROWS, *self.graph, values, below, result)
-        return torch.as_tensor(result).to(adjoints.device)
+    def push_down(
+        self, rows: torch.Tensor, parts: list[np.ndarray], values: list[np.ndarray], adjoints: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
+        """Adjoints of the rows [row, variable] for those of what is shown [row, root] each."""
+        typed = self.typed(rows)
+        if not self.semiring.differentiable or not any(part.dtype.kind == "f" for part in parts):
+            return torch.zeros_like(rows)
+        (seeds,) = typed.show.apply_vjp([_numpy(adjoint) for adjoint in adjoints], values)
+        seeds = [np.ascontiguousarray(seed, part.dtype) for seed, part in zip(seeds, values)]
+        below, _ = fold_vjp(self.nodes, self.semiring, parts, None, seeds)
+        pulled, _ = typed.require_fact().apply_vjp(below, (_numpy(rows),), (np.arange(self.num_variables),))
+        return torch.as_tensor(np.array(pulled[0])).to(rows)
 
 
-class _AddMult(torch.autograd.Function):
+class _Semiring(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: torch.Tensor, module: AddMultInference) -> torch.Tensor:
-        ctx.values, ctx.module = module.node_values(rows), module
-        return torch.as_tensor(ctx.values[:, module.roots]).to(rows.device)
+    def forward(ctx: Any, rows: torch.Tensor, module: SemiringInference) -> tuple[torch.Tensor, ...]:
+        ctx.parts, ctx.module = module.fact_values(rows), module
+        ctx.values = fold(module.nodes, module.semiring, ctx.parts)
+        ctx.save_for_backward(rows)
+        shown = module.typed(rows).show.apply(ctx.values)
+        tensors = tuple(torch.as_tensor(np.array(part)).to(rows.device) for part in shown)
+        ctx.mark_non_differentiable(*(tensor for tensor in tensors if not tensor.is_floating_point()))
+        return tensors
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, adjoint: torch.Tensor):  # type: ignore[override]
-        return ctx.module.push_down(ctx.values, adjoint), None
+    def backward(ctx: Any, *adjoints: torch.Tensor):  # type: ignore[override]
+        (rows,) = ctx.saved_tensors
+        return ctx.module.push_down(rows, ctx.parts, ctx.values, adjoints), None
 
 
 class TopProofsInference(DerivationInference):
@@ -158,10 +169,11 @@ class TopProofsInference(DerivationInference):
             raise DomainError(
                 f"k is {k!r}; topkproofs takes 1 to {MAX_PROOFS}", hint='provenance="exact" keeps them all'
             )
-        super().__init__(ground, names, k)
-        self._layout(k)
+        super().__init__(ground, names)
+        self.k = k
+        self._layout()
 
-    def _layout(self, k: int) -> None:
+    def _layout(self) -> None:
         """Index arrays of the final probability.
 
         A fact's column is doubled for independent facts ("holds", "does not"), so that every factor, a
@@ -176,18 +188,18 @@ class TopProofsInference(DerivationInference):
         factors = np.concatenate([factor, factor[single]])
         self.register_buffer("factors", torch.as_tensor(factors), persistent=False)
 
-    def evaluate(self, rows: torch.Tensor) -> torch.Tensor:
+    def evaluate(self, rows: torch.Tensor) -> list[torch.Tensor]:
         total = rows.new_zeros(len(rows), len(self.roots))
         for sign, possible, values, _ in self._conjunctions(rows):
             total = total + sign * torch.where(possible, values.prod(-1), 0)
-        return total
+        return [total]
 
-    def gradient(self, rows: torch.Tensor, adjoints: torch.Tensor) -> torch.Tensor:
+    def gradient(self, rows: torch.Tensor, adjoints: Sequence[torch.Tensor]) -> torch.Tensor:
         single: Any = self.single
         factors: Any = self.factors
         result = rows.new_zeros(len(rows), len(factors))
         for sign, possible, values, counted in self._conjunctions(rows.detach()):
-            scale = torch.where(possible, sign * adjoints, 0)[..., None]
+            scale = torch.where(possible, sign * adjoints[0], 0)[..., None]
             others = (scale * _product_of_others(values)).index_select(-1, factors)
             result += torch.where(counted, others, 0).sum(1)
         positive = result[:, : self.num_variables].clone()
@@ -244,7 +256,7 @@ class TopProofsInference(DerivationInference):
 
     def proofs(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Masks [row, root, k, variable] of the facts used and denied, and how many proofs there are [row, root]."""
-        from derivable.device.cpu.derivation_values import top_proofs
+        from derivable.device.cpu.top_proofs import top_proofs
 
         given = _numpy(rows)
         words = max(1, -(-self.num_variables // 64))
@@ -284,10 +296,3 @@ def _product_of_others(values: torch.Tensor) -> torch.Tensor:
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().cpu().contiguous().numpy()
-
-
-DERIVATION_INFERENCES = {
-    "minmaxprob": MinMaxInference,
-    "addmultprob": AddMultInference,
-    "topkproofs": TopProofsInference,
-}

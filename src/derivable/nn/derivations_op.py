@@ -16,19 +16,21 @@ register = _modules.register
 
 
 @library.custom_op("derivable::derivations", mutates_args=())
-def derivations(rows: torch.Tensor, number: int) -> torch.Tensor:
-    """[row, variable] to [row, root]."""
+def derivations(rows: torch.Tensor, number: int) -> list[torch.Tensor]:
+    """[row, variable] to [row, root] for each scalar of what is shown."""
     return _modules[number].evaluate(rows)
 
 
 @derivations.register_fake
 def _(rows, number):
-    return rows.new_empty((rows.shape[0], len(_modules[number].roots)))
+    module = _modules[number]
+    shape = (rows.shape[0], len(module.roots))
+    return [rows.new_empty(shape, dtype=dtype) for dtype in module.shown_dtypes(rows.dtype)]
 
 
 @library.custom_op("derivable::derivations_gradient", mutates_args=())
-def derivations_gradient(rows: torch.Tensor, adjoints: torch.Tensor, number: int) -> torch.Tensor:
-    """Adjoints of the rows for those of the roots [row, root]."""
+def derivations_gradient(rows: torch.Tensor, adjoints: list[torch.Tensor], number: int) -> torch.Tensor:
+    """Adjoints of the rows for those of the roots [row, root] each."""
     return _modules[number].gradient(rows, adjoints)
 
 

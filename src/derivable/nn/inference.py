@@ -8,16 +8,19 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from derivable.algebra.semiring import Semiring
+from derivable.algebra.semirings import boolean
 from derivable.circuit.circuit import Circuit
 from derivable.datalog.exact import ExactQuery, compile_exact
 from derivable.datalog.inputs import InputMapping
 from derivable.datalog.program import Program
+from derivable.datalog.provenance import EXACT, Inference
 from derivable.nn.log_space import log1mexp, log_of_probability
 from derivable.nn.values import TOLERANCE
 
 
 def inference_for(
-    provenance: str,
+    provenance: Semiring | Inference,
     program: Program,
     inputs: Mapping[str, InputMapping],
     outputs: Mapping[str, Sequence[tuple]],
@@ -25,13 +28,16 @@ def inference_for(
     facts: Mapping[str, Any] | None = None,
     time_limit: float | None = None,
 ) -> torch.nn.Module:
-    """The module (values, in_logs, out_logs) -> [*batch, output fact] of a provenance."""
-    if provenance == "exact":
+    """The module (values, in_logs, out_logs) -> [*batch, output fact]; of provenances but exact, a list."""
+    if provenance is EXACT:
         return ExactInference(compile_exact(program, inputs, outputs, facts, time_limit), list(inputs))
     from derivable.datalog.batched import ground
-    from derivable.nn.derivations import DERIVATION_INFERENCES
+    from derivable.nn.derivations import SemiringInference, TopProofsInference
 
-    return DERIVATION_INFERENCES[provenance](ground(program, inputs, outputs, facts, provenance), list(inputs), k)
+    if isinstance(provenance, Semiring):
+        grounded = ground(program, inputs, outputs, facts, provenance)
+        return SemiringInference(grounded, list(inputs), provenance)
+    return TopProofsInference(ground(program, inputs, outputs, facts, boolean), list(inputs), k)
 
 
 class FactColumns(torch.nn.Module):

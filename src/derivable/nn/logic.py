@@ -11,17 +11,17 @@ from typing import Any
 
 import torch
 
+from derivable.algebra.semiring import Semiring
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.picture import MAX_NODES
 from derivable.core import html
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError, UnsupportedError
 from derivable.datalog.inputs import InputMapping, as_tuple
 from derivable.datalog.program import Program
+from derivable.datalog.provenance import EXACT, provenance_of
 from derivable.datalog.values import show_value
 from derivable.nn.inference import ExactInference, inference_for
 from derivable.nn.values import require_log_probabilities, require_probabilities
-
-PROVENANCES = ("exact", "minmaxprob", "addmultprob", "topkproofs")
 
 OutputMapping = Sequence[Any]
 
@@ -42,8 +42,9 @@ class Logic(torch.nn.Module):
     outputs      for each output relation, the facts wanted, in order: scalars or tuples; `()` alone asks for the
                  one fact of a relation without arguments and gives no dimension of its own
     provenance   "exact": the probability over all worlds, mutual exclusion respected, compiled once to a circuit;
-                 "minmaxprob": the strongest derivation, by its weakest fact (Gödel); "addmultprob": sums of
-                 products, cut at 1; "topkproofs": the exact probability of the k most probable proofs
+                 "topkproofs": the exact probability of the k most probable proofs; or a semiring, its record or
+                 name: "minmaxprob" (godel), the strongest derivation, by its weakest fact; "addmultprob", sums of
+                 products, cut at 1; "max_product", "log", your own
     k            of topkproofs
     facts        further facts that do not change between calls (a map, a knowledge base), as for `Program.run`.
                  Facts that do change from call to call are inputs: `independent`, with probabilities 0 and 1
@@ -75,7 +76,7 @@ class Logic(torch.nn.Module):
         program: str | os.PathLike | Program,
         inputs: Mapping[str, InputMapping],
         outputs: Mapping[str, OutputMapping],
-        provenance: str = "exact",
+        provenance: str | Semiring = "exact",
         *,
         k: int = 3,
         facts: Mapping[str, Any] | None = None,
@@ -83,24 +84,20 @@ class Logic(torch.nn.Module):
         time_limit: float | None = None,
     ):
         super().__init__()
-        if provenance not in PROVENANCES:
-            raise DomainError(
-                f"no provenance {provenance!r} for a layer{_near(provenance, PROVENANCES)}",
-                hint=f"choose one of {', '.join(PROVENANCES)}",
-            )
-        if log_probabilities and provenance != "exact":
+        record = provenance_of(provenance)
+        if log_probabilities and record is not EXACT:
             raise UnsupportedError(
-                f"{provenance} has no log-space form",
+                f"{record.name} has no log-space form",
                 hint='provenance="exact", or take the logarithm of what this layer returns',
             )
         if facts is not None and not isinstance(facts, Mapping):
             raise DomainError(f"facts is a {type(facts).__name__}", hint='map relations: facts={"edge": [(0, 1)]}')
         self.program = _program(program)
-        self.provenance = provenance
+        self.provenance = provenance if isinstance(provenance, str) else record.name
         self.log_probabilities = log_probabilities
         self.inputs = _checked_inputs(inputs)
         self.outputs, self._scalar_outputs = _checked_outputs(outputs)
-        self.inference: Any = inference_for(provenance, self.program, self.inputs, self.outputs, k, facts, time_limit)
+        self.inference: Any = inference_for(record, self.program, self.inputs, self.outputs, k, facts, time_limit)
 
     @property
     def circuit(self):
@@ -170,14 +167,18 @@ class Logic(torch.nn.Module):
         names += [f"random fact {number}" for number in range(count - len(names))]
         return replace(self.circuit, names=tuple(names[i] for i in (range(count) if place is None else place.tolist())))
 
-    def _named(self, values: torch.Tensor) -> Any:
-        """Cut [*batch, output fact] into the output relations."""
+    def _named(self, values: Any) -> Any:
+        """Cut [*batch, output fact] into the output relations; nests of such are made of their scalars."""
         result = {}
         start = 0
         for name, facts in self.outputs.items():
-            part = values[..., start : start + len(facts)]
-            result[name] = part[..., 0] if name in self._scalar_outputs else part
-            start += len(facts)
+            stop = start + len(facts)
+            places: Any = start if name in self._scalar_outputs else slice(start, stop)
+            if isinstance(values, torch.Tensor):
+                result[name] = values[..., places]
+            else:
+                result[name] = self.inference.nest([part[..., places] for part in values])
+            start = stop
         return next(iter(result.values())) if len(result) == 1 else result
 
     def _values(

@@ -329,6 +329,10 @@ def _default_dtype(semiring: Semiring) -> Any:
 
 
 def _carrier_values(values: Any, semiring: Semiring) -> np.ndarray:
+    if not semiring.is_scalar:
+        raise TypeMismatchError(
+            f"a dictionary has scalar values, and those of {semiring.name!r} are {semiring.element}"
+        )
     array = np.asarray(values)
     if array.ndim == 0:
         raise ShapeError("the values are a scalar, not an array [row, *batch]")

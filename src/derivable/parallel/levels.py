@@ -9,7 +9,7 @@
                      `levels_semiring` (any semiring)
 
 Nodes are given by flat arrays as in `circuit.Circuit`: kind (0 zero, 1 one, 2 leaf, 3 times, 4 plus; 5 not: the
-complement of its one child), leaf [node] the row of `leaves` that a leaf takes, offsets and children. Children come
+negation of its one child), leaf [node] the row of `leaves` that a leaf takes, offsets and children. Children come
 before their parents.
 """
 
@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from derivable.algebra.monoid import TypedFunction
 from derivable.algebra.semiring import Semiring, TypedSemiring
-from derivable.core.diagnostics import DomainError, LayoutError, ShapeError, UnsupportedError
+from derivable.core.diagnostics import LayoutError, ShapeError, UnsupportedError
 
 ZERO, ONE, LEAF, TIMES, PLUS, NOT = 0, 1, 2, 3, 4, 5
 
@@ -69,6 +68,7 @@ def fold_levels(
     shape = fold_levels_shape(given[0].shape, kind, leaf, offsets, children)
     values = tuple(np.empty(shape, part.dtype) for part in given)
     constants = {ZERO: (semiring.zero,), ONE: (semiring.one,)}
+    typed: Any = None
     if given[0].dtype == object:
         operations: dict[int, Callable] = {
             TIMES: lambda a, b: (semiring.times(a[0], b[0]),),
@@ -85,7 +85,7 @@ def fold_levels(
         elif kind[node] == LEAF:
             total = [part[leaf[node]] for part in given]
         elif kind[node] == NOT:
-            total = _complement(semiring, given).apply([part[own[0]] for part in values])
+            total = typed.negation.apply([part[own[0]] for part in values])
         else:
             total = [part[own[0]] for part in values]
             for child in own[1:]:
@@ -136,7 +136,7 @@ def fold_levels_vjp(
         if kind[node] == LEAF:
             add(result, leaf[node], adjoint, dead)
         elif kind[node] == NOT:
-            (pulled,) = _complement(semiring, given).apply_vjp(adjoint, [part[own[0]] for part in values])
+            (pulled,) = typed.negation.apply_vjp(adjoint, [part[own[0]] for part in values])
             add(below, own[0], pulled, dead)
         elif kind[node] >= TIMES:
             monoid = typed.times if kind[node] == TIMES else typed.plus
@@ -161,10 +161,3 @@ def _all_zero(adjoint: Sequence[Any], like: Sequence[np.ndarray]) -> Any:
 def typed_for(semiring: Semiring, parts: Sequence[np.ndarray]) -> TypedSemiring:
     """The semiring's operations for columns of its scalars, whose floats have one precision."""
     return semiring.typed(next((part.dtype.name for part in parts if part.dtype.kind == "f"), "float64"))
-
-
-def _complement(semiring: Semiring, parts: Sequence[np.ndarray]) -> TypedFunction:
-    complement = typed_for(semiring, parts).complement
-    if complement is None:
-        raise DomainError(f"the semiring {semiring.name!r} has no complement, which a negation needs")
-    return complement

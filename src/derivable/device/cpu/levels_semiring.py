@@ -53,6 +53,9 @@ def fold_rows(
                     if literal[node] < 0 and not has_negative:
                         x = {complement}
                     values[node, lane] = x
+            elif kind[node] == 5:
+                for lane in range(lanes):
+                    values[node, lane] = negation(values[children[first], lane])
             elif kind[node] == 3:
                 child = children[first]
                 for lane in range(lanes):
@@ -101,6 +104,10 @@ _BACKWARD = """
                             negative_gradient[row + lane, variable] += a
                         else:
                             gradient[row + lane, variable] += {complement_vjp}
+                elif kind[node] == 5:
+                    child = children[first]
+                    for lane in range(lanes):
+                        adjoints[child, lane] += negation_vjp(values[child, lane], adjoints[node, lane])
                 elif kind[node] >= 3:
                     child = children[first]
                     for lane in range(lanes):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.datalog.provenance.record import Provenance, RandomFacts
+from derivable.datalog.random_facts import RandomFacts
+from derivable.datalog.tags import ColumnTags
 
 Proof = tuple[int, ...]
 Proofs = tuple[Proof, ...]
@@ -180,26 +181,42 @@ def _given(proofs: frozenset[Proof], options: list[int], true: int) -> frozenset
     return frozenset(kept)
 
 
-def start(facts: RandomFacts, k: int = 3) -> Provenance:
-    """Tags are int64 numbers of proof sets; `show` gives probabilities."""
-    table = ProofTable(facts, k)
+class ProofTags(ColumnTags):
+    """Tag columns of int64 numbers of proof sets; `show` gives probabilities."""
 
-    def fact_tags(variables: np.ndarray) -> np.ndarray:
-        table.refresh()
-        return np.array([table.id_of(((v + 1,),)) for v in variables.tolist()], dtype=np.int64)
+    def __init__(self, facts: RandomFacts, k: int = 3):
+        self.table = ProofTable(facts, k)
 
-    return Provenance(
-        name="topkproofs",
-        dtype=np.int64,
-        zero=ZERO,
-        one=ONE,
-        plus=lambda a, b: table.column("plus", a, b),
-        times=lambda a, b: table.column("times", a, b),
-        negate=lambda a: table.column("negate", a, np.zeros_like(a)),
-        saturated=lambda old, new: old == new,
-        discard=lambda a: a == ZERO,
-        fact_tags=fact_tags,
-        show=table.show,
-        distributes=False,
-        description=f"the {k} most probable proofs",
-    )
+    def empty(self, count: int) -> np.ndarray:
+        return np.empty(count, np.int64)
+
+    def one(self, count: int) -> np.ndarray:
+        return np.full(count, ONE, np.int64)
+
+    def zero(self, count: int) -> np.ndarray:
+        return np.full(count, ZERO, np.int64)
+
+    def plus(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return self.table.column("plus", a, b)
+
+    def times(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return self.table.column("times", a, b)
+
+    def negate(self, a: np.ndarray) -> np.ndarray:
+        return self.table.column("negate", a, np.zeros_like(a))
+
+    def saturated(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        return old == new
+
+    def is_zero(self, a: np.ndarray) -> np.ndarray:
+        return a == ZERO
+
+    def is_one(self, a: np.ndarray) -> np.ndarray:
+        return a == ONE
+
+    def fact_tags(self, variables: np.ndarray) -> np.ndarray:
+        self.table.refresh()
+        return np.array([self.table.id_of(((v + 1,),)) for v in variables.tolist()], dtype=np.int64)
+
+    def show(self, tags: np.ndarray) -> np.ndarray:
+        return self.table.show(tags)
