@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from derivable.datalog.arithmetic import wrap
 from derivable.datalog.rules.nodes import AggregateRule
 from derivable.datalog.storage import Table
 from derivable.datalog.tags import ColumnTags, GraphTags, Untagged, concatenate, repeat
-from derivable.datalog.values import SymbolTable, ValueType, from_words, ranks, to_words
+from derivable.datalog.values import SymbolTable, ValueType, from_words, ranks, to_words, wrap
 
 # Sums of magnitudes below this are exact in 64 bits, rounding in the estimate included.
 _EXACT = 2.0**62

@@ -1,190 +1,268 @@
-"""Scalar expressions over columns: typed, vectorised, with the language's edge cases.
+"""Scalar expressions of the core rules as `algebra.expr`, and their evaluation over columns.
 
-Integer + and - saturate at the limits of the type; * wraps around; / and % truncate towards zero. A row is dropped
-(its `valid` is False) where the language has no value: NaN, division by zero, a text that is not a number.
-The integer widths and the saturation are why this is not `algebra.expr`, whose integers are int64 only.
+An expression becomes an optional value: an expression, and one that says whether the row has a value there. Rows
+without one are dropped: NaN, division by zero, a text that is not a number. Integer + and - saturate at the limits of
+the type, * wraps around, / and % truncate towards zero, floats become integers within the limits; all this is the
+scalar table's.
+
+Texts are numbers of a symbol table, so what reads or makes them (joining, ordering, casts from and to text) is no
+scalar operation: it is a foreign function of whole columns, and its result an argument of the expression around it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from derivable.datalog.rules.nodes import Apply, Const, Expr, Var
+from derivable.algebra import expr
+from derivable.algebra.expr import Argument, Constant, Optional, interpreter, optional
+from derivable.algebra.expr.optional import TRUE
+from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
+from derivable.datalog.rules.nodes import Const, Expr, Var
 from derivable.datalog.values import SymbolTable, ValueType, from_words, to_words, word_of
 
 Valid = np.ndarray | None
+Columns = Mapping[str, np.ndarray]
+# (symbols, *columns of words) -> (column of words, valid).
+Foreign = Callable[..., tuple[np.ndarray, Valid]]
+# So many rows at a time that what they compute stays in a core's cache, whose memory NumPy takes again and again.
+PART = 1 << 14
 
 
-def evaluate(expression: Expr, columns: Mapping[str, np.ndarray], count: int, symbols: SymbolTable):
+def evaluate(expression: Expr, columns: Columns, count: int, symbols: SymbolTable) -> tuple[np.ndarray, Valid]:
     """(words [row] int64, valid [row] bool or None if all are) of an expression over word columns."""
     if isinstance(expression, Var):
         return columns[expression.name], None
     if isinstance(expression, Const):
         return np.full(count, word_of(expression.value, expression.type, symbols), dtype=np.int64), None
-    values, valid = _typed(expression, columns, count, symbols)
-    if expression.type.family == "float":
-        nan = np.isnan(values)
-        if nan.any():
-            valid = _both(valid, ~nan)
-    return to_words(values, expression.type), valid
+    return translate(expression).words(columns, count, symbols)
 
 
-def condition(expression: Expr, columns: Mapping[str, np.ndarray], count: int, symbols: SymbolTable) -> np.ndarray:
+def condition(expression: Expr, columns: Columns, count: int, symbols: SymbolTable) -> np.ndarray:
     """Mask [row] of the rows where a bool expression has the value true."""
-    values, valid = _typed(expression, columns, count, symbols)
-    values = np.asarray(values, dtype=bool)
-    return values if valid is None else values & valid
+    return translate(expression).mask(columns, count, symbols)
 
 
-def _both(a: Valid, b: Valid) -> Valid:
-    if a is None:
-        return b
-    return a if b is None else a & b
+@dataclass(frozen=True)
+class Input:
+    """An argument of a translated expression: a variable, or a foreign function of other expressions.
+
+    A foreign function is two arguments: its value, and whether there is one.
+    """
+
+    type: ValueType
+    variable: str = ""
+    function: Foreign | None = None
+    operands: tuple[Expr, ...] = ()
 
 
-def _typed(expression: Expr, columns: Mapping[str, np.ndarray], count: int, symbols: SymbolTable) -> tuple[Any, Valid]:
-    if not isinstance(expression, Apply):
-        words, valid = evaluate(expression, columns, count, symbols)
-        return from_words(words, expression.type), valid
-    operator, operands = expression.operator, expression.operands
-    parts = [_typed(e, columns, count, symbols) for e in operands]
-    operand_type = operands[-1].type
-    if operator == "if":
-        (chosen, valid), (a, valid_a), (b, valid_b) = parts
-        branch = None
-        if valid_a is not None or valid_b is not None:
-            ones = np.ones(count, dtype=bool)
-            branch = np.where(chosen, ones if valid_a is None else valid_a, ones if valid_b is None else valid_b)
-        return np.where(chosen, a, b), _both(valid, branch)
-    valid = None
-    for _, part in parts:
-        valid = _both(valid, part)
-    values = [v for v, _ in parts]
-    if operator == "cast":
-        cast, fine = _cast(values[0], operand_type, expression.type, symbols)
-        return cast, _both(valid, fine)
-    if operator == "!":
-        return ~np.asarray(values[0], dtype=bool), valid
-    if operator == "neg":
-        return _negate(values[0], expression.type), valid
-    a, b = values
-    if operator in ("&&", "||", "^"):
-        return {"&&": np.logical_and, "||": np.logical_or, "^": np.logical_xor}[operator](a, b), valid
-    if operator in _COMPARE:
-        if operand_type.family == "text" and operator not in ("==", "!="):
-            a, b = symbols.lookup(a), symbols.lookup(b)
-        return np.asarray(_COMPARE[operator](a, b), dtype=bool), valid
-    if operand_type.family == "text":
-        joined = [x + y for x, y in zip(symbols.lookup(a), symbols.lookup(b))]
-        return symbols.intern_all(joined), valid
-    if operand_type.family == "float":
-        with np.errstate(all="ignore"):
-            result = _FLOAT[operator](a, b)
-        return result, _both(valid, ~np.isnan(result))
-    result, fine = integer(operator, a, b, operand_type)
-    return result, _both(valid, fine)
+class Translated:
+    """An expression of the core rules as expressions of the scalar table: the optional value, and its arguments."""
+
+    def __init__(self, result: Optional, inputs: tuple[Input, ...]):
+        self.result = result
+        self.inputs = inputs
+        # Prepared once: a rule evaluates its expressions in every round.
+        self._value = interpreter(result.value)
+        self._pair = None if result.valid is TRUE else interpreter((result.value, result.valid))
+        self._holds = interpreter(result.only_if(result.value).valid) if result.value.dtype == "bool" else None
+
+    def words(self, columns: Columns, count: int, symbols: SymbolTable) -> tuple[np.ndarray, Valid]:
+        """(words [row] int64, valid [row] bool or None if all are)."""
+        arguments, words, valid = self._arguments(columns, count, symbols), np.empty(count, np.int64), None
+        numbers = words.view(np.float64) if self.result.value.dtype in FLOATS else None
+        for row in _parts(count):
+            part = [argument[row] for argument in arguments]
+            value, fine = (self._value(part), True) if self._pair is None else self._pair(part)
+            if numbers is None:
+                words[row] = value
+            else:
+                # Adding zero turns -0.0 into 0.0, so that equal floats have equal words.
+                np.add(value, 0.0, out=numbers[row])
+            if fine is not True and not np.all(fine):
+                valid = np.ones(count, bool) if valid is None else valid
+                valid[row] = fine
+        return words, valid
+
+    def mask(self, columns: Columns, count: int, symbols: SymbolTable) -> np.ndarray:
+        """Where [row] the bool expression has the value true."""
+        assert self._holds is not None
+        arguments, found = self._arguments(columns, count, symbols), np.empty(count, bool)
+        for row in _parts(count):
+            found[row] = self._holds([argument[row] for argument in arguments])
+        return found
+
+    def _arguments(self, columns: Columns, count: int, symbols: SymbolTable) -> list[np.ndarray]:
+        """Columns [row] of 64-bit numbers, which the interpreter casts to the arguments' types."""
+        found: list[np.ndarray] = []
+        for entry in self.inputs:
+            if entry.function is None:
+                words, valid = columns[entry.variable], ()
+            else:
+                words, valid = _foreign_words(entry.function, entry.operands, columns, count, symbols)
+                valid = (valid,)
+            view = np.float64 if entry.type.family == "float" else np.int64
+            found += [np.ascontiguousarray(words, np.int64).view(view), *valid]
+        return found
 
 
-_COMPARE = {
-    "==": np.equal,
-    "!=": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
+def _parts(count: int) -> list[slice]:
+    return [slice(start, start + PART) for start in range(0, count, PART)]
+
+
+def _foreign_words(
+    function: Foreign, operands: tuple[Expr, ...], columns: Columns, count: int, symbols: SymbolTable
+) -> tuple[np.ndarray, np.ndarray]:
+    parts = [evaluate(operand, columns, count, symbols) for operand in operands]
+    there = np.ones(count, bool)
+    for _, valid in parts:
+        if valid is not None:
+            there &= valid
+    # The function sees only values that are there.
+    row = slice(None) if there.all() else np.flatnonzero(there)
+    found, valid = function(symbols, *(words[row] for words, _ in parts))
+    words = np.zeros(count, np.int64)
+    words[row] = found
+    if valid is not None:
+        there[row] = valid
+    return words, there
+
+
+def scalar_type(t: ValueType) -> Dtype:
+    """The scalar type that computes a value type; characters are code points, texts numbers of the symbol table."""
+    others = {"bool": "bool", "char": "uint32", "text": "int64"}
+    prefixes = {"signed": "int", "unsigned": "uint", "float": "float"}
+    return check_dtype(others.get(t.family) or f"{prefixes[t.family]}{t.bits}")
+
+
+# The operators of numbers and characters; / of integers and `neg` of integers have names of their own below.
+_OPERATIONS = {
+    "+": "saturating_add",
+    "-": "saturating_subtract",
+    "*": "multiply",
+    "/": "divide",
+    "%": "truncate_remainder",
+    "==": "equal",
+    "!=": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    "&&": "logical_and",
+    "||": "logical_or",
+    "^": "logical_xor",
+    "!": "logical_not",
+    "neg": "negate",
+    "if": "where",
 }
-_FLOAT = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "%": np.fmod}
+_SWAPPED = {">": "<", ">=": "<="}
 
 
-def wrap(values: np.ndarray, t: ValueType) -> np.ndarray:
-    """int64 or uint64 values reduced to the type's width, two's complement."""
-    if t.bits == 64:
-        return values.view(np.uint64) if t.family == "unsigned" else values
-    return values.astype(t.dtype).astype(np.int64)
+@lru_cache(4096)
+def translate(expression: Expr) -> Translated:
+    """An expression of the core rules as expressions of the scalar table; equal expressions share one translation."""
+    translation = _Translation()
+    result = translation.optional(expression)
+    if not any(node.dtype in FLOATS for node in expr.in_order((result.value, result.valid))):
+        # Not floats: that inf * 0 is no number must not be simplified away.
+        result = Optional(*expr.simplify((result.value, result.valid)))
+    return Translated(result, tuple(translation.inputs))
 
 
-def integer(operator: str, a: np.ndarray, b: np.ndarray, t: ValueType) -> tuple[np.ndarray, Valid]:
-    """An integer operation: + and - saturate, * wraps, / and % truncate; invalid where the divisor is zero."""
-    if operator in ("/", "%"):
-        fine = b != 0
-        if t.family == "signed":
-            fine &= ~((b == -1) & (a == t.limits[0]))
-        safe = np.where(fine, b, np.ones_like(b))
-        if t.bits == 64 and t.family == "unsigned":
-            return (a // safe if operator == "/" else a % safe), None if fine.all() else fine
-        remainder = np.fmod(a, safe)
-        return ((a - remainder) // safe if operator == "/" else remainder), None if fine.all() else fine
-    if operator == "*":
-        with np.errstate(over="ignore"):
-            return wrap(a * b, t), None
-    if t.bits < 64:
-        result = a + b if operator == "+" else a - b
-        return np.clip(result, *t.limits), None
-    with np.errstate(over="ignore"):
-        result = a + b if operator == "+" else a - b
-    if t.family == "unsigned":
-        if operator == "+":
-            return np.where(result < a, np.uint64(t.limits[1]), result), None
-        return np.where(b > a, np.uint64(0), result), None
-    low, high = np.int64(t.limits[0]), np.int64(t.limits[1])
-    overflow = ((a ^ result) & (b ^ result)) < 0 if operator == "+" else ((a ^ b) & (a ^ result)) < 0
-    return np.where(overflow, np.where(a < 0, low, high), result), None
+class _Translation:
+    def __init__(self) -> None:
+        self.inputs: list[Input] = []
+        self.variables: dict[str, Argument] = {}
+        self.size = 0
 
+    def argument(self, dtype: Dtype, name: str = "") -> Argument:
+        self.size += 1
+        return Argument(self.size - 1, dtype, name)
 
-def _negate(a: np.ndarray, t: ValueType) -> np.ndarray:
-    if t.family == "float":
-        return -a
-    return integer("-", np.zeros_like(a), a, t)[0]
+    def foreign(self, function: Foreign, t: ValueType, *operands: Expr) -> Optional:
+        self.inputs.append(Input(t, function=function, operands=operands))
+        return Optional(self.argument(scalar_type(t)), self.argument("bool"))
 
+    def optional(self, e: Expr) -> Optional:
+        dtype = scalar_type(e.type)
+        if isinstance(e, Var):
+            if e.name not in self.variables:
+                self.inputs.append(Input(e.type, e.name))
+                self.variables[e.name] = self.argument(dtype, e.name)
+            return Optional(self.variables[e.name])
+        if isinstance(e, Const):
+            if e.type.family == "text":
+                return Optional(self.foreign(partial(_intern, e.value), e.type).value)
+            value = ord(e.value) if e.type.family == "char" else e.value
+            # Adding zero turns -0.0 into 0.0, which is how a column holds it.
+            return Optional(Constant(value + 0.0 if e.type.family == "float" else value, dtype))
+        source, operator, operands = e.operands[-1].type, e.operator, e.operands
+        if operator == "cast":
+            return self.cast(operands[0], source, e.type)
+        if operator in _SWAPPED:
+            operator, operands = _SWAPPED[operator], operands[::-1]
+        if source.family == "text" and operator in _FOREIGN:
+            return self.foreign(_FOREIGN[operator], e.type, *operands)
+        parts = [self.optional(operand) for operand in operands]
+        if operator == "neg" and e.type.is_integer:
+            return optional("saturating_subtract", Optional(Constant(0, dtype)), *parts)
+        if operator == "/" and e.type.is_integer:
+            return optional("truncate_divide", *parts)
+        return optional(_OPERATIONS[operator], *parts)
 
-def _cast(a: np.ndarray, source: ValueType, target: ValueType, symbols: SymbolTable) -> tuple[np.ndarray, Valid]:
-    if source == target:
-        return a, None
-    if target.family == "text":
+    def cast(self, operand: Expr, source: ValueType, target: ValueType) -> Optional:
+        dtype = scalar_type(target)
+        if source == target or source.family == target.family == "text":
+            return self.optional(operand)
+        if target.family == "text":
+            return self.foreign(partial(_show, source), target, operand)
         if source.family == "text":
-            return a, None
-        return symbols.intern_all(_texts(a, source)), None
-    if source.family == "text":
-        return _parse(symbols.lookup(a), target)
-    if target.family == "float":
+            return self.foreign(partial(_parse, target), target, operand)
+        found = self.optional(operand)
+        if target.family == "bool":
+            return Optional(expr.not_equal(found.value, 0), found.valid)
+        if target.family == "char":
+            # uint64 has codes that int64 has not; every other type's codes fit it, those of floats saturated.
+            wide = "uint64" if found.value.dtype == "uint64" else "int64"
+            code = expr.saturating_cast(found.value, wide)
+            is_code = (code >= 0) & (code <= 0x10FFFF) & ((code < 0xD800) | (code > 0xDFFF))
+            return Optional(expr.cast(code, dtype), found.valid).only_if(is_code)
+        if target.family == "float" and source.family == "char":
+            return Optional(Constant(0, dtype), Constant(False, "bool"))
+        return Optional(expr.saturating_cast(found.value, dtype), found.valid)
+
+
+def _intern(text: str, symbols: SymbolTable) -> tuple[np.ndarray, Valid]:
+    return np.array(symbols.intern(str(text))), None
+
+
+def _join(symbols: SymbolTable, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Valid]:
+    return symbols.intern_all(x + y for x, y in zip(symbols.lookup(a), symbols.lookup(b))), None
+
+
+def _compare(ufunc: Callable, symbols: SymbolTable, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Valid]:
+    return ufunc(symbols.lookup(a), symbols.lookup(b)).astype(np.int64), None
+
+
+_FOREIGN: dict[str, Foreign] = {"+": _join, "<": partial(_compare, np.less), "<=": partial(_compare, np.less_equal)}
+
+
+def _show(source: ValueType, symbols: SymbolTable, a: np.ndarray) -> tuple[np.ndarray, Valid]:
+    def one(value: Any) -> str:
+        if source.family == "bool":
+            return "true" if value else "false"
         if source.family == "char":
-            return np.zeros(len(a), dtype=np.float64), np.zeros(len(a), dtype=bool)
-        return np.asarray(a).astype(np.float32 if target.bits == 32 else np.float64), None
-    if target.family == "bool":
-        return np.asarray(a) != 0, None
-    if target.family == "char":
-        code = np.asarray(a).astype(np.int64)
-        return code, (code >= 0) & (code <= 0x10FFFF) & ~((code >= 0xD800) & (code <= 0xDFFF))
-    if source.family == "float":
-        # Saturates at the limits of the type, like a Rust cast.
-        low, high = target.limits
-        rounded = np.trunc(np.nan_to_num(a.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
-        fits = (rounded > float(low)) & (rounded < float(high))
-        kept = np.where(fits, rounded, 0.0)
-        if target.bits == 64 and target.family == "unsigned":
-            whole = np.where(rounded >= float(high), np.uint64(high), kept.astype(np.uint64))
-            return whole, None
-        whole = np.where(rounded <= float(low), low, np.where(rounded >= float(high), high, kept.astype(np.int64)))
-        return whole.astype(np.int64), None
-    values = np.asarray(a)
-    values = values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64)
-    return wrap(values, target), None
+            return chr(value)
+        if source.family == "float":
+            return str(int(value)) if value.is_integer() else f"{value:g}"
+        return str(value)
+
+    return symbols.intern_all(one(value) for value in from_words(a, source).tolist()), None
 
 
-def _texts(a: np.ndarray, source: ValueType) -> list[str]:
-    if source.family == "bool":
-        return ["true" if v else "false" for v in a]
-    if source.family == "char":
-        return [chr(v) for v in a.tolist()]
-    if source.family == "float":
-        return [str(int(v)) if v.is_integer() else f"{v:g}" for v in a.tolist()]
-    return [str(v) for v in a.tolist()]
-
-
-def _parse(texts: np.ndarray, target: ValueType) -> tuple[np.ndarray, Valid]:
+def _parse(target: ValueType, symbols: SymbolTable, a: np.ndarray) -> tuple[np.ndarray, Valid]:
     def one(text: str) -> Any:
         try:
             if target.family == "float":
@@ -199,12 +277,6 @@ def _parse(texts: np.ndarray, target: ValueType) -> tuple[np.ndarray, Valid]:
         except (ValueError, KeyError, TypeError):
             return None
 
-    parsed = [one(t) for t in texts]
-    fine = np.array([p is not None for p in parsed], dtype=bool)
-    dtype = {"float": np.float64, "bool": bool}.get(target.family, np.int64)
-    if target.family == "unsigned" and target.bits == 64:
-        dtype = np.uint64
-    values = np.array([0 if p is None else p for p in parsed], dtype=dtype)
-    if target.family == "float" and target.bits == 32:
-        values = values.astype(np.float32)
-    return values, fine
+    parsed = [one(text) for text in symbols.lookup(a)]
+    fine = np.array([value is not None for value in parsed], bool)
+    return to_words(np.array([0 if value is None else value for value in parsed], scalar_type(target)), target), fine

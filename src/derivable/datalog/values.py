@@ -132,6 +132,13 @@ def from_words(words: np.ndarray, value_type: ValueType) -> np.ndarray:
     return words if words.dtype == np.int64 else words.astype(np.int64)
 
 
+def wrap(values: np.ndarray, t: ValueType) -> np.ndarray:
+    """int64 or uint64 values reduced to an integer type's width, two's complement."""
+    if t.bits == 64:
+        return values.view(np.uint64) if t.family == "unsigned" else values
+    return values.astype(t.dtype).astype(np.int64)
+
+
 def ranks(texts: np.ndarray) -> np.ndarray:
     """Places [row] int64 of texts [row] in their order, equal ones alike; NumPy's own strings lose trailing NULs."""
     place = {text: i for i, text in enumerate(sorted(set(texts.tolist())))}

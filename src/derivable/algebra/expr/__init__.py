@@ -49,6 +49,7 @@ from derivable.algebra.expr.functions import (
 )
 from derivable.algebra.expr.interpret import interpret, interpreter
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, arguments_of, in_order
+from derivable.algebra.expr.optional import Optional, optional
 from derivable.algebra.expr.simplify import simplify
 from derivable.algebra.expr.text import to_text
 from derivable.algebra.expr.trace import trace
@@ -58,6 +59,7 @@ __all__ = [
     "Argument",
     "Constant",
     "Expr",
+    "Optional",
     "abs",
     "apply",
     "arguments_of",
@@ -90,6 +92,7 @@ __all__ = [
     "maximum",
     "minimum",
     "not_equal",
+    "optional",
     "power",
     "saturating_add",
     "saturating_cast",

@@ -63,10 +63,12 @@ def interpreter(exprs: Expr | Sequence[Expr]) -> Callable[[Sequence[Any]], Any]:
                     raise ShapeError(f"argument {node.name!r} has index {node.index}, {len(values)} values are given")
                 results[slot] = np.asarray(values[node.index]).astype(dtype, copy=slot in answers)[()]
             for slot, meaning, operands, dtype, dead in steps:
-                # [()] turns the 0-dimensional arrays of np.where into scalars; the type is stated once more because
-                # np.where and the formulas of the table may widen scalars.
                 value = meaning(*[results[operand] for operand in operands])
-                results[slot] = np.asarray(value).astype(dtype, copy=False)[()]
+                if type(value) is not np.ndarray or value.dtype != dtype or not value.ndim:
+                    # [()] turns the 0-dimensional arrays of np.where into scalars; the type is stated once more because
+                    # np.where and the formulas of the table may widen scalars.
+                    value = np.asarray(value).astype(dtype, copy=False)[()]
+                results[slot] = value
                 for operand in dead:
                     results[operand] = None
         found = tuple(results[slot] for slot in answers)

@@ -59,15 +59,18 @@ def _torch_quotient(rounding: str) -> str:
 def _saturated(function: Callable, is_sum: bool) -> Callable:
     def meaning(a, b):
         result = function(a, b)
-        if not _is_whole(result):
+        kind = result.dtype.kind
+        if kind not in "iu":
             return result
-        limits = np.iinfo(result.dtype)
-        if limits.min < 0:
-            over = ((a ^ result) & ((b if is_sum else a) ^ (result if is_sum else b))) < 0
-            return np.where(over, np.where(a < 0, limits.min, limits.max), result) if np.any(over) else result
-        over = result < a if is_sum else result > a
-        bound = result.dtype.type(limits.max if is_sum else 0)
-        return np.where(over, bound, result) if np.any(over) else result
+        # It is below the first operand where the second is negative, or else it has wrapped around; a difference above.
+        over = np.less(result, a) if is_sum else np.greater(result, a)
+        if kind == "i":
+            over = over != np.less(b, 0)
+        if not over.any():
+            return result
+        limits, scalar = np.iinfo(result.dtype), result.dtype.type
+        low, high = (limits.min, limits.max) if is_sum or kind == "i" else (0, 0)
+        return np.where(over, np.where(np.less(a, 0), scalar(low), scalar(high)), result)
 
     return meaning
 

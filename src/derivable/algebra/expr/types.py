@@ -80,9 +80,9 @@ def _join(a: Dtype, b: Dtype) -> Dtype:
     if (a in FLOATS) != (b in FLOATS):
         return a if a in FLOATS else b
     if a in FLOATS:
-        return "float32" if {a, b} == set(HALVES) else max(a, b, key=FLOATS.index)
+        return "float32" if {a, b} == set(HALVES) else FLOATS[max(FLOATS.index(a), FLOATS.index(b))]
     if (a in SIGNED) == (b in SIGNED):
-        return max(a, b, key=INTEGERS.index)
+        return INTEGERS[max(INTEGERS.index(a), INTEGERS.index(b))]
     # The smallest signed type that holds both.
     signed, unsigned = (a, b) if a in SIGNED else (b, a)
     rank = max(SIGNED.index(signed), UNSIGNED.index(unsigned) + 1)

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from derivable.datalog import arithmetic
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import AggregateRule, Apply, ChoiceRule, Const, Expr, Var
-from derivable.datalog.values import ValueType
+from derivable.datalog.rules.nodes import AggregateRule, ChoiceRule, Const, Expr, Var, variables
+from derivable.datalog.values import SymbolTable, ValueType, show_column, word_of
 
 Row = dict[str, Any]
 Database = dict[str, set[tuple[Any, ...]]]
@@ -138,108 +139,16 @@ def _fit(value: int, t: ValueType, saturate: bool) -> int:
     return (value - low) % (1 << t.bits) + low
 
 
-def evaluate(e: Expr, row: Row) -> Any:
-    """The value of an expression, one row at a time, in Python numbers."""
-    if isinstance(e, Var):
-        return row[e.name]
-    if isinstance(e, Const):
-        return _rounded(e.value, e.type)
-    assert isinstance(e, Apply)
-    if e.operator == "if":
-        condition, then, otherwise = e.operands
-        return evaluate(then if evaluate(condition, row) else otherwise, row)
-    values = [evaluate(operand, row) for operand in e.operands]
-    if e.operator == "cast":
-        return _cast(values[0], e.operands[0].type, e.type)
-    if e.operator == "!":
-        return not values[0]
-    if e.operator == "neg":
-        return _fit(-values[0], e.type, True) if e.type.is_integer else -values[0] + 0.0
-    a, b = values
-    match e.operator:
-        case "==":
-            return a == b
-        case "!=":
-            return a != b
-        case "<":
-            return a < b
-        case "<=":
-            return a <= b
-        case ">":
-            return a > b
-        case ">=":
-            return a >= b
-        case "&&":
-            return a and b
-        case "||":
-            return a or b
-        case "^":
-            return a != b
-    if e.type.family == "text":
-        return a + b
-    if e.type.is_integer:
-        return _integer(e.operator, a, b, e.type)
-    with np.errstate(all="ignore"):
-        kind = np.float32 if e.type.bits == 32 else np.float64
-        x, y = kind(a), kind(b)
-        result = {"+": x + y, "-": x - y, "*": x * y, "/": np.divide(x, y), "%": np.fmod(x, y)}[e.operator]
-    if np.isnan(result):
-        raise _NoValueError
-    return float(result)
-
-
-def _integer(operator: str, a: int, b: int, t: ValueType) -> int:
-    match operator:
-        case "+":
-            return _fit(a + b, t, True)
-        case "-":
-            return _fit(a - b, t, True)
-        case "*":
-            return _fit(a * b, t, False)
-    if b == 0 or (t.family == "signed" and b == -1 and a == t.limits[0]):
-        raise _NoValueError
-    quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-    return quotient if operator == "/" else a - quotient * b
-
-
 def _rounded(value: Any, t: ValueType) -> Any:
     return float(np.float32(value)) if t.family == "float" and t.bits == 32 else value
 
 
-def _cast(value: Any, source: ValueType, target: ValueType) -> Any:
-    if source == target:
-        return value
-    if source.family == "text":
-        try:
-            if target.family == "float":
-                return _rounded(float(value), target)
-            if target.is_integer:
-                number = int(value)
-                if target.limits[0] <= number <= target.limits[1]:
-                    return number
-            if target.family == "text":
-                return value
-            if target.family == "bool" and value in ("true", "false"):
-                return value == "true"
-            if target.family == "char" and len(value) == 1:
-                return value
-        except ValueError:
-            pass
+def evaluate(e: Expr, row: Row) -> Any:
+    """The value of an expression for one row, in Python numbers and strings."""
+    symbols = SymbolTable()
+    found = {v.name: v for v in variables(e)}
+    columns = {name: np.array([word_of(row[name], v.type, symbols)]) for name, v in found.items()}
+    words, valid = arithmetic.evaluate(e, columns, 1, symbols)
+    if valid is not None and not valid[0]:
         raise _NoValueError
-    if target.family == "text":
-        if source.family == "bool":
-            return "true" if value else "false"
-        return (
-            f"{value:g}"
-            if source.family == "float" and not value.is_integer()
-            else str(value if source.family == "char" else int(value))
-        )
-    if target.family == "float":
-        return _rounded(float(value), target)
-    if target.family == "bool":
-        return bool(value)
-    if target.family == "char":
-        return chr(int(value))
-    if source.family == "float":
-        return _fit(int(max(min(value, 2.0**70), -(2.0**70))), target, True)
-    return _fit(ord(value) if source.family == "char" else int(value), target, False)
+    return show_column(words, e.type, symbols).tolist()[0]
