@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,29 +14,15 @@ from derivable.circuit.circuit import Circuit
 from derivable.circuit.literal_weights import in_columns
 from derivable.circuit.plan import LINE_BYTES, Plan, plan_of
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
-from derivable.device.cpu.levels_log import BAD_WEIGHT, log_rows
-from derivable.device.cpu.levels_real import GRADIENT, VALUES, VALUES_AND_GRADIENT, real_rows
-from derivable.device.cpu.levels_scaled import log_rows_scaled
-from derivable.device.cpu.levels_semiring import semiring_rows
-from derivable.device.cpu.levels_team import close, follow, new_state
-from derivable.device.cpu.levels_unbounded import log_rows_unbounded
+from derivable.device.cpu.levels import GRADIENT, VALUES, VALUES_AND_GRADIENT, LevelKernels, level_kernels
 from derivable.device.cpu.memory import contiguous, empty, empty_like, full
-from derivable.device.cpu.threads import Team, run_chunks, team_size
+from derivable.device.cpu.threads import run_chunks
 from derivable.parallel.levels import fold_levels
 
 __all__ = ["GRADIENT", "VALUES", "VALUES_AND_GRADIENT", "evaluate", "fold_rows", "value_and_gradient"]
 
 # A thread is worth its hand-over from about this many edges times rows.
 _WORTH_A_THREAD = 60_000
-# And the threads of a team, which meet after each level, from this many operands; an operand of a line of rows takes
-# two to three times as long. More members would only add up each other's buffers.
-_WORTH_A_TEAM = 200_000
-_LINE = 2
-_LARGEST_TEAM = 8
-# Type checkers take the number of arguments from a tuple they cannot know.
-_log_rows: Any = log_rows
-_log_rows_scaled: Any = log_rows_scaled
-_real_rows: Any = real_rows
 _NONE = {np.dtype(dtype).char: np.zeros((0, 0), dtype) for dtype in (np.float32, np.float64, np.bool_)}
 
 
@@ -93,8 +78,7 @@ def value_and_gradient(
             seeds = full(out.shape, 1, out.dtype)
         else:
             seeds = np.broadcast_to(np.asarray(adjoints, out.dtype), (*batch, plan.num_roots)).reshape(out.shape)
-        fold_rows(plan, ring, VALUES, weights, negatives, out)
-        fold_rows(plan, ring, GRADIENT, weights, negatives, None, seeds, gradient, negative_gradient)
+        fold_rows(plan, ring, GRADIENT, weights, negatives, out, seeds, gradient, negative_gradient)
     shape = (*batch, plan.num_variables)
     return (
         out.reshape(*batch, plan.num_roots),
@@ -178,7 +162,13 @@ def fold_rows(
     gradient: np.ndarray | None = None,
     negative_gradient: np.ndarray | None = None,
 ) -> None:
-    """Run the kernels over contiguous rows; the arrays are those of `device.cpu.levels_real.real_rows`."""
+    """Run the kernels over contiguous rows.
+
+    mode                       VALUES, VALUES_AND_GRADIENT or GRADIENT; `out` may be given with GRADIENT too
+    weights, negatives         [row, variable]; without negatives they are the complement of the weights
+    out, seeds                 [row, root]; the adjoints of the roots, ones if None
+    gradient, negative_gradient  [row, variable]
+    """
     rows = weights.shape[0]
     if rows == 0:
         return
@@ -187,35 +177,22 @@ def fold_rows(
     if ring.carrier == "integer":
         _fold_objects(plan, ring, weights, negatives, out)
         return
-    dtype = weights.dtype.type
-    none = _NONE[weights.dtype.char]
-    results = (
-        none if out is None else out,
-        none if seeds is None else seeds,
-        none if gradient is None else gradient,
-        none if negative_gradient is None else negative_gradient,
-    )
-    arguments = (mode, weights, none if negatives is None else negatives, negatives is not None)
     if ring is semirings.log or ring == semirings.log:
-        run: Any = _log_tiles
-        dtype = np.float64
-    elif ring is semirings.real or ring == semirings.real:
-        run = _real_tiles
+        run: Any = _fold_log_tiles
+        lanes, fold = LINE_BYTES // 8, plan
     else:
-        run = partial(_semiring_tiles, ring)
-    lanes = 1 if rows == 1 else LINE_BYTES // max(4, np.dtype(dtype).itemsize)
+        kernels = level_kernels(ring, weights.dtype.name)
+        run, lanes = _fold_tiles, kernels.lanes
+        fold = ring, kernels, plan if kernels.fold.is_plus_free else plan.in_order()
+    if rows == 1:
+        lanes = 1
+    arrays = weights, negatives, out, seeds, gradient, negative_gradient
     tiles = -(-rows // lanes)
-    if plan.operations * _LINE >= _WORTH_A_TEAM and run in (_log_tiles, _real_tiles):
-        members = _members(plan, tiles, lanes)
-        if members > 1:
-            for tile in range(tiles):
-                run(tile, tile + 1, plan, dtype, lanes, arguments, results, members)
-            return
     if tiles == 1:
-        run(0, 1, plan, dtype, lanes, arguments, results)
+        run(0, 1, fold, mode, lanes, arrays)
         return
     smallest = max(1, _WORTH_A_THREAD // max(1, plan.operations * lanes))
-    run_chunks(run, tiles, smallest, plan, dtype, lanes, arguments, results)
+    run_chunks(run, tiles, smallest, fold, mode, lanes, arrays)
 
 
 def check_complement(plan: Plan, ring: Semiring, has_negative: bool) -> None:
@@ -227,98 +204,49 @@ def check_complement(plan: Plan, ring: Semiring, has_negative: bool) -> None:
         )
 
 
-def _members(plan: Plan, tiles: int, lanes: int) -> int:
-    """Threads that compute each tile together: 1 if tiles can be had by one thread each, or levels are too small."""
-    members = team_size(_LARGEST_TEAM)
-    if tiles >= members:
-        return 1
-    _, shared = plan.cut(members)
-    return members if shared * (1 if lanes == 1 else _LINE) >= _WORTH_A_TEAM else 1
+def _fold_log_tiles(start: int, stop: int, plan: Plan, mode: int, lanes: int, arrays: Sequence[Any]) -> None:
+    # Its kernels are not loaded before somebody wants logarithms.
+    from derivable.circuit.log_domain import fold_log_tiles
+
+    if not fold_log_tiles(start, stop, plan, mode, lanes, arrays):
+        raise_bad_weight("log", *map(_components, arrays[:2]))
 
 
-def _program(plan: Plan) -> tuple[np.ndarray, ...]:
-    return plan.positive, plan.negative, plan.runs, plan.terms, plan.root_slots
-
-
-def _run_team(
-    kernel: Any, first: int, last: int, plan: Plan, dtype: type, lanes: int, members: int, arguments: tuple, rest: tuple
-) -> int:
-    """The kernel's result for rows first:last, by several threads."""
-    scratch = plan.take_team(dtype, lanes, members)
-    values, adjoints, prefix = scratch
-    program, _ = plan.cut(members)
-    state = new_state(program)
-    team = (*program, adjoints, prefix, state)
-    kernel_program = plan.positive, plan.negative, team, plan.terms, plan.root_slots
-    pace = plan.pace(dtype, lanes, members, arguments[0])
-    together = pace.with_team()
-    begin = time.perf_counter()
-    try:
-        with Team(partial(follow, values, team, plan.terms), members if together else 1):
-            result = kernel(first, last, *arguments, *kernel_program, values, adjoints[0], prefix[0], *rest)
-    finally:
-        all_out = close(state)
-    pace.took(time.perf_counter() - begin, together)
-    if all_out:
-        plan.put_back_team(scratch, dtype, lanes, members)
-    return result
-
-
-def _real_tiles(
-    start: int, stop: int, plan: Plan, dtype: type, lanes: int, arguments: tuple, results: tuple, members: int = 1
+def _fold_tiles(
+    start: int, stop: int, fold: tuple[Semiring, LevelKernels, Plan], mode: int, lanes: int, arrays: Sequence[Any]
 ) -> None:
-    weights = arguments[1]
-    first, last = start * lanes, min(stop * lanes, weights.shape[0])
-    if members > 1:
-        bad = _run_team(_real_rows, first, last, plan, dtype, lanes, members, arguments, results)
+    ring, kernels, plan = fold
+    weights, negatives, out, seeds, gradient, negative_gradient = map(_components, arrays)
+    # What is not given is an array of that type all the same, so that every call takes the same compiled kernel.
+    none = tuple(_NONE[array.dtype.char] for array in weights)
+    floats = tuple(none[k] for k in kernels.fold.floats)
+    first, last = start * lanes, min(stop * lanes, weights[0].shape[0])
+    program = plan.runs, plan.terms, len(plan.runs), plan.num_variables, plan.num_roots
+    slots = plan.positive, plan.negative, plan.root_slots
+    dtypes = kernels.buffer_dtypes(lanes)
+    buffers = [(plan.num_slots, dtype) for dtype in dtypes]
+    if mode == VALUES:
+        scratch = plan.take(lanes, *buffers)
+        bad = kernels.values(
+            *(first, last, lanes, bool(negatives)), *program, *slots, *weights, *(negatives or none), *scratch, *out
+        )
     else:
-        scratch = plan.take(dtype, lanes)
-        bad = _real_rows(first, last, *arguments, *_program(plan), *scratch, *results)
-        plan.put_back(scratch, dtype, lanes)
+        longest = max(plan.longest, plan.most_terms) if kernels.fold.partial_sums else plan.longest
+        buffers += [(plan.num_slots, dtypes[k]) for k in kernels.fold.floats] + [(longest, dtype) for dtype in dtypes]
+        scratch = plan.take(lanes, *buffers)
+        bad = kernels.gradient(
+            *(first, last, lanes, bool(negatives), bool(out), bool(seeds), *program, *slots),
+            *(*weights, *(negatives or none), *scratch[: len(dtypes)], *(out or none), plan.num_slots),
+            *(*scratch[len(dtypes) :], *(seeds or floats), *gradient, *(negative_gradient or floats)),
+        )
+    plan.put_back(scratch, lanes, *buffers)
     if bad >= 0:
-        raise_bad_weight("real", weights, arguments[2] if arguments[3] else None)
+        raise_bad_weight(ring.name, weights, negatives)
 
 
-def _log_tiles(
-    start: int, stop: int, plan: Plan, dtype: type, lanes: int, arguments: tuple, results: tuple, members: int = 1
-) -> None:
-    weights = arguments[1]
-    first, last = start * lanes, min(stop * lanes, weights.shape[0])
-    left_over = np.zeros(-(-weights.shape[0] // lanes), np.bool_)
-    program = _program(plan)
-    if members > 1:
-        rest = (*results, plan.budget, plan.degree, left_over)
-        left = _run_team(_log_rows, first, last, plan, dtype, lanes, members, arguments, rest)
-    else:
-        scratch = plan.take(dtype, lanes)
-        left = _log_rows(first, last, *arguments, *program, *scratch, *results, plan.budget, plan.degree, left_over)
-        plan.put_back(scratch, dtype, lanes)
-    if left > 0:
-        scratch = plan.take(dtype, lanes, scaled=True)
-        rest = (*results, *scratch[3:], plan.bound, left_over)
-        left = _log_rows_scaled(first, last, *arguments, *program, *scratch[:3], *rest)
-        plan.put_back(scratch, dtype, lanes, scaled=True)
-    if left > 0:
-        rows = (row for row in range(first, last) if left_over[row // lanes])
-        log_rows_unbounded(rows, plan.num_slots, *arguments, *program, *results)
-    if left == BAD_WEIGHT:
-        raise_bad_weight("log", weights, arguments[2] if arguments[3] else None)
-
-
-def _semiring_tiles(
-    ring: Semiring, start: int, stop: int, plan: Plan, dtype: type, lanes: int, arguments: tuple, results: tuple
-) -> None:
-    weights = arguments[1]
-    name = weights.dtype.name
-    kernel = semiring_rows(ring, name)
-    rows = len(plan.kind)
-    widest = int(np.diff(plan.offsets).max(initial=1))
-    scratch = tuple(empty((count, lanes), dtype) for count in (rows, rows, widest))
-    nodes = plan.kind, plan.literal, plan.offsets, plan.children, plan.roots
-    first, last = start * lanes, min(stop * lanes, weights.shape[0])
-    bad = kernel(first, last, *arguments, *nodes, *scratch, *results, dtype(ring.zero), dtype(ring.one))
-    if bad >= 0:
-        raise_bad_weight(ring.name, weights, arguments[2] if arguments[3] else None)
+def _components(arrays: Any) -> tuple[np.ndarray, ...]:
+    """The arrays of the components; () for what is not given."""
+    return () if arrays is None else arrays if isinstance(arrays, tuple) else (arrays,)
 
 
 def _fold_objects(plan: Plan, ring: Semiring, weights: np.ndarray, negatives: np.ndarray | None, out) -> None:
@@ -335,15 +263,14 @@ def _fold_objects(plan: Plan, ring: Semiring, weights: np.ndarray, negatives: np
     out[...] = values[plan.roots].T
 
 
-def raise_bad_weight(domain: str, weights: np.ndarray, negatives: np.ndarray | None) -> None:
-    """Raise DomainError for the first weight that `domain` does not accept."""
-    for name, array in (("weights", weights), ("negative_weights", negatives)):
-        if array is None:
-            continue
+def raise_bad_weight(domain: str, weights: tuple[np.ndarray, ...], negatives: tuple[np.ndarray, ...]) -> None:
+    """Raise DomainError for the first weight that `domain` does not accept; arrays of the components."""
+    named = [("weights", array) for array in weights] + [("negative_weights", array) for array in negatives]
+    for name, array in named:
         bad = np.isnan(array.astype(float))
         if domain == "log":
             bad |= array == np.inf
-            if negatives is None:
+            if not negatives:
                 bad |= array > 0
         places = np.argwhere(bad)
         if len(places) == 0:

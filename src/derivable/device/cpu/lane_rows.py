@@ -111,9 +111,7 @@ def store_line(typingctx, array, position, x):
 
 def _rows(context, builder, signature, args):
     """(place(lane) -> position of that lane as an LLVM value, count)"""
-    position, stride, count = (
-        context.cast(builder, args[k], signature.args[k], types.intp) for k in (1, 2, 3)
-    )
+    position, stride, count = (context.cast(builder, args[k], signature.args[k], types.intp) for k in (1, 2, 3))
     return lambda lane: builder.add(position, builder.mul(lane, stride)), count
 
 
