@@ -23,7 +23,9 @@ __all__ = ["GRADIENT", "VALUES", "VALUES_AND_GRADIENT", "evaluate", "fold_rows",
 
 # A thread is worth its hand-over from about this many edges times rows.
 _WORTH_A_THREAD = 60_000
-_NONE = {np.dtype(dtype).char: np.zeros((0, 0), dtype) for dtype in (np.float32, np.float64, np.bool_)}
+# A dtype's own name takes NumPy a microsecond.
+_FLOATS = np.dtype(np.float64), np.dtype(np.float32)
+_PRECISIONS = {"f": "float32", "d": "float64", "?": "bool"}
 
 
 def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | Semiring = "real") -> np.ndarray:
@@ -96,6 +98,12 @@ def check_differentiable(ring: Semiring) -> None:
 
 def rows_of(weights, negative_weights, num_variables: int, ring: Semiring):
     """(weights [row, variable], negative weights or None, batch shape), contiguous and of one dtype of the carrier."""
+    if ring.carrier == "float" and _is_ready(weights, num_variables):
+        if negative_weights is None:
+            return weights, None, weights.shape[:1]
+        same = _is_ready(negative_weights, num_variables) and negative_weights.dtype == weights.dtype
+        if same and negative_weights.shape == weights.shape:
+            return weights, negative_weights, weights.shape[:1]
     weights = _as_array(weights, "weights")
     given = [weights.dtype]
     check_size(weights.shape, num_variables, "weights")
@@ -117,6 +125,17 @@ def rows_of(weights, negative_weights, num_variables: int, ring: Semiring):
     if negative_weights is not None:
         negative_weights = contiguous(negative_weights, dtype).reshape(rows, num_variables)
     return weights, negative_weights, batch
+
+
+def _is_ready(array: Any, num_variables: int) -> bool:
+    """Whether an array is rows of weights as the kernels take them; to find that out otherwise takes longer."""
+    return (
+        type(array) is np.ndarray
+        and array.dtype in _FLOATS
+        and array.ndim == 2
+        and array.shape[1] == num_variables
+        and array.flags.c_contiguous
+    )
 
 
 def _carrier_dtype(given: list[np.dtype], ring: Semiring) -> np.dtype:
@@ -177,22 +196,31 @@ def fold_rows(
     if ring.carrier == "integer":
         _fold_objects(plan, ring, weights, negatives, out)
         return
-    if ring is semirings.log or ring == semirings.log:
-        run: Any = _fold_log_tiles
-        lanes, fold = LINE_BYTES // 8, plan
-    else:
-        kernels = level_kernels(ring, weights.dtype.name)
-        run, lanes = _fold_tiles, kernels.lanes
-        fold = ring, kernels, plan if kernels.fold.is_plus_free else plan.in_order()
-    if rows == 1:
-        lanes = 1
-    arrays = weights, negatives, out, seeds, gradient, negative_gradient
+    is_log = ring is semirings.log or (ring.name == "log" and ring == semirings.log)
+    kernels = None if is_log else level_kernels(ring, _PRECISIONS[weights.dtype.char])
+    lanes = 1 if rows == 1 else LINE_BYTES // 8 if kernels is None else kernels.lanes
+    if kernels is not None and not kernels.fold.is_plus_free:
+        plan = plan.in_order()
+    key = kernels, mode, lanes
+    fold = plan.others.get(key) or plan.others.setdefault(key, _tile_fold(kernels, plan, mode, lanes))
+    given = weights, negatives, out, seeds, gradient, negative_gradient
+    arrays = [() if array is None else (array,) for array in given]
     tiles = -(-rows // lanes)
     if tiles == 1:
-        run(0, 1, fold, mode, lanes, arrays)
-        return
-    smallest = max(1, _WORTH_A_THREAD // max(1, plan.operations * lanes))
-    run_chunks(run, tiles, smallest, fold, mode, lanes, arrays)
+        fine = [fold(0, 1, arrays)]
+    else:
+        fine = run_chunks(fold, tiles, max(1, _WORTH_A_THREAD // max(1, plan.operations * lanes)), arrays)
+    if not all(fine):
+        raise_bad_weight(ring.name, *arrays[:2])
+
+
+def _tile_fold(kernels: LevelKernels | None, plan: Plan, mode: int, lanes: int) -> Any:
+    if kernels is not None:
+        return _TileFold(kernels, plan, mode != VALUES, lanes)
+    # Its kernels are not loaded before somebody wants logarithms.
+    from derivable.circuit.log_domain import LogFold
+
+    return LogFold(plan, mode, lanes)
 
 
 def check_complement(plan: Plan, ring: Semiring, has_negative: bool) -> None:
@@ -204,49 +232,46 @@ def check_complement(plan: Plan, ring: Semiring, has_negative: bool) -> None:
         )
 
 
-def _fold_log_tiles(start: int, stop: int, plan: Plan, mode: int, lanes: int, arrays: Sequence[Any]) -> None:
-    # Its kernels are not loaded before somebody wants logarithms.
-    from derivable.circuit.log_domain import fold_log_tiles
+class _TileFold:
+    """The kernel of one mode on one plan, with what all calls have in common.
 
-    if not fold_log_tiles(start, stop, plan, mode, lanes, arrays):
-        raise_bad_weight("log", *map(_components, arrays[:2]))
+    An array that is not given is an empty one of its type, so that every call takes the same compiled code.
+    """
 
+    def __init__(self, kernels: LevelKernels, plan: Plan, has_gradient: bool, lanes: int):
+        fold, dtypes = kernels.fold, kernels.buffer_dtypes(lanes)
+        self.num_slots, self.lanes = plan.num_slots, lanes
+        self.kernel = kernels.gradient if has_gradient else kernels.values
+        self.has_gradient, self.several = has_gradient, len(dtypes)
+        numbers = len(plan.runs), plan.num_variables, plan.num_roots
+        self.program = plan.runs, plan.terms, *numbers, plan.positive, plan.negative, plan.root_slots
+        self.none = tuple(np.zeros((0, 0), dtype) for dtype in fold.dtypes)
+        self.no_floats = tuple(self.none[k] for k in fold.floats)
+        buffers = [(plan.num_slots, dtype) for dtype in dtypes]
+        if has_gradient:
+            longest = max(plan.longest, plan.most_terms) if fold.partial_sums else plan.longest
+            buffers += [(plan.num_slots, dtypes[k]) for k in fold.floats] + [(longest, dtype) for dtype in dtypes]
+        self.scratch = plan.scratch_of(lanes, *buffers)
 
-def _fold_tiles(
-    start: int, stop: int, fold: tuple[Semiring, LevelKernels, Plan], mode: int, lanes: int, arrays: Sequence[Any]
-) -> None:
-    ring, kernels, plan = fold
-    weights, negatives, out, seeds, gradient, negative_gradient = map(_components, arrays)
-    # What is not given is an array of that type all the same, so that every call takes the same compiled kernel.
-    none = tuple(_NONE[array.dtype.char] for array in weights)
-    floats = tuple(none[k] for k in kernels.fold.floats)
-    first, last = start * lanes, min(stop * lanes, weights[0].shape[0])
-    program = plan.runs, plan.terms, len(plan.runs), plan.num_variables, plan.num_roots
-    slots = plan.positive, plan.negative, plan.root_slots
-    dtypes = kernels.buffer_dtypes(lanes)
-    buffers = [(plan.num_slots, dtype) for dtype in dtypes]
-    if mode == VALUES:
-        scratch = plan.take(lanes, *buffers)
-        bad = kernels.values(
-            *(first, last, lanes, bool(negatives)), *program, *slots, *weights, *(negatives or none), *scratch, *out
-        )
-    else:
-        longest = max(plan.longest, plan.most_terms) if kernels.fold.partial_sums else plan.longest
-        buffers += [(plan.num_slots, dtypes[k]) for k in kernels.fold.floats] + [(longest, dtype) for dtype in dtypes]
-        scratch = plan.take(lanes, *buffers)
-        bad = kernels.gradient(
-            *(first, last, lanes, bool(negatives), bool(out), bool(seeds), *program, *slots),
-            *(*weights, *(negatives or none), *scratch[: len(dtypes)], *(out or none), plan.num_slots),
-            *(*scratch[len(dtypes) :], *(seeds or floats), *gradient, *(negative_gradient or floats)),
-        )
-    plan.put_back(scratch, lanes, *buffers)
-    if bad >= 0:
-        raise_bad_weight(ring.name, weights, negatives)
+    def __call__(self, start: int, stop: int, arrays: Sequence[tuple[np.ndarray, ...]]) -> bool:
+        """Tiles start:stop; the arrays of `fold_rows` by components, () for what is not given.
 
-
-def _components(arrays: Any) -> tuple[np.ndarray, ...]:
-    """The arrays of the components; () for what is not given."""
-    return () if arrays is None else arrays if isinstance(arrays, tuple) else (arrays,)
+        returns  whether no weight is NaN
+        """
+        weights, negatives, out, seeds, gradient, negative_gradient = arrays
+        none, no_floats, lanes = self.none, self.no_floats, self.lanes
+        rows = start * lanes, min(stop * lanes, len(weights[0])), lanes, bool(negatives)
+        given = *self.program, *weights, *(negatives or none)
+        scratch = self.scratch.take()
+        if self.has_gradient:
+            values, others = scratch[: self.several], scratch[self.several :]
+            results = *(seeds or no_floats), *gradient, *(negative_gradient or no_floats)
+            flags = bool(out), bool(seeds)
+            bad = self.kernel(*rows, *flags, *given, *values, *(out or none), self.num_slots, *others, *results)
+        else:
+            bad = self.kernel(*rows, *given, *scratch, *out)
+        self.scratch.put_back(scratch)
+        return bad < 0
 
 
 def _fold_objects(plan: Plan, ring: Semiring, weights: np.ndarray, negatives: np.ndarray | None, out) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +16,7 @@ from derivable.device.cpu.memory import empty
 from derivable.kernel.level_fold import COUNT, FACTORS, FIRST, PAIRS, SINGLES
 
 LINE_BYTES = 64
-# Kept scratch buffers per kind; more callers at the same time allocate their own.
+# Kept scratch buffers per kind.
 _KEPT = 8
 
 
@@ -75,17 +76,10 @@ class Plan:
         node = np.flatnonzero(self.kind == LITERAL)
         return node, np.abs(self.literal[node]) - 1, self.literal[node] > 0
 
-    def take(self, lanes: int, *buffers: tuple[int, type]) -> tuple[np.ndarray, ...]:
-        """Scratch: [row], or [row, lane] for more lanes than one, of (rows, dtype) each."""
-        try:
-            return self.scratch.setdefault((lanes, buffers), []).pop()
-        except IndexError:
-            return tuple(aligned((rows,) if lanes == 1 else (rows, lanes), dtype) for rows, dtype in buffers)
-
-    def put_back(self, arrays: tuple[np.ndarray, ...], lanes: int, *buffers: tuple[int, type]) -> None:
-        kept = self.scratch.setdefault((lanes, buffers), [])
-        if len(kept) < _KEPT:
-            kept.append(arrays)
+    def scratch_of(self, lanes: int, *buffers: tuple[int, type]) -> Scratch:
+        """Buffers [row], or [row, lane] for more lanes than one, of (rows, dtype) each."""
+        key = lanes, buffers
+        return self.scratch.get(key) or self.scratch.setdefault(key, Scratch(lanes, buffers))
 
     def in_order(self) -> Plan:
         """The plan whose sums have their terms in the order of the children, for semirings where that shows."""
@@ -95,6 +89,24 @@ class Plan:
             with _lock:
                 self.others.setdefault("in_order", plan)
         return self.others["in_order"]
+
+
+class Scratch:
+    """Buffers of one kind that calls take and put back; more callers at the same time allocate their own."""
+
+    def __init__(self, lanes: int, buffers: Sequence[tuple[int, type]]):
+        self._shapes = [((rows,) if lanes == 1 else (rows, lanes), dtype) for rows, dtype in buffers]
+        self._kept: list[tuple[np.ndarray, ...]] = []
+
+    def take(self) -> tuple[np.ndarray, ...]:
+        try:
+            return self._kept.pop()
+        except IndexError:
+            return tuple(aligned(shape, dtype) for shape, dtype in self._shapes)
+
+    def put_back(self, buffers: tuple[np.ndarray, ...]) -> None:
+        if len(self._kept) < _KEPT:
+            self._kept.append(buffers)
 
 
 def aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:
