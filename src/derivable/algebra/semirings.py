@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import weakref
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ REGISTRY: Registry[Semiring] = Registry(
     aliases={"tropical": "min_plus", "max_min": "godel", "minmaxprob": "godel", "unit": "boolean"},
     more="`semirings.register` adds one",
 )
+# Records that have been found well formed, by identity: every call on a circuit asks.
+_checked: weakref.WeakValueDictionary[int, Semiring] = weakref.WeakValueDictionary()
 
 
 def get(semiring: str | Semiring) -> Semiring:
@@ -35,8 +38,9 @@ def get(semiring: str | Semiring) -> Semiring:
     Raises DomainError for an unknown name (with the nearest known one) or anything else.
     """
     if isinstance(semiring, Semiring):
-        if semiring.name not in REGISTRY or REGISTRY[semiring.name] is not semiring:
+        if _checked.get(id(semiring)) is not semiring:
             check_record(semiring)
+            _checked[id(semiring)] = semiring
         return semiring
     if not isinstance(semiring, str):
         raise DomainError(

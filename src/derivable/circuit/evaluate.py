@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,33 +12,21 @@ from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.evaluate_nests import evaluate_nests, nest_value_and_gradient
-from derivable.circuit.fold_nodes import Nodes, run_tiles
 from derivable.circuit.literal_weights import in_columns
 from derivable.circuit.plan import LINE_BYTES, Plan, plan_of
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
-from derivable.device.cpu.levels_log import BAD_WEIGHT, log_rows
-from derivable.device.cpu.levels_real import GRADIENT, VALUES, VALUES_AND_GRADIENT, real_rows
-from derivable.device.cpu.levels_scaled import log_rows_scaled
-from derivable.device.cpu.levels_team import close, follow, new_state
-from derivable.device.cpu.levels_unbounded import log_rows_unbounded
+from derivable.device.cpu.levels import GRADIENT, VALUES, VALUES_AND_GRADIENT, LevelKernels, level_kernels
 from derivable.device.cpu.memory import contiguous, empty, empty_like, full
-from derivable.device.cpu.threads import Team, run_chunks, team_size
+from derivable.device.cpu.threads import run_chunks
 from derivable.parallel.levels import fold_levels
 
 __all__ = ["GRADIENT", "VALUES", "VALUES_AND_GRADIENT", "evaluate", "fold_rows", "value_and_gradient"]
 
 # A thread is worth its hand-over from about this many edges times rows.
 _WORTH_A_THREAD = 60_000
-# And the threads of a team, which meet after each level, from this many operands; an operand of a line of rows takes
-# two to three times as long. More members would only add up each other's buffers.
-_WORTH_A_TEAM = 200_000
-_LINE = 2
-_LARGEST_TEAM = 8
-# Type checkers take the number of arguments from a tuple they cannot know.
-_log_rows: Any = log_rows
-_log_rows_scaled: Any = log_rows_scaled
-_real_rows: Any = real_rows
-_NONE = {np.dtype(dtype).char: np.zeros((0, 0), dtype) for dtype in (np.float32, np.float64, np.bool_)}
+# A dtype's own name takes NumPy a microsecond.
+_FLOATS = np.dtype(np.float64), np.dtype(np.float32)
+_PRECISIONS = {"f": "float32", "d": "float64", "?": "bool"}
 
 
 def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | Semiring = "real") -> np.ndarray:
@@ -101,8 +88,7 @@ def value_and_gradient(
             seeds = full(out.shape, 1, out.dtype)
         else:
             seeds = np.broadcast_to(np.asarray(adjoints, out.dtype), (*batch, plan.num_roots)).reshape(out.shape)
-        fold_rows(plan, ring, VALUES, weights, negatives, out)
-        fold_rows(plan, ring, GRADIENT, weights, negatives, None, seeds, gradient, negative_gradient)
+        fold_rows(plan, ring, GRADIENT, weights, negatives, out, seeds, gradient, negative_gradient)
     shape = (*batch, plan.num_variables)
     return (
         out.reshape(*batch, plan.num_roots),
@@ -120,6 +106,12 @@ def check_differentiable(ring: Semiring) -> None:
 
 def rows_of(weights, negative_weights, num_variables: int, ring: Semiring):
     """(weights [row, variable], negative weights or None, batch shape), contiguous and of one dtype of the carrier."""
+    if ring.carrier == "float" and _is_ready(weights, num_variables):
+        if negative_weights is None:
+            return weights, None, weights.shape[:1]
+        same = _is_ready(negative_weights, num_variables) and negative_weights.dtype == weights.dtype
+        if same and negative_weights.shape == weights.shape:
+            return weights, negative_weights, weights.shape[:1]
     weights = _as_array(weights, "weights")
     given = [weights.dtype]
     check_size(weights.shape, num_variables, "weights")
@@ -141,6 +133,17 @@ def rows_of(weights, negative_weights, num_variables: int, ring: Semiring):
     if negative_weights is not None:
         negative_weights = contiguous(negative_weights, dtype).reshape(rows, num_variables)
     return weights, negative_weights, batch
+
+
+def _is_ready(array: Any, num_variables: int) -> bool:
+    """Whether an array is rows of weights as the kernels take them; to find that out otherwise takes longer."""
+    return (
+        type(array) is np.ndarray
+        and array.dtype in _FLOATS
+        and array.ndim == 2
+        and array.shape[1] == num_variables
+        and array.flags.c_contiguous
+    )
 
 
 def _carrier_dtype(given: list[np.dtype], ring: Semiring) -> np.dtype:
@@ -186,7 +189,13 @@ def fold_rows(
     gradient: np.ndarray | None = None,
     negative_gradient: np.ndarray | None = None,
 ) -> None:
-    """Run the kernels over contiguous rows; the arrays are those of `device.cpu.levels_real.real_rows`."""
+    """Run the kernels over contiguous rows.
+
+    mode                       VALUES, VALUES_AND_GRADIENT or GRADIENT; `out` may be given with GRADIENT too
+    weights, negatives         [row, variable]; without negatives they are the complement of the weights
+    out, seeds                 [row, root]; the adjoints of the roots, ones if None
+    gradient, negative_gradient  [row, variable]
+    """
     rows = weights.shape[0]
     if rows == 0:
         return
@@ -195,35 +204,31 @@ def fold_rows(
     if ring.carrier == "integer":
         _fold_objects(plan, ring, weights, negatives, out)
         return
-    dtype = weights.dtype.type
-    none = _NONE[weights.dtype.char]
-    results = (
-        none if out is None else out,
-        none if seeds is None else seeds,
-        none if gradient is None else gradient,
-        none if negative_gradient is None else negative_gradient,
-    )
-    arguments = (mode, weights, none if negatives is None else negatives, negatives is not None)
-    if ring is semirings.log or ring == semirings.log:
-        run: Any = _log_tiles
-        dtype = np.float64
-    elif ring is semirings.real or ring == semirings.real:
-        run = _real_tiles
-    else:
-        run = partial(_semiring_tiles, ring)
-    lanes = 1 if rows == 1 else LINE_BYTES // max(4, np.dtype(dtype).itemsize)
+    is_log = ring is semirings.log or (ring.name == "log" and ring == semirings.log)
+    kernels = None if is_log else level_kernels(ring, _PRECISIONS[weights.dtype.char])
+    lanes = 1 if rows == 1 else LINE_BYTES // 8 if kernels is None else kernels.lanes
+    if kernels is not None and not kernels.fold.is_plus_free:
+        plan = plan.in_order()
+    key = kernels, mode, lanes
+    fold = plan.others.get(key) or plan.others.setdefault(key, _tile_fold(kernels, plan, mode, lanes))
+    given = weights, negatives, out, seeds, gradient, negative_gradient
+    arrays = [() if array is None else (array,) for array in given]
     tiles = -(-rows // lanes)
-    if plan.operations * _LINE >= _WORTH_A_TEAM and run in (_log_tiles, _real_tiles):
-        members = _members(plan, tiles, lanes)
-        if members > 1:
-            for tile in range(tiles):
-                run(tile, tile + 1, plan, dtype, lanes, arguments, results, members)
-            return
     if tiles == 1:
-        run(0, 1, plan, dtype, lanes, arguments, results)
-        return
-    smallest = max(1, _WORTH_A_THREAD // max(1, plan.operations * lanes))
-    run_chunks(run, tiles, smallest, plan, dtype, lanes, arguments, results)
+        fine = [fold(0, 1, arrays)]
+    else:
+        fine = run_chunks(fold, tiles, max(1, _WORTH_A_THREAD // max(1, plan.operations * lanes)), arrays)
+    if not all(fine):
+        raise_bad_weight(ring.name, *arrays[:2])
+
+
+def _tile_fold(kernels: LevelKernels | None, plan: Plan, mode: int, lanes: int) -> Any:
+    if kernels is not None:
+        return _TileFold(kernels, plan, mode != VALUES, lanes)
+    # Its kernels are not loaded before somebody wants logarithms.
+    from derivable.circuit.log_domain import LogFold
+
+    return LogFold(plan, mode, lanes)
 
 
 def check_complement(plan: Plan, ring: Semiring, has_negative: bool) -> None:
@@ -235,91 +240,46 @@ def check_complement(plan: Plan, ring: Semiring, has_negative: bool) -> None:
         )
 
 
-def _members(plan: Plan, tiles: int, lanes: int) -> int:
-    """Threads that compute each tile together: 1 if tiles can be had by one thread each, or levels are too small."""
-    members = team_size(_LARGEST_TEAM)
-    if tiles >= members:
-        return 1
-    _, shared = plan.cut(members)
-    return members if shared * (1 if lanes == 1 else _LINE) >= _WORTH_A_TEAM else 1
+class _TileFold:
+    """The kernel of one mode on one plan, with what all calls have in common.
 
+    An array that is not given is an empty one of its type, so that every call takes the same compiled code.
+    """
 
-def _program(plan: Plan) -> tuple[np.ndarray, ...]:
-    return plan.positive, plan.negative, plan.runs, plan.terms, plan.root_slots
+    def __init__(self, kernels: LevelKernels, plan: Plan, has_gradient: bool, lanes: int):
+        fold, dtypes = kernels.fold, kernels.buffer_dtypes(lanes)
+        self.num_slots, self.lanes = plan.num_slots, lanes
+        self.kernel = kernels.gradient if has_gradient else kernels.values
+        self.has_gradient, self.several = has_gradient, len(dtypes)
+        numbers = len(plan.runs), plan.num_variables, plan.num_roots
+        self.program = plan.runs, plan.terms, *numbers, plan.positive, plan.negative, plan.root_slots
+        self.none = tuple(np.zeros((0, 0), dtype) for dtype in fold.dtypes)
+        self.no_floats = tuple(self.none[k] for k in fold.floats)
+        buffers = [(plan.num_slots, dtype) for dtype in dtypes]
+        if has_gradient:
+            longest = max(plan.longest, plan.most_terms) if fold.partial_sums else plan.longest
+            buffers += [(plan.num_slots, dtypes[k]) for k in fold.floats] + [(longest, dtype) for dtype in dtypes]
+        self.scratch = plan.scratch_of(lanes, *buffers)
 
+    def __call__(self, start: int, stop: int, arrays: Sequence[tuple[np.ndarray, ...]]) -> bool:
+        """Tiles start:stop; the arrays of `fold_rows` by components, () for what is not given.
 
-def _run_team(
-    kernel: Any, first: int, last: int, plan: Plan, dtype: type, lanes: int, members: int, arguments: tuple, rest: tuple
-) -> int:
-    """The kernel's result for rows first:last, by several threads."""
-    scratch = plan.take_team(dtype, lanes, members)
-    values, adjoints, prefix = scratch
-    program, _ = plan.cut(members)
-    state = new_state(program)
-    team = (*program, adjoints, prefix, state)
-    kernel_program = plan.positive, plan.negative, team, plan.terms, plan.root_slots
-    pace = plan.pace(dtype, lanes, members, arguments[0])
-    together = pace.with_team()
-    begin = time.perf_counter()
-    try:
-        with Team(partial(follow, values, team, plan.terms), members if together else 1):
-            result = kernel(first, last, *arguments, *kernel_program, values, adjoints[0], prefix[0], *rest)
-    finally:
-        all_out = close(state)
-    pace.took(time.perf_counter() - begin, together)
-    if all_out:
-        plan.put_back_team(scratch, dtype, lanes, members)
-    return result
-
-
-def _real_tiles(
-    start: int, stop: int, plan: Plan, dtype: type, lanes: int, arguments: tuple, results: tuple, members: int = 1
-) -> None:
-    weights = arguments[1]
-    first, last = start * lanes, min(stop * lanes, weights.shape[0])
-    if members > 1:
-        bad = _run_team(_real_rows, first, last, plan, dtype, lanes, members, arguments, results)
-    else:
-        scratch = plan.take(dtype, lanes)
-        bad = _real_rows(first, last, *arguments, *_program(plan), *scratch, *results)
-        plan.put_back(scratch, dtype, lanes)
-    if bad >= 0:
-        raise_bad_weight("real", weights, arguments[2] if arguments[3] else None)
-
-
-def _log_tiles(
-    start: int, stop: int, plan: Plan, dtype: type, lanes: int, arguments: tuple, results: tuple, members: int = 1
-) -> None:
-    weights = arguments[1]
-    first, last = start * lanes, min(stop * lanes, weights.shape[0])
-    left_over = np.zeros(-(-weights.shape[0] // lanes), np.bool_)
-    program = _program(plan)
-    if members > 1:
-        rest = (*results, plan.budget, plan.degree, left_over)
-        left = _run_team(_log_rows, first, last, plan, dtype, lanes, members, arguments, rest)
-    else:
-        scratch = plan.take(dtype, lanes)
-        left = _log_rows(first, last, *arguments, *program, *scratch, *results, plan.budget, plan.degree, left_over)
-        plan.put_back(scratch, dtype, lanes)
-    if left > 0:
-        scratch = plan.take(dtype, lanes, scaled=True)
-        rest = (*results, *scratch[3:], plan.bound, left_over)
-        left = _log_rows_scaled(first, last, *arguments, *program, *scratch[:3], *rest)
-        plan.put_back(scratch, dtype, lanes, scaled=True)
-    if left > 0:
-        rows = (row for row in range(first, last) if left_over[row // lanes])
-        log_rows_unbounded(rows, plan.num_slots, *arguments, *program, *results)
-    if left == BAD_WEIGHT:
-        raise_bad_weight("log", weights, arguments[2] if arguments[3] else None)
-
-
-def _semiring_tiles(
-    ring: Semiring, start: int, stop: int, plan: Plan, dtype: type, lanes: int, arguments: tuple, results: tuple
-) -> None:
-    mode, *arrays = arguments
-    nodes = Nodes(plan.kind, plan.literal, plan.offsets, plan.children, plan.roots)
-    if not run_tiles(start, stop, nodes, ring, lanes, mode, tuple(arrays), results):
-        raise_bad_weight(ring.name, arrays[0], arrays[1] if arrays[2] else None)
+        returns  whether no weight is NaN
+        """
+        weights, negatives, out, seeds, gradient, negative_gradient = arrays
+        none, no_floats, lanes = self.none, self.no_floats, self.lanes
+        rows = start * lanes, min(stop * lanes, len(weights[0])), lanes, bool(negatives)
+        given = *self.program, *weights, *(negatives or none)
+        scratch = self.scratch.take()
+        if self.has_gradient:
+            values, others = scratch[: self.several], scratch[self.several :]
+            results = *(seeds or no_floats), *gradient, *(negative_gradient or no_floats)
+            flags = bool(out), bool(seeds)
+            bad = self.kernel(*rows, *flags, *given, *values, *(out or none), self.num_slots, *others, *results)
+        else:
+            bad = self.kernel(*rows, *given, *scratch, *out)
+        self.scratch.put_back(scratch)
+        return bad < 0
 
 
 def _fold_objects(plan: Plan, ring: Semiring, weights: np.ndarray, negatives: np.ndarray | None, out) -> None:
@@ -336,15 +296,14 @@ def _fold_objects(plan: Plan, ring: Semiring, weights: np.ndarray, negatives: np
     out[...] = values[plan.roots].T
 
 
-def raise_bad_weight(domain: str, weights: np.ndarray, negatives: np.ndarray | None) -> None:
-    """Raise DomainError for the first weight that `domain` does not accept."""
-    for name, array in (("weights", weights), ("negative_weights", negatives)):
-        if array is None:
-            continue
+def raise_bad_weight(domain: str, weights: tuple[np.ndarray, ...], negatives: tuple[np.ndarray, ...]) -> None:
+    """Raise DomainError for the first weight that `domain` does not accept; arrays of the components."""
+    named = [("weights", array) for array in weights] + [("negative_weights", array) for array in negatives]
+    for name, array in named:
         bad = np.isnan(array.astype(float))
         if domain == "log":
             bad |= array == np.inf
-            if negatives is None:
+            if not negatives:
                 bad |= array > 0
         places = np.argwhere(bad)
         if len(places) == 0:

@@ -5,33 +5,31 @@ from __future__ import annotations
 import math
 import threading
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from derivable.circuit.circuit import FALSE, LITERAL, Circuit
-from derivable.device.cpu.levels_plan import COUNT, FACTORS, FIRST, PAIRS, SINGLES, plan_program
-from derivable.device.cpu.levels_team import cut_program
+from derivable.device.cpu.levels_plan import plan_program
 from derivable.device.cpu.memory import empty
-from derivable.device.cpu.threads import Pace
+from derivable.kernel.level_fold import COUNT, FACTORS, FIRST, PAIRS, SINGLES
 
 LINE_BYTES = 64
-# Kept scratch buffers per kind; more callers at the same time allocate their own.
+# Kept scratch buffers per kind.
 _KEPT = 8
-# Operands to a chunk of a team's work, and to the smallest level that is cut.
-_CHUNK = 16_384
-_SMALLEST_LEVEL = 4_096
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What the kernels need, see `device.cpu.levels_plan`; and scratch buffers that calls take and put back.
 
-    kind ... roots  the circuit's own arrays, for semirings whose kernels take the nodes as they stand
+    kind ... roots  the circuit's own arrays
     degree      the largest number of literals in a product, with multiplicity
     count_bits  log2 of the largest number of products of literals that a node sums
     operations  edges of the circuit
-    longest     rows of scratch that products need
+    longest     factors of the longest product, at least 2
+    most_terms  of a sum, at least 2
     """
 
     kind: np.ndarray
@@ -50,9 +48,9 @@ class Plan:
     operations: int
     num_levels: int
     longest: int
+    most_terms: int
     scratch: dict = field(default_factory=dict, repr=False)
-    cuts: dict = field(default_factory=dict, repr=False)
-    paces: dict = field(default_factory=dict, repr=False)
+    others: dict = field(default_factory=dict, repr=False)
 
     @property
     def num_variables(self) -> int:
@@ -78,58 +76,37 @@ class Plan:
         node = np.flatnonzero(self.kind == LITERAL)
         return node, np.abs(self.literal[node]) - 1, self.literal[node] > 0
 
-    def take(self, dtype: type, lanes: int, scaled: bool = False) -> tuple[np.ndarray, ...]:
-        """Scratch: values, adjoints and prefix, and the same in int64 for exponents if `scaled`."""
-        kept = self._kept((dtype, lanes, scaled))
-        if kept is not None:
-            return kept
-        kinds = (dtype, np.int64) if scaled else (dtype,)
-        return tuple(
-            aligned((rows,) if lanes == 1 else (rows, lanes), kind)
-            for kind in kinds
-            for rows in (self.num_slots, self.num_slots, self.longest)
-        )
+    def scratch_of(self, lanes: int, *buffers: tuple[int, type]) -> Scratch:
+        """Buffers [row], or [row, lane] for more lanes than one, of (rows, dtype) each."""
+        key = lanes, buffers
+        return self.scratch.get(key) or self.scratch.setdefault(key, Scratch(lanes, buffers))
 
-    def put_back(self, buffers: tuple[np.ndarray, ...], dtype: type, lanes: int, scaled: bool = False) -> None:
-        self._keep((dtype, lanes, scaled), buffers)
+    def in_order(self) -> Plan:
+        """The plan whose sums have their terms in the order of the children, for semirings where that shows."""
+        if "in_order" not in self.others:
+            arrays = self.kind, self.literal, self.offsets, self.children, self.roots
+            plan = _make(*arrays, self.num_variables, in_order=True)
+            with _lock:
+                self.others.setdefault("in_order", plan)
+        return self.others["in_order"]
 
-    def _kept(self, key: tuple) -> tuple[np.ndarray, ...] | None:
+
+class Scratch:
+    """Buffers of one kind that calls take and put back; more callers at the same time allocate their own."""
+
+    def __init__(self, lanes: int, buffers: Sequence[tuple[int, type]]):
+        self._shapes = [((rows,) if lanes == 1 else (rows, lanes), dtype) for rows, dtype in buffers]
+        self._kept: list[tuple[np.ndarray, ...]] = []
+
+    def take(self) -> tuple[np.ndarray, ...]:
         try:
-            return self.scratch.setdefault(key, []).pop()
+            return self._kept.pop()
         except IndexError:
-            return None
+            return tuple(aligned(shape, dtype) for shape, dtype in self._shapes)
 
-    def _keep(self, key: tuple, buffers: tuple[np.ndarray, ...]) -> None:
-        kept = self.scratch.setdefault(key, [])
-        if len(kept) < _KEPT:
-            kept.append(buffers)
-
-    def cut(self, members: int) -> tuple[tuple[np.ndarray, ...], int]:
-        """The program cut for a team, see `device.cpu.levels_team`, and what part of its cost is shared."""
-        cut = self.cuts.get(members)
-        if cut is None:
-            *program, shared = cut_program(self.runs, self.terms, members, _CHUNK, _SMALLEST_LEVEL)
-            cut = self.cuts.setdefault(members, (tuple(program), shared))
-        return cut
-
-    def pace(self, dtype: type, lanes: int, members: int, mode: int) -> Pace:
-        """How fast such calls were with a team and without."""
-        key = dtype, lanes, members, mode
-        return self.paces.get(key) or self.paces.setdefault(key, Pace())
-
-    def take_team(self, dtype: type, lanes: int, members: int) -> tuple[np.ndarray, ...]:
-        """Scratch for a team: values, adjoints and prefix, the last two with an axis of members first."""
-        kept = self._kept((dtype, lanes, members, "team"))
-        if kept is not None:
-            return kept
-        line = () if lanes == 1 else (lanes,)
-        values = aligned((self.num_slots, *line), dtype)
-        adjoints = aligned((members, self.num_slots, *line), dtype)
-        adjoints[...] = 0
-        return values, adjoints, aligned((members, self.longest, *line), dtype)
-
-    def put_back_team(self, buffers: tuple[np.ndarray, ...], dtype: type, lanes: int, members: int) -> None:
-        self._keep((dtype, lanes, members, "team"), buffers)
+    def put_back(self, buffers: tuple[np.ndarray, ...]) -> None:
+        if len(self._kept) < _KEPT:
+            self._kept.append(buffers)
 
 
 def aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:
@@ -155,16 +132,29 @@ def plan_of(circuit: Circuit) -> Plan:
 
 
 def make_plan(circuit: Circuit) -> Plan:
+    arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children, circuit.roots
+    return _make(*arrays, circuit.num_variables)
+
+
+def _make(
+    kind: np.ndarray,
+    literal: np.ndarray,
+    offsets: np.ndarray,
+    children: np.ndarray,
+    roots: np.ndarray,
+    num_variables: int,
+    in_order: bool = False,
+) -> Plan:
     runs, terms, positive, negative, root_slots, num_slots, statistics = plan_program(
-        circuit.kind, circuit.literal, circuit.offsets, circuit.children, circuit.roots, circuit.num_variables
+        kind, literal, offsets, children, roots, num_variables, in_order
     )
     degree, count, operations, num_levels = statistics.tolist()
     return Plan(
-        kind=circuit.kind,
-        literal=circuit.literal,
-        offsets=circuit.offsets,
-        children=circuit.children,
-        roots=circuit.roots,
+        kind=kind,
+        literal=literal,
+        offsets=offsets,
+        children=children,
+        roots=roots,
         runs=runs,
         terms=terms,
         positive=positive,
@@ -176,6 +166,7 @@ def make_plan(circuit: Circuit) -> Plan:
         operations=int(operations),
         num_levels=int(num_levels),
         longest=max(2, int(runs[:, FACTORS].max(initial=0))),
+        most_terms=max(2, int((runs[:, PAIRS] + runs[:, SINGLES]).max(initial=0))),
     )
 
 

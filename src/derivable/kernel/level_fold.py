@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 from derivable.algebra.expr.functions import equal, less, logical_and, logical_not, where
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, arguments_of, in_order
-from derivable.algebra.expr.types import FLOATS, Dtype
+from derivable.algebra.expr.types import Dtype
+from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.semiring import TypedSemiring
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
 from derivable.kernel.emit_numba import has_line_form
@@ -34,149 +36,127 @@ Registers = tuple[n.Register, ...]
 Arrays = tuple[n.Array, ...]
 
 
-@dataclass(frozen=True)
-class LevelOperators:
-    """A semiring as a level fold needs it: expressions of scalars, one or several for each value.
+class LevelFold:
+    """What the level fold of a semiring needs, and its kernels.
 
-    dtypes              [component]
-    zero, one           [component] numbers
-    left, right         [component] the arguments of plus and times
-    plus, times         [component]
-    complement          [component] of `left`; None if there is none
-    adjoint             [float component] what stands for the adjoint of the result in the rules
-    plus_vjp, ...       the adjoints of the left operand, then of the right one [2 * float component]; None if there are
-                        no derivatives
+    floats          the components that have adjoints
+    plus_rule, ...  adjoints of the left operand, then of the right one [2 * float component]; () without derivatives
+    has_gradient    whether there are derivatives
+    hands_on        whether plus hands its adjoint on to both operands as it is
+    is_plus_free    whether the order of the terms of a sum shows in rounding only: where plus hands its adjoint on, and
+                    for one bool; the order of a maximum shows where it ties
+    partial_sums    whether the rule of plus reads its operands, so that the reverse pass needs partial results of sums
+    is_plain        whether adjoints are sums of products of adjoints and operands, so that a zero gives zeros
+    schedule        lines of 8 or 16 rows where all operations have a form on lines and the components fit, else row by
+                    row
     """
 
-    dtypes: tuple[Dtype, ...]
-    zero: tuple[Any, ...]
-    one: tuple[Any, ...]
-    left: tuple[Argument, ...]
-    right: tuple[Argument, ...]
-    plus: tuple[Expr, ...]
-    times: tuple[Expr, ...]
-    complement: tuple[Expr, ...] | None
-    adjoint: tuple[Argument, ...]
-    plus_vjp: tuple[Expr, ...] | None
-    times_vjp: tuple[Expr, ...] | None
-    complement_vjp: tuple[Expr, ...] | None
-
-    @property
-    def floats(self) -> tuple[int, ...]:
-        """The components that have adjoints."""
-        return tuple(k for k, dtype in enumerate(self.dtypes) if dtype in FLOATS)
-
-    @property
-    def is_differentiable(self) -> bool:
-        return self.plus_vjp is not None and self.times_vjp is not None
-
-    @property
-    def is_plus_free(self) -> bool:
-        """Whether the order of the terms of a sum shows in rounding only.
-
-        So it is where plus hands its adjoint on as it is, and for one bool. A maximum's order shows where it ties.
-        """
-        if self.plus_vjp is not None and self.floats == tuple(range(len(self.dtypes))):
-            return self.plus_vjp == (*self.adjoint, *self.adjoint)
-        return self.dtypes == ("bool",)
-
-    @property
-    def partial_sums(self) -> bool:
-        """Whether the rule of plus reads its operands, so that the reverse pass needs the partial results of sums."""
-        return self.plus_vjp is not None and not set(arguments_of(self.plus_vjp)) <= set(self.adjoint)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the adjoints are sums of products of adjoints and operands, so a zero gives zeros."""
+    def __init__(self, typed: TypedSemiring):
+        self.typed = typed
+        self.dtypes = typed.dtypes
+        self.floats = typed.plus.float_components
+        self.has_gradient = typed.semiring.differentiable and len(self.floats) > 0
+        self.plus_rule, self.times_rule = self._rule(typed.plus), self._rule(typed.times)
+        adjoints = typed.plus.adjoints.arguments if self.has_gradient else ()
+        handed_on = tuple(adjoints[k] for k in self.floats) if self.has_gradient else ()
+        all_float = len(self.floats) == len(self.dtypes)
+        self.hands_on = self.has_gradient and self.plus_rule == (*handed_on, *handed_on)
+        self.is_plus_free = (self.hands_on and all_float) or self.dtypes == ("bool",)
+        self.partial_sums = not set(arguments_of(self.plus_rule)) <= set(adjoints)
         plain = {"add", "subtract", "multiply", "negate"}
-        rules = (*(self.plus_vjp or ()), *(self.times_vjp or ()))
-        found = all(node.operation in plain for node in in_order(rules) if isinstance(node, Apply))
-        return found and not self.partial_sums
+        rules = in_order((*self.plus_rule, *self.times_rule))
+        self.is_plain = not self.partial_sums and all(x.operation in plain for x in rules if isinstance(x, Apply))
+        self.schedule = self._schedule()
 
-    def expressions(self) -> tuple[Expr, ...]:
-        rules = self.complement, self.plus_vjp, self.times_vjp, self.complement_vjp
-        return (*self.plus, *self.times, *(expr for rule in rules for expr in rule or ()))
+    def _rule(self, monoid: TypedMonoid) -> tuple[Expr, ...]:
+        if not self.has_gradient:
+            return ()
+        rule = monoid.adjoints
+        return tuple(side[k] for side in (rule.left, rule.right) for k in self.floats)
+
+    def _schedule(self) -> Schedule:
+        typed = self.typed
+        exprs = [*typed.plus.values, *typed.times.values, *self.plus_rule, *self.times_rule]
+        if typed.complement is not None:
+            exprs += typed.complement.values
+            if self.has_gradient:
+                exprs += typed.complement.adjoints[1][0]
+        if has_line_form(exprs):
+            for lanes, held in ((16, {"bool", "float32"}), (8, {"bool", "int64", "float64"})):
+                if held.issuperset(self.dtypes) and (lanes == 8 or "float32" in self.dtypes):
+                    return Schedule(lanes)
+        return Schedule()
+
+    @cached_property
+    def forward(self) -> n.Kernel:
+        """forward(values.., runs, terms, num_runs): all inner slots of `values` from constants and leaves."""
+        emit = _Emitter("forward", self)
+        emit.values = emit.buffers("values")
+        emit.program()
+        emit.forward()
+        return emit.k.kernel()
+
+    @cached_property
+    def backward(self) -> n.Kernel:
+        """backward(values.., adjoints.., partial.., runs, terms, num_runs): adds to `adjoints` what each slot's gives.
+
+        adjoints  those of the roots are set, all others zero
+        partial   scratch, with as many rows as the longest product has factors, or sum has terms if `partial_sums`
+        """
+        emit = _Emitter("backward", self)
+        emit.values, emit.adjoints = emit.buffers("values"), emit.buffers("adjoints", self.floats)
+        emit.partial = emit.buffers("partial")
+        emit.program()
+        emit.backward()
+        return emit.k.kernel()
+
+    @cached_property
+    def fold_values(self) -> n.Kernel:
+        """Rows start:stop of a batch; returns -1, or the first row of a tile with a NaN weight.
+
+        lanes                      rows of a tile: 1 for buffers [slot], else the lanes of a line
+        has_negative               whether there are negative weights; if not, they are the complement of the weights
+        positive, negative         [variable] int32: the slots of the literals
+        roots                      [root] int32: slots
+        weights, negative_weights  [row, variable], one array per component
+        values                     scratch [slot] or [slot, lane]; bool lines are masks, integers as wide as the lanes
+        out                        [row, root]
+        """
+        emit = _Emitter("fold_values", self)
+        emit.parameters()
+        with emit.each_tile():
+            emit.write_roots()
+        emit.k.return_(-1)
+        return emit.k.kernel()
+
+    @cached_property
+    def fold_gradient(self) -> n.Kernel:
+        """As `fold_values`, with the gradient of the sum of the roots weighted by seeds.
+
+        has_out, has_seeds           whether roots are written, and whether seeds are given; without they are ones
+        adjoints, partial            scratch as in `backward`
+        seeds                        [row, root] the adjoints of the roots
+        gradient, negative_gradient  [row, variable]
+        """
+        emit = _Emitter("fold_gradient", self)
+        emit.parameters(gradient=True)
+        with emit.each_tile():
+            with emit.k.when(emit.has_out):
+                emit.write_roots()
+            emit.seed_and_fold_back()
+            emit.write_gradients()
+        emit.k.return_(-1)
+        return emit.k.kernel()
 
 
-def schedule_of(operators: LevelOperators) -> Schedule:
-    """Lines of 8 or 16 rows where all operations have a form on lines and all components fit, else row by row."""
-    if has_line_form(operators.expressions()):
-        for lanes, held in ((16, {"bool", "float32"}), (8, {"bool", "int64", "float64"})):
-            if held.issuperset(operators.dtypes) and (lanes == 8 or "float32" in operators.dtypes):
-                return Schedule(lanes)
-    return Schedule()
-
-
-def forward_kernel(operators: LevelOperators, schedule: Schedule) -> n.Kernel:
-    """forward(values.., runs, terms, num_runs): all inner slots of `values` from constants and leaves."""
-    fold = _Fold("forward", operators, schedule)
-    fold.values = fold.buffers("values")
-    fold.program()
-    fold.forward()
-    return fold.k.kernel()
-
-
-def backward_kernel(operators: LevelOperators, schedule: Schedule) -> n.Kernel:
-    """backward(values.., adjoints.., partial.., runs, terms, num_runs): adds to `adjoints` what each slot's gives.
-
-    adjoints  those of the roots are set, all others zero
-    partial   scratch, with as many rows as the longest product has factors, or sum has terms if rules of plus read them
-    """
-    fold = _Fold("backward", operators, schedule)
-    fold.values, fold.adjoints = fold.buffers("values"), fold.buffers("adjoints", operators.floats)
-    fold.partial = fold.buffers("partial")
-    fold.program()
-    fold.backward()
-    return fold.k.kernel()
-
-
-def values_kernel(operators: LevelOperators, schedule: Schedule) -> n.Kernel:
-    """Rows start:stop of a batch; returns -1, or the first row of a tile with a NaN weight.
-
-    lanes                      rows of a tile: 1 for buffers [slot], else the lanes of a line
-    has_negative               whether there are negative weights; if not, they are the complement of the weights
-    positive, negative         [variable] int32: the slots of the literals
-    roots                      [root] int32: slots
-    weights, negative_weights  [row, variable], one array per component
-    values                     scratch [slot] or [slot, lane]; bool lines are masks, integers of the lanes' width
-    out                        [row, root]
-    """
-    fold = _Fold("fold_values", operators, schedule)
-    fold.parameters()
-    with fold.each_tile():
-        fold.write_roots()
-    fold.k.return_(-1)
-    return fold.k.kernel()
-
-
-def gradient_kernel(operators: LevelOperators, schedule: Schedule) -> n.Kernel:
-    """As `values_kernel`, with the gradient of the sum of the roots weighted by seeds.
-
-    has_out, has_seeds           whether roots are written, and whether seeds are given; without they are ones
-    adjoints, partial            scratch as in `backward_kernel`
-    seeds                        [row, root] the adjoints of the roots
-    gradient, negative_gradient  [row, variable]
-    """
-    fold = _Fold("fold_gradient", operators, schedule)
-    fold.parameters(gradient=True)
-    with fold.each_tile():
-        with fold.k.when(fold.has_out):
-            fold.write_roots()
-        fold.seed_and_fold_back()
-        fold.write_gradients()
-    fold.k.return_(-1)
-    return fold.k.kernel()
-
-
-class _Fold:
+class _Emitter:
     """Emits one kernel."""
 
-    def __init__(self, name: str, operators: LevelOperators, schedule: Schedule):
-        self.k = Builder(name, max(8, schedule.lanes))
-        self.operators, self.schedule = operators, schedule
-        self.is_lines = schedule.lanes > 1
-        self.floats = operators.floats
-        self.float_dtypes = tuple(operators.dtypes[k] for k in self.floats)
+    def __init__(self, name: str, fold: LevelFold):
+        self.k = Builder(name, max(8, fold.schedule.lanes))
+        self.fold, self.typed, self.dtypes = fold, fold.typed, fold.dtypes
+        self.is_lines = fold.schedule.lanes > 1
+        self.float_dtypes = tuple(self.dtypes[k] for k in fold.floats)
 
     # Registers and buffers
 
@@ -185,9 +165,9 @@ class _Fold:
         return self.columns(name, components, self.is_lines)
 
     def columns(self, name: str, components: Sequence[int] | None = None, is_lines: bool = False) -> Arrays:
-        every = range(len(self.operators.dtypes)) if components is None else components
-        dtypes = self.operators.dtypes
-        return tuple(self.k.array(f"{name}{k if len(dtypes) > 1 else ''}", dtypes[k], is_lines) for k in every)
+        several = len(self.dtypes) > 1
+        every = range(len(self.dtypes)) if components is None else components
+        return tuple(self.k.array(f"{name}{k if several else ''}", self.dtypes[k], is_lines) for k in every)
 
     def program(self) -> None:
         self.runs, self.terms = self.k.array("runs", "int32"), self.k.array("terms", "int32")
@@ -220,26 +200,21 @@ class _Fold:
 
     # Operations
 
-    def combined(self, exprs: tuple[Expr, ...], left: Sequence[Expr], right: Sequence[Expr]) -> tuple[Expr, ...]:
-        operators = self.operators
-        return substitute(exprs, dict(zip((*operators.left, *operators.right), (*left, *right), strict=True)))
-
     def plus(self, left: Sequence[Expr], right: Sequence[Expr]) -> tuple[Expr, ...]:
-        return self.combined(self.operators.plus, left, right)
+        return _combined(self.typed.plus, left, right)
 
     def times(self, left: Sequence[Expr], right: Sequence[Expr]) -> tuple[Expr, ...]:
-        return self.combined(self.operators.times, left, right)
+        return _combined(self.typed.times, left, right)
 
     def pulled(
-        self, rule: tuple[Expr, ...] | None, left: Sequence[Expr], right: Sequence[Expr], adjoint: Registers
+        self, monoid: TypedMonoid, left: Sequence[Expr], right: Sequence[Expr], adjoint: Registers
     ) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
         """The adjoints of both operands."""
-        assert rule is not None
-        operators = self.operators
-        given = dict(zip(operators.adjoint, adjoint, strict=True))
-        given |= dict(zip((*operators.left, *operators.right), (*left, *right), strict=True))
+        rule = self.fold.plus_rule if monoid is self.typed.plus else self.fold.times_rule
+        given = dict(zip((*monoid.left, *monoid.right), (*left, *right), strict=True))
+        given |= self.adjoint_arguments(monoid.adjoints.arguments, adjoint)
         values = substitute(rule, given)
-        if not operators.is_plain:
+        if not self.fold.is_plain:
             # No adjoint, no contribution: 0 * inf has no say.
             dead = self.vanished(adjoint)
             values = tuple(
@@ -247,13 +222,16 @@ class _Fold:
             )
         return values[: len(values) // 2], values[len(values) // 2 :]
 
+    def adjoint_arguments(self, arguments: Sequence[Argument], adjoint: Sequence[Expr]) -> dict[Argument, Expr]:
+        return {arguments[k]: value for k, value in zip(self.fold.floats, adjoint, strict=True)}
+
     def vanished(self, adjoint: Registers) -> Expr:
         return reduce(logical_and, [equal(a, Constant(0, a.dtype)) for a in adjoint])
 
     @contextmanager
     def live(self, adjoint: Registers) -> Iterator[None]:
         """What follows is left out where the adjoint is zero in all lanes, if that is common: in minima and maxima."""
-        if self.operators.is_plain:
+        if self.fold.is_plain:
             yield
         else:
             with self.k.when(logical_not(self.holds("idle", self.vanished(adjoint)))):
@@ -281,7 +259,7 @@ class _Fold:
     def push_pair(self, index: Expr, adjoint: Registers) -> None:
         first, second = self.slot(index), self.slot(index + 1)
         x, y = self.load(self.values, first, "x"), self.load(self.values, second, "y")
-        left, right = self.pulled(self.operators.times_vjp, x, y, adjoint)
+        left, right = self.pulled(self.typed.times, x, y, adjoint)
         # Both before either is added: the slots may be the same.
         self.push(first, left)
         self.push(second, right)
@@ -334,7 +312,7 @@ class _Fold:
 
     def sum(self, at: Expr, run: _Run) -> Registers:
         k = self.k
-        total = tuple(k.register("total", dtype) for dtype in self.operators.dtypes)
+        total = tuple(k.register("total", dtype) for dtype in self.dtypes)
         begin = k.let("begin", 0)
         with k.when(less(0, run.pairs)):
             k.set(total, self.pair(at))
@@ -349,7 +327,7 @@ class _Fold:
         return total
 
     def backward(self) -> None:
-        k, operators = self.k, self.operators
+        k, times = self.k, self.typed.times
         with self.each_run(down=True) as run:
             width = k.let("width", 2 * run.pairs + run.singles + run.factors)
             k.set(run.at, run.at + run.count * width)
@@ -362,15 +340,15 @@ class _Fold:
                         push(run.at, adjoint)
 
             with k.when(less(0, run.factors)):
-                if set(arguments_of(operators.times_vjp or ())) <= set(operators.adjoint):
-                    each_slot(lambda at, adjoint: self.push_each(operators.times_vjp, at, run.factors, adjoint))
+                if set(arguments_of(self.fold.times_rule)) <= set(times.adjoints.arguments):
+                    each_slot(lambda at, adjoint: self.push_each(at, run.factors, adjoint))
                 else:
                     with k.when(equal(run.factors, 3)):
                         each_slot(self.push_three)
                     with k.otherwise():
                         each_slot(lambda at, adjoint: self.push_product(at, run.factors, adjoint))
             with k.otherwise():
-                if operators.partial_sums:
+                if self.fold.partial_sums:
                     with k.when(logical_and(equal(run.pairs, 1), equal(run.singles, 0))):
                         each_slot(self.push_pair)
                     with k.otherwise():
@@ -381,36 +359,34 @@ class _Fold:
                 else:
                     each_slot(lambda at, adjoint: self.push_free_sum(at, run, adjoint))
 
-    def push_each(self, rule: tuple[Expr, ...] | None, at: Expr, count: Expr, adjoint: Registers) -> None:
-        """A fold whose rule reads no operands."""
+    def push_each(self, at: Expr, count: Expr, adjoint: Registers) -> None:
+        """A product whose rule reads no operands."""
         with self.k.loop("term", 1, count, down=True) as term:
-            adjoint = self.push_last(rule, (), (), adjoint, lambda a: self.push_single(at + term, a))
+            self.push_last(self.typed.times, (), (), adjoint, lambda a: self.push_single(at + term, a))
         self.push_single(at, adjoint)
 
     def push_last(
         self,
-        rule: tuple[Expr, ...] | None,
+        monoid: TypedMonoid,
         before: Sequence[Expr],
         term: Sequence[Expr],
         adjoint: Registers,
         push: Callable[[Registers], None],
-    ) -> Registers:
-        """Give the last term its adjoint; those of all before it are what `adjoint` is then."""
-        assert rule is not None
+    ) -> None:
+        """Give the last term its adjoint; that of all before it is what `adjoint` is then. () where no rule reads."""
         if not before:
-            before = term = tuple(Constant(0, dtype) for dtype in self.operators.dtypes)
-        left, right = self.pulled(rule, before, term, adjoint)
+            before = term = tuple(Constant(0, dtype) for dtype in self.dtypes)
+        left, right = self.pulled(monoid, before, term, adjoint)
         own = self.let("own", right)
         self.k.set(adjoint, left)
         push(own)
-        return adjoint
 
     def push_three(self, at: Expr, adjoint: Registers) -> None:
         slots = [self.slot(at + place) for place in range(3)]
         x, y, z = (self.load(self.values, slot, name) for slot, name in zip(slots, "xyz"))
-        rule = self.operators.times_vjp
-        adjoint = self.push_last(rule, self.let("xy", self.times(x, y)), z, adjoint, lambda a: self.push(slots[2], a))
-        adjoint = self.push_last(rule, x, y, adjoint, lambda a: self.push(slots[1], a))
+        times = self.typed.times
+        self.push_last(times, self.let("xy", self.times(x, y)), z, adjoint, lambda a: self.push(slots[2], a))
+        self.push_last(times, x, y, adjoint, lambda a: self.push(slots[1], a))
         self.push(slots[0], adjoint)
 
     def push_product(self, at: Expr, factors: Expr, adjoint: Registers) -> None:
@@ -423,12 +399,12 @@ class _Fold:
         with k.loop("factor", 1, factors, down=True) as factor:
             slot = self.slot(at + factor)
             x, before = self.load(self.values, slot, "x"), self.load(self.partial, factor - 1, "before")
-            self.push_last(self.operators.times_vjp, before, x, adjoint, lambda a: self.push(slot, a))
+            self.push_last(self.typed.times, before, x, adjoint, lambda a: self.push(slot, a))
         self.push_single(at, adjoint)
 
     def push_two_pairs(self, at: Expr, adjoint: Registers) -> None:
         first, second = self.let("term", self.pair(at)), self.let("term", self.pair(at + 2))
-        left, right = self.pulled(self.operators.plus_vjp, first, second, adjoint)
+        left, right = self.pulled(self.typed.plus, first, second, adjoint)
         left, right = self.let("own", left), self.let("own", right)
         for place, own in ((at + 2, right), (at, left)):
             with self.live(own):
@@ -436,8 +412,8 @@ class _Fold:
 
     def push_sum(self, at: Expr, run: _Run, adjoint: Registers) -> None:
         """Form the partial results of a sum again and go through them backwards."""
-        k, rule = self.k, self.operators.plus_vjp
-        total = tuple(k.register("total", dtype) for dtype in self.operators.dtypes)
+        k, plus = self.k, self.typed.plus
+        total = tuple(k.register("total", dtype) for dtype in self.dtypes)
         count = k.let("num_terms", run.pairs + run.singles)
         # The position of single number `term`, counted with the pairs.
         singles = k.let("single", at + run.pairs)
@@ -458,7 +434,7 @@ class _Fold:
             before = self.load(self.partial, term - 1, "before")
             slot = self.slot(singles + term)
             x = self.load(self.values, slot, "x")
-            self.push_last(rule, before, x, adjoint, lambda a: self.push(slot, a))
+            self.push_last(plus, before, x, adjoint, lambda a: self.push(slot, a))
         with k.loop("term", 1, run.pairs, down=True) as term:
             before = self.load(self.partial, term - 1, "before")
             x = self.let("product", self.pair(at + 2 * term))
@@ -467,7 +443,7 @@ class _Fold:
                 with self.live(own):
                     self.push_pair(at + 2 * term, own)
 
-            self.push_last(rule, before, x, adjoint, push)
+            self.push_last(plus, before, x, adjoint, push)
         with k.when(less(0, run.pairs)):
             self.push_pair(at, adjoint)
         with k.otherwise():
@@ -475,11 +451,10 @@ class _Fold:
 
     def push_free_sum(self, at: Expr, run: _Run, adjoint: Registers) -> None:
         """The adjoint of each term is that of the sum: the rule of plus reads nothing."""
-        single = self.k.let("single", at + 2 * run.pairs)
-        rule = self.operators.plus_vjp
-        if rule != (*self.operators.adjoint, *self.operators.adjoint):
+        if not self.fold.hands_on:
             self.push_scaled_sum(at, run, adjoint)
             return
+        single = self.k.let("single", at + 2 * run.pairs)
         with self.k.loop("term", 0, run.singles, down=True) as term:
             self.push_single(single + term, adjoint)
         with self.k.loop("term", 0, run.pairs, down=True) as term:
@@ -487,12 +462,12 @@ class _Fold:
 
     def push_scaled_sum(self, at: Expr, run: _Run, adjoint: Registers) -> None:
         """A rule that reads nothing and changes the adjoint on its way, as of a + 2 * b."""
-        k, rule = self.k, self.operators.plus_vjp
+        k, plus = self.k, self.typed.plus
         singles = k.let("single", at + run.pairs)
         with k.loop("term", where(less(run.pairs, 1), 1, run.pairs), run.pairs + run.singles, down=True) as term:
-            self.push_last(rule, (), (), adjoint, lambda a: self.push_single(singles + term, a))
+            self.push_last(plus, (), (), adjoint, lambda a: self.push_single(singles + term, a))
         with k.loop("term", 1, run.pairs, down=True) as term:
-            self.push_last(rule, (), (), adjoint, lambda a: self.push_pair(at + 2 * term, a))
+            self.push_last(plus, (), (), adjoint, lambda a: self.push_pair(at + 2 * term, a))
         with k.when(less(0, run.pairs)):
             self.push_pair(at, adjoint)
         with k.otherwise():
@@ -501,7 +476,7 @@ class _Fold:
     # The whole call
 
     def parameters(self, gradient: bool = False) -> None:
-        k, floats = self.k, self.floats
+        k, floats = self.k, self.fold.floats
         self.start, self.stop, self.lanes = k.scalar("start"), k.scalar("stop"), k.scalar("lanes")
         self.has_negative = k.scalar("has_negative", "bool")
         if gradient:
@@ -540,9 +515,9 @@ class _Fold:
     @contextmanager
     def each_tile(self) -> Iterator[None]:
         """A loop over tiles of rows, with all slots computed."""
-        k, operators = self.k, self.operators
-        for slot, constant in enumerate((operators.zero, operators.one)):
-            self.store(self.values, slot, self.constants("constant", constant, operators.dtypes))
+        k = self.k
+        for slot, constant in enumerate((self.typed.zero, self.typed.one)):
+            self.store(self.values, slot, self.constants("constant", constant, self.dtypes))
         self.row = k.let("row", self.start)
         with k.while_(less(self.row, self.stop)):
             left = self.stop - self.row
@@ -553,14 +528,14 @@ class _Fold:
 
     def read_and_fold(self) -> None:
         """Read a tile's weights and compute all slots."""
-        k, operators = self.k, self.operators
-        (valid,) = self.constants("valid", (True,), ("bool",)) if self.floats else (None,)
+        k, complement = self.k, self.typed.complement
+        (valid,) = self.constants("valid", (True,), ("bool",)) if self.fold.floats else (None,)
 
         def read(arrays: Arrays, slot: Expr, variable: Expr) -> Registers:
             found = self.load_rows(arrays, self.row * self.num_variables + variable, self.num_variables, "x")
             self.store(self.values, slot, found)
             if valid is not None:
-                k.set(valid, reduce(logical_and, [equal(found[c], found[c]) for c in self.floats], valid))
+                k.set(valid, reduce(logical_and, [equal(found[c], found[c]) for c in self.fold.floats], valid))
             return found
 
         with k.loop("variable", 0, self.num_variables) as variable:
@@ -568,14 +543,14 @@ class _Fold:
             other = k.load(self.negative, variable, "other")
             with k.when(self.has_negative):
                 read(self.negative_weights, other, variable)
-            if operators.complement is not None:
+            if complement is not None:
                 with k.otherwise():
-                    given = dict(zip(operators.left, found, strict=True))
-                    self.store(self.values, other, self.let("y", substitute(operators.complement, given)))
+                    given = dict(zip(complement.operands[0], found, strict=True))
+                    self.store(self.values, other, self.let("y", substitute(complement.values, given)))
         if valid is not None:
             with k.when(logical_not(self.holds("fine", valid))):
                 k.return_(self.row)
-        k.call(forward_kernel(operators, self.schedule), (*self.values, self.runs, self.terms, self.num_runs))
+        k.call(self.fold.forward, (*self.values, self.runs, self.terms, self.num_runs))
 
     def write_roots(self) -> None:
         with self.k.loop("root", 0, self.num_roots) as root:
@@ -583,9 +558,11 @@ class _Fold:
             self.store_rows(self.out, self.row * self.num_roots + root, self.num_roots, found)
 
     def seed_and_fold_back(self) -> None:
-        k, operators = self.k, self.operators
-        nothing = self.constants("nothing", [0] * len(self.floats), self.float_dtypes)
-        unit = self.constants("unit", [1] * len(self.floats), self.float_dtypes)
+        k = self.k
+        nothing, unit = (
+            self.constants(name, [value] * len(self.float_dtypes), self.float_dtypes)
+            for value, name in enumerate(("nothing", "unit"))
+        )
         with k.loop("slot", 0, self.num_slots) as slot:
             self.store(self.adjoints, slot, nothing)
         with k.loop("root", 0, self.num_roots) as root:
@@ -596,10 +573,10 @@ class _Fold:
             with k.otherwise():
                 self.push(slot, unit)
         arguments = (*self.values, *self.adjoints, *self.partial, self.runs, self.terms, self.num_runs)
-        k.call(backward_kernel(operators, self.schedule), arguments)
+        k.call(self.fold.backward, arguments)
 
     def write_gradients(self) -> None:
-        k, operators = self.k, self.operators
+        k, complement = self.k, self.typed.complement
         with k.loop("variable", 0, self.num_variables) as variable:
             slot, other = k.load(self.positive, variable, "slot"), k.load(self.negative, variable, "other")
             index = k.let("index", self.row * self.num_variables + variable)
@@ -608,12 +585,17 @@ class _Fold:
                 self.store_rows(self.gradient, index, self.num_variables, a)
                 self.store_rows(self.negative_gradient, index, self.num_variables, b)
             with k.otherwise():
-                if operators.complement_vjp is not None:
-                    given = dict(zip(operators.left, self.load(self.values, slot, "x"), strict=True))
-                    given |= dict(zip(operators.adjoint, b, strict=True))
-                    more = substitute(operators.complement_vjp, given)
+                if complement is not None:
+                    arguments, (rule,) = complement.adjoints
+                    given = dict(zip(complement.operands[0], self.load(self.values, slot, "x"), strict=True))
+                    given |= self.adjoint_arguments(arguments, b)
+                    more = substitute([rule[c] for c in self.fold.floats], given)
                     a = self.let("total", tuple(x + y for x, y in zip(a, more, strict=True)))
                 self.store_rows(self.gradient, index, self.num_variables, a)
+
+
+def _combined(monoid: TypedMonoid, left: Sequence[Expr], right: Sequence[Expr]) -> tuple[Expr, ...]:
+    return substitute(monoid.values, dict(zip((*monoid.left, *monoid.right), (*left, *right), strict=True)))
 
 
 @dataclass(frozen=True)

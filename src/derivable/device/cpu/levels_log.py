@@ -13,6 +13,8 @@ import math
 import numpy as np
 from numba import njit
 
+from derivable.algebra import semirings
+from derivable.device.cpu.lane_rows import load_rows, store_rows
 from derivable.device.cpu.lanes import (
     add,
     any_set,
@@ -28,16 +30,16 @@ from derivable.device.cpu.lanes import (
     subtract,
     zero_of,
 )
-from derivable.device.cpu.levels import read_column, write_column
+from derivable.device.cpu.levels import GRADIENT, VALUES, level_kernels
 from derivable.device.cpu.levels_exp import LOG2_E, exp_and_complement, maximum, minimum
-from derivable.device.cpu.levels_real import GRADIENT, VALUES
-from derivable.device.cpu.levels_team import clear_adjoints, fold_backward, fold_forward
 
 # Numbers of bits; see the proof.
 ZERO_BITS = 800.0
 LARGEST_SEED = 2.0**100
 # What `log_rows` returns beside the number of tiles left to the scaled kernel.
 BAD_WEIGHT = -1
+# Sums and products are the generated ones of the real semiring.
+forward, backward = level_kernels(semirings.real, "float64").passes
 
 
 @njit(cache=True, nogil=True)
@@ -106,15 +108,13 @@ def log_rows(
         for variable in range(num_variables):
             slot = np.int64(positive[variable])
             other = np.int64(negative[variable])
-            read_column(weights, row, rows, variable, values, scratch)
-            x = load(values, scratch)
+            x = load_rows(weights, row * num_variables + variable, num_variables, rows, zero)
             valid = bit_and(valid, less(x, upper))
             highest = maximum(x, highest)
             lowest = minimum(select(less(like(x, -np.inf), x), x, zero), lowest)
             u, complement = exp_and_complement(x)
             if has_negative:
-                read_column(negative_weights, row, rows, variable, values, scratch)
-                y = load(values, scratch)
+                y = load_rows(negative_weights, row * num_variables + variable, num_variables, rows, zero)
                 valid = bit_and(valid, less(y, upper))
                 highest = maximum(y, highest)
                 lowest = minimum(select(less(like(y, -np.inf), y), y, zero), lowest)
@@ -134,7 +134,7 @@ def log_rows(
         zero_bits = degree * max(zero_bits, math.log2(lane_max(values, scratch)))
         fits = allowed >= 0.0
         if fits:
-            fold_forward(values, runs, terms)
+            forward(values, runs, terms, runs.shape[0])
             threshold = like(zero, 2.0 ** -min(allowed, 1000.0))
             for root in range(num_roots):
                 f = load(values, np.int64(root_slots[root]))
@@ -153,7 +153,7 @@ def log_rows(
             num_left += 1
             row += lanes
             continue
-        if mode != GRADIENT:
+        if out.size > 0:
             for root in range(num_roots):
                 slot = np.int64(root_slots[root])
                 if values.ndim == 1:
@@ -164,18 +164,17 @@ def log_rows(
                         f = values[slot, lane]
                         out[row + lane, root] = math.log(f) if f > 0.0 else -np.inf
         if mode != VALUES:
-            clear_adjoints(adjoints, runs)
+            for slot in range(adjoints.shape[0]):
+                store(adjoints, slot, zero)
             for root in range(num_roots):
                 slot = np.int64(root_slots[root])
                 f = load(values, slot)
                 seed = divide(one, f)
                 if mode == GRADIENT:
-                    read_column(seeds, row, rows, root, adjoints, scratch)
-                    seed = divide(load(adjoints, scratch), f)
+                    seed = divide(load_rows(seeds, row * num_roots + root, num_roots, rows, zero), f)
                 seed = select(equal(f, zero), zero, seed)
                 store(adjoints, slot, add(load(adjoints, slot), seed))
-            store(adjoints, scratch, zero)
-            fold_backward(values, adjoints, runs, terms, prefix)
+            backward(values, adjoints, prefix, runs, terms, runs.shape[0])
             # The last slot was overwritten, but its adjoint is zero.
             store(values, scratch, zero)
             for variable in range(num_variables):
@@ -183,13 +182,12 @@ def log_rows(
                 other = np.int64(negative[variable])
                 a = load(adjoints, slot)
                 b = load(adjoints, other)
+                at = row * num_variables + variable
                 if has_negative:
-                    store(prefix, 0, multiply(load(values, slot), a))
-                    store(prefix, 1, multiply(load(values, other), b))
-                    write_column(negative_gradient, row, rows, variable, prefix, 1)
+                    store_rows(negative_gradient, at, num_variables, rows, multiply(load(values, other), b))
                 else:
                     # With u = exp(w), both du/dw = u and d(1 - u)/dw = -u.
-                    store(prefix, 0, multiply(load(values, slot), subtract(a, b)))
-                write_column(gradient, row, rows, variable, prefix, 0)
+                    a = subtract(a, b)
+                store_rows(gradient, at, num_variables, rows, multiply(load(values, slot), a))
         row += lanes
     return np.int64(num_left)

@@ -23,9 +23,9 @@ from derivable.device.cpu.lanes import item
 from derivable.device.cpu.pages import empty_pages, zero_pages
 from derivable.device.cpu.threads import run_chunks
 from derivable.device.cpu.tiers import kernel
+from derivable.kernel.level_fold import COUNT, FACTORS, FIRST, PAIRS, SINGLES, START
 
 SHARED = 4
-FIRST, COUNT, PAIRS, SINGLES, FACTORS, START = range(6)
 _SUMS = 32  # sums of fewer than this many pairs and singles are grouped by exact shape
 _PRODUCTS = 256  # the same for products
 _SHAPES = _SUMS * _SUMS + _PRODUCTS + 1
@@ -36,10 +36,11 @@ _OTHER = 100  # what a use by a product or from outside counts, more than SHARED
 _FALSE, _TRUE, _LITERAL, _AND, _OR = 0, 1, 2, 3, 4
 
 
-def plan_program(kind, literal, offsets, children, roots, num_variables):
+def plan_program(kind, literal, offsets, children, roots, num_variables, in_order=False):
     """The program of a circuit.
 
     kind, literal, offsets, children, roots  as in `Circuit`
+    in_order  whether the terms of every sum keep the order of its children; then no sum has pairs beside singles
     returns  runs [run, 6] int32, terms [operand] int32, positive [variable] int32 and negative [variable] int32:
              the slots of the literals; root_slots [root] int32, num_slots (the last one included),
              statistics [4] float64: degree (the largest number of literals in a product, counted with
@@ -60,6 +61,8 @@ def plan_program(kind, literal, offsets, children, roots, num_variables):
 
     def arrange():
         _count_uses(kind, offsets, children, roots, uses)
+        if in_order:
+            _part_mixed(kind, offsets, children, uses)
         num_inner, num_terms, num_levels = _shapes_of(kind, offsets, children, uses, level, shape)
         inner = empty_pages(num_inner, np.int32)
         _sort_inner(level, shape, num_levels, empty_pages(num_inner, np.int32), inner)
@@ -99,6 +102,34 @@ def _count_uses(kind, offsets, children, roots, uses):
         for edge in range(item(offsets, node), item(offsets, node + 1)):
             child = item(children, edge)
             uses[child] = min(item(uses, child) + step, _OTHER)
+
+
+@kernel
+def _part_mixed(kind, offsets, children, uses):
+    """Count `_OTHER` for and-nodes that a sum with other children uses, so that they get slots of their own."""
+    rounds, changed = 0, True
+    while changed:
+        changed = False
+        for node in range(len(kind)):
+            if kind[node] != _OR:
+                continue
+            first, last = item(offsets, node), item(offsets, node + 1)
+            fused = 0
+            for edge in range(first, last):
+                child = np.uint64(item(children, edge))
+                arity = item(offsets, child + np.uint64(1)) - item(offsets, child)
+                fused += kind[child] == _AND and arity == 2 and uses[child] <= SHARED
+            if 0 < fused < last - first:
+                for edge in range(first, last):
+                    uses[np.uint64(item(children, edge))] = _OTHER
+                changed = True
+        rounds += 1
+        if rounds == 8:
+            # What sums share hands on to the next sum; products that are used once end that.
+            for node in range(len(kind)):
+                if uses[node] > 1:
+                    uses[node] = _OTHER
+            changed = True
 
 
 @kernel

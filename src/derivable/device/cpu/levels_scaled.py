@@ -13,6 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
+from derivable.device.cpu.lane_rows import load_rows, store_rows
 from derivable.device.cpu.lanes import (
     add,
     any_set,
@@ -34,10 +35,9 @@ from derivable.device.cpu.lanes import (
     to_integer,
     zero_of,
 )
-from derivable.device.cpu.levels import clear, read_column, write_column
+from derivable.device.cpu.levels import GRADIENT, VALUES
 from derivable.device.cpu.levels_exp import exp_and_complement, maximum, minimum, power_of_two, reduce_exp
 from derivable.device.cpu.levels_log import BAD_WEIGHT, lane_max
-from derivable.device.cpu.levels_real import GRADIENT, VALUES
 
 NOTHING = -(2**61)
 # A lower bound of this many nats outweighs any sum of terms that float64 can hold.
@@ -241,14 +241,12 @@ def log_rows_scaled(
             for variable in range(num_variables):
                 slot = np.int64(positive[variable])
                 other = np.int64(negative[variable])
-                read_column(weights, row, rows, variable, values, scratch)
-                x = load(values, scratch)
+                x = load_rows(weights, row * num_variables + variable, num_variables, rows, zero)
                 valid = bit_and(valid, less(x, upper))
                 highest = maximum(x, highest)
                 lowest = minimum(select(less(like(x, -np.inf), x), x, zero), lowest)
                 if has_negative:
-                    read_column(negative_weights, row, rows, variable, values, scratch)
-                    y = load(values, scratch)
+                    y = load_rows(negative_weights, row * num_variables + variable, num_variables, rows, zero)
                     valid = bit_and(valid, less(y, upper))
                     highest = maximum(y, highest)
                     lowest = minimum(select(less(like(y, -np.inf), y), y, zero), lowest)
@@ -287,7 +285,7 @@ def log_rows_scaled(
             row += lanes
             continue
         left_over[row // lanes] = False
-        if mode != GRADIENT:
+        if out.size > 0:
             for root in range(num_roots):
                 slot = np.int64(root_slots[root])
                 if values.ndim == 1:
@@ -296,8 +294,8 @@ def log_rows_scaled(
                     for lane in range(rows):
                         out[row + lane, root] = log_of(values[slot, lane], exponents[slot, lane])
         if mode != VALUES:
-            clear(adjoints)
             for slot in range(powers.shape[0]):
+                store(adjoints, slot, zero)
                 store(powers, slot, nothing)
             for root in range(num_roots):
                 slot = np.int64(root_slots[root])
@@ -305,8 +303,7 @@ def log_rows_scaled(
                 vanished = equal(m, zero)
                 seed = one
                 if mode == GRADIENT:
-                    read_column(seeds, row, rows, root, prefix, 0)
-                    seed = load(prefix, 0)
+                    seed = load_rows(seeds, row * num_roots + root, num_roots, rows, zero)
                 m, power = normalise(select(vanished, zero, divide(seed, select(vanished, one, m))), unit)
                 accumulate(adjoints, powers, slot, m, subtract(power, select(vanished, unit, e)))
             backward_scaled(values, exponents, adjoints, powers, runs, terms, prefix, prefix_powers)
@@ -317,6 +314,7 @@ def log_rows_scaled(
             for variable in range(num_variables):
                 slot = np.int64(positive[variable])
                 other = np.int64(negative[variable])
+                at = row * num_variables + variable
                 a, p = load(adjoints, slot), load(powers, slot)
                 b, q = load(adjoints, other), load(powers, other)
                 if has_negative:
@@ -324,7 +322,7 @@ def log_rows_scaled(
                     store(prefix, 0, b)
                     store(prefix_powers, 0, q)
                     collapse_slot(prefix, prefix_powers, 0)
-                    write_column(negative_gradient, row, rows, variable, prefix, 0)
+                    store_rows(negative_gradient, at, num_variables, rows, load(prefix, 0))
                 else:
                     a, p = scaled_add(a, p, subtract(zero, b), q)
                     a, p = normalise(a, p)
@@ -332,6 +330,6 @@ def log_rows_scaled(
                 store(prefix, 0, a)
                 store(prefix_powers, 0, p)
                 collapse_slot(prefix, prefix_powers, 0)
-                write_column(gradient, row, rows, variable, prefix, 0)
+                store_rows(gradient, at, num_variables, rows, load(prefix, 0))
         row += lanes
     return np.int64(num_left)

@@ -14,7 +14,7 @@ from functools import reduce
 
 import numpy as np
 
-from derivable.device.cpu.levels_real import GRADIENT, VALUES
+from derivable.device.cpu.levels import GRADIENT, VALUES
 
 Number = tuple[float, int]
 ZERO, ONE = (0.0, 0), (1.0, 0)
@@ -125,7 +125,7 @@ def log_rows_unbounded(
         for slot, summands in nodes:
             values[slot] = _sum(reduce(_product, (values[child] for child in summand)) for summand in summands)
         with np.errstate(over="ignore", under="ignore"):
-            if mode != GRADIENT:
+            if out.size > 0:
                 out[row] = [_log(*values[root]) for root in roots]
             if mode == VALUES:
                 continue

@@ -55,7 +55,11 @@ _limit: int | None = None
 def empty(shape: int | Sequence[int], dtype: Any) -> np.ndarray:
     """`np.empty` in C order."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    dtype, count = np.dtype(dtype), math.prod(shape)
+    count = math.prod(shape)
+    if count < SMALLEST >> 4:
+        # No scalar has more than 16 bytes; looking at the type takes longer than all the rest.
+        return np.empty(shape, dtype)
+    dtype = np.dtype(dtype)
     if count * dtype.itemsize < SMALLEST or dtype.hasobject:
         return np.empty(shape, dtype)
     block = _take(_rounded(count * dtype.itemsize))
