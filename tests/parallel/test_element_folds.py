@@ -48,7 +48,7 @@ OPERATORS = {
         ("float64", "float32", "float64"),
     ),
     "mixed": (
-        operator(lambda a, b: (expr.where(a[1], a[0] + b[0], b[0]), a[1] & b[1], a[2] + b[2]), neutral=(0.0, True, 0)),
+        operator(lambda a, b: (expr.where(b[1], a[0] + b[0], b[0]), a[1] & b[1], a[2] + b[2]), neutral=(0.0, True, 0)),
         ("float64", "bool", "int64"),
     ),
 }

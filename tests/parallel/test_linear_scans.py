@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from derivable.device.cpu import element_folds, element_linear_scans
+from derivable.device.cpu import element_folds
+from derivable.device.cpu.element_kernels import scan_schedule
+from derivable.parallel import element_reference as reference
 
 P = dv.parallel
 LINEAR = P.operator(lambda f, g: (f[0] * g[0], f[1] * g[0] + g[1]), neutral=(1.0, 0.0))
@@ -159,25 +161,22 @@ def test_long_decays():
     np.testing.assert_allclose(sums, expected, rtol=1e-6, atol=1e-5)
 
 
-def test_only_this_composition_is_recognised():
-    kinds = ("float64", "float64")
-    assert LINEAR.typed(kinds).linear == (0, 1)
-    assert SWAPPED.typed(kinds).linear == (1, 0)
-    assert LINEAR.typed(("float32", "float64")).linear is None
-    others = [
+@pytest.mark.parametrize(
+    ("function", "neutral"),
+    [
         (lambda f, g: (f[0] * g[0], f[0] * g[1] + f[1]), (1.0, 0.0)),  # the right one first
-        (lambda f, g: (f[0] + g[0], f[1] * g[0] + g[1]), (0.0, 0.0)),
+        (lambda f, g: (f[0] + g[0], f[1] + g[1]), (0.0, 0.0)),
         (lambda f, g: (f[0] * g[0], f[1] + g[1]), (1.0, 0.0)),
-        (lambda f, g: (f[0] * g[0], f[1] * f[0] + g[1]), (1.0, 0.0)),
-    ]
-    for function, neutral in others:
-        assert P.operator(function, neutral=neutral).typed(kinds).linear is None
-
-
-def test_the_public_scan_takes_this_way(monkeypatch):
-    calls = []
-    run = element_linear_scans.scan_linear
-    monkeypatch.setattr(element_folds, "scan_linear", lambda *a: (calls.append(1), run(*a))[1])
-    _, sums = P.scan(LINEAR, (np.full(40, 0.5), np.ones(40)))
-    np.testing.assert_allclose(sums, 2 - 0.5 ** np.arange(40))
-    assert calls == [1]
+    ],
+)
+def test_other_compositions_go_by_lines_as_well(function, neutral):
+    op = P.operator(function, neutral=neutral).typed(("float64", "float64"))
+    assert scan_schedule(op, single=True).lanes == scan_schedule(op, single=True, back=True).lanes == 8
+    rng = np.random.default_rng(3)
+    values = tuple(rng.uniform(0.5, 1.5, (2, 40, 1, 1)))
+    adjoints = tuple(rng.normal(size=(2, 40, 1, 1)))
+    results = element_folds.scan(op, values)
+    expected = reference.scan(op, values)
+    found = element_folds.scan_vjp(op, adjoints, values, results)
+    for mine, other in zip((*results, *found), (*expected, *reference.scan_vjp(op, adjoints, values))):
+        np.testing.assert_allclose(mine, other, rtol=1e-11)

@@ -369,26 +369,6 @@ class TypedMonoid:
         return None
 
     @cached_property
-    def linear(self) -> tuple[int, int] | None:
-        """(factor, term): the leaves of linear functions x -> factor * x + term, if the operator composes them, the
-        left one first, and both are float scalars of one type; else None."""
-        if self.leaf_sizes != (1, 1) or len(set(self.leaf_dtypes)) > 1 or not self.float_leaves:
-            return None
-        for factor, term in ((0, 1), (1, 0)):
-            by = self.right[factor]
-            total = self.values[term]
-            if not isinstance(total, Apply) or total.operation != "add":
-                continue
-            scaled = [x for x in total.operands if _is_product(x, self.left[term], by)]
-            if (
-                scaled
-                and self.right[term] in total.operands
-                and _is_product(self.values[factor], self.left[factor], by)
-            ):
-                return factor, term
-        return None
-
-    @cached_property
     def adjoints(self) -> Adjoints:
         """The vjp, simplified. Zero-safe: it divides by nothing that the operator does not divide by."""
         if self.own_adjoints is not None:
@@ -460,10 +440,6 @@ class TypedMonoid:
         values = {**dict(zip(self.left, left)), **dict(zip(self.right, right)), **dict(zip(rules.arguments, adjoints))}
         found = evaluate((*rules.left, *rules.right), values)
         return found[: self.size], found[self.size :]
-
-
-def _is_product(value: Expr, left: Argument, right: Argument) -> bool:
-    return isinstance(value, Apply) and value.operation == "multiply" and set(value.operands) == {left, right}
 
 
 def evaluate(exprs: Sequence[Expr], values: dict[Argument, Any]) -> tuple[Any, ...]:

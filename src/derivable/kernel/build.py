@@ -15,7 +15,7 @@ kernel double(n: int64, x: float64[])
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -125,16 +125,19 @@ class Builder:
     def store_rows(self, array: n.Array, index: Any, stride: Any, count: Any, value: Expr) -> None:
         self.add(n.StoreRows(array, position(index), position(stride), position(count), value))
 
-    def scan_line(self, registers: Sequence[n.Register], operator: Any) -> None:
-        """Replace lines by their inclusive prefixes.
+    def scan_line(
+        self, registers: Sequence[n.Register], operator: Any, sources: Sequence[n.Register] | None = None
+    ) -> None:
+        """The inclusive prefixes of lines.
 
         operator  has `left`, `right` and `values` per component, and `neutral` values
+        sources   the lines; None for the registers themselves
         """
         neutral = tuple(Constant(value, register.dtype) for value, register in zip(operator.neutral, registers))
         self.add(
             n.ScanLine(
                 tuple(registers),
-                tuple(registers),
+                tuple(registers if sources is None else sources),
                 tuple(operator.left),
                 tuple(operator.right),
                 tuple(operator.values),
@@ -147,6 +150,12 @@ class Builder:
 
     def last_lane(self, target: n.Register, source: n.Register) -> None:
         self.add(n.LastLane(target, source))
+
+    def hide(self, name: str, value: Any) -> n.Register:
+        """A new int64 register with a value that the compiler cannot trace back."""
+        target = self.register(name)
+        self.add(n.Hide(target, position(value)))
+        return target
 
     def first_lane(self, target: n.Register, source: n.Register) -> None:
         self.add(n.FirstLane(target, source))
@@ -234,7 +243,7 @@ def register_dtype(dtype: str) -> Dtype:
     return "float32" if dtype.startswith(("float", "bfloat")) else "int64"
 
 
-def substitute(exprs: Sequence[Expr], values: dict[Argument, Expr]) -> tuple[Expr, ...]:
+def substitute(exprs: Sequence[Expr], values: Mapping[Argument, Expr]) -> tuple[Expr, ...]:
     """The expressions with arguments replaced; those without a value stay."""
     done: dict[Expr, Expr] = {}
     for node in in_order(tuple(exprs)):

@@ -106,6 +106,9 @@ class _Checker:
             case n.Spread(target, value):
                 self.scalar(statement, value, target.dtype)
                 self.assign(statement, target, value.dtype, True)
+            case n.Hide(target, value):
+                self.scalar(statement, value, "int64")
+                self.assign(statement, target, "int64", False)
             case n.AllLanes(target, condition):
                 if condition.dtype != "bool" or not self.lines_in(condition):
                     self.fail(statement, "the condition is not a line of bool", TypeMismatchError)

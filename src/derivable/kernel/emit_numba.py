@@ -304,6 +304,9 @@ class _Printer:
                 if target.dtype == "bool":
                     text = f"-np.int64({text})"
                 lines.append(f"{target.name} = {self.call('like')}({example}, {text})")
+            case n.Hide(target, value):
+                self.place_functions.add("hidden")
+                lines.append(f"{target.name} = hidden({self.scalar(value, lines)})")
             case n.AllLanes(target, condition):
                 text = self.line(condition, lines)
                 lines.append(f"{target.name} = {self.call('all_set')}({text})")

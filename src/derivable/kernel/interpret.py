@@ -127,6 +127,8 @@ class _Run:
                 registers[target] = registers[source][0]
             case n.Spread(target, value):
                 registers[target] = self.value(value) if self.is_scalar else np.full(lanes, self.value(value))
+            case n.Hide(target, value):
+                registers[target] = self.value(value)
             case n.AllLanes(target, condition):
                 registers[target] = np.bool_(np.all(self.value(condition)))
             case n.For(index, start, stop, body, down, step):

@@ -171,6 +171,18 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class Hide:
+    """`p = hidden i * width`: an int64 whose value a compiler cannot trace back to i.
+
+    A compiler that can tell how the rows of a loop go on tests before that loop whether arrays overlap, which they seem
+    to where positions fall; where it cannot, it tests for each row.
+    """
+
+    target: Register
+    value: Expr
+
+
+@dataclass(frozen=True)
 class AllLanes:
     """`ok = all x < 1.0`: whether a condition on lines holds in every lane, as a scalar."""
 
@@ -266,6 +278,7 @@ Statement = (
     | LastLane
     | FirstLane
     | Spread
+    | Hide
     | AllLanes
     | Prefetch
     | For
@@ -355,7 +368,7 @@ def operands_of(statement: Statement) -> tuple[Expr, ...]:
             return source, fill
         case LastLane(source=source) | FirstLane(source=source):
             return (source,)
-        case Spread(value=value):
+        case Spread(value=value) | Hide(value=value):
             return (value,)
         case AllLanes(condition=condition) | While(condition=condition) | If(condition=condition):
             return (condition,)

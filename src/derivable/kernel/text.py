@@ -70,6 +70,8 @@ def _head(statement: n.Statement) -> list[str]:
             return [f"{target.name} = first {source.name}"]
         case n.Spread(target, value):
             return [f"{target.name} = line {_text(value)}"]
+        case n.Hide(target, value):
+            return [f"{target.name} = hidden {_text(value)}"]
         case n.AllLanes(target, condition):
             return [*_shared([condition]), f"{target.name} = all {_text(condition)}"]
         case n.Prefetch(array, index, to_write):

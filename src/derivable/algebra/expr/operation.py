@@ -95,7 +95,9 @@ def where(condition: Expr, a: Expr, b: Expr) -> Expr:
     return applied("where", condition, a, b)
 
 
-def choose(first: Expr, node: Expr) -> tuple[Expr, Expr]:
+def choose(first: Expr, node: Expr, a: Expr) -> tuple[Expr, Expr]:
+    """The partial derivatives of an extremum: a first operand that is not a number is the result."""
+    first = applied("logical_or", first, applied("not_equal", a, a))
     return where(first, one(node), zero(node)), where(first, zero(node), one(node))
 
 

@@ -338,7 +338,7 @@ _ROWS = (
         "minimum",
         2,
         "arithmetic",
-        partials=lambda node, a, b: choose(applied("less_equal", a, b), node),
+        partials=lambda node, a, b: choose(applied("less_equal", a, b), node, a),
         **call(
             "minimum",
             2,
@@ -354,7 +354,7 @@ _ROWS = (
         "maximum",
         2,
         "arithmetic",
-        partials=lambda node, a, b: choose(applied("less_equal", b, a), node),
+        partials=lambda node, a, b: choose(applied("less_equal", b, a), node, a),
         **call(
             "maximum",
             2,

@@ -17,7 +17,7 @@ from derivable.device.cpu.element_cuts import (
     rows_apart,
     smallest_chunk,
 )
-from derivable.device.cpu.element_kernels import AHEAD, FARTHER_AHEAD, kernel, needs
+from derivable.device.cpu.element_kernels import AHEAD, FARTHER_AHEAD, kernel
 from derivable.device.cpu.element_leaves import (
     Adjoints,
     Leaves,
@@ -31,6 +31,7 @@ from derivable.device.cpu.element_leaves import (
 )
 from derivable.device.cpu.memory import empty, empty_like, full, zeros
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
+from derivable.parallel.fold_kernels import needs
 
 # Buckets that take more than this are asked for ahead of their use, and even more ahead where they take more yet.
 FAR_BYTES = 1 << 20

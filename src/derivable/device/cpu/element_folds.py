@@ -17,13 +17,7 @@ import numpy as np
 
 from derivable.algebra.monoid import TypedMonoid
 from derivable.device.cpu.element_cuts import is_wide, narrowest_columns, smallest_chunk
-from derivable.device.cpu.element_extremum_scans import (
-    scan_maxima,
-    scan_maxima_back,
-    scan_minima,
-    scan_minima_back,
-)
-from derivable.device.cpu.element_kernels import kernel
+from derivable.device.cpu.element_kernels import compiled_scan, kernel
 from derivable.device.cpu.element_leaves import (
     Adjoints,
     Leaves,
@@ -35,27 +29,15 @@ from derivable.device.cpu.element_leaves import (
     outputs,
     prefix_arrays,
 )
-from derivable.device.cpu.element_linear_scans import scan_linear, scan_linear_back
-from derivable.device.cpu.element_scans import (
+from derivable.device.cpu.element_log_sums import (
     scan_log_sums,
     scan_log_sums_back,
-    scan_products,
-    scan_products_back,
-    scan_sums,
-    scan_sums_back,
+    segment_log_sums,
+    segment_log_sums_back,
+    segment_sums,
 )
-from derivable.device.cpu.element_segments import SEGMENTS, SEGMENTS_BACK
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
-
-# By an operator's `special`; the arguments are those of the kernels "scan" and "scan_back", and reverse and exclusive.
-_LINES = {
-    "add": (scan_sums, scan_sums_back),
-    "mul": (scan_products, scan_products_back),
-    "logaddexp": (scan_log_sums, scan_log_sums_back),
-    "max": (scan_maxima, scan_maxima_back),
-    "min": (scan_minima, scan_minima_back),
-}
 
 
 def scan(
@@ -77,16 +59,12 @@ def scan(
     results = outputs(values, out)
     rows, width = values[0].shape[:2]
     if rows and width:
-        groups = neutral_leaves(op), flat(values), flat(results)
-        arrays = list(chain(*groups))
-        if width == 1 and op.special in _LINES and op.float_leaves:
-            _run_segments(_LINES[op.special][0], rows, width, offsets, [*arrays, reverse, exclusive])
-        elif width == 1 and op.linear:
-            pairs = [leaves[leaf] for leaves in groups for leaf in op.linear]
-            _run_segments(scan_linear, rows, width, offsets, [*pairs, reverse, exclusive])
+        if width == 1 and op.special == "logaddexp":
+            arrays = [*neutral_leaves(op), *flat(values), *flat(results), reverse, exclusive]
+            _run_segments(scan_log_sums, rows, width, offsets, arrays)
         else:
-            run = kernel(op, "scan", width == 1, reverse, exclusive)
-            _run_segments(run, rows, width, offsets, arrays, columns=True)
+            run = compiled_scan(op, width == 1, reverse, False)
+            _run_segments(run, rows, width, offsets, [*flat(values), *flat(results)], int(exclusive))
     return results
 
 
@@ -107,15 +85,13 @@ def scan_vjp(
     if rows and width and op.float_leaves:
         groups = incoming_adjoints(op, adjoints, results), flat(values), flat(results), outgoing_adjoints(answers)
         arrays = list(chain(*groups))
-        if width == 1 and op.special in _LINES:
-            _run_segments(_LINES[op.special][1], rows, width, offsets, [*arrays, reverse, exclusive])
-        elif width == 1 and op.linear:
-            pairs = [leaves[leaf] for leaves in groups for leaf in op.linear]
-            _run_segments(scan_linear_back, rows, width, offsets, [*pairs, reverse, exclusive])
+        if width == 1 and op.special == "logaddexp":
+            _run_segments(scan_log_sums_back, rows, width, offsets, [*arrays, reverse, exclusive])
         else:
-            run = kernel(op, "scan_back", width == 1, reverse, exclusive)
-            row = [values[leaf][0] for leaf in op.float_leaves]
-            _run_segments(_with_rows(run, row), rows, width, offsets, arrays, columns=True)
+            run = compiled_scan(op, width == 1, reverse, True)
+            if width > 1:
+                run = _with_rows(run, [values[leaf][0] for leaf in op.float_leaves])
+            _run_segments(run, rows, width, offsets, arrays, int(exclusive))
     return answers
 
 
@@ -131,7 +107,8 @@ def segment_reduce(
     if out is None:
         out = tuple(empty((len(offsets) - 1, *leaf.shape[1:]), leaf.dtype) for leaf in values)
     if width:
-        special_run = SEGMENTS.get(op.special or "") if width == 1 and op.float_leaves else None
+        special = {"add": segment_sums, "logaddexp": segment_log_sums}
+        special_run = special.get(op.special or "") if width == 1 and op.float_leaves else None
         run = special_run or kernel(op, "segment", width == 1)
         _run_segments(run, rows, width, offsets, [*neutral_leaves(op), *flat(values), *flat(out)])
     return tuple(out)
@@ -151,8 +128,8 @@ def segment_reduce_vjp(
     if rows and width and op.float_leaves:
         like = [np.broadcast_to(leaf[:1], (len(offsets) - 1, *leaf.shape[1:])) for leaf in values]
         arrays = [*incoming_adjoints(op, adjoints, like), *flat(values), *outgoing_adjoints(answers)]
-        if width == 1 and op.special in SEGMENTS_BACK:
-            _run_segments(SEGMENTS_BACK[op.special], rows, width, offsets, arrays)
+        if width == 1 and op.special == "logaddexp":
+            _run_segments(segment_log_sums_back, rows, width, offsets, arrays)
             return answers
         run = kernel(op, "segment_back", width == 1)
         arrays += prefix_arrays(op, values, answers)
@@ -166,23 +143,27 @@ def _run_segments(
     width: int,
     offsets: np.ndarray | None,
     arrays: Sequence[Any],
-    columns: bool = False,
+    shift: int | None = None,
 ) -> None:
-    """Cut segments for the threads, at nearly equal numbers of elements; a single one by columns, if allowed."""
+    """Cut segments for the threads, at nearly equal numbers of elements; a single one of a scan by columns.
+
+    shift  of a scan: 1 if it is exclusive, else 0
+    """
     if offsets is None:
         offsets = np.array([0, rows], np.int64)
     segments = len(offsets) - 1
-    if columns and segments == 1 and is_wide(width):
+    before: tuple[Any, ...] = (width,) if shift is None else (width, shift)
+    if shift is not None and segments == 1 and is_wide(width):
         least = narrowest_columns(width, rows * width)
 
         def of_columns(first: int, last: int) -> None:
-            run(0, 1, first, last, width, offsets, *arrays)
+            run(0, 1, first, last, *before, offsets, *arrays)
 
         run_chunks(of_columns, width, least)
         return
     bounds = chunk_bounds(rows, smallest_chunk(rows, rows * width)) if segments > 1 else [0, rows]
     if len(bounds) <= 2:
-        run(0, segments, 0, width, width, offsets, *arrays)
+        run(0, segments, 0, width, *before, offsets, *arrays)
         return
     cuts = np.searchsorted(offsets, bounds).tolist()
     # Empty segments at either end belong to the first and last chunk.
@@ -190,7 +171,7 @@ def _run_segments(
 
     def of_segments(start: int, stop: int) -> None:
         for c in range(start, stop):
-            run(cuts[c], cuts[c + 1], 0, width, width, offsets, *arrays)
+            run(cuts[c], cuts[c + 1], 0, width, *before, offsets, *arrays)
 
     run_chunks(of_segments, len(bounds) - 1, 1)
 

@@ -31,13 +31,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 from derivable.algebra.expr.emit_numba import DECORATOR, HEADER, preamble, statements
 from derivable.algebra.expr.generated import load_generated
-from derivable.algebra.expr.nodes import Expr, arguments_of
+from derivable.algebra.expr.nodes import Apply, Expr, in_order
 from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.recurrence import recurrence_of
+from derivable.kernel.emit_numba import compile_kernel, has_line_form
+from derivable.kernel.schedule import Schedule
+from derivable.parallel.fold_kernels import needs, widened
+from derivable.parallel.scan_kernels import only_selects, scan_back_kernel, scan_kernel
 
 _IMPORT = """from derivable.device.cpu.lanes import prefetch
 from derivable.device.cpu.places import choose, hidden, load, store
@@ -49,36 +53,6 @@ AHEAD, FARTHER_AHEAD, WIDE_AHEAD = 40, 96, 16
 _LINE, _ROWS_AHEAD = 16, 512
 # The kernels of an operator by its key, the purpose and its options.
 _kernels: dict[tuple, Callable] = {}
-_needs: dict[tuple, Needs] = {}
-
-
-class Needs:
-    """What an operator's vjp reads.
-
-    prefixes  [component] whether the adjoints depend on the left operand's component
-    rights    [component] the same of the right operand
-    additive  whether a fold's adjoint is only spread: both operands' adjoints do not depend on the left operand, and
-              that of the left operand is the result's
-    """
-
-    def __init__(self, op: TypedMonoid):
-        rules = op.adjoints
-        floats = op.float_components
-        read = set(arguments_of([rules.left[k] for k in floats] + [rules.right[k] for k in floats]))
-        self.prefixes = tuple(argument in read for argument in op.left)
-        self.rights = tuple(argument in read for argument in op.right)
-        self.additive = not any(self.prefixes) and all(rules.left[k] is rules.arguments[k] for k in floats)
-
-    def prefix_leaves(self, op: TypedMonoid) -> tuple[int, ...]:
-        return tuple(
-            leaf for leaf, (start, stop) in enumerate(zip(op.starts, op.starts[1:])) if any(self.prefixes[start:stop])
-        )
-
-
-def needs(op: TypedMonoid) -> Needs:
-    if op.key not in _needs:
-        _needs[op.key] = Needs(op)
-    return _needs[op.key]
 
 
 def kernel(
@@ -103,6 +77,43 @@ def kernel(
         module: Any = load_generated(source, purpose)
         found = _kernels[key] = getattr(module, purpose)
     return found
+
+
+# What lanes compute one after the other, or in many steps.
+_SLOW_ON_LINES = {"exp", "expm1", "log", "log1p", "log1mexp", "logaddexp", "power", "sin", "cos", "tanh", "sigmoid"}
+# A scan by lines holds some five lines of each component at a time.
+_MOST_COMPONENTS = 6
+
+
+def compiled_scan(op: TypedMonoid, single: bool, reverse: bool, back: bool) -> Callable:
+    """The jitted kernel of `scan_kernel`, or of `scan_back_kernel`."""
+    key = (op.key, op.neutral, single, reverse, back)
+    found = _kernels.get(key)
+    if found is None:
+        lower = scan_back_kernel if back else scan_kernel
+        found = _kernels[key] = compile_kernel(lower(op, scan_schedule(op, single, back), single, reverse))
+    return found
+
+
+def scan_schedule(op: TypedMonoid, single: bool, back: bool = False) -> Schedule:
+    """How a scan runs on lanes, or its reverse rule: float64 in between, unless nothing is computed."""
+    wide = widened(op)
+    exprs = list(wide.values)
+    size = op.size
+    if back:
+        recurrence = recurrence_of(wide)
+        exprs = [*recurrence.entries, *recurrence.operator.values, *wide.adjoints.right]
+        size = recurrence.operator.size
+    if not single or size > _MOST_COMPONENTS or set(op.leaf_sizes) != {1} or not _works_on_lines(exprs):
+        return Schedule()
+    if not back and only_selects(op) and set(op.dtypes) <= {"bool", "float32"} and "float32" in op.dtypes:
+        return Schedule(lanes=16, guard=True)
+    return Schedule(lanes=8, widen=True, guard=True)
+
+
+def _works_on_lines(exprs: Sequence[Expr]) -> bool:
+    applied = {node.operation for node in in_order(tuple(exprs)) if isinstance(node, Apply)}
+    return not applied & _SLOW_ON_LINES and has_line_form(exprs)
 
 
 def indent(lines: Iterable[str], levels: int) -> list[str]:
@@ -221,98 +232,8 @@ def _segments(body: Sequence[str], empty: Sequence[str] = ("continue",)) -> list
     ]
 
 
-def _scan(w: Writer) -> tuple[list[str], list[str]]:
-    # Row i of a segment, and the one before it.
-    here, before = ("tail - 1 - i", "tail - i") if w.reverse else ("head + i", "head + i - 1")
-    start = "tail - 1" if w.reverse else "head"
-    second = "tail - 2" if w.reverse else "head + 1"
-    lines, values = w.fold()
-    if w.single:
-        body = [f"p = {start}", *w.loads("a", "v", "p")]
-        if w.exclusive:
-            body += [line for k in w.all for line in w.stores("o", "p", [_neutral(w, k)], [k])]
-        else:
-            body += w.stores("o", "p", "a")
-        step = [f"p = {here}", *w.loads("b", "v", "p")]
-        step += w.stores("o", "p", "a") if w.exclusive else []
-        step += [*lines, *w.assign(w.names("a"), values)]
-        step += [] if w.exclusive else w.stores("o", "p", "a")
-        begin = "1"
-        if w.op.special in ("min", "max") and not w.exclusive:
-            body += ["for i in range(1, tail - head - 3, 4):", *indent(_scan_four(w), 1)]
-            begin = "1 + (tail - head - 1) // 4 * 4"
-        body += [f"for i in range({begin}, tail - head):", *indent(step, 1)]
-    elif w.exclusive:
-        neutral = [line for k in w.all for line in w.stores("o", "p", [_neutral(w, k)], [k])]
-        body = w.columns({"p": start}, neutral)
-        copy = w.columns({"p": second, "q": start}, [*w.loads("b", "v", "q"), *w.stores("o", "p", "b")])
-        body += ["if tail - head > 1:", *indent(copy, 1)]
-        step = [*w.loads("a", "o", "q"), *w.loads("b", "v", "q"), *lines, *w.stores("o", "p", values)]
-        step = w.columns({"p": here, "q": before}, step, backwards=w.reverse)
-        body += ["for i in range(2, tail - head):", *indent(step, 1)]
-    else:
-        body = w.columns({"p": start}, [*w.loads("b", "v", "p"), *w.stores("o", "p", "b")])
-        step = [*w.loads("a", "o", "q"), *w.loads("b", "v", "p"), *lines, *w.stores("o", "p", values)]
-        step = w.columns({"p": here, "q": before}, step, backwards=w.reverse)
-        body += ["for i in range(1, tail - head):", *indent(step, 1)]
-    parameters = [*_RANGE, "offsets", *w.arrays("n"), *w.arrays("v"), *w.arrays("o")]
-    return parameters, _segments(body)
-
-
-def _scan_four(w: Writer) -> list[str]:
-    """Four rows from row i on, whose own prefixes do not wait for what comes before them: comparing takes long."""
-    letters = "bcef"
-    rows = [f"tail - 1 - i - {k}" if w.reverse else f"head + i + {k}" for k in range(4)]
-    lines = [line for letter, row in zip(letters, rows) for line in w.loads(letter, "v", row)]
-    for before, letter in pairwise(letters):
-        more, values = w.fold(before, letter, f"t{letter}")
-        lines += [*more, *w.assign(w.names(letter), values)]
-    for letter, row in zip(letters, rows):
-        more, values = w.fold("a", letter, f"s{letter}")
-        lines += [*more, *w.stores("o", row, values)]
-    return [*lines, *w.assign(w.names("a"), values)]
-
-
 def _neutral(w: Writer, k: int) -> str:
     return f"load({w.position('n', '0', k)})"
-
-
-def _scan_back(w: Writer) -> tuple[list[str], list[str]]:
-    here, before = ("tail - 1 - i", "tail - i") if w.reverse else ("head + i", "head + i - 1")
-    start, end = ("tail - 1", "head") if w.reverse else ("head", "tail - 1")
-    lines, left, right = w.back()
-    floats = w.op.float_leaves
-    # The row of the prefix before element i, which also has the adjoint that joins after it.
-    prior = "p" if w.exclusive else "q"
-    rows = {"p": here} if w.exclusive else {"p": here, "q": before}
-    total = [f"u{k} + {text}" for k, text in zip(w.floats, left)]
-    inner = [*w.loads("a", "y", prior, w.prefixes), *w.loads("b", "v", "p", w.rights)]
-    inner += [*lines, *w.loads("u", "g", prior, w.floats)]
-    zero = ["0"] * len(w.floats)
-    last = "range(tail - head - 2, 0, -1)" if w.exclusive else "range(tail - head - 1, 0, -1)"
-    if w.single:
-        body = [f"p = {end}"]
-        if w.exclusive:
-            body += w.stores("o", "p", zero, w.floats)
-            body += ["if tail - head == 1:", "    continue"]
-        body += w.loads("r", "g", "p", w.floats)
-        step = [*w.columns(rows, inner), *w.stores("o", "p", right, w.floats)]
-        step += w.assign(w.names("r", w.floats), total)
-        body += [f"for i in {last}:", *indent(step, 1), f"p = {start}", *w.stores("o", "p", "r", w.floats)]
-    else:
-        # The running adjoint of each column: `x`, one row.
-        begin = [*w.loads("r", "g", "p", w.floats), *w.stores("x", "z", "r", w.floats)]
-        if w.exclusive:
-            body = w.columns({"p": end}, [*w.stores("o", "p", zero, w.floats), *begin], "z")
-            body += ["if tail - head == 1:", "    continue"]
-        else:
-            body = w.columns({"p": end}, begin, "z")
-        step = [*w.loads("r", "x", "z", w.floats), *inner, *w.stores("o", "p", right, w.floats)]
-        step += w.stores("x", "z", total, w.floats)
-        body += [f"for i in {last}:", *indent(w.columns(rows, step, "z", not w.reverse), 1)]
-        body += w.columns({"p": start}, [*w.loads("r", "x", "z", w.floats), *w.stores("o", "p", "r", w.floats)], "z")
-    parameters = [*_RANGE, "offsets", *w.arrays("g", floats), *w.arrays("v"), *w.arrays("y"), *w.arrays("o", floats)]
-    return [*parameters, *w.arrays("x", floats)], _segments(body)
 
 
 def _segment(w: Writer) -> tuple[list[str], list[str]]:
@@ -531,8 +452,6 @@ def _merge_back(w: Writer) -> tuple[list[str], list[str]]:
 
 
 PURPOSES: dict[str, Callable[[Writer], tuple[list[str], list[str]]]] = {
-    "scan": _scan,
-    "scan_back": _scan_back,
     "segment": _segment,
     "segment_back": _segment_back,
     "index": _index,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.monoid import TypedMonoid
-from derivable.device.cpu.element_kernels import needs
 from derivable.device.cpu.memory import empty, empty_like, zeros
+from derivable.parallel.fold_kernels import needs
 
 Leaves = tuple[np.ndarray, ...]
 Adjoints = tuple[np.ndarray | None, ...]
