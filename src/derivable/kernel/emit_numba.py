@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from derivable.algebra.expr.emit import constant_source
-from derivable.algebra.expr.emit_numba import DECORATOR, HEADER, preamble, statements
+from derivable.algebra.expr.emit_numba import HEADER, preamble, statements
 from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, in_order
 from derivable.algebra.expr.operations import OPERATIONS
@@ -60,6 +60,7 @@ def emit_numba(*kernels: n.Kernel) -> str:
         if names
     ]
     before = preamble([expr for printer in printers for expr in printer.scalars])
+    imports.append(f"from {SUPPORT}.tiers import kernel")
     parts = [HEADER + "\n".join(imports) + "\n" * bool(imports), before, *bodies]
     return "\n\n".join(part for part in parts if part)
 
@@ -99,7 +100,7 @@ class _Printer:
         body = self.block(self.kernel.body) or ["pass"]
         parameters = ", ".join(parameter.name for parameter in self.kernel.parameters)
         before = [f"{name} = {text}" for text, name in self.before.items()]
-        lines = [DECORATOR, f"def {self.kernel.name}({parameters}):", *_indent([*before, *body])]
+        lines = ['@kernel(error_model="numpy")', f"def {self.kernel.name}({parameters}):", *_indent([*before, *body])]
         return "\n".join(lines) + "\n"
 
     # Names

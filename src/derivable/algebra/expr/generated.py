@@ -84,16 +84,26 @@ def load_generated(source: str, stem: str = "generated") -> ModuleType:
         if not path.exists() or path.read_text(encoding="utf-8") != source:
             with atomic_write(path) as file:
                 file.write(source)
-        specification = importlib.util.spec_from_file_location(name, path)
-        assert specification is not None
-        assert specification.loader is not None
-        module = importlib.util.module_from_spec(specification)
-        # Numba and pickle look functions up by their module's name.
-        sys.modules[name] = module
-        try:
-            specification.loader.exec_module(module)
-        except BaseException:
-            sys.modules.pop(name, None)
-            raise
-        _modules[name] = module
-        return module
+        return _imported(name, path)
+
+
+def load_named(name: str) -> ModuleType:
+    """A generated module by its name, also one that another process wrote. Raises OSError if there is none."""
+    with _lock:
+        return _modules[name] if name in _modules else _imported(name, cache_directory() / f"{name}.py")
+
+
+def _imported(name: str, path: Path) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(name, path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    # Numba and pickle look functions up by their module's name.
+    sys.modules[name] = module
+    try:
+        specification.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    _modules[name] = module
+    return module
