@@ -349,12 +349,12 @@ class TypedMonoid:
             starts.append(starts[-1] + size)
         return tuple(starts)
 
-    @property
+    @cached_property
     def float_leaves(self) -> tuple[int, ...]:
         """The leaves that have derivatives."""
         return tuple(leaf for leaf, dtype in enumerate(self.leaf_dtypes) if dtype in FLOATS)
 
-    @property
+    @cached_property
     def float_components(self) -> tuple[int, ...]:
         return tuple(k for k, dtype in enumerate(self.dtypes) if dtype in FLOATS)
 

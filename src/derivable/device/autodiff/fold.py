@@ -17,8 +17,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, cast
+from functools import cache, cached_property
+from types import ModuleType
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,6 +32,18 @@ KERNEL_DTYPES = {
     **dict.fromkeys(("float16", "bfloat16", "float32"), "float32"),
     "float64": "float64",
 }
+
+
+# Plans that a fold keeps.
+_PLANS = 64
+
+
+@cache
+def _kernels() -> tuple[ModuleType, ModuleType]:
+    # They load Numba, so the first fold imports them; an import statement takes a microsecond at every later one.
+    from derivable.device.cpu import element_by_index, element_folds
+
+    return element_folds, element_by_index
 
 
 @dataclass(frozen=True)
@@ -131,16 +144,14 @@ class Fold:
     def kept_whole(self, shapes: Sequence[tuple[int, ...]]) -> list[tuple[tuple[int, ...], str]]:
         """Shapes and dtypes of what `apply_keeping` keeps if `whole`, for `reduce_by_index` of operands of these
         shapes."""
-        from derivable.device.cpu import element_by_index
-
+        _, element_by_index = _kernels()
         leaves = len(self.operator.leaf_sizes)
         found = element_by_index.kept_whole(self.operator, shapes[leaves][0])
         return [(shapes[leaf + leaves * of_values], dtype) for leaf, of_values, dtype in found]
 
     def keeps_whole(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Whether to keep what `pull` can be handed, for operands of these shapes."""
-        from derivable.device.cpu import element_by_index
-
+        _, element_by_index = _kernels()
         if self.kind != "reduce_by_index":
             return False
         rows, width = shapes[len(self.operator.leaf_sizes)][0], math.prod(shapes[0][1:]) // self.operator.leaf_sizes[0]
@@ -149,14 +160,16 @@ class Fold:
     def _run(
         self, structure: np.ndarray | None, operands: Sequence[np.ndarray], keep: bool, whole: bool = False
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        from derivable.device.cpu import element_by_index, element_folds
-
+        plan = self._plan(structure, operands)
+        if plan is not None:
+            return plan.apply(operands), []
+        element_folds, element_by_index = _kernels()
         leaves = len(self.operator.leaf_sizes)
         flat = [self._flat(k % leaves, operand) for k, operand in enumerate(operands)]
         kept = None
         if self.kind == "scan":
             found = element_folds.scan(
-                self.operator, tuple(flat), exclusive=self.exclusive, reverse=self.reverse, offsets=structure
+                self.operator, flat, exclusive=self.exclusive, reverse=self.reverse, offsets=structure
             )
         elif structure is None:
             raise AssertionError(f"{self} has offsets or indices")
@@ -170,9 +183,9 @@ class Fold:
             found = element_by_index.reduce_by_index(
                 self.operator, tuple(flat[:leaves]), structure, tuple(flat[leaves:])
             )
-        shapes = self.result_shapes(
-            None if structure is None else structure.shape, [operand.shape for operand in operands]
-        )
+        shapes = [operand.shape for operand in operands[:leaves]]
+        if structure is not None:
+            shapes = self.result_shapes(structure.shape, shapes)
         results = [
             self._native(leaf, result, shape, operand.dtype)
             for leaf, (result, shape, operand) in enumerate(zip(found, shapes, operands))
@@ -194,8 +207,10 @@ class Fold:
 
         kept  the second part of `apply_keeping`, if that was called; is not changed
         """
-        from derivable.device.cpu import element_by_index, element_folds
-
+        plan = self._plan(structure, operands)
+        if plan is not None and self.float_leaves:
+            return plan.pull(adjoints, operands, results)
+        element_folds, element_by_index = _kernels()
         leaves = len(self.operator.leaf_sizes)
         flat = [self._flat(k % leaves, operand) for k, operand in enumerate(operands)]
         made = tuple(self._flat(leaf, result) for leaf, result in enumerate(results))
@@ -229,22 +244,46 @@ class Fold:
                 results=made,
                 kept=[self._shaped(leaf, array) for leaf, array in zip(like, kept)] or None,
             )
-        found = [adjoint for group in groups for adjoint in group]
+        found: list[Any] = [adjoint for group in groups for adjoint in group]
         return [
-            self._native(
-                operand % leaves, cast("np.ndarray", found[operand]), operands[operand].shape, operands[operand].dtype
-            )
+            self._native(operand % leaves, found[operand], operands[operand].shape, operands[operand].dtype)
             for operand in self.float_operands
         ]
 
+    def _plan(self, structure: np.ndarray | None, operands: Sequence[np.ndarray]) -> Any:
+        """The plan of a scan, as there are such; kept by shapes, because the steps of a loop have the same."""
+        if self.kind != "scan" or structure is not None:
+            return None
+        shapes = tuple([operand.shape for operand in operands])
+        for operand, dtype in zip(operands, self._dtypes):
+            if operand.dtype != dtype:
+                return None
+        plans = self._plans
+        plan = plans.get(shapes, self)
+        if plan is self:
+            if len(plans) >= _PLANS:
+                plans.clear()
+            element_folds, _ = _kernels()
+            plan = plans[shapes] = element_folds.scan_plan(self.operator, shapes, self.exclusive, self.reverse)
+        return plan
+
+    @cached_property
+    def _plans(self) -> dict:
+        return {}
+
     def _flat(self, leaf: int, array: np.ndarray) -> np.ndarray:
         """[row, column, size], contiguous, in the leaf's type; the array itself where it is that already."""
-        return self._shaped(leaf, contiguous(array, self.operator.leaf_dtypes[leaf]))
+        return self._shaped(leaf, contiguous(array, self._dtypes[leaf]))
 
     def _shaped(self, leaf: int, array: np.ndarray) -> np.ndarray:
+        rows, *rest = array.shape
         size = self.operator.leaf_sizes[leaf]
-        columns = math.prod(array.shape[1:]) // size
-        return contiguous(array).reshape(array.shape[0], columns, size)
+        return contiguous(array).reshape(rows, math.prod(rest) // size, size)
+
+    @cached_property
+    def _dtypes(self) -> tuple[np.dtype, ...]:
+        """[leaf]; NumPy takes as long to compare an array's with a name as a small array to copy."""
+        return tuple(np.dtype(name) for name in self.operator.leaf_dtypes)
 
     def _native(self, leaf: int, flat: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         array = flat.reshape(shape)

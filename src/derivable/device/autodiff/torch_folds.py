@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 
 from derivable.core.diagnostics import DomainError, UnsupportedError
 from derivable.device.autodiff import numpy_folds
@@ -63,16 +63,24 @@ def run(fold: Fold, structure: torch.Tensor | None, operands: Sequence[torch.Ten
     leaves = len(fold.operator.leaf_sizes)
     wide = [operand.float() if operand.dtype in _HALF else operand for operand in operands]
     keep = torch.is_grad_enabled() and any(operand.requires_grad for operand in wide)
-    found = _Apply.apply(fold, keep, structure, *wide)
+    apply = _Apply.apply if keep or _is_transformed() else _Apply.forward
+    found = apply(fold, keep, structure, *wide)
+    if all(mine is given for mine, given in zip(wide, operands)):
+        return list(found[:leaves])
     return [
         result.to(operand.dtype) if operand.dtype in _HALF else result
         for result, operand in zip(found, operands[:leaves])
     ]
 
 
+def _is_transformed() -> bool:
+    """Whether torch.func or forward mode look at what is computed, and not only reverse mode."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
 def _array(tensor: torch.Tensor) -> np.ndarray:
     """The tensor's memory as a NumPy array; other layouts of it are copied."""
-    return contiguous(tensor.detach().resolve_neg().numpy())
+    return contiguous(tensor.numpy(force=True))
 
 
 def _optional(tensor: torch.Tensor | None) -> np.ndarray | None:
@@ -83,7 +91,17 @@ def _zeros_for_none(tangents: Sequence[torch.Tensor | None], like: Sequence[torc
     return [torch.zeros_like(other) if t is None else t for t, other in zip(tangents, like, strict=True)]
 
 
-class _Apply(torch.autograd.Function):
+class _Function(torch.autograd.Function):
+    """`apply` itself: what torch does before it, such as reading a signature, takes longer than a small fold."""
+
+    @classmethod
+    def apply(cls, *arguments: Any) -> Any:
+        if torch._C._are_functorch_transforms_active():
+            return super().apply(*arguments)
+        return super(torch.autograd.Function, cls).apply(*arguments)  # type: ignore[misc]
+
+
+class _Apply(_Function):
     """(fold, keep, structure, *operands) to the results and, if `keep`, to what they leave for `_Pull`: arrays that
     count as constants, no matter what they depend on, since the rules take `_Pull` as a function of the operands."""
 
@@ -100,9 +118,11 @@ class _Apply(torch.autograd.Function):
         fold, _, structure, *operands = inputs
         ctx.fold, ctx.outputs = fold, len(output)
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*(r for leaf, r in enumerate(output) if leaf not in fold.float_leaves))
+        if len(output) > len(fold.float_leaves):
+            ctx.mark_non_differentiable(*(r for leaf, r in enumerate(output) if leaf not in fold.float_leaves))
         ctx.save_for_backward(structure, *operands, *output)
-        ctx.save_for_forward(structure, *operands)
+        if _is_transformed():
+            ctx.save_for_forward(structure, *operands)
 
     @staticmethod
     def backward(ctx, *adjoints):
@@ -111,7 +131,8 @@ class _Apply(torch.autograd.Function):
         seeds = [adjoints[leaf] for leaf in fold.float_leaves]
         gradients: list[torch.Tensor | None] = [None] * len(operands)
         if any(seed is not None for seed in seeds):
-            found = _Pull.apply(fold, structure, *seeds, *operands, *made)
+            pull = _Pull.apply if torch.is_grad_enabled() or _is_transformed() else _Pull.forward
+            found = pull(fold, structure, *seeds, *operands, *made)
             for operand, adjoint in zip(fold.float_operands, found):
                 gradients[operand] = adjoint if ctx.needs_input_grad[3 + operand] else None
         return None, None, None, *gradients
@@ -132,7 +153,7 @@ class _Apply(torch.autograd.Function):
         return restore(_Apply.apply(fold, keep, structure, *operands))
 
 
-class _Pull(torch.autograd.Function):
+class _Pull(_Function):
     """(fold, structure, *adjoints [float leaf], *operands, *outputs of `_Apply`) to adjoints [float operand].
 
     The outputs are given to save computing them: the derivatives take them as functions of the operands.
@@ -191,11 +212,6 @@ class _Pull(torch.autograd.Function):
     def vmap(info, in_dims, fold: Fold, structure, *tensors):
         structure, tensors, restore = _batched(info, in_dims[1:], fold, structure, tensors, len(fold.float_leaves))
         return restore(_Pull.apply(fold, structure, *tensors))
-
-
-# torch reads the signature at every call, which takes longer than a small fold; here it finds it read.
-for _function in (_Apply.forward, _Pull.forward):
-    _function.__signature__ = inspect.signature(_function)  # type: ignore[attr-defined]
 
 
 def _second(fold: Fold, structure, seeds, operands, along):

@@ -68,7 +68,12 @@ def kernel(
     single  for one column
     ahead   how many rows ahead buckets of one column are asked for; 0 for buckets of any that fit a near cache
     """
-    key = (op.key, purpose, single, reverse, exclusive, ahead)
+    # An operator that has run finds its kernels by itself; the key is as long as its expressions.
+    mine, options = op.__dict__.setdefault("kernels", {}), (purpose, single, reverse, exclusive, ahead)
+    found = mine.get(options)
+    if found is not None:
+        return found
+    key = (op.key, *options)
     found = _kernels.get(key)
     if found is None:
         writer = Writer(op, single, reverse, exclusive, ahead)
@@ -76,6 +81,7 @@ def kernel(
         source = writer.module(purpose, parameters, body)
         module: Any = load_generated(source, purpose)
         found = _kernels[key] = getattr(module, purpose)
+    mine[options] = found
     return found
 
 
@@ -87,11 +93,16 @@ _MOST_COMPONENTS = 6
 
 def compiled_scan(op: TypedMonoid, single: bool, reverse: bool, back: bool) -> Callable:
     """The jitted kernel of `scan_kernel`, or of `scan_back_kernel`."""
-    key = (op.key, op.neutral, single, reverse, back)
+    mine, options = op.__dict__.setdefault("kernels", {}), ("scan", single, reverse, back)
+    found = mine.get(options)
+    if found is not None:
+        return found
+    key = (op.key, op.neutral, *options)
     found = _kernels.get(key)
     if found is None:
         lower = scan_back_kernel if back else scan_kernel
         found = _kernels[key] = compile_kernel(lower(op, scan_schedule(op, single, back), single, reverse))
+    mine[options] = found
     return found
 
 
