@@ -25,7 +25,6 @@ import numpy as np
 from numba import njit
 from numba.core.dispatcher import Dispatcher
 
-from derivable.algebra.expr.generated import load_named
 from derivable.device.cpu import lanes
 from derivable.device.cpu.python_lanes import MEANING
 
@@ -187,8 +186,4 @@ def _is_cached(dispatcher: Any) -> bool:
 
 
 def _find(module: str, name: str) -> Any:
-    """What compiled code in the cache on disk refers to. OSError tells Numba to compile that code again."""
-    try:
-        return getattr(import_module(module), name)
-    except ImportError:
-        return getattr(load_named(module), name)
+    return getattr(import_module(module), name)
