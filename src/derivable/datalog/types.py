@@ -380,8 +380,7 @@ class _Inference:
     def aggregate(self, node: s.Aggregate) -> list[Type]:
         if node.operator not in AGGREGATES:
             if node.operator in LATER_AGGREGATES:
-                hint = "`derivable.datalog.aggregate` adds one of your own"
-                self.error(UnsupportedError, f"the aggregate `{node.operator}` is not supported yet", node.span, hint)
+                self.error(UnsupportedError, f"the aggregate `{node.operator}` is not supported yet", node.span)
             close = near(node.operator, [*AGGREGATES, *LATER_AGGREGATES])
             self.error(
                 TypeMismatchError,
