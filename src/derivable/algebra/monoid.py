@@ -158,7 +158,8 @@ def trace_elements(
     name      what it is, for messages
     operands  name -> (its nesting, a value with the containers to use, the types of its leaves)
     result    the nesting that its value must have; None for any
-    dtypes    [component] the types that its value must have, into which constants are converted; None for any
+    dtypes    [component] the types that its value must have; None for any. Constants are converted, and, where the
+              operands are of another kind, numbers to floats
 
     Raises UnsupportedError if the function decides on a value, with the line; TypeMismatchError if its result is not
     nested like `result` or typed like `dtypes`.
@@ -192,6 +193,8 @@ def trace_elements(
     for k, dtype in enumerate(dtypes or ()):
         if isinstance(values[k], Constant) and values[k].dtype != dtype:
             values[k] = Constant(values[k].value, dtype)  # type: ignore[arg-type]
+        elif not is_operator and dtype in FLOATS and values[k].dtype != "bool":
+            values[k] = expr.cast(values[k], dtype)
         if values[k].dtype != dtype:
             where = "" if len(values) == 1 else f"component {k} of " if is_operator else f"as component {k} "
             wanted = f"for {where}{dtype} operands" if is_operator else f"{where}where a {dtype} belongs"

@@ -35,7 +35,8 @@ class Const:
 
 @dataclass(frozen=True)
 class Apply:
-    """`(x + 1)`: operators + - * / % == != < <= > >= && || ^ ! neg if cast; operands of one type, result `type`."""
+    """`(x + 1)`: operators + - * / % == != < <= > >= && || ^ ! neg if cast, operands of one type, result `type`; and
+    `$name(x, y)`, a foreign function."""
 
     operator: str
     operands: tuple[Expr, ...]

@@ -23,6 +23,8 @@ def expr_text(node: Any) -> str:
             return f"({expr_text(a)} as {t})"
         case r.Apply(operator="neg", operands=(a,)):
             return f"(-{expr_text(a)})"
+        case r.Apply(operator=operator, operands=operands) if operator.startswith("$"):
+            return f"{operator}({terms_text(operands)})"
         case r.Apply(operator=operator, operands=(a,)):
             return f"({operator}{expr_text(a)})"
         case r.Apply(operator=operator, operands=(a, b)):
