@@ -203,7 +203,7 @@ def test_half_precision_is_rounded_single_precision(dtype, route):
         np.testing.assert_allclose(ours, theirs, rtol=eps, atol=eps, err_msg=name)
 
 
-SAMPLES = {
+SAMPLES: dict = {
     "bool": [False, True],
     **{dtype: [0, 1, 2, 100, LIMITS[dtype][0], LIMITS[dtype][1]] for dtype in INTEGERS},
     **{dtype: [0.0, 1.0, -1.5, 2.75, 100.0] for dtype in types.FLOATS},
@@ -228,7 +228,7 @@ def values_by(route, exprs, argument, x):
     return [value.tolist() for value in expr.compile_torch(exprs, [argument])(column)]
 
 
-def types_of(route):
+def types_of(route) -> list[types.Dtype]:
     missing = {"torch": ("uint16", "uint32", "uint64"), "numba": ("float16", "bfloat16")}
     return [dtype for dtype in DTYPES if dtype not in missing.get(route, ())]
 
