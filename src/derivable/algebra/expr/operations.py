@@ -286,7 +286,10 @@ _ROWS = (
     return a
 """,
         lanes="select(less(like({0}, 0), {0}), like({0}, 1), select(less({0}, like({0}, 0)), like({0}, -1), {0}))",
-        triton="tl.where({0} > 0, 1, tl.where({0} < 0, -1, {0}))",
+        triton=(
+            "tl.where({0} != {0}, {0}, ({0} > 0).to({type}) - ({0} < 0).to({type}))",
+            "({0} > 0).to({type}) - ({0} < 0).to({type})",
+        ),
         torch=("torch.where({0} != {0}, {0}, torch.sign({0}))", "torch.sign({0})"),
     ),
     _extremum("minimum", "<=", "less_equal({0}, {1})", lambda node, a, b: _choose(a <= b, node, a)),
