@@ -1,7 +1,11 @@
 """The table of scalar operations is complete, and every text in it means what the row says."""
 
 import itertools
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,6 +66,24 @@ def test_triton_texts_are_expressions():
             text = row.text("triton", dtype)
             if text:
                 compile(text.format("a", "b", "c", type=f"tl.{dtype}", low=0, high=1), row.name, "eval")
+
+
+def test_triton_texts_mean_what_the_row_says():
+    pytest.importorskip("triton")
+    tests = Path(__file__).parents[1]
+    paths = [str(tests.parent / "src"), str(tests), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    types_tried = ["float32", "float64", "int8", "int64", "uint8", "bool"]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(tests / "algebra" / "triton_table.py"), *types_tried],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["27", "27", "15", "15", "15", "9"]
 
 
 def applications(dtype):
