@@ -80,7 +80,7 @@ class Translated:
             part = [argument[row] for argument in arguments]
             value, fine = (self._value(part), True) if self._pair is None else self._pair(part)
             if numbers is None:
-                words[row] = value
+                np.copyto(words[row], value, casting="unsafe")
             else:
                 # Adding zero turns -0.0 into 0.0, so that equal floats have equal words.
                 np.add(value, 0.0, out=numbers[row])
