@@ -16,7 +16,7 @@ computed row by row (`guard`). Which those are follows from the operator's expre
     factors         what the left operand is multiplied by: 0 or between 2^-100 and 2^100, so that the factors of a line
                     multiply to a normal number
 
-With `masked` a kernel folds one segment, given by its number; the lanes past its end are neutral. Its reverse rule
+With `masked` segments are the rounds of a parallel loop, and lanes past a segment's end are neutral. The reverse rule
 needs the vjp at the neutral element to be that of the identity.
 """
 
@@ -44,15 +44,16 @@ _SAFE_FACTOR = 2.0**100
 def scan_kernel(op: TypedMonoid, schedule: Schedule, single: bool, reverse: bool) -> n.Kernel:
     """scan(start, stop, first, last, width, shift, offsets, v.., o..): results `o` of values `v`, [leaf] arrays.
 
-    start, stop  segments; masked: `segment` alone instead of everything before `offsets`
+    start, stop  segments; masked: nothing else before `offsets`
     first, last  columns of `width`; a kernel for a single column does not look at them
     shift        0, or 1 for the exclusive scan
     """
     k = _Scan("scan", op, schedule, single, reverse)
     if schedule.masked:
-        segment, offsets = k.scalar("segment"), k.array("offsets", "int64")
+        start, stop, offsets = k.scalar("start"), k.scalar("stop"), k.array("offsets", "int64")
         values, out = k.leaf_arrays("v"), k.leaf_arrays("o")
-        k.masked(segment, offsets, values, out)
+        with k.loop("s", start, stop, parallel=True) as s:
+            k.masked(s, offsets, values, out)
         return k.kernel()
     start, stop, *_ = k.bounds()
     shift, offsets = k.scalar("shift"), k.array("offsets", "int64")
@@ -81,14 +82,16 @@ def scan_back_kernel(op: TypedMonoid, schedule: Schedule, single: bool, reverse:
     k = _Scan("scan_back", op, schedule, single, reverse)
     floats = op.float_leaves
     if schedule.masked:
-        segment, offsets = k.scalar("segment"), k.array("offsets", "int64")
+        start, stop, shift = k.scalar("start"), k.scalar("stop"), 0
     else:
         start, stop, *_ = k.bounds()
-        shift, offsets = k.scalar("shift"), k.array("offsets", "int64")
+        shift = k.scalar("shift")
+    offsets = k.array("offsets", "int64")
     given, values, results = k.leaf_arrays("g", floats), k.leaf_arrays("v"), k.leaf_arrays("y")
     out = k.leaf_arrays("o", floats)
     if schedule.masked:
-        k.masked_back(segment, offsets, given, values, results, out)
+        with k.loop("s", start, stop, parallel=True) as s:
+            k.masked_back(s, offsets, given, values, results, out)
         return k.kernel()
     running = {} if single else k.leaf_arrays("x", floats)
     with k.loop("s", start, stop) as s:
@@ -339,7 +342,7 @@ class _Scan(FoldBuilder):
                 self.set(register, where(normal, register, cast(cast(register, "float32"), "float64")))
         return dict(made)
 
-    # One segment for a program, the lanes past its end masked
+    # Lanes past a segment's end masked
 
     def masked(self, segment: Expr, offsets: n.Array, values: Arrays, out: Arrays) -> None:
         self.rows_of(offsets, segment, 0)
