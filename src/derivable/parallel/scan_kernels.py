@@ -33,11 +33,20 @@ from derivable.algebra.recurrence import recurrence_of
 from derivable.kernel import nodes as n
 from derivable.kernel.build import substitute
 from derivable.kernel.schedule import Schedule
-from derivable.parallel.fold_kernels import Arrays, FoldBuilder, Registers, Values, needs
+from derivable.parallel.fold_kernels import (
+    COMPARISONS,
+    EXTREMA,
+    Arrays,
+    FoldBuilder,
+    Registers,
+    Values,
+    factors,
+    is_finite,
+    needs,
+    operations_of,
+    rounds,
+)
 
-_COMPARISONS = {"less", "less_equal", "equal", "not_equal"}
-_EXTREMA = {"minimum", "maximum"}
-_SELECTIONS = {*_EXTREMA, "where", "logical_not", "logical_and", "logical_or", "logical_xor", *_COMPARISONS}
 _SAFE_FACTOR = 2.0**100
 
 
@@ -158,14 +167,6 @@ class _Scan(FoldBuilder):
         a, b = self.read(results, before, "a", self.prefixes), self.read(values, p, "b", self.rights)
         u = self.read(given, before, "u", self.floats)
         self.write(out, p, self.stepped_back(a, b, u, r))
-
-    def stepped_back(self, a: Values, b: Values, u: Values, r: Registers) -> Registers:
-        """The adjoint of b; `r`, that of a op b, becomes that of a, with what comes to it from elsewhere, `u`."""
-        left, right = self.pulled(a, b, r)
-        made = self.named("t", self.floats)
-        totals = [u[k] + left[k] for k in left]
-        self.set([*made.values(), *(r[k] for k in left)], [*right.values(), *totals])
-        return made
 
     def by_columns_back(self, given: Arrays, values: Arrays, results: Arrays, out: Arrays, running: Arrays) -> None:
         zero = Constant(0, "int64")
@@ -298,7 +299,7 @@ class _Scan(FoldBuilder):
         joined: dict[Argument, Expr] = {**dict(zip(inner.right, within)), **dict(zip(inner.left, carry.values()))}
         values = substitute(inner.values[: len(floats)], joined)
         before = self.computed("before", dict(zip(floats, values)))
-        conditions = [_is_finite(before[c], self.op.dtypes[c]) for c in floats]
+        conditions = [is_finite(before[c], self.op.dtypes[c]) for c in floats]
         conditions += [
             _is_safe(factor) for factor, entry in zip(factors, recurrence.entries) if not _is_choice_of_constants(entry)
         ]
@@ -314,16 +315,16 @@ class _Scan(FoldBuilder):
     def _guard(self, line: Values, within: Values, prefix: Values, found: Values) -> list[Expr]:
         """What must hold for the results `found` of a line to be those of row by row; see the module."""
         conditions = []
-        multipliers, compared, second = _factors(self.op), _read_by(self.op, _COMPARISONS), _read_by(self.op, _EXTREMA)
+        multipliers, compared, second = factors(self.op), _read_by(self.op, COMPARISONS), _read_by(self.op, EXTREMA)
         for c in self.floats:
             stored = self.stored.dtypes[c]
             if _is_product(self.op, c):
                 # In float64 a product of so few float32 numbers is 0 by a factor only.
                 by_factor = equal(within[c], 0) | equal(prefix[c], 0)
                 nothing = equal(found[c], 0) if stored != found[c].dtype else by_factor
-                conditions.append(_is_finite(found[c], stored) & (_is_normal(found[c], stored) | nothing))
-            elif _rounds(self.op.values[c]):
-                conditions.append(_is_finite(found[c], stored))
+                conditions.append(is_finite(found[c], stored) & (_is_normal(found[c], stored) | nothing))
+            elif rounds(self.op.values[c]):
+                conditions.append(is_finite(found[c], stored))
             if c in multipliers:
                 conditions.append(_is_safe(line[c]))
             elif c in compared or c in second:
@@ -336,7 +337,7 @@ class _Scan(FoldBuilder):
         """The values, or those that are no normal numbers in their arrays what they become there."""
         made = self.computed("t", values)
         for c, register in made.items():
-            if self.stored.dtypes[c] == "float32" and register.dtype == "float64" and _rounds(self.op.values[c]):
+            if self.stored.dtypes[c] == "float32" and register.dtype == "float64" and rounds(self.op.values[c]):
                 size = abs(register)
                 normal = less(2.0**-126, size) & less(size, 2.0**127)
                 self.set(register, where(normal, register, cast(cast(register, "float32"), "float64")))
@@ -402,25 +403,11 @@ class _Always:
         pass
 
 
-def _operations(value: Expr) -> set[str]:
-    return {node.operation for node in in_order(value) if isinstance(node, Apply)}
-
-
-def only_selects(op: TypedMonoid) -> bool:
-    """Whether an operator's results are its operands' components, so that no type rounds them."""
-    return not any(_rounds(value) for value in op.values)
-
-
-def _rounds(value: Expr) -> bool:
-    """Whether it computes, and not only chooses among what is given."""
-    return not _operations(value) <= _SELECTIONS
-
-
 def _is_product(op: TypedMonoid, component: int) -> bool:
     """A product of arguments and constants that no other component reads."""
     value = op.values[component]
     if not (
-        isinstance(value, Apply) and value.operation == "multiply" and _operations(value) <= {"multiply", "negate"}
+        isinstance(value, Apply) and value.operation == "multiply" and operations_of(value) <= {"multiply", "negate"}
     ):
         return False
     others = set(arguments_of([other for c, other in enumerate(op.values) if c != component]))
@@ -433,25 +420,12 @@ def _is_choice_of_constants(value: Expr) -> bool:
     return isinstance(value, Constant)
 
 
-def _factors(op: TypedMonoid) -> set[int]:
-    """The components of the right operand that the left one is multiplied by."""
-    found: set[Argument] = set()
-    stack = [entry for row in op.jacobian("left") for entry in row]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Argument):
-            found.add(node)
-        elif isinstance(node, Apply) and node.operation not in _COMPARISONS:
-            stack += node.operands
-    return {c for c in op.float_components if op.right[c] in found}
-
-
 def _read_by(op: TypedMonoid, operations: set[str]) -> set[int]:
     """The components that some of these operations read; of extrema the second operand."""
     found: set[Argument] = set()
     for node in in_order(op.values):
         if isinstance(node, Apply) and node.operation in operations:
-            found |= set(arguments_of(node.operands[1] if operations is _EXTREMA else node))
+            found |= set(arguments_of(node.operands[1] if operations is EXTREMA else node))
     return {c for c in op.float_components if op.left[c] in found or op.right[c] in found}
 
 
@@ -463,14 +437,10 @@ def _of_numbers(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
         if isinstance(node, Apply):
             operands = tuple(done[operand] for operand in node.operands)
             done[node] = Apply(node.operation, operands, node.dtype)
-            if node.operation in _EXTREMA:
+            if node.operation in EXTREMA:
                 a, b = operands
                 done[node] = where(less(b, a) if node.operation == "minimum" else less(a, b), b, a)
     return tuple(done[root] for root in exprs)
-
-
-def _is_finite(x: Expr, stored: str) -> Expr:
-    return less(abs(x), 2.0**127 if stored == "float32" else float("inf"))
 
 
 def _is_normal(x: Expr, stored: str) -> Expr:
