@@ -157,6 +157,12 @@ class Builder:
         self.add(n.Hide(target, position(value)))
         return target
 
+    def choose(self, name: str, condition: Expr, if_true: n.Register, if_false: n.Register) -> n.Register:
+        """A new register with one of two, without a branch."""
+        target = self.register(name, if_true.dtype)
+        self.add(n.Choose(target, condition, if_true, if_false))
+        return target
+
     def first_lane(self, target: n.Register, source: n.Register) -> None:
         self.add(n.FirstLane(target, source))
 

@@ -109,6 +109,11 @@ class _Checker:
             case n.Hide(target, value):
                 self.scalar(statement, value, "int64")
                 self.assign(statement, target, "int64", False)
+            case n.Choose(target, condition, if_true, if_false):
+                self.scalar(statement, condition, "bool")
+                for operand in (if_true, if_false):
+                    self.scalar(statement, operand, target.dtype)
+                self.assign(statement, target, target.dtype, False)
             case n.AllLanes(target, condition):
                 if condition.dtype != "bool" or not self.lines_in(condition):
                     self.fail(statement, "the condition is not a line of bool", TypeMismatchError)

@@ -308,6 +308,10 @@ class _Printer:
             case n.Hide(target, value):
                 self.place_functions.add("hidden")
                 lines.append(f"{target.name} = hidden({self.scalar(value, lines)})")
+            case n.Choose(target, condition, if_true, if_false):
+                self.place_functions.add("choose")
+                which = self.scalar(condition, lines)
+                lines.append(f"{target.name} = choose({which}, {if_true.name}, {if_false.name})")
             case n.AllLanes(target, condition):
                 text = self.line(condition, lines)
                 lines.append(f"{target.name} = {self.call('all_set')}({text})")

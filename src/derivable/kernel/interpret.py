@@ -129,6 +129,8 @@ class _Run:
                 registers[target] = self.value(value) if self.is_scalar else np.full(lanes, self.value(value))
             case n.Hide(target, value):
                 registers[target] = self.value(value)
+            case n.Choose(target, condition, if_true, if_false):
+                registers[target] = registers[if_true if self.value(condition) else if_false]
             case n.AllLanes(target, condition):
                 registers[target] = np.bool_(np.all(self.value(condition)))
             case n.For(index, start, stop, body, down, step):

@@ -183,6 +183,16 @@ class Hide:
 
 
 @dataclass(frozen=True)
+class Choose:
+    """`x = choose c, a, b`: a where c holds, else b, scalars without a branch: for conditions that nobody can guess."""
+
+    target: Register
+    condition: Expr
+    if_true: Register
+    if_false: Register
+
+
+@dataclass(frozen=True)
 class AllLanes:
     """`ok = all x < 1.0`: whether a condition on lines holds in every lane, as a scalar."""
 
@@ -279,6 +289,7 @@ Statement = (
     | FirstLane
     | Spread
     | Hide
+    | Choose
     | AllLanes
     | Prefetch
     | For
@@ -370,6 +381,8 @@ def operands_of(statement: Statement) -> tuple[Expr, ...]:
             return (source,)
         case Spread(value=value) | Hide(value=value):
             return (value,)
+        case Choose(condition=condition, if_true=if_true, if_false=if_false):
+            return condition, if_true, if_false
         case AllLanes(condition=condition) | While(condition=condition) | If(condition=condition):
             return (condition,)
         case For(start=start, stop=stop):

@@ -72,6 +72,8 @@ def _head(statement: n.Statement) -> list[str]:
             return [f"{target.name} = line {_text(value)}"]
         case n.Hide(target, value):
             return [f"{target.name} = hidden {_text(value)}"]
+        case n.Choose(target, condition, if_true, if_false):
+            return [f"{target.name} = choose {_text(condition)}, {if_true.name}, {if_false.name}"]
         case n.AllLanes(target, condition):
             return [*_shared([condition]), f"{target.name} = all {_text(condition)}"]
         case n.Prefetch(array, index, to_write):

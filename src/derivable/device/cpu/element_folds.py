@@ -18,7 +18,7 @@ import numpy as np
 
 from derivable.algebra.monoid import TypedMonoid
 from derivable.device.cpu.element_cuts import is_wide, narrowest_columns, smallest_chunk
-from derivable.device.cpu.element_kernels import compiled_scan, kernel
+from derivable.device.cpu.element_kernels import compiled_scan, compiled_segments
 from derivable.device.cpu.element_leaves import (
     Adjoints,
     Leaves,
@@ -35,7 +35,6 @@ from derivable.device.cpu.element_log_sums import (
     scan_log_sums_back,
     segment_log_sums,
     segment_log_sums_back,
-    segment_sums,
 )
 from derivable.device.cpu.memory import contiguous, empty, zeros
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
@@ -151,10 +150,11 @@ def segment_reduce(
     if out is None:
         out = tuple(empty((len(offsets) - 1, *leaf.shape[1:]), leaf.dtype) for leaf in values)
     if width:
-        special = {"add": segment_sums, "logaddexp": segment_log_sums}
-        special_run = special.get(op.special or "") if width == 1 and op.float_leaves else None
-        run = special_run or kernel(op, "segment", width == 1)
-        _run_segments(run, rows, width, offsets, [*neutral_leaves(op), *flat(values), *flat(out)])
+        arrays = [*flat(values), *flat(out)]
+        if width == 1 and op.special == "logaddexp":
+            _run_segments(segment_log_sums, rows, width, offsets, [*neutral_leaves(op), *arrays])
+        else:
+            _run_segments(compiled_segments(op, width == 1, back=False), rows, width, offsets, arrays)
     return tuple(out)
 
 
@@ -175,7 +175,7 @@ def segment_reduce_vjp(
         if width == 1 and op.special == "logaddexp":
             _run_segments(segment_log_sums_back, rows, width, offsets, arrays)
             return answers
-        run = kernel(op, "segment_back", width == 1)
+        run = compiled_segments(op, width == 1, back=True)
         arrays += prefix_arrays(op, values, answers)
         _run_segments(_with_rows(run, [leaf[0] for leaf in values]), rows, width, offsets, arrays)
     return answers
