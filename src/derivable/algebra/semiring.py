@@ -285,8 +285,8 @@ def _typed(record: Semiring, precision: str) -> TypedSemiring:
 
     def absent(a: Any) -> Any:
         gone = discard(a)
-        pairs = zip(components(element, one, "one"), components(element, zero, "zero"))
-        return record.nest([where(gone, x, y) for x, y in pairs])
+        pairs = zip(components(element, one, "one"), components(element, zero, "zero"), plus.dtypes)
+        return record.nest([where(gone, Constant(x, dtype), Constant(y, dtype)) for x, y, dtype in pairs])
 
     return TypedSemiring(
         record,

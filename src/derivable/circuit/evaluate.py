@@ -11,7 +11,6 @@ import numpy as np
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.evaluate_nests import evaluate_nests, nest_value_and_gradient
 from derivable.circuit.literal_weights import in_columns
 from derivable.circuit.plan import LINE_BYTES, Plan, plan_of
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
@@ -24,9 +23,11 @@ __all__ = ["GRADIENT", "VALUES", "VALUES_AND_GRADIENT", "evaluate", "fold_rows",
 
 # A thread is worth its hand-over from about this many edges times rows.
 _WORTH_A_THREAD = 60_000
-# A dtype's own name takes NumPy a microsecond.
 _FLOATS = np.dtype(np.float64), np.dtype(np.float32)
-_PRECISIONS = {"f": "float32", "d": "float64", "?": "bool"}
+_PRECISIONS = {"f": "float32", "d": "float64"}
+
+
+Rows = np.ndarray | tuple[np.ndarray, ...]
 
 
 def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | Semiring = "real") -> np.ndarray:
@@ -34,22 +35,25 @@ def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | S
 
     weights           [*batch, variable] in the carrier of the semiring: float32 or float64 (log: nats), bool, or
                       integers of any size (dtype object) for the counting semiring; or a mapping from variables
-                      (numbers, names, a formula's variables) to numbers or arrays [*batch]. Of a semiring on nests a
-                      nest of such arrays, [*batch, variable, *shape] for small arrays in it
+                      (numbers, names, a formula's variables) to numbers or arrays [*batch]. For a semiring whose
+                      elements are nests, a nest of arrays [*batch, variable, *shape of the leaf], or probabilities,
+                      from which its `fact` makes elements
     negative_weights  the same for negative literals; None takes the semiring's complement (real 1 - w,
                       log log(1 - exp(w))); DomainError if it has none
-    returns           [*batch, root] in the dtype of the weights, or a nest of such; an empty batch gives an empty
-                      array
+    returns           [*batch, root] in the dtype of the weights; an empty batch gives an empty array. A nest of
+                      arrays for elements that are nests
 
     Raises ShapeError if the last axis is not num_variables long or the arrays do not broadcast, DomainError for NaN
     weights, naming row and variable. Source: Maene et al. 2025, Algorithm 1, on fused sums of products.
     """
     ring = semirings.get(semiring)
-    if not ring.is_scalar:
-        return evaluate_nests(circuit, weights, negative_weights, ring)
     plan = plan_of(circuit)
     weights = in_columns(circuit, weights, "weights")
     negative_weights = in_columns(circuit, negative_weights, "negative_weights")
+    if not ring.is_scalar:
+        from derivable.circuit.nested_weights import fold_nests
+
+        return fold_nests(plan, ring, weights, negative_weights, None, has_gradient=False)[0]
     weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables, ring)
     out = empty((weights.shape[0], plan.num_roots), weights.dtype)
     fold_rows(plan, ring, VALUES, weights, negatives, out)
@@ -63,8 +67,10 @@ def value_and_gradient(
 
     weights, negative_weights  as in `evaluate`
     adjoints                   [*batch, root], None for ones
-    returns  (values [*batch, root], gradient [*batch, variable], gradient for the negative weights or None); of a
-             semiring on nests nests of such arrays, with zeros for scalars that are not floats
+    returns  (values [*batch, root], gradient [*batch, variable], gradient for the negative weights or None)
+
+    With elements that are nests, adjoints and values are nests, and gradients are nested like the weights were, None in
+    the place of leaves that are no floats; without adjoints it is the sum of all float components.
 
     In the log semiring a root of -inf gives no gradient. Where a minimum or maximum is attained more than once, the
     child of the smallest index gets the adjoint. Raises as `evaluate` does, and UnsupportedError if the semiring is
@@ -72,11 +78,13 @@ def value_and_gradient(
     """
     ring = semirings.get(semiring)
     check_differentiable(ring)
-    if not ring.is_scalar:
-        return nest_value_and_gradient(circuit, weights, negative_weights, ring, adjoints)
     plan = plan_of(circuit)
     weights = in_columns(circuit, weights, "weights")
     negative_weights = in_columns(circuit, negative_weights, "negative_weights")
+    if not ring.is_scalar:
+        from derivable.circuit.nested_weights import fold_nests
+
+        return fold_nests(plan, ring, weights, negative_weights, adjoints, has_gradient=True)
     weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables, ring)
     out = empty((weights.shape[0], plan.num_roots), weights.dtype)
     gradient = empty_like(weights)
@@ -182,37 +190,38 @@ def fold_rows(
     plan: Plan,
     ring: Semiring,
     mode: int,
-    weights: np.ndarray,
-    negatives: np.ndarray | None,
-    out: np.ndarray | None,
-    seeds: np.ndarray | None = None,
-    gradient: np.ndarray | None = None,
-    negative_gradient: np.ndarray | None = None,
+    weights: Rows,
+    negatives: Rows | None,
+    out: Rows | None,
+    seeds: Rows | None = None,
+    gradient: Rows | None = None,
+    negative_gradient: Rows | None = None,
 ) -> None:
-    """Run the kernels over contiguous rows.
+    """Run the kernels over contiguous rows: arrays, or a tuple of them with one for each scalar of an element.
 
     mode                       VALUES, VALUES_AND_GRADIENT or GRADIENT; `out` may be given with GRADIENT too
     weights, negatives         [row, variable]; without negatives they are the complement of the weights
     out, seeds                 [row, root]; the adjoints of the roots, ones if None
-    gradient, negative_gradient  [row, variable]
+    gradient, negative_gradient  [row, variable]; these and seeds for the floats of an element only
     """
-    rows = weights.shape[0]
+    given = weights, negatives, out, seeds, gradient, negative_gradient
+    arrays: list[Any] = [() if x is None else x if type(x) is tuple else (x,) for x in given]
+    columns = arrays[0]
+    rows = len(columns[0])
     if rows == 0:
         return
     if ring.complement is None:
         check_complement(plan, ring, negatives is not None)
-    if ring.carrier == "integer":
-        _fold_objects(plan, ring, weights, negatives, out)
+    if ring.is_scalar and ring.carrier == "integer":
+        _fold_objects(plan, ring, *(part[0] if part else None for part in arrays[:3]))
         return
     is_log = ring is semirings.log or (ring.name == "log" and ring == semirings.log)
-    kernels = None if is_log else level_kernels(ring, _PRECISIONS[weights.dtype.char])
+    kernels = None if is_log else level_kernels(ring, _precision(columns))
     lanes = 1 if rows == 1 else LINE_BYTES // 8 if kernels is None else kernels.lanes
     if kernels is not None and not kernels.fold.is_plus_free:
         plan = plan.in_order()
     key = kernels, mode, lanes
     fold = plan.others.get(key) or plan.others.setdefault(key, _tile_fold(kernels, plan, mode, lanes))
-    given = weights, negatives, out, seeds, gradient, negative_gradient
-    arrays = [() if array is None else (array,) for array in given]
     tiles = -(-rows // lanes)
     if tiles == 1:
         fine = [fold(0, 1, arrays)]
@@ -220,6 +229,12 @@ def fold_rows(
         fine = run_chunks(fold, tiles, max(1, _WORTH_A_THREAD // max(1, plan.operations * lanes)), arrays)
     if not all(fine):
         raise_bad_weight(ring.name, *arrays[:2])
+
+
+def _precision(columns: tuple[np.ndarray, ...]) -> str:
+    # A dtype's own name takes NumPy a microsecond.
+    found = [_PRECISIONS[char] for char in (column.dtype.char for column in columns) if char in _PRECISIONS]
+    return found[0] if found else "float64"
 
 
 def _tile_fold(kernels: LevelKernels | None, plan: Plan, mode: int, lanes: int) -> Any:
@@ -282,7 +297,7 @@ class _TileFold:
         return bad < 0
 
 
-def _fold_objects(plan: Plan, ring: Semiring, weights: np.ndarray, negatives: np.ndarray | None, out) -> None:
+def _fold_objects(plan: Plan, ring: Semiring, weights: Any, negatives: Any, out: Any) -> None:
     node, variable, positive = plan.leaves()
     leaf = np.zeros(len(plan.kind), np.int64)
     leaf[node] = np.arange(len(node))

@@ -17,7 +17,7 @@ from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.evaluate import GRADIENT, VALUES, check_complement, check_size, fold_rows
-from derivable.circuit.evaluate_nests import refuse_nests
+from derivable.circuit.nested_weights import refuse_nests
 from derivable.circuit.plan import Plan, plan_of
 from derivable.circuit.rounds import Rounds, fold_in_rounds, rounds_of
 from derivable.core.diagnostics import DomainError, MissingDependencyError, UnsupportedError

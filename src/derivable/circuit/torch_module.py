@@ -22,7 +22,7 @@ from derivable.circuit.evaluate import (
     fold_rows,
     raise_bad_weight,
 )
-from derivable.circuit.evaluate_nests import refuse_nests
+from derivable.circuit.nested_weights import refuse_nests
 from derivable.circuit.plan import Plan, plan_of
 from derivable.circuit.rounds import Rounds, rounds_of
 from derivable.circuit.torch_levels import fold_torch

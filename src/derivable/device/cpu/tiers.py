@@ -120,7 +120,7 @@ class Kernel:
             self._run = self.dispatcher
             return self.dispatcher(*arguments)
         begin = time.perf_counter()
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             result = interpreted(self)(*(_seen(argument) for argument in arguments))
         self._spent += time.perf_counter() - begin
         return result
