@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from circuit.reference import value_of_nodes
 from derivable.circuit.builder import CircuitBuilder
 from derivable.circuit.choice import ChoiceVariables, compile_formula_dag
-from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.diagnostics import CompileTimeout, DomainError
 
 

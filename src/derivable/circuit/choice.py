@@ -13,9 +13,10 @@ from typing import Literal as OneOf
 import numpy as np
 
 from derivable.circuit.builder import circuit_from_arrays
-from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, Circuit
+from derivable.circuit.circuit import Circuit
 from derivable.circuit.compile_process import checked_time_limit
 from derivable.circuit.compile_sdd import Arrays, compile_sdd
+from derivable.core.and_or import AND, FALSE, LITERAL, OR
 from derivable.core.diagnostics import DomainError
 from derivable.core.graph import from_edges, strongly_connected_components
 from derivable.core.progress import Deadline

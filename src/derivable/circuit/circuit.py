@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from derivable.circuit.formula import Variable
     from derivable.circuit.vtree import Vtree
 
-FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
-KIND_NAMES = ("false", "true", "literal", "and", "or")
-
 
 @dataclass(frozen=True, eq=False)
 class Circuit:

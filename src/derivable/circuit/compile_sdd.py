@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE, Circuit
+from derivable.circuit.circuit import Circuit
 from derivable.circuit.compile_process import PROGRESS, run_worker, work_folder
 from derivable.circuit.dimacs import Cnf
 from derivable.circuit.elimination import balanced_vtree, elimination_vtree
 from derivable.circuit.vtree import Vtree
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.diagnostics import DomainError
 
 VTREES = ("elimination", "balanced", "right")

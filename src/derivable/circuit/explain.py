@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.circuit.circuit import AND, LITERAL, OR, TRUE, Circuit
+from derivable.circuit.circuit import Circuit
+from derivable.core.and_or import AND, LITERAL, OR, TRUE
 from derivable.core.diagnostics import UnsupportedError
 
 STAGES = ("nodes", "levels", "layers", "kernels")

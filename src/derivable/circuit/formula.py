@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from derivable.core import and_or
+from derivable.core.and_or import AND, LITERAL, OR
 from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import DomainError
 
@@ -435,10 +437,6 @@ def to_nnf(formula: Formula) -> NnfDag:
     `^` and `count` become decisions on their operands ((a & ~b) | (~a & b); at most operands times bound
     nodes for a count), each of the formula's nodes at most once for each polarity.
     """
-    from derivable.circuit.circuit import AND, LITERAL, OR
-    from derivable.circuit.circuit import FALSE as FALSE_KIND
-    from derivable.circuit.circuit import TRUE as TRUE_KIND
-
     names = names_of(formula)
     numbers = _numbers(names)
     kind: list[int] = []
@@ -462,7 +460,7 @@ def to_nnf(formula: Formula) -> NnfDag:
                     literals[signed] = add(LITERAL, signed)
                 return literals[signed]
             case Constant():
-                return add(TRUE_KIND if node.value == positive else FALSE_KIND)
+                return add(and_or.TRUE if node.value == positive else and_or.FALSE)
             case Not():
                 return known[id(node.part), not positive]
             case And() | Or():
@@ -483,7 +481,7 @@ def to_nnf(formula: Formula) -> NnfDag:
         n = len(node.operands)
         bound = min(n, max(node.high, -1) + 1)
         last = [(node.low <= count <= node.high) == positive for count in range(bound + 1)]
-        row = [add(TRUE_KIND if accepted else FALSE_KIND) for accepted in last]
+        row = [add(and_or.TRUE if accepted else and_or.FALSE) for accepted in last]
         for i in range(n - 1, -1, -1):
             yes, no = known[id(node.operands[i]), True], known[id(node.operands[i]), False]
             reachable = min(i, bound)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from derivable.circuit.circuit import LITERAL, OR, Circuit
+from derivable.circuit.circuit import Circuit
+from derivable.core.and_or import LITERAL, OR
 from derivable.core.diagnostics import UnsupportedError
 from derivable.device.cpu import exclusion
 from derivable.device.cpu.queries import choice_shares, draw_models, weigh

@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from derivable.circuit.circuit import AND, LITERAL, Circuit
+from derivable.circuit.circuit import Circuit
 from derivable.circuit.validate import validate_layout
 from derivable.circuit.vtree_file import parse_vtree
+from derivable.core.and_or import AND, LITERAL
 from derivable.core.diagnostics import LayoutError, ParseError
 from derivable.core.files import atomic_write, read_bytes
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
-from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE, Circuit
+from derivable.circuit.circuit import Circuit
 from derivable.circuit.formula import Not
 from derivable.circuit.properties import FORGOTTEN, require_decomposable
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
 from derivable.device.cpu.scopes import edge_gaps, fold_scopes, order_of_appearance

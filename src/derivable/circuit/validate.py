@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.circuit.circuit import AND, KIND_NAMES, LITERAL, OR, TRUE, Circuit
+from derivable.circuit.circuit import Circuit
+from derivable.core.and_or import AND, KIND_NAMES, LITERAL, OR, TRUE
 from derivable.core.diagnostics import LayoutError
 
 _DTYPES = {

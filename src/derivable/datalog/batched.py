@@ -23,9 +23,10 @@ from numba import njit
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import godel
+from derivable.core.and_or import AND, FALSE, LITERAL, NOT, OR, TRUE
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.exact import Grounding, ground_inputs
-from derivable.datalog.ground_graph import AND, FALSE, LITERAL, OR, TRUE, GraphArrays
+from derivable.datalog.ground_graph import GraphArrays
 from derivable.datalog.inputs import InputMapping
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.tags import ColumnTags
@@ -34,14 +35,12 @@ from derivable.datalog.unroll import restrict, topological, unroll
 if TYPE_CHECKING:
     from derivable.datalog.program import Program
 
-NOT = 5
-
 
 @dataclass(frozen=True, eq=False)
 class GroundProgram:
     """Ground derivations in levels; nodes are sorted by level, within a level by kind.
 
-    kind           [node] uint8: FALSE, TRUE, LITERAL, AND, OR = 0..4, NOT = 5
+    kind           [node] uint8: as in `core.and_or`, negations as NOT
     variable       [node] int64: random fact of a LITERAL, -1 elsewhere
     offsets        [node + 1] int64: node n's children are children[offsets[n]:offsets[n + 1]]
     children       [edge] int64, all in earlier levels; a NOT has one child, AND and OR at least one

@@ -11,11 +11,12 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.circuit.circuit import Circuit
+from derivable.core.and_or import FALSE
 from derivable.core.diagnostics import BindingError, CompileTimeout, TypeMismatchError
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.execute import Executor, run_deadline
 from derivable.datalog.facts import FactStore, load_program_facts, load_python_facts, tuple_columns
-from derivable.datalog.ground_graph import FALSE, GraphArrays, GroundGraph
+from derivable.datalog.ground_graph import GraphArrays, GroundGraph
 from derivable.datalog.inputs import InputMapping, as_tuple, taken
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.random_facts import RandomFacts

@@ -14,9 +14,8 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.device.cpu.derivations import certain_nodes
-
-FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
 
 
 def negate(ids: np.ndarray) -> np.ndarray:

@@ -15,9 +15,10 @@ from numba import njit
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.progress import NEVER, Deadline
-from derivable.datalog.ground_graph import AND, FALSE, LITERAL, OR, TRUE, GraphArrays, GroundGraph
+from derivable.datalog.ground_graph import GraphArrays, GroundGraph
 from derivable.device.cpu.derivations import components, reachable
 
 MAX_UNROLLED_EDGES = 50_000_000
@@ -231,7 +232,7 @@ def _mark_signs(kind, offsets, children, wanted):
     """wanted[node, sign]: from parents to children, a negated inner node wants its children negated."""
     for n in range(len(kind) - 1, -1, -1):
         for sign in range(2):
-            if wanted[n, sign] and kind[n] >= 3:
+            if wanted[n, sign] and kind[n] >= AND:
                 for e in range(offsets[n], offsets[n + 1]):
                     c = children[e]
                     if c < 0:
@@ -250,13 +251,13 @@ def _emit(kind, literal, offsets, children, number, new_kind, new_literal, new_o
                 continue
             new_offsets[m] = edge
             k = kind[n]
-            if k == 2:
-                new_kind[m] = 2
+            if k == LITERAL:
+                new_kind[m] = LITERAL
                 new_literal[m] = literal[n] if sign == 0 else -literal[n]
-            elif k < 2:
+            elif k <= TRUE:
                 new_kind[m] = k if sign == 0 else 1 - k
             else:
-                new_kind[m] = k if sign == 0 else 7 - k
+                new_kind[m] = k if sign == 0 else AND + OR - k
                 for e in range(offsets[n], offsets[n + 1]):
                     c = children[e]
                     if c < 0:
@@ -313,7 +314,7 @@ def _representatives(kind, offsets, children, uses, alias, merged):
     size = len(kind)
     for n in range(size):
         alias[n] = n
-        if kind[n] >= 3 and offsets[n + 1] - offsets[n] == 1:
+        if kind[n] >= AND and offsets[n + 1] - offsets[n] == 1:
             alias[n] = alias[children[offsets[n]]]
     for n in range(size):
         merged[n] = n
@@ -321,10 +322,10 @@ def _representatives(kind, offsets, children, uses, alias, merged):
             for e in range(offsets[n], offsets[n + 1]):
                 uses[alias[children[e]]] += 1
     for n in range(size - 1, -1, -1):
-        if kind[n] == 3 and alias[n] == n:
+        if kind[n] == AND and alias[n] == n:
             for e in range(offsets[n], offsets[n + 1]):
                 c = alias[children[e]]
-                if kind[c] == 3 and uses[c] == 1:
+                if kind[c] == AND and uses[c] == 1:
                     merged[c] = merged[n]
 
 

@@ -14,10 +14,10 @@ from torch.autograd.function import once_differentiable
 from derivable.algebra.element import rebuild
 from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.circuit.fold_nodes import Nodes, fold, fold_vjp
+from derivable.core.and_or import LITERAL
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.batched import GroundProgram
-from derivable.datalog.ground_graph import LITERAL
 from derivable.device.cpu.memory import zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.nn import derivations_op

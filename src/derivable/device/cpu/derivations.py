@@ -1,13 +1,13 @@
 """Kernels of ground derivation graphs: certain nodes, components, reachability.
 
-Graphs are kind [node], offsets [node + 1], children [edge] with `~n` for the negation of node n;
-kinds are false, true, literal, and, or = 0..4.
+Graphs are kind [node], offsets [node + 1], children [edge] with `~n` for the negation of node n.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from derivable.core.and_or import AND, OR, TRUE
 from derivable.core.graph import number_components
 from derivable.device.cpu.tiers import kernel
 
@@ -17,7 +17,7 @@ def _certain(kind, offsets, children, parent_offsets, parents, waiting, queue, c
     count = 0
     for n in range(len(kind)):
         waiting[n] = offsets[n + 1] - offsets[n]
-        if kind[n] == 1 or (kind[n] == 3 and waiting[n] == 0):
+        if kind[n] == TRUE or (kind[n] == AND and waiting[n] == 0):
             certain[n] = True
             queue[count] = n
             count += 1
@@ -30,7 +30,7 @@ def _certain(kind, offsets, children, parent_offsets, parents, waiting, queue, c
             if certain[p]:
                 continue
             waiting[p] -= 1
-            if kind[p] == 4 or waiting[p] == 0:
+            if kind[p] == OR or waiting[p] == 0:
                 certain[p] = True
                 queue[count] = p
                 count += 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from derivable.core.and_or import AND, LITERAL, OR, TRUE
 from derivable.device.cpu.tiers import kernel
 
-FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
 NOT_OR, DECISION, PROVED, OPEN, UNTRIED = 0, 1, 2, 3, 4
 
 
