@@ -36,7 +36,7 @@ class DerivationInference(torch.nn.Module, ABC):
     def __init__(self, ground: GroundProgram, names: Sequence[str]):
         super().__init__()
         self.num_variables = ground.num_variables
-        arrays = (ground.kind, ground.variable, ground.offsets, ground.children)
+        arrays = (ground.kind, ground.literal - 1, ground.offsets, ground.children)
         self.graph = tuple(np.ascontiguousarray(array, np.int64) for array in arrays)
         self.roots = np.ascontiguousarray(ground.roots, np.int64)
         self.group_of = np.full(ground.num_variables, -1, np.int64)

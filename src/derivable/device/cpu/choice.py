@@ -550,12 +550,3 @@ def needed_nodes(kind, offsets, children, roots, is_false, proven, keep):
             if keep[e]:
                 need[children[e]] = 1
     return need
-
-
-@kernel
-def below(offsets, children, marked):
-    """Mark, in place, everything below the marked nodes."""
-    for node in range(len(offsets) - 2, -1, -1):
-        if marked[node]:
-            for e in range(offsets[node], offsets[node + 1]):
-                marked[children[e]] = True

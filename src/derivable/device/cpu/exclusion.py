@@ -171,20 +171,6 @@ def prove_exclusive(kind, literal, offsets, children, signature, mark, table, an
 
 
 @kernel
-def mark_below(offsets, children, node, below):
-    """Set below [node + 1] for everything reachable from `node`; returns how many nodes that is."""
-    below[: node + 1] = False
-    below[node] = True
-    count = 0
-    for n in range(node, -1, -1):
-        if below[n]:
-            count += 1
-            for i in range(offsets[n], offsets[n + 1]):
-                below[children[i]] = True
-    return count
-
-
-@kernel
 def find_overlap(kind, literal, offsets, children, nodes, place, worlds, tables, watched):
     """Evaluate 64 worlds in a word; look for a watched or-node with two true children in one world.
 
