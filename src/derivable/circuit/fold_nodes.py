@@ -13,11 +13,12 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.plan import LINE_BYTES
+from derivable.core.and_or import LITERAL
 from derivable.core.diagnostics import DomainError
 from derivable.device.cpu.levels_semiring import semiring_rows
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import run_chunks
-from derivable.parallel.levels import LEAF, fold_levels, fold_levels_vjp, typed_for
+from derivable.parallel.levels import fold_levels, fold_levels_vjp, typed_for
 
 VALUES, GRADIENT = 0, 2
 # A thread is worth its hand-over from about this many edges times rows.
@@ -79,7 +80,7 @@ def fold_vjp(
 
 def _leaves(nodes: Nodes, ring: Semiring, parts: Parts, negatives: Parts | None) -> tuple[list[np.ndarray], np.ndarray]:
     """[leaf, row] of each scalar, positive literals before negative ones, and the leaf of each node."""
-    is_leaf = nodes.kind == LEAF
+    is_leaf = nodes.kind == LITERAL
     has_negative = bool((nodes.literal[is_leaf] < 0).any())
     if has_negative and negatives is None:
         complement = typed_for(ring, parts).complement

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from derivable.circuit.circuit import AND, LITERAL, OR, TRUE
 from derivable.circuit.plan import Plan
+from derivable.core.and_or import AND, LITERAL, OR, TRUE
 
 
 @dataclass(frozen=True)

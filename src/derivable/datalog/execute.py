@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from derivable.core.and_or import OR, TRUE
 from derivable.core.diagnostics import DomainError
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog import arithmetic
 from derivable.datalog.execute_pairs import join_pairs
 from derivable.datalog.facts import FactStore
-from derivable.datalog.ground_graph import OR, TRUE, GroundGraph, negate
+from derivable.datalog.ground_graph import GroundGraph, negate
 from derivable.datalog.grouping import aggregate
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import AggregateRule, ChoiceRule, Const, Var, names

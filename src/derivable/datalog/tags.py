@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.semiring import Semiring, TypedSemiring
-from derivable.datalog.ground_graph import FALSE, TRUE, GroundGraph, negate
+from derivable.core.and_or import FALSE, TRUE
+from derivable.datalog.ground_graph import GroundGraph, negate
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.tag_columns import column_of, concatenate, parts_of, reduce_segments
 from derivable.device.cpu.memory import empty
