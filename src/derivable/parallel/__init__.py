@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from derivable.algebra.monoid import Monoid
     from derivable.algebra.monoids import matrix_product, operator
-    from derivable.parallel.dictionary import SemiringDictionary
 
     reduce: Callable[..., Any]
     reduce_by_index: Callable[..., Any]
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Monoid",
-    "SemiringDictionary",
     "matrix_product",
     "operator",
     "reduce",
@@ -40,7 +38,6 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "Monoid": "derivable.algebra.monoid",
-        "SemiringDictionary": "derivable.parallel.dictionary",
         "matrix_product": "derivable.algebra.monoids",
         "operator": "derivable.algebra.monoids",
         **dict.fromkeys(("reduce", "reduce_by_index", "scan", "segment_reduce", "segmented_scan"), _FOLDS),
