@@ -29,7 +29,7 @@ from robust.refusal import refuses
         (lambda: dv.categorical([None]), "(None,)"),
         (lambda: dv.independent([(1,), (1, 2)]), "has 2 columns, the first, (1,), has 1"),
     ],
-    ids=range(15),
+    ids=range(14),
 )
 def test_refused(call, said):
     assert said in refuses(call)
