@@ -106,6 +106,11 @@ class Executor:
     def plain_stratum(self, stratum: m.Stratum) -> None:
         for name in stratum.relations:
             columns, variables = self.fact_columns(name)
+            if isinstance(self.algebra, Untagged) and (variables >= 0).any():
+                # As in any semiring, a fact of probability 0 is not there.
+                chances = np.asarray(self.facts.random.probabilities)
+                there = (variables < 0) | (chances[variables] > 0)
+                columns, variables = [column[there] for column in columns], variables[there]
             self.tables[name].insert(columns, len(variables))
         for instruction in stratum.once:
             self.insert_plain(instruction)

@@ -111,7 +111,11 @@ def function(call: Any = None, *, name: str | None = None, columns: bool = False
     if the name is taken.
     """
     if call is None:
-        return lambda given: function(given, name=name, columns=columns)
+        return lambda given: _registered(given, name, columns)
+    return _registered(call, name, columns)
+
+
+def _registered(call: Callable[..., Any], name: str | None, columns: bool) -> Callable[..., Any]:
     title = name or getattr(call, "__name__", "")
     if not title.isidentifier():
         raise DomainError(f"the name of a function is an identifier, not {title!r}", hint="give name=...")

@@ -71,7 +71,7 @@ class Groups:
         self.values = [v[order] for v, _ in values]
         self.value_types = [t for _, t in values]
         self.arguments = [self.body.column(rule.num_group + i)[order] for i in range(rule.num_arguments)]
-        self.tags = None if tags is None else tags[order]
+        self.tags: Any = None if tags is None else tags[order]
         certain = certain[order]
         self.starts = np.searchsorted(self.group, np.arange(self.num_groups + 1))
         all_certain = np.ones(self.num_groups + 1, dtype=bool)

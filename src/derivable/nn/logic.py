@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from derivable.circuit.circuit import Circuit
 from derivable.circuit.picture import MAX_NODES
 from derivable.core import html
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError, UnsupportedError
+from derivable.core.registry import nearest
 from derivable.datalog.inputs import InputMapping, as_tuple
 from derivable.datalog.program import Program
 from derivable.datalog.provenance import EXACT, provenance_of
@@ -329,5 +329,5 @@ def _shown(facts: Sequence[tuple]) -> str:
 
 
 def _near(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(str(name), known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = nearest(name, known)
+    return f"; did you mean {close!r}?" if close else ""
