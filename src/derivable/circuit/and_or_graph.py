@@ -14,13 +14,14 @@ from derivable.core.graph import offsets_of, strongly_connected_components
 
 def plain(signed: np.ndarray) -> np.ndarray:
     """The nodes of signed nodes."""
-    return np.where(signed < 0, ~signed, signed)
+    return np.maximum(signed, ~signed)
 
 
 def renumbered(signed: np.ndarray, new: np.ndarray) -> np.ndarray:
     """Signed nodes by other numbers, `new` [node]."""
-    found = new[plain(signed)]
-    return np.where(signed < 0, ~found, found)
+    # All bits of the mark of a negation are one.
+    mark = signed >> (8 * signed.dtype.itemsize - 1)
+    return new[signed ^ mark] ^ mark
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +93,8 @@ class AndOrGraph:
         """(position in `nodes` [edge], signed child [edge])"""
         sizes = self.offsets[nodes + 1] - self.offsets[nodes]
         starts = offsets_of(sizes)
-        within = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
-        return np.repeat(np.arange(len(nodes)), sizes), self.children[np.repeat(self.offsets[nodes], sizes) + within]
+        edges = np.repeat(self.offsets[nodes] - starts[:-1], sizes) + np.arange(starts[-1])
+        return np.repeat(np.arange(len(nodes)), sizes), self.children[edges]
 
     def with_roots(self, roots: np.ndarray) -> AndOrGraph:
         return AndOrGraph(*self.arrays[:4], np.asarray(roots, np.int64))

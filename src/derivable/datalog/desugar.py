@@ -266,7 +266,7 @@ class _Desugaring:
         probability = r.Apply("cast", (expression,), F64)
         self.rules.append(r.Clause(body, (*columns, probability), tuple(literals), item.span))
         name = self.new_relation("choice", types)
-        self.rules.append(r.ChoiceRule(name, body, item.span))
+        self.rules.append(r.BernoulliRule(name, body, item.span))
         return r.Atom(name, columns)
 
     def reduce_rule(self, item: s.ReduceRule) -> None:

@@ -22,7 +22,7 @@ from derivable.datalog.facts import FactStore
 from derivable.datalog.ground_graph import GroundGraph, negate
 from derivable.datalog.grouping import aggregate
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import AggregateRule, ChoiceRule, Const, Var, names
+from derivable.datalog.rules.nodes import AggregateRule, BernoulliRule, Const, Var, names
 from derivable.datalog.storage import CHUNK, Table
 from derivable.datalog.tags import Algebra, ColumnTags, GraphTags, Untagged
 from derivable.datalog.values import F64, from_words, word_of
@@ -314,7 +314,7 @@ class Executor:
             return [np.empty(0, dtype=np.int64) for _ in types], np.empty(0, dtype=np.int64)
         return stored.joined(len(types))
 
-    def special(self, instruction: AggregateRule | ChoiceRule) -> tuple[Columns, int, Any]:
+    def special(self, instruction: AggregateRule | BernoulliRule) -> tuple[Columns, int, Any]:
         """Columns, count and tags of an aggregate or a choice."""
         if isinstance(instruction, AggregateRule):
             table = self.tables[instruction.relation]

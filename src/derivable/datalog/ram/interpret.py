@@ -14,7 +14,7 @@ import numpy as np
 from derivable.datalog import arithmetic
 from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import AggregateRule, ChoiceRule, Const, Expr, Var, variables
+from derivable.datalog.rules.nodes import AggregateRule, BernoulliRule, Const, Expr, Var, variables
 from derivable.datalog.values import SymbolTable, ValueType, show_column, word_of
 
 Row = dict[str, Any]
@@ -47,7 +47,7 @@ def interpret(ram: m.Ram, facts: Mapping[str, Any] | None = None) -> Database:
 def _instruction(instruction: m.Instruction, model: Database, ram: m.Ram) -> Iterator[tuple[Any, ...]]:
     if isinstance(instruction, AggregateRule):
         yield from _aggregate(instruction, model, ram.relations[instruction.relation].types[-1])
-    elif isinstance(instruction, ChoiceRule):
+    elif isinstance(instruction, BernoulliRule):
         yield from (row[:-1] for row in model[instruction.body] if row[-1] > 0)
     else:
         for row in query_rows(instruction.query.source, model):

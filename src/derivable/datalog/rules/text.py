@@ -61,7 +61,7 @@ def rule_text(rule: r.Rule) -> str:
                 f"{rule.relation} :- {operator} over {rule.body}"
                 f"[{rule.num_group} group, {rule.num_arguments} argument, {rule.num_values} value]{groups}"
             )
-        case r.ChoiceRule(relation=name, body=body):
+        case r.BernoulliRule(relation=name, body=body):
             return f"{name} :- choice over {body}"
     raise TypeError(f"not a rule: {rule!r}")
 
