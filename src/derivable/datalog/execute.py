@@ -106,6 +106,8 @@ class Executor:
                 table = self.tables[name]
                 table.visible_size = table.size
                 self.complete.add(name)
+        # These know the executor: a cycle, which would keep the tables until Python looks for such.
+        self.running.clear()
         return self.tables
 
     # Untagged

@@ -22,7 +22,8 @@ from derivable.datalog.ram import emit
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import Const, Var, names
 from derivable.datalog.storage import Index, Table
-from derivable.datalog.tags import SemiringTags, Untagged, column_of, parts_of
+from derivable.datalog.tag_columns import column_of, parts_of
+from derivable.datalog.tags import SemiringTags, Untagged
 from derivable.datalog.values import word_of
 from derivable.device.cpu.memory import empty
 from derivable.kernel.build import substitute

@@ -95,15 +95,15 @@ class Index:
     def matches(
         self, probes: np.ndarray, limit: int, stamps: np.ndarray = _NO_STAMPS, bound: int = 0
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Pairs (probe numbers, row numbers), at most CHUNK at a time, for probes [probe, key] int64.
+        """Pairs (probe numbers, row numbers), at most a chunk at a time, for probes [probe, key] int64.
 
         Of an index that may change only rows below `limit` with stamps up to `bound`, if there are stamps.
         """
         self.update()
-        left = empty(CHUNK, np.int64)
-        right = empty(CHUNK, np.int64)
-        i, row = 0, -1
         count_probes = len(probes)
+        room = min(CHUNK, max(1024, 4 * count_probes))
+        left, right = empty(room, np.int64), empty(room, np.int64)
+        i, row = 0, -1
         keys, offsets, rows = None, self.offsets, None
         if self.kind == "all":
             rows = np.arange(limit)

@@ -10,7 +10,7 @@ import numpy as np
 from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.ram.emit_tags import compiled_tags
 from derivable.datalog.storage import Table
-from derivable.datalog.tags import parts_of
+from derivable.datalog.tag_columns import parts_of
 from derivable.device.cpu.memory import empty, zeros
 
 

@@ -6,12 +6,12 @@ Rows live in an append-only log [row, column]; sets and indexes hold row numbers
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from derivable.device.cpu.places import hash_word, mix_word, slot_in, tag_of
+from derivable.device.cpu.tiers import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def insert_rows(log, size, table, rows, ids):
     """Find or append each of `rows` [row, column]; writes its number in the log to `ids` and returns the new size.
 
@@ -49,7 +49,7 @@ def insert_rows(log, size, table, rows, ids):
     return size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rehash_rows(log, size, table):
     """Fill an empty table with the first `size` rows of the log, which are distinct."""
     slots = len(table) // 2
@@ -64,7 +64,7 @@ def rehash_rows(log, size, table):
         table[2 * slot + 1] = tag_of(h)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_rows(log, table, rows, ids):
     """Write the number of each of `rows` in the log to `ids`, -1 if it is not there."""
     slots = len(table) // 2
@@ -90,7 +90,7 @@ def find_rows(log, table, rows, ids):
             slot = slot_in(slot + 1, slots)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def chain_append(log, key_columns, heads, following, start, stop):
     """Enter rows start..stop of the log into a chained hash index over some of its columns, at least one."""
     for i in range(start, stop):
@@ -102,7 +102,7 @@ def chain_append(log, key_columns, heads, following, start, stop):
         heads[slot] = i
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def chain_expand(log, key_columns, heads, following, probes, limit, stamps, bound, left, right, i, row):
     """Matches of `probes` [probe, key] in a chained index, from probe `i` (chain position `row`, -1 for its start).
 
@@ -136,7 +136,7 @@ def chain_expand(log, key_columns, heads, following, probes, limit, stamps, boun
     return count, i, np.int64(-1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def dense_index(keys, low, offsets, rows):
     """Counting sort of rows by key: rows of key k are rows[offsets[k - low]:offsets[k - low + 1]], ascending."""
     offsets[:] = 0
@@ -154,7 +154,7 @@ def dense_index(keys, low, offsets, rows):
     offsets[len(offsets) - 1] = len(keys)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def dense_expand(offsets, rows, low, keys, left, right, i, position):
     """Matches of keys [probe] in a dense index, from probe `i`; as `chain_expand`."""
     count = 0
