@@ -92,7 +92,7 @@ class Groups:
         keys = [body.column(c) for c in range(rule.num_group)]
         self.group_tags = None
         if self.groups is not None:
-            self.groups.leave_pairs()
+            self.groups.leave_sets()
             count = self.groups.size
             self.keys = [self.groups.column(c) for c in range(rule.num_group)]
             self.num_groups = count
@@ -106,7 +106,7 @@ class Groups:
             self.keys, self.num_groups = [], 1
             return np.zeros(body.size, dtype=np.int64)
         seen = Table("groups", body.types[: rule.num_group])
-        seen.leave_pairs()
+        seen.leave_sets()
         numbers = seen.insert(keys, body.size)
         self.keys = [seen.column(c) for c in range(rule.num_group)]
         self.num_groups = seen.size

@@ -42,6 +42,12 @@ def _head(statement: n.Statement) -> list[str]:
             return [*_shared(values), f"{_names(targets)} = {_names(values)}"]
         case n.Load(target, array, index):
             return [f"{target.name} = {array.name}[{_text(index)}]"]
+        case n.LoadBit(target, array, index):
+            return [f"{target.name} = bit {_text(index)} of {array.name}"]
+        case n.SetBit(array, index):
+            return [f"bit {_text(index)} of {array.name} = 1"]
+        case n.Hash(slot, tag, words, size):
+            return [f"{slot.name}, {tag.name} = hash ({_names(words)}) in {_text(size)}"]
         case n.LoadLine(target, array, index, backwards, count, fill):
             only = "" if count is None or fill is None else f" count {_text(count)} else {_text(fill)}"
             return [f"{target.name} = {array.name}[{_rows(index, backwards)}]{only}"]

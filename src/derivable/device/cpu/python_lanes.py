@@ -136,11 +136,43 @@ _LANE_ROWS: dict[str, Callable] = {
     "last_lane": lambda x: np.full_like(x, x[-1]),
     "first_lane": lambda x: x[0],
 }
+_WRAP = (1 << 64) - 1
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _folded(number: int, shift: int) -> int:
+    return number ^ number >> shift
+
+
+def _mix_word(found: int, word: int) -> int:
+    mixed = (found ^ word) & _WRAP
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = _folded(mixed, shift) * factor & _WRAP
+    return _signed(_folded(mixed, 31))
+
+
+def _width(array: Any) -> int:
+    return 8 * array.itemsize
+
+
+def _set_bit(array: Any, bit: int) -> None:
+    array[bit // _width(array)] = int(array[bit // _width(array)]) | 1 << bit % _width(array)
+
+
 _PLACES: dict[str, Callable] = {
     "load": lambda array, position: _flat(array)[position],
     "store": _store_flat,
     "choose": lambda condition, a, b: a if condition else b,
     "hidden": lambda number: number,
+    "load_bit": lambda array, bit: bool(int(array[bit // _width(array)]) >> bit % _width(array) & 1),
+    "set_bit": _set_bit,
+    "hash_word": lambda word: _signed(_folded(word * 0x9E3779B97F4A7C15 & _WRAP, 32)),
+    "mix_word": _mix_word,
+    "slot_in": lambda found, size: found & (size - 1),
+    "tag_of": lambda found: (found & _WRAP) >> 32,
 }
 # Intrinsic -> its meaning.
 MEANING: dict[Any, Callable] = {
