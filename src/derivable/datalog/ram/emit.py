@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from derivable.algebra.expr.functions import cast, equal
 from derivable.algebra.expr.nodes import Argument, Expr
 from derivable.algebra.semiring import TypedSemiring
-from derivable.datalog.ground_graph import TRUE as CERTAIN
+from derivable.core.and_or import TRUE as CERTAIN
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
 from derivable.kernel.emit_numba import compile_kernel
