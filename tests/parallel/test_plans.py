@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 import derivable as dv
-from derivable.device.autodiff import arrays, fold, numpy_folds
+from derivable.bridge import arrays, fold
+from derivable.bridge import numpy as numpy_arrays
 
 P = dv.parallel
 
 
 def fold_of(operator, values):
     given = arrays.given(operator, values, "values")
-    return arrays.fold_of(numpy_folds, "scan", operator, (arrays.elements(numpy_folds, given),), False, False)
+    return arrays.fold_of(numpy_arrays, "scan", operator, (arrays.elements(numpy_arrays, given),), False, False)
 
 
 def test_the_same_call_has_the_same_fold():

@@ -257,6 +257,25 @@ class TypedFunction:
         )
         return arguments, tuple(tuple(next(rest) for _ in operand) for operand in self.operands)
 
+    @cached_property
+    def dual(self) -> TypedFunction:
+        """The function of one element on elements with tangents: components, then a tangent for each float component.
+
+        A tangent of 0 contributes nothing, also where the slope is infinite.
+        """
+        (operand,) = self.operands
+        first = 1 + max(argument.index for argument in operand)
+        floats = [argument for argument in operand if argument.dtype in FLOATS]
+        along = [Argument(first + k, argument.dtype, f"{argument.name}_t") for k, argument in enumerate(floats)]
+        tangents: list[Expr] = [Constant(0, value.dtype) for value in self.values]
+        for argument, tangent in zip(floats, along):
+            for k, slope in enumerate(expr.differentiate(self.values, argument)):
+                if slope.dtype in FLOATS:
+                    none = Constant(0, slope.dtype)
+                    tangents[k] = tangents[k] + expr.where(expr.equal(tangent, 0), none, slope * tangent)
+        kept = [tangent for tangent, value in zip(tangents, self.values) if value.dtype in FLOATS]
+        return TypedFunction(f"{self.name} with tangents", ((*operand, *along),), (*self.values, *expr.simplify(kept)))
+
     def apply(self, *operands: Sequence[Any]) -> tuple[Any, ...]:
         """[component] arrays of the value, from [component] arrays of each operand; elementwise."""
         return evaluate(self.values, self._bound(operands))

@@ -32,7 +32,7 @@ __all__ = [
 
 # The folds need kernels, so they live on floor 3; users look for them here, where their operators are. These are
 # names, not imports: nothing on this floor runs them.
-_FOLDS = "derivable.device.autodiff.folds"
+_FOLDS = "derivable.bridge.folds"
 
 __getattr__, __dir__ = lazy(
     __name__,

@@ -32,7 +32,7 @@ from derivable.device.cpu.python_lanes import MEANING
 SMALL = 4096
 PATIENCE = 0.25
 _Intrinsic = type(lanes.load)
-_NARROW = (np.signedinteger, np.bool_, np.uint8, np.uint16, np.uint32)
+_NARROW: Any = (np.signedinteger, np.bool_, np.uint8, np.uint16, np.uint32)
 
 
 class _Array(np.ndarray):

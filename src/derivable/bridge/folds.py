@@ -19,8 +19,8 @@ from typing import Any
 from derivable.algebra.element import rebuild
 from derivable.algebra.monoid import Monoid
 from derivable.algebra.semiring import Semiring
+from derivable.bridge.arrays import Elements, common_library, elements, fold_of, given
 from derivable.core.diagnostics import OperatorError, ShapeError
-from derivable.device.autodiff.arrays import Elements, common_library, elements, fold_of, given
 
 AnyOperator = str | Monoid | Semiring
 

@@ -1,8 +1,7 @@
 """Elements as users give them: leaves in one array library, checked, with the operator for their types.
 
 Each library has a module with the functions `dtype_name(array)`, `as_leaf(array, what)`, `as_integers(array, what)`,
-`as_indices(array)`, `check_offsets(offsets, rows)` and `run(fold, structure, operands)`; nothing else in this folder
-knows torch or JAX.
+`as_indices(array)`, `check_offsets(offsets, rows)` and `run(engine, structure, operands)`.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from derivable.algebra.element import Element, flatten
 from derivable.algebra.monoid import SCALAR, Monoid, TypedMonoid
 from derivable.algebra.monoids import NAMED, resolve
 from derivable.algebra.semiring import Semiring
+from derivable.bridge.fold import KERNEL_DTYPES, Fold
 from derivable.core.diagnostics import ShapeError, TypeMismatchError
-from derivable.device.autodiff.fold import KERNEL_DTYPES, Fold
 
 _MODULES = {
-    "NumPy": "derivable.device.autodiff.numpy_folds",
-    "torch": "derivable.device.autodiff.torch_folds",
-    "JAX": "derivable.device.autodiff.jax_folds",
+    "NumPy": "derivable.bridge.numpy",
+    "torch": "derivable.bridge.torch",
+    "JAX": "derivable.bridge.jax",
 }
 
 
