@@ -278,7 +278,12 @@ class TypedFunction:
 
     def apply(self, *operands: Sequence[Any]) -> tuple[Any, ...]:
         """[component] arrays of the value, from [component] arrays of each operand; elementwise."""
-        return evaluate(self.values, self._bound(operands))
+        return _evaluated(self._values, self._bound(operands))
+
+    @cached_property
+    def _values(self) -> Callable:
+        # Prepared once: columns of tags are computed in every round of a recursion.
+        return expr.interpreter(self.values)
 
     def apply_vjp(self, adjoints: Sequence[Any], *operands: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
         """[operand][component] adjoints of the operands for those of the value."""
@@ -454,7 +459,11 @@ class TypedMonoid:
 
     def apply(self, left: Sequence[Any], right: Sequence[Any]) -> tuple[Any, ...]:
         """What the operator means: component arrays (or scalars) of a and b -> those of `a op b`, elementwise."""
-        return evaluate(self.values, {**dict(zip(self.left, left)), **dict(zip(self.right, right))})
+        return _evaluated(self._values, {**dict(zip(self.left, left)), **dict(zip(self.right, right))})
+
+    @cached_property
+    def _values(self) -> Callable:
+        return expr.interpreter(self.values)
 
     def apply_vjp(self, left: Sequence[Any], right: Sequence[Any], adjoints: Sequence[Any]) -> tuple[tuple, tuple]:
         """Adjoints of a's and of b's components from those of the result's."""
@@ -466,12 +475,15 @@ class TypedMonoid:
 
 def evaluate(exprs: Sequence[Expr], values: dict[Argument, Any]) -> tuple[Any, ...]:
     """Expressions on NumPy arrays, one per argument, broadcast to one shape; constants too."""
+    return _evaluated(expr.interpreter(tuple(exprs)), values)
+
+
+def _evaluated(run: Callable, values: dict[Argument, Any]) -> tuple[Any, ...]:
     slots: list[Any] = [0] * (1 + max((argument.index for argument in values), default=-1))
     shape = np.broadcast_shapes(*(np.shape(value) for value in values.values()))
     for argument, value in values.items():
         slots[argument.index] = value
-    found = expr.interpret(tuple(exprs), slots)
-    return tuple(np.broadcast_to(value, shape)[()] for value in found)
+    return tuple(np.broadcast_to(value, shape)[()] if np.shape(value) != shape else value for value in run(slots))
 
 
 def refusal(operator: Monoid, dtype: Any) -> UnsupportedError:

@@ -108,6 +108,10 @@ class ColumnTags(ABC):
         return reduce_segments(tags, offsets, self.plus)
 
 
+# What NumPy folds segments of scalars with itself.
+_UFUNCS = {"add": np.add, "min": np.minimum, "max": np.maximum, "logaddexp": np.logaddexp}
+
+
 class SemiringTags(ColumnTags):
     """Tag columns of a semiring, in double precision."""
 
@@ -132,6 +136,12 @@ class SemiringTags(ColumnTags):
 
     def times(self, a: Any, b: Any) -> Any:
         return column_of(self.typed.times.apply(parts_of(a), parts_of(b)))
+
+    def reduce(self, tags: Any, offsets: np.ndarray) -> Any:
+        ufunc = _UFUNCS.get(self.typed.plus.special or "")
+        if ufunc is None or len(offsets) < 2:
+            return super().reduce(tags, offsets)
+        return ufunc.reduceat(tags, offsets[:-1])
 
     def negate(self, a: Any) -> Any:
         return column_of(self.typed.negation.apply(parts_of(a)))
