@@ -191,10 +191,7 @@ class ProbabilisticCircuit:
             expected_counts(
                 start,
                 stop,
-                c.kind,
-                c.literal,
-                c.offsets,
-                c.children,
+                *c.arrays[:4],
                 int(c.roots[0]),
                 theta,
                 rows,
