@@ -11,9 +11,9 @@ from circuit.decimal_circuits import random_circuit
 from derivable.algebra import expr, semirings
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.builder import CircuitBuilder
-from derivable.circuit.circuit import AND, LITERAL, OR
 from derivable.circuit.evaluate import evaluate, value_and_gradient
 from derivable.circuit.plan import plan_of
+from derivable.core.and_or import AND, LITERAL, OR
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.device.cpu.levels import level_kernels
 from derivable.kernel.interpret import interpret

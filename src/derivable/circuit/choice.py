@@ -118,10 +118,7 @@ def compile_formula_dag(
     from derivable.device.cpu import choice as kernels
 
     is_false, proven, keep, support, set_offsets, set_elements = kernels.analyse(
-        dag.kind,
-        dag.literal,
-        dag.offsets,
-        dag.children,
+        *dag.arrays[:4],
         choices.group_of,
         choices.value_of,
         choices.group_size,

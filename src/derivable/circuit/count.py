@@ -199,10 +199,7 @@ def _root_values(circuit: Circuit, shares: ScaledWeights) -> tuple[np.ndarray, n
         empty((num_items, circuit.num_roots), np.int64),
     )
     weigh_items(
-        circuit.kind,
-        circuit.literal,
-        circuit.offsets,
-        circuit.children,
+        *circuit.arrays[:4],
         circuit.roots,
         *shares.positive,
         *shares.negative,

@@ -51,7 +51,7 @@ class ProbabilisticCircuit:
         if circuit.kind[circuit.roots[0]] == FALSE:
             raise DomainError("the circuit is unsatisfiable: there is no distribution over its models")
         self.circuit = smooth(circuit)
-        parents = np.repeat(np.arange(self.circuit.num_nodes), np.diff(self.circuit.offsets))
+        parents = self.circuit.parents
         self.edges = np.flatnonzero(self.circuit.kind[parents] == OR)
         starts = np.unique(parents[self.edges], return_index=True)[1]
         self.offsets = np.append(starts, len(self.edges)).astype(np.int64)
@@ -191,10 +191,7 @@ class ProbabilisticCircuit:
             expected_counts(
                 start,
                 stop,
-                c.kind,
-                c.literal,
-                c.offsets,
-                c.children,
+                *c.arrays[:4],
                 int(c.roots[0]),
                 theta,
                 rows,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.core.and_or import AND, OR, TRUE
-from derivable.core.graph import number_components
+from derivable.core.graph import from_edges, number_components
 from derivable.device.cpu.tiers import kernel
 
 
@@ -41,10 +41,7 @@ def certain_nodes(kind: np.ndarray, offsets: np.ndarray, children: np.ndarray) -
     size = len(kind)
     owner = np.repeat(np.arange(size, dtype=np.int64), np.diff(offsets))
     positive = children >= 0
-    order = np.argsort(children[positive], kind="stable")
-    parents = owner[positive][order]
-    parent_offsets = np.zeros(size + 1, dtype=np.int64)
-    np.cumsum(np.bincount(children[positive], minlength=size), out=parent_offsets[1:])
+    parent_offsets, parents = from_edges(size, children[positive], owner[positive])
     certain = np.zeros(size, dtype=np.bool_)
     scratch = np.empty((2, size), dtype=np.int64)
     _certain(kind, offsets, children, parent_offsets, parents, scratch[0], scratch[1], certain)
