@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
-from derivable.datalog import execute, fused, sets, storage, sums
+from derivable.datalog import fused, sets, storage
 from derivable.datalog.ram import emit, emit_tags
 from derivable.datalog.storage import Table
 from derivable.datalog.values import TYPES
@@ -37,7 +37,6 @@ def settings_of(few, set_rows, room=3, compiled=False):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fused, "FEW_ROWS", few)
         patch.setattr(fused, "MANY_ROWS", few)
-        patch.setattr(execute, "MANY_ROWS", few)
         patch.setattr(fused, "ROOM", room)
         patch.setattr(fused, "DRIVER_ROWS", 2)
         patch.setattr(storage, "SET_ROWS", set_rows)
@@ -46,8 +45,8 @@ def settings_of(few, set_rows, room=3, compiled=False):
             patch.setattr(emit, "compile_kernel", interpreted)
             patch.setattr(sets, "_insert", lambda form: interpreted(row_sets.insert_kernel(form)))
             patch.setattr(sets, "_find", lambda form: interpreted(row_sets.find_kernel(form)))
-            made = emit_tags.accumulate_kernel, emit_tags.merge_kernel
-            patch.setattr(sums, "compiled_tags", lambda typed: [interpreted(kernel(typed)) for kernel in made])
+            patch.setattr(emit_tags, "_compiled", {})
+            patch.setattr(emit_tags, "compile_kernel", interpreted)
         yield
 
 

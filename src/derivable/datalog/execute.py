@@ -18,7 +18,7 @@ from derivable.core.diagnostics import DomainError
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog import arithmetic
 from derivable.datalog.facts import FactStore
-from derivable.datalog.fused import MANY_ROWS, Running
+from derivable.datalog.fused import Running
 from derivable.datalog.ground_graph import GroundGraph, negate
 from derivable.datalog.grouping import aggregate
 from derivable.datalog.ram import nodes as m
@@ -51,7 +51,10 @@ class Batch:
 
 @dataclass
 class Pending:
-    """Tagged candidates of one table in a round: columns, or once they are many, added up."""
+    """Tagged candidates of one table in a round: columns, or once they have been many, added up.
+
+    count  of all rounds
+    """
 
     parts: list[tuple[Columns, int, Any]]
     count: int = 0
@@ -206,16 +209,18 @@ class Executor:
                 self.merge(self.tables[name], pending[name], algebra, stamp)
 
     def collect(self, instruction: m.Instruction, pending: Pending, stamp: int) -> None:
-        parts = self.stored(instruction) if isinstance(instruction, m.Store) else iter([self.special(instruction)])
+        is_kept = pending.sums is None
+        stores = isinstance(instruction, m.Store)
+        parts = self.stored(instruction, is_kept) if stores else iter([self.special(instruction)])
         table, mode = self.tables[instruction.relation], self.algebra
         for part in parts:
             running = self.running.get(id(instruction))
-            if pending.sums is not None and running is not None and running.kernel is not None:
+            if not is_kept and pending.sums and running is not None and running.kernel is not None:
                 pending.sums.add(*part, stamp)
                 continue
             pending.parts.append(part)
             pending.count += part[1]
-            if pending.count >= MANY_ROWS and isinstance(mode, SemiringTags):
+            if isinstance(mode, SemiringTags) and Sums.is_ready(pending.count, mode.typed):
                 pending.sums = pending.sums or Sums(table, mode.typed)
                 self.sum_up(pending, mode, stamp)
 
@@ -227,7 +232,7 @@ class Executor:
             if len(keep) < count:
                 columns, count, tags = [c[keep] for c in columns], len(keep), tags[keep]
             pending.sums.add(columns, count, tags, stamp)
-        pending.parts, pending.count = [], 0
+        pending.parts = []
 
     def merge(self, table: Table, pending: Pending, algebra: ColumnTags, stamp: int) -> None:
         """Add up equal candidates, then enter them; what is new or not saturated becomes recent in round `stamp`."""
@@ -235,7 +240,6 @@ class Executor:
             self.sum_up(pending, algebra, stamp)
             pending.sums.merge(stamp)
             return
-        pending.count = 0
         parts, pending.parts = [p for p in pending.parts if p[1]], []
         table.recent = np.empty(0, dtype=np.int64)
         if not parts:

@@ -25,7 +25,6 @@ from derivable.datalog.storage import Index, Table
 from derivable.datalog.tag_columns import column_of, parts_of
 from derivable.datalog.tags import SemiringTags, Untagged
 from derivable.datalog.values import word_of
-from derivable.device.cpu.memory import empty
 from derivable.kernel.build import substitute
 
 if TYPE_CHECKING:
@@ -338,7 +337,7 @@ class Running:
                 fused = self.fused
                 self.kernel = kernel = emit.compiled_store(fused.plan)
             if keep or not columns:
-                columns = [empty(ROOM, dtype) for dtype in kernel.columns]
+                columns = [np.empty(ROOM, dtype) for dtype in kernel.columns]
             arguments: list[Any] = []
             for what, step, part in kernel.parameters:
                 arguments += _argument(fused, bounds, rows, what, step, part)

@@ -1,13 +1,13 @@
 """Kernels that add up the tags of candidates, emitted from a semiring's expressions.
 
-During a round a row's candidates are added up in columns of their own, since rules read the tags of the round before.
-At its end they are added to the tags; rows that are new, or whose tags say something new, become recent.
+A row that is new in a round takes the sum of its candidates at once, as no rule reads it before the next round. Those
+of older rows are added up in a column of their own, since rules read the tags of the round before; at the end of the
+round they are added to the tags, and rows whose tags say something new become recent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 
 from derivable.algebra.expr.functions import equal
 from derivable.algebra.expr.nodes import Argument, Expr
@@ -18,73 +18,83 @@ from derivable.kernel.emit_numba import compile_kernel
 
 
 def accumulate_kernel(typed: TypedSemiring) -> n.Kernel:
-    """Add candidates to the pending tags of their rows; returns the number of rows touched in this round.
+    """Add candidates to the tags of new rows and to the pending tags of older ones.
 
-    ids      [candidate] rows; those from `old` on are new in this round
-    touched  [row] the round in which a row was touched last; list [k] the rows touched in the round `stamp`
+    ids      [candidate] rows; those from `old` on are new in this round, and those from `known` on new here
+    touched  [row] the round in which an older row was touched last; listed [k] those touched in the round `stamp`
+    Returns (length of `listed`, number of rows known).
     """
     k = Builder("accumulate")
-    count, old, stamp, number = (k.scalar(name) for name in ("count", "old", "stamp", "number"))
+    count, old, known, stamp, number = (k.scalar(name) for name in ("count", "old", "known", "stamp", "number"))
     ids, touched, listed = k.array("ids", "int64"), k.array("touched", "int32"), k.array("listed", "int64")
     given, tags, pending = (_arrays(k, name, typed) for name in ("given", "tags", "pending"))
     with k.loop("i", 0, count) as i:
         row, tag = k.load(ids, i, "row"), _load(k, given, i, typed)
+        with k.when(known <= row):
+            _store(k, tags, row, tag)
+            k.set(known, row + 1)
+            k.continue_()
+        there = _load(k, tags, row, typed)
+        total = k.registers("total", typed.dtypes)
+        if typed.semiring.idempotent_plus:
+            k.comment("What changes nothing is no news; of a sum that is not idempotent everything is.")
+            k.set(total, _plus(typed, there, tag))
+            same = equal(there[0], total[0])
+            for a, b in zip(there[1:], total[1:]):
+                same = same & equal(a, b)
+            with k.when(same):
+                k.continue_()
+        with k.when(old <= row):
+            _store(k, tags, row, _plus(typed, there, tag))
+            k.continue_()
         with k.when(equal(k.load(touched, row, "last"), stamp)):
             _store(k, pending, row, _plus(typed, _load(k, pending, row, typed), tag))
         with k.otherwise():
-            if typed.semiring.idempotent_plus:
-                k.comment("What changes nothing is no news; of a sum that is not idempotent everything is.")
-                with k.when(row < old):
-                    before = _load(k, tags, row, typed)
-                    after = k.registers("after", typed.dtypes)
-                    k.set(after, _plus(typed, before, tag))
-                    same = equal(before[0], after[0])
-                    for a, b in zip(before[1:], after[1:]):
-                        same = same & equal(a, b)
-                    with k.when(same):
-                        k.continue_()
             k.store(touched, row, stamp)
             _store(k, pending, row, tag)
             k.store(listed, number, row)
             k.set(number, number + 1)
-    k.return_(number)
+    k.return_(number, known)
     return k.kernel()
 
 
 def merge_kernel(typed: TypedSemiring) -> n.Kernel:
     """Add the pending tags of the first `number` rows of `listed` to their tags; returns how many become recent.
 
-    Those come first in `listed` then, and `stamps` says so.
+    Those come first in `listed` then.
     """
     k = Builder("merge_tags")
-    number, old, stamp = (k.scalar(name) for name in ("number", "old", "stamp"))
-    listed, stamps = k.array("listed", "int64"), k.array("stamps", "int32")
+    number, listed = k.scalar("number"), k.array("listed", "int64")
     tags, pending = (_arrays(k, name, typed) for name in ("tags", "pending"))
     kept = k.let("kept", 0)
     with k.loop("j", 0, number) as j:
         row = k.load(listed, j, "row")
+        before = _load(k, tags, row, typed)
         after = k.registers("after", typed.dtypes)
-        k.set(after, _load(k, pending, row, typed))
-        is_news = k.let("is_news", True)
-        with k.when(row < old):
-            before = _load(k, tags, row, typed)
-            k.set(after, _plus(typed, before, after))
-            first, second = typed.saturated.operands
-            operands: dict[Argument, Expr] = dict(zip((*first, *second), (*before, *after)))
-            k.set(is_news, ~substitute(typed.saturated.values, operands)[0])
+        k.set(after, _plus(typed, before, _load(k, pending, row, typed)))
         _store(k, tags, row, after)
-        with k.when(is_news):
-            k.store(stamps, row, stamp)
+        first, second = typed.saturated.operands
+        operands: dict[Argument, Expr] = dict(zip((*first, *second), (*before, *after)))
+        with k.when(~substitute(typed.saturated.values, operands)[0]):
             k.store(listed, kept, row)
             k.set(kept, kept + 1)
     k.return_(kept)
     return k.kernel()
 
 
-@cache
+_compiled: dict[TypedSemiring, tuple[Callable, Callable]] = {}
+
+
+def is_compiled(typed: TypedSemiring) -> bool:
+    """Whether this process has the kernels already."""
+    return typed in _compiled
+
+
 def compiled_tags(typed: TypedSemiring) -> tuple[Callable, Callable]:
     """(accumulate, merge)"""
-    return compile_kernel(accumulate_kernel(typed)), compile_kernel(merge_kernel(typed))
+    if typed not in _compiled:
+        _compiled[typed] = compile_kernel(accumulate_kernel(typed)), compile_kernel(merge_kernel(typed))
+    return _compiled[typed]
 
 
 def _arrays(k: Builder, name: str, typed: TypedSemiring) -> list[n.Array]:
