@@ -110,7 +110,7 @@ class ScanPlan:
         """values [leaf] in the shapes and types of the plan"""
         results = [empty(shape, dtype) for shape, dtype in zip(self.shapes, self.dtypes)]
         run = compiled_scan(self.op, self.single, self.reverse, False)
-        run(*self.segment, *(leaf.reshape(-1) for leaf in (*values, *results)))
+        run(*self.segment, *(contiguous(leaf).reshape(-1) for leaf in (*values, *results)))
         return results
 
     def pull(
@@ -125,7 +125,7 @@ class ScanPlan:
         ]
         run = compiled_scan(self.op, self.single, self.reverse, True)
         rows = [] if self.single else [empty(size, dtype) for size, dtype in self.scratch]
-        run(*self.segment, *(leaf.reshape(-1) for leaf in (*incoming, *values, *results, *answers)), *rows)
+        run(*self.segment, *(contiguous(a).reshape(-1) for a in (*incoming, *values, *results, *answers)), *rows)
         return answers
 
 
