@@ -36,12 +36,17 @@ def test_explain_shows_the_table(capsys):
 
 
 def test_explain_says_what_a_call_gets():
-    text = derivable.device.explain("scan", np.arange(3.0), "add")
-    assert text.startswith("scan -> cpu (derivable.device.cpu")
+    text = derivable.device.explain("scan", "add", np.arange(3.0))
+    assert text.startswith("scan -> cpu (derivable.device.autodiff.folds)")
     assert "because: NumPy arrays" in text
+    assert "forward: lanes 8 in float64, guarded\n  backward: lanes 8 in float64, guarded" in text
+    wide = derivable.device.explain("scan", "add", np.ones((3, 2)))
+    assert "forward: row by row\n  backward: row by row" in wide
+    segments = derivable.device.explain("segment_reduce", "max", np.ones(3, "float32"), [0, 3])
+    assert "forward: lanes 16, guarded\n  backward: row by row" in segments
     exact = np.array([2**80], dtype=object)
-    assert "scan -> reference" in derivable.device.explain("scan", exact, "add")
-    assert "Python integers" in derivable.device.explain("scan", exact, "add")
+    assert "scan -> reference" in derivable.device.explain("scan", "add", exact)
+    assert "Python integers" in derivable.device.explain("scan", "add", exact)
     assert "asked for by name" in derivable.device.explain("scan", device="reference")
 
 
@@ -61,7 +66,7 @@ def test_refusals_have_reasons():
 def work(_=None):
     values = np.random.default_rng(0).normal(size=200_000)
     indices = np.arange(200_000) % 11
-    total = primitives.reduce_by_index(values, indices, 11, "add")
+    total = primitives.reduce_by_index(np.zeros(11), "add", indices, values)
     order = primitives.sort((indices, values))[1]
     return float(total.sum()), int(order[:100].sum())
 
@@ -104,9 +109,9 @@ def test_kernels_run_in_data_loader_workers():
             return 4
 
         def __getitem__(self, row):
-            return torch.from_numpy(primitives.scan(np.full(70_000, row + 1.0), "add"))[-1]
+            return torch.from_numpy(primitives.scan("add", np.full(70_000, row + 1.0)))[-1]
 
-    assert primitives.scan(np.ones(3), "add").tolist() == [1, 2, 3]
+    assert primitives.scan("add", np.ones(3)).tolist() == [1, 2, 3]
     loaded = [batch.tolist() for batch in DataLoader(Rows(), batch_size=2, num_workers=2)]
     assert loaded == [[70_000.0, 140_000.0], [210_000.0, 280_000.0]]
 

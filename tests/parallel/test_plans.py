@@ -4,6 +4,7 @@ import gc
 
 import numpy as np
 import pytest
+import torch
 
 import derivable as dv
 from derivable.bridge import arrays, fold
@@ -70,3 +71,17 @@ def test_plans_take_arrays_of_any_layout_and_adjoint(exclusive, reverse):
     for result, mine in found:
         torch.testing.assert_close(result, expected.detach())
         torch.testing.assert_close(mine, gradient)
+
+
+@pytest.mark.parametrize("tier", ["compiled", "interpreted"])
+def test_rows_that_do_not_stand_one_after_the_other(tier, monkeypatch):
+    """Every second row, or the rows backwards, are views that kernels must not read as if they were contiguous."""
+    monkeypatch.setenv("DERIVABLE_TIER", tier)
+    values = np.arange(1.0, 31.0)
+    for view in (values[::2], values[::-1], np.broadcast_to(values[3], (9,))):
+        np.testing.assert_array_equal(dv.parallel.scan("add", view), np.cumsum(view))
+        tensor = torch.tensor(values).expand(2, 30).T[:, 0].requires_grad_()
+        dv.parallel.scan("mul", tensor / 20).sum().backward()
+        plain = torch.tensor(values, requires_grad=True)
+        torch.cumprod(plain / 20, 0).sum().backward()
+        np.testing.assert_allclose(tensor.grad, plain.grad, rtol=1e-12)

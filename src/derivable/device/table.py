@@ -7,7 +7,8 @@ without a device goes to the first of cpu and reference that takes its arrays; `
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,14 +64,12 @@ _NO_CUDA = "no CUDA kernel is written yet; move the arrays to the CPU"
 
 CELLS: dict[tuple[str, str], Kernels | Planned | Refusal] = {
     ("gather", "cpu"): Kernels(_CPU, "copies rows, chunks of indices in parallel"),
-    ("segment_reduce", "cpu"): Kernels(_CPU, "operator unrolled, chunks of segments in parallel"),
+    ("segment_reduce", "cpu"): Kernels(_CPU, "emitted for the operator, chunks of segments in parallel"),
     ("reduce_by_index", "cpu"): Kernels(
         _CPU,
-        "operator unrolled, one part per thread merged in order; own rules for sums, products and extrema",
+        "emitted for the operator, one part per thread merged in order; own reverse rules of products and extrema",
     ),
-    ("scan", "cpu"): Kernels(
-        _CPU, "operator unrolled, one pass with the state in registers; segments and columns in parallel"
-    ),
+    ("scan", "cpu"): Kernels(_CPU, "emitted for the operator, one pass; segments and columns in parallel"),
     ("sort", "cpu"): Kernels(_CPU, "stable radix sort, digits that do not vary are skipped"),
     ("unique", "cpu"): Kernels(_CPU, "one pass over sorted rows"),
     ("join", "cpu"): Kernels(_CPU, "sorted merge, count then fill, chunks of left rows in parallel"),
@@ -127,12 +126,30 @@ def choose(primitive: str, *arguments: Any, device: str | None = None, rule: str
     return Choice(primitive, "cpu", cell.function(function), f"NumPy arrays: {cell.how}")
 
 
+def _schedules(primitive: str, arguments: Sequence[Any]) -> list[tuple[str, str]]:
+    """How the kernels of a fold go through the rows."""
+    places = {"scan": (0, 1), "segment_reduce": (0, 1), "reduce_by_index": (1, 3)}.get(primitive)
+    if places is None or len(arguments) <= max(places):
+        return []
+    from derivable.device.autodiff.arrays import common_library, elements, fold_of, given
+    from derivable.device.cpu.element_folds import schedules
+
+    op, values = (arguments[place] for place in places)
+    taken = given(op, values, "values")
+    library = common_library(*taken.leaves)
+    found = elements(library, taken)
+    typed = fold_of(library, primitive, op, (found,)).operator
+    if primitive == "reduce_by_index":
+        return [("forward", "row by row"), ("backward", "row by row")]
+    return list(zip(("forward", "backward"), schedules(primitive, typed, math.prod(found.batch))))
+
+
 def explain(primitive: str | None = None, *arguments: Any, device: str | None = None) -> str:
     """The table as a text (no arguments), a primitive's row, or what a call gets and why.
 
     explain()                                     the whole table
     explain("scan")                               one row
-    explain("scan", values, "add")                what `scan(values, "add")` would run
+    explain("scan", "add", values)                what `scan("add", values)` would run, forward and backward
     """
     from derivable.device.cpu.threads import get_num_threads
 
@@ -141,6 +158,8 @@ def explain(primitive: str | None = None, *arguments: Any, device: str | None = 
         choice = choose(primitive, *arguments, device=device)
         lines.append(f"{primitive} -> {choice.device} ({choice.function.__module__})")
         lines.append(f"  because: {choice.why}")
+        if choice.device == "cpu":
+            lines += [f"  {way}: {schedule}" for way, schedule in _schedules(primitive, arguments)]
         lines.append(f"  threads: {get_num_threads()}")
     else:
         names = list(primitives.PRIMITIVES) if primitive is None else [primitives.get(primitive).name]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from derivable.parallel import layout
-from derivable.parallel.index_folds import reduce_by_index
 from derivable.parallel.primitive import Primitive
 
 
@@ -33,7 +34,11 @@ def gather_shape(values, indices):
 def gather_vjp(adjoint, indices, num_rows, *, out=None):
     """Adjoint of `values` [num_rows, *batch] from that of the result [k, *batch]: adds up per row."""
     indices = layout.check_indices(indices, num_rows)
-    return reduce_by_index(adjoint, indices, num_rows, "add", out=out)
+    adjoint = layout.check_values(adjoint, "adjoint")
+    result = layout.result(out, (num_rows, *adjoint.shape[1:]), adjoint.dtype)
+    result[...] = 0
+    np.add.at(result, indices, adjoint)
+    return result
 
 
 def gather_jvp(tangent, indices, *, out=None):

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from derivable.algebra.monoid import Monoid, refusal
-from derivable.algebra.monoids import resolve
-from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import LayoutError, ShapeError
 
 
@@ -71,13 +67,6 @@ def result(out: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> n
     return out
 
 
-def check_same(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    array = np.asarray(array)
-    if array.shape != shape:
-        raise ShapeError(f"{name} has shape {array.shape}, not {shape}")
-    return array
-
-
 def check_columns(columns: Sequence[np.ndarray], name: str = "columns") -> tuple[np.ndarray, ...]:
     """Key columns, each [row] of bool, integer or float dtype, all of one length, at least one. Raises ShapeError."""
     if isinstance(columns, np.ndarray):
@@ -101,12 +90,3 @@ def same_key(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     if left.dtype.kind == "f":
         equal |= (left != left) & (right != right)
     return equal
-
-
-def resolve_differentiable(values: Any, operator: str | Monoid | Semiring) -> tuple[np.ndarray, Monoid]:
-    """Values [n, *batch] and their operator, which has a derivative. Raises as `resolve` does, and UnsupportedError."""
-    values = check_values(values)
-    found = resolve(operator, values.dtype)
-    if not found.is_differentiable(values.dtype):
-        raise refusal(found, values.dtype)
-    return values, found

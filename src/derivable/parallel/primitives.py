@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 
 from derivable.core.diagnostics import UnsupportedError
-from derivable.parallel import gather, index_folds, join, levels, scans, segment_folds, sort, unique
+from derivable.parallel import folds, gather, join, levels, sort, unique
 from derivable.parallel.primitive import Primitive
 
 PRIMITIVES: dict[str, Primitive] = {
-    module.PRIMITIVE.name: module.PRIMITIVE
-    for module in (gather, segment_folds, index_folds, scans, sort, unique, join)
+    primitive.name: primitive
+    for primitive in (gather.PRIMITIVE, *folds.PRIMITIVES, sort.PRIMITIVE, unique.PRIMITIVE, join.PRIMITIVE)
 }
 PRIMITIVES["fold_levels"] = Primitive(
     "fold_levels",

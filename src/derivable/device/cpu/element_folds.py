@@ -18,7 +18,7 @@ import numpy as np
 
 from derivable.algebra.monoid import TypedMonoid
 from derivable.device.cpu.element_cuts import is_wide, narrowest_columns, smallest_chunk
-from derivable.device.cpu.element_kernels import compiled_scan, compiled_segments
+from derivable.device.cpu.element_kernels import compiled_scan, compiled_segments, scan_schedule, segment_schedule
 from derivable.device.cpu.element_leaves import (
     Adjoints,
     Leaves,
@@ -110,7 +110,7 @@ class ScanPlan:
         """values [leaf] in the shapes and types of the plan"""
         results = [empty(shape, dtype) for shape, dtype in zip(self.shapes, self.dtypes)]
         run = compiled_scan(self.op, self.single, self.reverse, False)
-        run(*self.segment, *(leaf.reshape(-1) for leaf in (*values, *results)))
+        run(*self.segment, *(contiguous(leaf).reshape(-1) for leaf in (*values, *results)))
         return results
 
     def pull(
@@ -125,7 +125,7 @@ class ScanPlan:
         ]
         run = compiled_scan(self.op, self.single, self.reverse, True)
         rows = [] if self.single else [empty(size, dtype) for size, dtype in self.scratch]
-        run(*self.segment, *(leaf.reshape(-1) for leaf in (*incoming, *values, *results, *answers)), *rows)
+        run(*self.segment, *(contiguous(a).reshape(-1) for a in (*incoming, *values, *results, *answers)), *rows)
         return answers
 
 
@@ -156,6 +156,17 @@ def segment_reduce(
         else:
             _run_segments(compiled_segments(op, width == 1, back=False), rows, width, offsets, arrays)
     return tuple(out)
+
+
+def schedules(kind: str, op: TypedMonoid, width: int) -> tuple[str, str]:
+    """How a scan or segment_reduce of so many columns goes through the rows, and how its reverse rule does."""
+    single = width == 1
+    if single and op.special == "logaddexp":
+        by_hand = "lanes 8 in float64, relative to a running reference"
+        return by_hand, by_hand
+    if kind == "scan":
+        return str(scan_schedule(op, single)), str(scan_schedule(op, single, back=True))
+    return str(segment_schedule(op, single)), "row by row"
 
 
 def segment_reduce_vjp(

@@ -6,9 +6,9 @@ import numpy as np
 from numba import njit
 
 from derivable.core.diagnostics import LayoutError
+from derivable.device.autodiff.folds import reduce_by_index
 from derivable.device.cpu.columns import encode_all, flat, writable
-from derivable.device.cpu.folds import reduce_by_index
-from derivable.device.cpu.memory import empty
+from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.memory import result as result_of
 from derivable.device.cpu.threads import run_chunks
 from derivable.parallel import layout
@@ -67,7 +67,13 @@ def gather(values, indices, *, out=None):
 
 def gather_vjp(adjoint, indices, num_rows, *, out=None):
     indices = layout.check_indices(indices, num_rows)
-    return reduce_by_index(adjoint, indices, num_rows, "add", out=out)
+    adjoint = layout.check_values(adjoint, "adjoint")
+    result = result_of(out, (num_rows, *adjoint.shape[1:]), adjoint.dtype)
+    found = reduce_by_index(zeros(result.shape, adjoint.dtype), "add", indices, adjoint)
+    if out is None:
+        return found
+    result[...] = found
+    return result
 
 
 def gather_jvp(tangent, indices, *, out=None):
