@@ -10,14 +10,15 @@ import numpy as np
 from derivable.algebra.element import flatten, rebuild
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.fold_nodes import Nodes, fold, fold_vjp
+from derivable.circuit.fold import fold, fold_vjp
+from derivable.circuit.plan import plan_of
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
 
 def evaluate_nests(circuit: Circuit, weights: Any, negative_weights: Any, ring: Semiring) -> Any:
     """As `circuit.evaluate`."""
     parts, negatives, batch = _parts(circuit, weights, negative_weights, ring)
-    return _nest(ring, fold(_nodes(circuit), ring, parts, negatives), batch)
+    return _nest(ring, fold(plan_of(circuit), ring, parts, negatives), batch)
 
 
 def nest_value_and_gradient(
@@ -25,15 +26,12 @@ def nest_value_and_gradient(
 ) -> tuple[Any, Any, Any]:
     """As `circuit.value_and_gradient`; without adjoints, of the sum of all floats of all roots."""
     parts, negatives, batch = _parts(circuit, weights, negative_weights, ring)
-    nodes = _nodes(circuit)
-    values = fold(nodes, ring, parts, negatives)
-    if adjoints is None:
-        seeds = [np.ones_like(value) for value in values]
-    else:
-        shape = (*batch, len(nodes.roots))
+    plan, seeds = plan_of(circuit), None
+    if adjoints is not None:
+        shape = (*batch, plan.num_roots)
         given = _columns(ring, adjoints, "adjoints")
-        seeds = [np.broadcast_to(g, shape).reshape(v.shape).astype(v.dtype) for g, v in zip(given, values)]
-    gradient, negative = fold_vjp(nodes, ring, parts, negatives, seeds)
+        seeds = [np.broadcast_to(array, shape).reshape(-1, plan.num_roots) for array in given]
+    values, gradient, negative = fold_vjp(plan, ring, parts, negatives, seeds)
     return (
         _nest(ring, values, batch),
         _nest(ring, gradient, batch),
@@ -48,10 +46,6 @@ def refuse_nests(ring: Semiring, what: str) -> None:
             f"{what} takes semirings on scalars, and the values of {ring.name!r} are {ring.element}",
             hint="use `circuit.evaluate` and `circuit.value_and_gradient`, with NumPy arrays",
         )
-
-
-def _nodes(circuit: Circuit) -> Nodes:
-    return Nodes(circuit.kind, circuit.literal, circuit.offsets, circuit.children, circuit.roots)
 
 
 def _columns(ring: Semiring, value: Any, what: str) -> list[np.ndarray]:
@@ -91,9 +85,6 @@ def _parts(circuit: Circuit, weights: Any, negative_weights: Any, ring: Semiring
         if array.dtype.kind not in {"b": "b", "i": "biu", "f": "biuf"}[np.dtype(dtype).kind]:
             raise DomainError(f"weights of dtype {array.dtype} where the semiring {ring.name!r} has {dtype}")
         part = np.ascontiguousarray(np.broadcast_to(array, shape).reshape(rows, shape[-1]), dtype)
-        if part.dtype.kind == "f" and np.isnan(part).any():
-            row, variable = np.argwhere(np.isnan(part))[0].tolist()
-            raise DomainError(f"weights is NaN at variable {variable + 1} in row {row} of the batch")
         parts.append(part)
     return parts[:count], parts[count:] or None, shape[:-1]
 

@@ -20,9 +20,9 @@ from derivable.circuit.evaluate import (
     check_complement,
     check_size,
     fold_rows,
-    raise_bad_weight,
 )
 from derivable.circuit.evaluate_nests import refuse_nests
+from derivable.circuit.fold import raise_bad_weight
 from derivable.circuit.plan import Plan, plan_of
 from derivable.circuit.rounds import Rounds, rounds_of
 from derivable.circuit.torch_levels import fold_torch
@@ -147,8 +147,8 @@ class CircuitModule(nn.Module):
         check_complement(plan, self.semiring, negative_weights is not None)
         for tensor in (weights, negative_weights):
             if tensor is not None and bool(tensor.isnan().any()):
-                negatives = None if negative_weights is None else negative_weights.detach().cpu().numpy()
-                raise_bad_weight(self.semiring.name, weights.detach().cpu().numpy(), negatives)
+                given = [() if t is None else (t.detach().cpu().numpy(),) for t in (weights, negative_weights)]
+                raise_bad_weight(self.semiring.name, *given)
         return fold_torch(rounds_for(plan), self.semiring, weights, negative_weights)
 
     def values_of_rows(self, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> torch.Tensor:

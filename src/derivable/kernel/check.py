@@ -139,10 +139,10 @@ class _Checker:
         if len(arguments) != len(kernel.parameters):
             self.fail(statement, f"{len(arguments)} arguments for {len(kernel.parameters)} parameters")
         for argument, parameter in zip(arguments, kernel.parameters):
-            if isinstance(argument, n.Array) != isinstance(parameter, n.Array):
-                self.fail(statement, f"{argument} does not fit {parameter.name}")
-            if not isinstance(argument, n.Array):
+            if isinstance(argument, Expr) and isinstance(parameter, Argument):
                 self.scalar(statement, argument, parameter.dtype)
+            elif isinstance(argument, Expr) or isinstance(parameter, Argument):
+                self.fail(statement, f"an array stands for the scalar {parameter.name}, or the other way round")
             elif argument not in self.arrays:
                 self.fail(statement, f"{argument.name} is not a parameter")
             elif (argument.dtype, argument.is_lines) != (parameter.dtype, parameter.is_lines):

@@ -21,7 +21,6 @@ from typing import Any
 
 from derivable.algebra.expr.functions import equal, less, logical_and, logical_not, where
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, arguments_of, in_order
-from derivable.algebra.expr.types import Dtype
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import TypedSemiring
 from derivable.kernel import nodes as n
@@ -180,12 +179,21 @@ class _Emitter:
         for array, value in zip(arrays, values, strict=True):
             self.k.store(array, index, value)
 
-    def let(self, name: str, values: Sequence[Expr]) -> Registers:
-        targets = tuple(self.k.register(name, value.dtype) for value in values)
-        self.k.set(targets, values)
-        return targets
+    def let(self, name: str, values: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Registers with these values; constants stay what they are."""
+        found = tuple(value if isinstance(value, Constant) else self.k.register(name, value.dtype) for value in values)
+        computed = [(target, value) for target, value in zip(found, values) if isinstance(target, Argument)]
+        self.k.set([target for target, _ in computed], [value for _, value in computed])
+        return found
 
-    def constants(self, name: str, values: Sequence[Any], dtypes: Sequence[Dtype]) -> Registers:
+    def set(self, targets: Registers, values: Sequence[Expr]) -> None:
+        constants = [k for k, value in enumerate(values) if self.is_lines and isinstance(value, Constant)]
+        others = [k for k in range(len(targets)) if k not in constants]
+        self.k.set([targets[k] for k in others], [values[k] for k in others])
+        for k in constants:
+            self.k.spread(targets[k], values[k])
+
+    def constants(self, name: str, values: Sequence[Any], dtypes: Sequence[str]) -> Registers:
         targets = tuple(self.k.register(name, dtype) for dtype in dtypes)
         for target, value in zip(targets, values, strict=True):
             if self.is_lines:
@@ -207,7 +215,7 @@ class _Emitter:
         return _combined(self.typed.times, left, right)
 
     def pulled(
-        self, monoid: TypedMonoid, left: Sequence[Expr], right: Sequence[Expr], adjoint: Registers
+        self, monoid: TypedMonoid, left: Sequence[Expr], right: Sequence[Expr], adjoint: Sequence[Expr]
     ) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
         """The adjoints of both operands."""
         rule = self.fold.plus_rule if monoid is self.typed.plus else self.fold.times_rule
@@ -222,25 +230,41 @@ class _Emitter:
             )
         return values[: len(values) // 2], values[len(values) // 2 :]
 
+    def negated(self, x: Sequence[Expr]) -> tuple[Expr, ...]:
+        assert self.typed.complement is not None
+        return substitute(self.typed.complement.values, dict(zip(self.typed.complement.operands[0], x, strict=True)))
+
+    def negated_rule(self, x: Sequence[Expr], adjoint: Sequence[Expr]) -> tuple[Expr, ...]:
+        """The adjoints of what is negated; zero where those of the negation are."""
+        assert self.typed.complement is not None
+        arguments, (rule,) = self.typed.complement.adjoints
+        given = dict(zip(self.typed.complement.operands[0], x, strict=True))
+        given |= self.adjoint_arguments(arguments, adjoint)
+        return substitute([rule[c] for c in self.fold.floats], given)
+
     def adjoint_arguments(self, arguments: Sequence[Argument], adjoint: Sequence[Expr]) -> dict[Argument, Expr]:
         return {arguments[k]: value for k, value in zip(self.fold.floats, adjoint, strict=True)}
 
-    def vanished(self, adjoint: Registers) -> Expr:
-        return reduce(logical_and, [equal(a, Constant(0, a.dtype)) for a in adjoint])
+    def vanished(self, adjoint: Sequence[Expr]) -> Expr:
+        tests = [equal(a, Constant(0, a.dtype)) for a in adjoint if not isinstance(a, Constant)]
+        # Constants among adjoints are zeros.
+        return reduce(logical_and, tests) if tests else Constant(True, "bool")
 
     @contextmanager
-    def live(self, adjoint: Registers) -> Iterator[None]:
+    def live(self, adjoint: Sequence[Expr]) -> Iterator[None]:
         """What follows is left out where the adjoint is zero in all lanes, if that is common: in minima and maxima."""
         if self.fold.is_plain:
             yield
-        else:
-            with self.k.when(logical_not(self.holds("idle", self.vanished(adjoint)))):
-                yield
+            return
+        idle = self.vanished(adjoint)
+        with self.k.when(logical_not(idle if isinstance(idle, Constant) else self.holds("idle", idle))):
+            yield
 
     def push(self, slot: Expr, adjoint: Sequence[Expr]) -> None:
         """Add to the adjoint of a slot."""
         for array, value in zip(self.adjoints, adjoint, strict=True):
-            self.k.store(array, slot, self.k.load(array, slot, "before") + value)
+            if not isinstance(value, Constant):
+                self.k.store(array, slot, self.k.load(array, slot, "before") + value)
 
     # Terms: what is at a position in `terms`
 
@@ -256,7 +280,7 @@ class _Emitter:
     def push_single(self, index: Expr, adjoint: Sequence[Expr]) -> None:
         self.push(self.slot(index), adjoint)
 
-    def push_pair(self, index: Expr, adjoint: Registers) -> None:
+    def push_pair(self, index: Expr, adjoint: Sequence[Expr]) -> None:
         first, second = self.slot(index), self.slot(index + 1)
         x, y = self.load(self.values, first, "x"), self.load(self.values, second, "y")
         left, right = self.pulled(self.typed.times, x, y, adjoint)
@@ -285,6 +309,10 @@ class _Emitter:
     def forward(self) -> None:
         k = self.k
         with self.each_run() as run:
+            if self.typed.complement is not None:
+                with k.when(less(run.factors, 0)):
+                    self.each_slot(run, 1, lambda at: self.let("total", self.negated(self.single(at))))
+                    k.continue_()
             with k.when(less(0, run.factors)):
                 self.each_slot(run, run.factors, lambda at: self.product(at, run.factors))
             with k.otherwise():
@@ -299,7 +327,7 @@ class _Emitter:
                         width = k.let("width", 2 * run.pairs + run.singles)
                         self.each_slot(run, width, lambda at: self.sum(at, run))
 
-    def each_slot(self, run: _Run, width: Any, compute: Callable[[n.Register], Registers]) -> None:
+    def each_slot(self, run: _Run, width: Any, compute: Callable[[n.Register], Sequence[Expr]]) -> None:
         with self.k.loop("slot", run.first, run.first + run.count) as slot:
             self.store(self.values, slot, compute(run.at))
             self.k.set(run.at, run.at + width)
@@ -307,7 +335,7 @@ class _Emitter:
     def product(self, at: Expr, factors: Expr) -> Registers:
         total = self.single(at)
         with self.k.loop("factor", 1, factors) as factor:
-            self.k.set(total, self.times(total, self.single(at + factor)))
+            self.set(total, self.times(total, self.single(at + factor)))
         return total
 
     def sum(self, at: Expr, run: _Run) -> Registers:
@@ -315,21 +343,21 @@ class _Emitter:
         total = tuple(k.register("total", dtype) for dtype in self.dtypes)
         begin = k.let("begin", 0)
         with k.when(less(0, run.pairs)):
-            k.set(total, self.pair(at))
+            self.set(total, self.pair(at))
             with k.loop("term", 1, run.pairs) as term:
-                k.set(total, self.plus(total, self.pair(at + 2 * term)))
+                self.set(total, self.plus(total, self.pair(at + 2 * term)))
         with k.otherwise():
-            k.set(total, self.single(at))
+            self.set(total, self.single(at))
             k.set(begin, 1)
         first = k.let("single", at + 2 * run.pairs)
         with k.loop("term", begin, run.singles) as term:
-            k.set(total, self.plus(total, self.single(first + term)))
+            self.set(total, self.plus(total, self.single(first + term)))
         return total
 
     def backward(self) -> None:
         k, times = self.k, self.typed.times
         with self.each_run(down=True) as run:
-            width = k.let("width", 2 * run.pairs + run.singles + run.factors)
+            width = k.let("width", 2 * run.pairs + run.singles + abs(run.factors))
             k.set(run.at, run.at + run.count * width)
 
             def each_slot(push: Callable[[n.Register, Registers], None]) -> None:
@@ -339,6 +367,10 @@ class _Emitter:
                     with self.live(adjoint):
                         push(run.at, adjoint)
 
+            if self.typed.complement is not None:
+                with k.when(less(run.factors, 0)):
+                    each_slot(self.push_negation)
+                    k.continue_()
             with k.when(less(0, run.factors)):
                 if set(arguments_of(self.fold.times_rule)) <= set(times.adjoints.arguments):
                     each_slot(lambda at, adjoint: self.push_each(at, run.factors, adjoint))
@@ -359,6 +391,10 @@ class _Emitter:
                 else:
                     each_slot(lambda at, adjoint: self.push_free_sum(at, run, adjoint))
 
+    def push_negation(self, at: Expr, adjoint: Registers) -> None:
+        slot = self.slot(at)
+        self.push(slot, self.let("own", self.negated_rule(self.load(self.values, slot, "x"), adjoint)))
+
     def push_each(self, at: Expr, count: Expr, adjoint: Registers) -> None:
         """A product whose rule reads no operands."""
         with self.k.loop("term", 1, count, down=True) as term:
@@ -371,14 +407,14 @@ class _Emitter:
         before: Sequence[Expr],
         term: Sequence[Expr],
         adjoint: Registers,
-        push: Callable[[Registers], None],
+        push: Callable[[Sequence[Expr]], None],
     ) -> None:
         """Give the last term its adjoint; that of all before it is what `adjoint` is then. () where no rule reads."""
         if not before:
             before = term = tuple(Constant(0, dtype) for dtype in self.dtypes)
         left, right = self.pulled(monoid, before, term, adjoint)
         own = self.let("own", right)
-        self.k.set(adjoint, left)
+        self.set(adjoint, left)
         push(own)
 
     def push_three(self, at: Expr, adjoint: Registers) -> None:
@@ -394,7 +430,7 @@ class _Emitter:
         total = self.single(at)
         self.store(self.partial, 0, total)
         with k.loop("factor", 1, factors - 1) as factor:
-            k.set(total, self.times(total, self.single(at + factor)))
+            self.set(total, self.times(total, self.single(at + factor)))
             self.store(self.partial, factor, total)
         with k.loop("factor", 1, factors, down=True) as factor:
             slot = self.slot(at + factor)
@@ -402,7 +438,7 @@ class _Emitter:
             self.push_last(self.typed.times, before, x, adjoint, lambda a: self.push(slot, a))
         self.push_single(at, adjoint)
 
-    def push_two_pairs(self, at: Expr, adjoint: Registers) -> None:
+    def push_two_pairs(self, at: Expr, adjoint: Sequence[Expr]) -> None:
         first, second = self.let("term", self.pair(at)), self.let("term", self.pair(at + 2))
         left, right = self.pulled(self.typed.plus, first, second, adjoint)
         left, right = self.let("own", left), self.let("own", right)
@@ -418,17 +454,17 @@ class _Emitter:
         # The position of single number `term`, counted with the pairs.
         singles = k.let("single", at + run.pairs)
         with k.when(less(0, run.pairs)):
-            k.set(total, self.pair(at))
+            self.set(total, self.pair(at))
         with k.otherwise():
-            k.set(total, self.single(at))
+            self.set(total, self.single(at))
         self.store(self.partial, 0, total)
         last_pair = k.let("stop", where(less(run.pairs, count), run.pairs, count - 1))
         with k.loop("term", 1, last_pair) as term:
-            k.set(total, self.plus(total, self.pair(at + 2 * term)))
+            self.set(total, self.plus(total, self.pair(at + 2 * term)))
             self.store(self.partial, term, total)
         first_single = k.let("begin", where(less(run.pairs, 1), 1, run.pairs))
         with k.loop("term", first_single, count - 1) as term:
-            k.set(total, self.plus(total, self.single(singles + term)))
+            self.set(total, self.plus(total, self.single(singles + term)))
             self.store(self.partial, term, total)
         with k.loop("term", first_single, count, down=True) as term:
             before = self.load(self.partial, term - 1, "before")
@@ -439,7 +475,7 @@ class _Emitter:
             before = self.load(self.partial, term - 1, "before")
             x = self.let("product", self.pair(at + 2 * term))
 
-            def push(own: Registers) -> None:
+            def push(own: Sequence[Expr]) -> None:
                 with self.live(own):
                     self.push_pair(at + 2 * term, own)
 
@@ -528,7 +564,7 @@ class _Emitter:
 
     def read_and_fold(self) -> None:
         """Read a tile's weights and compute all slots."""
-        k, complement = self.k, self.typed.complement
+        k = self.k
         (valid,) = self.constants("valid", (True,), ("bool",)) if self.fold.floats else (None,)
 
         def read(arrays: Arrays, slot: Expr, variable: Expr) -> Registers:
@@ -543,10 +579,9 @@ class _Emitter:
             other = k.load(self.negative, variable, "other")
             with k.when(self.has_negative):
                 read(self.negative_weights, other, variable)
-            if complement is not None:
+            if self.typed.complement is not None:
                 with k.otherwise():
-                    given = dict(zip(complement.operands[0], found, strict=True))
-                    self.store(self.values, other, self.let("y", substitute(complement.values, given)))
+                    self.store(self.values, other, self.let("y", self.negated(found)))
         if valid is not None:
             with k.when(logical_not(self.holds("fine", valid))):
                 k.return_(self.row)
@@ -576,7 +611,7 @@ class _Emitter:
         k.call(self.fold.backward, arguments)
 
     def write_gradients(self) -> None:
-        k, complement = self.k, self.typed.complement
+        k = self.k
         with k.loop("variable", 0, self.num_variables) as variable:
             slot, other = k.load(self.positive, variable, "slot"), k.load(self.negative, variable, "other")
             index = k.let("index", self.row * self.num_variables + variable)
@@ -585,11 +620,8 @@ class _Emitter:
                 self.store_rows(self.gradient, index, self.num_variables, a)
                 self.store_rows(self.negative_gradient, index, self.num_variables, b)
             with k.otherwise():
-                if complement is not None:
-                    arguments, (rule,) = complement.adjoints
-                    given = dict(zip(complement.operands[0], self.load(self.values, slot, "x"), strict=True))
-                    given |= self.adjoint_arguments(arguments, b)
-                    more = substitute([rule[c] for c in self.fold.floats], given)
+                if self.typed.complement is not None:
+                    more = self.negated_rule(self.load(self.values, slot, "x"), b)
                     a = self.let("total", tuple(x + y for x, y in zip(a, more, strict=True)))
                 self.store_rows(self.gradient, index, self.num_variables, a)
 
@@ -610,7 +642,7 @@ class _Run:
     at: n.Register
 
 
-def _vanishes(value: Expr, adjoint: Registers) -> bool:
+def _vanishes(value: Expr, adjoint: Sequence[Expr]) -> bool:
     """Whether a value is surely zero where the adjoint is."""
     if isinstance(value, Constant):
         return value.value == 0

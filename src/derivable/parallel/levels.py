@@ -5,8 +5,8 @@
     reference        `fold_levels`, one node after the other on NumPy arrays, for every semiring
     shape rule       `fold_levels_shape`
     derivative rule  `fold_levels_vjp`
-    kernels          `device.cpu.levels` (sums of products), `levels_log`, `levels_scaled` (the log semiring),
-                     `levels_semiring` (any semiring)
+    kernels          `kernel.level_fold` generates them for any semiring; `device.cpu.levels_log`, `levels_scaled` and
+                     `levels_unbounded` serve the log semiring
 
 Nodes are given by flat arrays as in `circuit.Circuit`: kind (0 zero, 1 one, 2 leaf, 3 times, 4 plus; 5 not: the
 negation of its one child), leaf [node] the row of `leaves` that a leaf takes, offsets and children. Children come

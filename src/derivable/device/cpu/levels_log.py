@@ -77,7 +77,9 @@ def log_rows(
     degree,
     left_over,
 ):
-    """Rows start:stop of a batch; arguments as in `real_rows`, and:
+    """Rows start:stop of a batch; returns what is said below.
+
+    mode       what is computed, see `levels`; all other arguments as in `kernel.level_fold`, and:
 
     values, adjoints, prefix  float64, whatever the dtype of the weights
     budget     bits by which a root may be below one if no weight is above one

@@ -11,11 +11,10 @@ combines per-chunk results in chunk order gives the same bits for the same input
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from derivable.core.diagnostics import DomainError
@@ -24,10 +23,6 @@ _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 _num_threads: int | None = None
 _inside = threading.local()
-# The team that has the pool's threads.
-_team: Team | None = None
-_TRIALS = 8
-_RETRY = 16
 
 
 def available_cores() -> int:
@@ -116,73 +111,6 @@ def run_chunks(function: Callable[..., Any], n: int, min_chunk: int, *args: Any)
     return results
 
 
-def team_size(wanted: int) -> int:
-    """Members that a team made here may have: at most `wanted`, and 1 inside a chunk."""
-    return 1 if getattr(_inside, "chunk", False) else max(1, min(wanted, get_num_threads()))
-
-
-class Team:
-    """Calls that threads of the pool may join while the calling thread works: a context, `with Team(follow, members)`.
-
-    follow   called as follow(1) to follow(members - 1), each at most once, by threads that have time. A call may
-             begin late, even after the block, or never, and nobody waits for it: it has to see for itself that
-             there is nothing left to do. What it computes counts as inside a chunk.
-    members  as `team_size` allows; only one team at a time gets threads, others work without
-    """
-
-    def __init__(self, follow: Callable[[int], Any], members: int):
-        self._follow = follow
-        self._members = members
-        self._futures: list[Future] = []
-
-    def __enter__(self) -> Team:
-        global _team
-        with _lock:
-            if _team is None and self._members > 1:
-                _team = self
-                pool = _current_pool()
-                self._futures = [pool.submit(_run_inside, self._follow, member) for member in range(1, self._members)]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        global _team
-        for future in self._futures:
-            future.cancel()
-        with _lock:
-            if _team is self:
-                _team = None
-
-
-class Pace:
-    """Whether something is faster with a team or without, by the clock.
-
-    Members of a team wait for each other, also for one whose core the system has given to another process: where
-    more threads want to run than there are cores, a team may be slower than one thread. So both ways are timed:
-    in turn at first, then the slower one every `_RETRY` calls.
-    """
-
-    def __init__(self):
-        self._calls = 0
-        self._seconds = [math.inf, math.inf]
-
-    def with_team(self) -> bool:
-        """Whether the next call should have a team."""
-        self._calls += 1
-        if self._calls <= _TRIALS:
-            return self._calls % 2 == 1
-        better = self._seconds[True] <= self._seconds[False]
-        return better if self._calls % _RETRY else not better
-
-    def took(self, seconds: float, with_team: bool) -> None:
-        """Note what a call took."""
-        before = self._seconds[with_team]
-        if self._calls <= _TRIALS or before == math.inf:
-            # Kernels are loaded and buffers made the first time.
-            self._seconds[with_team] = min(before, seconds)
-        else:
-            self._seconds[with_team] = min(0.75 * before + 0.25 * min(seconds, 4.0 * before), 1.25 * seconds)
-
-
 def _run_inside(function: Callable[..., Any], *args: Any) -> Any:
     before = getattr(_inside, "chunk", False)
     _inside.chunk = True
@@ -201,9 +129,8 @@ def _current_pool() -> ThreadPoolExecutor:
 
 def _after_fork() -> None:
     # The child has none of the parent's threads, and the lock may have been held by one of them.
-    global _pool, _lock, _inside, _team
+    global _pool, _lock, _inside
     _pool = None
-    _team = None
     _lock = threading.Lock()
     _inside = threading.local()
 
