@@ -86,7 +86,7 @@ def fold_rows(
         _fold_objects(plan, ring, *(part[0] if part else None for part in arrays[:3]))
         return
     is_log = ring.name == "log" and ring == semirings.log and not plan.has_negation
-    kernels = None if is_log else level_kernels(ring, _precision(columns))
+    kernels = None if is_log else level_kernels(ring, _precision(columns), plan.has_negation)
     lanes = 1 if rows == 1 else LINE_BYTES // 8 if kernels is None else kernels.lanes
     if kernels is not None and not kernels.fold.is_plus_free:
         plan = plan.in_order()

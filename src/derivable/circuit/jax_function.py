@@ -211,5 +211,6 @@ def _fold_jnp(jax: Any, jnp: Any, plan: Plan, ring: Semiring, rounds: Rounds, we
         binary(typed.times),
         lambda array, rows: array[rows],
         jnp.concatenate,
+        lambda array, sizes: jnp.split(array, np.cumsum(sizes)[:-1].tolist()),
     )
     return values.T.reshape(*batch, plan.num_roots)

@@ -84,5 +84,11 @@ def fold_torch(
     zero = torch.full(shape, ring.zero, dtype=weights.dtype, device=device)
     one = torch.full(shape, ring.one, dtype=weights.dtype, device=device)
     return fold_in_rounds(
-        rounds, torch.cat([zero, one, literals]), plus, times, take, lambda parts: torch.cat(list(parts))
+        rounds,
+        torch.cat([zero, one, literals]),
+        plus,
+        times,
+        take,
+        lambda parts: torch.cat(list(parts)),
+        lambda array, sizes: array.split(list(sizes)),
     ).T

@@ -21,7 +21,7 @@ from typing import Any
 
 from derivable.algebra.expr.functions import equal, less, logical_and, logical_not, where
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, arguments_of, in_order
-from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.monoid import TypedFunction, TypedMonoid
 from derivable.algebra.semiring import TypedSemiring
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
@@ -38,6 +38,7 @@ Arrays = tuple[n.Array, ...]
 class LevelFold:
     """What the level fold of a semiring needs, and its kernels.
 
+    has_negation    whether programs may have negations; circuits have none
     floats          the components that have adjoints
     plus_rule, ...  adjoints of the left operand, then of the right one [2 * float component]; () without derivatives
     has_gradient    whether there are derivatives
@@ -50,8 +51,8 @@ class LevelFold:
                     row
     """
 
-    def __init__(self, typed: TypedSemiring):
-        self.typed = typed
+    def __init__(self, typed: TypedSemiring, has_negation: bool = False):
+        self.typed, self.has_negation = typed, has_negation
         self.dtypes = typed.dtypes
         self.floats = typed.plus.float_components
         self.has_gradient = typed.semiring.differentiable and len(self.floats) > 0
@@ -76,10 +77,11 @@ class LevelFold:
     def _schedule(self) -> Schedule:
         typed = self.typed
         exprs = [*typed.plus.values, *typed.times.values, *self.plus_rule, *self.times_rule]
-        if typed.complement is not None:
-            exprs += typed.complement.values
-            if self.has_gradient:
-                exprs += typed.complement.adjoints[1][0]
+        for function in (typed.complement, typed.negation if self.has_negation else None):
+            if function is not None:
+                exprs += function.values
+                if self.has_gradient:
+                    exprs += function.adjoints[1][0]
         if has_line_form(exprs):
             for lanes, held in ((16, {"bool", "float32"}), (8, {"bool", "int64", "float64"})):
                 if held.issuperset(self.dtypes) and (lanes == 8 or "float32" in self.dtypes):
@@ -230,16 +232,10 @@ class _Emitter:
             )
         return values[: len(values) // 2], values[len(values) // 2 :]
 
-    def negated(self, x: Sequence[Expr]) -> tuple[Expr, ...]:
-        assert self.typed.complement is not None
-        return substitute(self.typed.complement.values, dict(zip(self.typed.complement.operands[0], x, strict=True)))
-
-    def negated_rule(self, x: Sequence[Expr], adjoint: Sequence[Expr]) -> tuple[Expr, ...]:
-        """The adjoints of what is negated; zero where those of the negation are."""
-        assert self.typed.complement is not None
-        arguments, (rule,) = self.typed.complement.adjoints
-        given = dict(zip(self.typed.complement.operands[0], x, strict=True))
-        given |= self.adjoint_arguments(arguments, adjoint)
+    def pulled_once(self, function: TypedFunction, x: Sequence[Expr], adjoint: Sequence[Expr]) -> tuple[Expr, ...]:
+        """The adjoints of what a function of one element is applied to; zero where those of its value are."""
+        arguments, (rule,) = function.adjoints
+        given = dict(zip(function.operands[0], x, strict=True)) | self.adjoint_arguments(arguments, adjoint)
         return substitute([rule[c] for c in self.fold.floats], given)
 
     def adjoint_arguments(self, arguments: Sequence[Argument], adjoint: Sequence[Expr]) -> dict[Argument, Expr]:
@@ -309,9 +305,9 @@ class _Emitter:
     def forward(self) -> None:
         k = self.k
         with self.each_run() as run:
-            if self.typed.complement is not None:
+            if self.fold.has_negation:
                 with k.when(less(run.factors, 0)):
-                    self.each_slot(run, 1, lambda at: self.let("total", self.negated(self.single(at))))
+                    self.each_slot(run, 1, lambda at: self.let("total", _applied(self.typed.negation, self.single(at))))
                     k.continue_()
             with k.when(less(0, run.factors)):
                 self.each_slot(run, run.factors, lambda at: self.product(at, run.factors))
@@ -367,7 +363,7 @@ class _Emitter:
                     with self.live(adjoint):
                         push(run.at, adjoint)
 
-            if self.typed.complement is not None:
+            if self.fold.has_negation:
                 with k.when(less(run.factors, 0)):
                     each_slot(self.push_negation)
                     k.continue_()
@@ -393,7 +389,8 @@ class _Emitter:
 
     def push_negation(self, at: Expr, adjoint: Registers) -> None:
         slot = self.slot(at)
-        self.push(slot, self.let("own", self.negated_rule(self.load(self.values, slot, "x"), adjoint)))
+        x = self.load(self.values, slot, "x")
+        self.push(slot, self.let("own", self.pulled_once(self.typed.negation, x, adjoint)))
 
     def push_each(self, at: Expr, count: Expr, adjoint: Registers) -> None:
         """A product whose rule reads no operands."""
@@ -581,7 +578,7 @@ class _Emitter:
                 read(self.negative_weights, other, variable)
             if self.typed.complement is not None:
                 with k.otherwise():
-                    self.store(self.values, other, self.let("y", self.negated(found)))
+                    self.store(self.values, other, self.let("y", _applied(self.typed.complement, found)))
         if valid is not None:
             with k.when(logical_not(self.holds("fine", valid))):
                 k.return_(self.row)
@@ -621,9 +618,13 @@ class _Emitter:
                 self.store_rows(self.negative_gradient, index, self.num_variables, b)
             with k.otherwise():
                 if self.typed.complement is not None:
-                    more = self.negated_rule(self.load(self.values, slot, "x"), b)
+                    more = self.pulled_once(self.typed.complement, self.load(self.values, slot, "x"), b)
                     a = self.let("total", tuple(x + y for x, y in zip(a, more, strict=True)))
                 self.store_rows(self.gradient, index, self.num_variables, a)
+
+
+def _applied(function: TypedFunction, x: Sequence[Expr]) -> tuple[Expr, ...]:
+    return substitute(function.values, dict(zip(function.operands[0], x, strict=True)))
 
 
 def _combined(monoid: TypedMonoid, left: Sequence[Expr], right: Sequence[Expr]) -> tuple[Expr, ...]:

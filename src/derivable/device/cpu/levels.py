@@ -23,8 +23,8 @@ class LevelKernels:
     fold  what was emitted, with the text of the kernels' arguments
     """
 
-    def __init__(self, typed: TypedSemiring):
-        self.fold = LevelFold(typed)
+    def __init__(self, typed: TypedSemiring, has_negation: bool):
+        self.fold = LevelFold(typed, has_negation)
 
     @cached_property
     def _module(self) -> Any:
@@ -58,6 +58,6 @@ class LevelKernels:
 
 
 @lru_cache(256)
-def level_kernels(semiring: Semiring, precision: str) -> LevelKernels:
-    """The kernels of a semiring. Raises as `Semiring.typed` does."""
-    return LevelKernels(semiring.typed(precision))
+def level_kernels(semiring: Semiring, precision: str, has_negation: bool = False) -> LevelKernels:
+    """The kernels of a semiring, with negations if programs have them. Raises as `Semiring.typed` does."""
+    return LevelKernels(semiring.typed(precision), has_negation)
