@@ -41,11 +41,6 @@ class LevelKernels:
     def gradient(self) -> Callable[..., int]:
         return self._module.fold_gradient
 
-    @property
-    def passes(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        """`forward` and `backward` alone, for other kernels to call."""
-        return self._module.forward, self._module.backward
-
     @cached_property
     def lanes(self) -> int:
         """Rows of a line; 1 where the kernels go row by row."""
