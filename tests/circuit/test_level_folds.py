@@ -13,7 +13,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.circuit.builder import CircuitBuilder
 from derivable.circuit.circuit import AND, LITERAL, OR
 from derivable.circuit.evaluate import evaluate, value_and_gradient
-from derivable.circuit.fold import fold, fold_vjp
+from derivable.circuit.fold_rows import fold, fold_vjp
 from derivable.circuit.plan import Graph, plan_of
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.device.cpu.levels import level_kernels

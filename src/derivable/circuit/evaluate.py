@@ -11,7 +11,7 @@ from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.evaluate_nests import evaluate_nests, nest_value_and_gradient
-from derivable.circuit.fold import GRADIENT, VALUES, VALUES_AND_GRADIENT, check_complement, fold_rows
+from derivable.circuit.fold_rows import GRADIENT, VALUES, VALUES_AND_GRADIENT, check_complement, fold_rows
 from derivable.circuit.literal_weights import in_columns
 from derivable.circuit.plan import plan_of
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError

@@ -10,7 +10,7 @@ import numpy as np
 from derivable.algebra.element import flatten, rebuild
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.fold import fold, fold_vjp
+from derivable.circuit.fold_rows import fold, fold_vjp
 from derivable.circuit.plan import plan_of
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 

@@ -22,7 +22,7 @@ from derivable.circuit.evaluate import (
     fold_rows,
 )
 from derivable.circuit.evaluate_nests import refuse_nests
-from derivable.circuit.fold import raise_bad_weight
+from derivable.circuit.fold_rows import raise_bad_weight
 from derivable.circuit.plan import Plan, plan_of
 from derivable.circuit.rounds import Rounds, rounds_of
 from derivable.circuit.torch_levels import fold_torch

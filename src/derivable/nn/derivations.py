@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from derivable.algebra.element import rebuild
 from derivable.algebra.semiring import Semiring, TypedSemiring
-from derivable.circuit.fold import fold, fold_vjp
+from derivable.circuit.fold_rows import fold, fold_vjp
 from derivable.circuit.plan import Graph, plan_of
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
