@@ -5,7 +5,9 @@
 
 One process for each operator and number of threads; in it all contestants take turns and work on the same numbers.
 Everybody returns new arrays; malloc is told to keep memory, since the first touch of fresh pages costs more than the
-folds. On one thread the clock is the processor's, on several the wall's. Medians over rounds, ratios within a round.
+folds. With `--processes 10` each operator runs in ten fresh processes with malloc as it comes, and rows are medians
+over them: what users see, page faults included. On one thread the clock is the processor's, on several the wall's.
+Medians over rounds, ratios within a round.
 
 The thesis is the overhead (forward + backward) / forward on a GPU, tables 9.1, 9.5, 9.7 and 9.9 of Brunin and Bruun
 (2024), the best of its variants.
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -359,6 +362,14 @@ def measure(n: int, threads: int, rounds: int, group: str) -> None:
         print(json.dumps(row), flush=True)
 
 
+def medians(same: tuple[Any, ...]) -> Any:
+    """One line of several processes: the median of each number; names and what is absent are the same in all."""
+    first = same[0]
+    if isinstance(first, dict):
+        return {key: medians(tuple(line[key] for line in same)) for key in first}
+    return statistics.median(same) if isinstance(first, float) else first
+
+
 def peer_of(who: str, calls: dict[str, Callable]) -> str:
     short = "ours, 32-bit indices"
     return short if who == "JAX" and short in calls else "ours"
@@ -395,6 +406,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a million numbers, three rounds")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=0, help="medians over so many fresh processes, plain malloc")
     parser.add_argument("--only", default="", help="operators whose title contains this, as in 'index mul'")
     parser.add_argument("--write", type=Path, help="write the tables to this Markdown file")
     parser.add_argument("--part", nargs=2, metavar=("THREADS", "TITLE"), help=argparse.SUPPRESS)
@@ -405,6 +417,7 @@ def main() -> None:
         return
     # malloc keeps what is freed, for all contestants alike.
     kept = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 28)}
+    environment = os.environ if options.processes else {**os.environ, **kept}
     groups = [group for group in dict.fromkeys(f"{f} {name}" for f, name, _ in names()) if options.only in group]
     parts = []
     for threads in options.threads:
@@ -413,11 +426,15 @@ def main() -> None:
         for group in groups:
             command = [sys.executable, __file__, "--part", str(threads), group, "--rounds", str(rounds)]
             command += ["--quick"] if options.quick else []
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **kept}, check=False)
-            lines = [json.loads(line) for line in done.stdout.splitlines()]
-            print(done.stdout, end="", file=sys.stderr, flush=True)
+            runs = []
+            for _ in range(max(1, options.processes)):
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=False)
+                print(done.stdout, end="", file=sys.stderr, flush=True)
+                if done.returncode:
+                    missing += [group] if group not in missing else []
+                runs.append([json.loads(line) for line in done.stdout.splitlines()])
+            lines = [medians(same) for same in zip(*runs)]
             rows += lines if not rows else lines[1:]
-            missing += [group] if done.returncode else []
         if len(rows) < 2:
             sys.exit("no case was measured")
         parts.append(report(threads, rows))

@@ -1,7 +1,11 @@
 """The table of scalar operations is complete, and every text in it means what the row says."""
 
 import itertools
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,6 +66,24 @@ def test_triton_texts_are_expressions():
             text = row.text("triton", dtype)
             if text:
                 compile(text.format("a", "b", "c", type=f"tl.{dtype}", low=0, high=1), row.name, "eval")
+
+
+def test_triton_texts_mean_what_the_row_says():
+    pytest.importorskip("triton")
+    tests = Path(__file__).parents[1]
+    paths = [str(tests.parent / "src"), str(tests), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    types_tried = ["float32", "float64", "int8", "int64", "uint8", "bool"]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(tests / "algebra" / "triton_table.py"), *types_tried],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["27", "27", "15", "15", "15", "9"]
 
 
 def applications(dtype):
@@ -203,7 +225,7 @@ def test_half_precision_is_rounded_single_precision(dtype, route):
         np.testing.assert_allclose(ours, theirs, rtol=eps, atol=eps, err_msg=name)
 
 
-SAMPLES = {
+SAMPLES: dict = {
     "bool": [False, True],
     **{dtype: [0, 1, 2, 100, LIMITS[dtype][0], LIMITS[dtype][1]] for dtype in INTEGERS},
     **{dtype: [0.0, 1.0, -1.5, 2.75, 100.0] for dtype in types.FLOATS},
@@ -228,7 +250,7 @@ def values_by(route, exprs, argument, x):
     return [value.tolist() for value in expr.compile_torch(exprs, [argument])(column)]
 
 
-def types_of(route):
+def types_of(route) -> list[types.Dtype]:
     missing = {"torch": ("uint16", "uint32", "uint64"), "numba": ("float16", "bfloat16")}
     return [dtype for dtype in DTYPES if dtype not in missing.get(route, ())]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-FALSE, TRUE, LITERAL, AND, OR = range(5)
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 
 
 def random_arrays(rng, num_variables, num_inner, max_children=4, constants=True, local=None):

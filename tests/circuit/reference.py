@@ -4,7 +4,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE, Circuit
+from derivable.circuit.circuit import Circuit
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 
 
 def value_of_nodes(circuit: Circuit, weight_of) -> list:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from circuit.reference import value_of_nodes
 from derivable.circuit.builder import CircuitBuilder
-from derivable.circuit.choice import ChoiceVariables, compile_formula_dag
-from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE
+from derivable.circuit.choice import CategoricalVariables, compile_formula_dag
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.diagnostics import CompileTimeout, DomainError
 
 
@@ -408,7 +408,7 @@ def test_time_limit():
 )
 def test_bad_groups(groups, words):
     with pytest.raises(DomainError, match=words):
-        ChoiceVariables.of(3, groups)
+        CategoricalVariables.of(3, groups)
 
 
 @pytest.mark.parametrize("method", ["prove", "sdd"])

@@ -23,7 +23,6 @@ from circuit.reference import all_assignments, holds, model_count, weighted_coun
 from circuit.test_formula import VARIABLES, formulas
 from data import data_path
 from derivable.circuit import compile_process, compile_sdd
-from derivable.circuit.circuit import FALSE, LITERAL, TRUE
 from derivable.circuit.compilation import compile, definitions, without_repeats
 from derivable.circuit.compile_process import CompilerError, run_worker, work_folder
 from derivable.circuit.dimacs import cnf_from_clauses, write_dimacs
@@ -31,6 +30,7 @@ from derivable.circuit.elimination import balanced_vtree, elimination_tree, elim
 from derivable.circuit.formula import exactly_one, to_nnf, variables
 from derivable.circuit.vtree import Vtree
 from derivable.circuit.vtree_file import parse_vtree
+from derivable.core.and_or import FALSE, LITERAL, TRUE
 from derivable.core.diagnostics import (
     CompileTimeout,
     DomainError,

@@ -13,9 +13,7 @@ from torch import library
 
 from circuit.decimal_circuits import random_circuit
 from derivable.algebra import semirings
-from derivable.circuit.plan import plan_of
-from derivable.circuit.torch_levels import fold_torch
-from derivable.circuit.torch_module import rounds_for
+from derivable.circuit.fold import CircuitFold
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
 NAMES = ["real", "log", "max_product", "max_plus", "min_plus", "godel"]
@@ -55,7 +53,9 @@ def test_tensor_operations_are_the_kernels(name):
             weights[1], negatives[2] = ring.zero, ring.zero
             weights[3], negatives[3] = weights[3, 0], weights[3, 0]
     expected = circuit.to_torch(name)(weights, negatives)
-    found = fold_torch(rounds_for(plan_of(circuit)), ring, weights, negatives)
+    engine = CircuitFold(circuit, ring, True, str(weights.dtype)[6:])
+    apply, pull = engine.elsewhere("torch")
+    (found,) = apply(None, (weights.detach(), negatives.detach()))
     assert torch.equal(torch.isfinite(found), torch.isfinite(expected))
     torch.testing.assert_close(found, expected)
     if ring.differentiable:
@@ -63,7 +63,7 @@ def test_tensor_operations_are_the_kernels(name):
         if name == "log":
             # A root of -inf gives no gradient to the kernels; the operations give their own limits.
             seeds[~torch.isfinite(expected)] = 0
-        mine = torch.autograd.grad(found, (weights, negatives), seeds)
+        mine = pull(None, (seeds,), (weights.detach(), negatives.detach()), (found,))
         theirs = torch.autograd.grad(expected, (weights, negatives), seeds)
         for one, other in zip(mine, theirs, strict=True):
             assert torch.isfinite(other).all()
@@ -146,7 +146,8 @@ def test_compiled_with_negative_weights():
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
     rows = negatives.detach().expand(4, 5).clone().requires_grad_()
-    library.opcheck(torch.ops.derivable.fold, (weights, rows, module._number))
+    number = module._engines[True, torch.float64].number
+    library.opcheck(torch.ops.derivable.apply, ([weights, rows], None, number))
 
 
 def test_importing_the_module_leaves_the_compiler_alone():
@@ -170,13 +171,12 @@ def test_data_parallel_on_the_cpu_and_threads():
 
 
 def test_a_meta_device_shows_that_other_devices_use_tensor_operations():
-    circuit = circuit_of(num_roots=2)
-    rounds = rounds_for(plan_of(circuit))
-    found = fold_torch(
-        rounds, semirings.get("real"), torch.empty(3, 5, device="meta"), torch.empty(3, 5, device="meta")
-    )
-    assert found.device.type == "meta"
-    assert found.shape == (3, 2)
+    module = circuit_of(num_roots=2).to_torch("real")
+    weights, negatives = (torch.rand(3, 5, device="meta", requires_grad=True) for _ in range(2))
+    found = module(weights, negatives)
+    assert (found.device.type, found.shape) == ("meta", (3, 2))
+    gradients = torch.autograd.grad(found.sum(), (weights, negatives), create_graph=True)
+    assert [one.device.type for one in torch.autograd.grad(gradients[0].sum(), negatives)] == ["meta"]
 
 
 def test_refusals():

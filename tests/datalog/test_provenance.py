@@ -103,6 +103,13 @@ def test_sums_over_derivations_count_each_once(name, value):
     assert dict(db["path"].items()) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("name", ["unit", "boolean", "minmaxprob", "counting", "exact", "topkproofs"])
+def test_a_fact_of_probability_zero_is_not_there(name):
+    facts = {"edge": {(0, 1): 0.0, (1, 2): 0.5, (2, 3): 1.0}}
+    expected = {(1, 2), (2, 3), (1, 3)} | ({(0, 1), (0, 2), (0, 3)} if name == "counting" else set())
+    assert set(dv.Program(CLOSURE).run(facts=facts, provenance=name)["path"]) == expected
+
+
 def test_an_endless_sum_is_refused():
     with pytest.raises(dv.DerivableError, match="derived from itself"):
         dv.Program(CLOSURE).run(facts={"edge": {(0, 1): 0.5, (1, 0): 0.5}}, provenance="real")

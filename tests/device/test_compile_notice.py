@@ -1,4 +1,4 @@
-"""A person at a terminal is told, once, that kernels are being compiled; a pipe is told nothing."""
+"""A person at a terminal is told, once, that kernels have been compiling for a second; a pipe is told nothing."""
 
 import os
 import pty
@@ -10,18 +10,25 @@ import pytest
 
 from derivable.device.cpu.compile_notice import NOTICE
 
-CODE = "from derivable.circuit import CircuitBuilder as B; b = B(); print(b.build([b.literal(1)]))"
+CODE = """
+from derivable.device.cpu import compile_notice
+compile_notice.PATIENCE = {patience}
+from derivable.circuit import CircuitBuilder as B
+b = B()
+print(b.build([b.literal(1)]))
+"""
 
 
-def stderr_of(cache, terminal: bool) -> str:
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+def stderr_of(cache, terminal: bool, patience: float = 0.0) -> str:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "DERIVABLE_TIER": "compiled"}
+    code = CODE.format(patience=patience)
     if not terminal:
-        done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         return done.stderr
     leader, follower = pty.openpty()
     try:
         subprocess.run(
-            [sys.executable, "-c", CODE], env=environment, stdout=subprocess.PIPE, stderr=follower, check=True
+            [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=follower, check=True
         )
         return os.read(leader, 10_000).decode() if select.select([leader], [], [], 0)[0] else ""
     finally:
@@ -37,3 +44,8 @@ def test_said_once_and_not_again_when_cached(tmp_path):
 
 def test_a_pipe_is_told_nothing(tmp_path):
     assert stderr_of(tmp_path, terminal=False) == ""
+
+
+@pytest.mark.skipif(not hasattr(pty, "openpty"), reason="no pseudo-terminals here")
+def test_a_short_wait_is_not_mentioned(tmp_path):
+    assert stderr_of(tmp_path, terminal=True, patience=1000.0) == ""

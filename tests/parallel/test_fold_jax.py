@@ -14,9 +14,9 @@ from jax.test_util import check_grads
 
 import derivable as dv
 from derivable.algebra.monoids import NAMED
+from derivable.bridge import jnp_folds
+from derivable.bridge.fold import Fold
 from derivable.core.diagnostics import DerivableError, LayoutError
-from derivable.device.autodiff import jnp_folds
-from derivable.device.autodiff.fold import Fold
 
 P = dv.parallel
 

@@ -236,7 +236,7 @@ def test_memory_is_read_in_place():
     y = P.scan("add", x)
     assert y.tolist() == [0, 1, 3, 6, 10, 15]
     assert x.tolist() == [0, 1, 2, 3, 4, 5]
-    from derivable.device.autodiff.torch_folds import _array
+    from derivable.bridge.torch import _array
 
     assert _array(x).ctypes.data == x.data_ptr()
 

@@ -9,7 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.utils.checkpoint import checkpoint
 
 import derivable as dv
-from derivable.device.autodiff.fold import Fold
+from derivable.bridge.fold import Fold
 from derivable.device.cpu import memory, threads
 
 P = dv.parallel

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import derivable as dv
-from derivable.device.autodiff.fold import Fold
+from derivable.bridge.fold import Fold
+from derivable.bridge.jax import _elsewhere
 from derivable.device.cpu import element_by_index, element_cuts, threads
 
 P = dv.parallel
@@ -107,15 +108,15 @@ def test_threads_may_change_after_tracing(kept, monkeypatch):
 @pytest.mark.slow
 def test_the_tree_form_takes_the_same_arguments():
     """What a device without the kernels computes: it reads nothing of what was kept."""
-    from derivable.device.autodiff import jnp_folds
-
     destination, indices, values = arguments()
     fold, seed = Fold("reduce_by_index", SOFT_OR.typed(("float64",))), jnp.asarray(WEIGHTS)
-    results, arrays = jnp_folds.apply_keeping(fold, indices, [destination, values], whole=True)
+    apply, apply_keeping, pull = _elsewhere(fold)
+    results, arrays = apply_keeping(indices, [destination, values], whole=True)
     same, ours = fold.apply_keeping(np.asarray(indices), [np.asarray(destination), np.asarray(values)], whole=True)
     assert [(x.shape, x.dtype) for x in arrays] == [(x.shape, x.dtype) for x in ours]
     np.testing.assert_allclose(results[0], same[0], rtol=1e-12)
-    found = jnp_folds.pull(fold, indices, [seed], [destination, values], results, arrays)
+    np.testing.assert_array_equal(apply(indices, [destination, values])[0], results[0])
+    found = pull(indices, [seed], [destination, values], results, arrays)
     for mine, other in zip(found, walked_again(SOFT_OR, destination, indices, values, seed)):
         np.testing.assert_allclose(mine, other, rtol=1e-12, atol=1e-14)
 

@@ -64,7 +64,7 @@ def step():
     module(weights, ones).sum().backward()
 """
 )
-LOGIC = (
+LAYER_STEP = (
     LAYER
     + """
 def step():
@@ -82,7 +82,9 @@ def step():
 
 
 @pytest.mark.parametrize("threads", ["1", "2"])
-@pytest.mark.parametrize("setup", [FOLD, SCAN, CIRCUIT, DATALOG], ids=["fold", "scan", "circuit", "datalog"])
+@pytest.mark.parametrize(
+    "setup", [FOLD, SCAN, CIRCUIT, LAYER_STEP, DATALOG], ids=["fold", "scan", "circuit", "layer", "datalog"]
+)
 def test_steps_touch_no_new_pages(setup, threads, monkeypatch):
     monkeypatch.setenv("DERIVABLE_NUM_THREADS", threads)
     run = subprocess.run([sys.executable, "-c", STEADY.replace("{setup}", setup)], capture_output=True, text=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.circuit.circuit import AND, LITERAL, OR, Circuit
+from derivable.circuit.circuit import Circuit
+from derivable.core.and_or import AND, LITERAL, OR
 
 
 def wide_circuit(num_variables: int = 24, copies: int = 200) -> Circuit:

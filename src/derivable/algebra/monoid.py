@@ -158,7 +158,8 @@ def trace_elements(
     name      what it is, for messages
     operands  name -> (its nesting, a value with the containers to use, the types of its leaves)
     result    the nesting that its value must have; None for any
-    dtypes    [component] the types that its value must have, into which constants are converted; None for any
+    dtypes    [component] the types that its value must have; None for any. Constants are converted, and, where the
+              operands are of another kind, numbers to floats
 
     Raises UnsupportedError if the function decides on a value, with the line; TypeMismatchError if its result is not
     nested like `result` or typed like `dtypes`.
@@ -192,6 +193,8 @@ def trace_elements(
     for k, dtype in enumerate(dtypes or ()):
         if isinstance(values[k], Constant) and values[k].dtype != dtype:
             values[k] = Constant(values[k].value, dtype)  # type: ignore[arg-type]
+        elif not is_operator and dtype in FLOATS and values[k].dtype != "bool":
+            values[k] = expr.cast(values[k], dtype)
         if values[k].dtype != dtype:
             where = "" if len(values) == 1 else f"component {k} of " if is_operator else f"as component {k} "
             wanted = f"for {where}{dtype} operands" if is_operator else f"{where}where a {dtype} belongs"
@@ -253,6 +256,25 @@ class TypedFunction:
             for value in gradients
         )
         return arguments, tuple(tuple(next(rest) for _ in operand) for operand in self.operands)
+
+    @cached_property
+    def dual(self) -> TypedFunction:
+        """The function of one element on elements with tangents: components, then a tangent for each float component.
+
+        A tangent of 0 contributes nothing, also where the slope is infinite.
+        """
+        (operand,) = self.operands
+        first = 1 + max(argument.index for argument in operand)
+        floats = [argument for argument in operand if argument.dtype in FLOATS]
+        along = [Argument(first + k, argument.dtype, f"{argument.name}_t") for k, argument in enumerate(floats)]
+        tangents: list[Expr] = [Constant(0, value.dtype) for value in self.values]
+        for argument, tangent in zip(floats, along):
+            for k, slope in enumerate(expr.differentiate(self.values, argument)):
+                if slope.dtype in FLOATS:
+                    none = Constant(0, slope.dtype)
+                    tangents[k] = tangents[k] + expr.where(expr.equal(tangent, 0), none, slope * tangent)
+        kept = [tangent for tangent, value in zip(tangents, self.values) if value.dtype in FLOATS]
+        return TypedFunction(f"{self.name} with tangents", ((*operand, *along),), (*self.values, *expr.simplify(kept)))
 
     def apply(self, *operands: Sequence[Any]) -> tuple[Any, ...]:
         """[component] arrays of the value, from [component] arrays of each operand; elementwise."""
@@ -349,12 +371,12 @@ class TypedMonoid:
             starts.append(starts[-1] + size)
         return tuple(starts)
 
-    @property
+    @cached_property
     def float_leaves(self) -> tuple[int, ...]:
         """The leaves that have derivatives."""
         return tuple(leaf for leaf, dtype in enumerate(self.leaf_dtypes) if dtype in FLOATS)
 
-    @property
+    @cached_property
     def float_components(self) -> tuple[int, ...]:
         return tuple(k for k, dtype in enumerate(self.dtypes) if dtype in FLOATS)
 

@@ -280,12 +280,12 @@ def _typed(record: Semiring, precision: str) -> TypedSemiring:
     if function is not None:
         given = {"probability": (SCALAR, 0.0, (precision,)), "variable": (SCALAR, 0, ("int64",))}
         fact = trace_elements(f"fact of semiring {record.name!r}", function, given, element, plus.dtypes)
-    zero = record.nest(plus.neutral)
+    zero, one = record.nest(plus.neutral), record.nest(times.neutral)
     discard = record.discard or (lambda a: same(a, zero))
 
     def absent(a: Any) -> Any:
         gone = discard(a)
-        pairs = zip(times.neutral, plus.neutral, plus.dtypes)
+        pairs = zip(components(element, one, "one"), components(element, zero, "zero"), plus.dtypes)
         return record.nest([where(gone, Constant(x, dtype), Constant(y, dtype)) for x, y, dtype in pairs])
 
     return TypedSemiring(

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE, Circuit
+from derivable.circuit.circuit import Circuit
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import LayoutError, ShapeError
 from derivable.device.cpu import hashcons

@@ -12,23 +12,22 @@ from typing import Literal as OneOf
 
 import numpy as np
 
+from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.circuit.builder import circuit_from_arrays
-from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, Circuit
+from derivable.circuit.circuit import Circuit
 from derivable.circuit.compile_process import checked_time_limit
-from derivable.circuit.compile_sdd import Arrays, compile_sdd
+from derivable.circuit.compile_sdd import compile_sdd
+from derivable.core.and_or import AND, FALSE, LITERAL, OR
 from derivable.core.diagnostics import DomainError
-from derivable.core.graph import from_edges, strongly_connected_components
+from derivable.core.graph import from_edges, offsets_of, strongly_connected_components
 from derivable.core.progress import Deadline
 
 PAIR_BUDGET = 20_000_000  # about a second
 SUPPORT_LIMIT = 1 << 26  # int32 elements: 256 MiB
 
-Arrays4 = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-Arrays5 = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
 
 @dataclass(frozen=True, eq=False)
-class ChoiceVariables:
+class CategoricalVariables:
     """Which random choices the variables 1..num_variables stand for.
 
     A variable in no group is independent: a choice of two values. A group of n variables is one
@@ -48,7 +47,7 @@ class ChoiceVariables:
     groups: tuple[np.ndarray, ...]
 
     @staticmethod
-    def of(num_variables: int, groups: Iterable[Sequence[int] | np.ndarray]) -> ChoiceVariables:
+    def of(num_variables: int, groups: Iterable[Sequence[int] | np.ndarray]) -> CategoricalVariables:
         """Raises DomainError for an empty group, a variable out of range, or one in two groups."""
         given = tuple(np.asarray(group, dtype=np.int64).reshape(-1) for group in groups)
         owner = np.full(num_variables + 1, -1, dtype=np.int64)
@@ -69,7 +68,7 @@ class ChoiceVariables:
         group_of[2 * free] = group_of[2 * free + 1] = len(given) + np.arange(len(free))
         value_of[2 * free + 1] = 1
         sizes = np.concatenate([[len(group) for group in given], np.full(len(free), 2)]).astype(np.int64)
-        return ChoiceVariables(num_variables, group_of, value_of, sizes, given)
+        return CategoricalVariables(num_variables, group_of, value_of, sizes, given)
 
     @property
     def is_categorical(self) -> np.ndarray:
@@ -99,7 +98,7 @@ def compile_formula_dag(
     time_limit  seconds; then CompileTimeout is raised
     returns     a circuit with the same roots. Evaluate it with weights = the probabilities and negative
                 weights 1 - p for independent variables, ONE for those in groups
-                (`ChoiceVariables.is_categorical`).
+                (`CategoricalVariables.is_categorical`).
 
     Each root is a polynomial in the weights, which is its probability wherever the weights of every
     group sum to one. Elsewhere it is a polynomial that agrees with it there: a disjunction of all values
@@ -111,12 +110,11 @@ def compile_formula_dag(
     """
     if method not in ("prove", "sdd"):
         raise DomainError(f"no method {method!r}", hint="method is 'prove' or 'sdd'")
-    choices = ChoiceVariables.of(num_variables, groups)
+    choices = CategoricalVariables.of(num_variables, groups)
     deadline = Deadline(checked_time_limit(time_limit), "compilation", "raise time_limit")
-    dag = circuit_from_arrays(
-        *_positive(np.asarray(kind), np.asarray(literal), np.asarray(offsets), np.asarray(children), choices, roots),
-        num_variables,
-    )
+    arrays = [np.asarray(array) for array in (kind, literal, offsets, children)]
+    given = AndOrGraph(arrays[0], arrays[1], arrays[2], arrays[3], np.asarray(roots, np.int64))
+    dag = circuit_from_arrays(*_positive(given, choices).arrays, num_variables)
     from derivable.device.cpu import choice as kernels
 
     is_false, proven, keep, support, set_offsets, set_elements = kernels.analyse(
@@ -131,22 +129,25 @@ def compile_formula_dag(
         SUPPORT_LIMIT,
     )
     need = kernels.needed_nodes(dag.kind, dag.offsets, dag.children, dag.roots, is_false, proven, keep)
-    pruned = _without_false(dag, is_false, keep)
     if method == "sdd":
         inner = (dag.kind >= AND) & ~is_false
         need[dag.roots[inner[dag.roots]]] = 2
     hard = np.flatnonzero(need == 2)
-    if len(hard) == 0:
-        return circuit_from_arrays(*pruned, dag.roots, num_variables, origin="" if choices.groups else "decision")
-    parts = _components(hard, support, set_offsets, set_elements, len(choices.group_size))
-    compiled = [_compile_part(dag, is_false, nodes, choices, deadline, progress) for nodes in parts]
-    return _splice(pruned, dag.roots, parts, compiled, num_variables, "" if choices.groups else "decision")
+    result = _without_false(dag, is_false, keep)
+    if len(hard):
+        parts = _components(hard, support, set_offsets, set_elements, len(choices.group_size))
+        compiled = [_compile_part(dag, is_false, nodes, choices, deadline, progress) for nodes in parts]
+        nodes, bases = np.concatenate(parts), offsets_of([circuit.num_nodes for circuit in compiled])
+        roots = np.concatenate([circuit.roots + base for circuit, base in zip(compiled, bases)])
+        order = np.argsort(nodes)
+        result = result.substituted(nodes[order], roots[order], compiled)
+    return circuit_from_arrays(*result.arrays, num_variables, origin="" if choices.groups else "decision")
 
 
-def _positive(kind, literal, offsets, children, choices: ChoiceVariables, roots) -> Arrays5:
+def _positive(graph: AndOrGraph, choices: CategoricalVariables) -> AndOrGraph:
     """Replace each negated variable of a group by the disjunction of the group's other variables."""
-    literal = literal.astype(np.int64)
-    leaf = kind == LITERAL
+    literal = graph.literal.astype(np.int64)
+    leaf = graph.kind == LITERAL
     outside = np.flatnonzero(leaf & (np.abs(literal) > choices.num_variables))
     if len(outside):
         raise DomainError(
@@ -156,45 +157,25 @@ def _positive(kind, literal, offsets, children, choices: ChoiceVariables, roots)
     negated[negated] = choices.is_categorical[-literal[negated] - 1]
     where = np.flatnonzero(negated)
     if len(where) == 0:
-        return kind, literal, offsets, children, roots
+        return graph
     wanted = np.unique(-literal[where])
     owners = np.unique(choices.group_of[2 * wanted])
     values = np.concatenate([choices.groups[owner] for owner in owners])
     position = np.full(choices.num_variables + 1, -1, dtype=np.int64)
     position[values] = np.arange(len(values))
     others = [np.setdiff1d(choices.groups[choices.group_of[2 * v]], [v], assume_unique=True) for v in wanted]
-    front, middle = len(values), len(values) + len(wanted)
-    position_of_or = np.full(choices.num_variables + 1, -1, dtype=np.int64)
-    position_of_or[wanted] = front + np.arange(len(wanted))
-    # New nodes first, then the old ones; an old negated leaf becomes a disjunction of the one new node.
-    lengths = np.diff(offsets)
-    lengths[where] = 1
-    old_children = np.insert(children + middle, offsets[where], position_of_or[-literal[where]])
-    new_kind = np.concatenate([np.full(front, LITERAL), np.full(len(wanted), OR), np.where(negated, OR, kind)])
-    new_literal = np.concatenate([values, np.zeros(len(wanted), np.int64), np.where(negated, 0, literal)])
-    new_lengths = np.concatenate([np.zeros(front, np.int64), [len(row) for row in others], lengths])
-    new_children = np.concatenate([*(position[row] for row in others), old_children])
-    return (
-        new_kind.astype(np.uint8),
-        new_literal,
-        np.concatenate([[0], np.cumsum(new_lengths)]).astype(np.int64),
-        new_children,
-        np.asarray(roots, dtype=np.int64) + middle,
+    complements = AndOrGraph.of(
+        [LITERAL] * len(values) + [OR] * len(wanted),
+        values.tolist() + [0] * len(wanted),
+        [[]] * len(values) + [position[row].tolist() for row in others],
+        [],
     )
+    return graph.substituted(where, len(values) + np.searchsorted(wanted, -literal[where]), [complements])
 
 
-def _without_false(dag: Circuit, is_false: np.ndarray, keep: np.ndarray) -> Arrays4:
-    """kind, literal, offsets, children with false nodes as constants and dropped edges left out."""
-    lengths = np.diff(dag.offsets)
-    parent = np.repeat(np.arange(dag.num_nodes), lengths)
-    keep = keep & ~is_false[parent]
-    lengths = np.bincount(parent[keep], minlength=dag.num_nodes)
-    return (
-        np.where(is_false, FALSE, dag.kind).astype(np.uint8),
-        np.where(is_false, 0, dag.literal).astype(np.int32),
-        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        dag.children[keep],
-    )
+def _without_false(graph: AndOrGraph, is_false: np.ndarray, keep: np.ndarray) -> AndOrGraph:
+    """With false nodes as constants, and only the edges to keep."""
+    return graph.kept(keep & ~is_false[graph.parents]).with_kinds(np.where(is_false, FALSE, graph.kind))
 
 
 def _components(hard, support, set_offsets, set_elements, num_groups: int) -> list[np.ndarray]:
@@ -214,59 +195,16 @@ def _components(hard, support, set_offsets, set_elements, num_groups: int) -> li
     return [hard[label == number] for number in np.unique(label)]
 
 
-def _compile_part(dag: Circuit, is_false, nodes, choices: ChoiceVariables, deadline: Deadline, progress) -> Circuit:
+def _compile_part(
+    dag: Circuit, is_false, nodes, choices: CategoricalVariables, deadline: Deadline, progress
+) -> Circuit:
     """The SDDs of some nodes in one manager, each conjoined with the constraints of the groups below it."""
-    from derivable.device.cpu import choice as kernels
-
-    remaining = deadline.remaining()
-    marked = np.zeros(dag.num_nodes, dtype=np.bool_)
-    marked[nodes] = True
-    kernels.below(dag.offsets, dag.children, marked)
-    kept = np.flatnonzero(marked)
-    position = np.cumsum(marked) - 1
-    kind, literal, offsets, children = _without_false(dag, is_false, np.ones(dag.num_edges, dtype=np.bool_))
-    lengths = np.diff(offsets)
-    edges = np.repeat(marked, lengths)
-    arrays = Arrays(
-        kind[kept],
-        literal[kept],
-        np.concatenate([[0], np.cumsum(lengths[kept])]),
-        position[children[edges]],
-        position[nodes],
-    )
-    codes = np.abs(literal[kept][kind[kept] == LITERAL])
+    part = dag.with_roots(nodes)
+    kept = np.flatnonzero(part.needed())
+    part = part.taken(kept)
+    part = _without_false(part, is_false[kept], np.ones(part.num_edges, dtype=np.bool_))
+    codes = np.abs(part.literal[part.kind == LITERAL])
     owners = np.unique(choices.group_of[2 * codes.astype(np.int64)])
     blocks = [choices.groups[owner].tolist() for owner in owners if owner < len(choices.groups)]
-    return compile_sdd(arrays, choices.num_variables, blocks=blocks, time_limit=remaining, progress=progress)
-
-
-def _splice(pruned, roots, parts, compiled: list[Circuit], num_variables: int, origin: str) -> Circuit:
-    """One circuit: the proven nodes, with each hard node replaced by its SDD."""
-    kind, literal, offsets, children = pruned
-    lengths = np.diff(offsets)
-    start = sum(circuit.num_nodes for circuit in compiled)
-    replacement = np.full(len(kind), -1, dtype=np.int64)
-    kinds, literals, rows, edges = [], [], [], []
-    base = 0
-    for nodes, circuit in zip(parts, compiled):
-        replacement[nodes] = circuit.roots + base
-        kinds.append(circuit.kind)
-        literals.append(circuit.literal)
-        rows.append(np.diff(circuit.offsets))
-        edges.append(circuit.children.astype(np.int64) + base)
-        base += circuit.num_nodes
-    replaced = replacement >= 0
-    own = children[np.repeat(~replaced, lengths)].astype(np.int64) + start
-    lengths = np.where(replaced, 0, lengths)
-    at = np.concatenate([[0], np.cumsum(lengths)])[:-1][replaced]
-    own = np.insert(own, at, replacement[replaced])
-    lengths = np.where(replaced, 1, lengths)
-    return circuit_from_arrays(
-        np.concatenate([*kinds, np.where(replaced, AND, kind)]).astype(np.uint8),
-        np.concatenate([*literals, np.where(replaced, 0, literal)]),
-        np.concatenate([[0], np.cumsum(np.concatenate([*rows, lengths]))]).astype(np.int64),
-        np.concatenate([*edges, own]),
-        np.asarray(roots) + start,
-        num_variables,
-        origin=origin,
-    )
+    remaining = deadline.remaining()
+    return compile_sdd(part, choices.num_variables, blocks=blocks, time_limit=remaining, progress=progress)

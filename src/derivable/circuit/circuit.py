@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
 
 if TYPE_CHECKING:
     from derivable.algebra.semiring import Semiring
     from derivable.circuit.formula import Variable
+    from derivable.circuit.properties import Determinism
     from derivable.circuit.vtree import Vtree
-
-FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
-KIND_NAMES = ("false", "true", "literal", "and", "or")
 
 
 @dataclass(frozen=True, eq=False)
-class Circuit:
+class Circuit(AndOrGraph):
     """An arithmetic circuit (negation normal form) over Boolean variables 1..num_variables.
 
     Nodes are numbered by height, children before parents (leaves have height 0; the height of an
@@ -36,20 +35,15 @@ class Circuit:
     literal        [node] int32: the signed variable of a literal (DIMACS), 0 elsewhere
     offsets        [node + 1] int64: node n's children are children[offsets[n]:offsets[n + 1]]
     children       [edge] int32: node ids, ascending within a node
-    level_offsets  [level + 1] int64: level l is nodes level_offsets[l]:level_offsets[l + 1]
     roots          [root] int64: node ids, in the order asked for, repeats allowed
+    level_offsets  [level + 1] int64: level l is nodes level_offsets[l]:level_offsets[l + 1]
     weights        the weights that came with the file, if any: (positive, negative), each [variable] float64
     names          the names of the variables, if they came from a formula; queries take them instead of numbers
     origin         what is known about its making: "sdd", "decision" (so deterministic by construction), or ""
     vtree          the variable tree that an SDD was read with, if any
     """
 
-    kind: np.ndarray
-    literal: np.ndarray
-    offsets: np.ndarray
-    children: np.ndarray
     level_offsets: np.ndarray
-    roots: np.ndarray
     num_variables: int
     weights: tuple[np.ndarray, np.ndarray] | None = None
     origin: str = ""
@@ -57,20 +51,8 @@ class Circuit:
     vtree: Vtree | None = field(default=None)
 
     @property
-    def num_nodes(self) -> int:
-        return len(self.kind)
-
-    @property
-    def num_edges(self) -> int:
-        return len(self.children)
-
-    @property
     def num_levels(self) -> int:
         return len(self.level_offsets) - 1
-
-    @property
-    def num_roots(self) -> int:
-        return len(self.roots)
 
     def __repr__(self) -> str:
         return (
@@ -248,20 +230,28 @@ class Circuit:
     # Properties
 
     @cached_property
+    def first_offences(self) -> tuple[int, int]:
+        """An and-node that is not decomposable and an or-node that is not smooth, -1 where there is none."""
+        from derivable.circuit.properties import first_offences
+
+        return first_offences(self)
+
+    @property
     def is_decomposable(self) -> bool:
         """Whether the children of every and-node mention disjoint variables."""
-        from derivable.circuit.properties import is_decomposable
+        return self.first_offences[0] < 0
 
-        return is_decomposable(self)
-
-    @cached_property
+    @property
     def is_smooth(self) -> bool:
         """Whether the children of every or-node mention the same variables."""
-        from derivable.circuit.properties import is_smooth
+        return self.first_offences[1] < 0
 
-        return is_smooth(self)
+    @cached_property
+    def determinism(self) -> Determinism:
+        """What `check_determinism` finds with its usual budget."""
+        return self.check_determinism()
 
-    def check_determinism(self, budget: int = 1_000_000):
+    def check_determinism(self, budget: int = 1_000_000) -> Determinism:
         """Whether the children of every or-node exclude each other, and how that was found out.
 
         Returns `derivable.circuit.properties.Determinism`: `holds` and `method`

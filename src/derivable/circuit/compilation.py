@@ -8,11 +8,13 @@ from typing import Literal as OneOf
 
 import numpy as np
 
+from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.circuit.builder import circuit_from_arrays
-from derivable.circuit.circuit import AND, FALSE, LITERAL, TRUE, Circuit
+from derivable.circuit.circuit import Circuit
 from derivable.circuit.compile_process import checked_time_limit
 from derivable.circuit.dimacs import Cnf, checked_weights, cnf_from_clauses, cnf_of
-from derivable.circuit.formula import Formula, NnfDag, as_clauses, names_of, to_nnf
+from derivable.circuit.formula import Formula, as_clauses, names_of, to_nnf
+from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.names import FreshNames
@@ -72,11 +74,8 @@ def _with(circuit: Circuit, weights, names) -> Circuit:
 
 
 def _constant(value: bool, num_variables: int, origin: str) -> Circuit:
-    kind = np.array([TRUE if value else FALSE], dtype=np.uint8)
-    zero = np.zeros(1, dtype=np.int32)
-    return circuit_from_arrays(
-        kind, zero, np.zeros(2, np.int64), np.zeros(0, np.int64), np.zeros(1, np.int64), num_variables, origin=origin
-    )
+    graph = AndOrGraph.of([TRUE if value else FALSE], [0], [()], [0])
+    return circuit_from_arrays(*graph.arrays, num_variables, origin=origin)
 
 
 def without_repeats(cnf: Cnf) -> Cnf:
@@ -97,10 +96,10 @@ def _compile_cnf(cnf: Cnf, compiler: str, time_limit, progress, vtree, minimise)
     if (np.diff(clean.offsets) == 0).any():
         return _constant(False, cnf.num_variables, origin)
     if compiler == "sdd":
-        from derivable.circuit.compile_sdd import cnf_arrays, compile_sdd
+        from derivable.circuit.compile_sdd import cnf_graph, compile_sdd
 
         return compile_sdd(
-            cnf_arrays(clean),
+            cnf_graph(clean),
             cnf.num_variables,
             vtree=vtree,
             minimise=minimise,
@@ -126,30 +125,29 @@ def _compile_formula(
     if clauses is not None:
         circuit = _compile_cnf(cnf_from_clauses(clauses, wanted), compiler, time_limit, progress, vtree, minimise)
         return _with(circuit, pair, names)
-    dag = to_nnf(formula)
+    graph = to_nnf(formula)
     if compiler == "sdd":
-        from derivable.circuit.compile_sdd import Arrays, compile_sdd
+        from derivable.circuit.compile_sdd import compile_sdd
 
-        arrays = Arrays(dag.kind, dag.literal, dag.offsets, dag.children, [len(dag.kind) - 1])
-        circuit = compile_sdd(arrays, wanted, vtree=vtree, minimise=minimise, time_limit=time_limit, progress=progress)
+        circuit = compile_sdd(graph, wanted, vtree=vtree, minimise=minimise, time_limit=time_limit, progress=progress)
         return _with(circuit, pair, names)
-    extended = definitions(dag, wanted)
+    extended = definitions(graph, wanted)
     compiled = _compile_cnf(extended, compiler, time_limit, progress, vtree, minimise)
     return _with(without_definitions(compiled, wanted), pair, names)
 
 
-def definitions(dag: NnfDag, num_variables: int) -> Cnf:
-    """A CNF with one further variable for each inner node, equivalent to that node (Tseitin 1968).
+def definitions(graph: AndOrGraph, num_variables: int) -> Cnf:
+    """A CNF of a graph as `to_nnf` gives it, with a further variable equivalent to each inner node (Tseitin 1968).
 
     Both directions are written, so every model of the formula extends to exactly one model of the CNF,
     and leaving the further variables out of a d-DNNF of it (`without_definitions`) keeps it deterministic.
     """
-    offsets, children = dag.offsets.tolist(), dag.children.tolist()
+    offsets, children = graph.offsets.tolist(), graph.children.tolist()
     name: list[int] = []
     clauses: list[list[int]] = []
     fresh = num_variables
-    last = len(dag.kind) - 1
-    for node, (kind, literal) in enumerate(zip(dag.kind.tolist(), dag.literal.tolist())):
+    last = graph.num_nodes - 1
+    for node, (kind, literal) in enumerate(zip(graph.kind.tolist(), graph.literal.tolist())):
         if kind == LITERAL:
             name.append(literal)
             if node == last:
@@ -171,13 +169,5 @@ def definitions(dag: NnfDag, num_variables: int) -> Cnf:
 
 def without_definitions(circuit: Circuit, num_variables: int) -> Circuit:
     """Replace the literals of variables beyond `num_variables` by true."""
-    hidden = np.abs(circuit.literal) > num_variables
-    return circuit_from_arrays(
-        np.where(hidden, TRUE, circuit.kind).astype(np.uint8),
-        np.where(hidden, 0, circuit.literal).astype(np.int32),
-        circuit.offsets,
-        circuit.children,
-        circuit.roots,
-        num_variables,
-        origin=circuit.origin,
-    )
+    kind = np.where(np.abs(circuit.literal) > num_variables, TRUE, circuit.kind)
+    return circuit_from_arrays(*circuit.with_kinds(kind).arrays, num_variables, origin=circuit.origin)

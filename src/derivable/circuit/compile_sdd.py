@@ -8,6 +8,7 @@ the bound set to twice what is left. Measured in docs/decisions/021-sdd-strategy
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -16,12 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE, Circuit
+from derivable.circuit.and_or_graph import AndOrGraph
+from derivable.circuit.circuit import Circuit
 from derivable.circuit.compile_process import PROGRESS, run_worker, work_folder
 from derivable.circuit.dimacs import Cnf
 from derivable.circuit.elimination import balanced_vtree, elimination_vtree
 from derivable.circuit.vtree import Vtree
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.diagnostics import DomainError
+from derivable.core.graph import offsets_of
 
 VTREES = ("elimination", "balanced", "right")
 # Sizes in SDD elements. Minimisation below the first costs more than it saves (decision 021).
@@ -34,39 +38,28 @@ INPUT, OPTIONS, OUTPUT = "input.npz", "options.json", "output.npz"
 Report = Callable[[int, int, str], None]
 
 
-class Arrays:
-    """An NNF DAG in flat arrays, as in `Circuit` but children in any order: what goes in and comes out."""
-
-    def __init__(self, kind, literal, offsets, children, roots):
-        self.kind = np.asarray(kind, dtype=np.uint8)
-        self.literal = np.asarray(literal, dtype=np.int32)
-        self.offsets = np.asarray(offsets, dtype=np.int64)
-        self.children = np.asarray(children, dtype=np.int64)
-        self.roots = np.asarray(roots, dtype=np.int64)
-
-    def save(self, path: Path) -> None:
-        np.savez(
-            path, kind=self.kind, literal=self.literal, offsets=self.offsets, children=self.children, roots=self.roots
-        )
-
-    @staticmethod
-    def load(path: Path) -> Arrays:
-        with np.load(path) as data:
-            return Arrays(data["kind"], data["literal"], data["offsets"], data["children"], data["roots"])
+def _save(graph: AndOrGraph, path: Path) -> None:
+    np.savez(path, *graph.arrays)
 
 
-def cnf_arrays(cnf: Cnf) -> Arrays:
-    """A CNF as a DAG: literals, then one or-node a clause, then the and-node."""
+def _load(path: Path) -> AndOrGraph:
+    with np.load(path) as data:
+        return AndOrGraph(*(data[name] for name in data.files))
+
+
+def cnf_graph(cnf: Cnf) -> AndOrGraph:
+    """A CNF as a graph: literals, then one or-node a clause, then the and-node."""
     codes, where = np.unique(cnf.literals, return_inverse=True)
     lits, clauses = len(codes), cnf.num_clauses
-    kind = np.concatenate([np.full(lits, LITERAL), np.full(clauses, OR), [AND]])
+    kind = np.repeat(np.array([LITERAL, OR, AND], np.uint8), [lits, clauses, 1])
     literal = np.concatenate([codes, np.zeros(clauses + 1, np.int32)])
-    offsets = np.concatenate([np.zeros(lits), cnf.offsets, [cnf.offsets[-1] + clauses]])
-    return Arrays(kind, literal, offsets, np.concatenate([where, lits + np.arange(clauses)]), [lits + clauses])
+    offsets = offsets_of(np.concatenate([np.zeros(lits, np.int64), np.diff(cnf.offsets), [clauses]]))
+    children = np.concatenate([where, lits + np.arange(clauses)])
+    return AndOrGraph(kind, literal, offsets, children, np.array([lits + clauses]))
 
 
 def compile_sdd(
-    arrays: Arrays,
+    graph: AndOrGraph,
     num_variables: int,
     *,
     blocks: Sequence[Sequence[int]] = (),
@@ -75,8 +68,9 @@ def compile_sdd(
     time_limit: float | None = None,
     progress: bool | None = None,
 ) -> Circuit:
-    """The roots of an NNF DAG as canonical SDD nodes of one manager, in one circuit; origin "sdd".
+    """The roots of a graph as canonical SDD nodes of one manager, in one circuit; origin "sdd".
 
+    graph   without negations, children before parents
     blocks  sets of variables of which exactly one is true; a root that mentions one of them is conjoined
             with that constraint, and the variables are kept adjacent in the first vtree
     vtree   "elimination", "balanced" or "right" (both in order of first mention)
@@ -87,12 +81,12 @@ def compile_sdd(
     if vtree not in VTREES:
         raise DomainError(f"no vtree {vtree!r}", hint=f"there are {', '.join(map(repr, VTREES))}")
     options = {"blocks": [list(map(int, block)) for block in blocks], "vtree": vtree, "minimise": minimise}
-    mentioned = len(np.unique(np.abs(arrays.literal[arrays.kind == LITERAL])))
-    if mentioned + sum(map(len, blocks)) <= SMALL_VARIABLES and len(arrays.kind) <= 1000:
-        result = sdd_arrays(arrays, options, None)
+    mentioned = len(np.unique(np.abs(graph.literal[graph.kind == LITERAL])))
+    if mentioned + sum(map(len, blocks)) <= SMALL_VARIABLES and graph.num_nodes <= 1000:
+        result = sdd_graph(graph, options, None)
     else:
         with work_folder() as folder:
-            arrays.save(folder / INPUT)
+            _save(graph, folder / INPUT)
             (folder / OPTIONS).write_text(json.dumps(options))
             run_worker(
                 "sdd",
@@ -102,10 +96,8 @@ def compile_sdd(
                 progress=progress,
                 hint="raise time_limit, or try compiler='d4', which is faster on most formulas",
             )
-            result = Arrays.load(folder / OUTPUT)
-    return circuit_from_arrays(
-        result.kind, result.literal, result.offsets, result.children, result.roots, num_variables, origin="sdd"
-    )
+            result = _load(folder / OUTPUT)
+    return circuit_from_arrays(*result.arrays, num_variables, origin="sdd")
 
 
 def work(folder: Path) -> None:
@@ -117,26 +109,21 @@ def work(folder: Path) -> None:
             file.write(f"{done} {total} {note}\n")
             file.flush()
 
-        sdd_arrays(Arrays.load(folder / INPUT), options, report).save(folder / OUTPUT)
+        _save(sdd_graph(_load(folder / INPUT), options, report), folder / OUTPUT)
 
 
-def sdd_arrays(arrays: Arrays, options: dict, report: Report | None) -> Arrays:
+def sdd_graph(graph: AndOrGraph, options: dict, report: Report | None) -> AndOrGraph:
     """Compile in this process."""
-    compilation = _Compilation(arrays, options, report)
+    compilation = _Compilation(graph, options, report)
     return export(compilation.run(), compilation.outer)
 
 
 class _Compilation:
     """One manager and the growing diagrams in it. Every node kept across an operation is referenced."""
 
-    def __init__(self, arrays: Arrays, options: dict, report: Report | None):
-        self.rows = [
-            arrays.children[start:stop].tolist()
-            for start, stop in zip(arrays.offsets[:-1].tolist(), arrays.offsets[1:].tolist())
-        ]
-        self.kind = arrays.kind.tolist()
-        self.literal = arrays.literal.tolist()
-        self.roots = arrays.roots.tolist()
+    def __init__(self, graph: AndOrGraph, options: dict, report: Report | None):
+        self.kind, self.literal, offsets, children, self.roots = (array.tolist() for array in graph.arrays)
+        self.rows = [children[start:stop] for start, stop in itertools.pairwise(offsets)]
         self.report = report
         self.minimise = options["minimise"]
         self.blocks: list[list[int]] = options["blocks"]
@@ -402,8 +389,8 @@ def _manager(vtree: Vtree) -> Any:
     return manager
 
 
-def export(roots: list[Any], to_outer: Callable[[int], int]) -> Arrays:
-    """The nodes below `roots` as arrays, a decision node as an or-node of and-nodes (prime, sub)."""
+def export(roots: list[Any], to_outer: Callable[[int], int]) -> AndOrGraph:
+    """The nodes below `roots` as a graph, a decision node as an or-node of and-nodes (prime, sub)."""
     kind: list[int] = []
     literal: list[int] = []
     rows: list[Sequence[int]] = []
@@ -439,11 +426,4 @@ def export(roots: list[Any], to_outer: Callable[[int], int]) -> Arrays:
             else:
                 index[key] = add(TRUE if node.is_true() else FALSE, 0, ())
             stack.pop()
-    lengths = [len(row) for row in rows]
-    return Arrays(
-        kind,
-        literal,
-        np.concatenate([[0], np.cumsum(lengths)]),
-        np.array([child for row in rows for child in row], dtype=np.int64),
-        [index[root.id] for root in roots],
-    )
+    return AndOrGraph.of(kind, literal, rows, [index[root.id] for root in roots])

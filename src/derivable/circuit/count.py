@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.circuit.circuit import AND, FALSE, LITERAL, TRUE, Circuit
+from derivable.circuit.circuit import Circuit
 from derivable.circuit.literal_weights import (
     EXPONENT_UNIT,
     LiteralWeights,
@@ -20,6 +20,7 @@ from derivable.circuit.literal_weights import (
     share_weights,
 )
 from derivable.circuit.properties import require_countable
+from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.queries import multiply_rows, weigh_items

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from derivable.circuit.circuit import LITERAL, Circuit
+from derivable.circuit.circuit import Circuit
 from derivable.circuit.picture import label
+from derivable.core.and_or import LITERAL
 from derivable.core.files import atomic_write
 
 

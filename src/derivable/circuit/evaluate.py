@@ -10,8 +10,14 @@ import numpy as np
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.evaluate_nests import evaluate_nests, nest_value_and_gradient
-from derivable.circuit.fold_rows import GRADIENT, VALUES, VALUES_AND_GRADIENT, check_complement, fold_rows
+from derivable.circuit.fold_rows import (
+    GRADIENT,
+    VALUES,
+    VALUES_AND_GRADIENT,
+    check_complement,
+    fold_rows,
+    raise_bad_weight,
+)
 from derivable.circuit.literal_weights import in_columns
 from derivable.circuit.plan import plan_of
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
@@ -24,6 +30,7 @@ __all__ = [
     "check_complement",
     "evaluate",
     "fold_rows",
+    "raise_bad_weight",
     "value_and_gradient",
 ]
 
@@ -35,22 +42,25 @@ def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | S
 
     weights           [*batch, variable] in the carrier of the semiring: float32 or float64 (log: nats), bool, or
                       integers of any size (dtype object) for the counting semiring; or a mapping from variables
-                      (numbers, names, a formula's variables) to numbers or arrays [*batch]. Of a semiring on nests a
-                      nest of such arrays, [*batch, variable, *shape] for small arrays in it
+                      (numbers, names, a formula's variables) to numbers or arrays [*batch]. For a semiring whose
+                      elements are nests, a nest of arrays [*batch, variable, *shape of the leaf], or probabilities,
+                      from which its `fact` makes elements
     negative_weights  the same for negative literals; None takes the semiring's complement (real 1 - w,
                       log log(1 - exp(w))); DomainError if it has none
-    returns           [*batch, root] in the dtype of the weights, or a nest of such; an empty batch gives an empty
-                      array
+    returns           [*batch, root] in the dtype of the weights; an empty batch gives an empty array. A nest of
+                      arrays for elements that are nests
 
     Raises ShapeError if the last axis is not num_variables long or the arrays do not broadcast, DomainError for NaN
     weights, naming row and variable. Source: Maene et al. 2025, Algorithm 1, on fused sums of products.
     """
     ring = semirings.get(semiring)
-    if not ring.is_scalar:
-        return evaluate_nests(circuit, weights, negative_weights, ring)
     plan = plan_of(circuit)
     weights = in_columns(circuit, weights, "weights")
     negative_weights = in_columns(circuit, negative_weights, "negative_weights")
+    if not ring.is_scalar:
+        from derivable.circuit.nested_weights import fold_nests
+
+        return fold_nests(plan, ring, weights, negative_weights, None, has_gradient=False)[0]
     weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables, ring)
     out = empty((weights.shape[0], plan.num_roots), weights.dtype)
     fold_rows(plan, ring, VALUES, weights, negatives, out)
@@ -64,8 +74,10 @@ def value_and_gradient(
 
     weights, negative_weights  as in `evaluate`
     adjoints                   [*batch, root], None for ones
-    returns  (values [*batch, root], gradient [*batch, variable], gradient for the negative weights or None); of a
-             semiring on nests nests of such arrays, with zeros for scalars that are not floats
+    returns  (values [*batch, root], gradient [*batch, variable], gradient for the negative weights or None)
+
+    With elements that are nests, adjoints and values are nests, and gradients are nested like the weights were, None in
+    the place of leaves that are no floats; without adjoints it is the sum of all float components.
 
     In the log semiring a root of -inf gives no gradient. Where a minimum or maximum is attained more than once, the
     child of the smallest index gets the adjoint. Raises as `evaluate` does, and UnsupportedError if the semiring is
@@ -73,11 +85,13 @@ def value_and_gradient(
     """
     ring = semirings.get(semiring)
     check_differentiable(ring)
-    if not ring.is_scalar:
-        return nest_value_and_gradient(circuit, weights, negative_weights, ring, adjoints)
     plan = plan_of(circuit)
     weights = in_columns(circuit, weights, "weights")
     negative_weights = in_columns(circuit, negative_weights, "negative_weights")
+    if not ring.is_scalar:
+        from derivable.circuit.nested_weights import fold_nests
+
+        return fold_nests(plan, ring, weights, negative_weights, adjoints, has_gradient=True)
     weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables, ring)
     out = empty((weights.shape[0], plan.num_roots), weights.dtype)
     gradient = empty_like(weights)

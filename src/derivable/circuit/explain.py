@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.circuit.circuit import AND, LITERAL, OR, TRUE, Circuit
+from derivable.circuit.circuit import Circuit
+from derivable.core.and_or import AND, OR
 from derivable.core.diagnostics import UnsupportedError
 
 STAGES = ("nodes", "levels", "layers", "kernels")
@@ -42,35 +43,17 @@ def _cut(rows: list[str]) -> list[str]:
 
 
 def _nodes(circuit: Circuit) -> str:
-    roots: dict[int, list[int]] = {}
-    for position, root in enumerate(circuit.roots.tolist()):
-        roots.setdefault(root, []).append(position)
     count = circuit.num_nodes
-    shown = range(count) if count <= _ROWS else [*range(_ROWS // 2), -1, *range(count - _ROWS // 2, count)]
-    rows = [repr(circuit)]
-    for node in shown:
-        if node < 0:
-            rows.append(f"... {count - _ROWS} more nodes ...")
-            continue
-        kind = int(circuit.kind[node])
-        if kind == LITERAL:
-            number = int(circuit.literal[node])
-            name = circuit.names[abs(number) - 1] if circuit.names else f"x{abs(number)}"
-            text = name if number > 0 else f"~{name}"
-        elif kind <= TRUE:
-            text = "true" if kind == TRUE else "false"
-        else:
-            row = circuit.children[circuit.offsets[node] : circuit.offsets[node + 1]].tolist()
-            text = f"{'and' if kind == AND else 'or'} {' '.join(map(str, row))}"
-        mark = "".join(f"  root {position}" for position in roots.get(node, []))
-        rows.append(f"{node} = {text}{mark}")
-    return "\n".join(rows)
+    if count <= _ROWS:
+        return "\n".join([repr(circuit), *circuit.rows(circuit.names)])
+    half = _ROWS // 2
+    first, last = (circuit.rows(circuit.names, part) for part in (range(half), range(count - half, count)))
+    return "\n".join([repr(circuit), *first, f"... {count - _ROWS} more nodes ...", *last])
 
 
 def _levels(circuit: Circuit) -> str:
-    sizes = np.diff(circuit.offsets)
     height = np.repeat(np.arange(circuit.num_levels), np.diff(circuit.level_offsets))
-    reach = np.repeat(height, sizes) - height[circuit.children]
+    reach = height[circuit.parents] - height[circuit.children]
     header = f"{'level':>7} {'nodes':>9} {'and':>9} {'or':>9} {'edges':>9} {'longest edge':>13}"
     rows = []
     for level in range(circuit.num_levels):

@@ -17,6 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from derivable.circuit.and_or_graph import AndOrGraph
+from derivable.core import and_or
+from derivable.core.and_or import AND, LITERAL, OR
 from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import DomainError
 
@@ -415,32 +418,15 @@ def _pieces(node: Formula, outer: int) -> list[Any]:
 # Lowering
 
 
-@dataclass(frozen=True, eq=False)
-class NnfDag:
-    """A formula in negation normal form as flat arrays, children before parents; the last node is the root.
-
-    kind [node] uint8 and the rest as in `derivable.circuit.Circuit`, but children in any order, repeats allowed.
-    """
-
-    kind: np.ndarray
-    literal: np.ndarray
-    offsets: np.ndarray
-    children: np.ndarray
-    names: tuple[str, ...]
-
-
-def to_nnf(formula: Formula) -> NnfDag:
+def to_nnf(formula: Formula) -> AndOrGraph:
     """Lower to negation normal form: equivalent, negation on variables only, shared parts kept shared.
+
+    Children come before parents; the root is the last node.
 
     `^` and `count` become decisions on their operands ((a & ~b) | (~a & b); at most operands times bound
     nodes for a count), each of the formula's nodes at most once for each polarity.
     """
-    from derivable.circuit.circuit import AND, LITERAL, OR
-    from derivable.circuit.circuit import FALSE as FALSE_KIND
-    from derivable.circuit.circuit import TRUE as TRUE_KIND
-
-    names = names_of(formula)
-    numbers = _numbers(names)
+    numbers = _numbers(names_of(formula))
     kind: list[int] = []
     literal: list[int] = []
     rows: list[Sequence[int]] = []
@@ -462,7 +448,7 @@ def to_nnf(formula: Formula) -> NnfDag:
                     literals[signed] = add(LITERAL, signed)
                 return literals[signed]
             case Constant():
-                return add(TRUE_KIND if node.value == positive else FALSE_KIND)
+                return add(and_or.TRUE if node.value == positive else and_or.FALSE)
             case Not():
                 return known[id(node.part), not positive]
             case And() | Or():
@@ -483,7 +469,7 @@ def to_nnf(formula: Formula) -> NnfDag:
         n = len(node.operands)
         bound = min(n, max(node.high, -1) + 1)
         last = [(node.low <= count <= node.high) == positive for count in range(bound + 1)]
-        row = [add(TRUE_KIND if accepted else FALSE_KIND) for accepted in last]
+        row = [add(and_or.TRUE if accepted else and_or.FALSE) for accepted in last]
         for i in range(n - 1, -1, -1):
             yes, no = known[id(node.operands[i]), True], known[id(node.operands[i]), False]
             reachable = min(i, bound)
@@ -500,14 +486,7 @@ def to_nnf(formula: Formula) -> NnfDag:
     root = known[id(formula), True]
     if root != len(kind) - 1:
         add(AND, 0, [root])
-    lengths = [len(row) for row in rows]
-    return NnfDag(
-        np.array(kind, dtype=np.uint8),
-        np.array(literal, dtype=np.int32),
-        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        np.array([child for row in rows for child in row], dtype=np.int64),
-        names,
-    )
+    return AndOrGraph.of(kind, literal, rows, [len(kind) - 1])
 
 
 def _polarised(formula: Formula) -> Iterator[tuple[Formula, bool]]:

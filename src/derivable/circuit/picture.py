@@ -12,8 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from derivable.circuit.circuit import AND, LITERAL, TRUE, Circuit
+from derivable.circuit.circuit import Circuit
 from derivable.core import html
+from derivable.core.and_or import AND, LITERAL, TRUE
 
 MAX_NODES = 60
 _SWEEPS = 12

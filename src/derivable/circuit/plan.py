@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from derivable.circuit.circuit import FALSE, LITERAL, Circuit
+from derivable.circuit.circuit import Circuit
+from derivable.core.and_or import FALSE, LITERAL
 from derivable.device.cpu.levels_plan import plan_program
 from derivable.device.cpu.memory import empty
 from derivable.kernel.level_fold import COUNT, FACTORS, FIRST, PAIRS, SINGLES

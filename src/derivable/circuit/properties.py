@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from derivable.circuit.circuit import LITERAL, OR, Circuit
+from derivable.circuit.circuit import Circuit
+from derivable.core.and_or import LITERAL, OR
 from derivable.core.diagnostics import UnsupportedError
 from derivable.device.cpu import exclusion
+from derivable.device.cpu.and_or import reachable
 from derivable.device.cpu.queries import choice_shares, draw_models, weigh
 from derivable.device.cpu.scopes import fold_scopes
 
@@ -18,24 +20,11 @@ WORDS_AT_ONCE = 8
 LARGEST_TRUTH_TABLE = 22
 
 
-def is_decomposable(circuit: Circuit) -> bool:
-    """Whether the children of every and-node mention disjoint variables. Exact."""
-    return _first_offences(circuit)[0] < 0
-
-
-def is_smooth(circuit: Circuit) -> bool:
-    """Whether the children of every or-node mention the same variables. Exact."""
-    return _first_offences(circuit)[1] < 0
-
-
-def _first_offences(circuit: Circuit) -> tuple[int, int]:
-    """(an and-node that is not decomposable or -1, an or-node that is not smooth or -1).
+def first_offences(circuit: Circuit) -> tuple[int, int]:
+    """(an and-node that is not decomposable or -1, an or-node that is not smooth or -1). Exact.
 
     512 variables a pass, 64 bytes a node: memory does not grow with the number of variables, time does.
     """
-    found = circuit.__dict__.get("_first_offences")
-    if found is not None:
-        return found
     mentioned = np.unique(np.abs(circuit.literal[circuit.kind == LITERAL])) - 1
     words = max(1, min(WORDS_AT_ONCE, -(-len(mentioned) // 64)))
     scopes = np.empty((circuit.num_nodes, words), np.uint64)
@@ -50,7 +39,6 @@ def _first_offences(circuit: Circuit) -> tuple[int, int]:
         uneven = found[1] if uneven < 0 else uneven
         if overlapping >= 0 and uneven >= 0:
             break
-    circuit.__dict__["_first_offences"] = (overlapping, uneven)
     return overlapping, uneven
 
 
@@ -133,9 +121,7 @@ def _prove_by_structure(circuit: Circuit, budget: int) -> np.ndarray:
 
 def _below(circuit: Circuit, node: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(nodes below and with `node` ascending, their places, the 0-based variables they mention)."""
-    below = np.zeros(node + 1, np.bool_)
-    exclusion.mark_below(circuit.offsets, circuit.children, node, below)
-    nodes = np.flatnonzero(below)
+    nodes = np.flatnonzero(reachable(circuit.offsets[: node + 2], circuit.children, np.array([node])))
     place = np.full(node + 1, -1, np.int64)
     place[nodes] = np.arange(len(nodes))
     literals = circuit.literal[nodes]
@@ -198,7 +184,7 @@ def _all_worlds(support: np.ndarray, num_variables: int) -> np.ndarray:
 def _try_random_models(circuit: Circuit, unresolved: np.ndarray, budget: int, seed: int) -> Determinism | None:
     """A failure found among 64 random models of each child of an open node, the lowest nodes first."""
     rng = np.random.default_rng(seed)
-    if not is_decomposable(circuit):
+    if not circuit.is_decomposable:
         words = max(1, min(64, budget // max(1, circuit.num_nodes)))
         worlds = rng.integers(0, 2**64, (circuit.num_variables, words), np.uint64)
         every = np.arange(circuit.num_nodes)
@@ -239,7 +225,7 @@ def scaled_halves(num_variables: int) -> tuple[np.ndarray, np.ndarray]:
 
 def require_decomposable(circuit: Circuit, question: str) -> None:
     """Raise UnsupportedError, naming the node, if an and-node has children that share a variable."""
-    node = _first_offences(circuit)[0]
+    node = circuit.first_offences[0]
     if node >= 0:
         raise UnsupportedError(
             f"{question} needs a decomposable circuit: two children of and-node {node} share a variable",
@@ -257,10 +243,7 @@ def require_countable(circuit: Circuit, question: str) -> None:
     require_decomposable(circuit, question)
     if circuit.origin in DETERMINISTIC_ORIGINS:
         return
-    verdict = circuit.__dict__.get("_determinism")
-    if verdict is None:
-        verdict = check_determinism(circuit)
-        circuit.__dict__["_determinism"] = verdict
+    verdict = circuit.determinism
     if not verdict.holds:
         raise UnsupportedError(
             f"{question} needs a deterministic circuit: or-node {verdict.node} has two children that are true in "

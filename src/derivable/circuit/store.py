@@ -21,11 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from derivable.circuit.circuit import AND, LITERAL, Circuit
+from derivable.circuit.circuit import Circuit
 from derivable.circuit.validate import validate_layout
 from derivable.circuit.vtree_file import parse_vtree
+from derivable.core.and_or import AND, LITERAL
 from derivable.core.diagnostics import LayoutError, ParseError
 from derivable.core.files import atomic_write, read_bytes
+from derivable.core.graph import offsets_of
 
 MAGIC = b"\x89DVC\r\n\x1a\n"
 VERSION = 1
@@ -44,14 +46,12 @@ def save(circuit: Circuit, path: str | os.PathLike) -> None:
 
 def content(circuit: Circuit) -> bytes:
     """The bytes of the format; equal circuits give equal bytes."""
-    sizes = np.diff(circuit.offsets)
-    parents = np.repeat(np.arange(circuit.num_nodes), sizes)
     arrays: dict[str, np.ndarray] = {
         "level_sizes": _small(np.diff(circuit.level_offsets)),
         "kind": circuit.kind,
         "literal": _small_signed(circuit.literal[circuit.kind == LITERAL]),
-        "sizes": _small(sizes[circuit.kind >= AND]),
-        "distances": _small(parents - circuit.children),
+        "sizes": _small(circuit.sizes[circuit.kind >= AND]),
+        "distances": _small(circuit.parents - circuit.children),
         "roots": _small(circuit.roots),
     }
     if circuit.weights is not None:
@@ -145,9 +145,9 @@ def _circuit(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Circuit:
     return Circuit(
         kind=kind,
         literal=literal,
-        offsets=_offsets(sizes),
+        offsets=offsets_of(sizes),
         children=(parents - arrays["distances"]).astype(np.int32),
-        level_offsets=_offsets(arrays["level_sizes"]),
+        level_offsets=offsets_of(arrays["level_sizes"]),
         roots=arrays["roots"].astype(np.int64),
         num_variables=int(header["num_variables"]),
         weights=weights,
@@ -155,12 +155,6 @@ def _circuit(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Circuit:
         names=None if names is None else tuple(names),
         vtree=None if vtree is None else parse_vtree(vtree.encode()),
     )
-
-
-def _offsets(sizes: np.ndarray) -> np.ndarray:
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return offsets
 
 
 def _small(array: np.ndarray) -> np.ndarray:

@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
-from derivable.circuit.circuit import AND, FALSE, LITERAL, OR, TRUE, Circuit
+from derivable.circuit.circuit import Circuit
 from derivable.circuit.formula import Not
 from derivable.circuit.properties import FORGOTTEN, require_decomposable
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
+from derivable.core.graph import offsets_of
 from derivable.device.cpu.scopes import edge_gaps, fold_scopes, order_of_appearance
 
 WORDS_AT_ONCE = 8
@@ -105,18 +108,17 @@ def smooth(circuit: Circuit) -> Circuit:
 def smooth_over(circuit: Circuit, variables: np.ndarray) -> Circuit:
     """`smooth`, but only the given variables [k] (1-based) are filled in, at or-nodes and at roots."""
     require_decomposable(circuit, "smooth")
-    owners, blocks, block_arrays = _gaps(circuit, np.asarray(variables, np.int64))
+    owners, blocks, block_nodes = _gaps(circuit, np.asarray(variables, np.int64))
     if len(owners) == 0:
         return circuit
-    return _filled(circuit, owners, blocks, *block_arrays)
+    return _filled(circuit, owners, blocks, block_nodes)
 
 
 def _gaps(circuit: Circuit, variables: np.ndarray):
-    """What is missing where: (owner [gap], block [gap], arrays of the block nodes).
+    """What is missing where: (owner [gap], block [gap], graph of the block nodes).
 
     owner  an edge, or num_edges + root index
-    block  an index into the block nodes: kind, literal, offsets, children, each node (v or not v) or an
-           and-node of two blocks, children first
+    block  a block node, which is (v or not v) or an and-node of two blocks, children first
     """
     appearance = np.empty(circuit.num_variables, np.int64)
     arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
@@ -149,8 +151,8 @@ def _gaps(circuit: Circuit, variables: np.ndarray):
     owners = np.concatenate(all_owners) if all_owners else nothing
     blocks = np.concatenate(all_blocks) if all_blocks else nothing
     used = np.unique(blocks)
-    block_arrays, index = _block_nodes(variables, tree_size, used.tolist())
-    return owners, index[np.searchsorted(used, blocks)] if len(used) else nothing, block_arrays
+    block_nodes, index = _block_nodes(variables, tree_size, used.tolist())
+    return owners, index[np.searchsorted(used, blocks)] if len(used) else nothing, block_nodes
 
 
 def _block_nodes(variables: np.ndarray, tree_size: int, used: list[int]):
@@ -183,13 +185,10 @@ def _block_nodes(variables: np.ndarray, tree_size: int, used: list[int]):
                     stack.extend(waiting)
                 else:
                     made[block] = add(AND, 0, [made[b] for b in below])
-    offsets = np.cumsum([0, *(len(row) for row in children)])
-    flat = np.array([c for row in children for c in row], np.int64)
-    arrays = np.array(kind, np.uint8), np.array(literal, np.int32), offsets.astype(np.int64), flat
-    return arrays, np.array([made[block] for block in used], np.int64)
+    return AndOrGraph.of(kind, literal, children, []), np.array([made[block] for block in used], np.int64)
 
 
-def _filled(circuit: Circuit, owners, blocks, block_kind, block_literal, block_offsets, block_children) -> Circuit:
+def _filled(circuit: Circuit, owners, blocks, block_nodes: AndOrGraph) -> Circuit:
     """The circuit with each edge and root of `owners` replaced by an and-node that also holds its blocks.
 
     New order of nodes: blocks, then the old nodes, each preceded by the and-nodes of its own edges, then
@@ -199,31 +198,31 @@ def _filled(circuit: Circuit, owners, blocks, block_kind, block_literal, block_o
     order = np.argsort(owners, kind="stable")
     owners, blocks = owners[order], blocks[order]
     wrapped, first, counts = np.unique(owners, return_index=True, return_counts=True)
-    parent = np.repeat(np.arange(nodes), np.diff(circuit.offsets))
+    parent = circuit.parents
     is_edge = wrapped < edges
     home = np.where(is_edge, parent[np.minimum(wrapped, max(edges - 1, 0))] if edges else 0, nodes)
     wraps_before = np.searchsorted(home, np.arange(nodes), side="right")  # and-nodes placed before each old node
-    base = len(block_kind)
+    base = block_nodes.num_nodes
     new_of_old = base + np.arange(nodes) + wraps_before
     new_of_wrap = base + home + np.arange(len(wrapped))
 
     total = base + nodes + len(wrapped)
     kind, literal = np.empty(total, np.uint8), np.zeros(total, np.int32)
-    kind[:base], literal[:base] = block_kind, block_literal
+    kind[:base], literal[:base] = block_nodes.kind, block_nodes.literal
     kind[new_of_old], literal[new_of_old] = circuit.kind, circuit.literal
     kind[new_of_wrap] = AND
     sizes = np.empty(total, np.int64)
-    sizes[:base] = np.diff(block_offsets)
-    sizes[new_of_old] = np.diff(circuit.offsets)
+    sizes[:base] = block_nodes.sizes
+    sizes[new_of_old] = circuit.sizes
     sizes[new_of_wrap] = counts + 1
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    offsets = offsets_of(sizes)
 
     children = np.empty(offsets[-1], np.int64)
-    children[: len(block_children)] = block_children
+    children[: block_nodes.num_edges] = block_nodes.children
     old_targets = new_of_old[circuit.children]
     targets = old_targets.copy()
     targets[wrapped[is_edge]] = new_of_wrap[is_edge]
-    within = np.arange(edges) - np.repeat(circuit.offsets[:-1], np.diff(circuit.offsets))
+    within = np.arange(edges) - np.repeat(circuit.offsets[:-1], circuit.sizes)
     children[offsets[new_of_old][parent] + within] = targets
     inside = np.where(
         is_edge,
@@ -259,18 +258,10 @@ def _replace_literals(circuit: Circuit, fixed: dict[int, bool], origin: str) -> 
 
 
 def _rebuilt(circuit: Circuit, kind: np.ndarray, origin: str, roots: np.ndarray | None = None) -> Circuit:
-    literal = np.where(kind == LITERAL, circuit.literal, 0)
-    rebuilt = circuit_from_arrays(
-        kind,
-        literal,
-        circuit.offsets,
-        circuit.children,
-        circuit.roots if roots is None else roots,
-        circuit.num_variables,
-        circuit.weights,
-        origin,
-    )
-    return _named(circuit, rebuilt)
+    graph = circuit.with_kinds(kind)
+    if roots is not None:
+        graph = graph.with_roots(roots)
+    return _named(circuit, circuit_from_arrays(*graph.arrays, circuit.num_variables, circuit.weights, origin))
 
 
 def _read_evidence(circuit: Circuit, evidence: Mapping[Any, bool] | Iterable[Any]) -> dict[int, bool]:

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.circuit.circuit import AND, KIND_NAMES, LITERAL, OR, TRUE, Circuit
+from derivable.circuit.and_or_graph import AndOrGraph, plain
+from derivable.circuit.circuit import Circuit
+from derivable.core.and_or import AND, KIND_NAMES, LITERAL, OR, TRUE
 from derivable.core.diagnostics import LayoutError
 
-_DTYPES = {
-    "kind": np.uint8,
-    "literal": np.int32,
-    "offsets": np.int64,
-    "children": np.int32,
-    "level_offsets": np.int64,
-    "roots": np.int64,
-}
+_DTYPES = {"kind": np.uint8, "literal": np.int32, "offsets": np.int64, "children": np.int64, "roots": np.int64}
+
+
+def validate_graph(graph: AndOrGraph) -> None:
+    """Raise LayoutError at the first array of an and-or graph that does not fit to the others, naming the node."""
+    _check_arrays(graph, _DTYPES)
+    _check_nodes(graph, 0)
+    bad = _first(plain(graph.children) >= graph.num_nodes)
+    if bad is not None:
+        raise LayoutError(f"node {graph.parents[bad]} has child {graph.children[bad]} of {graph.num_nodes} nodes")
+    bad = _first(plain(graph.roots) >= graph.num_nodes)
+    if bad is not None:
+        raise LayoutError(f"root {bad} is node {graph.roots[bad]}; there are {graph.num_nodes} nodes")
 
 
 def validate(circuit: Circuit) -> None:
@@ -35,8 +42,17 @@ def validate_layout(circuit: Circuit) -> None:
 
 
 def _check_order(circuit: Circuit) -> None:
-    _check_arrays(circuit)
-    _check_leaves(circuit)
+    _check_arrays(circuit, {**_DTYPES, "children": np.int32, "level_offsets": np.int64})
+    if circuit.weights is not None:
+        for array in circuit.weights:
+            if array.shape != (circuit.num_variables,):
+                raise LayoutError(f"weights of shape {array.shape} for {circuit.num_variables} variables")
+    if circuit.names is not None and len(circuit.names) != circuit.num_variables:
+        raise LayoutError(f"{len(circuit.names)} names for {circuit.num_variables} variables")
+    _check_nodes(circuit, 2)
+    bad = _first(np.abs(circuit.literal.astype(np.int64)) > circuit.num_variables)
+    if bad is not None:
+        raise LayoutError(f"node {bad} is literal {circuit.literal[bad]} of {circuit.num_variables} variables")
     _check_edges(circuit)
     _check_levels(circuit)
 
@@ -47,8 +63,8 @@ def _first(bad: np.ndarray) -> int | None:
     return int(where[0]) if len(where) else None
 
 
-def _check_arrays(circuit: Circuit) -> None:
-    for name, dtype in _DTYPES.items():
+def _check_arrays(circuit: AndOrGraph, dtypes: dict[str, type]) -> None:
+    for name, dtype in dtypes.items():
         array = getattr(circuit, name)
         if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != 1:
             raise LayoutError(f"{name} must be a one-dimensional array of {np.dtype(dtype).name}")
@@ -63,37 +79,26 @@ def _check_arrays(circuit: Circuit) -> None:
     bad = _first(np.diff(circuit.offsets) < 0)
     if bad is not None:
         raise LayoutError(f"the offsets of node {bad} are not monotone")
-    if circuit.weights is not None:
-        for array in circuit.weights:
-            if array.shape != (circuit.num_variables,):
-                raise LayoutError(f"weights of shape {array.shape} for {circuit.num_variables} variables")
-    if circuit.names is not None and len(circuit.names) != circuit.num_variables:
-        raise LayoutError(f"{len(circuit.names)} names for {circuit.num_variables} variables")
 
 
-def _check_leaves(circuit: Circuit) -> None:
-    kind, literal = circuit.kind, circuit.literal
+def _check_nodes(circuit: AndOrGraph, fewest: int) -> None:
+    kind, literal, sizes = circuit.kind, circuit.literal, circuit.sizes
     bad = _first(kind > OR)
     if bad is not None:
         raise LayoutError(f"node {bad} has kind {kind[bad]}; kinds are 0 to 4")
-    sizes = np.diff(circuit.offsets)
     bad = _first((kind <= LITERAL) & (sizes > 0))
     if bad is not None:
         raise LayoutError(f"node {bad} is a leaf ({KIND_NAMES[kind[bad]]}) with {sizes[bad]} children")
-    bad = _first((kind >= AND) & (sizes < 2))
+    bad = _first((kind >= AND) & (sizes < fewest))
     if bad is not None:
         raise LayoutError(f"node {bad} ({KIND_NAMES[kind[bad]]}) has {sizes[bad]} children, fewer than two")
     bad = _first((kind == LITERAL) != (literal != 0))
     if bad is not None:
         raise LayoutError(f"node {bad} is of kind {KIND_NAMES[kind[bad]]} and has literal {literal[bad]}")
-    bad = _first(np.abs(literal.astype(np.int64)) > circuit.num_variables)
-    if bad is not None:
-        raise LayoutError(f"node {bad} is literal {literal[bad]} of {circuit.num_variables} variables")
 
 
 def _check_edges(circuit: Circuit) -> None:
-    offsets, children = circuit.offsets, circuit.children
-    parents = np.repeat(np.arange(circuit.num_nodes), np.diff(offsets))
+    children, parents = circuit.children, circuit.parents
     bad = _first((children < 0) | (children >= circuit.num_nodes))
     if bad is not None:
         raise LayoutError(f"node {parents[bad]} has child {children[bad]}; there are {circuit.num_nodes} nodes")

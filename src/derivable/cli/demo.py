@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from derivable.cli.report import percent, write_facts, write_json
-
-PROVENANCES = ["exact", "minmaxprob", "addmultprob", "topkproofs"]
+from derivable.cli.user_file import provenance_option
 
 
 @click.group("demo")
@@ -59,7 +58,7 @@ def _shared(function: Any) -> Any:
     show_default=True,
     help="The program: one fact a sum (grows tenfold squared with each digit), or column addition (grows by a column).",
 )
-@click.option("--provenance", type=click.Choice(PROVENANCES), default="exact", show_default=True)
+@provenance_option("exact")
 @click.option("-k", type=click.IntRange(min=1), default=3, show_default=True, help="Proofs kept by topkproofs.")
 @click.option("--rounds", type=click.IntRange(min=1), help="How many pairs each image is in.")
 @_shared

@@ -32,6 +32,7 @@ COMMANDS = {
     "demo": "demonstrations on handwritten digits",
     "explain": "show what a program or circuit becomes, stage by stage",
     "run": "run a logic program",
+    "warm": "compile the usual kernels beforehand, once on a machine",
 }
 
 

@@ -10,18 +10,15 @@ from typing import Any
 import click
 
 from derivable.cli.report import write_json, write_table
+from derivable.cli.user_file import PYTHON, provenance_option
 
-PROVENANCES = ["unit", "minmaxprob", "addmultprob", "topkproofs", "exact"]
 TABLE_ROWS = 50
 
 
 @click.command("run")
 @click.argument("file", type=click.Path())
-@click.option(
-    "--provenance",
-    type=click.Choice(PROVENANCES),
-    help="What tags are.  [default: exact if facts have probabilities, else unit]",
-)
+@provenance_option(None, "  [default: exact if facts have probabilities, else unit]")
+@PYTHON
 @click.option("-k", type=click.IntRange(min=1), default=3, show_default=True, help="Proofs kept by topkproofs.")
 @click.option("--query", "queries", multiple=True, metavar="RELATION", help="Show only this; may be repeated.")
 @click.option("--facts", type=click.Path(), metavar="DIR", help="Facts from DIR/RELATION.csv, .facts or .txt.")

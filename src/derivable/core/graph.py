@@ -1,4 +1,4 @@
-"""Graph algorithms on flat arrays: strongly connected components, topological levels, cycles.
+"""Graphs in flat arrays, and their strongly connected components.
 
 A graph is `offsets` [node + 1] and `targets` [edge]: the edges of node n go to
 targets[offsets[n]:offsets[n + 1]]. Everything here is iterative, so a path of a million nodes is fine,
@@ -7,11 +7,18 @@ and takes time linear in nodes and edges.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from derivable.core.diagnostics import LayoutError
+
+
+def offsets_of(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
+    """[node + 1] int64: where the edges of each node start, for sizes [node]."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(np.asarray(sizes, np.int64), out=offsets[1:])
+    return offsets
 
 
 def from_edges(num_nodes: int, sources: Sequence[int] | np.ndarray, targets: Sequence[int] | np.ndarray):
@@ -27,10 +34,7 @@ def from_edges(num_nodes: int, sources: Sequence[int] | np.ndarray, targets: Seq
     if len(bad):
         edge = int(bad[0])
         raise LayoutError(f"edge {edge} ({sources[edge]} -> {targets[edge]}) leaves the graph of {num_nodes} nodes")
-    order = np.argsort(sources, kind="stable")
-    offsets = np.zeros(num_nodes + 1, np.int64)
-    np.cumsum(np.bincount(sources, minlength=num_nodes), out=offsets[1:])
-    return offsets, targets[order]
+    return offsets_of(np.bincount(sources, minlength=num_nodes)), targets[np.argsort(sources, kind="stable")]
 
 
 def strongly_connected_components(offsets: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int]:
@@ -52,7 +56,7 @@ def number_components(starts, edges, index, low, component, stack, path, next_ed
     """Tarjan's algorithm: fills component [node] with numbers in which targets come first; returns how many.
 
     All but `starts` and `edges` are [node] scratch; index and component start as -1. Runs on lists here and
-    is compiled for arrays in `device.cpu.derivations`.
+    is compiled for arrays in `device.cpu.and_or`.
     """
     counter = 0
     found = 0
@@ -96,81 +100,3 @@ def number_components(starts, edges, index, low, component, stack, path, next_ed
                             break
                     found += 1
     return found
-
-
-def topological_levels(offsets: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """The height of every node, [node] int64: 0 without edges, else one more than its highest target.
-
-    Raises LayoutError naming a cycle, if there is one.
-    """
-    starts, edges = np.asarray(offsets).tolist(), np.asarray(targets).tolist()
-    num_nodes = len(starts) - 1
-    reverse_offsets, users = from_edges(num_nodes, edges, np.repeat(np.arange(num_nodes), np.diff(offsets)))
-    back, users = reverse_offsets.tolist(), users.tolist()
-    waiting = [starts[node + 1] - starts[node] for node in range(num_nodes)]
-    height = [0] * num_nodes
-    ready = [node for node in range(num_nodes) if not waiting[node]]
-    for node in ready:  # grows while it is walked
-        above = height[node] + 1
-        for user in users[back[node] : back[node + 1]]:
-            if height[user] < above:
-                height[user] = above
-            waiting[user] -= 1
-            if not waiting[user]:
-                ready.append(user)
-    if len(ready) < num_nodes:
-        cycle = find_cycle(offsets, targets) or []
-        shown = cycle if len(cycle) <= 12 else [*cycle[:10], "...", cycle[-1]]
-        raise LayoutError(
-            f"the graph has a cycle of {len(cycle)} nodes: {' -> '.join(map(str, [*shown, cycle[0]]))}",
-            hint="remove one of these edges",
-        )
-    return np.array(height, np.int64).reshape(num_nodes)
-
-
-def find_cycle(offsets: np.ndarray, targets: np.ndarray) -> list[int] | None:
-    """The nodes of some cycle in order (the last has an edge to the first), or None."""
-    starts, edges = np.asarray(offsets).tolist(), np.asarray(targets).tolist()
-    num_nodes = len(starts) - 1
-    state = [0] * num_nodes  # 0 new, 1 on the path, 2 done
-    next_edge = starts[:num_nodes]
-    for root in range(num_nodes):
-        if state[root]:
-            continue
-        path = [root]
-        state[root] = 1
-        while path:
-            node = path[-1]
-            edge = next_edge[node]
-            if edge == starts[node + 1]:
-                state[node] = 2
-                path.pop()
-                continue
-            next_edge[node] = edge + 1
-            target = edges[edge]
-            if state[target] == 1:
-                return path[path.index(target) :]
-            if not state[target]:
-                state[target] = 1
-                path.append(target)
-    return None
-
-
-def reachable(offsets: np.ndarray, targets: np.ndarray, roots: Iterable[int]) -> np.ndarray:
-    """Whether each node can be reached from `roots`, [node] bool; roots reach themselves."""
-    starts, edges = np.asarray(offsets).tolist(), np.asarray(targets).tolist()
-    seen = [False] * (len(starts) - 1)
-    stack = []
-    for root in roots:
-        if not 0 <= root < len(seen):
-            raise LayoutError(f"the root {root} is not one of {len(seen)} nodes")
-        if not seen[root]:
-            seen[root] = True
-            stack.append(root)
-    while stack:
-        node = stack.pop()
-        for target in edges[starts[node] : starts[node + 1]]:
-            if not seen[target]:
-                seen[target] = True
-                stack.append(target)
-    return np.array(seen, bool).reshape(-1)

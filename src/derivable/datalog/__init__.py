@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from derivable.datalog.aggregates import aggregate
     from derivable.datalog.database import Database
+    from derivable.datalog.foreign import function
     from derivable.datalog.inputs import InputMapping, categorical, independent
     from derivable.datalog.program import Program
 
-__all__ = ["Database", "InputMapping", "Program", "categorical", "independent"]
+__all__ = ["Database", "InputMapping", "Program", "aggregate", "categorical", "function", "independent"]
 
 __getattr__, __dir__ = lazy(
     __name__,
@@ -19,7 +21,9 @@ __getattr__, __dir__ = lazy(
         "Database": "derivable.datalog.database",
         "InputMapping": "derivable.datalog.inputs",
         "Program": "derivable.datalog.program",
+        "aggregate": "derivable.datalog.aggregates",
         "categorical": "derivable.datalog.inputs",
+        "function": "derivable.datalog.foreign",
         "independent": "derivable.datalog.inputs",
     },
 )

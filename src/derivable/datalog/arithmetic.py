@@ -22,6 +22,7 @@ from derivable.algebra import expr
 from derivable.algebra.expr import Argument, Constant, Optional, interpreter, optional
 from derivable.algebra.expr.optional import TRUE
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
+from derivable.datalog.foreign import FUNCTIONS
 from derivable.datalog.rules.nodes import Const, Expr, Var
 from derivable.datalog.values import SymbolTable, ValueType, from_words, to_words, word_of
 
@@ -79,7 +80,7 @@ class Translated:
             part = [argument[row] for argument in arguments]
             value, fine = (self._value(part), True) if self._pair is None else self._pair(part)
             if numbers is None:
-                words[row] = value
+                np.copyto(words[row], value, casting="unsafe")
             else:
                 # Adding zero turns -0.0 into 0.0, so that equal floats have equal words.
                 np.add(value, 0.0, out=numbers[row])
@@ -199,6 +200,9 @@ class _Translation:
             # Adding zero turns -0.0 into 0.0, which is how a column holds it.
             return Optional(Constant(value + 0.0 if e.type.family == "float" else value, dtype))
         source, operator, operands = e.operands[-1].type, e.operator, e.operands
+        if operator.startswith("$"):
+            types = tuple(operand.type for operand in operands)
+            return self.foreign(partial(_call, operator[1:], types, e.type), e.type, *operands)
         if operator == "cast":
             return self.cast(operands[0], source, e.type)
         if operator in _SWAPPED:
@@ -232,6 +236,12 @@ class _Translation:
         if target.family == "float" and source.family == "char":
             return Optional(Constant(0, dtype), Constant(False, "bool"))
         return Optional(expr.saturating_cast(found.value, dtype), found.valid)
+
+
+def _call(
+    name: str, types: tuple[ValueType, ...], result: ValueType, symbols: SymbolTable, *words: np.ndarray
+) -> tuple[np.ndarray, Valid]:
+    return FUNCTIONS[name].words(types, result, symbols, *words)
 
 
 def _intern(text: str, symbols: SymbolTable) -> tuple[np.ndarray, Valid]:

@@ -19,47 +19,38 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import godel
+from derivable.circuit.and_or_graph import AndOrGraph
+from derivable.core.and_or import AND, FALSE, LITERAL, NOT, OR, TRUE
+from derivable.core.graph import offsets_of
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.exact import Grounding, ground_inputs
-from derivable.datalog.ground_graph import AND, FALSE, LITERAL, OR, TRUE, GraphArrays
 from derivable.datalog.inputs import InputMapping
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.tags import ColumnTags
-from derivable.datalog.unroll import restrict, topological, unroll
+from derivable.datalog.unroll import restrict, unroll
+from derivable.device.cpu.and_or import heights
 
 if TYPE_CHECKING:
     from derivable.datalog.program import Program
 
-NOT = 5
-
 
 @dataclass(frozen=True, eq=False)
-class GroundProgram:
+class GroundProgram(AndOrGraph):
     """Ground derivations in levels; nodes are sorted by level, within a level by kind.
 
-    kind           [node] uint8: FALSE, TRUE, LITERAL, AND, OR = 0..4, NOT = 5
-    variable       [node] int64: random fact of a LITERAL, -1 elsewhere
-    offsets        [node + 1] int64: node n's children are children[offsets[n]:offsets[n + 1]]
-    children       [edge] int64, all in earlier levels; a NOT has one child, AND and OR at least one
-    level_offsets  [level + 1] int64
+    Negations are NOT nodes, and AND and OR have children; all children are in earlier levels. Roots are the output
+    tuples, outputs concatenated in order. The literal of random fact v is v + 1.
+
     segments       (kind, first node, behind last node) of each run of one kind, in order of evaluation
-    roots          [output] int64: node of each output tuple, outputs concatenated in order
     variables      relation -> [fact] int64: random facts of an input
     groups         arrays of random facts of which exactly one holds
     fixed          [fixed] int64: random facts written in the program; their probabilities are `fixed_weights`
     """
 
-    kind: np.ndarray
-    variable: np.ndarray
-    offsets: np.ndarray
-    children: np.ndarray
-    level_offsets: np.ndarray
     segments: tuple[tuple[int, int, int], ...]
-    roots: np.ndarray
     num_variables: int
     variables: dict[str, np.ndarray]
     groups: tuple[np.ndarray, ...]
@@ -77,7 +68,7 @@ class GroundProgram:
             if kind == TRUE:
                 values[start:stop] = tags.one(stop - start)
             elif kind == LITERAL:
-                values[start:stop] = tags.fact_tags(self.variable[start:stop])
+                values[start:stop] = tags.fact_tags(self.literal[start:stop].astype(np.int64) - 1)
             elif kind == NOT:
                 values[start:stop] = tags.negate(values[self.children[self.offsets[start] : self.offsets[stop]]])
             elif kind in (AND, OR):
@@ -116,73 +107,41 @@ def levelled(
     deadline: Deadline = NEVER,
 ) -> GroundProgram:
     """The derivations of nodes in levels. Raises UnsupportedError for an endless sum."""
-    graph = grounding.graph
-    if not graph.acyclic and not semiring.is_exact and semiring.typed().always_saturated:
-        graph, roots = restrict(*_spell_rounds(graph, roots, grounding.recursive))
+    graph = grounding.graph.with_roots(roots)
+    if grounding.recursive and not semiring.is_exact and semiring.typed().always_saturated:
+        graph = restrict(_spell_rounds(graph, grounding.recursive)).ordered()
     else:
-        graph, roots = unroll(graph, roots, deadline, semiring)
-    graph, roots = topological(graph, roots)
+        graph = unroll(graph, deadline, semiring)
     random = grounding.facts.random
     of_inputs = np.concatenate([*variables.values(), np.empty(0, dtype=np.int64)])
     fixed = np.setdiff1d(np.arange(len(random.probabilities)), of_inputs)
-    return _levelled(graph, roots, variables, random, fixed)
-
-
-@njit(cache=True, nogil=True)
-def _heights(offsets, children, height, negated):
-    """height [node], where a negation is a step of its own; marks the nodes that are negated."""
-    for n in range(len(height)):
-        best = -1
-        for e in range(offsets[n], offsets[n + 1]):
-            c = children[e]
-            if c < 0:
-                negated[~c] = True
-                best = max(best, height[~c] + 1)
-            else:
-                best = max(best, height[c])
-        height[n] = best + 1
+    return _levelled(graph, variables, random, fixed)
 
 
 def _levelled(
-    graph: GraphArrays, roots: np.ndarray, variables: dict[str, np.ndarray], random: RandomFacts, fixed: np.ndarray
+    graph: AndOrGraph, variables: dict[str, np.ndarray], random: RandomFacts, fixed: np.ndarray
 ) -> GroundProgram:
-    size = len(graph.kind)
-    height = np.zeros(size, dtype=np.int64)
-    negated = np.zeros(size, dtype=np.bool_)
-    _heights(graph.offsets, graph.children, height, negated)
-    negated[~roots[roots < 0]] = True
-    inverted = np.flatnonzero(negated)
-    negation = np.full(size, -1, dtype=np.int64)
-    negation[inverted] = size + np.arange(len(inverted))
-
-    def plain(signed: np.ndarray) -> np.ndarray:
-        return np.where(signed < 0, negation[np.where(signed < 0, ~signed, 0)], signed)
-
-    kind = np.concatenate([graph.kind, np.full(len(inverted), NOT, dtype=np.uint8)])
-    height = np.concatenate([height, height[inverted] + 1])
-    variable = np.concatenate([np.where(graph.kind == LITERAL, graph.literal - 1, -1), np.full(len(inverted), -1)])
-    lengths = np.concatenate([np.diff(graph.offsets), np.ones(len(inverted), dtype=np.int64)])
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    children = np.concatenate([plain(graph.children), inverted])
-    order = np.lexsort((kind, height))
-    new = np.empty(len(order), dtype=np.int64)
-    new[order] = np.arange(len(order))
-    offsets = np.concatenate([[0], np.cumsum(lengths[order])])
-    within = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], lengths[order])
-    sorted_children = new[children[np.repeat(starts[:-1][order], lengths[order]) + within]]
-    sorted_height, sorted_kind = height[order], kind[order]
-    level_offsets = np.searchsorted(sorted_height, np.arange(int(sorted_height.max(initial=0)) + 2))
-    cuts = np.flatnonzero((np.diff(sorted_height) != 0) | (np.diff(sorted_kind.astype(int)) != 0)) + 1
+    height = np.zeros(graph.num_nodes, dtype=np.int64)
+    heights(graph.offsets, graph.children, height)
+    signed = np.concatenate([graph.children, graph.roots])
+    negated, where = np.unique(~signed[signed < 0], return_inverse=True)
+    signed[signed < 0] = graph.num_nodes + where
+    graph = AndOrGraph(
+        np.concatenate([graph.kind, np.full(len(negated), NOT, dtype=np.uint8)]),
+        np.concatenate([graph.literal, np.zeros(len(negated), dtype=np.int32)]),
+        offsets_of(np.concatenate([graph.sizes, np.ones(len(negated), dtype=np.int64)])),
+        np.concatenate([signed[: graph.num_edges], negated]),
+        signed[graph.num_edges :],
+    )
+    height = np.concatenate([height, height[negated] + 1])
+    order = np.lexsort((graph.kind, height))
+    graph, height = graph.taken(order), height[order]
+    cuts = np.flatnonzero((np.diff(height) != 0) | (np.diff(graph.kind.astype(int)) != 0)) + 1
     bounds = [0, *cuts.tolist(), len(order)]
-    segments = tuple((int(sorted_kind[a]), a, b) for a, b in itertools.pairwise(bounds) if b > a)
+    segments = tuple((int(graph.kind[a]), a, b) for a, b in itertools.pairwise(bounds) if b > a)
     return GroundProgram(
-        sorted_kind,
-        variable[order].astype(np.int64),
-        offsets,
-        sorted_children,
-        level_offsets,
+        *graph.arrays,
         segments,
-        new[plain(roots)],
         len(random.probabilities),
         variables,
         tuple(random.groups),
@@ -192,9 +151,7 @@ def _levelled(
     )
 
 
-def _spell_rounds(
-    graph: GraphArrays, roots: np.ndarray, recursive: tuple[np.ndarray, ...]
-) -> tuple[GraphArrays, np.ndarray]:
+def _spell_rounds(graph: AndOrGraph, recursive: tuple[np.ndarray, ...]) -> AndOrGraph:
     """The rounds of semi-naive evaluation of each recursive stratum, as new nodes.
 
     A derivation fires in the round after the last of its tuples became known, and reads the versions they have then;
@@ -259,8 +216,4 @@ def _spell_rounds(
             children[n] = [seen(c) for c in children[n]]
         else:
             kinds[n], children[n] = FALSE, []
-    lengths = np.array([len(c) for c in children], dtype=np.int64)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    flat = np.array([c for part in children for c in part], dtype=np.int64)
-    arrays = GraphArrays(np.array(kinds, dtype=np.uint8), np.array(literals, dtype=np.int32), offsets, flat, True)
-    return arrays, np.array([seen(int(r)) for r in roots], dtype=np.int64)
+    return AndOrGraph.of(kinds, literals, children, [seen(root) for root in graph.roots.tolist()])

@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from derivable.core.diagnostics import BindingError, DerivableError, DomainError, Span, UnsupportedError
+from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.order import order
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.types import Typed, near
-from derivable.datalog.values import BOOL, F64, USIZE, ValueType
+from derivable.datalog.values import BOOL, F64, ValueType
 
 MAX_CLAUSES = 4096
 ATTRIBUTES = ("file", "demand", "hidden", "goal", "scheduler", "storage", "no_temp_relation", "tagged", "magic_set")
@@ -265,7 +266,7 @@ class _Desugaring:
         probability = r.Apply("cast", (expression,), F64)
         self.rules.append(r.Clause(body, (*columns, probability), tuple(literals), item.span))
         name = self.new_relation("choice", types)
-        self.rules.append(r.ChoiceRule(name, body, item.span))
+        self.rules.append(r.BernoulliRule(name, body, item.span))
         return r.Atom(name, columns)
 
     def reduce_rule(self, item: s.ReduceRule) -> None:
@@ -457,14 +458,7 @@ class _Clause:
         group_types = tuple(self.environment[n] for n in group)
         column_types = owner.relations[source].types[len(group) :]
         argument_types, value_types = column_types[: len(node.arguments)], column_types[len(node.arguments) :]
-        if operator in ("count", "exists", "forall"):
-            result: tuple[ValueType, ...] = (USIZE if operator == "count" else BOOL,)
-        elif operator in ("sum", "prod"):
-            result = value_types
-        elif operator in ("min", "max"):
-            result = argument_types + value_types
-        else:
-            result = argument_types
+        result = tuple(AGGREGATES[operator].result_types(argument_types, value_types))
         name = owner.new_relation(operator, group_types + result)
         owner.rules.append(
             r.AggregateRule(
@@ -509,6 +503,8 @@ class _Clause:
             case s.Conditional(condition=c, then=a, otherwise=b):
                 parts = tuple(map(self.expression, (c, a, b)))
                 return r.Apply("if", parts, parts[1].type)
+            case s.Call(name=name, arguments=arguments):
+                return r.Apply(f"${name}", tuple(map(self.expression, arguments)), self.owner.typed.of(node))
             case s.Cast(operand=a):
                 return r.Apply("cast", (self.expression(a),), self.owner.typed.of(node))
         return self.owner.error(UnsupportedError, f"`{expression_text(node)}` cannot stand in an expression", node.span)

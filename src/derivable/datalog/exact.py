@@ -10,12 +10,14 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
+from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.circuit.circuit import Circuit
+from derivable.core.and_or import FALSE
 from derivable.core.diagnostics import BindingError, CompileTimeout, TypeMismatchError
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.execute import Executor, run_deadline
 from derivable.datalog.facts import FactStore, load_program_facts, load_python_facts, tuple_columns
-from derivable.datalog.ground_graph import FALSE, GraphArrays, GroundGraph
+from derivable.datalog.ground_graph import GroundGraph
 from derivable.datalog.inputs import InputMapping, as_tuple, taken
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.random_facts import RandomFacts
@@ -33,7 +35,7 @@ class Grounding:
     """A program grounded over its facts: the tables with node numbers as tags, and the derivation graph."""
 
     tables: Mapping[str, Table]
-    graph: GraphArrays
+    graph: AndOrGraph
     facts: FactStore
     recursive: tuple[np.ndarray, ...] = ()
 
@@ -171,15 +173,11 @@ def _circuit_of(grounding: Grounding, nodes: np.ndarray, deadline: Deadline) -> 
     """The circuit whose roots are the probabilities of signed nodes."""
     from derivable.circuit.choice import compile_formula_dag
 
-    form = normal_form(grounding.graph, nodes, deadline)
+    form = normal_form(grounding.graph.with_roots(nodes), deadline)
     random: RandomFacts = grounding.facts.random
     try:
         return compile_formula_dag(
-            form.kind,
-            form.literal,
-            form.offsets,
-            form.children,
-            form.roots,
+            *form.arrays,
             len(random.probabilities),
             [g + 1 for g in random.groups],
             time_limit=deadline.remaining(),

@@ -13,17 +13,19 @@ from typing import Any
 
 import numpy as np
 
+from derivable.core.and_or import OR, TRUE
 from derivable.core.diagnostics import DomainError
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog import arithmetic
-from derivable.datalog.aggregate import aggregate
-from derivable.datalog.execute_pairs import join_pairs
 from derivable.datalog.facts import FactStore
-from derivable.datalog.ground_graph import OR, TRUE, GroundGraph, negate
+from derivable.datalog.fused import MANY_ROWS, Running
+from derivable.datalog.ground_graph import GroundGraph, negate
+from derivable.datalog.grouping import aggregate
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import AggregateRule, ChoiceRule, Const, Var, names
+from derivable.datalog.rules.nodes import AggregateRule, BernoulliRule, Const, Var, names
 from derivable.datalog.storage import CHUNK, Table
-from derivable.datalog.tags import Algebra, ColumnTags, GraphTags, Untagged
+from derivable.datalog.sums import Sums
+from derivable.datalog.tags import Algebra, ColumnTags, GraphTags, SemiringTags, Untagged
 from derivable.datalog.values import F64, from_words, word_of
 
 Columns = list[np.ndarray]
@@ -49,9 +51,11 @@ class Batch:
 
 @dataclass
 class Pending:
-    """Tagged candidates of one table."""
+    """Tagged candidates of one table in a round: columns, or once they are many, added up."""
 
     parts: list[tuple[Columns, int, Any]]
+    count: int = 0
+    sums: Sums | None = None
 
 
 def run_deadline(time_limit: float | None) -> Deadline:
@@ -85,6 +89,11 @@ class Executor:
         self.complete: set[str] = set()
         # The tag algebra of queries: a support run of a graph stratum reads no tags although its tables have them.
         self.mode: Any = algebra
+        self.running: dict[int, Running] = {}
+        # Rows that queries over columns have gone through.
+        self.work = 0
+        # A query that a kernel computes, and its batches.
+        self.computed: tuple[m.Query | None, Iterator[Batch]] = None, iter(())
 
     def run(self) -> dict[str, Table]:
         for stratum in self.ram.strata:
@@ -98,6 +107,8 @@ class Executor:
                 table = self.tables[name]
                 table.visible_size = table.size
                 self.complete.add(name)
+        # These know the executor: a cycle, which would keep the tables until Python looks for such.
+        self.running.clear()
         return self.tables
 
     # Untagged
@@ -105,6 +116,11 @@ class Executor:
     def plain_stratum(self, stratum: m.Stratum) -> None:
         for name in stratum.relations:
             columns, variables = self.fact_columns(name)
+            if isinstance(self.algebra, Untagged) and (variables >= 0).any():
+                # As in any semiring, a fact of probability 0 is not there.
+                chances = np.asarray(self.facts.random.probabilities)
+                there = (variables < 0) | (chances[variables] > 0)
+                columns, variables = [column[there] for column in columns], variables[there]
             self.tables[name].insert(columns, len(variables))
         for instruction in stratum.once:
             self.insert_plain(instruction)
@@ -151,9 +167,7 @@ class Executor:
     def insert_plain(self, instruction: m.Instruction) -> None:
         table = self.tables[instruction.relation]
         if isinstance(instruction, m.Store):
-            if table.pairs is not None and join_pairs(self.tables, self.complete, instruction):
-                return
-            for columns, count, _ in self.stored(instruction):
+            for columns, count, _ in self.stored(instruction, keep=False):
                 table.insert(columns, count)
         else:
             columns, count, _ = self.special(instruction)
@@ -171,7 +185,7 @@ class Executor:
                 tags[random] = algebra.fact_tags(variables[random])
                 pending[name].parts.append((columns, len(variables), tags))
         for instruction in stratum.once:
-            self.collect(instruction, pending[instruction.relation])
+            self.collect(instruction, pending[instruction.relation], 1)
         for name in stratum.relations:
             self.merge(self.tables[name], pending[name], algebra, 1)
         if not stratum.loop:
@@ -187,18 +201,41 @@ class Executor:
         for instructions, active in self.rounds(stratum, has_news):
             stamp += 1
             for instruction in instructions:
-                self.collect(instruction, pending[instruction.relation])
+                self.collect(instruction, pending[instruction.relation], stamp)
             for name in active:
                 self.merge(self.tables[name], pending[name], algebra, stamp)
 
-    def collect(self, instruction: m.Instruction, pending: Pending) -> None:
-        if isinstance(instruction, m.Store):
-            pending.parts.extend(self.stored(instruction))
-        else:
-            pending.parts.append(self.special(instruction))
+    def collect(self, instruction: m.Instruction, pending: Pending, stamp: int) -> None:
+        parts = self.stored(instruction) if isinstance(instruction, m.Store) else iter([self.special(instruction)])
+        table, mode = self.tables[instruction.relation], self.algebra
+        for part in parts:
+            running = self.running.get(id(instruction))
+            if pending.sums is not None and running is not None and running.kernel is not None:
+                pending.sums.add(*part, stamp)
+                continue
+            pending.parts.append(part)
+            pending.count += part[1]
+            if pending.count >= MANY_ROWS and isinstance(mode, SemiringTags):
+                pending.sums = pending.sums or Sums(table, mode.typed)
+                self.sum_up(pending, mode, stamp)
+
+    def sum_up(self, pending: Pending, algebra: ColumnTags, stamp: int) -> None:
+        """Add the columns that wait to the sums."""
+        assert pending.sums is not None
+        for columns, count, tags in pending.parts:
+            keep = np.flatnonzero(~algebra.is_zero(tags))
+            if len(keep) < count:
+                columns, count, tags = [c[keep] for c in columns], len(keep), tags[keep]
+            pending.sums.add(columns, count, tags, stamp)
+        pending.parts, pending.count = [], 0
 
     def merge(self, table: Table, pending: Pending, algebra: ColumnTags, stamp: int) -> None:
         """Add up equal candidates, then enter them; what is new or not saturated becomes recent in round `stamp`."""
+        if pending.sums is not None:
+            self.sum_up(pending, algebra, stamp)
+            pending.sums.merge(stamp)
+            return
+        pending.count = 0
         parts, pending.parts = [p for p in pending.parts if p[1]], []
         table.recent = np.empty(0, dtype=np.int64)
         if not parts:
@@ -308,7 +345,7 @@ class Executor:
             return [np.empty(0, dtype=np.int64) for _ in types], np.empty(0, dtype=np.int64)
         return stored.joined(len(types))
 
-    def special(self, instruction: AggregateRule | ChoiceRule) -> tuple[Columns, int, Any]:
+    def special(self, instruction: AggregateRule | BernoulliRule) -> tuple[Columns, int, Any]:
         """Columns, count and tags of an aggregate or a choice."""
         if isinstance(instruction, AggregateRule):
             table = self.tables[instruction.relation]
@@ -337,8 +374,30 @@ class Executor:
 
     # Queries
 
-    def stored(self, instruction: m.Store) -> Iterator[tuple[Columns, int, Any]]:
-        """Columns, count and tags of the rows to store, batch by batch."""
+    def stored(self, instruction: m.Store, keep: bool = True) -> Iterator[tuple[Columns, int, Any]]:
+        """Columns, count and tags of the rows to store, batch by batch, by a kernel once they are many.
+
+        keep  whether the columns of a batch are needed after the next one is asked for
+        """
+        running = self.running.get(id(instruction))
+        if running is None:
+            running = self.running[id(instruction)] = Running(self, instruction)
+        if not running.is_ready():
+            before = self.work
+            yield from self.by_columns(instruction)
+            running.seen += self.work - before
+            return
+        fused = running.fused
+        assert fused is not None
+        if fused.prefix is None:
+            yield from running.run(keep)
+            return
+        batches = (Batch(count, dict(zip(fused.names, columns)), tags) for columns, count, tags in running.run(keep))
+        self.computed = fused.prefix, batches
+        yield from self.by_columns(instruction)
+        self.computed = None, iter(())
+
+    def by_columns(self, instruction: m.Store) -> Iterator[tuple[Columns, int, Any]]:
         terms = instruction.query.terms
         needed = frozenset(n for t in terms for n in names(t))
         for batch in self.stream(instruction.query.source, needed):
@@ -360,6 +419,9 @@ class Executor:
 
     def stream(self, query: m.Query, needed: frozenset[str]) -> Iterator[Batch]:
         """Batches with at least the needed columns."""
+        if query is self.computed[0]:
+            yield from self.computed[1]
+            return
         match query:
             case m.Unit():
                 yield Batch(1, {}, self.mode.start(1))
@@ -390,16 +452,25 @@ class Executor:
                 for batch in self.stream(query.source, wanted):
                     yield from self.range(batch, query)
 
+    def rows_of(self, scan: m.Scan) -> slice | np.ndarray:
+        """The rows of a driver: a slice of the log, or row numbers."""
+        table = self.tables[scan.relation]
+        if scan.part == "all":
+            return slice(0, table.visible_size)
+        if scan.part == "recent":
+            return table.recent
+        if isinstance(self.mode, Untagged):
+            return slice(0, table.stable_size)
+        return np.flatnonzero(table.stamps[: table.visible_size] < table.round)
+
+    def bounds_of(self, scan: m.Scan) -> tuple[int, int]:
+        """What rows of a scan are below, and the last round in which a stable one has become recent."""
+        table = self.tables[scan.relation]
+        is_stable = scan.part == "stable" and isinstance(self.mode, Untagged)
+        return table.stable_size if is_stable else table.visible_size, table.round - 1
+
     def scan(self, query: m.Scan, needed: frozenset[str]) -> Iterator[Batch]:
-        table = self.tables[query.relation]
-        if query.part == "all":
-            rows: slice | np.ndarray = slice(0, table.visible_size)
-        elif query.part == "recent":
-            rows = table.recent
-        elif isinstance(self.mode, Untagged):
-            rows = slice(0, table.stable_size)
-        else:
-            rows = np.flatnonzero(table.stamps[: table.visible_size] < table.round)
+        table, rows = self.tables[query.relation], self.rows_of(query)
         start, stop = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
         first: dict[str, int] = {}
         constants, repeats = [], []
@@ -413,6 +484,7 @@ class Executor:
                     first[term.name] = c
         for low in range(start, stop, CHUNK):
             high = min(low + CHUNK, stop)
+            self.work += high - low
             part = slice(low, high) if isinstance(rows, slice) else rows[low:high]
             count = high - low
             if constants or repeats:
@@ -445,12 +517,8 @@ class Executor:
                     fresh[term.name] = c
         taken = {name: c for name, c in fresh.items() if name in needed}
         plain = isinstance(self.mode, Untagged)
-        limit, stamps, bound = table.visible_size, np.empty(0, dtype=np.int32), 0
-        if right.part == "stable":
-            if plain:
-                limit = table.stable_size
-            else:
-                stamps, bound = table.stamps, table.round - 1
+        limit, bound = self.bounds_of(right)
+        stamps = table.stamps if right.part == "stable" and not plain else np.empty(0, dtype=np.int32)
         wanted = (needed & left_names) | {t.name for _, t in keys if isinstance(t, Var)}
         kept = [name for name in left_names if name in needed]
         is_static = right.relation in self.complete
@@ -472,6 +540,7 @@ class Executor:
             index = table.index(tuple(c for c, _ in keys), is_static)
             exists = np.zeros(batch.count, dtype=bool) if plain and not taken and not repeats else None
             for left, rows in index.matches(probes, limit, stamps, bound):
+                self.work += len(left)
                 if exists is not None:
                     exists[left] = True
                     continue

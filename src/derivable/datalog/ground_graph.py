@@ -8,37 +8,20 @@ graph has cycles, never through a negation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
-from derivable.device.cpu.derivations import certain_nodes
-
-FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
+from derivable.circuit.and_or_graph import AndOrGraph
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
+from derivable.core.graph import offsets_of
+from derivable.device.cpu.and_or import certain_nodes
 
 
 def negate(ids: np.ndarray) -> np.ndarray:
     """Signed nodes of the negations; constants swap, double negation cancels."""
     return np.where((ids == FALSE) | (ids == TRUE), 1 - ids, ~ids)
-
-
-@dataclass(frozen=True)
-class GraphArrays:
-    """A finished graph.
-
-    kind      [node] uint8: FALSE, TRUE, LITERAL, AND, OR
-    literal   [node] int32: DIMACS variable of a literal
-    offsets   [node + 1] int64, children [edge] int64 signed node numbers
-    acyclic   children come before parents
-    """
-
-    kind: np.ndarray
-    literal: np.ndarray
-    offsets: np.ndarray
-    children: np.ndarray
-    acyclic: bool
 
 
 class GroundGraph:
@@ -57,7 +40,6 @@ class GroundGraph:
         self.literals: list[np.ndarray] = [np.zeros(2, dtype=np.int32)]
         self.edges: list[tuple[np.ndarray, np.ndarray]] = []
         self.literal_nodes = np.empty(0, dtype=np.int64)
-        self.acyclic = True
         self.made_true: list[np.ndarray] = []
 
     def new_nodes(self, kind: int, count: int, literal: np.ndarray | None = None) -> np.ndarray:
@@ -107,24 +89,43 @@ class GroundGraph:
 
     def disjunction_by(self, segments: np.ndarray, nodes: np.ndarray, count: int) -> np.ndarray:
         """Nodes [segment] of the disjunctions of the nodes that belong to each segment 0..count-1; none gives false."""
+        return self.gates_by(OR, segments, nodes, count)
+
+    def gates_by(
+        self, kind: int, segments: np.ndarray, nodes: np.ndarray, count: int, known: dict | None = None
+    ) -> np.ndarray:
+        """Nodes [segment] of the AND or OR of the nodes that belong to each segment 0..count-1, simplified.
+
+        known  the nodes that were made with it before, which are found again
+        """
+        neutral, absorbing = (TRUE, FALSE) if kind == AND else (FALSE, TRUE)
+        laws = self.semiring
         order = np.lexsort((nodes, segments))
         segments, nodes = segments[order], nodes[order]
-        keep = nodes != FALSE
-        if self.semiring.idempotent_plus:
+        keep = nodes != neutral
+        if laws.idempotent_times if kind == AND else laws.idempotent_plus:
             keep[1:] &= (segments[1:] != segments[:-1]) | (nodes[1:] != nodes[:-1])
         segments, nodes = segments[keep], nodes[keep]
         number = np.bincount(segments, minlength=count)
-        result = np.full(count, FALSE, dtype=np.int64)
-        starts = np.concatenate([[0], np.cumsum(number)])
+        starts = offsets_of(number)
+        result = np.full(count, neutral, dtype=np.int64)
         some = number > 0
         result[some] = nodes[starts[:-1][some]]
-        true = np.zeros(count, dtype=bool)
-        if self.semiring.absorptive:
-            true[segments[nodes == TRUE]] = True
-        many = (number > 1) & ~true
-        new = self.new_nodes(OR, int(many.sum()))
-        result[many] = new
-        result[true] = TRUE
+        absorbed = np.zeros(count, dtype=bool)
+        if kind == AND or laws.absorptive:
+            absorbed[segments[nodes == absorbing]] = True
+        result[absorbed] = absorbing
+        many = (number > 1) & ~absorbed
+        if known is not None:
+            fresh: list[int] = []
+            for i in np.flatnonzero(many).tolist():
+                key = kind, nodes[starts[i] : starts[i + 1]].tobytes()
+                result[i] = known.setdefault(key, self.size + len(fresh))
+                if result[i] == self.size + len(fresh):
+                    fresh.append(i)
+            many[:] = False
+            many[fresh] = True
+        result[many] = self.new_nodes(kind, int(many.sum()))
         chosen = many[segments]
         self.edges.append((result[segments[chosen]], nodes[chosen]))
         return result
@@ -134,33 +135,24 @@ class GroundGraph:
 
         The derivations may use the tuples themselves. A tuple is certain if it follows from certain ones alone.
         """
-        self.acyclic = False
         self.edges.append((tuples[segments], nodes))
         self.recursive.append(tuples)
         if not (self.semiring.absorptive and self.semiring.idempotent_plus):
             return np.zeros(len(tuples), dtype=bool)
         graph = self.finish()
-        certain = certain_nodes(graph.kind, graph.offsets, graph.children)
-        mask = certain[tuples]
+        mask = certain_nodes(graph.kind, graph.offsets, graph.children)[tuples]
         self.made_true.append(tuples[mask])
         return mask
 
-    def finish(self) -> GraphArrays:
-        """The graph so far as flat arrays."""
-        kind = np.concatenate(self.kinds)
-        literal = np.concatenate(self.literals)
-        if self.edges:
-            parents = np.concatenate([p for p, _ in self.edges])
-            children = np.concatenate([c for _, c in self.edges]).astype(np.int64)
-        else:
-            parents = children = np.empty(0, dtype=np.int64)
+    def finish(self) -> AndOrGraph:
+        """The graph so far, without roots. Children come before parents where no cycle was closed."""
+        kind, literal = np.concatenate(self.kinds), np.concatenate(self.literals)
+        none = np.empty(0, np.int64)
+        parents, children = map(np.concatenate, zip((none, none), *self.edges))
         if self.made_true:
-            true = np.concatenate(self.made_true)
-            kind[true] = TRUE
+            kind[np.concatenate(self.made_true)] = TRUE
             keep = kind[parents] != TRUE
             parents, children = parents[keep], children[keep]
-        offsets = np.zeros(self.size + 1, dtype=np.int64)
-        np.cumsum(np.bincount(parents, minlength=self.size), out=offsets[1:])
-        children = children[np.argsort(parents, kind="stable")]
         self.kinds, self.literals = [kind], [literal]
-        return GraphArrays(kind, literal, offsets, children, self.acyclic)
+        offsets = offsets_of(np.bincount(parents, minlength=self.size))
+        return AndOrGraph(kind, literal, offsets, children[np.argsort(parents, kind="stable")], none)

@@ -22,7 +22,7 @@ from derivable.datalog.ram.lower import lower
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.ram.text import ram_text
 from derivable.datalog.random_facts import RandomFacts
-from derivable.datalog.rules.nodes import ChoiceRule
+from derivable.datalog.rules.nodes import BernoulliRule
 from derivable.datalog.rules.text import rules_text
 from derivable.datalog.strata import Strata, strata_text, stratify
 from derivable.datalog.syntax import nodes as s
@@ -194,7 +194,7 @@ class Program:
 
 def _num_probabilities(ram: Ram, store: FactStore) -> int:
     """How many facts and tagged rules have probabilities."""
-    choices = sum(isinstance(i, ChoiceRule) for stratum in ram.strata for i in stratum.full)
+    choices = sum(isinstance(i, BernoulliRule) for stratum in ram.strata for i in stratum.full)
     return len(store.random.probabilities) + choices
 
 

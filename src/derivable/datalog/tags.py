@@ -2,7 +2,7 @@
 
 One interface for the three: `load` the tags of rows, `combine` those of two sides of a join, `take` some rows, and for
 aggregates `one`, `zero`, `plus`, `times`, `negate`, `reduce`. A tag column is an array [row]; of a semiring on nests it
-is a structure of arrays, one per scalar, in `Columns`.
+is a structure of arrays, one per scalar (`tag_columns.Columns`).
 """
 
 from __future__ import annotations
@@ -14,49 +14,11 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.semiring import Semiring, TypedSemiring
-from derivable.datalog.ground_graph import FALSE, TRUE, GroundGraph, negate
+from derivable.core.and_or import FALSE, TRUE
+from derivable.datalog.ground_graph import GroundGraph, negate
 from derivable.datalog.random_facts import RandomFacts
+from derivable.datalog.tag_columns import column_of, concatenate, parts_of, reduce_segments
 from derivable.device.cpu.memory import empty
-
-
-class Columns:
-    """Tags of several scalars each, as a structure of arrays [row], indexed like one array."""
-
-    __slots__ = ("parts",)
-
-    def __init__(self, parts: Sequence[np.ndarray]):
-        self.parts = tuple(parts)
-
-    def __len__(self) -> int:
-        return len(self.parts[0])
-
-    def __getitem__(self, rows: Any) -> Columns:
-        return Columns([part[rows] for part in self.parts])
-
-    def __setitem__(self, rows: Any, values: Columns) -> None:
-        for part, value in zip(self.parts, values.parts):
-            part[rows] = value
-
-
-Tags = np.ndarray | Columns
-
-
-def parts_of(tags: Tags) -> tuple[np.ndarray, ...]:
-    return tags.parts if isinstance(tags, Columns) else (tags,)
-
-
-def column_of(parts: Sequence[np.ndarray]) -> Tags:
-    return parts[0] if len(parts) == 1 else Columns(parts)
-
-
-def concatenate(columns: Sequence[Tags]) -> Any:
-    """One tag column after the other."""
-    return column_of([np.concatenate(parts) for parts in zip(*map(parts_of, columns))])
-
-
-def repeat(tags: Tags, count: int) -> Any:
-    """Each row `count` times."""
-    return column_of([np.repeat(part, count) for part in parts_of(tags)])
 
 
 class Untagged:
@@ -142,22 +104,8 @@ class ColumnTags(ABC):
         return concatenate(parts)
 
     def reduce(self, tags: Any, offsets: np.ndarray) -> Any:
-        """Fold each segment [segment] of a tag column with plus; segments are not empty.
-
-        Neighbours are added in pairs until every segment has one tag: log(longest segment) column operations.
-        """
-        lengths = np.diff(offsets)
-        while len(tags) > len(lengths):
-            position = np.arange(len(tags)) - np.repeat(offsets[:-1], lengths)
-            length = np.repeat(lengths, lengths)
-            left = np.flatnonzero((position % 2 == 0) & (position + 1 < length))
-            kept = np.flatnonzero(position % 2 == 0)
-            folded = tags[kept]
-            folded[(position + 1 < length)[kept]] = self.plus(tags[left], tags[left + 1])
-            tags = folded
-            lengths = (lengths + 1) // 2
-            offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return tags
+        """Fold each segment [segment] of a tag column with plus; segments are not empty."""
+        return reduce_segments(tags, offsets, self.plus)
 
 
 class SemiringTags(ColumnTags):

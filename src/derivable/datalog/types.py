@@ -20,8 +20,10 @@ from derivable.core.diagnostics import (
     TypeMismatchError,
     UnsupportedError,
 )
+from derivable.datalog.aggregates import AGGREGATES
+from derivable.datalog.foreign import FUNCTIONS
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.syntax.nodes import AGGREGATES, LATER_AGGREGATES
+from derivable.datalog.syntax.nodes import LATER_AGGREGATES
 from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.values import BOOL, F32, I32, STRING, TYPE_ALIASES, TYPES, UNSUPPORTED_TYPES, USIZE, ValueType
 
@@ -358,7 +360,7 @@ class _Inference:
 
     def atom(self, node: s.Atom) -> None:
         if node.parameters or (node.relation in FOREIGN_PREDICATES and node.relation not in self.columns):
-            if node.relation in AGGREGATES + LATER_AGGREGATES:
+            if node.relation in AGGREGATES or node.relation in LATER_AGGREGATES:
                 self.error(TypeMismatchError, f"the aggregate `{node.relation}` needs variables and a `:`", node.span)
             self.error(
                 UnsupportedError,
@@ -379,13 +381,14 @@ class _Inference:
         if node.operator not in AGGREGATES:
             if node.operator in LATER_AGGREGATES:
                 self.error(UnsupportedError, f"the aggregate `{node.operator}` is not supported yet", node.span)
-            close = near(node.operator, AGGREGATES + LATER_AGGREGATES)
+            close = near(node.operator, [*AGGREGATES, *LATER_AGGREGATES])
             self.error(
                 TypeMismatchError,
                 f"unknown aggregate `{node.operator}`",
                 node.span,
                 f"did you mean `{close}`?" if close else f"the aggregates are {', '.join(AGGREGATES)}",
             )
+        record = AGGREGATES[node.operator]
         if node.parameters:
             self.error(TypeMismatchError, f"`{node.operator}` has no parameter `{node.parameters[0]}`", node.span)
         # Bindings and bracket variables are local to the aggregate.
@@ -405,29 +408,20 @@ class _Inference:
         self.scope.update(outer)
         values = [local[name] for name in node.bindings]
         arguments = [local[name] for name in node.arguments]
-        match node.operator:
-            case "count":
-                return [USIZE]
-            case "exists" | "forall":
-                return [BOOL]
-            case "sum" | "prod":
-                if len(values) != 1:
-                    self.error(
-                        TypeMismatchError, f"`{node.operator}` folds one variable, {len(values)} are given", node.span
-                    )
-                self.require(values[0], "number", node.span, f"`{node.operator}`")
-                return values
-            case "min" | "max":
-                return arguments + values
-            case _:
-                if not arguments:
-                    self.error(
-                        TypeMismatchError,
-                        f"`{node.operator}` needs the variables it returns in brackets",
-                        node.span,
-                        f"write `{node.operator}[a](x: ...)`",
-                    )
-                return arguments
+        if record.takes is not None:
+            if len(values) != len(record.takes):
+                count = "one variable" if len(record.takes) == 1 else f"{len(record.takes)} variables"
+                self.error(TypeMismatchError, f"`{node.operator}` folds {count}, {len(values)} are given", node.span)
+            for value, family in zip(values, record.takes):
+                self.require(value, family, node.span, f"`{node.operator}`")
+        if record.returns == "arguments" and not arguments:
+            self.error(
+                TypeMismatchError,
+                f"`{node.operator}` needs the variables it returns in brackets",
+                node.span,
+                f"write `{node.operator}[a](x: ...)`",
+            )
+        return record.result_types(arguments, values)
 
     # Expressions
 
@@ -474,8 +468,8 @@ class _Inference:
                 self.expression(a)
                 self.casts.append(node)
                 return self.named_type(name, node.span)
-            case s.Call(name=name):
-                self.error(UnsupportedError, f"the function `${name}` is not supported yet", node.span)
+            case s.Call(name=name, arguments=arguments):
+                return self.call(node, name, arguments)
             case s.Atom(relation=name):
                 self.error(TypeMismatchError, f"the atom `{name}(...)` stands where a value is expected", node.span)
             case s.Aggregate(operator=name):
@@ -486,6 +480,29 @@ class _Inference:
                     f"assign it in the body first: `n := {name}(...)`",
                 )
         return self.error(TypeMismatchError, "a formula stands where a value is expected", node.span)
+
+    def call(self, node: s.Call, name: str, arguments: tuple[Any, ...]) -> Type:
+        if name not in FUNCTIONS:
+            close = near(name, FUNCTIONS)
+            hint = "`derivable.datalog.function` makes a Python function known"
+            self.error(
+                UnsupportedError,
+                f"unknown function `${name}`",
+                node.span,
+                f"did you mean `${close}`?" if close else hint,
+            )
+        record = FUNCTIONS[name]
+        wanted = len(record.parameters)
+        if len(arguments) != wanted:
+            count = "one argument" if wanted == 1 else f"{wanted} arguments"
+            self.error(TypeMismatchError, f"`${name}` takes {count}, {len(arguments)} are given", node.span)
+        for argument, parameter in zip(arguments, record.parameters):
+            t = self.expression(argument)
+            if isinstance(parameter, ValueType):
+                self.unify(t, parameter, argument.span, f"the parameter of `${name}`")
+            else:
+                self.require(t, parameter, argument.span, f"`${name}`")
+        return record.result if isinstance(record.result, ValueType) else Open(record.result)
 
     def binary(self, node: s.Binary, operator: str, a: Any, b: Any) -> Type:
         left = self.expression(a)

@@ -104,6 +104,20 @@ class Builder:
     def store(self, array: n.Array, index: Any, value: Any) -> None:
         self.add(n.Store(array, position(index), lift(value)))
 
+    def load_bit(self, array: n.Array, index: Any, name: str) -> n.Register:
+        target = self.register(name, "bool")
+        self.add(n.LoadBit(target, array, position(index)))
+        return target
+
+    def set_bit(self, array: n.Array, index: Any) -> None:
+        self.add(n.SetBit(array, position(index)))
+
+    def hash(self, words: Sequence[Any], size: Any) -> tuple[n.Register, n.Register]:
+        """(slot below the power of two `size`, 32 more bits)."""
+        slot, tag = self.register("slot"), self.register("tag")
+        self.add(n.Hash(slot, tag, tuple(position(word) for word in words), position(size)))
+        return slot, tag
+
     def load_line(
         self, target: n.Register, array: n.Array, index: Any, backwards: bool = False, count: Any = None, fill: Any = 0
     ) -> None:
@@ -155,6 +169,12 @@ class Builder:
         """A new int64 register with a value that the compiler cannot trace back."""
         target = self.register(name)
         self.add(n.Hide(target, position(value)))
+        return target
+
+    def choose(self, name: str, condition: Expr, if_true: n.Register, if_false: n.Register) -> n.Register:
+        """A new register with one of two, without a branch."""
+        target = self.register(name, if_true.dtype)
+        self.add(n.Choose(target, condition, if_true, if_false))
         return target
 
     def first_lane(self, target: n.Register, source: n.Register) -> None:

@@ -67,6 +67,19 @@ class _Checker:
                 self.scalar(statement, index, "int64")
                 if self.lines_in(value) and not array.is_lines:
                     self.fail(statement, "a line does not fit one position")
+            case n.LoadBit(array=array, index=index) | n.SetBit(array=array, index=index):
+                self.scalar(statement, index, "int64")
+                if array.is_lines or not array.dtype.startswith("uint"):
+                    self.fail(
+                        statement, f"there are bits of unsigned integers, not of {array.dtype}", TypeMismatchError
+                    )
+                if isinstance(statement, n.LoadBit):
+                    self.assign(statement, statement.target, "bool", False)
+            case n.Hash(slot, tag, words, size):
+                for word in (*words, size):
+                    self.scalar(statement, word, "int64")
+                self.assign(statement, slot, "int64", False)
+                self.assign(statement, tag, "int64", False)
             case n.LoadLine(target, array, index, _, count, fill):
                 self.scalar(statement, index, "int64")
                 if count is not None:
@@ -109,6 +122,11 @@ class _Checker:
             case n.Hide(target, value):
                 self.scalar(statement, value, "int64")
                 self.assign(statement, target, "int64", False)
+            case n.Choose(target, condition, if_true, if_false):
+                self.scalar(statement, condition, "bool")
+                for operand in (if_true, if_false):
+                    self.scalar(statement, operand, target.dtype)
+                self.assign(statement, target, target.dtype, False)
             case n.AllLanes(target, condition):
                 if condition.dtype != "bool" or not self.lines_in(condition):
                     self.fail(statement, "the condition is not a line of bool", TypeMismatchError)

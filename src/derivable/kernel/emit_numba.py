@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from derivable.algebra.expr.emit import constant_source
-from derivable.algebra.expr.emit_numba import DECORATOR, HEADER, preamble, statements
+from derivable.algebra.expr.emit_numba import HEADER, preamble, statements
 from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, in_order
 from derivable.algebra.expr.operations import OPERATIONS
-from derivable.algebra.expr.types import check_dtype
+from derivable.algebra.expr.types import INTEGERS, check_dtype
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 from derivable.kernel import nodes as n
 from derivable.kernel.build import substitute
@@ -60,6 +60,7 @@ def emit_numba(*kernels: n.Kernel) -> str:
         if names
     ]
     before = preamble([expr for printer in printers for expr in printer.scalars])
+    imports.append(f"from {SUPPORT}.tiers import kernel")
     parts = [HEADER + "\n".join(imports) + "\n" * bool(imports), before, *bodies]
     return "\n\n".join(part for part in parts if part)
 
@@ -99,7 +100,7 @@ class _Printer:
         body = self.block(self.kernel.body) or ["pass"]
         parameters = ", ".join(parameter.name for parameter in self.kernel.parameters)
         before = [f"{name} = {text}" for text, name in self.before.items()]
-        lines = [DECORATOR, f"def {self.kernel.name}({parameters}):", *_indent([*before, *body])]
+        lines = ['@kernel(error_model="numpy")', f"def {self.kernel.name}({parameters}):", *_indent([*before, *body])]
         return "\n".join(lines) + "\n"
 
     # Names
@@ -257,6 +258,21 @@ class _Printer:
                 lines.append(f"{', '.join(t.name for t in targets)} = {', '.join(map(str, texts))}")
             case n.Load(target, array, index):
                 self.load(target, array, index, lines)
+            case n.LoadBit(target, array, index):
+                self.place_functions.add("load_bit")
+                lines.append(f"{target.name} = load_bit({array.name}, {self.scalar(index, lines)})")
+            case n.SetBit(array, index):
+                self.place_functions.add("set_bit")
+                lines.append(f"set_bit({array.name}, {self.scalar(index, lines)})")
+            case n.Hash(slot, tag, words, size):
+                self.place_functions |= {"hash_word", "slot_in", "tag_of"} | ({"mix_word"} if words[1:] else set())
+                found = self.fresh("h")
+                text = f"hash_word({self.scalar(words[0], lines)})"
+                for word in words[1:]:
+                    text = f"mix_word({text}, {self.scalar(word, lines)})"
+                lines.append(f"{found} = {text}")
+                place = f"slot_in({found}, {self.scalar(size, lines)})"
+                lines.append(f"{slot.name}, {tag.name} = {place}, tag_of({found})")
             case n.LoadLine(target, array, index, backwards, count):
                 self.whole(count)
                 self.line_functions.add("load_line")
@@ -307,6 +323,10 @@ class _Printer:
             case n.Hide(target, value):
                 self.place_functions.add("hidden")
                 lines.append(f"{target.name} = hidden({self.scalar(value, lines)})")
+            case n.Choose(target, condition, if_true, if_false):
+                self.place_functions.add("choose")
+                which = self.scalar(condition, lines)
+                lines.append(f"{target.name} = choose({which}, {if_true.name}, {if_false.name})")
             case n.AllLanes(target, condition):
                 text = self.line(condition, lines)
                 lines.append(f"{target.name} = {self.call('all_set')}({text})")
@@ -408,7 +428,9 @@ def infix(value: Expr, depth: int = 0) -> str | None:
     if value.operation == "logical_not":
         inner = infix(value.operands[0], depth + 1)
         return None if inner is None else f"(not {inner})"
-    if value.operation not in _INFIX:
+    # Numba computes narrow integers in 64 bits, which then must be wrapped around.
+    narrow = value.dtype in INTEGERS and value.dtype not in ("int64", "uint64")
+    if value.operation not in _INFIX or narrow:
         return None
     left, right = (infix(operand, depth + 1) for operand in value.operands)
     if left is None or right is None:

@@ -159,6 +159,11 @@ class _Printer:
                     lines[-1] = f"{target.name} = tl.max(tl.where(lane_ == 0, {source.name}, 0).to(tl.int32), 0) != 0"
             case n.Spread(target, value):
                 lines.append(f"{target.name} = tl.broadcast_to({self.value(value, lines)}, {tile})")
+            case n.Hide(target, value):
+                lines.append(f"{target.name} = {self.position(value, lines)}")
+            case n.Choose(target, condition, if_true, if_false):
+                which = self.value(condition, lines)
+                lines.append(f"{target.name} = tl.where({which}, {if_true.name}, {if_false.name})")
             case n.AllLanes(target, condition):
                 lines.append(f"{target.name} = tl.min(({self.value(condition, lines)}).to(tl.int32), 0) != 0")
             case n.For(index, start, stop, body, down, step, parallel):

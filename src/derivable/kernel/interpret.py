@@ -30,6 +30,19 @@ def interpret(kernel: n.Kernel, *arguments: Any) -> tuple[Any, ...]:
     return _Run(kernel, arguments).run()
 
 
+def _hash(words: list[int]) -> int:
+    """Fibonacci hashing of the first word, the finalizer of splitmix64 for each further one."""
+    wrap = (1 << 64) - 1
+    found = words[0] * 0x9E3779B97F4A7C15 & wrap
+    found ^= found >> 32
+    for word in words[1:]:
+        found ^= word & wrap
+        found = (found ^ found >> 30) * 0xBF58476D1CE4E5B9 & wrap
+        found = (found ^ found >> 27) * 0x94D049BB133111EB & wrap
+        found ^= found >> 31
+    return found
+
+
 class _Run:
     def __init__(self, kernel: n.Kernel, arguments: tuple):
         self.kernel = kernel
@@ -89,6 +102,19 @@ class _Run:
             case n.Load(target, array, index):
                 rows, _ = self.position(array, index)
                 registers[target] = rows[0].astype(target.dtype)
+            case n.LoadBit(array=array, index=index) | n.SetBit(array=array, index=index):
+                at, width = int(self.value(index)), 8 * self.arrays[array].itemsize
+                if not 0 <= at < width * len(self.arrays[array]):
+                    raise IndexError(f"bit {at} of {array.name}, which has {width * len(self.arrays[array])}")
+                word = int(self.arrays[array][at // width])
+                if isinstance(statement, n.LoadBit):
+                    registers[statement.target] = np.bool_(word >> at % width & 1)
+                else:
+                    self.arrays[array][at // width] = word | 1 << at % width
+            case n.Hash(slot, tag, words, size):
+                found = _hash([int(self.value(word)) for word in words])
+                registers[slot] = np.int64(found % int(self.value(size)))
+                registers[tag] = np.int64(found >> 32)
             case n.LoadLine(target, array, index, backwards, count, fill):
                 there = lanes if count is None else min(max(int(self.value(count)), 0), lanes)
                 line = np.full(lanes, 0 if fill is None else self.value(fill), target.dtype)
@@ -129,6 +155,8 @@ class _Run:
                 registers[target] = self.value(value) if self.is_scalar else np.full(lanes, self.value(value))
             case n.Hide(target, value):
                 registers[target] = self.value(value)
+            case n.Choose(target, condition, if_true, if_false):
+                registers[target] = registers[if_true if self.value(condition) else if_false]
             case n.AllLanes(target, condition):
                 registers[target] = np.bool_(np.all(self.value(condition)))
             case n.For(index, start, stop, body, down, step):

@@ -69,6 +69,36 @@ class Store:
 
 
 @dataclass(frozen=True)
+class LoadBit:
+    """`b = bit i of words`: a bool; bit 0 of word 0 is the first, as integers are little-endian."""
+
+    target: Register
+    array: Array
+    index: Expr
+
+
+@dataclass(frozen=True)
+class SetBit:
+    """`bit i of words = 1`."""
+
+    array: Array
+    index: Expr
+
+
+@dataclass(frozen=True)
+class Hash:
+    """`slot, tag = hash (a, b) in size`: a place in a table whose size is a power of two, and 32 bits to compare first.
+
+    words  int64 scalars, at least one
+    """
+
+    slot: Register
+    tag: Register
+    words: tuple[Expr, ...]
+    size: Expr
+
+
+@dataclass(frozen=True)
 class LoadLine:
     """`x = values[i ..]`: rows i, i + 1, ...; `x = values[.. i]` backwards: rows i, i - 1, ...
 
@@ -183,6 +213,16 @@ class Hide:
 
 
 @dataclass(frozen=True)
+class Choose:
+    """`x = choose c, a, b`: a where c holds, else b, scalars without a branch: for conditions that nobody can guess."""
+
+    target: Register
+    condition: Expr
+    if_true: Register
+    if_false: Register
+
+
+@dataclass(frozen=True)
 class AllLanes:
     """`ok = all x < 1.0`: whether a condition on lines holds in every lane, as a scalar."""
 
@@ -269,6 +309,9 @@ Statement = (
     Assign
     | Load
     | Store
+    | LoadBit
+    | SetBit
+    | Hash
     | LoadLine
     | StoreLine
     | LoadRows
@@ -279,6 +322,7 @@ Statement = (
     | FirstLane
     | Spread
     | Hide
+    | Choose
     | AllLanes
     | Prefetch
     | For
@@ -339,6 +383,8 @@ def targets_of(statement: Statement) -> tuple[Register, ...]:
         return statement.targets
     if isinstance(statement, For):
         return (statement.index,)
+    if isinstance(statement, Hash):
+        return statement.slot, statement.tag
     target = getattr(statement, "target", None)
     return () if target is None else (target,)
 
@@ -350,8 +396,10 @@ def operands_of(statement: Statement) -> tuple[Expr, ...]:
             return values
         case ScanLine(sources=sources):
             return sources
-        case Load(index=index) | Prefetch(index=index):
+        case Load(index=index) | Prefetch(index=index) | LoadBit(index=index) | SetBit(index=index):
             return (index,)
+        case Hash(words=words, size=size):
+            return (*words, size)
         case LoadLine(index=index, count=count):
             return (index,) if count is None else (index, count)
         case Store(index=index, value=value):
@@ -370,6 +418,8 @@ def operands_of(statement: Statement) -> tuple[Expr, ...]:
             return (source,)
         case Spread(value=value) | Hide(value=value):
             return (value,)
+        case Choose(condition=condition, if_true=if_true, if_false=if_false):
+            return condition, if_true, if_false
         case AllLanes(condition=condition) | While(condition=condition) | If(condition=condition):
             return (condition,)
         case For(start=start, stop=stop):

@@ -16,8 +16,8 @@ class Schedule:
     lanes     rows of a line; 1 goes row by row
     widen     registers hold float64 whatever the arrays hold
     guard     check each line, and go through it row by row where regrouping may leave the range of normal numbers
-    masked    lanes past a segment's end hold the neutral element, so no row is left for a loop of its own; a kernel
-              then folds the one segment that it is told, as programs on a GPU do
+    masked    lanes past a segment's end hold the neutral element, so no row is left for a loop of its own, and
+              segments are the rounds of a parallel loop, as programs of a GPU take them
     unroll    rows of a step where there are no lanes
     prefetch  how many rows ahead memory is asked for that does not fit a near cache; 0 for never
     """

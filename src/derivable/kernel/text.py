@@ -42,6 +42,12 @@ def _head(statement: n.Statement) -> list[str]:
             return [*_shared(values), f"{_names(targets)} = {_names(values)}"]
         case n.Load(target, array, index):
             return [f"{target.name} = {array.name}[{_text(index)}]"]
+        case n.LoadBit(target, array, index):
+            return [f"{target.name} = bit {_text(index)} of {array.name}"]
+        case n.SetBit(array, index):
+            return [f"bit {_text(index)} of {array.name} = 1"]
+        case n.Hash(slot, tag, words, size):
+            return [f"{slot.name}, {tag.name} = hash ({_names(words)}) in {_text(size)}"]
         case n.LoadLine(target, array, index, backwards, count, fill):
             only = "" if count is None or fill is None else f" count {_text(count)} else {_text(fill)}"
             return [f"{target.name} = {array.name}[{_rows(index, backwards)}]{only}"]
@@ -72,6 +78,8 @@ def _head(statement: n.Statement) -> list[str]:
             return [f"{target.name} = line {_text(value)}"]
         case n.Hide(target, value):
             return [f"{target.name} = hidden {_text(value)}"]
+        case n.Choose(target, condition, if_true, if_false):
+            return [f"{target.name} = choose {_text(condition)}, {if_true.name}, {if_false.name}"]
         case n.AllLanes(target, condition):
             return [*_shared([condition]), f"{target.name} = all {_text(condition)}"]
         case n.Prefetch(array, index, to_write):

@@ -15,10 +15,10 @@ from derivable.algebra.element import rebuild
 from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.circuit.fold_rows import fold, fold_vjp
 from derivable.circuit.plan import Graph, plan_of
+from derivable.core.and_or import LITERAL
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.batched import GroundProgram
-from derivable.datalog.ground_graph import LITERAL
 from derivable.device.cpu.memory import zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.nn import derivations_op
@@ -37,7 +37,7 @@ class DerivationInference(torch.nn.Module, ABC):
     def __init__(self, ground: GroundProgram, names: Sequence[str]):
         super().__init__()
         self.num_variables = ground.num_variables
-        arrays = (ground.kind, ground.variable, ground.offsets, ground.children)
+        arrays = (ground.kind, ground.literal - 1, ground.offsets, ground.children)
         self.graph = tuple(np.ascontiguousarray(array, np.int64) for array in arrays)
         self.roots = np.ascontiguousarray(ground.roots, np.int64)
         self.group_of = np.full(ground.num_variables, -1, np.int64)

@@ -15,6 +15,7 @@ from derivable.datalog.exact import ExactQuery, compile_exact
 from derivable.datalog.inputs import InputMapping
 from derivable.datalog.program import Program
 from derivable.datalog.provenance import EXACT, Inference
+from derivable.device.cpu.memory import contiguous, empty, full
 from derivable.nn.log_space import log1mexp, log_of_probability
 from derivable.nn.values import TOLERANCE
 
@@ -54,6 +55,8 @@ class FactColumns(torch.nn.Module):
         place[given] = np.arange(len(given))
         in_order = bool((place == np.arange(num_variables)).all())
         self.register_buffer("place", None if in_order else torch.as_tensor(place), persistent=False)
+        ends = np.cumsum([len(part) for part in (*columns, fixed)])[:-1]
+        self._slots = [_slot(part) for part in np.split(given, ends)]
         weights = torch.as_tensor(np.array(fixed_weights, np.float64)) if len(fixed) else None
         self.register_buffer("fixed", weights, persistent=False)
 
@@ -68,8 +71,40 @@ class FactColumns(torch.nn.Module):
             parts.append(fixed.expand(*parts[0].shape[:-1], len(fixed)))
         if not parts:
             return torch.zeros(0)
+        if all(part.is_cpu for part in parts) and not torch.compiler.is_compiling():
+            return _Columns.apply(self._slots, *parts)  # type: ignore[return-value]
         row = torch.cat(parts, -1) if len(parts) > 1 else parts[0]
         return row if self.place is None else row.index_select(-1, cast(torch.Tensor, self.place))
+
+
+def _slot(variables: np.ndarray) -> slice | np.ndarray:
+    """An index of these columns: a slice if they follow each other."""
+    first = int(variables[0]) if len(variables) else 0
+    return slice(first, first + len(variables)) if (np.diff(variables) == 1).all() else variables
+
+
+class _Columns(torch.autograd.Function):
+    """Tensors [*batch, fact] to [*batch, variable], each at its slots, on memory that is used again."""
+
+    @staticmethod
+    def forward(ctx: Any, slots: list, *parts: torch.Tensor) -> torch.Tensor:
+        ctx.slots = slots
+        arrays = [part.numpy(force=True) for part in parts]
+        row = empty((*parts[0].shape[:-1], sum(part.shape[-1] for part in parts)), arrays[0].dtype)
+        for slot, array in zip(slots, arrays):
+            row[..., slot] = array
+        return torch.from_numpy(row)
+
+    @staticmethod
+    def backward(ctx: Any, adjoint: torch.Tensor):  # type: ignore[override]
+        if torch.is_grad_enabled():
+            slots = [slot if isinstance(slot, slice) else torch.as_tensor(slot) for slot in ctx.slots]
+            return None, *(adjoint[..., slot] for slot in slots)
+        array = adjoint.numpy(force=True)
+        wanted = ctx.needs_input_grad[1:]
+        return None, *(
+            torch.from_numpy(contiguous(array[..., slot])) if mine else None for slot, mine in zip(ctx.slots, wanted)
+        )
 
 
 class ExactInference(torch.nn.Module):
@@ -96,23 +131,26 @@ class ExactInference(torch.nn.Module):
         """values [*batch, fact] each -> [*batch, output fact], probabilities or log-probabilities."""
         weights = self.columns(values, in_logs)
         if not out_logs:
-            return snap_to_one(self.real(weights, self._negative(1 - weights, 1.0)))
+            # Without negative weights the circuit takes the complements itself.
+            if self.none_exclusive:
+                return snap_to_one(self.real(weights))
+            absent = None if self.all_exclusive else 1 - weights
+            return snap_to_one(self.real(weights, self._negative(absent, 1.0, weights)))
         if in_logs:
             log_weights = weights
             absent = None if self.all_exclusive else log1mexp(weights)
         else:
             log_weights = log_of_probability(weights.clamp_min(0))
             absent = None if self.all_exclusive else log_of_probability((1 - weights).clamp_min(0))
-        if absent is None:
-            absent = torch.zeros_like(log_weights)
-        return snap_to_zero(self.log(log_weights, self._negative(absent, 0.0)))
+        return snap_to_zero(self.log(log_weights, self._negative(absent, 0.0, log_weights)))
 
-    def _negative(self, absent: torch.Tensor, one: float) -> torch.Tensor:
-        if self.all_exclusive:
-            return torch.full_like(absent, one, requires_grad=False)
-        if self.none_exclusive:
-            return absent
-        return torch.where(cast(torch.Tensor, self.exclusive), torch.full_like(absent, one), absent)
+    def _negative(self, absent: torch.Tensor | None, one: float, like: torch.Tensor) -> torch.Tensor:
+        """Weights of the absence of facts, `one` for values of choices; None stands for choices only."""
+        if absent is None:
+            if torch.compiler.is_compiling() or not like.is_cpu:
+                return torch.full_like(like, one, requires_grad=False)
+            return torch.from_numpy(full(like.shape, one, like.numpy(force=True).dtype))
+        return absent if self.none_exclusive else torch.where(cast(torch.Tensor, self.exclusive), one, absent)
 
     def size_text(self) -> str:
         circuit = self.circuit
@@ -125,11 +163,22 @@ def snap_to_one(values: torch.Tensor) -> torch.Tensor:
     Losses such as binary_cross_entropy refuse 1.0000001. Values beyond rounding, which only unnormalised
     inputs give, stay.
     """
+    if _at_most(values, 1.0):
+        return values
     excess = values.detach() - 1
     return values - torch.where((excess > 0) & (excess <= TOLERANCE.get(values.dtype, 1e-5)), excess, 0)
 
 
 def snap_to_zero(log_values: torch.Tensor) -> torch.Tensor:
     """The same for log-probabilities: rounding above 0 taken away."""
+    if _at_most(log_values, 0.0):
+        return log_values
     excess = log_values.detach()
     return log_values - torch.where((excess > 0) & (excess <= TOLERANCE.get(log_values.dtype, 1e-5)), excess, 0)
+
+
+def _at_most(values: torch.Tensor, top: float) -> bool:
+    """Whether nothing is to be taken away; where asking would wait for a device, or break a graph, nobody knows."""
+    if torch.compiler.is_compiling() or not values.is_cpu:
+        return False
+    return values.numel() == 0 or bool(values.detach().max() <= top)

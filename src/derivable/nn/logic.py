@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from derivable.circuit.circuit import Circuit
 from derivable.circuit.picture import MAX_NODES
 from derivable.core import html
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError, UnsupportedError
+from derivable.core.registry import nearest
 from derivable.datalog.inputs import InputMapping, as_tuple
 from derivable.datalog.program import Program
 from derivable.datalog.provenance import EXACT, provenance_of
@@ -169,6 +169,8 @@ class Logic(torch.nn.Module):
 
     def _named(self, values: Any) -> Any:
         """Cut [*batch, output fact] into the output relations; nests of such are made of their scalars."""
+        if len(self.outputs) == 1 and not self._scalar_outputs and isinstance(values, torch.Tensor):
+            return values
         result = {}
         start = 0
         for name, facts in self.outputs.items():
@@ -192,7 +194,12 @@ class Logic(torch.nn.Module):
         dtype = torch.float32
         for tensor in tensors.values():
             dtype = torch.promote_types(dtype, tensor.dtype)
-        return [tensor.to(dtype).expand(*batch, tensor.shape[-1]) for tensor in tensors.values()]
+        return [
+            tensor
+            if tensor.dtype == dtype and tensor.shape[:-1] == batch
+            else tensor.to(dtype).expand(*batch, tensor.shape[-1])
+            for tensor in tensors.values()
+        ]
 
     def _matched(self, positional: tuple, named: dict) -> dict[str, torch.Tensor]:
         if len(positional) > len(self.inputs):
@@ -234,8 +241,11 @@ class Logic(torch.nn.Module):
     def _batch_shape(self, tensors: dict[str, torch.Tensor]) -> tuple[int, ...]:
         if not tensors:
             return ()
+        first, *others = [tensor.shape[:-1] for tensor in tensors.values()]
+        if all(shape == first for shape in others):
+            return tuple(first)
         try:
-            return tuple(torch.broadcast_shapes(*(tensor.shape[:-1] for tensor in tensors.values())))
+            return tuple(torch.broadcast_shapes(first, *others))
         except RuntimeError:
             shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
             raise ShapeError(
@@ -319,5 +329,5 @@ def _shown(facts: Sequence[tuple]) -> str:
 
 
 def _near(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(str(name), known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = nearest(name, known)
+    return f"; did you mean {close!r}?" if close else ""

@@ -190,7 +190,7 @@ def _checked(circuit: Circuit, exclusive: Sequence[Sequence[int]] | None) -> Cir
             "the circuit is not decomposable, so its value is not a probability",
             hint="compile the formula with derivable.circuit.compile",
         )
-    if circuit.origin not in ("sdd", "decision") and not circuit.check_determinism().holds:
+    if circuit.origin not in ("sdd", "decision") and not circuit.determinism.holds:
         raise DomainError(
             "the circuit is not deterministic, so its value is not a probability",
             hint="compile the formula with derivable.circuit.compile",

@@ -19,7 +19,7 @@ def require_probabilities(name: str, values: torch.Tensor) -> None:
         return
     tolerance = TOLERANCE.get(values.dtype, 1e-5)
     lowest, highest = torch.aminmax(values.detach())
-    if bool((lowest >= -tolerance) & (highest <= 1 + tolerance)):
+    if lowest.item() >= -tolerance and highest.item() <= 1 + tolerance:
         return
     raise _outside(name, values.detach(), -tolerance, 1 + tolerance, "a probability in [0, 1]", _PROBABILITY_HINT)
 

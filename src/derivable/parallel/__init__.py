@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from derivable.algebra.monoid import Monoid
     from derivable.algebra.monoids import matrix_product, operator
-    from derivable.parallel.dictionary import SemiringDictionary
 
     reduce: Callable[..., Any]
     reduce_by_index: Callable[..., Any]
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Monoid",
-    "SemiringDictionary",
     "matrix_product",
     "operator",
     "reduce",
@@ -34,13 +32,12 @@ __all__ = [
 
 # The folds need kernels, so they live on floor 3; users look for them here, where their operators are. These are
 # names, not imports: nothing on this floor runs them.
-_FOLDS = "derivable.device.autodiff.folds"
+_FOLDS = "derivable.bridge.folds"
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
         "Monoid": "derivable.algebra.monoid",
-        "SemiringDictionary": "derivable.parallel.dictionary",
         "matrix_product": "derivable.algebra.monoids",
         "operator": "derivable.algebra.monoids",
         **dict.fromkeys(("reduce", "reduce_by_index", "scan", "segment_reduce", "segmented_scan"), _FOLDS),

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from derivable.algebra import expr
+from derivable.algebra.expr.functions import less
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, arguments_of, in_order
 from derivable.algebra.monoid import Adjoints, TypedMonoid
 from derivable.kernel import nodes as n
@@ -22,6 +23,12 @@ from derivable.kernel.schedule import Schedule
 Registers = dict[int, n.Register]
 Values = Mapping[int, Expr]
 Arrays = dict[int, n.Array]
+
+
+COMPARISONS = {"less", "less_equal", "equal", "not_equal"}
+EXTREMA = {"minimum", "maximum"}
+SELECTIONS = {*EXTREMA, "where", "logical_not", "logical_and", "logical_or", "logical_xor", *COMPARISONS}
+_COMMUTATIVE = {*EXTREMA, "add", "multiply", "logical_and", "logical_or", "logical_xor", "equal", "not_equal"}
 
 
 class Needs:
@@ -182,6 +189,14 @@ class FoldBuilder(Builder):
         count = len(self.floats)
         return dict(zip(self.floats, exprs[:count])), dict(zip(self.floats, exprs[count:]))
 
+    def stepped_back(self, a: Values, b: Values, u: Values | None, r: Registers) -> Registers:
+        """The adjoint of b; `r`, that of a op b, becomes that of a, with what comes to it from elsewhere, `u`."""
+        left, right = self.pulled(a, b, r)
+        made = self.named("t", self.floats)
+        totals = [left[k] if u is None else u[k] + left[k] for k in left]
+        self.set([*made.values(), *(r[k] for k in left)], [*right.values(), *totals])
+        return made
+
     def neutral(self, components: Iterable[int] | None = None) -> dict[int, Expr]:
         components = self.all if components is None else components
         return {k: Constant(self.op.neutral[k], self.op.dtypes[k]) for k in components}
@@ -208,3 +223,53 @@ class FoldBuilder(Builder):
         before = [self.hide("line", row * width) if down else row * width for row in rows]
         with self.loop("j", first, last, down) as column:
             yield [self.let("p", line + column) for line in before]
+
+
+def operations_of(value: Expr) -> set[str]:
+    return {node.operation for node in in_order(value) if isinstance(node, Apply)}
+
+
+def only_selects(op: TypedMonoid) -> bool:
+    """Whether an operator's results are its operands' components, so that no type rounds them."""
+    return not any(rounds(value) for value in op.values)
+
+
+def rounds(value: Expr) -> bool:
+    """Whether it computes, and not only chooses among what is given."""
+    return not operations_of(value) <= SELECTIONS
+
+
+def factors(op: TypedMonoid) -> set[int]:
+    """The components of the right operand that the left one is multiplied by."""
+    found: set[Argument] = set()
+    stack = [entry for row in op.jacobian("left") for entry in row]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Argument):
+            found.add(node)
+        elif isinstance(node, Apply) and node.operation not in COMPARISONS:
+            stack += node.operands
+    return {c for c in op.float_components if op.right[c] in found}
+
+
+def commutes(op: TypedMonoid) -> bool:
+    """Whether the expressions say that operands may change places."""
+    swapped = substitute(op.values, {**dict(zip(op.left, op.right)), **dict(zip(op.right, op.left))})
+    return _sorted(op.values) == _sorted(swapped)
+
+
+def _sorted(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
+    """With the operands of commutative operations in one order; equal expressions are one object."""
+    done: dict[Expr, Expr] = {}
+    for node in in_order(tuple(exprs)):
+        done[node] = node
+        if isinstance(node, Apply):
+            operands = [done[operand] for operand in node.operands]
+            if node.operation in _COMMUTATIVE:
+                operands.sort(key=id)
+            done[node] = Apply(node.operation, tuple(operands), node.dtype)
+    return tuple(done[root] for root in exprs)
+
+
+def is_finite(x: Expr, stored: str) -> Expr:
+    return less(abs(x), 2.0**127 if stored == "float32" else float("inf"))

@@ -20,9 +20,9 @@ def check_offsets(offsets: np.ndarray, num_elements: int) -> np.ndarray:
     if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != num_elements:
         ends = f"from {offsets[0]} to {offsets[-1]}" if len(offsets) else "empty"
         raise LayoutError(f"offsets go {ends}, not from 0 to {num_elements}", hint="give [segment + 1] offsets")
-    falling = np.flatnonzero(np.diff(offsets) < 0)
-    if len(falling):
-        at = int(falling[0])
+    falling = offsets[1:] < offsets[:-1]
+    if falling.any():
+        at = int(falling.argmax())
         raise LayoutError(
             f"offsets decrease at index {at + 1}: {offsets[at]} is followed by {offsets[at + 1]}",
             hint="offsets are running totals of the lengths of segments, `np.append(0, np.cumsum(lengths))`",

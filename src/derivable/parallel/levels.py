@@ -8,9 +8,9 @@
     kernels          `kernel.level_fold` generates them for any semiring; `device.cpu.levels_log`, `levels_scaled` and
                      `levels_unbounded` serve the log semiring
 
-Nodes are given by flat arrays as in `circuit.Circuit`: kind (0 zero, 1 one, 2 leaf, 3 times, 4 plus; 5 not: the
-negation of its one child), leaf [node] the row of `leaves` that a leaf takes, offsets and children. Children come
-before their parents.
+Nodes are given by flat arrays as in `circuit.Circuit`: kind as in `core.and_or` (a conjunction is a product, a
+disjunction a sum, NOT the negation of its one child), leaf [node] the row of `leaves` that a literal takes, offsets and
+children. Children come before their parents.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.semiring import Semiring, TypedSemiring
+from derivable.core.and_or import AND, FALSE, LITERAL, NOT, OR, TRUE
 from derivable.core.diagnostics import LayoutError, ShapeError, UnsupportedError
-
-ZERO, ONE, LEAF, TIMES, PLUS, NOT = 0, 1, 2, 3, 4, 5
 
 
 def fold_levels_shape(
@@ -41,7 +40,7 @@ def fold_levels_shape(
     wrong = np.flatnonzero((children < 0) | (children >= parent))
     if len(wrong):
         raise LayoutError(f"child {children[wrong[0]]} of node {parent[wrong[0]]} does not come before it")
-    used = leaf[kind == LEAF]
+    used = leaf[kind == LITERAL]
     if len(used) and (used.min() < 0 or used.max() >= leaves_shape[0]):
         raise LayoutError(f"leaf rows {used.min()} to {used.max()} are outside the {leaves_shape[0]} leaves")
     return (count, *leaves_shape[1:])
@@ -67,22 +66,22 @@ def fold_levels(
     given = (leaves,) if semiring.is_scalar else tuple(leaves)
     shape = fold_levels_shape(given[0].shape, kind, leaf, offsets, children)
     values = tuple(np.empty(shape, part.dtype) for part in given)
-    constants = {ZERO: (semiring.zero,), ONE: (semiring.one,)}
+    constants = {FALSE: (semiring.zero,), TRUE: (semiring.one,)}
     typed: Any = None
     if given[0].dtype == object:
         operations: dict[int, Callable] = {
-            TIMES: lambda a, b: (semiring.times(a[0], b[0]),),
-            PLUS: lambda a, b: (semiring.plus(a[0], b[0]),),
+            AND: lambda a, b: (semiring.times(a[0], b[0]),),
+            OR: lambda a, b: (semiring.plus(a[0], b[0]),),
         }
     else:
         typed = typed_for(semiring, given)
-        constants = {ZERO: typed.zero, ONE: typed.one}
-        operations = {TIMES: typed.times.apply, PLUS: typed.plus.apply}
+        constants = {FALSE: typed.zero, TRUE: typed.one}
+        operations = {AND: typed.times.apply, OR: typed.plus.apply}
     for node in range(len(kind)):
         own = children[offsets[node] : offsets[node + 1]].tolist()
         if kind[node] in constants:
             total = constants[kind[node]]
-        elif kind[node] == LEAF:
+        elif kind[node] == LITERAL:
             total = [part[leaf[node]] for part in given]
         elif kind[node] == NOT:
             total = typed.negation.apply([part[own[0]] for part in values])
@@ -133,13 +132,13 @@ def fold_levels_vjp(
         adjoint = [part[node] for part in below]
         dead = _all_zero(adjoint, given)
         own = children[offsets[node] : offsets[node + 1]].tolist()
-        if kind[node] == LEAF:
+        if kind[node] == LITERAL:
             add(result, leaf[node], adjoint, dead)
         elif kind[node] == NOT:
             (pulled,) = typed.negation.apply_vjp(adjoint, [part[own[0]] for part in values])
             add(below, own[0], pulled, dead)
-        elif kind[node] >= TIMES:
-            monoid = typed.times if kind[node] == TIMES else typed.plus
+        elif kind[node] >= AND:
+            monoid = typed.times if kind[node] == AND else typed.plus
             partial: list[Sequence[Any]] = [[part[own[0]] for part in values]]
             for child in own[1:-1]:
                 partial.append(monoid.apply(partial[-1], [part[child] for part in values]))

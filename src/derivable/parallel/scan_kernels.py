@@ -16,7 +16,7 @@ computed row by row (`guard`). Which those are follows from the operator's expre
     factors         what the left operand is multiplied by: 0 or between 2^-100 and 2^100, so that the factors of a line
                     multiply to a normal number
 
-With `masked` a kernel folds one segment, given by its number; the lanes past its end are neutral. Its reverse rule
+With `masked` segments are the rounds of a parallel loop, and lanes past a segment's end are neutral. The reverse rule
 needs the vjp at the neutral element to be that of the identity.
 """
 
@@ -33,26 +33,36 @@ from derivable.algebra.recurrence import recurrence_of
 from derivable.kernel import nodes as n
 from derivable.kernel.build import substitute
 from derivable.kernel.schedule import Schedule
-from derivable.parallel.fold_kernels import Arrays, FoldBuilder, Registers, Values, needs
+from derivable.parallel.fold_kernels import (
+    COMPARISONS,
+    EXTREMA,
+    Arrays,
+    FoldBuilder,
+    Registers,
+    Values,
+    factors,
+    is_finite,
+    needs,
+    operations_of,
+    rounds,
+)
 
-_COMPARISONS = {"less", "less_equal", "equal", "not_equal"}
-_EXTREMA = {"minimum", "maximum"}
-_SELECTIONS = {*_EXTREMA, "where", "logical_not", "logical_and", "logical_or", "logical_xor", *_COMPARISONS}
 _SAFE_FACTOR = 2.0**100
 
 
 def scan_kernel(op: TypedMonoid, schedule: Schedule, single: bool, reverse: bool) -> n.Kernel:
     """scan(start, stop, first, last, width, shift, offsets, v.., o..): results `o` of values `v`, [leaf] arrays.
 
-    start, stop  segments; masked: `segment` alone instead of everything before `offsets`
+    start, stop  segments; masked: nothing else before `offsets`
     first, last  columns of `width`; a kernel for a single column does not look at them
     shift        0, or 1 for the exclusive scan
     """
     k = _Scan("scan", op, schedule, single, reverse)
     if schedule.masked:
-        segment, offsets = k.scalar("segment"), k.array("offsets", "int64")
+        start, stop, offsets = k.scalar("start"), k.scalar("stop"), k.array("offsets", "int64")
         values, out = k.leaf_arrays("v"), k.leaf_arrays("o")
-        k.masked(segment, offsets, values, out)
+        with k.loop("s", start, stop, parallel=True) as s:
+            k.masked(s, offsets, values, out)
         return k.kernel()
     start, stop, *_ = k.bounds()
     shift, offsets = k.scalar("shift"), k.array("offsets", "int64")
@@ -81,14 +91,16 @@ def scan_back_kernel(op: TypedMonoid, schedule: Schedule, single: bool, reverse:
     k = _Scan("scan_back", op, schedule, single, reverse)
     floats = op.float_leaves
     if schedule.masked:
-        segment, offsets = k.scalar("segment"), k.array("offsets", "int64")
+        start, stop, shift = k.scalar("start"), k.scalar("stop"), 0
     else:
         start, stop, *_ = k.bounds()
-        shift, offsets = k.scalar("shift"), k.array("offsets", "int64")
+        shift = k.scalar("shift")
+    offsets = k.array("offsets", "int64")
     given, values, results = k.leaf_arrays("g", floats), k.leaf_arrays("v"), k.leaf_arrays("y")
     out = k.leaf_arrays("o", floats)
     if schedule.masked:
-        k.masked_back(segment, offsets, given, values, results, out)
+        with k.loop("s", start, stop, parallel=True) as s:
+            k.masked_back(s, offsets, given, values, results, out)
         return k.kernel()
     running = {} if single else k.leaf_arrays("x", floats)
     with k.loop("s", start, stop) as s:
@@ -155,14 +167,6 @@ class _Scan(FoldBuilder):
         a, b = self.read(results, before, "a", self.prefixes), self.read(values, p, "b", self.rights)
         u = self.read(given, before, "u", self.floats)
         self.write(out, p, self.stepped_back(a, b, u, r))
-
-    def stepped_back(self, a: Values, b: Values, u: Values, r: Registers) -> Registers:
-        """The adjoint of b; `r`, that of a op b, becomes that of a, with what comes to it from elsewhere, `u`."""
-        left, right = self.pulled(a, b, r)
-        made = self.named("t", self.floats)
-        totals = [u[k] + left[k] for k in left]
-        self.set([*made.values(), *(r[k] for k in left)], [*right.values(), *totals])
-        return made
 
     def by_columns_back(self, given: Arrays, values: Arrays, results: Arrays, out: Arrays, running: Arrays) -> None:
         zero = Constant(0, "int64")
@@ -295,7 +299,7 @@ class _Scan(FoldBuilder):
         joined: dict[Argument, Expr] = {**dict(zip(inner.right, within)), **dict(zip(inner.left, carry.values()))}
         values = substitute(inner.values[: len(floats)], joined)
         before = self.computed("before", dict(zip(floats, values)))
-        conditions = [_is_finite(before[c], self.op.dtypes[c]) for c in floats]
+        conditions = [is_finite(before[c], self.op.dtypes[c]) for c in floats]
         conditions += [
             _is_safe(factor) for factor, entry in zip(factors, recurrence.entries) if not _is_choice_of_constants(entry)
         ]
@@ -311,16 +315,16 @@ class _Scan(FoldBuilder):
     def _guard(self, line: Values, within: Values, prefix: Values, found: Values) -> list[Expr]:
         """What must hold for the results `found` of a line to be those of row by row; see the module."""
         conditions = []
-        multipliers, compared, second = _factors(self.op), _read_by(self.op, _COMPARISONS), _read_by(self.op, _EXTREMA)
+        multipliers, compared, second = factors(self.op), _read_by(self.op, COMPARISONS), _read_by(self.op, EXTREMA)
         for c in self.floats:
             stored = self.stored.dtypes[c]
             if _is_product(self.op, c):
                 # In float64 a product of so few float32 numbers is 0 by a factor only.
                 by_factor = equal(within[c], 0) | equal(prefix[c], 0)
                 nothing = equal(found[c], 0) if stored != found[c].dtype else by_factor
-                conditions.append(_is_finite(found[c], stored) & (_is_normal(found[c], stored) | nothing))
-            elif _rounds(self.op.values[c]):
-                conditions.append(_is_finite(found[c], stored))
+                conditions.append(is_finite(found[c], stored) & (_is_normal(found[c], stored) | nothing))
+            elif rounds(self.op.values[c]):
+                conditions.append(is_finite(found[c], stored))
             if c in multipliers:
                 conditions.append(_is_safe(line[c]))
             elif c in compared or c in second:
@@ -333,13 +337,13 @@ class _Scan(FoldBuilder):
         """The values, or those that are no normal numbers in their arrays what they become there."""
         made = self.computed("t", values)
         for c, register in made.items():
-            if self.stored.dtypes[c] == "float32" and register.dtype == "float64" and _rounds(self.op.values[c]):
+            if self.stored.dtypes[c] == "float32" and register.dtype == "float64" and rounds(self.op.values[c]):
                 size = abs(register)
                 normal = less(2.0**-126, size) & less(size, 2.0**127)
                 self.set(register, where(normal, register, cast(cast(register, "float32"), "float64")))
         return dict(made)
 
-    # One segment for a program, the lanes past its end masked
+    # Lanes past a segment's end masked
 
     def masked(self, segment: Expr, offsets: n.Array, values: Arrays, out: Arrays) -> None:
         self.rows_of(offsets, segment, 0)
@@ -399,25 +403,11 @@ class _Always:
         pass
 
 
-def _operations(value: Expr) -> set[str]:
-    return {node.operation for node in in_order(value) if isinstance(node, Apply)}
-
-
-def only_selects(op: TypedMonoid) -> bool:
-    """Whether an operator's results are its operands' components, so that no type rounds them."""
-    return not any(_rounds(value) for value in op.values)
-
-
-def _rounds(value: Expr) -> bool:
-    """Whether it computes, and not only chooses among what is given."""
-    return not _operations(value) <= _SELECTIONS
-
-
 def _is_product(op: TypedMonoid, component: int) -> bool:
     """A product of arguments and constants that no other component reads."""
     value = op.values[component]
     if not (
-        isinstance(value, Apply) and value.operation == "multiply" and _operations(value) <= {"multiply", "negate"}
+        isinstance(value, Apply) and value.operation == "multiply" and operations_of(value) <= {"multiply", "negate"}
     ):
         return False
     others = set(arguments_of([other for c, other in enumerate(op.values) if c != component]))
@@ -430,25 +420,12 @@ def _is_choice_of_constants(value: Expr) -> bool:
     return isinstance(value, Constant)
 
 
-def _factors(op: TypedMonoid) -> set[int]:
-    """The components of the right operand that the left one is multiplied by."""
-    found: set[Argument] = set()
-    stack = [entry for row in op.jacobian("left") for entry in row]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Argument):
-            found.add(node)
-        elif isinstance(node, Apply) and node.operation not in _COMPARISONS:
-            stack += node.operands
-    return {c for c in op.float_components if op.right[c] in found}
-
-
 def _read_by(op: TypedMonoid, operations: set[str]) -> set[int]:
     """The components that some of these operations read; of extrema the second operand."""
     found: set[Argument] = set()
     for node in in_order(op.values):
         if isinstance(node, Apply) and node.operation in operations:
-            found |= set(arguments_of(node.operands[1] if operations is _EXTREMA else node))
+            found |= set(arguments_of(node.operands[1] if operations is EXTREMA else node))
     return {c for c in op.float_components if op.left[c] in found or op.right[c] in found}
 
 
@@ -460,14 +437,10 @@ def _of_numbers(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
         if isinstance(node, Apply):
             operands = tuple(done[operand] for operand in node.operands)
             done[node] = Apply(node.operation, operands, node.dtype)
-            if node.operation in _EXTREMA:
+            if node.operation in EXTREMA:
                 a, b = operands
                 done[node] = where(less(b, a) if node.operation == "minimum" else less(a, b), b, a)
     return tuple(done[root] for root in exprs)
-
-
-def _is_finite(x: Expr, stored: str) -> Expr:
-    return less(abs(x), 2.0**127 if stored == "float32" else float("inf"))
 
 
 def _is_normal(x: Expr, stored: str) -> Expr:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
 
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, as_tuple, in_order
 from derivable.algebra.expr.operation import Target
@@ -20,6 +22,13 @@ _INFINITY = {"numba": "np.inf", "lanes": "np.inf", "triton": 'float("inf")', "jn
 def type_source(target: Target, dtype: Dtype) -> str:
     """The type as the target writes it: `np.float32`, `tl.int1`."""
     return _BOOLS[target] if dtype == "bool" else _TYPES[target].format(t=_name(target, dtype))
+
+
+@cache
+def _fields(target: Target, dtype: Dtype) -> dict[str, Any]:
+    """What the texts of the table ask for, besides operands."""
+    low, high = LIMITS.get(dtype, (0, 0))
+    return {"t": _name(target, dtype), "type": type_source(target, dtype), "low": low, "high": high}
 
 
 def _name(target: Target, dtype: Dtype) -> Dtype:
@@ -81,9 +90,7 @@ def statements(
             if row is None:
                 raise UnsupportedError(f"{target} has no {node.operation} of {node.dtype}")
             operands = [texts[operand] for operand in node.operands]
-            low, high = LIMITS.get(node.dtype, (0, 0))
-            name, kind = _name(target, node.dtype), type_source(target, node.dtype)
-            source = row.format(*operands, t=name, type=kind, low=low, high=high)
+            source = row.format(*operands, **_fields(target, node.dtype))
             texts[node] = f"{prefix}{len(lines)}"
             lines.append(f"{indent}{texts[node]} = {source}")
     return lines, [texts[root] for root in as_tuple(exprs)]

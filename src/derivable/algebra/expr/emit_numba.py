@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from derivable.algebra.expr import emit
 from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Apply, Argument, Expr, in_order
 from derivable.algebra.expr.operations import OPERATIONS
-from derivable.algebra.expr.types import INTEGERS, LIMITS, computed_in
+from derivable.algebra.expr.types import INTEGERS, LIMITS, Dtype, computed_in
 from derivable.core.diagnostics import TypeMismatchError
 
 # The rows that branch become calls where there are many. Numba's compile time grows with the square of the branches in
@@ -23,29 +24,33 @@ DECORATOR = '@njit(cache=True, nogil=True, error_model="numpy")'
 HEADER = "import math\n\nimport numpy as np\nfrom numba import njit\n"
 
 
-def _functions(exprs: Expr | Sequence[Expr]) -> Callable[[Apply], str | None]:
-    """For each application in these expressions the text of the function that it calls, None if it calls none."""
-    choices = sum(isinstance(node, Apply) and node.operation in SELECTIONS for node in in_order(exprs))
-
-    def function(node: Apply) -> str | None:
-        row = OPERATIONS[node.operation]
-        text = str(row.text("numba", node.dtype))
-        if not text.startswith("def ") and (choices < MANY_SELECTIONS or row.name not in SELECTIONS):
-            return None
-        dtype = computed_in(node.dtype)
-        if row.name in SELECTIONS:
-            parameters = "abc"[: row.arity]
-            return f"def {row.name}_{dtype}({', '.join(parameters)}):\n    return {text.format(*parameters)}\n"
+@cache
+def _source(operation: str, dtype: Dtype, many: bool) -> tuple[str | None, str]:
+    """(the text of an application, the text of the function that it calls or "" for none)."""
+    row = OPERATIONS[operation]
+    text, computed = row.text("numba", dtype), computed_in(dtype)
+    if text is not None and (text.startswith("def ") or (many and operation in SELECTIONS)):
         low, high = LIMITS.get(dtype, (0, 0))
-        return text.format(t=dtype, low=low, high=high)
+        function = text.format(t=computed, low=low, high=high) if text.startswith("def ") else ""
+        if not function:
+            names = "abc"[: row.arity]
+            function = f"def {operation}_{computed}({', '.join(names)}):\n    return {text.format(*names)}\n"
+        return f"{operation}_{computed}({', '.join(f'{{{i}}}' for i in range(row.arity))})", function
+    # Numba computes narrow integers in 64 bits, and negates unsigned ones to signed ones.
+    wraps = row.rule == "arithmetic" and dtype in INTEGERS and dtype != "int64"
+    return (f"{{type}}({text})" if wraps else text), ""
 
-    return function
+
+def _has_many_selections(exprs: Expr | Sequence[Expr]) -> bool:
+    found = sum(isinstance(node, Apply) and node.operation in SELECTIONS for node in in_order(exprs))
+    return found >= MANY_SELECTIONS
 
 
 def preamble(exprs: Expr | Sequence[Expr]) -> str:
     """The jitted functions that the statements of these expressions, or of some of them, call; "" for none."""
-    function = _functions(exprs)
-    called = {text for node in in_order(exprs) if isinstance(node, Apply) and (text := function(node))}
+    many = _has_many_selections(exprs)
+    applied = {(node.operation, node.dtype) for node in in_order(exprs) if isinstance(node, Apply)}
+    called = {_source(*pair, many)[1] for pair in applied} - {""}
     return "\n\n".join(f"{DECORATOR}\n{text}" for text in sorted(called))
 
 
@@ -53,16 +58,10 @@ def statements(
     exprs: Expr | Sequence[Expr], names: dict[Argument, str], prefix: str = "t", indent: str = "    "
 ) -> tuple[list[str], list[str]]:
     """`emit.statements` for Numba; `preamble` goes before the function that has these lines."""
-    function = _functions(exprs)
+    many = _has_many_selections(exprs)
 
     def text(node: Apply) -> str | None:
-        row = OPERATIONS[node.operation]
-        if not function(node):
-            # Numba computes narrow integers in 64 bits, and negates unsigned ones to signed ones.
-            wraps = row.rule == "arithmetic" and node.dtype in INTEGERS and node.dtype != "int64"
-            source = row.text("numba", node.dtype)
-            return f"{{type}}({source})" if wraps else source
-        return f"{node.operation}_{computed_in(node.dtype)}({', '.join(f'{{{i}}}' for i in range(len(node.operands)))})"
+        return _source(node.operation, node.dtype, many)[0]
 
     return emit.statements("numba", exprs, names, prefix, indent, text)
 

@@ -12,16 +12,19 @@ import contextlib
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import tempfile
 import threading
 from functools import cache
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
 from derivable.core.files import atomic_write
 
+_NAME = re.compile(r"derivable_\w+_[0-9a-f]{24}")
 _modules: dict[str, ModuleType] = {}
 _lock = threading.RLock()
 
@@ -84,16 +87,25 @@ def load_generated(source: str, stem: str = "generated") -> ModuleType:
         if not path.exists() or path.read_text(encoding="utf-8") != source:
             with atomic_write(path) as file:
                 file.write(source)
-        specification = importlib.util.spec_from_file_location(name, path)
-        assert specification is not None
-        assert specification.loader is not None
-        module = importlib.util.module_from_spec(specification)
         # Numba and pickle look functions up by their module's name.
-        sys.modules[name] = module
-        try:
-            specification.loader.exec_module(module)
-        except BaseException:
-            sys.modules.pop(name, None)
-            raise
-        _modules[name] = module
-        return module
+        _modules[name] = importlib.import_module(name)
+        return _modules[name]
+
+
+class _Finder:
+    """Finds generated modules by name, which compiled code in Numba's cache refers to.
+
+    One that is gone is an OSError, because that tells Numba to compile the code again.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if not _NAME.fullmatch(name):
+            return None
+        file = cache_directory() / f"{name}.py"
+        if not file.exists():
+            raise FileNotFoundError(f"the generated module {file} is gone")
+        return importlib.util.spec_from_file_location(name, file)
+
+
+sys.meta_path.append(_Finder)  # type: ignore[arg-type]

@@ -34,25 +34,26 @@ def interpreter(exprs: Expr | Sequence[Expr]) -> Callable[[Sequence[Any]], Any]:
     slots = {node: slot for slot, node in enumerate(nodes)}
     start: list[Any] = [None] * len(nodes)
     arguments: list[tuple[int, Argument, np.dtype]] = []
-    steps: list[tuple[int, Callable, tuple[int, ...], np.dtype, list[int]]] = []
-    last_use = {operand: node for node in nodes for operand in node.operands}
+    steps: list[tuple[int, Callable, list[int], np.dtype, list[int]]] = []
+    last_use: dict[Expr, Expr | None] = {
+        operand: node for node in nodes if isinstance(node, Apply) for operand in node.inputs
+    }
+    # Results stay: None is the use that comes after all.
+    last_use.update((root, None) for root in roots)
     for slot, node in enumerate(nodes):
         dtype = numpy_dtype(node.dtype)
-        if isinstance(node, Constant):
+        if isinstance(node, Apply):
+            row = OPERATIONS[node.operation]
+            meaning = partial(row.meaning, dtype=dtype) if row.rule == "cast" else row.meaning
+            if any(operand.dtype in HALVES for operand in node.inputs):
+                meaning = _in_float32(meaning)
+            operands = [slots[operand] for operand in node.inputs]
+            # What is used here for the last time is let go, so that NumPy takes the same memory again.
+            steps.append((slot, meaning, operands, dtype, [slots[o] for o in node.inputs if last_use[o] is node]))
+        elif isinstance(node, Constant):
             start[slot] = dtype.type(node.value)
         elif isinstance(node, Argument):
             arguments.append((slot, node, dtype))
-        elif isinstance(node, Apply):
-            operands = tuple(slots[operand] for operand in node.operands)
-            row = OPERATIONS[node.operation]
-            meaning = partial(row.meaning, dtype=dtype) if row.rule == "cast" else row.meaning
-            if any(operand.dtype in HALVES for operand in node.operands):
-                meaning = _in_float32(meaning)
-            # What is used here for the last time is let go, so that NumPy takes the same memory again.
-            dead = [
-                slots[o] for o in node.operands if last_use[o] is node and o not in roots and start[slots[o]] is None
-            ]
-            steps.append((slot, meaning, operands, dtype, dead))
     answers = [slots[root] for root in roots]
 
     def run(values: Sequence[Any]) -> Any:

@@ -47,6 +47,7 @@ from derivable.algebra.expr.types import FLOATS, Dtype
 
 Rule = Literal["arithmetic", "float", "comparison", "logical", "where", "cast"]
 Target = Literal["numba", "lanes", "triton", "jnp", "torch"]
+PYTHON = ("numba", "triton", "jnp", "torch")  # the targets that write operators as Python does
 Text = str | tuple[str | None, str | None] | None
 
 
@@ -95,28 +96,28 @@ def where(condition: Expr, a: Expr, b: Expr) -> Expr:
     return applied("where", condition, a, b)
 
 
-def choose(first: Expr, node: Expr, a: Expr) -> tuple[Expr, Expr]:
-    """The partial derivatives of an extremum: a first operand that is not a number is the result."""
-    first = applied("logical_or", first, applied("not_equal", a, a))
-    return where(first, one(node), zero(node)), where(first, zero(node), one(node))
+def row(
+    name: str, rule: Rule, partials: Callable[..., tuple[Expr, ...]] | None = None, *, arity: int = 1, **fields: Any
+) -> Operation:
+    """A row; the fields that are not given are the functions of that name in NumPy, jax.numpy and torch."""
+    call = f"{name}({', '.join(f'{{{place}}}' for place in range(arity))})"
+    given = {"numba": f"np.{call}", "jnp": f"jnp.{call}", "torch": f"torch.{call}", **fields}
+    return Operation(name, arity, rule, given.pop("meaning", None) or getattr(np, name), partials, **given)
 
 
-def everywhere(text: str, **others: Any) -> dict[str, Any]:
-    """The same text for every target that has Python's operators."""
-    return {"numba": text, "triton": text, "jnp": text, "torch": text, **others}
+def infix(
+    name: str,
+    rule: Rule,
+    symbol: str,
+    precedence: int,
+    partials: Callable[..., tuple[Expr, ...]] | None = None,
+    **fields: Any,
+) -> Operation:
+    """A row with an operator of two operands."""
+    texts = dict.fromkeys(PYTHON, f"{{0}} {symbol} {{1}}") | {"lanes": f"{name}({{0}}, {{1}})"}
+    return row(name, rule, partials, arity=2, **{**texts, "symbol": symbol, "precedence": precedence, **fields})
 
 
-def infix(symbol: str, precedence: int, **others: Any) -> dict[str, Any]:
-    return {"symbol": symbol, "precedence": precedence, **everywhere(f"{{0}} {symbol} {{1}}"), **others}
-
-
-def call(name: str, arity: int = 1, **others: Any) -> dict[str, Any]:
-    """The function of this name in NumPy, jax.numpy and torch."""
-    call = f"{name}({', '.join(f'{{{i}}}' for i in range(arity))})"
-    texts = {"numba": f"np.{call}", "jnp": f"jnp.{call}", "torch": f"torch.{call}"}
-    return {"meaning": getattr(np, name), **texts, **others}
-
-
-def intrinsic(name: str, **others: Any) -> dict[str, Any]:
-    """`call` of what is an instruction of vectors and of Triton too."""
-    return call(name, **{"lanes": f"{name}({{0}})", "triton": f"tl.{name}({{0}})", **others})
+def instruction(name: str, partials: Callable[..., tuple[Expr, ...]], **fields: Any) -> Operation:
+    """A row with a function of floats that lanes and Triton have under the same name."""
+    return row(name, "float", partials, **{"lanes": f"{name}({{0}})", "triton": f"tl.{name}({{0}})", **fields})

@@ -13,7 +13,7 @@ import numpy as np
 
 from derivable.algebra.expr import real_functions
 from derivable.algebra.expr.nodes import Constant, Expr, applied
-from derivable.algebra.expr.operation import Operation, call, choose, everywhere, flat, infix, is_number, one
+from derivable.algebra.expr.operation import PYTHON, Operation, flat, infix, is_number, one, row, where, zero
 from derivable.algebra.expr.types import FLOATS, INTEGERS, LIMITS, SIGNED, Dtype, promote
 from derivable.core.diagnostics import TypeMismatchError
 
@@ -46,6 +46,11 @@ def _quotient_exists(node: Expr, a: Expr, b: Expr) -> Expr:
         smallest = Constant(LIMITS[node.dtype][0], node.dtype)
         defined = defined & (applied("not_equal", b, -1) | applied("not_equal", a, smallest))
     return defined
+
+
+def _guarded(where: str, text: str) -> tuple[str, str]:
+    """The text for floats, and for integers the one that gives 0 for the divisor 0."""
+    return text, f"{where}({{1}} == 0, 0, {text.replace('{1}', f'{where}({{1}} == 0, 1, {{1}})')})"
 
 
 def _torch_quotient(rounding: str) -> str:
@@ -85,80 +90,77 @@ def _saturating_cast(a, dtype):
     return np.where(a >= float(high), dtype.type(high), np.where(a <= float(low), dtype.type(low), whole))
 
 
-def _saturating_texts(symbol: str, lanes: tuple[str, str]) -> dict[str, Any]:
-    """A sum that wrapped is below the first operand where the second is not negative, else above it."""
-    of, (up, down) = f"{{0}} {symbol} {{1}}", ("<", ">") if symbol == "+" else (">", "<")
-    first, second = ("{high}", "{low}") if symbol == "+" else ("{low}", "{high}")
-    name = {"+": "add", "-": "subtract"}[symbol]
+def _saturating(name: str, symbol: str, partials: Callable) -> Operation:
+    """A wrapped sum is below the first operand where the second is not negative, else above it; a difference above."""
+    is_sum, of = symbol == "+", f"{{0}} {symbol} {{1}}"
+    low, high = ("{low}", "{high}") if is_sum else ("{high}", "{low}")
+    less, more, back = ("<", ">", "-") if is_sum else (">", "<", "+")
 
-    def chosen(where: str, constant: str) -> str:
-        bounds = [constant.format(bound) for bound in (first, second)]
-        inner = [f"{where}({of} {sign} {{0}}, {bound}, {of})" for sign, bound in zip((up, down), bounds)]
-        return f"{where}({{1}} >= 0, {inner[0]}, {inner[1]})"
+    def chosen(where: str, constant: str) -> tuple[str, str]:
+        up = f"{where}({of} {less} {{0}}, {constant.format(high)}, {of})"
+        down = f"{where}({of} {more} {{0}}, {constant.format(low)}, {of})"
+        return of, f"{where}({{1}} >= 0, {up}, {down})"
 
     # Numba lets LLVM assume that sums of integers do not overflow, so the bound is asked for before the sum is formed.
-    other, less, more = ("-", "<", ">") if symbol == "+" else ("+", ">", "<")
-    function = f"""def saturating_{name}_{{t}}(a, b):
+    function = f"""def {name}_{{t}}(a, b):
     if b >= 0:
-        return np.{{t}}({first}) if a {more} np.{{t}}({first}) {other} b else np.{{t}}(a {symbol} b)
-    return np.{{t}}({second}) if a {less} np.{{t}}({second}) {other} b else np.{{t}}(a {symbol} b)
+        return np.{{t}}({high}) if a {more} np.{{t}}({high}) {back} b else np.{{t}}(a {symbol} b)
+    return np.{{t}}({low}) if a {less} np.{{t}}({low}) {back} b else np.{{t}}(a {symbol} b)
 """
-    return {
-        "numba": (of, function),
-        "lanes": lanes,
-        "triton": (of, chosen("tl.where", "tl.full((), {}, {{type}})")),
-        "jnp": (of, chosen("jnp.where", "{{type}}({})")),
-        "torch": (of, chosen("torch.where", "{}")),
-    }
+    return row(
+        name,
+        "arithmetic",
+        partials,
+        arity=2,
+        meaning=_saturated(np.add if is_sum else np.subtract, is_sum),
+        defined=is_number,
+        numba=(of, function),
+        lanes=tuple(f"{each}({{0}}, {{1}})" for each in (name.removeprefix("saturating_"), name)),
+        triton=chosen("tl.where", "tl.full((), {}, {{type}})"),
+        jnp=chosen("jnp.where", "{{type}}({})"),
+        torch=chosen("torch.where", "{}"),
+    )
+
+
+def _choose(first: Expr, node: Expr, a: Expr) -> tuple[Expr, Expr]:
+    """The partial derivatives of an extremum: a first operand that is not a number is the result."""
+    first = applied("logical_or", first, applied("not_equal", a, a))
+    return where(first, one(node), zero(node)), where(first, zero(node), one(node))
+
+
+def _extremum(name: str, symbol: str, mask: str, partials: Callable) -> Operation:
+    return row(
+        name,
+        "arithmetic",
+        partials,
+        arity=2,
+        numba=f"({{0}} if ({{0}} {symbol} {{1}} or {{0}} != {{0}}) else {{1}})",
+        lanes=(f"select(bit_or({mask}, not_equal({{0}}, {{0}})), {{0}}, {{1}})", f"select({mask}, {{0}}, {{1}})"),
+        triton=(f"tl.{name}({{0}}, {{1}}, propagate_nan=tl.PropagateNan.ALL)", f"tl.{name}({{0}}, {{1}})"),
+    )
+
+
+def _logical(name: str, symbol: str, precedence: int, numba: str, lanes: str) -> Operation:
+    triton = f"{{0}} {symbol} {{1}}"
+    return row(name, "logical", arity=2, symbol=symbol, precedence=precedence, numba=numba, lanes=lanes, triton=triton)
 
 
 _ROWS = (
-    Operation(
-        "add",
-        2,
-        "arithmetic",
-        np.add,
-        lambda node, a, b: (one(node), one(node)),
-        defined=is_number,
-        **infix("+", 5, lanes="add({0}, {1})"),
-    ),
-    Operation(
-        "subtract",
-        2,
-        "arithmetic",
-        np.subtract,
-        lambda node, a, b: (one(node), -one(node)),
-        defined=is_number,
-        **infix("-", 5, lanes="subtract({0}, {1})"),
-    ),
-    Operation(
-        "multiply",
-        2,
-        "arithmetic",
-        np.multiply,
-        lambda node, a, b: (b, a),
-        defined=is_number,
-        **infix("*", 6, lanes="multiply({0}, {1})"),
-    ),
-    Operation(
-        "divide",
-        2,
-        "float",
-        np.divide,
-        lambda node, a, b: (1 / b, -node / b),
-        defined=is_number,
-        **infix("/", 6, lanes="divide({0}, {1})"),
-    ),
-    Operation(
+    infix("add", "arithmetic", "+", 5, lambda node, a, b: (one(node), one(node)), defined=is_number),
+    infix("subtract", "arithmetic", "-", 5, lambda node, a, b: (one(node), -one(node)), defined=is_number),
+    infix("multiply", "arithmetic", "*", 6, lambda node, a, b: (b, a), defined=is_number),
+    infix("divide", "float", "/", 6, lambda node, a, b: (1 / b, -node / b), defined=is_number),
+    infix(
         "floor_divide",
-        2,
         "arithmetic",
-        _nonzero_divisor(np.floor_divide),
-        flat,
         "//",
         6,
-        # As in NumPy: the quotient of what the remainder leaves, rounded to the nearest integer.
+        flat,
+        meaning=_nonzero_divisor(np.floor_divide),
         defined=_quotient_exists,
+        lanes=None,
+        triton=None,
+        # As in NumPy: the quotient of what the remainder leaves, rounded to the nearest integer.
         numba=(
             """def floor_divide_{t}(a, b):
     if b == 0:
@@ -179,24 +181,19 @@ _ROWS = (
     return np.{t}(a // b)
 """,
         ),
-        jnp=(
-            "jnp.floor_divide({0}, {1})",
-            "jnp.where({1} == 0, 0, jnp.floor_divide({0}, jnp.where({1} == 0, 1, {1})))",
-        ),
-        torch=(
-            "torch.div({0}, {1}, rounding_mode='floor')",
-            _torch_quotient("floor"),
-        ),
+        jnp=_guarded("jnp.where", "jnp.floor_divide({0}, {1})"),
+        torch=("torch.div({0}, {1}, rounding_mode='floor')", _torch_quotient("floor")),
     ),
-    Operation(
+    infix(
         "remainder",
-        2,
         "arithmetic",
-        _nonzero_divisor(np.remainder),
-        lambda node, a, b: (one(node), -(a // b)),
         "%",
         6,
+        lambda node, a, b: (one(node), -(a // b)),
+        meaning=_nonzero_divisor(np.remainder),
         defined=_quotient_exists,
+        lanes=None,
+        triton=None,
         numba=(
             """def remainder_{t}(a, b):
     if b == 0:
@@ -212,39 +209,17 @@ _ROWS = (
     return np.{t}(a % b)
 """,
         ),
-        jnp=(
-            "jnp.remainder({0}, {1})",
-            "jnp.where({1} == 0, 0, jnp.remainder({0}, jnp.where({1} == 0, 1, {1})))",
-        ),
-        torch=(
-            "torch.remainder({0}, {1})",
-            "torch.where({1} == 0, 0, torch.remainder({0}, torch.where({1} == 0, 1, {1})))",
-        ),
+        jnp=_guarded("jnp.where", "jnp.remainder({0}, {1})"),
+        torch=_guarded("torch.where", "torch.remainder({0}, {1})"),
     ),
-    Operation(
-        "saturating_add",
-        2,
-        "arithmetic",
-        _saturated(np.add, True),
-        lambda node, a, b: (one(node), one(node)),
-        defined=is_number,
-        **_saturating_texts("+", ("add({0}, {1})", "saturating_add({0}, {1})")),
-    ),
-    Operation(
-        "saturating_subtract",
-        2,
-        "arithmetic",
-        _saturated(np.subtract, False),
-        lambda node, a, b: (one(node), -one(node)),
-        defined=is_number,
-        **_saturating_texts("-", ("subtract({0}, {1})", "saturating_subtract({0}, {1})")),
-    ),
-    Operation(
+    _saturating("saturating_add", "+", lambda node, a, b: (one(node), one(node))),
+    _saturating("saturating_subtract", "-", lambda node, a, b: (one(node), -one(node))),
+    row(
         "truncate_divide",
-        2,
         "arithmetic",
-        _nonzero_divisor(_truncate_divide),
         flat,
+        arity=2,
+        meaning=_nonzero_divisor(_truncate_divide),
         defined=_quotient_exists,
         numba=(
             "np.trunc({0} / {1})",
@@ -258,21 +233,15 @@ _ROWS = (
 """,
         ),
         lanes=(None, "truncate_divide({0}, {1})"),
-        jnp=(
-            "jnp.trunc({0} / {1})",
-            "jnp.where({1} == 0, 0, ({0} - jnp.fmod({0}, jnp.where({1} == 0, 1, {1}))) // jnp.where({1} == 0, 1, {1}))",
-        ),
-        torch=(
-            "torch.trunc({0} / {1})",
-            _torch_quotient("trunc"),
-        ),
+        jnp=("jnp.trunc({0} / {1})", _guarded("jnp.where", "({0} - jnp.fmod({0}, {1})) // {1}")[1]),
+        torch=("torch.trunc({0} / {1})", _torch_quotient("trunc")),
     ),
-    Operation(
+    row(
         "truncate_remainder",
-        2,
         "arithmetic",
-        _nonzero_divisor(np.fmod),
         lambda node, a, b: (one(node), -applied("truncate_divide", a, b)),
+        arity=2,
+        meaning=_nonzero_divisor(np.fmod),
         defined=_quotient_exists,
         numba=(
             "np.fmod({0}, {1})",
@@ -284,152 +253,77 @@ _ROWS = (
 """,
         ),
         lanes=(None, "truncate_remainder({0}, {1})"),
-        jnp=(
-            "jnp.fmod({0}, {1})",
-            "jnp.where({1} == 0, 0, jnp.fmod({0}, jnp.where({1} == 0, 1, {1})))",
-        ),
-        torch=(
-            "torch.fmod({0}, {1})",
-            "torch.where({1} == 0, 0, torch.fmod({0}, torch.where({1} == 0, 1, {1})))",
-        ),
+        jnp=_guarded("jnp.where", "jnp.fmod({0}, {1})"),
+        torch=_guarded("torch.where", "torch.fmod({0}, {1})"),
     ),
-    Operation(
+    row(
         "negate",
-        1,
         "arithmetic",
-        np.negative,
         lambda node, a: (-one(node),),
-        "-",
-        7,
-        **everywhere("-{0}", lanes="negate({0})"),
+        meaning=np.negative,
+        symbol="-",
+        precedence=7,
+        **dict.fromkeys(PYTHON, "-{0}"),
+        lanes="negate({0})",
     ),
-    Operation(
+    row(
         "abs",
-        1,
         "arithmetic",
-        np.absolute,
         lambda node, a: (applied("sign", a),),
         numba="abs({0})",
         lanes=("absolute({0})", "select(less({0}, like({0}, 0)), negate({0}), {0})"),
         triton="tl.abs({0})",
-        jnp="jnp.abs({0})",
-        torch="torch.abs({0})",
     ),
-    Operation(
+    row(
         "sign",
-        1,
         "arithmetic",
-        partials=flat,
-        **call(
-            "sign",
-            numba="""def sign_{t}(a):
+        flat,
+        numba="""def sign_{t}(a):
     if a > 0:
         return np.{t}(1)
     if a < 0:
         return np.{t}(-1)
     return a
 """,
-            lanes="select(less(like({0}, 0), {0}), like({0}, 1), select(less({0}, like({0}, 0)), like({0}, -1), {0}))",
-            triton="tl.where({0} > 0, 1, tl.where({0} < 0, -1, {0}))",
-            torch=("torch.where({0} != {0}, {0}, torch.sign({0}))", "torch.sign({0})"),
+        lanes="select(less(like({0}, 0), {0}), like({0}, 1), select(less({0}, like({0}, 0)), like({0}, -1), {0}))",
+        triton=(
+            "tl.where({0} != {0}, {0}, ({0} > 0).to({type}) - ({0} < 0).to({type}))",
+            "({0} > 0).to({type}) - ({0} < 0).to({type})",
         ),
+        torch=("torch.where({0} != {0}, {0}, torch.sign({0}))", "torch.sign({0})"),
     ),
-    Operation(
-        "minimum",
-        2,
-        "arithmetic",
-        partials=lambda node, a, b: choose(applied("less_equal", a, b), node, a),
-        **call(
-            "minimum",
-            2,
-            numba="({0} if ({0} <= {1} or {0} != {0}) else {1})",
-            lanes=(
-                "select(bit_or(less_equal({0}, {1}), not_equal({0}, {0})), {0}, {1})",
-                "select(less_equal({0}, {1}), {0}, {1})",
-            ),
-            triton=("tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "tl.minimum({0}, {1})"),
-        ),
-    ),
-    Operation(
-        "maximum",
-        2,
-        "arithmetic",
-        partials=lambda node, a, b: choose(applied("less_equal", b, a), node, a),
-        **call(
-            "maximum",
-            2,
-            numba="({0} if ({0} >= {1} or {0} != {0}) else {1})",
-            lanes=(
-                "select(bit_or(less_equal({1}, {0}), not_equal({0}, {0})), {0}, {1})",
-                "select(less_equal({1}, {0}), {0}, {1})",
-            ),
-            triton=("tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "tl.maximum({0}, {1})"),
-        ),
-    ),
-    Operation("less", 2, "comparison", np.less, **infix("<", 4, lanes="less({0}, {1})")),
-    Operation("less_equal", 2, "comparison", np.less_equal, **infix("<=", 4, lanes="less_equal({0}, {1})")),
-    Operation("equal", 2, "comparison", np.equal, **infix("==", 4, lanes="equal({0}, {1})")),
-    Operation("not_equal", 2, "comparison", np.not_equal, **infix("!=", 4, lanes="not_equal({0}, {1})")),
-    Operation(
-        "logical_not",
-        1,
-        "logical",
-        symbol="~",
-        precedence=7,
-        **call("logical_not", numba="not {0}", lanes="bit_not({0})", triton="{0} == 0"),
-    ),
-    Operation(
-        "logical_and",
-        2,
-        "logical",
-        symbol="&",
-        precedence=3,
-        **call("logical_and", 2, numba="{0} and {1}", lanes="bit_and({0}, {1})", triton="{0} & {1}"),
-    ),
-    Operation(
-        "logical_xor",
-        2,
-        "logical",
-        symbol="^",
-        precedence=2,
-        **call("logical_xor", 2, numba="{0} != {1}", lanes="bit_xor({0}, {1})", triton="{0} ^ {1}"),
-    ),
-    Operation(
-        "logical_or",
-        2,
-        "logical",
-        symbol="|",
-        precedence=1,
-        **call("logical_or", 2, numba="{0} or {1}", lanes="bit_or({0}, {1})", triton="{0} | {1}"),
-    ),
-    Operation(
+    _extremum("minimum", "<=", "less_equal({0}, {1})", lambda node, a, b: _choose(a <= b, node, a)),
+    _extremum("maximum", ">=", "less_equal({1}, {0})", lambda node, a, b: _choose(b <= a, node, a)),
+    infix("less", "comparison", "<", 4),
+    infix("less_equal", "comparison", "<=", 4),
+    infix("equal", "comparison", "==", 4),
+    infix("not_equal", "comparison", "!=", 4),
+    row("logical_not", "logical", symbol="~", precedence=7, numba="not {0}", lanes="bit_not({0})", triton="{0} == 0"),
+    _logical("logical_and", "&", 3, "{0} and {1}", "bit_and({0}, {1})"),
+    _logical("logical_xor", "^", 2, "{0} != {1}", "bit_xor({0}, {1})"),
+    _logical("logical_or", "|", 1, "{0} or {1}", "bit_or({0}, {1})"),
+    row(
         "where",
-        3,
         "where",
-        **call(
-            "where",
-            3,
-            numba="({1} if {0} else {2})",
-            lanes="select({0}, {1}, {2})",
-            triton="tl.where({0}, {1}, {2})",
-        ),
+        arity=3,
+        numba="({1} if {0} else {2})",
+        lanes="select({0}, {1}, {2})",
+        triton="tl.where({0}, {1}, {2})",
     ),
-    Operation(
+    row(
         "cast",
-        1,
         "cast",
-        lambda a, dtype: np.asarray(a).astype(dtype),
+        meaning=lambda a, dtype: np.asarray(a).astype(dtype),
         numba="{type}({0})",
         triton="{0}.to({type})",
         jnp="jnp.asarray({0}).astype({type})",
         torch="{0}.to({type})",
     ),
-    Operation(
+    row(
         # Of a float to an integer type: towards zero, at most to the type's limits, NaN to 0.
         "saturating_cast",
-        1,
         "cast",
-        _saturating_cast,
+        meaning=_saturating_cast,
         defined=lambda node, a: is_number(a),
         numba="""def saturating_cast_{t}(a):
     if a >= {high}.0:

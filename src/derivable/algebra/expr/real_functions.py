@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.algebra.expr.nodes import Constant, Expr, applied
-from derivable.algebra.expr.operation import Operation, call, flat, intrinsic, is_number, where, zero
+from derivable.algebra.expr.operation import flat, instruction, is_number, row, where, zero
 
 LOG_HALF = -0.6931471805599453
 
@@ -38,47 +38,31 @@ def _log1mexp(x):
     return np.where(np.greater(x, LOG_HALF), near_zero, np.log1p(-np.exp(x)))
 
 
-def _sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
 ROWS = (
-    Operation(
+    row(
         "power",
-        2,
         "float",
-        partials=_power_partials,
+        _power_partials,
+        arity=2,
         symbol="**",
         precedence=8,
         defined=is_number,
-        **call("power", 2, numba="{0} ** {1}", lanes="power({0}, {1})", torch="torch.pow({0}, {1})"),
+        numba="{0} ** {1}",
+        lanes="power({0}, {1})",
+        torch="torch.pow({0}, {1})",
     ),
-    Operation("floor", 1, "float", partials=flat, **intrinsic("floor")),
-    Operation("ceil", 1, "float", partials=flat, **intrinsic("ceil")),
-    Operation("exp", 1, "float", partials=lambda node, a: (node,), **intrinsic("exp", numba="math.exp({0})")),
-    Operation(
-        "expm1",
-        1,
-        "float",
-        partials=lambda node, a: (applied("exp", a),),
-        **call("expm1", numba="math.expm1({0})", lanes="expm1({0})"),
-    ),
-    Operation("log", 1, "float", partials=lambda node, a: (1 / a,), defined=is_number, **intrinsic("log")),
-    Operation(
-        "log1p",
-        1,
-        "float",
-        partials=lambda node, a: (1 / (1 + a),),
-        defined=is_number,
-        **call("log1p", lanes="log1p({0})"),
-    ),
-    Operation(
+    instruction("floor", flat),
+    instruction("ceil", flat),
+    instruction("exp", lambda node, a: (node,), numba="math.exp({0})"),
+    row("expm1", "float", lambda node, a: (applied("exp", a),), numba="math.expm1({0})", lanes="expm1({0})"),
+    instruction("log", lambda node, a: (1 / a,), defined=is_number),
+    row("log1p", "float", lambda node, a: (1 / (1 + a),), defined=is_number, lanes="log1p({0})"),
+    row(
         "log1mexp",
-        1,
         "float",
-        _log1mexp,
         _log1mexp_partials,
         defined=is_number,
+        meaning=_log1mexp,
         numba="""def log1mexp_{t}(a):
     if a > np.{t}(-0.6931471805599453):
         return np.log(-math.expm1(a))
@@ -90,15 +74,12 @@ ROWS = (
         torch="torch.where({0} > -0.6931471805599453, torch.log(-torch.expm1({0})), "
         "torch.log1p(-torch.exp(torch.where({0} > -0.6931471805599453, -1.0, {0}))))",
     ),
-    Operation(
+    row(
         "logaddexp",
-        2,
         "float",
-        partials=_logaddexp_partials,
-        **call(
-            "logaddexp",
-            2,
-            numba="""def logaddexp_{t}(a, b):
+        _logaddexp_partials,
+        arity=2,
+        numba="""def logaddexp_{t}(a, b):
     if a == b:
         return a + np.{t}(0.6931471805599453)
     if a > b:
@@ -107,42 +88,25 @@ ROWS = (
         return b + np.log1p(math.exp(a - b))
     return a + b
 """,
-            lanes="logaddexp({0}, {1})",
-            # With u = 1 + t, the logarithm of 1 + t is t log(u) / (u - 1) without cancellation.
-            triton="tl.where({0} == {1}, {0} + 0.6931471805599453, tl.maximum({0}, {1}, "
-            "propagate_nan=tl.PropagateNan.ALL) + tl.where(1 + tl.exp(-tl.abs({0} - {1})) == 1, "
-            "tl.exp(-tl.abs({0} - {1})), tl.exp(-tl.abs({0} - {1})) * tl.log(1 + tl.exp(-tl.abs({0} - {1}))) "
-            "/ ((1 + tl.exp(-tl.abs({0} - {1}))) - 1)))",
+        lanes="logaddexp({0}, {1})",
+        # With u = 1 + t, the logarithm of 1 + t is t log(u) / (u - 1) without cancellation.
+        triton="tl.where({0} == {1}, {0} + 0.6931471805599453, tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL) "
+        "+ tl.where(1 + {t} == 1, {t}, {t} * tl.log(1 + {t}) / ((1 + {t}) - 1)))".replace(
+            "{t}", "tl.exp(-tl.abs({0} - {1}))"
         ),
     ),
-    Operation("sqrt", 1, "float", partials=lambda node, a: (0.5 / node,), defined=is_number, **intrinsic("sqrt")),
-    Operation(
-        "sin",
-        1,
-        "float",
-        partials=lambda node, a: (applied("cos", a),),
-        defined=is_number,
-        **intrinsic("sin", numba="math.sin({0})"),
-    ),
-    Operation(
-        "cos",
-        1,
-        "float",
-        partials=lambda node, a: (-applied("sin", a),),
-        defined=is_number,
-        **intrinsic("cos", numba="math.cos({0})"),
-    ),
-    Operation("tanh", 1, "float", partials=lambda node, a: (1 - node * node,), **call("tanh", numba="math.tanh({0})")),
-    Operation(
+    instruction("sqrt", lambda node, a: (0.5 / node,), defined=is_number),
+    instruction("sin", lambda node, a: (applied("cos", a),), defined=is_number, numba="math.sin({0})"),
+    instruction("cos", lambda node, a: (-applied("sin", a),), defined=is_number, numba="math.cos({0})"),
+    row("tanh", "float", lambda node, a: (1 - node * node,), numba="math.tanh({0})"),
+    row(
         "sigmoid",
-        1,
         "float",
-        _sigmoid,
         lambda node, a: (node * applied("sigmoid", -a),),
+        meaning=lambda a: 1 / (1 + np.exp(-a)),
         numba="np.{t}(1.0) / (np.{t}(1.0) + math.exp(-{0}))",
         lanes="divide(like({0}, 1), add(like({0}, 1), exp(negate({0}))))",
         triton="1 / (1 + tl.exp(-{0}))",
         jnp="1 / (1 + jnp.exp(-{0}))",
-        torch="torch.sigmoid({0})",
     ),
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import numbers
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -57,6 +58,7 @@ def check_dtype(dtype: Any) -> Dtype:
     return name  # type: ignore[return-value]
 
 
+@cache
 def numpy_dtype(dtype: Dtype) -> np.dtype:
     """The NumPy dtype of a scalar type. Raises MissingDependencyError for bfloat16 without `ml_dtypes`."""
     if dtype != "bfloat16":

@@ -6,15 +6,15 @@ machine also shows that splitting recursive rules by the atom that changes loses
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from derivable.datalog import arithmetic
+from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import AggregateRule, ChoiceRule, Const, Expr, Var, variables
+from derivable.datalog.rules.nodes import AggregateRule, BernoulliRule, Const, Expr, Var, variables
 from derivable.datalog.values import SymbolTable, ValueType, show_column, word_of
 
 Row = dict[str, Any]
@@ -47,7 +47,7 @@ def interpret(ram: m.Ram, facts: Mapping[str, Any] | None = None) -> Database:
 def _instruction(instruction: m.Instruction, model: Database, ram: m.Ram) -> Iterator[tuple[Any, ...]]:
     if isinstance(instruction, AggregateRule):
         yield from _aggregate(instruction, model, ram.relations[instruction.relation].types[-1])
-    elif isinstance(instruction, ChoiceRule):
+    elif isinstance(instruction, BernoulliRule):
         yield from (row[:-1] for row in model[instruction.body] if row[-1] > 0)
     else:
         for row in query_rows(instruction.query.source, model):
@@ -114,33 +114,9 @@ def _aggregate(rule: AggregateRule, model: Database, t: ValueType) -> Iterator[t
         if rule.groups is None or row[:g] in groups:
             groups.setdefault(row[:g], []).append(row[g:])
     for key, rows in groups.items():
-        values = [row[a:] for row in rows]
-        match rule.operator:
-            case "count":
-                yield (*key, len(rows))
-            case "exists" | "forall":
-                yield (*key, bool(rows) == (rule.operator == "exists"))
-            case "sum" | "prod":
-                column = [v[0] for v in values]
-                total = sum(column) if rule.operator == "sum" else math.prod(column)
-                if not math.isnan(total):
-                    yield (*key, _fit(total, t, rule.operator == "sum") if t.is_integer else _rounded(total, t))
-            case _ if rows:
-                best = min(values) if rule.operator in ("min", "argmin") else max(values)
-                for row in rows:
-                    if row[a:] == best:
-                        yield (*key, *(row if rule.operator in ("min", "max") else row[:a]))
-
-
-def _fit(value: int, t: ValueType, saturate: bool) -> int:
-    low, high = t.limits
-    if saturate:
-        return max(low, min(high, value))
-    return (value - low) % (1 << t.bits) + low
-
-
-def _rounded(value: Any, t: ValueType) -> Any:
-    return float(np.float32(value)) if t.family == "float" and t.bits == 32 else value
+        if rows or rule.groups is not None or g == 0:
+            for found in AGGREGATES[rule.operator].meaning(rows, a, t):
+                yield (*key, *(found if isinstance(found, tuple) else (found,)))
 
 
 def evaluate(e: Expr, row: Row) -> Any:

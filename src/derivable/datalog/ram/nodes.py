@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from derivable.datalog.rules.nodes import AggregateRule, ChoiceRule, Const, Expr, Facts, Relation, Var
+from derivable.datalog.rules.nodes import AggregateRule, BernoulliRule, Const, Expr, Facts, Relation, Var
 
 Part = Literal["all", "recent", "stable"]
 
@@ -94,7 +94,7 @@ class Store:
     query: Project
 
 
-Instruction = Store | AggregateRule | ChoiceRule
+Instruction = Store | AggregateRule | BernoulliRule
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ class Const:
 
 @dataclass(frozen=True)
 class Apply:
-    """`(x + 1)`: operators + - * / % == != < <= > >= && || ^ ! neg if cast; operands of one type, result `type`."""
+    """`(x + 1)`: operators + - * / % == != < <= > >= && || ^ ! neg if cast, operands of one type, result `type`; and
+    `$name(x, y)`, a foreign function."""
 
     operator: str
     operands: tuple[Expr, ...]
@@ -115,7 +116,7 @@ class AggregateRule:
 
 
 @dataclass(frozen=True)
-class ChoiceRule:
+class BernoulliRule:
     """`#tag_1(x) :- choice over #tag_1_body(x, p)`: an independent random fact per row, true with probability p"""
 
     relation: str
@@ -123,7 +124,7 @@ class ChoiceRule:
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
-Rule = Clause | AggregateRule | ChoiceRule
+Rule = Clause | AggregateRule | BernoulliRule
 
 
 @dataclass(frozen=True)

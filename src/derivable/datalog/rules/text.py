@@ -23,6 +23,8 @@ def expr_text(node: Any) -> str:
             return f"({expr_text(a)} as {t})"
         case r.Apply(operator="neg", operands=(a,)):
             return f"(-{expr_text(a)})"
+        case r.Apply(operator=operator, operands=operands) if operator.startswith("$"):
+            return f"{operator}({terms_text(operands)})"
         case r.Apply(operator=operator, operands=(a,)):
             return f"({operator}{expr_text(a)})"
         case r.Apply(operator=operator, operands=(a, b)):
@@ -59,7 +61,7 @@ def rule_text(rule: r.Rule) -> str:
                 f"{rule.relation} :- {operator} over {rule.body}"
                 f"[{rule.num_group} group, {rule.num_arguments} argument, {rule.num_values} value]{groups}"
             )
-        case r.ChoiceRule(relation=name, body=body):
+        case r.BernoulliRule(relation=name, body=body):
             return f"{name} :- choice over {body}"
     raise TypeError(f"not a rule: {rule!r}")
 

@@ -11,7 +11,6 @@ from typing import Any
 from derivable.core.diagnostics import Span
 
 NOWHERE = Span(1, 1)
-AGGREGATES = ("count", "sum", "prod", "min", "max", "argmin", "argmax", "exists", "forall")
 LATER_AGGREGATES = (
     "unique", "top", "categorical", "uniform", "avg", "weighted_sum", "weighted_avg", "string_join", "sort",
     "argsort", "rank", "enumerate", "normalize", "softmax", "disjunct",

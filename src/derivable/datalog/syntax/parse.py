@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from derivable.core.diagnostics import ParseError, Span, UnsupportedError
+from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.lexer import Token, tokens, unescape
 
@@ -530,7 +531,7 @@ class _Parser:
             return self.aggregate(start, name, parameters, discrete, arguments, *self.typed_bindings())
         # No argument of an atom begins with an atom or a negation, so this is an aggregate without variables.
         is_formula = self.at("not", "~") or (self.token.kind == "name" and self.peek().text == "(")
-        if is_formula and name in s.AGGREGATES + s.LATER_AGGREGATES:
+        if is_formula and (name in AGGREGATES or name in s.LATER_AGGREGATES):
             return self.aggregate(start, name, parameters, discrete, arguments, (), ())
         found = []
         while not self.at(")"):

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.device.cpu.tiers import kernel
 
-FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
 IMPLIED_LIMIT = 48  # implied choices kept per node
 DEPTH_LIMIT = 200  # of the pairwise search
 MEMO_SIZE = 1 << 18  # its remembered answers: 4 MiB
@@ -550,12 +550,3 @@ def needed_nodes(kind, offsets, children, roots, is_false, proven, keep):
             if keep[e]:
                 need[children[e]] = 1
     return need
-
-
-@kernel
-def below(offsets, children, marked):
-    """Mark, in place, everything below the marked nodes."""
-    for node in range(len(offsets) - 2, -1, -1):
-        if marked[node]:
-            for e in range(offsets[node], offsets[node + 1]):
-                marked[children[e]] = True

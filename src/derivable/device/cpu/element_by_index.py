@@ -17,7 +17,7 @@ from derivable.device.cpu.element_cuts import (
     rows_apart,
     smallest_chunk,
 )
-from derivable.device.cpu.element_kernels import AHEAD, FARTHER_AHEAD, kernel
+from derivable.device.cpu.element_kernels import AHEAD, FARTHER_AHEAD, compiled_by_index
 from derivable.device.cpu.element_leaves import (
     Adjoints,
     Leaves,
@@ -314,7 +314,8 @@ class _Plan:
         self.ahead = 0 if nbytes <= FAR_BYTES else AHEAD if nbytes <= FARTHER_BYTES else FARTHER_AHEAD
 
     def kernel(self, purpose: str) -> Callable:
-        return kernel(self.op, purpose, self.single, ahead=self.ahead)
+        rows = _winner_dtype(self.rows)
+        return compiled_by_index(self.op, purpose, self.single, self.ahead, str(self.indices.dtype), rows)
 
     def run(self, run: Callable, shared: Sequence[Any], parts: Sequence[np.ndarray], behind: Sequence[Any]) -> None:
         """`run_parts`, or columns in parallel where there is one part only."""
@@ -369,13 +370,13 @@ class _Plan:
         return parts
 
     def merge(self, purpose: str, parts: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
-        run = kernel(self.op, purpose, True)
+        run = compiled_by_index(self.op, purpose, True, rows=_winner_dtype(self.rows))
         least = smallest_chunk(self.items, sum(part.size for part in parts))
         run_chunks(run, self.items, least, self.parts, self.items, *flat(parts), *flat(results))
 
     def merge_back(self, parts: Sequence[np.ndarray], incoming: Sequence[np.ndarray]) -> list[np.ndarray]:
         """[float leaf] adjoints of the parts, which are overwritten."""
-        run = kernel(self.op, "merge_back", True)
+        run = compiled_by_index(self.op, "merge_back", True)
         prefixes = [empty_like(part) for part in parts]
         running = [empty_like(parts[leaf]) for leaf in self.op.float_leaves]
         least = smallest_chunk(self.items, sum(part.size for part in parts))

@@ -9,6 +9,7 @@ Adjoints: one per leaf; None, going in, stands for zeros, and is what leaves wit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 
 from derivable.algebra.monoid import TypedMonoid
 from derivable.device.cpu.element_cuts import is_wide, narrowest_columns, smallest_chunk
-from derivable.device.cpu.element_kernels import compiled_scan, kernel
+from derivable.device.cpu.element_kernels import compiled_scan, compiled_segments
 from derivable.device.cpu.element_leaves import (
     Adjoints,
     Leaves,
@@ -34,9 +35,8 @@ from derivable.device.cpu.element_log_sums import (
     scan_log_sums_back,
     segment_log_sums,
     segment_log_sums_back,
-    segment_sums,
 )
-from derivable.device.cpu.memory import empty
+from derivable.device.cpu.memory import contiguous, empty, zeros
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 
 
@@ -95,6 +95,49 @@ def scan_vjp(
     return answers
 
 
+class ScanPlan:
+    """A scan of leaves of known shapes on one thread: what `scan` and `scan_vjp` find out at each call, found once."""
+
+    def __init__(self, op: TypedMonoid, shapes: Sequence[tuple[int, ...]], exclusive: bool, reverse: bool):
+        self.op, self.reverse = op, reverse
+        width = math.prod(shapes[0][1:]) // op.leaf_sizes[0]
+        self.single = width == 1
+        self.shapes, self.dtypes = tuple(shapes), tuple(np.dtype(dtype) for dtype in op.leaf_dtypes)
+        self.scratch = tuple((width * op.leaf_sizes[leaf], self.dtypes[leaf]) for leaf in op.float_leaves)
+        self.segment = 0, 1, 0, width, width, int(exclusive), np.array([0, shapes[0][0]], np.int64)
+
+    def apply(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """values [leaf] in the shapes and types of the plan"""
+        results = [empty(shape, dtype) for shape, dtype in zip(self.shapes, self.dtypes)]
+        run = compiled_scan(self.op, self.single, self.reverse, False)
+        run(*self.segment, *(leaf.reshape(-1) for leaf in (*values, *results)))
+        return results
+
+    def pull(
+        self, adjoints: Sequence[np.ndarray | None], values: Sequence[np.ndarray], results: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        """Adjoints of the values [float leaf] from those of the results [float leaf]."""
+        floats = self.op.float_leaves
+        answers = [empty(self.shapes[leaf], self.dtypes[leaf]) for leaf in floats]
+        incoming = [
+            zeros(self.shapes[leaf], self.dtypes[leaf]) if a is None else contiguous(a, self.dtypes[leaf])
+            for leaf, a in zip(floats, adjoints)
+        ]
+        run = compiled_scan(self.op, self.single, self.reverse, True)
+        rows = [] if self.single else [empty(size, dtype) for size, dtype in self.scratch]
+        run(*self.segment, *(leaf.reshape(-1) for leaf in (*incoming, *values, *results, *answers)), *rows)
+        return answers
+
+
+def scan_plan(op: TypedMonoid, shapes: Sequence[tuple[int, ...]], exclusive: bool, reverse: bool) -> ScanPlan | None:
+    """The plan for leaves [row, *batch, *element]; None if there is nothing to do, columns may be cut, or the kernels
+    are others."""
+    columns = math.prod(shapes[0][1:]) // op.leaf_sizes[0]
+    if is_wide(columns) or not columns * shapes[0][0] or op.special == "logaddexp":
+        return None
+    return ScanPlan(op, shapes, exclusive, reverse)
+
+
 def segment_reduce(
     op: TypedMonoid,
     values: Sequence[np.ndarray],
@@ -107,10 +150,11 @@ def segment_reduce(
     if out is None:
         out = tuple(empty((len(offsets) - 1, *leaf.shape[1:]), leaf.dtype) for leaf in values)
     if width:
-        special = {"add": segment_sums, "logaddexp": segment_log_sums}
-        special_run = special.get(op.special or "") if width == 1 and op.float_leaves else None
-        run = special_run or kernel(op, "segment", width == 1)
-        _run_segments(run, rows, width, offsets, [*neutral_leaves(op), *flat(values), *flat(out)])
+        arrays = [*flat(values), *flat(out)]
+        if width == 1 and op.special == "logaddexp":
+            _run_segments(segment_log_sums, rows, width, offsets, [*neutral_leaves(op), *arrays])
+        else:
+            _run_segments(compiled_segments(op, width == 1, back=False), rows, width, offsets, arrays)
     return tuple(out)
 
 
@@ -131,7 +175,7 @@ def segment_reduce_vjp(
         if width == 1 and op.special == "logaddexp":
             _run_segments(segment_log_sums_back, rows, width, offsets, arrays)
             return answers
-        run = kernel(op, "segment_back", width == 1)
+        run = compiled_segments(op, width == 1, back=True)
         arrays += prefix_arrays(op, values, answers)
         _run_segments(_with_rows(run, [leaf[0] for leaf in values]), rows, width, offsets, arrays)
     return answers

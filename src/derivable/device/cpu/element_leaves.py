@@ -20,9 +20,12 @@ def flat(leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def neutral_leaves(op: TypedMonoid) -> list[np.ndarray]:
-    """[leaf] arrays [size]"""
-    bounds = zip(op.leaf_dtypes, op.starts, op.starts[1:])
-    return [np.array(op.neutral[start:stop], dtype) for dtype, start, stop in bounds]
+    """[leaf] arrays [size], the same at every call: nobody writes to them."""
+    found = op.__dict__.get("neutral_leaves")
+    if found is None:
+        bounds = zip(op.leaf_dtypes, op.starts, op.starts[1:])
+        found = op.__dict__["neutral_leaves"] = [np.array(op.neutral[i:j], dtype) for dtype, i, j in bounds]
+    return found
 
 
 def outputs(like: Sequence[np.ndarray], out: Sequence[np.ndarray] | None) -> Leaves:

@@ -232,26 +232,6 @@ def _total(line):
 
 
 @njit(cache=True, nogil=True)
-def segment_sums(start, stop, first, last, width, offsets, neutral, values, out):
-    zero = zero_line(np.float64)
-    lanes = num_lanes(zero)
-    for s in range(start, stop):
-        row, tail = load(offsets, s), load(offsets, s + 1)
-        total = 0.0
-        if tail - row >= 2 * lanes:
-            # Two sums in each lane: one would wait for itself.
-            even = odd = zero
-            while row + 2 * lanes <= tail:
-                even = add(even, load_line(values, row, zero))
-                odd = add(odd, load_line(values, row + lanes, zero))
-                row += 2 * lanes
-            total = _total(add(even, odd))
-        for k in range(row, tail):
-            total += load(values, k)
-        store(out, s, total)
-
-
-@njit(cache=True, nogil=True)
 def _log_sum_of(values, row, tail):
     """(reference, sum of exp(value - reference)) of the rows, at least one."""
     zero = zero_line(np.float64)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from derivable.core.and_or import AND, LITERAL, OR, TRUE
 from derivable.device.cpu.tiers import kernel
 
-FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
 NOT_OR, DECISION, PROVED, OPEN, UNTRIED = 0, 1, 2, 3, 4
 
 
@@ -168,20 +168,6 @@ def prove_exclusive(kind, literal, offsets, children, signature, mark, table, an
             if status[n] != PROVED:
                 break
     return used[1]
-
-
-@kernel
-def mark_below(offsets, children, node, below):
-    """Set below [node + 1] for everything reachable from `node`; returns how many nodes that is."""
-    below[: node + 1] = False
-    below[node] = True
-    count = 0
-    for n in range(node, -1, -1):
-        if below[n]:
-            count += 1
-            for i in range(offsets[n], offsets[n + 1]):
-                below[children[i]] = True
-    return count
 
 
 @kernel

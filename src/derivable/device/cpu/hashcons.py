@@ -2,7 +2,7 @@
 
 State of a growing circuit (arrays longer than what is used; `counts` says how much is):
 
-    kind      [capacity] uint8    FALSE, TRUE, LITERAL, AND, OR = 0..4
+    kind      [capacity] uint8    as in `core.and_or`, without NOT
     literal   [capacity] int32    signed variable of a literal, else 0
     info      [2 * capacity] int32, for each node its height (0 for leaves) and its mark: the stamp of the insertion
               that last mentioned it. They are read together, so they are on one cache line
@@ -25,11 +25,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.device.cpu.lanes import count_less, item, prefetch
 from derivable.device.cpu.pointers import pointer
 from derivable.device.cpu.tiers import kernel
-
-FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
 
 # Return codes of `insert_nodes`.
 OK, BAD_KIND, BAD_LITERAL, BAD_OFFSETS, BAD_CHILD = 0, 1, 2, 3, 4

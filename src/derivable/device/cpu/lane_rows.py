@@ -22,10 +22,10 @@ _literal: Any = intrinsic(prefer_literal=True)
 
 
 def _vector(t: Any) -> ir.Type:
+    bits = t.dtype.bitwidth
     if isinstance(t.dtype, types.Integer):
-        return ir.VectorType(ir.IntType(t.dtype.bitwidth), t.lanes)
-    element = {64: ir.DoubleType(), 32: ir.FloatType()}[t.dtype.bitwidth]
-    return ir.VectorType(element, t.lanes)
+        return ir.VectorType(ir.IntType(bits), t.lanes)
+    return ir.VectorType({64: ir.DoubleType(), 32: ir.FloatType()}[bits], t.lanes)
 
 
 def _converted(builder, line, source: Any, target: Any, lanes: int):

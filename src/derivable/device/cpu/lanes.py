@@ -203,20 +203,38 @@ def like(typingctx, x, value):
     return x(x, value), codegen
 
 
-def _binary(name: str, on_float: str | None, on_integer: str | None, doc: str):
-    def function(typingctx, a: Any, b: Any):
-        if a != b:
+def _elementwise(name: str, arity: int, build: Any, doc: str, result: Any = lambda t: t):
+    """The function of `arity` operands of one type t that build(builder, t, *operands) computes, of type result(t)."""
+
+    def typed(t: Any, *others: Any):
+        if any(other != t for other in others):
             return None
 
         def codegen(context, builder, signature, args):
-            method = str(on_float if _is_float(a) else on_integer)
-            return getattr(builder, method)(*args)
+            return build(builder, t, *args)
 
-        return a(a, b), codegen
+        return result(t)(t, *others), codegen
 
+    def one(typingctx, a):
+        return typed(a)
+
+    def two(typingctx, a, b):
+        return typed(a, b)
+
+    def three(typingctx, a, b, c):
+        return typed(a, b, c)
+
+    function = (one, two, three)[arity - 1]
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return _intrinsic(function)
+
+
+def _binary(name: str, on_float: str | None, on_integer: str | None, doc: str):
+    def build(builder, t, a, b):
+        return getattr(builder, str(on_float if _is_float(t) else on_integer))(a, b)
+
+    return _elementwise(name, 2, build, doc)
 
 
 add = _binary("add", "fadd", "add", "a + b, lane by lane.")
@@ -231,18 +249,10 @@ shift_right = _binary("shift_right", None, "ashr", "a >> b of integer lanes, the
 
 
 def _saturating(name: str, doc: str):
-    def function(typingctx, a: Any, b: Any):
-        if a != b:
-            return None
+    def build(builder, t, a, b):
+        return _call(builder, f"{'s' if _scalar(t).signed else 'u'}{name[11:14]}.sat", t, (a, b))
 
-        def codegen(context, builder, signature, args):
-            return _call(builder, f"{'s' if _scalar(a).signed else 'u'}{name[11:14]}.sat", a, args)
-
-        return a(a, b), codegen
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return _intrinsic(function)
+    return _elementwise(name, 2, build, doc)
 
 
 saturating_add = _saturating("saturating_add", "a + b of integers, at most to the limits of the type.")
@@ -250,28 +260,20 @@ saturating_subtract = _saturating("saturating_subtract", "a - b of integers, at 
 
 
 def _truncating(name: str, on_signed: str, on_unsigned: str, doc: str):
-    def function(typingctx, a: Any, b: Any):
-        if a != b:
-            return None
-
-        def codegen(context, builder, signature, args):
-            one, zero = _constant(a, 1), _constant(a, 0)
-            by_zero = builder.icmp_unsigned("==", args[1], zero)
-            if not _scalar(a).signed:
-                found = getattr(builder, on_unsigned)(args[0], builder.select(by_zero, one, args[1]))
-                return builder.select(by_zero, zero, found)
-            # The processor traps at the smallest integer by -1, so that -1 is a case of its own.
-            by_minus_one = builder.icmp_signed("==", args[1], _constant(a, -1))
-            safe = builder.select(builder.or_(by_zero, by_minus_one), one, args[1])
-            negated = builder.neg(args[0]) if on_signed == "sdiv" else zero
-            found = builder.select(by_minus_one, negated, getattr(builder, on_signed)(args[0], safe))
+    def build(builder, t, a, b):
+        one, zero = _constant(t, 1), _constant(t, 0)
+        by_zero = builder.icmp_unsigned("==", b, zero)
+        if not _scalar(t).signed:
+            found = getattr(builder, on_unsigned)(a, builder.select(by_zero, one, b))
             return builder.select(by_zero, zero, found)
+        # The processor traps at the smallest integer by -1, so that -1 is a case of its own.
+        by_minus_one = builder.icmp_signed("==", b, _constant(t, -1))
+        safe = builder.select(builder.or_(by_zero, by_minus_one), one, b)
+        negated = builder.neg(a) if on_signed == "sdiv" else zero
+        found = builder.select(by_minus_one, negated, getattr(builder, on_signed)(a, safe))
+        return builder.select(by_zero, zero, found)
 
-        return a(a, b), codegen
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return _intrinsic(function)
+    return _elementwise(name, 2, build, doc)
 
 
 truncate_divide = _truncating("truncate_divide", "sdiv", "udiv", "The quotient of integers towards zero; 0 by 0.")
@@ -291,23 +293,7 @@ def _call(builder, name: str, t: types.Type, args):
 
 def _llvm(name: str, arity: int, intrinsic_name: str, doc: str):
     """The function that calls an intrinsic of LLVM on operands of one float type."""
-
-    def one(typingctx, a: Any):
-        return a(a), codegen
-
-    def two(typingctx, a: Any, b: Any):
-        return (a(a, b), codegen) if a == b else None
-
-    def three(typingctx, a: Any, b: Any, c: Any):
-        return (a(a, b, c), codegen) if a == b == c else None
-
-    def codegen(context, builder, signature, args):
-        return _call(builder, intrinsic_name, signature.return_type, args)
-
-    function = (one, two, three)[arity - 1]
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return _intrinsic(function)
+    return _elementwise(name, arity, lambda builder, t, *args: _call(builder, intrinsic_name, t, args), doc)
 
 
 multiply_add = _llvm("multiply_add", 3, "fmuladd", "a * b + c of floats, rounded once where the machine can.")
@@ -324,47 +310,29 @@ cos = _llvm("cos", 1, "cos", "The cosine.")
 power = _llvm("power", 2, "pow", "a to the power of b.")
 
 
-@_intrinsic
-def negate(typingctx, a):
-    """-a."""
-
-    def codegen(context, builder, signature, args):
-        return builder.fneg(args[0]) if _is_float(a) else builder.neg(args[0])
-
-    return a(a), codegen
+def _negate(builder, t, a):
+    return builder.fneg(a) if _is_float(t) else builder.neg(a)
 
 
-@_intrinsic
-def bit_not(typingctx, a):
-    """~a of integer lanes."""
+negate = _elementwise("negate", 1, _negate, "-a.")
+bit_not = _elementwise("bit_not", 1, lambda builder, t, a: builder.not_(a), "~a of integer lanes.")
 
-    def codegen(context, builder, signature, args):
-        return builder.not_(args[0])
 
-    return a(a), codegen
+def _mask_of(t: Any) -> Any:
+    # A mask has as many lanes as what was compared, so its lanes are as wide.
+    return _with_dtype(t, types.Integer.from_bitwidth(t.dtype.bitwidth if isinstance(t, LaneType) else 64, True))
 
 
 def _compare(name: str, predicate: str, doc: str):
-    def function(typingctx, a: Any, b: Any):
-        if a != b:
-            return None
-        # A mask has as many lanes as what was compared, so its lanes are as wide.
-        width = a.dtype.bitwidth if isinstance(a, LaneType) else 64
-        result = _with_dtype(a, types.Integer.from_bitwidth(width, True))
+    def build(builder, t, a, b):
+        if _is_float(t):
+            # Everything is unequal to NaN, and nothing else holds of it.
+            compare = builder.fcmp_unordered if predicate == "!=" else builder.fcmp_ordered
+        else:
+            compare = builder.icmp_signed if _scalar(t).signed else builder.icmp_unsigned
+        return builder.sext(compare(predicate, a, b), _ir_type(_mask_of(t)))
 
-        def codegen(context, builder, signature, args):
-            if _is_float(a):
-                # Everything is unequal to NaN, and nothing else holds of it.
-                compare = builder.fcmp_unordered if predicate == "!=" else builder.fcmp_ordered
-            else:
-                compare = builder.icmp_signed if _scalar(a).signed else builder.icmp_unsigned
-            return builder.sext(compare(predicate, *args), _ir_type(result))
-
-        return result(a, b), codegen
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return _intrinsic(function)
+    return _elementwise(name, 2, build, doc, _mask_of)
 
 
 less = _compare("less", "<", "a < b as a mask: all bits set where true, zero elsewhere and at NaN.")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from derivable.core.and_or import AND, OR
 from derivable.device.cpu.tiers import kernel
-
-AND, OR = 3, 4
 
 
 @kernel

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.core.and_or import AND, LITERAL, NOT, OR
 from derivable.device.cpu.lanes import item
 from derivable.device.cpu.pages import empty_pages, zero_pages
 from derivable.device.cpu.threads import run_chunks
@@ -34,8 +35,6 @@ _SHAPES = _SUMS * _SUMS + _PRODUCTS + 1
 _LEAF, _FUSED = -1, -2  # in place of a shape
 _WORTH_A_THREAD = 200_000  # edges
 _OTHER = 100  # what a use by a product or from outside counts, more than SHARED
-
-_FALSE, _TRUE, _LITERAL, _AND, _OR, _NOT = 0, 1, 2, 3, 4, 5
 
 
 def plan_program(kind, literal, offsets, children, roots, num_variables, in_order=False):
@@ -100,7 +99,7 @@ def _count_uses(kind, offsets, children, roots, uses):
     for root in roots:
         uses[root] = _OTHER
     for node in range(len(kind)):
-        step = 1 if kind[node] == _OR else _OTHER
+        step = 1 if kind[node] == OR else _OTHER
         for edge in range(item(offsets, node), item(offsets, node + 1)):
             child = item(children, edge)
             uses[child] = min(item(uses, child) + step, _OTHER)
@@ -113,14 +112,14 @@ def _part_mixed(kind, offsets, children, uses):
     while changed:
         changed = False
         for node in range(len(kind)):
-            if kind[node] != _OR:
+            if kind[node] != OR:
                 continue
             first, last = item(offsets, node), item(offsets, node + 1)
             fused = 0
             for edge in range(first, last):
                 child = np.uint64(item(children, edge))
                 arity = item(offsets, child + np.uint64(1)) - item(offsets, child)
-                fused += kind[child] == _AND and arity == 2 and uses[child] <= SHARED
+                fused += kind[child] == AND and arity == 2 and uses[child] <= SHARED
             if 0 < fused < last - first:
                 for edge in range(first, last):
                     uses[np.uint64(item(children, edge))] = _OTHER
@@ -145,14 +144,14 @@ def _shapes_of(kind, offsets, children, uses, level, shape):
     num_inner, num_terms, num_levels = 0, 0, 1
     for node in range(len(kind)):
         this = kind[node]
-        if this <= _LITERAL:
+        if this <= LITERAL:
             level[node] = 0
             shape[node] = _LEAF
             continue
         first, last = item(offsets, node), item(offsets, node + 1)
         arity = last - first
         highest = np.int64(0)
-        if this == _AND:
+        if this == AND:
             for edge in range(first, last):
                 highest = max(highest, item(level, np.uint64(item(children, edge))))
             if arity == 2 and uses[node] <= SHARED:
@@ -161,7 +160,7 @@ def _shapes_of(kind, offsets, children, uses, level, shape):
                 continue
             shape[node] = _SUMS if arity == 2 else _SUMS * _SUMS + min(arity, _PRODUCTS)
             num_terms += arity
-        elif this == _NOT:
+        elif this == NOT:
             highest = np.int64(level[np.uint64(item(children, first))])
             shape[node] = _NEGATION
             num_terms += 1
@@ -189,14 +188,14 @@ def _measure(kind, offsets, children, sizes, statistics):
     max_degree, max_count, operations = 1.0, 1.0, 0.0
     for node in range(len(kind)):
         this = kind[node]
-        if this <= _LITERAL:
-            sizes[node, 0] = 1.0 if this == _LITERAL else 0.0
+        if this <= LITERAL:
+            sizes[node, 0] = 1.0 if this == LITERAL else 0.0
             sizes[node, 1] = 1.0
             continue
         first, last = item(offsets, node), item(offsets, node + 1)
         operations += last - first
-        degree, count = 0.0, 1.0 if this == _AND else 0.0
-        if this == _AND:
+        degree, count = 0.0, 1.0 if this == AND else 0.0
+        if this == AND:
             for edge in range(first, last):
                 child = np.uint64(item(children, edge))
                 degree += sizes[child, 0]
@@ -244,11 +243,11 @@ def _assign_slots(kind, literal, offsets, children, level, shape, inner, operand
     negative[:] = -1
     next_slot = 2
     for node in range(len(kind)):
-        if kind[node] > _LITERAL:
+        if kind[node] > LITERAL:
             continue
         operand[node, 1] = -1
         operand[node, 0] = kind[node]
-        if kind[node] == _LITERAL:
+        if kind[node] == LITERAL:
             slots = positive if literal[node] > 0 else negative
             variable = abs(literal[node]) - 1
             if slots[variable] < 0:
@@ -292,7 +291,7 @@ def _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs
         this = shape[node]
         first, last = item(offsets, node), item(offsets, node + np.uint64(1))
         pairs, singles, factors = np.int64(0), np.int64(0), np.int64(0)
-        if kind[node] == _AND:
+        if kind[node] == AND:
             if last - first == 2:
                 pairs = np.int64(1)
             else:
@@ -334,7 +333,7 @@ def _write_terms(begin, end, kind, offsets, children, shape, operand, first_slot
         slot = np.int64(operand[np.uint64(node), 0]) - first_slot
         position = item(starts, slot)
         first, last = item(offsets, node), item(offsets, node + 1)
-        if item(kind, node) != _OR:
+        if item(kind, node) != OR:
             for edge in range(first, last):
                 terms[np.uint64(position)] = operand[np.uint64(item(children, edge)), 0]
                 position += 1

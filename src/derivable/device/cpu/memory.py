@@ -98,7 +98,8 @@ def result(out: np.ndarray | None, shape: tuple[int, ...], dtype: Any) -> np.nda
 
 def contiguous(array: Any, dtype: Any = None) -> np.ndarray:
     """`np.asarray` in C order: the array itself if it is that already, and of this dtype."""
-    array = np.asarray(array)
+    if type(array) is not np.ndarray:
+        array = np.asarray(array)
     if array.flags.c_contiguous and (dtype is None or array.dtype == dtype):
         return array
     copied = empty(array.shape, array.dtype if dtype is None else dtype)

@@ -11,7 +11,8 @@ import math
 import numpy as np
 from numba import njit
 
-from derivable.device.cpu.queries import AND, GOLDEN, LITERAL, OR, TRUE, mix
+from derivable.core.and_or import AND, LITERAL, OR, TRUE
+from derivable.device.cpu.queries import GOLDEN, mix
 from derivable.device.cpu.scaled import LOG_UNIT, plus, product, settle, share_of
 
 

@@ -45,6 +45,88 @@ def store(typingctx, array, position, value):
     return types.void(array, position, value), codegen
 
 
+def _bit(context, builder, array_type, array, position):
+    """(address of the word, its mask with one bit)"""
+    width = array_type.dtype.bitwidth
+    kind = ir.IntType(width)
+    word = builder.lshr(position, position.type(width.bit_length() - 1))
+    pointer = _address(context, builder, array_type, array, types.int64, word)
+    shift = builder.and_(position, position.type(width - 1))
+    shift = builder.trunc(shift, kind) if width < 64 else shift
+    return pointer, builder.shl(kind(1), shift)
+
+
+@_intrinsic
+def load_bit(typingctx, array, position):
+    """Bit `position` (int64) of an array of unsigned integers."""
+
+    def codegen(context, builder, signature, args):
+        pointer, mask = _bit(context, builder, signature.args[0], args[0], args[1])
+        found = builder.and_(builder.load(pointer), mask)
+        return builder.icmp_unsigned("!=", found, found.type(0))
+
+    return types.boolean(array, types.int64), codegen
+
+
+@_intrinsic
+def set_bit(typingctx, array, position):
+    """Make bit `position` (int64) of an array of unsigned integers one."""
+
+    def codegen(context, builder, signature, args):
+        pointer, mask = _bit(context, builder, signature.args[0], args[0], args[1])
+        builder.store(builder.or_(builder.load(pointer), mask), pointer)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
+
+
+_I64 = ir.IntType(64)
+
+
+@_intrinsic
+def hash_word(typingctx, word):
+    """The hash of one int64 word: Fibonacci hashing, the high half folded onto the low one."""
+
+    def codegen(context, builder, signature, args):
+        found = builder.mul(args[0], _I64(0x9E3779B97F4A7C15))
+        return builder.xor(found, builder.lshr(found, _I64(32)))
+
+    return types.int64(types.int64), codegen
+
+
+@_intrinsic
+def mix_word(typingctx, found, word):
+    """The hash of the words hashed to `found` and one more: the finalizer of splitmix64."""
+
+    def codegen(context, builder, signature, args):
+        mixed = builder.xor(*args)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = builder.mul(builder.xor(mixed, builder.lshr(mixed, _I64(shift))), _I64(factor))
+        return builder.xor(mixed, builder.lshr(mixed, _I64(31)))
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@_intrinsic
+def slot_in(typingctx, found, size):
+    """The place of a hash in a table of `size` slots, a power of two."""
+
+    def codegen(context, builder, signature, args):
+        return builder.and_(args[0], builder.sub(args[1], _I64(1)))
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@_intrinsic
+def tag_of(typingctx, found):
+    """The high 32 bits of a hash."""
+
+    def codegen(context, builder, signature, args):
+        return builder.lshr(args[0], _I64(32))
+
+    return types.int64(types.int64), codegen
+
+
 @_intrinsic
 def choose(typingctx, condition, a, b):
     """a if the condition holds, else b, of one type and without a branch: where guesses would often be wrong.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
+from derivable.core.and_or import AND, LITERAL, OR, TRUE
+
 MASK = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from derivable.core.and_or import AND, FALSE, LITERAL, OR
 from derivable.device.cpu.tiers import kernel
-
-FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
 
 
 @kernel

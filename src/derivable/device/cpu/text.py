@@ -18,13 +18,13 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.device.cpu.lanes import item
 from derivable.device.cpu.pointers import pointer
 
 # Numba passes the typing context itself; type checkers need not know.
 _intrinsic: Any = intrinsic
 
-FALSE, TRUE, LITERAL, AND, OR = 0, 1, 2, 3, 4
 
 OK = 0
 EXPECTED_NUMBER = 1  # a token that is not an integer

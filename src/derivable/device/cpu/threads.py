@@ -86,6 +86,8 @@ def run_chunks(function: Callable[..., Any], n: int, min_chunk: int, *args: Any)
     The calling thread takes the first chunk. A call made from inside a chunk runs its chunks one after
     the other. If chunks raise, all chunks are waited for, then the exception of the first one is raised.
     """
+    if 0 < n < 2 * min_chunk:
+        return [function(0, n, *args)]
     bounds = chunk_bounds(n, min_chunk)
     chunks = len(bounds) - 1
     if chunks <= 1 or getattr(_inside, "chunk", False):

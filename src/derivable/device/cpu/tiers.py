@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from importlib import import_module
 from types import FunctionType
 from typing import Any
 
@@ -24,13 +25,14 @@ import numpy as np
 from numba import njit
 from numba.core.dispatcher import Dispatcher
 
-from derivable.device.cpu import lanes, places, pointers
+from derivable.device.cpu import lanes
+from derivable.device.cpu.python_lanes import MEANING
 
 # Entries of the largest array, and seconds of a kernel in a process, up to which Python runs it.
 SMALL = 4096
 PATIENCE = 0.25
 _Intrinsic = type(lanes.load)
-_NARROW = (np.signedinteger, np.bool_, np.uint8, np.uint16, np.uint32)
+_NARROW: Any = (np.signedinteger, np.bool_, np.uint8, np.uint16, np.uint32)
 
 
 class _Array(np.ndarray):
@@ -82,36 +84,6 @@ def _making_arrays(function: Callable) -> Callable:
     return call
 
 
-def _count_less(row: Any, start: int, number: int) -> int:
-    return int(np.count_nonzero(np.asarray(row[start : start + 16]) < number))
-
-
-def _load(array: Any, position: Any) -> Any:
-    return array[position]
-
-
-def _store(array: Any, position: Any, value: Any) -> None:
-    array[position] = value
-
-
-def _nothing(*_: Any) -> None:
-    return None
-
-
-# What an intrinsic is in Python, for those that kernels of integers call.
-_MEANING: dict[Any, Callable] = {
-    lanes.item: _load,
-    lanes.load: _load,
-    lanes.store: _store,
-    lanes.prefetch: _nothing,
-    lanes.prefetch_to_write: _nothing,
-    lanes.count_less: _count_less,
-    places.load: _load,
-    places.store: _store,
-    places.hidden: lambda number: number,
-    places.choose: lambda condition, a, b: a if condition else b,
-    pointers.pointer: lambda array: array,
-}
 _PYTHON_NUMPY = _NumPy()
 _environments: dict[int, dict[str, Any]] = {}
 
@@ -148,7 +120,7 @@ class Kernel:
             self._run = self.dispatcher
             return self.dispatcher(*arguments)
         begin = time.perf_counter()
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             result = interpreted(self)(*(_seen(argument) for argument in arguments))
         self._spent += time.perf_counter() - begin
         return result
@@ -187,7 +159,7 @@ def _meaning(value: Any) -> Any:
     if isinstance(value, (Kernel, Dispatcher)):
         return lambda *arguments: interpreted(value)(*arguments)
     if isinstance(value, _Intrinsic):
-        return _MEANING.get(value, value)
+        return MEANING.get(value, value)
     return value
 
 
@@ -214,6 +186,4 @@ def _is_cached(dispatcher: Any) -> bool:
 
 
 def _find(module: str, name: str) -> Any:
-    import importlib
-
-    return getattr(importlib.import_module(module), name)
+    return getattr(import_module(module), name)

@@ -1,8 +1,8 @@
 """The most probable proofs of the nodes of a ground derivation graph, for a batch of fact probabilities.
 
 A graph is kind [node], variable [node] (0-based, of a literal), offsets [node + 1] and children [edge],
-children before parents. Kinds are false, true, literal, and, or, not = 0..5; a not has one child. Every
-kernel handles the rows start..stop-1 of the batch, so that threads can share it.
+children before parents. Kinds are those of `core.and_or`; a NOT has one child. Every kernel handles
+the rows start..stop-1 of the batch, so that threads can share it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-FALSE, TRUE, LITERAL, AND, OR, NOT = 0, 1, 2, 3, 4, 5
+from derivable.core.and_or import AND, FALSE, LITERAL, NOT, TRUE
 
 
 @njit(cache=True, nogil=True)

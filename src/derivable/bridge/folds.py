@@ -19,9 +19,8 @@ from typing import Any
 from derivable.algebra.element import rebuild
 from derivable.algebra.monoid import Monoid
 from derivable.algebra.semiring import Semiring
+from derivable.bridge.arrays import Elements, common_library, elements, fold_of, given
 from derivable.core.diagnostics import OperatorError, ShapeError
-from derivable.device.autodiff.arrays import Elements, common_library, elements, given, typed_operator
-from derivable.device.autodiff.fold import Fold
 
 AnyOperator = str | Monoid | Semiring
 
@@ -52,7 +51,7 @@ def reduce(op: AnyOperator, values: Any) -> Any:
     taken = given(op, values, "values")
     library = common_library(*taken.leaves)
     found = elements(library, taken)
-    fold = Fold("segment_reduce", typed_operator(library, op, found))
+    fold = fold_of(library, "segment_reduce", op, (found,))
     offsets = library.as_integers([0, found.rows], "offsets")
     return _rebuilt(found, [result[0] for result in library.run(fold, offsets, found.leaves)])
 
@@ -77,13 +76,12 @@ def reduce_by_index(destination: Any, op: AnyOperator, indices: Any, values: Any
             hint="sort by index and use `segment_reduce`, which keeps their order",
         )
     into, found = elements(library, taken[0]), elements(library, taken[1])
-    typed = typed_operator(library, op, into, found)
+    fold = fold_of(library, "reduce_by_index", op, (into, found))
     where = library.as_indices(indices)
     if where.shape[0] != found.rows:
         raise ShapeError(
             f"there are {where.shape[0]} indices for {found.rows} values", hint="each value needs one bucket"
         )
-    fold = Fold("reduce_by_index", typed)
     return _rebuilt(into, library.run(fold, where, (*into.leaves, *found.leaves)))
 
 
@@ -100,7 +98,7 @@ def scan(op: AnyOperator, values: Any, *, exclusive: bool = False, reverse: bool
     taken = given(op, values, "values")
     library = common_library(*taken.leaves)
     found = elements(library, taken)
-    fold = Fold("scan", typed_operator(library, op, found), bool(exclusive), bool(reverse))
+    fold = fold_of(library, "scan", op, (found,), bool(exclusive), bool(reverse))
     return _rebuilt(found, library.run(fold, None, found.leaves))
 
 
@@ -118,7 +116,7 @@ def segmented_scan(
     taken = given(op, values, "values")
     library = common_library(*taken.leaves, ("offsets", offsets))
     found = elements(library, taken)
-    fold = Fold("scan", typed_operator(library, op, found), bool(exclusive), bool(reverse))
+    fold = fold_of(library, "scan", op, (found,), bool(exclusive), bool(reverse))
     return _rebuilt(found, library.run(fold, _offsets(library, offsets, found.rows), found.leaves))
 
 
@@ -135,7 +133,7 @@ def segment_reduce(op: AnyOperator, values: Any, offsets: Any) -> Any:
     taken = given(op, values, "values")
     library = common_library(*taken.leaves, ("offsets", offsets))
     found = elements(library, taken)
-    fold = Fold("segment_reduce", typed_operator(library, op, found))
+    fold = fold_of(library, "segment_reduce", op, (found,))
     return _rebuilt(found, library.run(fold, _offsets(library, offsets, found.rows), found.leaves))
 
 

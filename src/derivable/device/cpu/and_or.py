@@ -1,13 +1,13 @@
-"""Kernels of ground derivation graphs: certain nodes, components, reachability.
+"""Kernels of and-or graphs: certain nodes, components, reachability, heights, nodes of one child.
 
-Graphs are kind [node], offsets [node + 1], children [edge] with `~n` for the negation of node n;
-kinds are false, true, literal, and, or = 0..4.
+Graphs are kind [node], offsets [node + 1], children [edge] with `~n` for the negation of node n.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from derivable.core.and_or import AND, OR, TRUE
 from derivable.core.graph import number_components
 from derivable.device.cpu.tiers import kernel
 
@@ -17,7 +17,7 @@ def _certain(kind, offsets, children, parent_offsets, parents, waiting, queue, c
     count = 0
     for n in range(len(kind)):
         waiting[n] = offsets[n + 1] - offsets[n]
-        if kind[n] == 1 or (kind[n] == 3 and waiting[n] == 0):
+        if kind[n] == TRUE or (kind[n] == AND and waiting[n] == 0):
             certain[n] = True
             queue[count] = n
             count += 1
@@ -30,7 +30,7 @@ def _certain(kind, offsets, children, parent_offsets, parents, waiting, queue, c
             if certain[p]:
                 continue
             waiting[p] -= 1
-            if kind[p] == 4 or waiting[p] == 0:
+            if kind[p] == OR or waiting[p] == 0:
                 certain[p] = True
                 queue[count] = p
                 count += 1
@@ -87,3 +87,35 @@ def components(offsets: np.ndarray, children: np.ndarray) -> tuple[np.ndarray, i
     index, low, component, stack, path, next_edge = np.full((6, size), -1, np.int64)
     nodes = np.where(children < 0, ~children, children)
     return component, int(_number_components(offsets, nodes, index, low, component, stack, path, next_edge))
+
+
+@kernel
+def heights(offsets, children, height):
+    """Fills height [node] of an ordered graph; a negation is a step of its own."""
+    for n in range(len(height)):
+        best = -1
+        for e in range(offsets[n], offsets[n + 1]):
+            c = children[e]
+            best = max(best, height[c] if c >= 0 else height[~c] + 1)
+        height[n] = best + 1
+
+
+@kernel
+def representatives(kind, offsets, children, uses, alias, merged):
+    """alias [node]: the child a node with one child stands for; merged [node]: the conjunction that takes it up."""
+    size = len(kind)
+    for n in range(size):
+        alias[n] = n
+        if kind[n] >= AND and offsets[n + 1] - offsets[n] == 1:
+            alias[n] = alias[children[offsets[n]]]
+    for n in range(size):
+        merged[n] = n
+        if alias[n] == n:
+            for e in range(offsets[n], offsets[n + 1]):
+                uses[alias[children[e]]] += 1
+    for n in range(size - 1, -1, -1):
+        if kind[n] == AND and alias[n] == n:
+            for e in range(offsets[n], offsets[n + 1]):
+                c = alias[children[e]]
+                if kind[c] == AND and uses[c] == 1:
+                    merged[c] = merged[n]

@@ -1,14 +1,15 @@
 """Elements as users give them: leaves in one array library, checked, with the operator for their types.
 
 Each library has a module with the functions `dtype_name(array)`, `as_leaf(array, what)`, `as_integers(array, what)`,
-`as_indices(array)`, `check_offsets(offsets, rows)` and `run(fold, structure, operands)`; nothing else in this folder
-knows torch or JAX.
+`as_indices(array)`, `check_offsets(offsets, rows)` and `run(engine, structure, operands)`.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -16,15 +17,15 @@ from typing import Any
 
 from derivable.algebra.element import Element, flatten
 from derivable.algebra.monoid import SCALAR, Monoid, TypedMonoid
-from derivable.algebra.monoids import resolve
+from derivable.algebra.monoids import NAMED, resolve
 from derivable.algebra.semiring import Semiring
+from derivable.bridge.fold import KERNEL_DTYPES, Fold
 from derivable.core.diagnostics import ShapeError, TypeMismatchError
-from derivable.device.autodiff.fold import KERNEL_DTYPES
 
 _MODULES = {
-    "NumPy": "derivable.device.autodiff.numpy_folds",
-    "torch": "derivable.device.autodiff.torch_folds",
-    "JAX": "derivable.device.autodiff.jax_folds",
+    "NumPy": "derivable.bridge.numpy",
+    "torch": "derivable.bridge.torch",
+    "JAX": "derivable.bridge.jax",
 }
 
 
@@ -104,7 +105,7 @@ def elements(library: ModuleType, given: Given) -> Elements:
 
     Raises ShapeError for leaves whose rows or batch axes differ, or without the axes of the element.
     """
-    leaves = tuple(library.as_leaf(leaf, name) for name, leaf in given.leaves)
+    leaves = tuple([library.as_leaf(leaf, name) for name, leaf in given.leaves])
     first: tuple[int, ...] | None = None
     for (name, _), leaf, shape in zip(given.leaves, leaves, given.element.leaf_shapes):
         found = tuple(leaf.shape)
@@ -128,13 +129,55 @@ def elements(library: ModuleType, given: Given) -> Elements:
     return Elements(given, leaves, first[1:])
 
 
-def typed_operator(
+def fold_of(
+    library: ModuleType, kind: Any, operator: str | Monoid | Semiring, groups: Sequence[Elements], *options: bool
+) -> Fold:
+    """The fold of an operator for the types of the leaves of `groups`, which all have the same batch axes.
+
+    options  whether it is exclusive, and whether it is reverse
+
+    Raises as `_typed_operator` does.
+    """
+    first, *others = groups
+    for other in others:
+        if other.batch != first.batch:
+            raise ShapeError(
+                f"{first.what} has the batch axes {first.batch}, {other.what} {other.batch}",
+                hint="all axes after the first must be the same",
+            )
+    known = _known(operator)
+    key = kind, options, *(leaf.dtype for group in groups for leaf in group.leaves)
+    found = known.get(key)
+    if found is None:
+        found = known[key] = Fold(kind, _typed_operator(library, operator, first, *others), *options)
+    return found
+
+
+# The folds of an operator that is alive, by its identity: the same call again has the same fold, which knows itself.
+_folds: dict[int, tuple[weakref.ref, dict]] = {}
+
+
+def _known(operator: Any) -> dict:
+    entry = _folds.get(id(operator))
+    if entry is not None and entry[0]() is operator:
+        return entry[1]
+    if isinstance(operator, str):
+        return _known(NAMED[operator]) if operator in NAMED else {}
+    if not isinstance(operator, Monoid | Semiring):
+        return {}
+    number = id(operator)
+    known: dict = {}
+    _folds[number] = weakref.ref(operator, lambda _: _folds.pop(number, None)), known
+    return known
+
+
+def _typed_operator(
     library: ModuleType, operator: str | Monoid | Semiring, first: Elements, *others: Elements
 ) -> TypedMonoid:
     """The operator for the types of the leaves.
 
-    Raises TypeMismatchError for types that have no kernels or that differ between the elements, ShapeError if their
-    batch axes differ, UnsupportedError for types that the operator does not take.
+    Raises TypeMismatchError for types that have no kernels or that differ between the elements, UnsupportedError
+    for types that the operator does not take.
     """
     dtypes = []
     for k, leaf in enumerate(first.leaves):
@@ -152,12 +195,6 @@ def typed_operator(
                     hint=f"convert one of them: the result has the type of {first.what}",
                 )
         dtypes.append(KERNEL_DTYPES[name])
-    for other in others:
-        if other.batch != first.batch:
-            raise ShapeError(
-                f"{first.what} has the batch axes {first.batch}, {other.what} {other.batch}",
-                hint="all axes after the first must be the same",
-            )
     for dtype in dtypes:
         resolved = resolve(operator, dtype)
     return resolved.typed(dtypes)

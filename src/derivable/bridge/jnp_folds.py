@@ -1,7 +1,7 @@
 """Folds and their vjps in jax.numpy, for platforms without kernels: tree scans, sorting for buckets.
 
 The functions have the meaning of `Fold.apply` and `Fold.pull`. Their own derivatives are never asked for: the rules
-of `jax_folds` are made of them.
+of `jax` are made of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from derivable.algebra.expr.emit_arrays import compile_jnp
 from derivable.algebra.expr.nodes import Expr
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.recurrence import recurrence_of
-from derivable.device.autodiff.fold import Fold
+from derivable.bridge.fold import Fold
 
 Components = list[Any]  # [component] arrays [row, column]
 
@@ -37,14 +37,6 @@ def apply(fold: Fold, structure: Any, operands: Sequence[Any]) -> list[Any]:
         found = [x[buckets.ends] for x in _scan(op, joined, buckets.starts)]
     shapes = fold.result_shapes(None if structure is None else structure.shape, [x.shape for x in operands])
     return _leaves(op, found, shapes, [x.dtype for x in operands[:leaves]])
-
-
-def apply_keeping(
-    fold: Fold, structure: Any, operands: Sequence[Any], *, whole: bool = False
-) -> tuple[list[Any], list[Any]]:
-    """The results, and zeros in the place of what only the kernels' `pull` reads."""
-    kept = fold.kept_whole([x.shape for x in operands]) if whole else ()
-    return apply(fold, structure, operands), [jnp.zeros(shape, dtype) for shape, dtype in kept]
 
 
 def pull(

@@ -1,4 +1,4 @@
-"""Folds of NumPy arrays: the kernels as they are."""
+"""Engines on NumPy arrays: the kernels as they are."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from derivable.bridge.protocol import Engine
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError
-from derivable.device.autodiff.fold import Fold
 from derivable.parallel import layout
 
 
@@ -73,5 +73,5 @@ def check_offsets(offsets: np.ndarray, rows: int) -> None:
     layout.check_offsets(offsets, rows)
 
 
-def run(fold: Fold, structure: np.ndarray | None, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-    return fold.apply(structure, operands)
+def run(engine: Engine, structure: np.ndarray | None, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return engine.apply(structure, operands)

@@ -1,0 +1,156 @@
+"""Weights and values of semirings whose elements are nests of scalars, as one array [row, column] per scalar."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from derivable.algebra.element import flatten, rebuild
+from derivable.algebra.semiring import Semiring
+from derivable.circuit.evaluate import GRADIENT, VALUES, fold_rows
+from derivable.circuit.plan import Plan
+from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+
+Columns = tuple[np.ndarray, ...]
+
+
+def is_nest(weights: Any) -> bool:
+    """Whether weights are given as elements, a nest of arrays, and not as probabilities, one array."""
+    return isinstance(weights, tuple) or (dataclasses.is_dataclass(weights) and not isinstance(weights, type))
+
+
+def to_columns(ring: Semiring, weights: Any, num_columns: int, name: str, dtype: Any = None) -> tuple[Columns, tuple]:
+    """(one array [row, column] per component, batch shape).
+
+    weights  a nest of arrays [*batch, column, *shape of the leaf], or probabilities [*batch, column], from which the
+             semiring's `fact` makes elements
+    dtype    of the floats; None for that of the weights
+
+    Raises ShapeError for sizes that do not fit, DomainError for types that are not the semiring's or if it has no
+    `fact`.
+    """
+    element = ring.element
+    if not is_nest(weights):
+        weights = _facts(ring, np.asarray(weights), name)
+    leaves = [np.asarray(leaf) for leaf in flatten(element, weights, name)]
+    floats = [leaf.dtype for leaf in leaves if leaf.dtype.kind == "f"]
+    precision = np.dtype(dtype or (np.result_type(*floats) if floats else np.float64))
+    wanted = ring.dtypes("float32" if precision.itemsize < 8 else "float64")
+    found: list[np.ndarray] = []
+    batches = []
+    for leaf, shape, kind in zip(leaves, element.leaf_shapes, wanted):
+        cut = leaf.ndim - len(shape)
+        if cut < 1 or leaf.shape[cut:] != shape or leaf.shape[cut - 1] != num_columns:
+            raise ShapeError(
+                f"a leaf of {name} has shape {leaf.shape}, not [*batch, {', '.join(map(str, (num_columns, *shape)))}]",
+                hint=f"elements are {element}: give one array for each leaf",
+            )
+        if not np.can_cast(leaf.dtype, kind, "same_kind"):
+            raise DomainError(f"a leaf of {name} has dtype {leaf.dtype} where the semiring has {kind}")
+        batches.append(leaf.shape[: cut - 1])
+        flat = leaf.reshape(*leaf.shape[:cut], -1)
+        found += [flat[..., k].astype(kind) for k in range(flat.shape[-1])]
+    batch = np.broadcast_shapes(*batches)
+    rows = math.prod(batch)
+    shape = (*batch, num_columns)
+    return tuple(np.ascontiguousarray(np.broadcast_to(a, shape)).reshape(rows, num_columns) for a in found), batch
+
+
+def _facts(ring: Semiring, probabilities: np.ndarray, name: str) -> Any:
+    dtype = np.dtype(np.float32 if probabilities.dtype in (np.float32, np.float16) else np.float64)
+    fact = ring.typed(dtype.name).fact
+    if fact is None:
+        raise DomainError(
+            f"{name} of the semiring {ring.name!r} are not nested like its elements, {ring.element}",
+            hint="give a nest of arrays, or a semiring with `fact`, which makes elements of probabilities",
+        )
+    probabilities = probabilities.astype(dtype)
+    variable = np.arange(probabilities.shape[-1] if probabilities.ndim else 0)
+    parts = fact.apply((probabilities,), (variable,))
+    return from_columns(ring, [np.broadcast_to(part, probabilities.shape) for part in parts])
+
+
+def pull_facts(ring: Semiring, probabilities: Any, gradient: Columns) -> np.ndarray:
+    """The adjoints of probabilities [*batch, column] from those of the float components of the facts' elements."""
+    probabilities = np.asarray(probabilities)
+    typed = ring.typed(gradient[0].dtype.name)
+    assert typed.fact is not None
+    parts = iter(gradient)
+    adjoints = [
+        next(parts).reshape(probabilities.shape) if dtype.startswith("float") else np.int64(0) for dtype in typed.dtypes
+    ]
+    given = (probabilities.astype(gradient[0].dtype),), (np.arange(probabilities.shape[-1]),)
+    (found,), _ = typed.fact.apply_vjp(adjoints, *given)
+    return np.broadcast_to(found, probabilities.shape).astype(gradient[0].dtype)
+
+
+def from_columns(ring: Semiring, columns: Any) -> Any:
+    """The nest of arrays [*batch, column, *shape of the leaf] from arrays [*batch, column]; None for a None."""
+    remaining = iter(columns)
+    leaves = []
+    for shape, size in zip(ring.element.leaf_shapes, ring.element.leaf_sizes):
+        parts = [next(remaining) for _ in range(size)]
+        if shape == () or parts[0] is None:
+            leaves.append(parts[0])
+        else:
+            leaves.append(np.stack(parts, -1).reshape(*parts[0].shape, *shape))
+    return rebuild(ring.element, ring.zero, leaves)
+
+
+def fold_nests(plan: Plan, ring: Semiring, weights: Any, negative_weights: Any, adjoints: Any, has_gradient: bool):
+    """(values, gradient, gradient for the negative weights) as nests; what is not asked for is None.
+
+    adjoints  a nest [*batch, root] of which only floats count; None for ones
+    """
+    given = [("weights", weights)] + [("negative_weights", negative_weights)] * (negative_weights is not None)
+    read = [to_columns(ring, nest, plan.num_variables, name) for name, nest in given]
+    kinds = ring.dtypes("float32" if all(a.dtype != np.float64 for arrays, _ in read for a in arrays) else "float64")
+    batch = np.broadcast_shapes(*(batch for _, batch in read))
+    rows = math.prod(batch)
+    types = [kind for kind, size in zip(kinds, ring.element.leaf_sizes) for _ in range(size)]
+
+    def spread(arrays: Columns, own: tuple) -> Columns:
+        shaped = (np.broadcast_to(a.reshape(*own, -1), (*batch, a.shape[1])) for a in arrays)
+        return tuple(np.ascontiguousarray(a, kind).reshape(rows, -1) for a, kind in zip(shaped, types))
+
+    columns, *others = (spread(*pair) for pair in read)
+    negatives = others[0] if others else None
+    floats = [k for k, kind in enumerate(types) if kind.startswith("float")]
+
+    def results(count: int, components: Sequence[int]) -> Columns:
+        return tuple(np.empty((rows, count), types[k]) for k in components)
+
+    out = results(plan.num_roots, range(len(types)))
+    values = from_columns(ring, [a.reshape(*batch, plan.num_roots) for a in out])
+    if not has_gradient:
+        fold_rows(plan, ring, VALUES, columns, negatives, out)
+        return values, None, None
+    seeds = None
+    if adjoints is not None:
+        arrays, own = to_columns(ring, adjoints, plan.num_roots, "adjoints", types[floats[0]])
+        spread_adjoints = spread(arrays, own)
+        seeds = tuple(spread_adjoints[k] for k in floats)
+    gradients = [results(plan.num_variables, floats) for _ in read]
+    fold_rows(plan, ring, GRADIENT, columns, negatives, out, seeds, *gradients)
+    nests = []
+    for (_, nest), found in zip(given, gradients):
+        shaped = [a.reshape(*batch, plan.num_variables) for a in found]
+        if is_nest(nest):
+            parts = iter(shaped)
+            nests.append(from_columns(ring, [next(parts) if k in floats else None for k in range(len(types))]))
+        else:
+            nests.append(pull_facts(ring, np.broadcast_to(np.asarray(nest), shaped[0].shape), tuple(shaped)))
+    return values, nests[0], nests[1] if len(nests) > 1 else None
+
+
+def refuse_nests(ring: Semiring, what: str) -> None:
+    """Raise UnsupportedError for a semiring on nests."""
+    if not ring.is_scalar:
+        raise UnsupportedError(
+            f"{what} takes semirings on scalars, and the values of {ring.name!r} are {ring.element}",
+            hint="use `circuit.evaluate` and `circuit.value_and_gradient`, with NumPy arrays",
+        )

@@ -1,0 +1,98 @@
+"""Semirings, aggregates and functions from a user's Python file."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from derivable.core.diagnostics import DerivableError
+
+
+def run_file(path: str) -> ModuleType:
+    """The module of a Python file, which may register what it likes.
+
+    Raises OSError if it cannot be read, DerivableError, with the line, if it fails.
+    """
+    file = Path(path)
+    with file.open("rb"):
+        name = f"derivable_user_{file.stem}"
+    specification = importlib.util.spec_from_file_location(name, file)
+    if specification is None or specification.loader is None:
+        raise DerivableError(f"{path} is not a Python file", hint="its name ends in .py")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
+    try:
+        specification.loader.exec_module(module)
+    except DerivableError:
+        raise
+    except Exception as error:
+        trace, line = error.__traceback__, None
+        while trace is not None:
+            line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == str(file) else line
+            trace = trace.tb_next
+        where = f"{path}, line {line}" if line else path
+        raise DerivableError(f"{where}: {type(error).__name__}: {error}") from error
+    return module
+
+
+class ProvenanceType(click.ParamType):
+    """The name of a provenance, or FILE.py:NAME: a semiring in a Python file, which is registered by its own name."""
+
+    name = "NAME"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        from derivable.algebra import semirings
+        from derivable.algebra.semiring import Semiring
+        from derivable.core.registry import nearest
+        from derivable.datalog.provenance import provenance_of
+
+        path, colon, name = value.rpartition(":")
+        if not colon or not path.endswith(".py"):
+            provenance_of(value)
+            return value
+        module = run_file(path)
+        record = getattr(module, name, None)
+        if not isinstance(record, Semiring):
+            known = [key for key, found in vars(module).items() if isinstance(found, Semiring)]
+            close = nearest(name, known)
+            raise DerivableError(
+                f"{path} has no semiring {name!r}",
+                hint=f"did you mean {close!r}?" if close else f"it has {', '.join(known) or 'none'}",
+            )
+        return semirings.register(record).name
+
+
+def _run_files(context: Any, option: Any, paths: tuple[str, ...]) -> None:
+    for path in paths:
+        run_file(path)
+
+
+# Eager: what these files register may be named by the other options.
+PYTHON = click.option(
+    "--python",
+    multiple=True,
+    type=click.Path(),
+    metavar="FILE.py",
+    is_eager=True,
+    expose_value=False,
+    callback=_run_files,
+    help="Run this first: it may register semirings, aggregates and functions. May be repeated.",
+)
+
+
+def provenance_option(default: str | None, note: str = "") -> Any:
+    """The option --provenance."""
+    return click.option(
+        "--provenance",
+        type=ProvenanceType(),
+        metavar="NAME|FILE.py:NAME",
+        default=default,
+        show_default=default is not None,
+        help="What tags are: exact, topkproofs, or a semiring such as minmaxprob, addmultprob, max_product, counting, "
+        f"unit, or one of your own from a Python file.{note}",
+    )

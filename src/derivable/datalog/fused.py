@@ -1,0 +1,420 @@
+"""Queries that run as kernels: plans for stores, and the arrays that their kernels read.
+
+A store that has seen many rows runs as one kernel as far as its steps allow: up to the first step with texts or floats
+in arithmetic, or, for tags that are no semiring's, with negation. What is left of it goes on over columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.algebra.expr.functions import cast, not_equal, where
+from derivable.algebra.expr.nodes import Argument, Expr, in_order
+from derivable.algebra.expr.optional import TRUE as ALWAYS
+from derivable.algebra.expr.types import FLOATS
+from derivable.algebra.semiring import TypedSemiring
+from derivable.datalog import arithmetic
+from derivable.datalog.ram import emit
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.rules.nodes import Const, Var, names
+from derivable.datalog.storage import Index, Table
+from derivable.datalog.tag_columns import column_of, parts_of
+from derivable.datalog.tags import SemiringTags, Untagged
+from derivable.datalog.values import word_of
+from derivable.device.cpu.memory import empty
+from derivable.kernel.build import substitute
+
+if TYPE_CHECKING:
+    from derivable.datalog.execute import Executor
+
+# Rows that a store must have seen before its kernel is asked for, and before it is compiled for that.
+FEW_ROWS, MANY_ROWS = 1 << 12, 1 << 16
+# Candidates, which stay in cache until they are entered; and rows of the driver between looks at the clock.
+ROOM, DRIVER_ROWS = 1 << 14, 1 << 16
+MOST_LOOPS = 8
+
+
+class _Unsupported(Exception):
+    """A step that kernels have not."""
+
+
+@dataclass
+class Fused:
+    """A store's kernel for the layouts that its tables have.
+
+    reads    step -> its table and index
+    rest     the query that the kernel computes, whose columns are `names`; None if it computes the whole store
+    """
+
+    plan: emit.Plan
+    words: list[int]
+    reads: dict[int, tuple[Table, Index | None]]
+    scans: dict[int, m.Scan]
+    prefix: m.Query | None
+    names: tuple[str, ...]
+
+
+def steps_of(query: m.Query) -> list[m.Query]:
+    """The operators of a query from its driver on."""
+    found = []
+    while not isinstance(query, (m.Scan, m.Unit)):
+        found.append(query)
+        query = query.left if isinstance(query, (m.Join, m.Difference)) else query.source
+    return [query, *reversed(found)]
+
+
+def layout_of(table: Table) -> emit.Layout:
+    return emit.Layout(table.width, str(table.log.dtype), None if table.sets is None else table.sets.form)
+
+
+def plan(executor: Executor, store: m.Store) -> Fused | None:
+    """The kernel of as many steps of a store as kernels have; None if it is not worth one."""
+    return _Planner(executor, store).plan()
+
+
+class _Planner:
+    def __init__(self, executor: Executor, store: m.Store):
+        self.executor, self.store, self.mode = executor, store, executor.mode
+        self.registers: dict[str, Argument] = {}
+        self.words: list[int] = []
+        self.steps: list[emit.Step] = []
+        self.reads: dict[int, tuple[Table, Index | None]] = {}
+        self.scans: dict[int, m.Scan] = {}
+        self.tags: TypedSemiring | str | None = "rows"
+        if isinstance(self.mode, Untagged):
+            self.tags = None
+        elif isinstance(self.mode, SemiringTags):
+            self.tags = self.mode.typed
+
+    def plan(self) -> Fused | None:
+        project = self.store.query
+        nodes = steps_of(project.source)
+        used: set[str] = {name for term in project.terms for name in names(term)}
+        # What the steps from each one on need.
+        needed = [used]
+        for node in reversed(nodes):
+            used = used | _reads_of(node)
+            needed.append(used)
+        needed.reverse()
+        if not isinstance(nodes[0], m.Scan):
+            return None
+        prefix: m.Query | None = None
+        outputs: tuple[Expr, ...] = ()
+        number, loops = 0, 0
+        for number, node in enumerate(nodes):
+            before = len(self.steps)
+            try:
+                self.step(node, needed[number + 1])
+            except _Unsupported:
+                del self.steps[before:]
+                break
+            loops += isinstance(node, (m.Join, m.Range))
+            if loops > MOST_LOOPS:
+                return None
+            prefix = node
+        else:
+            try:
+                before = len(self.steps)
+                outputs = tuple(self.word(term) for term in project.terms)
+                prefix = None
+            except _Unsupported:
+                del self.steps[before:]
+            number += 1
+        if not any(isinstance(step, (emit.Match, emit.Probe, emit.Count)) for step in self.steps):
+            return None
+        kept: tuple[str, ...] = ()
+        if prefix is not None:
+            kept = tuple(name for name in self.registers if name in needed[number])
+            outputs = tuple(self.registers[name] for name in kept)
+        words = tuple(Argument(k, "int64", f"word{k}") for k in range(len(self.words)))
+        made = emit.Plan(tuple(self.steps), outputs, words, self.tags)
+        return Fused(made, self.words, self.reads, self.scans, prefix, kept)
+
+    # Terms
+
+    def register(self, name: str) -> Argument:
+        assert name not in self.registers
+        self.registers[name] = Argument(1000 + len(self.registers), "int64", f"r{len(self.registers)}")
+        return self.registers[name]
+
+    def constant(self, term: Const) -> Expr:
+        self.words.append(word_of(term.value, term.type, self.executor.symbols))
+        return Argument(len(self.words) - 1, "int64", f"word{len(self.words) - 1}")
+
+    def term(self, term: Var | Const) -> Expr:
+        return self.registers[term.name] if isinstance(term, Var) else self.constant(term)
+
+    def value(self, e: Any) -> tuple[Expr, Expr, Expr]:
+        """(value, whether it is there, whether it is there and true) of an expression of scalars that are no floats."""
+        translated = arithmetic.translate(e)
+        if any(entry.function is not None for entry in translated.inputs):
+            raise _Unsupported
+        result = translated.result
+        nodes = in_order((result.value, result.valid))
+        if any(node.dtype in FLOATS for node in nodes):
+            raise _Unsupported
+        values: dict[Argument, Expr] = {}
+        for node in nodes:
+            if isinstance(node, Argument):
+                register = self.registers[translated.inputs[node.index].variable]
+                values[node] = not_equal(register, 0) if node.dtype == "bool" else _as(register, node.dtype)
+        holds = result.only_if(result.value).valid if result.value.dtype == "bool" else ALWAYS
+        value, valid, holds = substitute((result.value, result.valid, holds), values)
+        return value, valid, holds
+
+    def word(self, e: Any) -> Expr:
+        if isinstance(e, (Var, Const)):
+            return self.term(e)
+        value, valid, _ = self.value(e)
+        if valid is not ALWAYS:
+            self.steps.append(emit.Condition(valid))
+        return emit.word_of_value(value)
+
+    # Steps
+
+    def step(self, node: m.Query, needed: set[str]) -> None:
+        match node:
+            case m.Scan():
+                table = self.read(node, None)
+                checks, repeats, takes = self.columns(node, needed)
+                # Which rows there are is known only when the kernel runs.
+                is_listed = node.part == "stable" or (node.part == "recent" and not isinstance(table.recent, slice))
+                is_listed = is_listed and not isinstance(self.mode, Untagged)
+                self.steps.append(emit.Rows(layout_of(table), is_listed, checks, repeats, takes))
+            case m.Join(right=right):
+                self.join(right, needed)
+            case m.Difference(right=right):
+                if self.tags == "rows":
+                    raise _Unsupported
+                table = self.read(right, None)
+                terms = tuple(self.term(t) for t in right.terms if t is not None)
+                certain = self.tags is None and table.tags is not None
+                self.steps.append(emit.Probe(layout_of(table), terms, True, False, certain))
+            case m.Select(condition=condition):
+                self.steps.append(emit.Condition(self.value(condition)[2]))
+            case m.Extend(variable=v, expression=e):
+                value = self.word(e)
+                self.steps.append(emit.Define(self.register(v.name), value))
+            case m.Range(variable=v):
+                self.range(node)
+            case _:
+                raise _Unsupported
+
+    def read(self, scan: m.Scan, keys: tuple[int, ...] | None) -> Table:
+        table = self.executor.tables[scan.relation]
+        index = None if keys is None else table.index(keys, scan.relation in self.executor.complete)
+        self.reads[len(self.steps)] = table, index
+        self.scans[len(self.steps)] = scan
+        return table
+
+    def columns(self, scan: m.Scan, needed: set[str]) -> tuple[tuple, tuple, tuple]:
+        """(what columns must hold, pairs that must be equal, what to take) of a scan; names are bound."""
+        checks, repeats, takes = [], [], []
+        first: dict[str, int] = {}
+        bound = set(self.registers)
+        for c, term in enumerate(scan.terms):
+            if isinstance(term, Const) or (isinstance(term, Var) and term.name in bound):
+                checks.append((c, self.term(term)))
+            elif isinstance(term, Var) and term.name in first:
+                repeats.append((first[term.name], c))
+            elif isinstance(term, Var):
+                first[term.name] = c
+                if term.name in needed:
+                    takes.append((c, self.register(term.name)))
+        return tuple(checks), tuple(repeats), tuple(takes)
+
+    def join(self, scan: m.Scan, needed: set[str]) -> None:
+        keys, repeats, takes = self.columns(scan, needed)
+        plain = self.tags is None
+        is_stamped = scan.part == "stable" and not plain
+        if keys and len(keys) == len(scan.terms):
+            table = self.read(scan, None)
+            terms = tuple(term for _, term in keys)
+            self.steps.append(emit.Probe(layout_of(table), terms, False, is_stamped, False))
+            return
+        table = self.read(scan, tuple(c for c, _ in keys))
+        index = self.reads[len(self.steps)][1]
+        assert index is not None
+        only_exists = plain and not takes and not repeats
+        layout = layout_of(table) if index.kind != "dense" else emit.Layout(table.width, "int64", None)
+        self.steps.append(emit.Match(layout, index.kind, keys, repeats, takes, only_exists, is_stamped))
+
+    def range(self, node: m.Range) -> None:
+        low, low_valid, _ = self.value(node.low)
+        high, high_valid, _ = self.value(node.high)
+        for valid in (low_valid, high_valid):
+            if valid is not ALWAYS:
+                self.steps.append(emit.Condition(valid))
+        first, last = emit.word_of_value(low), emit.word_of_value(high)
+        there = low <= high if node.inclusive else low < high
+        number = where(there, last - first + (1 if node.inclusive else 0), 0)
+        self.steps.append(emit.Count(self.register(node.variable.name), first, number))
+
+
+def _as(register: Expr, dtype: Any) -> Expr:
+    return register if dtype == "int64" else cast(register, dtype)
+
+
+def _reads_of(node: m.Query) -> set[str]:
+    match node:
+        case m.Scan(terms=terms) | m.Join(right=m.Scan(terms=terms)) | m.Difference(right=m.Scan(terms=terms)):
+            # A name that occurs twice is a condition; one that is new there is needed by what comes after, or not.
+            return {t.name for t in terms if isinstance(t, Var)} if not isinstance(node, m.Scan) else set()
+        case m.Select(condition=condition):
+            return names(condition)
+        case m.Extend(expression=e):
+            return names(e)
+        case m.Range(low=low, high=high):
+            return names(low) | names(high)
+    return set()
+
+
+class Running:
+    """What an executor knows of a store: how many rows it has seen, and its kernel."""
+
+    def __init__(self, executor: Executor, store: m.Store):
+        self.executor, self.store = executor, store
+        self.driver, *others = steps_of(store.query.source)
+        scans = [self.driver, *(node.right for node in others if isinstance(node, (m.Join, m.Difference)))]
+        self.tables = [executor.tables[scan.relation] for scan in scans if isinstance(scan, m.Scan)]
+        self.seen = 0
+        self.signature: Any = None
+        self.fused: Fused | None = None
+        self.kernel: emit.StoreKernel | None = None
+
+    def is_ready(self) -> bool:
+        """Whether the store runs as a kernel now."""
+        if not isinstance(self.driver, m.Scan):
+            return False
+        if self.kernel is not None:
+            self._plan()
+            if self.kernel is not None:
+                return True
+        rows = self.executor.rows_of(self.driver)
+        seen = self.seen + (rows.stop - rows.start if isinstance(rows, slice) else len(rows))
+        if seen < FEW_ROWS:
+            return False
+        self._plan()
+        if self.fused is None:
+            return False
+        if self.kernel is None and (seen >= MANY_ROWS or emit.is_compiled(self.fused.plan)):
+            self.kernel = emit.compiled_store(self.fused.plan)
+        return self.kernel is not None
+
+    def _plan(self) -> None:
+        """Plan again if a table has changed its layout since."""
+        signature = (type(self.executor.mode), *(table.log.dtype.char for table in self.tables))
+        if signature != self.signature:
+            self.signature, self.kernel = signature, None
+            self.fused = plan(self.executor, self.store)
+
+    def run(self, keep: bool) -> Iterator[tuple[list, int, Any]]:
+        """Columns, count and tags of the rows that the kernel writes, some thousands at a time.
+
+        keep  whether the caller keeps the columns: else they are written again
+        """
+        executor, fused, kernel = self.executor, self.fused, self.kernel
+        assert fused is not None
+        assert kernel is not None
+        for _, index in fused.reads.values():
+            if index is not None:
+                index.update()
+        assert isinstance(self.driver, m.Scan)
+        rows = executor.rows_of(self.driver)
+        i, end = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
+        bounds = {step: executor.bounds_of(scan) for step, scan in fused.scans.items()}
+        positions = [-1] * kernel.num_positions
+        columns: list[np.ndarray] = []
+        while i < end:
+            executor.deadline.remaining()
+            self._plan()
+            if self.kernel is None:
+                # What was entered since has changed a layout; row numbers and positions are the same.
+                assert self.fused is not None
+                fused = self.fused
+                self.kernel = kernel = emit.compiled_store(fused.plan)
+            if keep or not columns:
+                columns = [empty(ROOM, dtype) for dtype in kernel.columns]
+            arguments: list[Any] = []
+            for what, step, part in kernel.parameters:
+                arguments += _argument(fused, bounds, rows, what, step, part)
+            stop = min(end, i + DRIVER_ROWS)
+            written, i, *positions = kernel.function(i, stop, ROOM, *positions, *arguments, *columns)
+            # Else a log that grows now would stay beside its successor.
+            del arguments
+            if written:
+                found = [column[:written] for column in columns]
+                number = len(fused.plan.outputs)
+                yield found[:number], written, _tags(executor.mode, fused, found[number:])
+
+
+def _argument(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, what: str, step: int, part: int) -> Any:
+    if what == "word":
+        return (fused.words[part],)
+    table, index = fused.reads[step]
+    match what:
+        case "log":
+            return (table.log.reshape(-1),)
+        case "list":
+            return (rows,)
+        case "tags":
+            return (parts_of(table.tags)[part],)
+        case "stamps":
+            return (table.stamps,)
+        case "limit" | "bound":
+            return (bounds[step][what == "bound"],)
+        case "table":
+            return (table.table,)
+        case "table_size":
+            return (len(table.table) // 2,)
+        case "sets":
+            assert table.sets is not None
+            return table.sets.find_arguments
+    assert index is not None
+    return (_of_index(index, what, part),)
+
+
+def _of_index(index: Index, what: str, part: int) -> Any:
+    match what:
+        case "offsets":
+            return index.offsets
+        case "top":
+            assert index.offsets is not None
+            return len(index.offsets) - 1
+        case "low":
+            return index.low
+        case "values":
+            return index.values_of(part)
+        case "ordered_tags":
+            return parts_of(index.tags_of())[part]
+        case "rows":
+            return index.rows
+        case "heads":
+            return index.heads
+        case "heads_size":
+            return len(index.heads)
+        case "following":
+            return index.following
+    raise AssertionError(what)
+
+
+def _tags(mode: Any, fused: Fused, found: list[np.ndarray]) -> Any:
+    if isinstance(mode, Untagged):
+        return None
+    if isinstance(mode, SemiringTags):
+        return column_of(found)
+    # Row numbers of the driver and of each join, in order.
+    steps = [0] + [
+        number
+        for number, step in enumerate(fused.plan.steps)
+        if isinstance(step, emit.Match) or (isinstance(step, emit.Probe) and not step.negated)
+    ]
+    tags: Any = None
+    for step, rows in zip(steps, found, strict=True):
+        loaded = mode.load(fused.reads[step][0], rows)
+        tags = loaded if tags is None else mode.combine(tags, loaded)
+    return tags

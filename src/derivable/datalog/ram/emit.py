@@ -1,0 +1,427 @@
+"""RAM to loops: the leading steps of a query become one kernel over rows of its driver.
+
+A `Plan` says what the kernel does, without names: registers are numbered in the order of binding, and constants of
+scans are parameters. So rules of one shape share a kernel, whatever they are called. The kernel is a loop over rows of
+the driver with one loop inside for each join, conditions where they are first decidable, and writes candidates to
+columns until they are full. It is called again with the positions of all loops, which it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from derivable.algebra.expr.functions import cast, equal
+from derivable.algebra.expr.nodes import Argument, Expr
+from derivable.algebra.semiring import TypedSemiring
+from derivable.core.and_or import TRUE as CERTAIN
+from derivable.kernel import nodes as n
+from derivable.kernel.build import Builder, substitute
+from derivable.kernel.emit_numba import compile_kernel
+from derivable.kernel.row_sets import SetForm, SetParameters, find, find_words
+
+Term = Expr
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a table holds its rows: columns, type of the log, and its sets, None for one hash of row numbers."""
+
+    width: int
+    dtype: str
+    sets: SetForm | None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The driver: rows `i` .. `stop` of the log, or of a list of row numbers.
+
+    checks   (column, term): what rows must hold
+    repeats  pairs of columns that must be equal
+    takes    (column, register)
+    """
+
+    layout: Layout
+    is_listed: bool
+    checks: tuple[tuple[int, Term], ...]
+    repeats: tuple[tuple[int, int], ...]
+    takes: tuple[tuple[int, Argument], ...]
+
+
+@dataclass(frozen=True)
+class Match:
+    """A join: the rows of an index, "dense", "chain" or "all", with key columns like the terms.
+
+    only_exists  whether there is one is all that matters
+    is_stamped   only rows of older rounds count
+    """
+
+    layout: Layout
+    index: str
+    keys: tuple[tuple[int, Term], ...]
+    repeats: tuple[tuple[int, int], ...]
+    takes: tuple[tuple[int, Argument], ...]
+    only_exists: bool
+    is_stamped: bool
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A join or a difference with all columns bound: is there such a row?
+
+    certain_only  of a difference: a row counts if its tag is the node that is always true
+    """
+
+    layout: Layout
+    terms: tuple[Term, ...]
+    negated: bool
+    is_stamped: bool
+    certain_only: bool
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Only where this holds."""
+
+    holds: Expr
+
+
+@dataclass(frozen=True)
+class Define:
+    """A register for a value."""
+
+    register: Argument
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Count:
+    """A register for each of `number` integers from `low` on."""
+
+    register: Argument
+    low: Expr
+    number: Expr
+
+
+Step = Rows | Match | Probe | Condition | Define | Count
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A kernel without names.
+
+    outputs    terms to write, int64
+    words      constants of scans, which are parameters
+    tags       the semiring of tags; "rows" to write the row number of the driver and of each join; None for no tags
+    """
+
+    steps: tuple[Step, ...]
+    outputs: tuple[Term, ...]
+    words: tuple[Argument, ...]
+    tags: TypedSemiring | str | None
+
+
+@dataclass(frozen=True)
+class StoreKernel:
+    """The compiled kernel: (i, stop, room, *positions, *arguments, *columns) -> (written, i, *positions).
+
+    parameters  for each argument (what, number of the step, column or component), see `datalog.fused`
+    columns     dtypes of the columns to write
+    """
+
+    kernel: n.Kernel
+    function: Callable
+    parameters: tuple[tuple[str, int, int], ...]
+    num_positions: int
+    columns: tuple[str, ...]
+
+
+_compiled: dict[Plan, StoreKernel] = {}
+
+
+def is_compiled(plan: Plan) -> bool:
+    """Whether this process has the kernel already."""
+    return plan in _compiled
+
+
+def compiled_store(plan: Plan) -> StoreKernel:
+    """The kernel of a plan; compiled when it is called first."""
+    if plan not in _compiled:
+        _compiled[plan] = _Emitter(plan).emit()
+    return _compiled[plan]
+
+
+class _Emitter:
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.k = Builder("store")
+        self.parameters: list[tuple[str, int, int]] = []
+        self.arrays: dict[tuple[str, int, int], n.Array] = {}
+        self.scalars: dict[tuple[str, int, int], n.Register] = {}
+        self.values: dict[Argument, Expr] = {}
+        self.rows: list[Expr] = []
+
+    def scalar(self, what: str, step: int = 0, part: int = 0) -> n.Register:
+        key = what, step, part
+        if key not in self.scalars:
+            self.parameters.append(key)
+            self.scalars[key] = self.k.scalar(what if what == "word" else f"{what}{step}")
+        return self.scalars[key]
+
+    def array(self, what: str, dtype: str, step: int, part: int = 0) -> n.Array:
+        key = what, step, part
+        if key not in self.arrays:
+            self.parameters.append(key)
+            self.arrays[key] = self.k.array(f"{what}{step}", dtype)
+        return self.arrays[key]
+
+    def value(self, term: Expr) -> Expr:
+        return substitute([term], self.values)[0]
+
+    def bind(self, register: Argument, value: Expr) -> None:
+        self.values[register] = value if isinstance(value, Argument) else self.k.let("x", value)
+
+    def emit(self) -> StoreKernel:
+        k, plan = self.k, self.plan
+        loops = sum(isinstance(s, Count) or (isinstance(s, Match) and not s.only_exists) for s in plan.steps)
+        self.i, stop, self.room = k.scalar("i"), k.scalar("stop"), k.scalar("room")
+        self.positions = [k.scalar(f"p{j}") for j in range(loops)]
+        self.free = iter(self.positions)
+        for word in plan.words:
+            self.values[word] = self.scalar("word", 0, word.index)
+        self.written = k.let("written", 0)
+        kinds = ["int64"] * len(plan.outputs)
+        with k.while_(self.i < stop):
+            self.driver()
+            k.set(self.i, self.i + 1)
+        k.return_(self.written, self.i, *self.positions)
+        if isinstance(plan.tags, TypedSemiring):
+            kinds += plan.tags.dtypes
+        elif plan.tags == "rows":
+            kinds += ["int64"] * len(self.rows)
+        # Columns to write come last, wherever they were needed first.
+        k.parameters.extend(self.columns)
+        kernel = k.kernel()
+        return StoreKernel(kernel, compile_kernel(kernel), tuple(self.parameters), loops, tuple(kinds))
+
+    def driver(self) -> None:
+        k, step = self.k, self.plan.steps[0]
+        assert isinstance(step, Rows)
+        log = self.array("log", step.layout.dtype, 0)
+        row = k.load(self.array("list", "int64", 0), self.i, "row") if step.is_listed else self.i
+        with self.matching(0, log, row, step.layout.width, step.checks, step.repeats):
+            for column, register in step.takes:
+                self.values[register] = k.load(log, row * step.layout.width + column, "x")
+            self.rest(1, self.times(None, "tags", 0, row))
+
+    def matching(
+        self, step: int, log: n.Array, row: Expr, width: int, checks: Sequence, repeats: Sequence
+    ) -> ExitStack:
+        """A block for rows of the log that hold what they must."""
+        k, blocks = self.k, ExitStack()
+        for column, term in checks:
+            there = k.load(log, row * width + column, "key")
+            blocks.enter_context(k.when(equal(there, self.value(term))))
+        for a, b in repeats:
+            pair = k.load(log, row * width + a, "key"), k.load(log, row * width + b, "key")
+            blocks.enter_context(k.when(equal(*pair)))
+        return blocks
+
+    # Tags: registers of a semiring's components, or the numbers of the matched rows
+
+    def times(self, tags: tuple | None, where: str, step: int, place: Expr) -> tuple | None:
+        """The tags times those of a row; `where` is its column of tags."""
+        semiring = self.plan.tags
+        if semiring == "rows":
+            return (*(tags or ()), place)
+        if not isinstance(semiring, TypedSemiring):
+            return None
+        arrays = [self.array(where, dtype, step, c) for c, dtype in enumerate(semiring.dtypes)]
+        loaded = tuple(self.k.load(array, place, "tag", dtype) for array, dtype in zip(arrays, semiring.dtypes))
+        return loaded if tags is None else self.product(tags, loaded)
+
+    def product(self, a: tuple, b: tuple) -> tuple:
+        typed = self.plan.tags
+        assert isinstance(typed, TypedSemiring)
+        operands = dict(zip((*typed.times.left, *typed.times.right), (*a, *b)))
+        made = self.k.registers("tag", typed.dtypes)
+        self.k.set(made, substitute(typed.times.values, operands))
+        return made
+
+    def is_kept(self, tags: tuple) -> Expr:
+        typed = self.plan.tags
+        assert isinstance(typed, TypedSemiring)
+        (operand,) = typed.discard.operands
+        return ~substitute(typed.discard.values, dict(zip(operand, tags)))[0]
+
+    # Steps
+
+    def rest(self, number: int, tags: tuple | None) -> None:
+        """The steps from this one on, for the rows at hand."""
+        if number == len(self.plan.steps):
+            self.write(tags)
+            return
+        k, step = self.k, self.plan.steps[number]
+        match step:
+            case Condition(holds=holds):
+                with k.when(self.value(holds)):
+                    self.rest(number + 1, tags)
+            case Define(register=register, value=value):
+                self.bind(register, self.value(value))
+                self.rest(number + 1, tags)
+            case Count():
+                at, count = next(self.free), k.let("number", self.value(step.number))
+                low = k.let("low", self.value(step.low))
+                with k.when(at < 0):
+                    k.set(at, 0)
+                with k.while_(at < count):
+                    self.bind(step.register, k.let("x", low + at))
+                    self.rest(number + 1, tags)
+                    k.set(at, at + 1)
+                k.set(at, -1)
+            case Probe():
+                self.probe(number, step, tags)
+            case Match(index="dense"):
+                self.dense(number, step, tags)
+            case Match():
+                self.chain(number, step, tags)
+
+    def probe(self, number: int, step: Probe, tags: tuple | None) -> None:
+        k, layout = self.k, step.layout
+        terms = [self.value(term) for term in step.terms]
+        if layout.sets is None:
+            row = k.let("found", -1)
+            table, log = self.array("table", "uint32", number), self.array("log", layout.dtype, number)
+            find_words(k, table, self.scalar("table_size", number), log, layout.width, terms, row)
+        else:
+            row = find(k, self.set_parameters(number, layout.sets), terms)
+        if step.negated:
+            self.difference(number, step, tags, row)
+            return
+        blocks = ExitStack()
+        if layout.sets is None or layout.sets.numbered:
+            blocks.enter_context(k.when((row >= 0) & (row < self.scalar("limit", number))))
+            self.only_older(blocks, number, step, row)
+        else:
+            blocks.enter_context(k.when(row >= 0))
+        with blocks:
+            self.rest(number + 1, self.times(tags, "tags", number, row))
+
+    def difference(self, number: int, step: Probe, tags: tuple | None, row: n.Register) -> None:
+        k, typed = self.k, self.plan.tags
+        if isinstance(typed, TypedSemiring):
+            made = k.registers("tag", typed.dtypes)
+            k.set(made, tags or ())
+            with k.when(row >= 0):
+                arrays = [self.array("tags", dtype, number, c) for c, dtype in enumerate(typed.dtypes)]
+                there = [k.load(array, row, "tag", dtype) for array, dtype in zip(arrays, typed.dtypes)]
+                negated = k.registers("negated", typed.dtypes)
+                (operand,) = typed.negation.operands
+                k.set(negated, substitute(typed.negation.values, dict(zip(operand, there))))
+                k.set(made, self.product(made, negated))
+            with k.when(self.is_kept(made)):
+                self.rest(number + 1, made)
+            return
+        if step.certain_only:
+            with k.when(row >= 0):
+                tag = k.load(self.array("tags", "int64", number), row, "tag")
+                with k.when(~equal(tag, CERTAIN)):
+                    k.set(row, -1)
+        with k.when(row < 0):
+            self.rest(number + 1, tags)
+
+    def set_parameters(self, number: int, form: SetForm) -> SetParameters:
+        self.parameters.append(("sets", number, 0))
+        return SetParameters(self.k, form)
+
+    def only_older(self, blocks: ExitStack, number: int, step: Match | Probe, row: Expr) -> None:
+        if step.is_stamped:
+            stamp = self.k.load(self.array("stamps", "int32", number), row, "stamp")
+            blocks.enter_context(self.k.when(stamp <= self.scalar("bound", number)))
+
+    def dense(self, number: int, step: Match, tags: tuple | None) -> None:
+        k = self.k
+        offsets, top = self.array("offsets", "int64", number), self.scalar("top", number)
+        key = k.let("key", self.value(step.keys[0][1]) - self.scalar("low", number))
+        inside = (key >= 0) & (key < top)
+        if step.only_exists:
+            with k.when(inside), k.when(k.load(offsets, key, "start") < k.load(offsets, key + 1, "end")):
+                self.rest(number + 1, tags)
+            return
+        at = next(self.free)
+        with k.when(inside):
+            with k.when(at < 0):
+                k.load_into(at, offsets, key)
+            end = k.load(offsets, key + 1, "end")
+            with k.while_(at < end):
+                blocks = ExitStack()
+                for a, b in step.repeats:
+                    pair = [k.load(self.array("values", "int64", number, c), at, "key") for c in (a, b)]
+                    blocks.enter_context(k.when(equal(*pair)))
+                with blocks:
+                    for column, register in step.takes:
+                        self.values[register] = k.load(self.array("values", "int64", number, column), at, "x")
+                    place = k.load(self.array("rows", "int64", number), at, "row") if self.plan.tags == "rows" else at
+                    self.rest(number + 1, self.times(tags, "ordered_tags", number, place))
+                k.set(at, at + 1)
+        k.set(at, -1)
+
+    def chain(self, number: int, step: Match, tags: tuple | None) -> None:
+        """Rows with equal hashes one after the other, or all rows."""
+        k, layout, is_all = self.k, step.layout, step.index == "all"
+        log, limit = self.array("log", layout.dtype, number), self.scalar("limit", number)
+        at = k.let("at", -1) if step.only_exists else next(self.free)
+        with k.when(at < 0):
+            if is_all:
+                k.set(at, 0)
+            else:
+                slot, _ = k.hash([self.value(term) for _, term in step.keys], self.scalar("heads_size", number))
+                k.load_into(at, self.array("heads", "int64", number), slot)
+        there = k.let("there", False) if step.only_exists else None
+        with k.while_(at < limit if is_all else at >= 0):
+            blocks = ExitStack()
+            if not is_all:
+                blocks.enter_context(k.when(at < limit))
+            self.only_older(blocks, number, step, at)
+            blocks.enter_context(self.matching(number, log, at, layout.width, step.keys, step.repeats))
+            with blocks:
+                if there is not None:
+                    k.set(there, True)
+                    k.break_()
+                else:
+                    for column, register in step.takes:
+                        self.values[register] = k.load(log, at * layout.width + column, "x")
+                    self.rest(number + 1, self.times(tags, "tags", number, at))
+            if is_all:
+                k.set(at, at + 1)
+            else:
+                k.load_into(at, self.array("following", "int64", number), at)
+        if there is not None:
+            with k.when(there):
+                self.rest(number + 1, tags)
+        elif is_all:
+            k.set(at, -1)
+
+    def write(self, tags: tuple | None) -> None:
+        k, typed = self.k, self.plan.tags
+        values = [self.value(term) for term in self.plan.outputs]
+        with ExitStack() as blocks:
+            if isinstance(typed, TypedSemiring):
+                blocks.enter_context(k.when(self.is_kept(tags or ())))
+            with k.when(equal(self.written, self.room)):
+                k.return_(self.written, self.i, *self.positions)
+            kinds = ["int64"] * len(values) + list(typed.dtypes if isinstance(typed, TypedSemiring) else ())
+            if typed == "rows":
+                self.rows = list(tags or ())
+                kinds += ["int64"] * len(self.rows)
+            self.columns = [k.array(f"out{c}", kind) for c, kind in enumerate(kinds)]
+            del k.parameters[len(k.parameters) - len(kinds) :]
+            for column, value in zip(self.columns, (*values, *(tags or ()))):
+                k.store(column, self.written, value)
+            k.set(self.written, self.written + 1)
+
+
+def word_of_value(value: Expr) -> Expr:
+    """A value of any scalar type that is no float, as a word."""
+    return value if value.dtype == "int64" else cast(value, "int64")

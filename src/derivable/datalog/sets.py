@@ -1,0 +1,135 @@
+"""The set of rows of small non-negative integers of a table; see `kernel/row_sets`. The table owns the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from derivable.device.cpu.memory import zeros
+from derivable.kernel import row_sets
+from derivable.kernel.emit_numba import compile_kernel
+
+if TYPE_CHECKING:
+    from derivable.datalog.storage import Table
+
+MAX_FIRST = 1 << 26
+# A relation with so many prefixes and hardly more rows than prefixes is better off with one hash of all rows.
+MANY_PREFIXES = 1 << 16
+
+_insert = cache(lambda form: compile_kernel(row_sets.insert_kernel(form)))
+_find = cache(lambda form: compile_kernel(row_sets.find_kernel(form)))
+
+
+class RowSets:
+    """One set of last values per prefix."""
+
+    def __init__(self, width: int, numbered: bool, domain: int):
+        self.form = row_sets.SetForm(width, numbered)
+        firsts = 1024 if width > 1 else 1
+        self.base, self.slots, self.count = zeros(firsts, np.int64), zeros(firsts, np.int32), zeros(firsts, np.int32)
+        self.table, self.words = zeros(4 * 1024, np.uint32), zeros((firsts, max(width - 1, 1)), np.int32)
+        self._clear(domain)
+
+    def _clear(self, domain: int) -> None:
+        # Blocks begin at multiples of 8 words, dense ones included.
+        self.domain = -(-max(domain, 1) // 256) * 256
+        self.arena, self.state = zeros(1 << 14, np.uint32), zeros(40, np.int64)
+        self.state[1] = self.domain if self.form.numbered else self.domain // 32
+
+    @staticmethod
+    def can_hold(columns: Sequence[np.ndarray]) -> bool:
+        """Whether values are in reach; there is at least one row."""
+        tops = [row_sets.TOP] * len(columns)
+        if len(columns) == 2:
+            tops[0] = MAX_FIRST
+        return all(int(c.min()) >= 0 and int(c.max()) < top for c, top in zip(columns, tops))
+
+    @property
+    def find_arguments(self) -> list:
+        """Those of `row_sets.SetParameters`."""
+        found = [len(self.base), self.domain, self.base, self.slots, self.arena]
+        if self.form.has_table:
+            found += [len(self.table) // 2, self.table, self.words.reshape(-1)]
+        return found
+
+    def find(self, columns: Sequence[np.ndarray], count: int, ids: np.ndarray) -> None:
+        """ids [row] = number of the row, 0 where rows have none; -1 if it is absent."""
+        words = [np.ascontiguousarray(c, np.int64) for c in columns]
+        _find(self.form)(count, *self.find_arguments, *words, ids)
+
+    def insert(self, table: Table, columns: Sequence[np.ndarray], start: int, count: int, ids: np.ndarray) -> int:
+        """Find or append rows `start` to `count` of word columns; returns how far it got: to a row out of reach."""
+        i = start
+        numbers = [ids] if self.form.numbered else []
+        while True:
+            result, i, table.size = _insert(self.form)(
+                i,
+                count,
+                table.size,
+                len(table.log),
+                len(self.arena),
+                *self.find_arguments,
+                self.count,
+                self.state,
+                table.log.reshape(-1),
+                *columns,
+                *numbers,
+            )
+            if result == row_sets.DONE:
+                return count
+            if result == row_sets.ARENA_FULL:
+                grown = zeros(2 * len(self.arena), np.uint32)
+                used = int(self.state[0])
+                grown[:used] = self.arena[:used]
+                self.arena = grown
+            elif result == row_sets.LOG_FULL:
+                table.grow_log(2 * len(table.log))
+            elif result == row_sets.PREFIXES_FULL:
+                if len(self.base) >= MANY_PREFIXES and table.size < 2 * len(self.base):
+                    return i
+                self._grow_firsts(2 * len(self.base))
+            else:
+                rest = [c[i:count] for c in columns]
+                if not self.can_hold(rest):
+                    return i
+                if len(rest) == 2:
+                    self._grow_firsts(1 << int(rest[0].max()).bit_length())
+                top = int(rest[-1].max())
+                if top >= self.domain:
+                    self._widen(table, 1 << top.bit_length())
+
+    def _grow_firsts(self, length: int) -> None:
+        if length <= len(self.base):
+            return
+        for name in ("base", "slots", "count", "words"):
+            old = getattr(self, name)
+            grown = zeros((length, *old.shape[1:]), old.dtype)
+            grown[: len(old)] = old
+            setattr(self, name, grown)
+        if self.form.has_table:
+            from derivable.device.cpu.relations import rehash_rows
+
+            self.table = zeros(4 * length, np.uint32)
+            rehash_rows(self.words, int(self.state[3]), self.table)
+
+    def _widen(self, table: Table, domain: int) -> None:
+        """Build the sets again for a larger domain of last values: rows keep their numbers."""
+        prefixes, size = int(self.state[3]), table.size
+        self._clear(domain)
+        self.state[3] = prefixes
+        self.slots[:], self.count[:] = 0, 0
+        table.size = 0
+        self.enter(table, size)
+
+    def enter(self, table: Table, size: int) -> None:
+        """Enter the first `size` rows of the log, which are in reach, into empty sets."""
+        step = 1 << 16
+        ids = np.empty(step, np.int64)
+        for start in range(0, size, step):
+            part = table.log[start : min(start + step, size)].astype(np.int64)
+            columns = [np.ascontiguousarray(part[:, c]) for c in range(self.form.width)]
+            done = self.insert(table, columns, 0, len(part), ids)
+            assert done == len(part)

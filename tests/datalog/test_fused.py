@@ -1,0 +1,237 @@
+"""Rules as kernels agree with the same rules over columns and with the naive evaluator.
+
+Kernels are interpreted here, a statement at a time with every position checked, so that each random program may have
+new ones; buffers hold few rows, so that kernels go on from every loop.
+"""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import derivable as dv
+from datalog.naive import fact_sets, least_model, programs, text_of
+from derivable.datalog import execute, fused, sets, storage, sums
+from derivable.datalog.ram import emit, emit_tags
+from derivable.datalog.storage import Table
+from derivable.datalog.values import TYPES
+from derivable.kernel import row_sets
+from derivable.kernel.interpret import interpret
+
+NEVER = 1 << 60
+
+
+def interpreted(kernel):
+    def run(*arguments):
+        found = interpret(kernel, *arguments)
+        return found[0].item() if len(found) == 1 else tuple(value.item() for value in found)
+
+    return run
+
+
+@contextmanager
+def settings_of(few, set_rows, room=3, compiled=False):
+    """Kernels from the first row on if `few` is 0, sets of rows from `set_rows` rows on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused, "FEW_ROWS", few)
+        patch.setattr(fused, "MANY_ROWS", few)
+        patch.setattr(execute, "MANY_ROWS", few)
+        patch.setattr(fused, "ROOM", room)
+        patch.setattr(fused, "DRIVER_ROWS", 2)
+        patch.setattr(storage, "SET_ROWS", set_rows)
+        if not compiled:
+            patch.setattr(emit, "_compiled", {})
+            patch.setattr(emit, "compile_kernel", interpreted)
+            patch.setattr(sets, "_insert", lambda form: interpreted(row_sets.insert_kernel(form)))
+            patch.setattr(sets, "_find", lambda form: interpreted(row_sets.find_kernel(form)))
+            made = emit_tags.accumulate_kernel, emit_tags.merge_kernel
+            patch.setattr(sums, "compiled_tags", lambda typed: [interpreted(kernel(typed)) for kernel in made])
+        yield
+
+
+SET_ROWS = st.sampled_from([1, 4, NEVER])
+
+
+@settings(max_examples=150, deadline=None)
+@given(programs(), fact_sets(), SET_ROWS, st.integers(1, 4))
+def test_random_programs_agree_with_the_naive_evaluator(program, facts, set_rows, room):
+    rules, order = program
+    model = least_model(rules, facts, order)
+    with settings_of(0, set_rows, room):
+        db = dv.Program(text_of(rules)).run(facts=facts)
+    for name in order:
+        assert set(db[name]) == model[name]
+
+
+def random_facts(facts, chances):
+    return {name: [(next(chances), row) for row in rows] for name, rows in facts.items()}
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    programs(),
+    fact_sets(max_edges=6),
+    SET_ROWS,
+    st.sampled_from(["minmaxprob", "addmultprob", "topkproofs", "exact", "boolean", "min_plus"]),
+    st.randoms(use_true_random=False),
+)
+def test_tags_agree_with_those_over_columns(program, facts, set_rows, provenance, random):
+    rules, order = program
+    facts = random_facts(facts, iter(lambda: round(random.uniform(0.05, 0.95), 2), None))
+    text = text_of(rules)
+    options = {"provenance": provenance, "iteration_limit": 12}
+    expected = dv.Program(text).run(facts=facts, **options)
+    with settings_of(0, set_rows):
+        db = dv.Program(text).run(facts=facts, **options)
+    for name in order:
+        assert list(db[name]) == list(expected[name])
+        np.testing.assert_allclose(
+            np.array(db[name].tag_list(), float), np.array(expected[name].tag_list(), float), rtol=1e-9
+        )
+
+
+STEPS = """
+type e(i32, i32), u(i32), t(i32, u8, i64)
+rel sums(x, x + y) = e(x, y), u(y), x + y < 5
+rel ranges(x, z) = e(x, y), z in x..=y, not u(z)
+rel triples(a, b, c) = e(a, b), e(b, c), a != c
+rel triples(a, b, c) = triples(b, c, a), c > 0
+rel boxed(a as u8, b / c) = triples(a, b, c)
+rel texts(a, (b as String) + "!") = e(a, b), u(b)
+rel halves(a, b as f64 / 2.0) = e(a, b), u(a)
+rel constants(x, 3, 300) = e(x, x), e(0, x)
+rel products(x, y) = u(x), u(y)
+rel unary(x) = u(x)
+rel unary(y) = unary(x), e(x, y)
+rel pairs(x, y) = u(x), unary(y), not e(x, y)
+rel first(x) = e(x, _), unary(_)
+rel wide(a, b, c, d) = e(a, b), e(c, d), t(b, _, _)
+rel wide(a, b, c, d) = wide(b, a, d, c)
+"""
+
+
+@settings(max_examples=40, deadline=None)
+@given(fact_sets(), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(-2, 2)), max_size=4), SET_ROWS)
+def test_every_step_agrees_with_columns(facts, triples, set_rows):
+    facts = {**facts, "t": list(dict.fromkeys(triples))}
+    expected = dv.Program(STEPS).run(facts=facts)
+    with settings_of(0, set_rows):
+        db = dv.Program(STEPS).run(facts=facts)
+    for name in db:
+        assert set(db[name]) == set(expected[name]), name
+
+
+@pytest.mark.parametrize("set_rows", [1, 50, NEVER])
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob"])
+def test_compiled_kernels_agree(set_rows, provenance):
+    text = """type e(i32, i32)
+    rel p(x, y) = e(x, y) or (p(x, z) and e(z, y))
+    rel d(x, y) = e(x, y) or (d(x, z) and d(z, y))
+    rel q(x, y, z) = p(x, y), d(y, z), x < z, not e(x, z)"""
+    edges = np.unique(np.random.default_rng(0).integers(0, 20, (30, 2)), axis=0)
+    facts = {"e": edges}
+    if provenance != "unit":
+        facts["e"] = dv.independent([tuple(e) for e in edges.tolist()], np.linspace(0.1, 0.9, len(edges)))
+    expected = dv.Program(text).run(facts=facts, provenance=provenance)
+    with settings_of(0, set_rows, room=7, compiled=True):
+        db = dv.Program(text).run(facts=facts, provenance=provenance)
+    for name in db:
+        assert dict(db[name]) == dict(expected[name])
+
+
+I64 = TYPES["i64"]
+VALUES = st.one_of(st.integers(0, 40), st.sampled_from([0, 7, 255, 256, 5000, -1, 1 << 30, (1 << 31) - 1, 1 << 40]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 4), st.booleans(), st.data())
+def test_tables_are_sets_in_order_of_entry(width, numbered, data):
+    """The oracle is a dict."""
+    value = data.draw(st.sampled_from([st.integers(0, 12), VALUES]))
+    batches = data.draw(st.lists(st.lists(st.tuples(*[value] * width), max_size=60), min_size=1, max_size=5))
+    with settings_of(0, 4):
+        table = Table("t", [I64] * width, (lambda count: np.empty(count)) if numbered else None)
+        rows: dict[tuple, int] = {}
+        for batch in batches:
+            columns = [np.array([row[c] for row in batch], np.int64) for c in range(width)]
+            ids = table.insert(columns, len(batch))
+            for row in batch:
+                rows.setdefault(row, len(rows))
+            if numbered:
+                assert ids.tolist() == [rows[row] for row in batch]
+            probes = [*batch, *[tuple(v + 1 for v in row) for row in batch]]
+            found = table.find([np.array([row[c] for row in probes], np.int64) for c in range(width)], len(probes))
+            for row, number in zip(probes, found.tolist()):
+                assert (number >= 0) == (row in rows)
+                if numbered and row in rows:
+                    assert number == rows[row]
+        assert [tuple(row) for row in table.log[: table.size].tolist()] == list(rows)
+
+
+def test_sets_become_dense_and_widen():
+    rng = np.random.default_rng(1)
+    for numbered in (False, True):
+        table = Table("t", [I64] * 2, (lambda count: np.empty(count)) if numbered else None)
+        expected: dict[tuple, int] = {}
+        for top in (50, 300, 5000):
+            rows = rng.integers(0, top, (20_000, 2))
+            ids = table.insert(list(rows.T), len(rows))
+            numbers = [expected.setdefault(row, len(expected)) for row in map(tuple, rows.tolist())]
+            assert table.sets is not None
+            assert (table.sets.slots < 0).any() == (top < 5000 or not numbered)
+            if numbered:
+                assert ids.tolist() == numbers
+        assert table.size == len(expected)
+        assert list(map(tuple, table.log[: table.size].tolist())) == list(expected)
+
+
+def test_sets_are_given_up_where_each_prefix_has_one_row():
+    rows = np.arange(200_000)
+    table = Table("t", [I64] * 3)
+    for part in np.array_split(rows, 10):
+        table.insert([part, part % 7, part % 5], len(part))
+    assert table.sets is None
+    assert table.size == len(rows)
+    table.insert([rows, rows % 7, rows % 5], len(rows))
+    assert table.size == len(rows)
+
+
+def test_rules_of_one_shape_share_a_kernel():
+    with settings_of(0, NEVER):
+        dv.Program("rel e = {(0, 1)}\nrel p(x, z) = e(x, y), e(y, z)").run()
+        dv.Program("rel road = {(5, 1)}\nrel way(b, a) = road(b, c), road(c, a)").run()
+        assert len(emit._compiled) == 1
+
+
+GOLDEN = """\
+kernel store(i: int64, stop: int64, room: int64, p0: int64, log0: int64[], offsets1: int64[], top1: int64, \
+low1: int64, values1: int64[], out0: int64[], out1: int64[])
+  written = 0
+  while i < stop
+    x = log0[i * 2 + 0]
+    x_1 = log0[i * 2 + 1]
+    key = x_1 - low1
+    if 0 <= key & key < top1
+      if p0 < 0
+        p0 = offsets1[key]
+      end = offsets1[key + 1]
+      while p0 < end
+        x_2 = values1[p0]
+        if written == room
+          return written, i, p0
+        out0[written] = x
+        out1[written] = x_2
+        written = written + 1
+        p0 = p0 + 1
+    p0 = -1
+    i = i + 1
+  return written, i, p0"""
+
+
+def test_the_kernel_of_a_join():
+    with settings_of(0, NEVER):
+        dv.Program("type edge(i32, i32)\nrel edge = {(0, 1)}\nrel path(x, z) = edge(x, y), edge(y, z)").run()
+        (made,) = emit._compiled.values()
+    assert str(made.kernel) == GOLDEN

@@ -1,0 +1,120 @@
+"""Python and Numba run the same kernels to the same results; who runs when."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba import njit
+
+from derivable.device.cpu import hashcons, tiers
+from derivable.device.cpu.tiers import Kernel, interpreted, kernel
+
+
+def results(tier):
+    environment = {**os.environ, "DERIVABLE_TIER": tier}
+    command = [sys.executable, str(Path(__file__).parent / "tier_workload.py")]
+    return json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+
+
+def assert_close(ours, theirs):
+    """Raise unless two nests of numbers and texts agree, numbers in twelve digits."""
+    if isinstance(ours, list):
+        assert isinstance(theirs, list)
+        assert len(ours) == len(theirs)
+        for a, b in zip(ours, theirs):
+            assert_close(a, b)
+    elif isinstance(ours, float):
+        assert ours == theirs or ours == pytest.approx(theirs, rel=1e-11, abs=1e-300, nan_ok=True)
+    else:
+        assert ours == theirs
+
+
+def test_the_comparison_can_fail():
+    with pytest.raises(AssertionError):
+        assert_close([1, [2.0, "a"]], [1, [2.0000001, "a"]])
+
+
+def test_both_tiers_compute_the_same():
+    assert_close(results("interpreted"), results("compiled"))
+
+
+@kernel
+def wrapped(values, shift):
+    total = np.uint64(0)
+    for value in values:
+        total = (total ^ np.uint64(value)) * np.uint64(0x9E3779B97F4A7C15)
+        total ^= total >> np.uint64(shift)
+    return total
+
+
+@kernel
+def doubled(values):
+    # In NumPy's own arithmetic 100 + 100 is no int8, and 2^30 * 4 no int32.
+    for i in range(len(values)):
+        values[i] = (values[i] + values[i]) // 2
+    return np.int64(values[0]) * 4, wrapped(values, 31)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8, np.uint32])
+def test_integers_are_as_wide_as_compiled_ones(dtype):
+    info = np.iinfo(dtype)
+    values = np.array([info.max, info.min, 3, info.max - 1], dtype) if dtype != np.int64 else np.array([-5, 7, 2**40])
+    ours, theirs = values.copy(), values.copy()
+    with np.errstate(all="ignore"):
+        found = interpreted(doubled)(ours.view(tiers._Array))
+    assert tuple(map(int, found)) == tuple(map(int, doubled.dispatcher(theirs)))
+    assert ours.tolist() == theirs.tolist()
+
+
+def test_other_compiled_functions_call_kernels():
+    @njit
+    def caller(values):
+        return wrapped(values, 7)
+
+    values = np.arange(5)
+    assert caller(values) == wrapped.dispatcher(values, 7)
+
+
+def test_a_kernel_goes_through_pickle():
+    assert pickle.loads(pickle.dumps(hashcons.mark_reachable)) is hashcons.mark_reachable
+
+
+def new_kernel(monkeypatch, cached=False):
+    monkeypatch.delenv("DERIVABLE_TIER", raising=False)
+    monkeypatch.setattr(tiers, "_is_cached", lambda dispatcher: cached)
+    ran = []
+    made = Kernel(wrapped.py_func)
+    made.dispatcher = lambda *arguments: ran.append("compiled")
+    monkeypatch.setattr(tiers, "interpreted", lambda compiled: lambda *arguments: ran.append("Python"))
+    return made, ran
+
+
+def test_python_runs_small_inputs_until_that_took_long(monkeypatch):
+    made, ran = new_kernel(monkeypatch)
+    made(np.zeros(3), 1)
+    made._spent = tiers.PATIENCE + 1
+    made(np.zeros(3), 1)
+    made(np.zeros(3), 1)
+    assert ran == ["Python", "compiled", "compiled"]
+
+
+@pytest.mark.parametrize(
+    ("cached", "size", "tier", "expected"),
+    [
+        (False, 3, "", "Python"),
+        (True, 3, "", "compiled"),
+        (False, tiers.SMALL + 1, "", "compiled"),
+        (False, 3, "compiled", "compiled"),
+        (True, tiers.SMALL + 1, "interpreted", "Python"),
+    ],
+)
+def test_who_runs(monkeypatch, cached, size, tier, expected):
+    made, ran = new_kernel(monkeypatch, cached)
+    monkeypatch.setenv("DERIVABLE_TIER", tier)
+    made((np.zeros(size), np.zeros(2)), 1)
+    assert ran == [expected]

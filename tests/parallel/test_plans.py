@@ -1,0 +1,72 @@
+"""What folds keep from one call to the next."""
+
+import gc
+
+import numpy as np
+import pytest
+
+import derivable as dv
+from derivable.bridge import arrays, fold
+from derivable.bridge import numpy as numpy_arrays
+
+P = dv.parallel
+
+
+def fold_of(operator, values):
+    given = arrays.given(operator, values, "values")
+    return arrays.fold_of(numpy_arrays, "scan", operator, (arrays.elements(numpy_arrays, given),), False, False)
+
+
+def test_the_same_call_has_the_same_fold():
+    operator = dv.parallel.matrix_product(2)
+    one, other = np.ones((3, 2, 2)), np.ones((5, 2, 2))
+    assert fold_of(operator, one) is fold_of(operator, other)
+    assert fold_of(operator, one) is not fold_of(operator, one.astype(np.float32))
+    assert fold_of("add", np.ones(3)) is fold_of("add", np.ones(4))
+    # An equal operator that is another object computes the same.
+    np.testing.assert_array_equal(P.scan(dv.parallel.matrix_product(2), one), P.scan(operator, one))
+
+
+def test_folds_go_with_their_operator():
+    gc.collect()
+    before = len(arrays._folds)
+    operators = [P.operator(lambda a, b, k=k: a + b + 0 * k, neutral=0.0) for k in range(5)]
+    for operator in operators:
+        fold_of(operator, np.ones(3))
+    assert len(arrays._folds) == before + 5
+    del operator, operators
+    gc.collect()
+    assert len(arrays._folds) <= before
+
+
+def test_plans_do_not_pile_up():
+    made = fold_of("mul", np.ones(3))
+    for rows in range(1, 3 * fold._PLANS):
+        np.testing.assert_array_equal(P.scan("mul", np.full(rows, 2.0)), 2.0 ** np.arange(1, rows + 1))
+        assert len(made._plans) <= fold._PLANS
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_plans_take_arrays_of_any_layout_and_adjoint(exclusive, reverse):
+    torch = pytest.importorskip("torch")
+    values = torch.from_numpy(1 + 0.1 * np.random.default_rng(0).random((7, 3, 2, 2)))
+    operator = dv.parallel.matrix_product(2)
+    found = []
+    for given in (values, values.transpose(1, 2).contiguous().transpose(1, 2)):
+        x = given.clone(memory_format=torch.preserve_format).requires_grad_()
+        result = P.scan(operator, x, exclusive=exclusive, reverse=reverse)
+        (gradient,) = torch.autograd.grad(result.sum(), x)
+        found.append((result.detach(), gradient))
+    # The same by hand: products of the matrices of each column, one after the other.
+    x = values.clone().requires_grad_()
+    rows, running = [], torch.eye(2, dtype=torch.float64).expand(3, 2, 2)
+    for row in reversed(x) if reverse else x:
+        after = running @ row
+        rows.append(running if exclusive else after)
+        running = after
+    expected = torch.stack(rows[::-1] if reverse else rows)
+    (gradient,) = torch.autograd.grad(expected.sum(), x)
+    for result, mine in found:
+        torch.testing.assert_close(result, expected.detach())
+        torch.testing.assert_close(mine, gradient)
