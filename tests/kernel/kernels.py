@@ -142,6 +142,35 @@ def dot_of_lines(lanes: int | None):
     return k.kernel(), (rng.normal(size=shape), rng.normal(size=shape), np.zeros((2, *shape[1:])))
 
 
+def columns(lanes: int | None):
+    """Columns of a matrix of five rows, added up by another kernel; lines of fewer rows, or one row at a time."""
+    inner = Builder("sum_of_two")
+    x, y, out = (inner.array(name, "float64", is_lines=True) for name in ("x", "y", "out"))
+    at = inner.scalar("at")
+    inner.store(out, at, inner.load(x, at, "a") + inner.load(y, at, "b"))
+    k = Builder("columns")
+    matrix, flags = k.array("matrix", "float32"), k.array("flags", "bool")
+    x, y, out = (k.array(name, "float64", is_lines=True) for name in ("x", "y", "out"))
+    result, positive = k.array("result", "float64"), k.array("positive", "bool")
+    count = k.scalar("count")
+    for buffer, column in ((x, 0), (y, 2)):
+        line = k.register("line", "float64")
+        k.load_rows(line, matrix, column, 3, count)
+        k.store(buffer, 0, line)
+    k.call(inner.kernel(), (x, y, out, 0))
+    total, flag = k.load(out, 0, "total"), k.register("flag", "bool")
+    k.store_rows(result, 1, 2, count, total)
+    k.load_rows(flag, flags, 0, 1, count)
+    k.store_rows(positive, 0, 1, count, flag & less(0.0, total))
+    rng = np.random.default_rng(4)
+    shape = (1,) if lanes is None else (1, lanes)
+    buffers = (np.zeros(shape) for _ in range(3))
+    flags = np.array([1, 1, 0, 1, 1], bool)
+    matrix = rng.normal(size=(5, 3)).astype(np.float32)
+    count = 1 if lanes is None else 5
+    return k.kernel(), (matrix, flags, *buffers, np.zeros((5, 2)), np.zeros(5, bool), count)
+
+
 def substituted():
     """Expressions of an operator with registers in the place of its arguments."""
     a, b = Argument(0, "float64", "a"), Argument(1, "float64", "b")
@@ -156,4 +185,6 @@ CASES = {
     "lines_backwards": lambda: lines(backwards=True),
     "dot_of_lines": lambda: dot_of_lines(8),
     "dot_of_scalars": lambda: dot_of_lines(None),
+    "columns": lambda: columns(8),
+    "columns_of_scalars": lambda: columns(None),
 }

@@ -109,6 +109,21 @@ def test_narrow_lines_do_not_fill_wide_registers():
         emit_numba(k.kernel())
 
 
+def test_columns_are_rows_of_the_matrix():
+    kernel, arguments = kernels.columns(8)
+    interpret(kernel, *arguments)
+    matrix, flags, _, _, out, result, positive, _ = arguments
+    total = matrix[:, 0].astype(np.float64) + matrix[:, 2]
+    assert out[0].tolist() == [*total, *[total[-1]] * 3]
+    assert result[:, 1].tolist() == total.tolist()
+    assert not result[:, 0].any()
+    assert positive.tolist() == (flags & (total > 0)).tolist()
+    assert "line = matrix[0 by 3] count count" in str(kernel)
+    assert "sum_of_two(x, y, out, 0)" in str(kernel)
+    with pytest.raises(IndexError, match="6 rows from 0 on by 3 of matrix, which has 15"):
+        interpret(kernel, *arguments[:-1], 6)
+
+
 def test_lines_of_fewer_rows():
     k = Builder("ragged")
     x, out, count = k.array("x", "float64"), k.array("out", "float64"), k.scalar("count")
@@ -185,6 +200,18 @@ def _count_of_float(k, x, i):
     k.add(n.LoadLine(k.register("line", "float64"), x, k.let("p", 0), False, k.let("c", 1.0), Constant(0, "float64")))
 
 
+def _array_that_does_not_fit(k, x, i):
+    inner = Builder("inner")
+    inner.array("x", "float32")
+    k.call(inner.kernel(), (x,))
+
+
+def _call_of_what_returns(k, x, i):
+    inner = Builder("inner")
+    inner.return_(1)
+    k.call(inner.kernel(), ())
+
+
 def _fill_of_other_type(k, x, i):
     k.add(n.LoadLine(k.register("line", "float64"), x, k.let("p", 0), False, k.let("c", 1), Constant(0, "float32")))
 
@@ -203,6 +230,8 @@ def _fill_of_other_type(k, x, i):
         (_wrong_type, TypeMismatchError, "a is int64, its value float64"),
         (_different_results, LayoutError, "returns 1 and 2 values"),
         (_count_of_float, TypeMismatchError, "is float64, not int64"),
+        (_array_that_does_not_fit, TypeMismatchError, "x does not fit x"),
+        (_call_of_what_returns, LayoutError, "the kernel has other lines or returns something"),
         (_fill_of_other_type, TypeMismatchError, "what fills the line is no constant of float64"),
     ],
 )

@@ -15,9 +15,9 @@ from derivable.algebra import expr
 from derivable.algebra.monoid import Monoid
 from derivable.algebra.monoids import resolve
 from derivable.algebra.semiring import Semiring
+from derivable.bridge.fold import Fold
 from derivable.core.diagnostics import LayoutError, ShapeError, TypeMismatchError, UnsupportedError
 from derivable.device import primitives as picked
-from derivable.device.autodiff.fold import Fold
 from derivable.device.cpu import element_cuts, threads
 from derivable.device.cpu import primitives as cpu
 from derivable.parallel import element_reference, reference

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from derivable.circuit.plan import Plan
-from derivable.device.cpu.levels_log import BAD_WEIGHT, log_rows
+from derivable.device.cpu.levels_log import BAD_WEIGHT, compiled_log_rows
 from derivable.device.cpu.levels_scaled import log_rows_scaled
 from derivable.device.cpu.levels_unbounded import log_rows_unbounded
 
 # Type checkers take the number of arguments from a tuple they cannot know.
-_log_rows: Any = log_rows
 _log_rows_scaled: Any = log_rows_scaled
 _NONE = {np.dtype(dtype).char: np.zeros((0, 0), dtype) for dtype in (np.float32, np.float64)}
 
@@ -25,6 +24,7 @@ class LogFold:
         self.plan, self.mode, self.lanes = plan, mode, lanes
         self.program = plan.positive, plan.negative, plan.runs, plan.terms, plan.root_slots
         self.proof = plan.budget, plan.degree
+        self.log_rows = compiled_log_rows()
         rows = plan.num_slots, plan.num_slots, plan.longest
         self.buffers = [(count, np.float64) for count in rows]
         self.scaled_buffers = [*self.buffers, *((count, np.int64) for count in rows)]
@@ -42,7 +42,7 @@ class LogFold:
         given = self.mode, weights, negatives, bool(arrays[1])
         left_over = np.zeros(-(-len(weights) // lanes), np.bool_)
         scratch = self.scratch.take()
-        left = _log_rows(first, last, *given, *program, *scratch, *results, *self.proof, left_over)
+        left = self.log_rows(first, last, *given, *program, *scratch, *results, *self.proof, left_over)
         self.scratch.put_back(scratch)
         if left > 0:
             pool = self.plan.scratch_of(lanes, *self.scaled_buffers)

@@ -22,6 +22,21 @@ _KEPT = 8
 
 
 @dataclass(frozen=True, eq=False)
+class Graph:
+    """An and-or graph that is no circuit, such as derivations; the fields are those of `Circuit`.
+
+    Nodes have the kinds of `parallel.levels`, NOT among them, and children come before their parents.
+    """
+
+    kind: np.ndarray
+    literal: np.ndarray
+    offsets: np.ndarray
+    children: np.ndarray
+    roots: np.ndarray
+    num_variables: int
+
+
+@dataclass(frozen=True, eq=False)
 class Plan:
     """What the kernels need, see `device.cpu.levels_plan`; and scratch buffers that calls take and put back.
 
@@ -31,6 +46,7 @@ class Plan:
     operations  edges of the circuit
     longest     factors of the longest product, at least 2
     most_terms  of a sum, at least 2
+    has_negation  of nodes that are no literals
     """
 
     kind: np.ndarray
@@ -50,6 +66,7 @@ class Plan:
     num_levels: int
     longest: int
     most_terms: int
+    has_negation: bool
     scratch: dict = field(default_factory=dict, repr=False)
     others: dict = field(default_factory=dict, repr=False)
 
@@ -118,11 +135,11 @@ def aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
-_plans: weakref.WeakKeyDictionary[Circuit, Plan] = weakref.WeakKeyDictionary()
+_plans: weakref.WeakKeyDictionary[Circuit | Graph, Plan] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def plan_of(circuit: Circuit) -> Plan:
+def plan_of(circuit: Circuit | Graph) -> Plan:
     """The plan of a circuit, made on first use."""
     plan = _plans.get(circuit)
     if plan is None:
@@ -132,7 +149,7 @@ def plan_of(circuit: Circuit) -> Plan:
     return plan
 
 
-def make_plan(circuit: Circuit) -> Plan:
+def make_plan(circuit: Circuit | Graph) -> Plan:
     arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children, circuit.roots
     return _make(*arrays, circuit.num_variables)
 
@@ -168,6 +185,7 @@ def _make(
         num_levels=int(num_levels),
         longest=max(2, int(runs[:, FACTORS].max(initial=0))),
         most_terms=max(2, int((runs[:, PAIRS] + runs[:, SINGLES]).max(initial=0))),
+        has_negation=bool((runs[:, FACTORS] < 0).any()),
     )
 
 
@@ -185,7 +203,7 @@ def describe_plan(circuit: Circuit) -> str:
     ]
     shapes: dict[str, int] = {}
     for run in plan.runs.tolist():
-        if run[FACTORS]:
+        if run[FACTORS] > 0:
             name = f"product of {run[FACTORS]}"
         else:
             parts = []

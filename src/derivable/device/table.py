@@ -131,7 +131,7 @@ def _schedules(primitive: str, arguments: Sequence[Any]) -> list[tuple[str, str]
     places = {"scan": (0, 1), "segment_reduce": (0, 1), "reduce_by_index": (1, 3)}.get(primitive)
     if places is None or len(arguments) <= max(places):
         return []
-    from derivable.device.autodiff.arrays import common_library, elements, fold_of, given
+    from derivable.bridge.arrays import common_library, elements, fold_of, given
     from derivable.device.cpu.element_folds import schedules
 
     op, values = (arguments[place] for place in places)

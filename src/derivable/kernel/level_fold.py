@@ -21,7 +21,7 @@ from typing import Any
 
 from derivable.algebra.expr.functions import equal, less, logical_and, logical_not, where
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, arguments_of, in_order
-from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.monoid import TypedFunction, TypedMonoid
 from derivable.algebra.semiring import TypedSemiring
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
@@ -38,6 +38,7 @@ Arrays = tuple[n.Array, ...]
 class LevelFold:
     """What the level fold of a semiring needs, and its kernels.
 
+    has_negation    whether programs may have negations; circuits have none
     floats          the components that have adjoints
     plus_rule, ...  adjoints of the left operand, then of the right one [2 * float component]; () without derivatives
     has_gradient    whether there are derivatives
@@ -50,8 +51,8 @@ class LevelFold:
                     row
     """
 
-    def __init__(self, typed: TypedSemiring):
-        self.typed = typed
+    def __init__(self, typed: TypedSemiring, has_negation: bool = False):
+        self.typed, self.has_negation = typed, has_negation
         self.dtypes = typed.dtypes
         self.floats = typed.plus.float_components
         self.has_gradient = typed.semiring.differentiable and len(self.floats) > 0
@@ -76,10 +77,11 @@ class LevelFold:
     def _schedule(self) -> Schedule:
         typed = self.typed
         exprs = [*typed.plus.values, *typed.times.values, *self.plus_rule, *self.times_rule]
-        if typed.complement is not None:
-            exprs += typed.complement.values
-            if self.has_gradient:
-                exprs += typed.complement.adjoints[1][0]
+        for function in (typed.complement, typed.negation if self.has_negation else None):
+            if function is not None:
+                exprs += function.values
+                if self.has_gradient:
+                    exprs += function.adjoints[1][0]
         if has_line_form(exprs):
             for lanes, held in ((16, {"bool", "float32"}), (8, {"bool", "int64", "float64"})):
                 if held.issuperset(self.dtypes) and (lanes == 8 or "float32" in self.dtypes):
@@ -230,6 +232,12 @@ class _Emitter:
             )
         return values[: len(values) // 2], values[len(values) // 2 :]
 
+    def pulled_once(self, function: TypedFunction, x: Sequence[Expr], adjoint: Sequence[Expr]) -> tuple[Expr, ...]:
+        """The adjoints of what a function of one element is applied to; zero where those of its value are."""
+        arguments, (rule,) = function.adjoints
+        given = dict(zip(function.operands[0], x, strict=True)) | self.adjoint_arguments(arguments, adjoint)
+        return substitute([rule[c] for c in self.fold.floats], given)
+
     def adjoint_arguments(self, arguments: Sequence[Argument], adjoint: Sequence[Expr]) -> dict[Argument, Expr]:
         return {arguments[k]: value for k, value in zip(self.fold.floats, adjoint, strict=True)}
 
@@ -297,6 +305,10 @@ class _Emitter:
     def forward(self) -> None:
         k = self.k
         with self.each_run() as run:
+            if self.fold.has_negation:
+                with k.when(less(run.factors, 0)):
+                    self.each_slot(run, 1, lambda at: self.let("total", _applied(self.typed.negation, self.single(at))))
+                    k.continue_()
             with k.when(less(0, run.factors)):
                 self.each_slot(run, run.factors, lambda at: self.product(at, run.factors))
             with k.otherwise():
@@ -341,7 +353,7 @@ class _Emitter:
     def backward(self) -> None:
         k, times = self.k, self.typed.times
         with self.each_run(down=True) as run:
-            width = k.let("width", 2 * run.pairs + run.singles + run.factors)
+            width = k.let("width", 2 * run.pairs + run.singles + abs(run.factors))
             k.set(run.at, run.at + run.count * width)
 
             def each_slot(push: Callable[[n.Register, Registers], None]) -> None:
@@ -351,6 +363,10 @@ class _Emitter:
                     with self.live(adjoint):
                         push(run.at, adjoint)
 
+            if self.fold.has_negation:
+                with k.when(less(run.factors, 0)):
+                    each_slot(self.push_negation)
+                    k.continue_()
             with k.when(less(0, run.factors)):
                 if set(arguments_of(self.fold.times_rule)) <= set(times.adjoints.arguments):
                     each_slot(lambda at, adjoint: self.push_each(at, run.factors, adjoint))
@@ -370,6 +386,11 @@ class _Emitter:
                             each_slot(lambda at, adjoint: self.push_sum(at, run, adjoint))
                 else:
                     each_slot(lambda at, adjoint: self.push_free_sum(at, run, adjoint))
+
+    def push_negation(self, at: Expr, adjoint: Registers) -> None:
+        slot = self.slot(at)
+        x = self.load(self.values, slot, "x")
+        self.push(slot, self.let("own", self.pulled_once(self.typed.negation, x, adjoint)))
 
     def push_each(self, at: Expr, count: Expr, adjoint: Registers) -> None:
         """A product whose rule reads no operands."""
@@ -540,7 +561,7 @@ class _Emitter:
 
     def read_and_fold(self) -> None:
         """Read a tile's weights and compute all slots."""
-        k, complement = self.k, self.typed.complement
+        k = self.k
         (valid,) = self.constants("valid", (True,), ("bool",)) if self.fold.floats else (None,)
 
         def read(arrays: Arrays, slot: Expr, variable: Expr) -> Registers:
@@ -555,10 +576,9 @@ class _Emitter:
             other = k.load(self.negative, variable, "other")
             with k.when(self.has_negative):
                 read(self.negative_weights, other, variable)
-            if complement is not None:
+            if self.typed.complement is not None:
                 with k.otherwise():
-                    given: dict[Argument, Expr] = dict(zip(complement.operands[0], found, strict=True))
-                    self.store(self.values, other, self.let("y", substitute(complement.values, given)))
+                    self.store(self.values, other, self.let("y", _applied(self.typed.complement, found)))
         if valid is not None:
             with k.when(logical_not(self.holds("fine", valid))):
                 k.return_(self.row)
@@ -588,7 +608,7 @@ class _Emitter:
         k.call(self.fold.backward, arguments)
 
     def write_gradients(self) -> None:
-        k, complement = self.k, self.typed.complement
+        k = self.k
         with k.loop("variable", 0, self.num_variables) as variable:
             slot, other = k.load(self.positive, variable, "slot"), k.load(self.negative, variable, "other")
             index = k.let("index", self.row * self.num_variables + variable)
@@ -597,13 +617,14 @@ class _Emitter:
                 self.store_rows(self.gradient, index, self.num_variables, a)
                 self.store_rows(self.negative_gradient, index, self.num_variables, b)
             with k.otherwise():
-                if complement is not None:
-                    arguments, (rule,) = complement.adjoints
-                    given = dict(zip(complement.operands[0], self.load(self.values, slot, "x"), strict=True))
-                    given |= self.adjoint_arguments(arguments, b)
-                    more = substitute([rule[c] for c in self.fold.floats], given)
+                if self.typed.complement is not None:
+                    more = self.pulled_once(self.typed.complement, self.load(self.values, slot, "x"), b)
                     a = self.let("total", tuple(x + y for x, y in zip(a, more, strict=True)))
                 self.store_rows(self.gradient, index, self.num_variables, a)
+
+
+def _applied(function: TypedFunction, x: Sequence[Expr]) -> tuple[Expr, ...]:
+    return substitute(function.values, dict(zip(function.operands[0], x, strict=True)))
 
 
 def _combined(monoid: TypedMonoid, left: Sequence[Expr], right: Sequence[Expr]) -> tuple[Expr, ...]:

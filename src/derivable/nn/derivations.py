@@ -13,7 +13,8 @@ from torch.autograd.function import once_differentiable
 
 from derivable.algebra.element import rebuild
 from derivable.algebra.semiring import Semiring, TypedSemiring
-from derivable.circuit.fold_nodes import Nodes, fold, fold_vjp
+from derivable.circuit.fold_rows import fold, fold_vjp
+from derivable.circuit.plan import Graph, plan_of
 from derivable.core.and_or import LITERAL
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
@@ -90,7 +91,9 @@ class SemiringInference(DerivationInference):
         super().__init__(ground, names)
         self.semiring = semiring
         kind, variable, offsets, children = self.graph
-        self.nodes = Nodes(kind, np.where(kind == LITERAL, variable + 1, 0), offsets, children, self.roots)
+        literal = np.where(kind == LITERAL, variable + 1, 0).astype(np.int32)
+        arrays = kind.astype(np.uint8), literal, offsets, children.astype(np.int32), self.roots
+        self.nodes = Graph(*arrays, self.num_variables)
         typed = semiring.typed()
         typed.require_fact()
         self.shown = typed.shown
@@ -110,7 +113,7 @@ class SemiringInference(DerivationInference):
 
     def gradient(self, rows: torch.Tensor, adjoints: Sequence[torch.Tensor]) -> torch.Tensor:
         parts = self.fact_values(rows)
-        return self.push_down(rows, parts, fold(self.nodes, self.semiring, parts), adjoints)
+        return self.push_down(rows, parts, fold(plan_of(self.nodes), self.semiring, parts), adjoints)
 
     def shown_dtypes(self, dtype: torch.dtype) -> list[torch.dtype]:
         typed = self.semiring.typed(str(dtype).removeprefix("torch."))
@@ -133,7 +136,7 @@ class SemiringInference(DerivationInference):
             return torch.zeros_like(rows)
         (seeds,) = typed.show.apply_vjp([_numpy(adjoint) for adjoint in adjoints], values)
         seeds = [np.ascontiguousarray(seed, part.dtype) for seed, part in zip(seeds, values)]
-        below, _ = fold_vjp(self.nodes, self.semiring, parts, None, seeds)
+        _, below, _ = fold_vjp(plan_of(self.nodes), self.semiring, parts, None, seeds)
         pulled, _ = typed.require_fact().apply_vjp(below, (_numpy(rows),), (np.arange(self.num_variables),))
         return torch.as_tensor(np.array(pulled[0])).to(rows)
 
@@ -142,7 +145,7 @@ class _Semiring(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor, module: SemiringInference) -> tuple[torch.Tensor, ...]:
         ctx.parts, ctx.module = module.fact_values(rows), module
-        ctx.values = fold(module.nodes, module.semiring, ctx.parts)
+        ctx.values = fold(plan_of(module.nodes), module.semiring, ctx.parts)
         ctx.save_for_backward(rows)
         shown = module.typed(rows).show.apply(ctx.values)
         tensors = tuple(torch.as_tensor(np.array(part)).to(rows.device) for part in shown)

@@ -23,8 +23,8 @@ class LevelKernels:
     fold  what was emitted, with the text of the kernels' arguments
     """
 
-    def __init__(self, typed: TypedSemiring):
-        self.fold = LevelFold(typed)
+    def __init__(self, typed: TypedSemiring, has_negation: bool):
+        self.fold = LevelFold(typed, has_negation)
 
     @cached_property
     def _module(self) -> Any:
@@ -41,11 +41,6 @@ class LevelKernels:
     def gradient(self) -> Callable[..., int]:
         return self._module.fold_gradient
 
-    @property
-    def passes(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        """`forward` and `backward` alone, for other kernels to call."""
-        return self._module.forward, self._module.backward
-
     @cached_property
     def lanes(self) -> int:
         """Rows of a line; 1 where the kernels go row by row."""
@@ -58,6 +53,6 @@ class LevelKernels:
 
 
 @lru_cache(256)
-def level_kernels(semiring: Semiring, precision: str) -> LevelKernels:
-    """The kernels of a semiring. Raises as `Semiring.typed` does."""
-    return LevelKernels(semiring.typed(precision))
+def level_kernels(semiring: Semiring, precision: str, has_negation: bool = False) -> LevelKernels:
+    """The kernels of a semiring, with negations if programs have them. Raises as `Semiring.typed` does."""
+    return LevelKernels(semiring.typed(precision), has_negation)

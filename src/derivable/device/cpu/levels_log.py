@@ -8,12 +8,18 @@ proof); `log_rows` marks the tiles that may not, and `levels_scaled` computes th
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from derivable.algebra import semirings
+from derivable.algebra.expr.emit_numba import DECORATOR
+from derivable.algebra.expr.generated import load_generated
 from derivable.device.cpu.lane_rows import load_rows, store_rows
 from derivable.device.cpu.lanes import (
     add,
@@ -32,14 +38,16 @@ from derivable.device.cpu.lanes import (
 )
 from derivable.device.cpu.levels import GRADIENT, VALUES, level_kernels
 from derivable.device.cpu.levels_exp import LOG2_E, exp_and_complement, maximum, minimum
+from derivable.kernel.emit_numba import emit_numba
 
 # Numbers of bits; see the proof.
 ZERO_BITS = 800.0
 LARGEST_SEED = 2.0**100
 # What `log_rows` returns beside the number of tiles left to the scaled kernel.
 BAD_WEIGHT = -1
-# Sums and products are the generated ones of the real semiring.
-forward, backward = level_kernels(semirings.real, "float64").passes
+# Sums and products are the generated ones of the real semiring; see `compiled_log_rows`.
+forward: Any = None
+backward: Any = None
 
 
 @njit(cache=True, nogil=True)
@@ -53,7 +61,6 @@ def lane_max(values, slot):
     return best
 
 
-@njit(cache=True, nogil=True)
 def log_rows(
     start,
     stop,
@@ -193,3 +200,18 @@ def log_rows(
                 store_rows(gradient, at, num_variables, rows, multiply(load(values, slot), a))
         row += lanes
     return np.int64(num_left)
+
+
+@cache
+def compiled_log_rows() -> Callable[..., int]:
+    """`log_rows`, jitted.
+
+    Its text goes into one module with that of the sums and products, so that compiled code on disk is not taken for
+    other ones: Numba looks at the file of the function alone.
+    """
+    fold = level_kernels(semirings.real, "float64").fold
+    own = (name for name in log_rows.__code__.co_names if name not in ("forward", "backward", "math", "np"))
+    names = ", ".join(sorted(name for name in own if name in globals()))
+    header = f"from {__name__} import {names}\n\n\n{DECORATOR}\n"
+    text = f"{emit_numba(fold.forward, fold.backward)}\n\n{header}{inspect.getsource(log_rows)}"
+    return load_generated(text, "log_levels").log_rows

@@ -2,8 +2,9 @@
 
 A program is a list of runs. A run is a number of consecutive slots (rows of the value buffer) of one shape, so
 that the kernels' inner loops have constant trip counts: either sums of `pairs` products of two slots and of
-`singles` slots, or products of `factors` slots. And-nodes with two children that only or-nodes use, at most
-`SHARED` times, get no slot: their product is formed again where it is used, which costs fewer loads and no store.
+`singles` slots, or products of `factors` slots, or negations (-1 factors) of one slot each. And-nodes with two
+children that only or-nodes use, at most `SHARED` times, get no slot: their product is formed again where it is used,
+which costs fewer loads and no store.
 
     slot 0, 1         the constants zero and one
     slots 2 ...       the leaves of the circuit, in its order
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.core.and_or import AND, LITERAL, OR
+from derivable.core.and_or import AND, LITERAL, NOT, OR
 from derivable.device.cpu.lanes import item
 from derivable.device.cpu.pages import empty_pages, zero_pages
 from derivable.device.cpu.threads import run_chunks
@@ -29,6 +30,7 @@ from derivable.kernel.level_fold import COUNT, FACTORS, FIRST, PAIRS, SINGLES, S
 SHARED = 4
 _SUMS = 32  # sums of fewer than this many pairs and singles are grouped by exact shape
 _PRODUCTS = 256  # the same for products
+_NEGATION = _SUMS * _SUMS  # no product has no factors
 _SHAPES = _SUMS * _SUMS + _PRODUCTS + 1
 _LEAF, _FUSED = -1, -2  # in place of a shape
 _WORTH_A_THREAD = 200_000  # edges
@@ -158,6 +160,10 @@ def _shapes_of(kind, offsets, children, uses, level, shape):
                 continue
             shape[node] = _SUMS if arity == 2 else _SUMS * _SUMS + min(arity, _PRODUCTS)
             num_terms += arity
+        elif this == NOT:
+            highest = np.int64(level[np.uint64(item(children, first))])
+            shape[node] = _NEGATION
+            num_terms += 1
         else:
             pairs = 0
             for edge in range(first, last):
@@ -237,18 +243,17 @@ def _assign_slots(kind, literal, offsets, children, level, shape, inner, operand
     negative[:] = -1
     next_slot = 2
     for node in range(len(kind)):
-        if kind[node] >= AND:  # leaves come first
-            break
+        if kind[node] > LITERAL:
+            continue
         operand[node, 1] = -1
+        operand[node, 0] = kind[node]
         if kind[node] == LITERAL:
-            operand[node, 0] = next_slot
-            if literal[node] > 0:
-                positive[literal[node] - 1] = next_slot
-            else:
-                negative[-literal[node] - 1] = next_slot
-        else:
-            operand[node, 0] = kind[node]
-        next_slot += 1
+            slots = positive if literal[node] > 0 else negative
+            variable = abs(literal[node]) - 1
+            if slots[variable] < 0:
+                slots[variable] = next_slot
+                next_slot += 1
+            operand[node, 0] = slots[variable]
     num_runs = 0
     previous_level, previous_shape = -1, -1
     for node in inner:
@@ -291,6 +296,8 @@ def _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs
                 pairs = np.int64(1)
             else:
                 factors = last - first
+        elif this == _NEGATION:
+            factors = np.int64(-1)
         elif this < _SUMS * _SUMS:
             pairs, singles = np.int64(this // _SUMS), np.int64(this % _SUMS)
         else:
@@ -298,6 +305,7 @@ def _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs
                 pairs += operand[np.uint64(item(children, edge)), 1] >= 0
             singles = last - first - pairs
         starts[slot] = position
+        width = 2 * pairs + singles + factors if factors >= 0 else np.int64(1)
         if level[node] != previous_level or this != previous_shape or this >= _SHAPES - 2:
             run += 1
             runs[run, FIRST] = operand[node, 0]
@@ -307,7 +315,7 @@ def _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs
             runs[run, FACTORS] = factors
             runs[run, START] = position
         runs[run, COUNT] += 1
-        position += 2 * pairs + singles + factors
+        position += width
         previous_level, previous_shape = level[node], this
     starts[len(inner)] = position
 
@@ -325,7 +333,7 @@ def _write_terms(begin, end, kind, offsets, children, shape, operand, first_slot
         slot = np.int64(operand[np.uint64(node), 0]) - first_slot
         position = item(starts, slot)
         first, last = item(offsets, node), item(offsets, node + 1)
-        if item(kind, node) == AND:
+        if item(kind, node) != OR:
             for edge in range(first, last):
                 terms[np.uint64(position)] = operand[np.uint64(item(children, edge)), 0]
                 position += 1

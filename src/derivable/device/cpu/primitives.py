@@ -4,7 +4,7 @@ The meaning of each function is its reference's docstring. Results have the same
 input and number of threads (`device.cpu.threads`).
 """
 
-from derivable.device.autodiff import folds
+from derivable.bridge import folds
 from derivable.device.cpu import rows
 from derivable.parallel import reference
 

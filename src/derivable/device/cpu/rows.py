@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from derivable.bridge.folds import reduce_by_index
 from derivable.core.diagnostics import LayoutError
-from derivable.device.autodiff.folds import reduce_by_index
 from derivable.device.cpu.columns import encode_all, flat, writable
 from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.memory import result as result_of
