@@ -10,11 +10,12 @@ import pytest
 from circuit.decimal_circuits import random_circuit
 from derivable.algebra import expr, semirings
 from derivable.algebra.semiring import Semiring
+from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.circuit.builder import CircuitBuilder
 from derivable.circuit.evaluate import evaluate, value_and_gradient
 from derivable.circuit.fold_rows import fold, fold_vjp
-from derivable.circuit.plan import Graph, plan_of
-from derivable.core.and_or import AND, LITERAL, OR
+from derivable.circuit.plan import plan_of
+from derivable.core.and_or import AND, LITERAL, NOT, OR
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.device.cpu.levels import level_kernels
 from derivable.kernel.interpret import interpret
@@ -337,11 +338,11 @@ def test_negations_of_sums_and_literals_in_any_order():
     """A graph of derivations: 1 - (a or b), with a literal after an inner node, and one literal twice."""
     ring = RINGS["max_product"]
     assert ring.complement_negates
-    kind = np.array([LITERAL, LITERAL, OR, 5, LITERAL, AND, LITERAL, OR], np.uint8)
+    kind = np.array([LITERAL, LITERAL, OR, NOT, LITERAL, AND, LITERAL, OR], np.uint8)
     literal = np.array([1, 2, 0, 0, 3, 0, 1, 0], np.int32)
     children = np.array([0, 1, 2, 3, 4, 5, 6], np.int32)
     offsets = np.array([0, 0, 0, 2, 3, 3, 5, 5, 7])
-    plan = plan_of(Graph(kind, literal, offsets, children, np.array([7, 3]), 3))
+    plan = plan_of(AndOrGraph(kind, literal, offsets, children, np.array([7, 3])), 3)
     assert plan.has_negation
     for rows in (1, 19):
         weights = np.random.default_rng(rows).uniform(0.1, 0.9, (rows, 3))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from derivable.circuit.circuit import Circuit
+from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.core.and_or import FALSE, LITERAL
 from derivable.device.cpu.levels_plan import plan_program
 from derivable.device.cpu.memory import empty
@@ -19,21 +19,6 @@ from derivable.kernel.level_fold import COUNT, FACTORS, FIRST, PAIRS, SINGLES
 LINE_BYTES = 64
 # Kept scratch buffers per kind.
 _KEPT = 8
-
-
-@dataclass(frozen=True, eq=False)
-class Graph:
-    """An and-or graph that is no circuit, such as derivations; the fields are those of `Circuit`.
-
-    Nodes have the kinds of `parallel.levels`, NOT among them, and children come before their parents.
-    """
-
-    kind: np.ndarray
-    literal: np.ndarray
-    offsets: np.ndarray
-    children: np.ndarray
-    roots: np.ndarray
-    num_variables: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,23 +120,26 @@ def aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
-_plans: weakref.WeakKeyDictionary[Circuit | Graph, Plan] = weakref.WeakKeyDictionary()
+_plans: weakref.WeakKeyDictionary[AndOrGraph, Plan] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def plan_of(circuit: Circuit | Graph) -> Plan:
-    """The plan of a circuit, made on first use."""
-    plan = _plans.get(circuit)
+def plan_of(graph: AndOrGraph, num_variables: int | None = None) -> Plan:
+    """The plan of a circuit or another graph whose children come first, made on first use.
+
+    num_variables  columns of the weights; None for those of a circuit
+    """
+    plan = _plans.get(graph)
     if plan is None:
-        plan = make_plan(circuit)
+        plan = make_plan(graph, num_variables)
         with _lock:
-            plan = _plans.setdefault(circuit, plan)
+            plan = _plans.setdefault(graph, plan)
     return plan
 
 
-def make_plan(circuit: Circuit | Graph) -> Plan:
-    arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children, circuit.roots
-    return _make(*arrays, circuit.num_variables)
+def make_plan(graph: AndOrGraph, num_variables: int | None = None) -> Plan:
+    count: int = graph.num_variables if num_variables is None else num_variables  # type: ignore[attr-defined]
+    return _make(graph.kind, graph.literal, graph.offsets, graph.children, graph.roots, count)
 
 
 def _make(
@@ -189,7 +177,7 @@ def _make(
     )
 
 
-def describe_plan(circuit: Circuit) -> str:
+def describe_plan(circuit: AndOrGraph) -> str:
     """What the kernels do with this circuit: slots, runs by shape, bytes."""
     plan = plan_of(circuit)
     inner = int(plan.runs[:, COUNT].sum())

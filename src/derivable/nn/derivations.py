@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,7 @@ from torch.autograd.function import once_differentiable
 from derivable.algebra.element import rebuild
 from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.circuit.fold_rows import fold, fold_vjp
-from derivable.circuit.plan import Graph, plan_of
-from derivable.core.and_or import LITERAL
+from derivable.circuit.plan import plan_of
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.batched import GroundProgram
@@ -90,10 +90,8 @@ class SemiringInference(DerivationInference):
     def __init__(self, ground: GroundProgram, names: Sequence[str], semiring: Semiring):
         super().__init__(ground, names)
         self.semiring = semiring
-        kind, variable, offsets, children = self.graph
-        literal = np.where(kind == LITERAL, variable + 1, 0).astype(np.int32)
-        arrays = kind.astype(np.uint8), literal, offsets, children.astype(np.int32), self.roots
-        self.nodes = Graph(*arrays, self.num_variables)
+        # Kernels are compiled for circuits, whose children are int32.
+        self.nodes = replace(ground, children=ground.children.astype(np.int32))
         typed = semiring.typed()
         typed.require_fact()
         self.shown = typed.shown
