@@ -37,7 +37,7 @@ def test_explain_shows_the_table(capsys):
 
 def test_explain_says_what_a_call_gets():
     text = derivable.device.explain("scan", "add", np.arange(3.0))
-    assert text.startswith("scan -> cpu (derivable.device.autodiff.folds)")
+    assert text.startswith("scan -> cpu (derivable.bridge.folds)")
     assert "because: NumPy arrays" in text
     assert "forward: lanes 8 in float64, guarded\n  backward: lanes 8 in float64, guarded" in text
     wide = derivable.device.explain("scan", "add", np.ones((3, 2)))
