@@ -12,6 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from derivable.algebra.element import flatten
+from derivable.algebra.monoid import Monoid
+from derivable.algebra.monoids import resolve
 from derivable.core.diagnostics import UnsupportedError
 from derivable.parallel import primitives
 
@@ -59,17 +64,19 @@ class Choice:
 
 
 _CPU = "derivable.device.cpu.primitives"
+# A name and no import: the public folds, which stand on these kernels.
+_FOLDS = "derivable.bridge.folds"
 _REFERENCE = "derivable.parallel.reference"
 _NO_CUDA = "no CUDA kernel is written yet; move the arrays to the CPU"
 
 CELLS: dict[tuple[str, str], Kernels | Planned | Refusal] = {
     ("gather", "cpu"): Kernels(_CPU, "copies rows, chunks of indices in parallel"),
-    ("segment_reduce", "cpu"): Kernels(_CPU, "emitted for the operator, chunks of segments in parallel"),
+    ("segment_reduce", "cpu"): Kernels(_FOLDS, "emitted for the operator, chunks of segments in parallel"),
     ("reduce_by_index", "cpu"): Kernels(
-        _CPU,
+        _FOLDS,
         "emitted for the operator, one part per thread merged in order; own reverse rules of products and extrema",
     ),
-    ("scan", "cpu"): Kernels(_CPU, "emitted for the operator, one pass; segments and columns in parallel"),
+    ("scan", "cpu"): Kernels(_FOLDS, "emitted for the operator, one pass; segments and columns in parallel"),
     ("sort", "cpu"): Kernels(_CPU, "stable radix sort, digits that do not vary are skipped"),
     ("unique", "cpu"): Kernels(_CPU, "one pass over sorted rows"),
     ("join", "cpu"): Kernels(_CPU, "sorted merge, count then fill, chunks of left rows in parallel"),
@@ -131,17 +138,16 @@ def _schedules(primitive: str, arguments: Sequence[Any]) -> list[tuple[str, str]
     places = {"scan": (0, 1), "segment_reduce": (0, 1), "reduce_by_index": (1, 3)}.get(primitive)
     if places is None or len(arguments) <= max(places):
         return []
-    from derivable.bridge.arrays import common_library, elements, fold_of, given
     from derivable.device.cpu.element_folds import schedules
 
     op, values = (arguments[place] for place in places)
-    taken = given(op, values, "values")
-    library = common_library(*taken.leaves)
-    found = elements(library, taken)
-    typed = fold_of(library, primitive, op, (found,)).operator
+    monoid = op if isinstance(op, Monoid) else resolve(op, np.asarray(values).dtype)
+    leaves = [np.asarray(leaf) for leaf in flatten(monoid.element, values, "values")]
+    typed = monoid.typed([leaf.dtype for leaf in leaves])
+    width = math.prod(leaves[0].shape[1:]) // typed.leaf_sizes[0]
     if primitive == "reduce_by_index":
         return [("forward", "row by row"), ("backward", "row by row")]
-    return list(zip(("forward", "backward"), schedules(primitive, typed, math.prod(found.batch))))
+    return list(zip(("forward", "backward"), schedules(primitive, typed, width)))
 
 
 def explain(primitive: str | None = None, *arguments: Any, device: str | None = None) -> str:

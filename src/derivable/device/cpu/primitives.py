@@ -1,15 +1,8 @@
-"""The CPU device: the primitives of `derivable.parallel.reference` as Numba kernels, under the same names.
+"""The CPU device: primitives of `derivable.parallel.reference` on rows as Numba kernels, under the same names.
 
-The meaning of each function is its reference's docstring. Results have the same bits for the same
-input and number of threads (`device.cpu.threads`).
+The meaning of each function is its reference's docstring. Results have the same bits for the same input and number of
+threads (`device.cpu.threads`). Folds are those of `dv.parallel`.
 """
 
-from derivable.bridge import folds
-from derivable.device.cpu import rows
-from derivable.parallel import reference
-
-__all__ = []
-__all__ += reference.__all__
-
-for _name in __all__:
-    globals()[_name] = getattr(folds if hasattr(folds, _name) else rows, _name)
+from derivable.device.cpu.rows import *  # noqa: F403
+from derivable.device.cpu.rows import __all__ as __all__

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from derivable.bridge.folds import reduce_by_index
+from derivable.algebra.monoids import NAMED
 from derivable.core.diagnostics import LayoutError
 from derivable.device.cpu.columns import encode_all, flat, writable
+from derivable.device.cpu.element_by_index import reduce_by_index
 from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.memory import result as result_of
 from derivable.device.cpu.threads import run_chunks
@@ -69,10 +70,10 @@ def gather_vjp(adjoint, indices, num_rows, *, out=None):
     indices = layout.check_indices(indices, num_rows)
     adjoint = layout.check_values(adjoint, "adjoint")
     result = result_of(out, (num_rows, *adjoint.shape[1:]), adjoint.dtype)
-    found = reduce_by_index(zeros(result.shape, adjoint.dtype), "add", indices, adjoint)
-    if out is None:
-        return found
-    result[...] = found
+    rows = flat(adjoint)[:, :, None]
+    sums = zeros((num_rows, *rows.shape[1:]), adjoint.dtype)
+    reduce_by_index(NAMED["add"].typed((adjoint.dtype,)), (sums,), indices, (rows,), out=(sums,))
+    result[...] = sums.reshape(result.shape)
     return result
 
 
