@@ -133,7 +133,7 @@ def index_case(name: str, buckets: int, n: int) -> Case:
     import torch
 
     import derivable as dv
-    from derivable.device.cpu import element_by_index
+    from derivable.parallel import element_by_index
 
     op = typed(name)
     rng = np.random.default_rng(0)
@@ -197,7 +197,7 @@ def index_case(name: str, buckets: int, n: int) -> Case:
 
 def forward_and_back(op: Any, adjoints: tuple, destination: tuple, indices: Any, values: tuple) -> tuple:
     """What a training step runs: the forward pass knows that its vjp follows, and hands it what it found on the way."""
-    from derivable.device.cpu import element_by_index
+    from derivable.parallel import element_by_index
 
     results, kept = element_by_index.reduce_by_index_keeping(op, destination, indices, values)
     made = element_by_index.reduce_by_index_vjp(op, adjoints, destination, indices, values, results, kept=kept)
@@ -221,7 +221,7 @@ def scan_case(name: str, n: int) -> Case:
     import torch
 
     import derivable as dv
-    from derivable.device.cpu import element_folds
+    from derivable.parallel import element_folds
 
     op = typed(name)
     width = SCAN_COLUMNS if name.startswith("vec") else 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derivable.core.lazy import lazy
+from derivable.core.lazy import ABOVE, lazy
 
 __version__ = "0.1.0"
 
@@ -88,6 +88,11 @@ __all__ = [
     "tanh",
     "where",
 ]
+
+# Names that users look for below the floor that they are on.
+_FOLDS = ("reduce", "reduce_by_index", "scan", "segment_reduce", "segmented_scan")
+ABOVE["derivable.parallel"] = dict.fromkeys(_FOLDS, "derivable.bridge.folds")
+ABOVE["derivable.device"] = {"explain": "derivable.parallel.table"}
 
 _MODULES = ("algebra", "circuit", "core", "datalog", "device", "nn", "parallel")
 _NAMES = {

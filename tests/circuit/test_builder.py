@@ -221,7 +221,7 @@ KERNELS = [
 
 def test_colliding_hashes_do_not_merge(monkeypatch):
     """With a hash that is the same for everything, only the comparison of children tells nodes apart."""
-    from derivable.device.cpu import hashcons
+    from derivable.circuit.kernels import hashcons
 
     def constant_mix(value):
         return np.uint64(7)
@@ -363,8 +363,8 @@ def test_a_circuit_of_strided_arrays_has_the_same_plan():
 
 @pytest.mark.parametrize("num_threads", [2, 3])
 def test_a_plan_does_not_depend_on_the_threads_that_make_it(monkeypatch, num_threads):
+    from derivable.circuit.kernels import levels_plan
     from derivable.circuit.plan import make_plan
-    from derivable.device.cpu import levels_plan
 
     rng = np.random.default_rng(2)
     arrays = random_arrays(rng, 6, 400)

@@ -14,12 +14,12 @@ from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.circuit.builder import CircuitBuilder
 from derivable.circuit.evaluate import evaluate, value_and_gradient
 from derivable.circuit.fold_rows import fold, fold_vjp
+from derivable.circuit.kernels.level_fold import PAIRS, SINGLES, LevelFold
+from derivable.circuit.kernels.levels import level_kernels
 from derivable.circuit.plan import plan_of
 from derivable.core.and_or import AND, LITERAL, NOT, OR
 from derivable.core.diagnostics import DomainError, ShapeError
-from derivable.device.cpu.levels import level_kernels
 from derivable.kernel.interpret import interpret
-from derivable.kernel.level_fold import PAIRS, SINGLES, LevelFold
 from derivable.parallel.levels import fold_levels, fold_levels_vjp
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numba import njit
 
+from derivable.circuit.kernels.levels_scaled import collapse, normalise, scaled_exp
 from derivable.circuit.plan import aligned
+from derivable.device.cpu.lane_exp import exp_and_complement
 from derivable.device.cpu.lanes import count_less, item, load, multiply_add, store
-from derivable.device.cpu.levels_exp import exp_and_complement
-from derivable.device.cpu.levels_scaled import collapse, normalise, scaled_exp
 from derivable.device.cpu.pointers import pointer
 
 
@@ -30,7 +30,7 @@ def exponentials(x, values, complements):
 
 @njit
 def scaled(x):
-    m, e = scaled_exp(x)
+    m, e = scaled_exp(x, 2.0**39)
     return m, e, collapse(m, e)
 
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from derivable.device.cpu import element_cuts, threads
-from derivable.device.cpu.streams import whole_lines
+from derivable.device.cpu import threads
+from derivable.parallel import element_cuts
+from derivable.parallel.streams import whole_lines
 
 
 @pytest.fixture(params=[1, 3], autouse=True)

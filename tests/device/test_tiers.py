@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from derivable.device.cpu import hashcons, tiers
+from derivable.circuit.kernels import hashcons
+from derivable.device.cpu import tiers
 from derivable.device.cpu.tiers import Kernel, interpreted, kernel
 
 

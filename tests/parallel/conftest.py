@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from derivable.device.cpu import element_cuts, threads
+from derivable.device.cpu import threads
+from derivable.parallel import element_cuts
 
 
 @pytest.fixture(params=[1, 3])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.algebra.monoids import NAMED
-from derivable.device.cpu import element_folds
+from derivable.parallel import element_folds
 
 
 def scan(name, values, **options):

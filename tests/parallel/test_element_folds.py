@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from derivable.algebra import expr
 from derivable.algebra.monoids import NAMED, matrix_product, operator
-from derivable.device.cpu import element_by_index, element_cuts, element_folds, threads
+from derivable.device.cpu import threads
+from derivable.parallel import element_by_index, element_cuts, element_folds
 
 LARGE = 2**62
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from derivable.device.cpu import element_by_index
-from derivable.device.cpu import element_folds as kernels
+from derivable.parallel import element_by_index
+from derivable.parallel import element_folds as kernels
 from derivable.parallel import element_reference as reference
 from parallel.operator_cases import CASES
 

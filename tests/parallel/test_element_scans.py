@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derivable.algebra.monoids import NAMED
-from derivable.device.cpu import element_folds
+from derivable.parallel import element_folds
 from parallel.single_column import pull, scan
 
 STEPS = {"add": np.add, "mul": np.multiply, "logaddexp": np.logaddexp}

@@ -20,7 +20,7 @@ import derivable as dv
 from derivable.algebra import semirings
 from derivable.algebra.monoids import NAMED
 from derivable.core.diagnostics import DerivableError
-from derivable.device.cpu import element_by_index
+from derivable.parallel import element_by_index
 
 P = dv.parallel
 GOLDEN = Path(__file__).parents[1] / "golden" / "parallel"

@@ -10,7 +10,8 @@ import pytest
 import derivable as dv
 from derivable.bridge.fold import Fold
 from derivable.bridge.jax import _elsewhere
-from derivable.device.cpu import element_by_index, element_cuts, threads
+from derivable.device.cpu import threads
+from derivable.parallel import element_by_index, element_cuts
 
 P = dv.parallel
 SATADD = P.operator(lambda a, b: dv.minimum(a + b, 2.5), neutral=0.0)

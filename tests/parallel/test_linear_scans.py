@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from derivable.device.cpu import element_folds
-from derivable.device.cpu.element_kernels import scan_schedule
+from derivable.parallel import element_folds
 from derivable.parallel import element_reference as reference
+from derivable.parallel.element_kernels import scan_schedule
 
 P = dv.parallel
 LINEAR = P.operator(lambda f, g: (f[0] * g[0], f[1] * g[0] + g[1]), neutral=(1.0, 0.0))

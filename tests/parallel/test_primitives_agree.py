@@ -17,10 +17,8 @@ from derivable.algebra.monoids import resolve
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.fold import Fold
 from derivable.core.diagnostics import LayoutError, ShapeError, TypeMismatchError, UnsupportedError
-from derivable.device import primitives as picked
-from derivable.device import table
-from derivable.device.cpu import element_cuts, threads
-from derivable.parallel import element_reference, reference
+from derivable.device.cpu import threads
+from derivable.parallel import element_cuts, element_reference, picked, reference, table
 from derivable.parallel.primitives import PRIMITIVES
 
 DEVICES = {"reference": reference, "cpu": picked}
@@ -442,7 +440,7 @@ def test_join_against_nested_loops(table, num_threads):
     expected = [
         (i, j) for i in range(len(left[0])) for j in range(len(right[0])) if python_key(left, i) == python_key(right, j)
     ]
-    from derivable.device.cpu import rows
+    from derivable.parallel import rows
 
     before, before_chunk = threads.get_num_threads(), rows.MIN_CHUNK
     try:

@@ -5,12 +5,12 @@ import pytest
 
 from derivable.algebra import expr
 from derivable.algebra.monoids import NAMED, operator
-from derivable.device.cpu import element_folds
-from derivable.device.cpu.element_kernels import scan_schedule
 from derivable.kernel.check import check
 from derivable.kernel.interpret import interpret
 from derivable.kernel.schedule import Schedule
+from derivable.parallel import element_folds
 from derivable.parallel import element_reference as reference
+from derivable.parallel.element_kernels import scan_schedule
 from derivable.parallel.scan_kernels import scan_back_kernel, scan_kernel
 
 OFFSETS = np.array([0, 0, 1, 18, 20, 53, 70])

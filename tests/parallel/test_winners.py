@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from derivable.algebra.monoids import NAMED
-from derivable.device.cpu import element_by_index, element_cuts, threads
+from derivable.device.cpu import threads
+from derivable.parallel import element_by_index, element_cuts
 
 pytestmark = pytest.mark.usefixtures("num_threads")
 NUMBERS = st.one_of(st.sampled_from([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan]), st.floats(-2, 2, width=32))

@@ -4,7 +4,7 @@ import pytest
 
 import derivable as dv
 from derivable.algebra.semiring import Semiring
-from derivable.device import primitives
+from derivable.parallel import picked as primitives
 from robust.refusal import refuses
 
 

@@ -101,7 +101,7 @@ class AndOrGraph:
 
     def needed(self) -> np.ndarray:
         """[node] bool: what the roots are made of, themselves included"""
-        from derivable.device.cpu.and_or import reachable
+        from derivable.circuit.kernels.and_or import reachable
 
         return reachable(self.offsets, self.children, self.roots)
 
@@ -126,7 +126,7 @@ class AndOrGraph:
 
     def ordered(self) -> AndOrGraph:
         """The same acyclic graph with children before parents."""
-        from derivable.device.cpu.and_or import components
+        from derivable.circuit.kernels.and_or import components
 
         if self.is_ordered:
             return self

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from derivable.circuit.circuit import Circuit
+from derivable.circuit.kernels import hashcons
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import LayoutError, ShapeError
-from derivable.device.cpu import hashcons
 from derivable.device.cpu.pages import empty_pages, zero_pages
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 

@@ -115,7 +115,7 @@ def compile_formula_dag(
     arrays = [np.asarray(array) for array in (kind, literal, offsets, children)]
     given = AndOrGraph(arrays[0], arrays[1], arrays[2], arrays[3], np.asarray(roots, np.int64))
     dag = circuit_from_arrays(*_positive(given, choices).arrays, num_variables)
-    from derivable.device.cpu import choice as kernels
+    from derivable.circuit.kernels import choice as kernels
 
     is_false, proven, keep, support, set_offsets, set_elements = kernels.analyse(
         *dag.arrays[:4],

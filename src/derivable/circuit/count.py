@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from derivable.circuit.circuit import Circuit
+from derivable.circuit.kernels.queries import multiply_rows, weigh_items
+from derivable.circuit.kernels.residues import fold_residues
 from derivable.circuit.literal_weights import (
     EXPONENT_UNIT,
     LiteralWeights,
@@ -23,8 +25,6 @@ from derivable.circuit.properties import require_countable
 from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError
 from derivable.device.cpu.memory import empty
-from derivable.device.cpu.queries import multiply_rows, weigh_items
-from derivable.device.cpu.residues import fold_residues
 
 PRIMES_AT_ONCE = 8
 

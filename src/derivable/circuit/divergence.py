@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from derivable.circuit.circuit import Circuit
+from derivable.circuit.kernels.queries import choice_divergence, weigh
 from derivable.circuit.literal_weights import LiteralWeights, read_weights, share_weights
 from derivable.circuit.marginals import flows, positive_shares, require_mass
 from derivable.circuit.properties import require_countable
 from derivable.core.diagnostics import ShapeError
 from derivable.device.cpu.memory import empty
-from derivable.device.cpu.queries import choice_divergence, weigh
 
 
 def entropy(circuit: Circuit, weights=None, negative_weights=None) -> Any:

@@ -10,9 +10,9 @@ import numpy as np
 
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
+from derivable.circuit.kernels.levels import GRADIENT, VALUES, VALUES_AND_GRADIENT, LevelKernels, level_kernels
 from derivable.circuit.plan import LINE_BYTES, Plan
 from derivable.core.diagnostics import DomainError
-from derivable.device.cpu.levels import GRADIENT, VALUES, VALUES_AND_GRADIENT, LevelKernels, level_kernels
 from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.parallel.levels import fold_levels

@@ -167,7 +167,7 @@ def layers(circuit: Circuit, unary_chains: bool = False) -> Layers:
 
 
 def _bounds(circuit: Circuit) -> tuple[np.ndarray, np.ndarray, int]:
-    from derivable.device.cpu.layering import layer_bounds
+    from derivable.circuit.kernels.layering import layer_bounds
 
     first, last = np.empty(circuit.num_nodes, np.int32), np.empty(circuit.num_nodes, np.int32)
     top = layer_bounds(circuit.kind, circuit.offsets, circuit.children, circuit.roots, first, last)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from derivable.circuit.circuit import Circuit
+from derivable.circuit.kernels.scaled import EXPONENT_UNIT
 from derivable.core.diagnostics import DomainError, ShapeError
-from derivable.device.cpu.scaled import EXPONENT_UNIT
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from derivable.circuit.kernels.levels_log import BAD_WEIGHT, compiled_log_rows
+from derivable.circuit.kernels.levels_scaled import log_rows_scaled
+from derivable.circuit.kernels.levels_unbounded import log_rows_unbounded
 from derivable.circuit.plan import Plan
-from derivable.device.cpu.levels_log import BAD_WEIGHT, compiled_log_rows
-from derivable.device.cpu.levels_scaled import log_rows_scaled
-from derivable.device.cpu.levels_unbounded import log_rows_unbounded
 
 # Type checkers take the number of arguments from a tuple they cannot know.
 _log_rows_scaled: Any = log_rows_scaled

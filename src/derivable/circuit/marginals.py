@@ -10,11 +10,11 @@ import numpy as np
 
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.count import log_of_scaled
+from derivable.circuit.kernels.queries import flow_down, multiply_rows, weigh
 from derivable.circuit.literal_weights import EXPONENT_UNIT, LiteralWeights, ScaledWeights, read_weights, share_weights
 from derivable.circuit.properties import require_countable
 from derivable.core.diagnostics import DomainError
 from derivable.device.cpu.memory import empty
-from derivable.device.cpu.queries import flow_down, multiply_rows, weigh
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from derivable.circuit.circuit import Circuit
+from derivable.circuit.kernels.queries import decode_best, weigh_best
 from derivable.circuit.literal_weights import LiteralWeights, read_weights
 from derivable.circuit.properties import require_countable, require_decomposable
 from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError
 from derivable.device.cpu.memory import empty, zeros
-from derivable.device.cpu.queries import decode_best, weigh_best
 
 
 class MostProbable(NamedTuple):

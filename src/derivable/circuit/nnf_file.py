@@ -26,11 +26,11 @@ import numpy as np
 
 from derivable.circuit.builder import circuit_from_arrays
 from derivable.circuit.circuit import Circuit
+from derivable.circuit.kernels import parse_bytes as text
 from derivable.circuit.read_error import fail, fail_code, fail_empty, fail_header, most_words, read_header
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.files import atomic_write
-from derivable.device.cpu import text
 
 _C2D_HINTS = {
     text.UNKNOWN_LINE: "lines of this dialect start with L, A or O",

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.circuit.circuit import Circuit
+from derivable.circuit.kernels.mixtures import best_rows, draw_rows, expected_counts, log_likelihoods
 from derivable.circuit.most_probable import MostProbable
 from derivable.circuit.properties import require_countable, require_decomposable
 from derivable.circuit.transform import smooth
 from derivable.core.and_or import FALSE, OR
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
-from derivable.device.cpu.mixtures import best_rows, draw_rows, expected_counts, log_likelihoods
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from derivable.circuit.kernels.mixtures import log_likelihoods
 from derivable.circuit.most_probable import MostProbable
 from derivable.circuit.probabilistic import ROWS_PER_THREAD, ProbabilisticCircuit
 from derivable.core.diagnostics import UnsupportedError
-from derivable.device.cpu.mixtures import log_likelihoods
 from derivable.device.cpu.threads import run_chunks
 
 

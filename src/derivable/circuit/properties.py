@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from derivable.circuit.circuit import Circuit
+from derivable.circuit.kernels import exclusion
+from derivable.circuit.kernels.and_or import reachable
+from derivable.circuit.kernels.queries import choice_shares, draw_models, weigh
+from derivable.circuit.kernels.scopes import fold_scopes
 from derivable.core.and_or import LITERAL, OR
 from derivable.core.diagnostics import UnsupportedError
-from derivable.device.cpu import exclusion
-from derivable.device.cpu.and_or import reachable
-from derivable.device.cpu.queries import choice_shares, draw_models, weigh
-from derivable.device.cpu.scopes import fold_scopes
 
 DETERMINISTIC_ORIGINS = ("sdd", "decision")
 FORGOTTEN = "forgotten"

@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import numpy as np
 
+from derivable.circuit.kernels import parse_bytes as text
 from derivable.core.diagnostics import ParseError, Span
-from derivable.device.cpu import text
 
 _MESSAGES = {
     text.EXPECTED_NUMBER: "expected an integer, found {token}",

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from derivable.circuit.circuit import Circuit
+from derivable.circuit.kernels.queries import choice_shares, draw_models, weigh
 from derivable.circuit.literal_weights import read_weights, share_weights
 from derivable.circuit.marginals import positive_shares, require_mass
 from derivable.circuit.properties import require_countable
 from derivable.core.arguments import integer
 from derivable.device.cpu.memory import empty
-from derivable.device.cpu.queries import choice_shares, draw_models, weigh
 from derivable.device.cpu.threads import run_chunks
 
 

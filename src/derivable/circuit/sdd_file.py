@@ -24,13 +24,13 @@ import numpy as np
 
 from derivable.circuit.builder import CircuitBuilder
 from derivable.circuit.circuit import Circuit
+from derivable.circuit.kernels import parse_bytes as text
 from derivable.circuit.read_error import fail_code, fail_header, most_words, read_header
 from derivable.circuit.vtree import Vtree
 from derivable.circuit.vtree_file import load_vtree, parse_vtree
 from derivable.core.and_or import AND, FALSE, LITERAL, OR
 from derivable.core.diagnostics import DomainError, MissingDependencyError, ParseError, UnsupportedError
 from derivable.core.files import atomic_write, read_bytes
-from derivable.device.cpu import text
 from derivable.device.cpu.pages import empty_pages, zero_pages
 from derivable.device.cpu.threads import run_chunks
 

@@ -12,12 +12,12 @@ from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.formula import Not
+from derivable.circuit.kernels.scopes import edge_gaps, fold_scopes, order_of_appearance
 from derivable.circuit.properties import FORGOTTEN, require_decomposable
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
 from derivable.core.graph import offsets_of
-from derivable.device.cpu.scopes import edge_gaps, fold_scopes, order_of_appearance
 
 WORDS_AT_ONCE = 8
 

@@ -7,10 +7,10 @@ import re
 
 import numpy as np
 
+from derivable.circuit.kernels import parse_bytes as text
 from derivable.circuit.read_error import fail, fail_code, fail_header, read_header
 from derivable.circuit.vtree import Vtree
 from derivable.core.files import read_bytes
-from derivable.device.cpu import text
 
 _HINTS = {
     text.UNKNOWN_LINE: "lines of a vtree file start with L, I or c",

@@ -15,6 +15,10 @@ from typing import Any
 
 from derivable.core.diagnostics import MissingDependencyError
 
+# Package -> public name -> the module of a higher floor that defines it. The top of the library fills this in: users
+# look for folds where operators are, and no floor may name what stands on it.
+ABOVE: dict[str, Mapping[str, str]] = {}
+
 
 def lazy(
     package: str, names: Mapping[str, str], modules: Sequence[str] = ()
@@ -26,8 +30,9 @@ def lazy(
     """
 
     def get(name: str) -> Any:
-        if name in names:
-            value = getattr(importlib.import_module(names[name]), name)
+        above = ABOVE.get(package, {})
+        if name in names or name in above:
+            value = getattr(importlib.import_module(names.get(name) or above[name]), name)
             setattr(sys.modules[package], name, value)
             return value
         if name in modules:
@@ -35,7 +40,7 @@ def lazy(
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     def directory() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *names, *modules})
+        return sorted({*vars(sys.modules[package]), *names, *ABOVE.get(package, {}), *modules})
 
     return get, directory
 

@@ -23,6 +23,7 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import godel
 from derivable.circuit.and_or_graph import AndOrGraph
+from derivable.circuit.kernels.and_or import heights
 from derivable.core.and_or import AND, FALSE, LITERAL, NOT, OR, TRUE
 from derivable.core.graph import offsets_of
 from derivable.core.progress import NEVER, Deadline
@@ -31,7 +32,6 @@ from derivable.datalog.inputs import InputMapping
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.tags import ColumnTags
 from derivable.datalog.unroll import restrict, unroll
-from derivable.device.cpu.and_or import heights
 
 if TYPE_CHECKING:
     from derivable.datalog.program import Program

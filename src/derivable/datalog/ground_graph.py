@@ -14,9 +14,9 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.circuit.and_or_graph import AndOrGraph
+from derivable.circuit.kernels.and_or import certain_nodes
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.graph import offsets_of
-from derivable.device.cpu.and_or import certain_nodes
 
 
 def negate(ids: np.ndarray) -> np.ndarray:

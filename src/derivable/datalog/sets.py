@@ -110,7 +110,7 @@ class RowSets:
             grown[: len(old)] = old
             setattr(self, name, grown)
         if self.form.has_table:
-            from derivable.device.cpu.relations import rehash_rows
+            from derivable.datalog.kernels.relations import rehash_rows
 
             self.table = zeros(4 * length, np.uint32)
             rehash_rows(self.words, int(self.state[3]), self.table)

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from derivable.datalog.kernels import relations as kernels
 from derivable.datalog.sets import RowSets
 from derivable.datalog.values import ValueType
-from derivable.device.cpu import relations as kernels
 from derivable.device.cpu.memory import empty, zeros
 
 CHUNK = 1 << 16

@@ -13,12 +13,12 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.circuit.and_or_graph import AndOrGraph, plain
+from derivable.circuit.kernels.and_or import components, representatives
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.graph import offsets_of
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.ground_graph import GroundGraph, negate
-from derivable.device.cpu.and_or import components, representatives
 
 MAX_UNROLLED_EDGES = 50_000_000
 

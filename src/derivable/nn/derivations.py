@@ -257,7 +257,7 @@ class TopProofsInference(DerivationInference):
 
     def proofs(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Masks [row, root, k, variable] of the facts used and denied, and how many proofs there are [row, root]."""
-        from derivable.device.cpu.top_proofs import top_proofs
+        from derivable.datalog.kernels.top_proofs import top_proofs
 
         given = _numpy(rows)
         words = max(1, -(-self.num_variables // 64))

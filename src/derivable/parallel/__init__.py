@@ -1,4 +1,4 @@
-"""Floor 2: the parallel primitives, their meaning, shape rules and derivative rules. No device."""
+"""Floor 4: the parallel primitives: meaning, shape rules, derivative rules, lowering to kernels, the table of them."""
 
 from __future__ import annotations
 
@@ -30,16 +30,11 @@ __all__ = [
     "segmented_scan",
 ]
 
-# The folds need kernels, so they live on floor 3; users look for them here, where their operators are. These are
-# names, not imports: nothing on this floor runs them.
-_FOLDS = "derivable.bridge.folds"
-
 __getattr__, __dir__ = lazy(
     __name__,
     {
         "Monoid": "derivable.algebra.monoid",
         "matrix_product": "derivable.algebra.monoids",
         "operator": "derivable.algebra.monoids",
-        **dict.fromkeys(("reduce", "reduce_by_index", "scan", "segment_reduce", "segmented_scan"), _FOLDS),
     },
 )

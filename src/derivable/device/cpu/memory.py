@@ -25,7 +25,6 @@ import numpy as np
 
 from derivable.core.diagnostics import DomainError
 from derivable.device.cpu.pages import PAGE, pages
-from derivable.parallel import layout
 
 # Arrays of fewer bytes are NumPy's own: malloc serves them from memory that it keeps.
 SMALLEST = 1 << 15
@@ -89,11 +88,6 @@ def zeros(shape: int | Sequence[int], dtype: Any) -> np.ndarray:
     # NumPy fills bytes with the C library's memset, and other types with a slower loop.
     array.reshape(-1).view(np.uint8).fill(0)
     return array
-
-
-def result(out: np.ndarray | None, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """`out`, checked, or a new array. Raises ShapeError if `out` has another shape or dtype."""
-    return layout.result(empty(shape, dtype) if out is None else out, shape, dtype)
 
 
 def contiguous(array: Any, dtype: Any = None) -> np.ndarray:

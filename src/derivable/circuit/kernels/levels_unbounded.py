@@ -14,7 +14,7 @@ from functools import reduce
 
 import numpy as np
 
-from derivable.device.cpu.levels import GRADIENT, VALUES
+from derivable.circuit.kernels.levels import GRADIENT, VALUES
 
 Number = tuple[float, int]
 ZERO, ONE = (0.0, 0), (1.0, 0)

@@ -7,12 +7,11 @@ from numba import njit
 
 from derivable.algebra.monoids import NAMED
 from derivable.core.diagnostics import LayoutError
-from derivable.device.cpu.columns import encode_all, flat, writable
-from derivable.device.cpu.element_by_index import reduce_by_index
 from derivable.device.cpu.memory import empty, zeros
-from derivable.device.cpu.memory import result as result_of
 from derivable.device.cpu.threads import run_chunks
 from derivable.parallel import layout
+from derivable.parallel.columns import encode_all, flat, result_of, writable
+from derivable.parallel.element_by_index import reduce_by_index
 from derivable.parallel.gather import gather_shape
 from derivable.parallel.join import check_sides
 from derivable.parallel.sort import sort_jvp, sort_vjp

@@ -10,8 +10,8 @@ import numpy as np
 
 from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.semiring import Semiring, TypedSemiring
+from derivable.circuit.kernels.level_fold import LevelFold
 from derivable.kernel.emit_numba import emit_numba
-from derivable.kernel.level_fold import LevelFold
 
 # What a call computes: the roots; the roots and the gradient of their sum; the gradient for given adjoints.
 VALUES, VALUES_AND_GRADIENT, GRADIENT = 0, 1, 2

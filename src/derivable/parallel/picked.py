@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from derivable.device.table import choose
 from derivable.parallel import reference
+from derivable.parallel.table import choose
 
 __all__ = []
 __all__ += reference.__all__

@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.monoid import TypedMonoid
-from derivable.device.cpu.element_cuts import is_wide, narrowest_columns, smallest_chunk
-from derivable.device.cpu.element_kernels import compiled_scan, compiled_segments, scan_schedule, segment_schedule
-from derivable.device.cpu.element_leaves import (
+from derivable.device.cpu.memory import contiguous, empty, zeros
+from derivable.device.cpu.threads import chunk_bounds, run_chunks
+from derivable.parallel.element_cuts import is_wide, narrowest_columns, smallest_chunk
+from derivable.parallel.element_kernels import compiled_scan, compiled_segments, scan_schedule, segment_schedule
+from derivable.parallel.element_leaves import (
     Adjoints,
     Leaves,
     adjoint_outputs,
@@ -30,14 +32,12 @@ from derivable.device.cpu.element_leaves import (
     outputs,
     prefix_arrays,
 )
-from derivable.device.cpu.element_log_sums import (
+from derivable.parallel.element_log_sums import (
     scan_log_sums,
     scan_log_sums_back,
     segment_log_sums,
     segment_log_sums_back,
 )
-from derivable.device.cpu.memory import contiguous, empty, zeros
-from derivable.device.cpu.threads import chunk_bounds, run_chunks
 
 
 def scan(

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.monoid import TypedMonoid
-from derivable.device.cpu import element_specials as special
-from derivable.device.cpu.element_cuts import (
+from derivable.device.cpu.memory import empty, empty_like, full, zeros
+from derivable.device.cpu.threads import chunk_bounds, run_chunks
+from derivable.parallel import element_specials as special
+from derivable.parallel.element_cuts import (
     clear,
     copy,
     is_wide,
@@ -17,8 +19,8 @@ from derivable.device.cpu.element_cuts import (
     rows_apart,
     smallest_chunk,
 )
-from derivable.device.cpu.element_kernels import AHEAD, FARTHER_AHEAD, compiled_by_index
-from derivable.device.cpu.element_leaves import (
+from derivable.parallel.element_kernels import AHEAD, FARTHER_AHEAD, compiled_by_index
+from derivable.parallel.element_leaves import (
     Adjoints,
     Leaves,
     adjoint_outputs,
@@ -29,8 +31,6 @@ from derivable.device.cpu.element_leaves import (
     outputs,
     prefix_arrays,
 )
-from derivable.device.cpu.memory import empty, empty_like, full, zeros
-from derivable.device.cpu.threads import chunk_bounds, run_chunks
 from derivable.parallel.fold_kernels import needs
 
 # Buckets that take more than this are asked for ahead of their use, and even more ahead where they take more yet.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from derivable.core.diagnostics import UnsupportedError
 from derivable.device.cpu.memory import empty
+from derivable.parallel import layout
 
 
 def flat(values: np.ndarray) -> np.ndarray:
@@ -45,3 +48,8 @@ def encode_all(columns: tuple[np.ndarray, ...]) -> np.ndarray:
     for position, column in enumerate(columns):
         keys[position] = encode(column)
     return keys
+
+
+def result_of(out: np.ndarray | None, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """`out`, checked, or a new array. Raises ShapeError if `out` has another shape or dtype."""
+    return layout.result(empty(shape, dtype) if out is None else out, shape, dtype)

@@ -20,6 +20,8 @@ from numba import njit
 from derivable.algebra import semirings
 from derivable.algebra.expr.emit_numba import DECORATOR
 from derivable.algebra.expr.generated import load_generated
+from derivable.circuit.kernels.levels import GRADIENT, VALUES, level_kernels
+from derivable.device.cpu.lane_exp import LOG2_E, exp_and_complement, maximum, minimum
 from derivable.device.cpu.lane_rows import load_rows, store_rows
 from derivable.device.cpu.lanes import (
     add,
@@ -36,8 +38,6 @@ from derivable.device.cpu.lanes import (
     subtract,
     zero_of,
 )
-from derivable.device.cpu.levels import GRADIENT, VALUES, level_kernels
-from derivable.device.cpu.levels_exp import LOG2_E, exp_and_complement, maximum, minimum
 from derivable.kernel.emit_numba import emit_numba
 
 # Numbers of bits; see the proof.

@@ -13,6 +13,9 @@ import math
 import numpy as np
 from numba import njit
 
+from derivable.circuit.kernels.levels import GRADIENT, VALUES
+from derivable.circuit.kernels.levels_log import BAD_WEIGHT, lane_max
+from derivable.device.cpu.lane_exp import exp_and_complement, maximum, minimum, power_of_two, reduce_exp
 from derivable.device.cpu.lane_rows import load_rows, store_rows
 from derivable.device.cpu.lanes import (
     add,
@@ -35,9 +38,6 @@ from derivable.device.cpu.lanes import (
     to_integer,
     zero_of,
 )
-from derivable.device.cpu.levels import GRADIENT, VALUES
-from derivable.device.cpu.levels_exp import exp_and_complement, maximum, minimum, power_of_two, reduce_exp
-from derivable.device.cpu.levels_log import BAD_WEIGHT, lane_max
 
 NOTHING = -(2**61)
 # A lower bound of this many nats outweighs any sum of terms that float64 can hold.

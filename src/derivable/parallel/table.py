@@ -41,7 +41,6 @@ class Planned:
     engine  what makes the plan and runs it
     """
 
-    module: str
     how: str
     engine: str
 
@@ -63,9 +62,9 @@ class Choice:
     why: str
 
 
-_CPU = "derivable.device.cpu.primitives"
-# A name and no import: the public folds, which stand on these kernels.
-_FOLDS = "derivable.bridge.folds"
+_CPU = "derivable.parallel.rows"
+# Where users find the folds, which stand on a higher floor.
+_FOLDS = "derivable.parallel"
 _REFERENCE = "derivable.parallel.reference"
 _NO_CUDA = "no CUDA kernel is written yet; move the arrays to the CPU"
 
@@ -87,7 +86,6 @@ for _name in primitives.PRIMITIVES:
     CELLS[_name, "cuda"] = Refusal(_NO_CUDA)
 CELLS["fold_levels", "reference"] = Kernels("derivable.parallel.levels", "NumPy, one node after the other")
 CELLS["fold_levels", "cpu"] = Planned(
-    "derivable.device.cpu.levels_plan",
     "one fused pass over a flat buffer, columns of the batch in parallel",
     "`Circuit.evaluate`, `to_torch` and `to_jax`",
 )
@@ -138,7 +136,7 @@ def _schedules(primitive: str, arguments: Sequence[Any]) -> list[tuple[str, str]
     places = {"scan": (0, 1), "segment_reduce": (0, 1), "reduce_by_index": (1, 3)}.get(primitive)
     if places is None or len(arguments) <= max(places):
         return []
-    from derivable.device.cpu.element_folds import schedules
+    from derivable.parallel.element_folds import schedules
 
     op, values = (arguments[place] for place in places)
     monoid = op if isinstance(op, Monoid) else resolve(op, np.asarray(values).dtype)

@@ -17,6 +17,7 @@ import math
 import numpy as np
 from numba import njit
 
+from derivable.device.cpu.lane_exp import exp_and_complement, logarithm, minimum
 from derivable.device.cpu.lane_rows import (
     backwards,
     first_lane,
@@ -39,7 +40,6 @@ from derivable.device.cpu.lanes import (
     multiply_add,
     subtract,
 )
-from derivable.device.cpu.levels_exp import exp_and_complement, logarithm, minimum
 from derivable.device.cpu.places import hidden, load, store
 
 # A value may be so much above the reference, in nats, and the sums so large, before there is a new one.

@@ -6,8 +6,8 @@ import numpy as np
 
 from derivable.device.cpu.lanes import LINE_BYTES
 from derivable.device.cpu.memory import empty
-from derivable.device.cpu.streams import copy_lines, whole_lines
 from derivable.device.cpu.threads import run_chunks
+from derivable.parallel.streams import copy_lines, whole_lines
 
 # A chunk of fewer numbers than this is not worth a thread.
 MIN_CHUNK = 1 << 15

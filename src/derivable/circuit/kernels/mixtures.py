@@ -11,9 +11,9 @@ import math
 import numpy as np
 from numba import njit
 
+from derivable.circuit.kernels.queries import GOLDEN, mix
+from derivable.circuit.kernels.scaled import LOG_UNIT, plus, product, settle, share_of
 from derivable.core.and_or import AND, LITERAL, OR, TRUE
-from derivable.device.cpu.queries import GOLDEN, mix
-from derivable.device.cpu.scaled import LOG_UNIT, plus, product, settle, share_of
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.circuit.kernels.level_fold import COUNT, FACTORS, FIRST, PAIRS, SINGLES, START
 from derivable.core.and_or import AND, LITERAL, NOT, OR
 from derivable.device.cpu.lanes import item
 from derivable.device.cpu.pages import empty_pages, zero_pages
 from derivable.device.cpu.threads import run_chunks
 from derivable.device.cpu.tiers import kernel
-from derivable.kernel.level_fold import COUNT, FACTORS, FIRST, PAIRS, SINGLES, START
 
 SHARED = 4
 _SUMS = 32  # sums of fewer than this many pairs and singles are grouped by exact shape

@@ -11,8 +11,8 @@ import math
 import numpy as np
 from numba import njit
 
+from derivable.circuit.kernels.scaled import LOG_UNIT, plus, product, settle, share_of
 from derivable.core.and_or import AND, LITERAL, OR, TRUE
-from derivable.device.cpu.scaled import LOG_UNIT, plus, product, settle, share_of
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_A = np.uint64(0xBF58476D1CE4E5B9)

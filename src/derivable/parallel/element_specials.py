@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from derivable.device.cpu.element_kernels import AHEAD, WIDE_AHEAD
 from derivable.device.cpu.lanes import prefetch, prefetch_to_write
 from derivable.device.cpu.places import load, magnitude_bits, of_bits, store
+from derivable.parallel.element_kernels import AHEAD, WIDE_AHEAD
 
 
 @njit(cache=True, nogil=True)
