@@ -171,6 +171,29 @@ def columns(lanes: int | None):
     return k.kernel(), (matrix, flags, *buffers, np.zeros((5, 2)), np.zeros(5, bool), count)
 
 
+def tables():
+    """Places in hash tables, bits of words, and products of narrow integers, which wrap around."""
+    k = Builder("tables")
+    count, words, keys = k.scalar("count"), k.array("words", "int64"), k.array("keys", "int64")
+    slots, tags = k.array("slots", "int64"), k.array("tags", "int64")
+    bits, wide, narrow = k.array("bits", "uint32"), k.array("wide", "uint64"), k.array("narrow", "int32")
+    with k.loop("i", 0, count) as i:
+        word, key = k.load(words, i, "word"), k.load(keys, i, "key")
+        for row, hashed in enumerate(([word], [word, key], [key, word, key])):
+            slot, tag = k.hash(hashed, 64)
+            k.store(slots, i * 3 + row, slot)
+            k.store(tags, i * 3 + row, tag)
+            with k.when(~k.load_bit(bits, slot, "there")):
+                k.set_bit(bits, slot)
+                k.set_bit(wide, slot + 64)
+        short = k.let("short", cast(word, "int32"))
+        k.store(narrow, i, short * short * short)
+    rng = np.random.default_rng(4)
+    words = np.array([0, 1, -1, 2**62, -(2**63), 2**63 - 1, 123456789, *range(40, 60)])
+    arguments = len(words), words, rng.permutation(words), *np.zeros((2, 3 * len(words)), np.int64)
+    return k.kernel(), (*arguments, np.zeros(2, np.uint32), np.zeros(2, np.uint64), np.zeros(len(words), np.int32))
+
+
 def substituted():
     """Expressions of an operator with registers in the place of its arguments."""
     a, b = Argument(0, "float64", "a"), Argument(1, "float64", "b")
@@ -181,6 +204,7 @@ CASES = {
     "segment_sums": segment_sums,
     "control": control,
     "steps": steps,
+    "tables": tables,
     "lines": lines,
     "lines_backwards": lambda: lines(backwards=True),
     "dot_of_lines": lambda: dot_of_lines(8),

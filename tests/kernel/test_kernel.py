@@ -10,6 +10,7 @@ import pytest
 from derivable.algebra.expr.functions import exp, less
 from derivable.algebra.expr.nodes import Argument, Constant
 from derivable.core.diagnostics import LayoutError, TypeMismatchError, UnsupportedError
+from derivable.device.cpu.tiers import _Array, interpreted
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
 from derivable.kernel.check import check
@@ -40,6 +41,20 @@ def test_numba_does_what_the_interpreter_says(name):
     found = compile_kernel(kernel)(*arguments)
     same(arguments, theirs)
     same(found if isinstance(found, tuple) else () if found is None else (found,), expected)
+
+
+def test_tables_of_hashes():
+    """Python's tier agrees too, and the bits are those of the slots."""
+    kernel, arguments = kernels.tables()
+    theirs = copy.deepcopy(arguments)
+    interpret(kernel, *theirs)
+    interpreted(compile_kernel(kernel))(*(a.view(_Array) if isinstance(a, np.ndarray) else a for a in arguments))
+    same(arguments, theirs)
+    count, words, _, slots, _, bits, wide, narrow = arguments
+    expected = sum(1 << slot for slot in set(slots.tolist()))
+    assert int(bits[0]) + (int(bits[1]) << 32) == expected == int(wide[1])
+    assert len(set(slots[::3].tolist())) > count // 2
+    assert narrow.tolist() == [(int(word) ** 3 + 2**31) % 2**32 - 2**31 for word in words]
 
 
 @pytest.mark.parametrize("name", ["segment_sums", "control", "lines_backwards"])

@@ -64,6 +64,10 @@ def _programs() -> None:
     weighted = dv.Program("rel path(x, y) = edge(x, y)\nrel path(x, z) = path(x, y), edge(y, z)")
     for provenance in ("minmaxprob", "addmultprob", "topkproofs", "exact"):
         weighted.run(facts={"edge": [(0.5, edge) for edge in edges[:6]]}, provenance=provenance)
+    # Enough rows for rules to run as kernels of their own.
+    chain = [(i, i + 1) for i in range(400)]
+    for provenance in ("unit", "minmaxprob"):
+        weighted.run(facts={"edge": chain}, provenance=provenance)
 
 
 def _folds() -> None:

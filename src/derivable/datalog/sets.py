@@ -34,10 +34,10 @@ class RowSets:
         self._clear(domain)
 
     def _clear(self, domain: int) -> None:
-        # Blocks begin at multiples of 8 words, dense ones included.
+        # Of so many values a dense set is a whole number of units.
         self.domain = -(-max(domain, 1) // 256) * 256
         self.arena, self.state = zeros(1 << 14, np.uint32), zeros(40, np.int64)
-        self.state[1] = self.domain if self.form.numbered else self.domain // 32
+        self.state[1] = (self.domain if self.form.numbered else self.domain // 32) // row_sets.UNIT
 
     @staticmethod
     def can_hold(columns: Sequence[np.ndarray]) -> bool:
@@ -70,7 +70,7 @@ class RowSets:
                 count,
                 table.size,
                 len(table.log),
-                len(self.arena),
+                len(self.arena) // row_sets.UNIT,
                 *self.find_arguments,
                 self.count,
                 self.state,
@@ -82,7 +82,7 @@ class RowSets:
                 return count
             if result == row_sets.ARENA_FULL:
                 grown = zeros(2 * len(self.arena), np.uint32)
-                used = int(self.state[0])
+                used = int(self.state[0]) * row_sets.UNIT
                 grown[:used] = self.arena[:used]
                 self.arena = grown
             elif result == row_sets.LOG_FULL:

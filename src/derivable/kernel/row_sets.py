@@ -5,13 +5,13 @@ the row of each value if rows have numbers. So the working set of a join whose c
 prefix at hand, not the whole relation. The prefix of a pair is its first column, that of a unary relation 0; longer
 prefixes get numbers from a hash table of their own.
 
-base   [prefix] int64    where the set begins in the arena
+base   [prefix] int64    where the set begins in the arena, in units of 8 words
 slots  [prefix] int32    size of its hash, a power of two; 0 if there is none yet, -1 if it is dense
 count  [prefix] int32    values in the hash
 arena  [word] uint32     sets: of a hash value + 1, 0 if empty, and row + 1 if rows have numbers; dense ones hold bits,
                          or row + 1, 0 if there is none
-state  [40] int64        0: first unused word of the arena; 1: words of a dense set; 2: the arena was too small;
-                         3: number of prefixes; 8 + k: first free block of 2^k words, in units of 8 words, + 1
+state  [40] int64        0: first unused unit of the arena; 1: units of a dense set; 2: the arena was too small;
+                         3: number of prefixes; 8 + k: first free block of 2^k units, + 1
 table  [2 * slots] uint32, words [prefix, column] int32   of longer prefixes: number + 1 and 32 bits of the hash; values
 """
 
@@ -27,7 +27,7 @@ from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
 
 DONE, ARENA_FULL, LOG_FULL, OUT_OF_REACH, PREFIXES_FULL = range(5)
-FIRST_SLOTS = 8
+FIRST_SLOTS = UNIT = 8
 TOP = (1 << 31) - 64
 
 
@@ -97,7 +97,7 @@ def find(k: Builder, p: SetParameters, row: Sequence[Expr]) -> n.Register:
         find_words(k, p.table, p.table_size, p.words, p.form.width - 1, row[:-1], x)
     y = row[-1]
     with k.when((x >= 0) & (x < p.firsts) & (y >= 0) & (y < p.domain)):
-        size, start = k.load(p.slots, x, "size"), k.load(p.base, x, "start")
+        size, start = k.load(p.slots, x, "size"), k.let("start", k.load(p.base, x, "unit") * UNIT)
         with k.when(size < 0):
             if p.form.numbered:
                 k.set(number, k.load(p.arena, start + y, "there") - 1)
@@ -165,7 +165,7 @@ def insert_kernel(form: SetForm) -> n.Kernel:
             x = row[0] if form.width == 2 else k.let("x", 0)
         with k.when((x < 0) | (x >= p.firsts) | (y < 0) | (y >= p.domain)):
             k.return_(OUT_OF_REACH, i, size)
-        slots, start = k.load(p.slots, x, "slot_count"), k.load(p.base, x, "start")
+        slots, start = k.load(p.slots, x, "slot_count"), k.let("start", k.load(p.base, x, "unit") * UNIT)
         is_new, number = k.let("is_new", False), k.let("number", size) if form.numbered else None
         with k.when(slots < 0):
             if number is not None:
@@ -240,32 +240,33 @@ def _number_prefix(
 
 @cache
 def _grow_kernel(entry: int) -> n.Kernel:
-    """Give prefix x a larger block, or say in `state` that the arena, of `room` words, is too small."""
+    """Give prefix x a larger block, or say in `state` that the arena, of `room` units, is too small."""
     k = Builder(f"grow_{entry}")
     x, room = k.scalar("x"), k.scalar("room")
     base, slots = k.array("base", "int64"), k.array("slots", "int32")
     arena, state = k.array("arena", "uint32"), k.array("state", "int64")
-    old, start = k.load(slots, x, "old"), k.load(base, x, "start")
-    new = k.let("new", where(equal(old, 0), FIRST_SLOTS, old * 2))
-    words, dense_words = k.let("needed", new * entry), k.load(state, 1, "dense_words")
-    is_dense = k.let("is_dense", dense_words <= words)
-    place = k.let("place", -1)
+    old, unit = k.load(slots, x, "old"), k.load(base, x, "unit")
+    new, start = k.let("new", where(equal(old, 0), FIRST_SLOTS, old * 2)), k.let("start", unit * UNIT)
+    level, units = _level(k, new * entry)
+    dense_units = k.load(state, 1, "dense_units")
+    is_dense = k.let("is_dense", dense_units <= units)
+    given = k.let("given", -1)
     with k.when(is_dense):
-        k.set(words, dense_words)
+        k.set(units, dense_units)
     with k.otherwise():
-        level = _level(k, words)
         free = k.load(state, level + 8, "free")
         with k.when(free > 0):
-            k.set(place, (free - 1) * 8)
-            k.store(state, level + 8, k.load(arena, place, "next_free"))
-            with k.loop("w", place, place + words) as w:
+            k.set(given, free - 1)
+            k.store(state, level + 8, k.load(arena, given * UNIT, "next_free"))
+            with k.loop("w", given * UNIT, (given + units) * UNIT) as w:
                 k.store(arena, w, 0)
-    with k.when(place < 0):
+    with k.when(given < 0):
         unused = k.load(state, 0, "unused")
-        with k.when(unused + words <= room):
-            k.set(place, unused)
-            k.store(state, 0, unused + words)
-    with k.when(place < 0):
+        with k.when(unused + units <= room):
+            k.set(given, unused)
+            k.store(state, 0, unused + units)
+    place = k.let("place", given * UNIT)
+    with k.when(given < 0):
         k.store(state, 2, 1)
     with k.otherwise():
         with k.loop("s", 0, old) as s:
@@ -286,17 +287,17 @@ def _grow_kernel(entry: int) -> n.Kernel:
                         moved = k.load(arena, start + s * entry + part, "moved")
                         k.store(arena, place + slot * entry + part, moved)
         with k.when(old > 0):
-            level = _level(k, old * entry)
+            level, _ = _level(k, old * entry)
             k.store(arena, start, k.load(state, level + 8, "free"))
-            k.store(state, level + 8, start // 8 + 1)
-        k.store(base, x, place)
+            k.store(state, level + 8, unit + 1)
+        k.store(base, x, given)
         k.store(slots, x, where(is_dense, -1, new))
     return k.kernel()
 
 
-def _level(k: Builder, words: Expr) -> n.Register:
-    """The power of two that a number of words, at least 8, is."""
-    level, reach = k.let("level", 3), k.let("reach", 8)
-    with k.while_(reach < words):
-        k.set((level, reach), (level + 1, reach * 2))
-    return level
+def _level(k: Builder, words: Expr) -> tuple[n.Register, n.Register]:
+    """(k, 2^k): the units of so many words, a power of two and at least one unit."""
+    level, units = k.let("level", 0), k.let("units", 1)
+    with k.while_(units * UNIT < words):
+        k.set((level, units), (level + 1, units * 2))
+    return level, units

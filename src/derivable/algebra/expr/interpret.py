@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ def interpret(exprs: Expr | Sequence[Expr], values: Sequence[Any]) -> Any:
     Overflow, division by zero and invalid operations give inf or NaN silently, as in the compiled
     routes; integers wrap around, and x // 0 = x % 0 = 0.
     """
-    return interpreter(exprs)(values)
+    return _interpreter(exprs if isinstance(exprs, Expr) else tuple(exprs))(values)
 
 
 def interpreter(exprs: Expr | Sequence[Expr]) -> Callable[[Sequence[Any]], Any]:
@@ -76,6 +76,10 @@ def interpreter(exprs: Expr | Sequence[Expr]) -> Callable[[Sequence[Any]], Any]:
         return found[0] if isinstance(exprs, Expr) else found
 
     return run
+
+
+# Datalog evaluates a semiring's few expressions in every round.
+_interpreter = lru_cache(512)(interpreter)
 
 
 def _in_float32(meaning: Callable) -> Callable:
