@@ -13,7 +13,7 @@ from torch import library
 
 from circuit.decimal_circuits import random_circuit
 from derivable.algebra import semirings
-from derivable.circuit.fold import CircuitFold
+from derivable.circuit.fold import GraphFold
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
 NAMES = ["real", "log", "max_product", "max_plus", "min_plus", "godel"]
@@ -53,7 +53,7 @@ def test_tensor_operations_are_the_kernels(name):
             weights[1], negatives[2] = ring.zero, ring.zero
             weights[3], negatives[3] = weights[3, 0], weights[3, 0]
     expected = circuit.to_torch(name)(weights, negatives)
-    engine = CircuitFold(circuit, ring, True, str(weights.dtype)[6:])
+    engine = GraphFold(circuit, ring, True, str(weights.dtype)[6:])
     apply, pull = engine.elsewhere("torch")
     (found,) = apply(None, (weights.detach(), negatives.detach()))
     assert torch.equal(torch.isfinite(found), torch.isfinite(expected))

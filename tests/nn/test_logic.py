@@ -297,20 +297,6 @@ def test_torch_compile(provenance):
     torch.testing.assert_close(torch.autograd.grad(compiled(x), network.weight)[0], expected)
 
 
-@pytest.mark.parametrize("provenance", PROVENANCES[1:])
-def test_gradients_without_autograd(provenance):
-    """What torch.compile runs, on negated and shared facts, categorical and independent ones."""
-    program = "rel near(a) = edge(a, b), not digit(b)\nrel path(a, b) = edge(a, b) or (path(a, c), edge(c, b))"
-    inputs = {"edge": dv.independent(EDGES), "digit": dv.categorical(range(3))}
-    layer = dv.nn.Logic(program, inputs, {"near": range(3), "path": EDGES}, provenance, k=4)
-    p = torch.cat([rows(5, len(EDGES)), rows(5, 3, seed=1).softmax(-1)], -1)
-    adjoints = rows(5, 3 + len(EDGES), seed=2)
-    inference = layer.inference
-    variables = inference.columns([p[:, : len(EDGES)], p[:, len(EDGES) :]], False).requires_grad_()
-    expected = torch.autograd.grad(inference.evaluate(variables)[0], variables, adjoints)[0]
-    torch.testing.assert_close(inference.gradient(variables.detach(), [adjoints]), expected)
-
-
 def test_training_leaves_the_compiler_alone():
     """torch._dynamo takes seconds to import."""
     code = """

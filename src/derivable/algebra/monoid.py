@@ -259,12 +259,12 @@ class TypedFunction:
 
     @cached_property
     def dual(self) -> TypedFunction:
-        """The function of one element on elements with tangents: components, then a tangent for each float component.
+        """The function with tangents of its first operand: its components, then a tangent for each that is a float.
 
         A tangent of 0 contributes nothing, also where the slope is infinite.
         """
-        (operand,) = self.operands
-        first = 1 + max(argument.index for argument in operand)
+        operand, *others = self.operands
+        first = 1 + max(argument.index for part in self.operands for argument in part)
         floats = [argument for argument in operand if argument.dtype in FLOATS]
         along = [Argument(first + k, argument.dtype, f"{argument.name}_t") for k, argument in enumerate(floats)]
         tangents: list[Expr] = [Constant(0, value.dtype) for value in self.values]
@@ -274,7 +274,9 @@ class TypedFunction:
                     none = Constant(0, slope.dtype)
                     tangents[k] = tangents[k] + expr.where(expr.equal(tangent, 0), none, slope * tangent)
         kept = [tangent for tangent, value in zip(tangents, self.values) if value.dtype in FLOATS]
-        return TypedFunction(f"{self.name} with tangents", ((*operand, *along),), (*self.values, *expr.simplify(kept)))
+        return TypedFunction(
+            f"{self.name} with tangents", ((*operand, *along), *others), (*self.values, *expr.simplify(kept))
+        )
 
     def apply(self, *operands: Sequence[Any]) -> tuple[Any, ...]:
         """[component] arrays of the value, from [component] arrays of each operand; elementwise."""

@@ -34,7 +34,8 @@ def _(operands, structure, number):
     shapes = ENGINES[number].result_shapes(
         None if structure is None else tuple(structure.shape), [tuple(x.shape) for x in operands]
     )
-    return [operand.new_empty(shape) for shape, operand in zip(shapes, operands)]
+    dtypes = ENGINES[number].result_dtypes([x.dtype for x in operands])
+    return [operands[0].new_empty(shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes)]
 
 
 @library.custom_op("derivable::pull", mutates_args=())
@@ -65,7 +66,7 @@ def _backward(ctx, adjoints):
     structure, *tensors = ctx.saved_tensors
     operands, results = tensors[: engine.num_operands], tensors[engine.num_operands :]
     seeds = [
-        torch.zeros_like(results[leaf]) if adjoints[leaf] is None else adjoints[leaf] for leaf in engine.float_leaves
+        torch.zeros_like(results[leaf]) if adjoints[leaf] is None else adjoints[leaf] for leaf in engine.float_results
     ]
     gradients: list[Any] = [None] * len(operands)
     found = pull(seeds, operands, results, structure, ctx.number)

@@ -70,7 +70,7 @@ def run(engine: Engine, structure: jax.Array | None, operands: Sequence[jax.Arra
     return apply_p.bind(*_given(structure), *operands, engine=engine, structured=structure is not None)
 
 
-# Operands are (structure if structured, *adjoints [live float leaf], *operands, *results, *tangents [float operand]),
+# Operands are (structure if structured, *adjoints [live float result], *operands, *results, *tangents [float operand]),
 # as far as the primitive has them. `live` says which adjoints are given; the others are zeros. `kept` counts the arrays
 # after the results proper that the engine has kept for the pull.
 
@@ -98,7 +98,7 @@ def _split(
 
 
 def _spread(adjoints: Sequence[Any], live: Sequence[bool]) -> list[Any]:
-    """[float leaf] with None for zeros."""
+    """[float result] with None for zeros."""
     remaining = iter(adjoints)
     return [next(remaining) if alive else None for alive in live]
 
@@ -129,8 +129,9 @@ class _Kind:
             made = [(operands[k].shape, operands[k].dtype) for k in engine.float_operands]
         else:
             shapes = engine.result_shapes(None if structure is None else structure.shape, [x.shape for x in operands])
-            leaves = range(len(shapes)) if self.like == "results" else engine.float_leaves
-            made = [(shapes[leaf], operands[leaf].dtype) for leaf in leaves]
+            dtypes = engine.result_dtypes([x.dtype for x in operands])
+            leaves = range(len(shapes)) if self.like == "results" else engine.float_results
+            made = [(shapes[leaf], dtypes[leaf]) for leaf in leaves]
             if self.like == "results" and kept:
                 made += engine.kept_whole([x.shape for x in operands], operands[0].dtype)
         return [ShapedArray(shape, dtype) for shape, dtype in made]
@@ -287,7 +288,7 @@ def _apply_jvp(arrays, tangents, *, engine: Engine, structured: bool, kept: int 
     wanted = engine.num_results + kept
     results = apply_p.bind(*arrays, engine=engine, structured=structured, kept=kept or _to_keep(engine, operands))
     made = _push(engine, structure, operands, results, _pick(engine, along))
-    by_leaf = dict(zip(engine.float_leaves, made))
+    by_leaf = dict(zip(engine.float_results, made))
     asked = results[:wanted]
     return asked, [by_leaf.get(leaf, _zero_beside(result)) for leaf, result in enumerate(asked)]
 
@@ -309,7 +310,7 @@ def _push_jvp(arrays, tangents, *, engine: Engine, structured: bool, kept: int =
     made = push_p.bind(*arrays, engine=engine, structured=structured, kept=kept)
     duals, doubled = engine.dual_operands(operands, along), [*results[: len(results) - kept], *made]
     second = _push(engine.dual, structure, duals, doubled, engine.dual_tangents(_pick(engine, by_operand), by_tangent))
-    return made, second[len(engine.float_leaves) :]
+    return made, second[len(engine.float_results) :]
 
 
 def _pull_jvp(arrays, tangents, *, engine: Engine, structured: bool, live: tuple[bool, ...], kept: int = 0):
@@ -342,7 +343,7 @@ def _bend_jvp(arrays, tangents, *, engine: Engine, structured: bool, live: tuple
 
 def _push(engine: Engine, structure, operands, results, tangents) -> list[Any]:
     if not any(_alive(tangent) for tangent in tangents):
-        return [_zero_beside(results[leaf]) for leaf in engine.float_leaves]
+        return [_zero_beside(results[leaf]) for leaf in engine.float_results]
     along = [ad.instantiate_zeros(tangent) for tangent in tangents]
     arrays = (*_given(structure), *operands, *results, *along)
     return push_p.bind(*arrays, engine=engine, structured=structure is not None, kept=_kept(engine, results))

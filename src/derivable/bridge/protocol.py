@@ -33,17 +33,19 @@ ENGINES = Numbering()
 class Engine(ABC):
     """A function (structure, *operands) of arrays to results, for operands of known types; immutable.
 
-    The structure is an array of integers, or None. Operands come in groups of elements, leaf by leaf, and the results
-    are a group too. Engines that are equal compute the same.
+    The structure is an array of integers, or None. Operands come in groups of elements, leaf by leaf; the results are a
+    group too, unless an engine says otherwise. Engines that are equal compute the same.
 
     groups       how many elements' worth of operands there are
     leaves       arrays of a group
-    float_leaves those that have derivatives
+    float_leaves  those that have derivatives
+    kept_suffices  whether `pull` reads what is kept, if something is, in place of operands and results
     batch_axis   where all operands and results may have one more axis, for as many calls at once; None if nowhere
     """
 
     groups: int = 1
     batch_axis: int | None = 0
+    kept_suffices: bool = False
     number: int = 0
 
     leaves: int
@@ -58,13 +60,21 @@ class Engine(ABC):
         return self.leaves
 
     @cached_property
+    def float_results(self) -> tuple[int, ...]:
+        return self.float_leaves
+
+    @cached_property
     def float_operands(self) -> tuple[int, ...]:
         """The operands that have derivatives."""
         return tuple(group * self.leaves + leaf for group in range(self.groups) for leaf in self.float_leaves)
 
     @abstractmethod
     def result_shapes(self, structure_shape: Shape | None, shapes: Sequence[Shape]) -> list[Shape]:
-        """Shapes of the results from those of the structure and of the operands. Result k has operand k's type."""
+        """Shapes of the results from those of the structure and of the operands."""
+
+    def result_dtypes(self, dtypes: Sequence[Any]) -> Sequence[Any]:
+        """Types of the results from those of the operands, in any library."""
+        return dtypes[: self.num_results]
 
     @abstractmethod
     def apply(self, structure: np.ndarray | None, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -79,7 +89,7 @@ class Engine(ABC):
         results: Sequence[np.ndarray],
         kept: Sequence[np.ndarray] = (),
     ) -> list[np.ndarray]:
-        """The vjp: adjoints [float operand] from those of the results [float leaf], None for zeros.
+        """The vjp: adjoints [float operand] from those of the results [float result], None for zeros.
 
         kept  the second part of `apply_keeping`, if that was called; is not changed
         """
@@ -152,11 +162,11 @@ class Engine(ABC):
         ]
 
     def tangents_of(self, dual_results: Sequence[Any]) -> list[Any]:
-        """[float leaf] the tangents among the results of `dual`."""
+        """[float result] the tangents among the results of `dual`."""
         return list(dual_results[self.num_results :])
 
     def dual_adjoints(self, adjoints: Sequence[Any], tangent_adjoints: Sequence[Any]) -> list[Any]:
-        """Adjoints [float leaf of `dual`] of results and of their tangents, each [float leaf]."""
+        """Adjoints [float result of `dual`] of results and of their tangents, each [float result]."""
         return [*adjoints, *tangent_adjoints]
 
     def primal_adjoints(self, dual_adjoints: Sequence[Any]) -> list[Any]:

@@ -92,6 +92,14 @@ def is_transformed() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
+def physical(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers that are there, all copies of them, for checks inside torch.func's transformations."""
+    functorch: Any = torch._C._functorch  # type: ignore[attr-defined]
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor.detach()
+
+
 def applied(engine: Engine, structure, operands, keep: bool) -> tuple[list[torch.Tensor], list]:
     """The results as tensors, and what `Engine.apply_keeping` keeps, without derivatives."""
     if not operands[0].is_cpu:
@@ -106,6 +114,8 @@ def pulled(engine: Engine, structure, seeds, operands, made, kept) -> list[torch
     """The vjp as tensors, without derivatives; kept are arrays."""
     if not operands[0].is_cpu:
         return engine.elsewhere("torch")[1](structure, seeds, operands, made)
+    if kept and engine.kept_suffices:
+        operands = made = ()
     found = engine.pull(
         _optional(structure),
         [_optional(seed) for seed in seeds],
@@ -144,14 +154,14 @@ class _Eager(_Function):
 
     @staticmethod
     def forward(ctx, engine: Engine, structure, *operands):
-        found, ctx.kept = applied(engine, structure, operands, True)
+        found, kept = applied(engine, structure, operands, True)
         ctx.engine = engine
-        _prepare(ctx, engine, structure, operands, found)
+        _prepare(ctx, engine, structure, operands, found, [torch.from_numpy(array) for array in kept])
         return tuple(found) if len(found) > 1 else found[0]
 
     @staticmethod
     def backward(ctx, *adjoints):
-        return None, None, *_backward(ctx, adjoints, ctx.needs_input_grad[2:], ctx.kept)
+        return None, None, *_backward(ctx, adjoints, ctx.needs_input_grad[2:])
 
 
 class _Apply(_Function):
@@ -172,7 +182,7 @@ class _Apply(_Function):
 
     @staticmethod
     def backward(ctx, *adjoints):
-        return None, None, None, *_backward(ctx, adjoints, ctx.needs_input_grad[3:], None)
+        return None, None, None, *_backward(ctx, adjoints, ctx.needs_input_grad[3:])
 
     @staticmethod
     def jvp(ctx, _engine, _keep, _structure, *tangents):
@@ -183,7 +193,7 @@ class _Apply(_Function):
             floats = [operands[k] for k in engine.float_operands]
             along = _zeros_for_none([tangents[k] for k in engine.float_operands], floats)
             found = engine.tangents_of(call(engine.dual, structure, engine.dual_operands(operands, along)))
-            by_leaf = dict(zip(engine.float_leaves, found))
+            by_leaf = dict(zip(engine.float_results, found))
         return tuple(by_leaf.get(output) for output in range(ctx.outputs))
 
     @staticmethod
@@ -191,31 +201,29 @@ class _Apply(_Function):
         return _mapped(info, in_dims[2:], engine, (structure, *operands), 0, _Apply, (engine, keep))
 
 
-def _prepare(ctx, engine: Engine, structure, operands, output) -> None:
+def _prepare(ctx, engine: Engine, structure, operands, output, kept=()) -> None:
     ctx.set_materialize_grads(False)
-    if len(output) > len(engine.float_leaves):
-        ctx.mark_non_differentiable(*(r for leaf, r in enumerate(output) if leaf not in engine.float_leaves))
-    ctx.save_for_backward(structure, *operands, *output)
+    if len(output) > len(engine.float_results):
+        ctx.mark_non_differentiable(*(r for leaf, r in enumerate(output) if leaf not in engine.float_results))
+    ctx.save_for_backward(structure, *operands, *output, *kept)
 
 
-def _backward(ctx, adjoints, needed, kept) -> list[torch.Tensor | None]:
-    """Adjoints of the operands. What is kept is behind the results, unless it is given."""
+def _backward(ctx, adjoints, needed) -> list[torch.Tensor | None]:
+    """Adjoints of the operands."""
     engine = ctx.engine
     structure, operands, made = _saved(engine, ctx.saved_tensors)
-    seeds = [adjoints[leaf] for leaf in engine.float_leaves]
+    seeds = [adjoints[leaf] for leaf in engine.float_results]
     gradients: list[torch.Tensor | None] = [None] * len(operands)
     if any(seed is not None for seed in seeds):
-        if kept is None or torch.is_grad_enabled() or is_transformed():
-            found = _Pull.apply(engine, structure, *seeds, *operands, *made, *map(torch.from_numpy, kept or ()))
-        else:
-            found = pulled(engine, structure, seeds, operands, made, kept)
+        pull = _Pull.apply if torch.is_grad_enabled() or is_transformed() else _Pull.forward
+        found = pull(engine, structure, *seeds, *operands, *made)
         for operand, adjoint in zip(engine.float_operands, found):
             gradients[operand] = adjoint if needed[operand] else None
     return gradients
 
 
 class _Pull(_Function):
-    """(engine, structure, *adjoints [float leaf], *operands, *outputs of `_Apply`) to adjoints [float operand].
+    """(engine, structure, *adjoints [float result], *operands, *outputs of `_Apply`) to adjoints [float operand].
 
     The outputs are given to save computing them: the derivatives take them as functions of the operands.
     """
@@ -268,7 +276,7 @@ class _Pull(_Function):
 
     @staticmethod
     def vmap(info, in_dims, engine: Engine, structure, *tensors):
-        first = len(engine.float_leaves)
+        first = len(engine.float_results)
         return _mapped(info, in_dims[1:], engine, (structure, *tensors), first, _Pull, (engine,))
 
 
@@ -278,8 +286,8 @@ def _saved(engine: Engine, saved):
 
 
 def _split(engine: Engine, tensors):
-    """Adjoints [float leaf], operands, what `_Apply` made of them."""
-    seeds = len(engine.float_leaves)
+    """Adjoints [float result], operands, what `_Apply` made of them."""
+    seeds = len(engine.float_results)
     return tensors[:seeds], tensors[seeds : seeds + engine.num_operands], tensors[seeds + engine.num_operands :]
 
 

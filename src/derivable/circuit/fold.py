@@ -1,4 +1,4 @@
-"""A circuit in a semiring as an engine: the kernels' own reverse rule, and the fold in rounds for everything else."""
+"""Circuits, and other and-or graphs, in a semiring as engines: kernels, and rounds for everything else."""
 
 from __future__ import annotations
 
@@ -12,43 +12,44 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.protocol import Engine, Functions, Shape
-from derivable.circuit.circuit import Circuit
-from derivable.circuit.evaluate import GRADIENT, VALUES, VALUES_AND_GRADIENT, fold_rows
+from derivable.circuit.fold_rows import GRADIENT, VALUES, VALUES_AND_GRADIENT, fold_rows
 from derivable.circuit.plan import Plan, plan_of
 from derivable.circuit.rounds import RoundsFold, rounds_of
 from derivable.device.cpu.memory import contiguous, empty, empty_like
 
 
-class CircuitFold(Engine):
-    """weights [*batch, variable], and if `has_negatives` the negative weights, of one dtype, to values [*batch, root].
+class GraphFold(Engine):
+    """An and-or graph in a semiring: weights [*batch, variable], and if `has_negatives` the negative weights, to values
+    [*batch, root]; one array for each scalar of an element.
 
-    Where a circuit has one root, its gradient is computed with its value and kept.
+    Where a graph has one root and an element one scalar, the gradient is computed with the value and kept.
     """
 
-    leaves = 1
+    kept_suffices = True
 
-    def __init__(self, circuit: Circuit, ring: Semiring, has_negatives: bool, dtype: str):
-        self.circuit, self.ring, self.dtype = circuit, ring, dtype
-        self.groups = 2 if has_negatives else 1
-        self.float_leaves = (0,) if ring.differentiable and ring.carrier == "float" else ()
-        self.float_operands = tuple(range(self.groups)) if self.float_leaves else ()
-        self.needs_negatives = not has_negatives and ring.complement is None and bool((circuit.literal < 0).any())
-        self.keeps = bool(self.float_leaves) and circuit.num_roots == 1
+    def __init__(self, graph: Any, ring: Semiring, has_negatives: bool, precision: str):
+        self.graph, self.ring, self.precision = graph, ring, precision
+        self.groups, self.leaves = 2 if has_negatives else 1, len(ring.carriers)
+        floats = [k for k, carrier in enumerate(ring.carriers) if carrier == "float"]
+        self.float_leaves = tuple(floats) if ring.differentiable else ()
+        self.num_roots = len(graph.roots)
+        self.keeps = self.float_leaves == (0,) and self.leaves == self.num_roots == 1
+        self.needs_negatives = not has_negatives and ring.complement is None and bool((graph.literal < 0).any())
 
     def __str__(self) -> str:
-        return f"the fold of {self.circuit} in the semiring {self.ring.name!r}"
+        return f"the fold of {len(self.graph.kind)} nodes in the semiring {self.ring.name!r}"
 
     @cached_property
     def plan(self) -> Plan:
-        return plan_of(self.circuit)
+        return plan_of(self.graph)
 
     @cached_property
     def rounds(self) -> RoundsFold:
         """The same on any device, and of any order."""
-        shared = self.plan.others
-        rounds = shared.get("rounds") or shared.setdefault("rounds", rounds_of(self.plan))
-        typed = self.ring.typed(self.dtype)
-        return RoundsFold(rounds, typed.plus, typed.times, typed.complement, self.groups, bool(self.float_leaves))
+        shared, typed = self.plan.others, self.ring.typed(self.precision)
+        rounds = shared.get("rounds") or shared.setdefault("rounds", rounds_of(self.graph))
+        operations = typed.plus, typed.times, typed.complement, typed.negation
+        return RoundsFold(rounds, *operations, self.groups, bool(self.float_leaves))
 
     @property
     def dual(self) -> Engine:
@@ -59,18 +60,18 @@ class CircuitFold(Engine):
 
     @cached_property
     def key(self) -> str:  # type: ignore[override]
-        c = self.circuit
-        content = b"".join(a.tobytes() for a in (c.kind, c.literal, c.offsets, c.children, c.roots))
-        return f"{hashlib.sha256(content).hexdigest()} {c.num_variables} {self.rounds}"
+        g = self.graph
+        content = b"".join(a.tobytes() for a in (g.kind, g.literal, g.offsets, g.children, g.roots))
+        return f"{hashlib.sha256(content).hexdigest()} {self.rounds}"
 
     def result_shapes(self, structure_shape: Shape | None, shapes: Sequence[Shape]) -> list[Shape]:
-        return [(*shapes[0][:-1], self.circuit.num_roots)]
+        return [(*shape[:-1], self.num_roots) for shape in shapes[: self.leaves]]
 
     def apply(self, structure: np.ndarray | None, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         weights, negatives, batch = self._rows(operands)
-        out = empty((weights.shape[0], self.circuit.num_roots), weights.dtype)
+        out = self._out(weights)
         fold_rows(self.plan, self.ring, VALUES, weights, negatives, out)
-        return [out if batch is None else out.reshape(*batch, out.shape[1])]
+        return self._batched(out, batch)
 
     def apply_keeping(
         self, structure: np.ndarray | None, operands: Sequence[np.ndarray], *, whole: bool = False
@@ -78,11 +79,10 @@ class CircuitFold(Engine):
         if not self.keeps:
             return self.apply(structure, operands), []
         weights, negatives, batch = self._rows(operands)
-        out = empty((weights.shape[0], 1), weights.dtype)
-        gradients = [empty_like(operand) for operand in operands]
-        by_row = [g if batch is None else g.reshape(weights.shape) for g in gradients]
+        out, gradients = self._out(weights), [empty_like(operand) for operand in operands]
+        by_row: Any = [g if batch is None else g.reshape(weights[0].shape) for g in gradients]
         fold_rows(self.plan, self.ring, VALUES_AND_GRADIENT, weights, negatives, out, None, *by_row)
-        return [out if batch is None else out.reshape(*batch, 1)], gradients
+        return self._batched(out, batch), gradients
 
     def keeps_whole(self, shapes: Sequence[Shape]) -> bool:
         return self.keeps
@@ -98,23 +98,31 @@ class CircuitFold(Engine):
         results: Sequence[np.ndarray],
         kept: Sequence[np.ndarray] = (),
     ) -> list[np.ndarray]:
-        (seeds,) = adjoints
-        assert seeds is not None
         if kept:
-            return [np.multiply(gradient, seeds, out=empty_like(gradient)) for gradient in kept]
-        weights, negatives, batch = self._rows(operands)
-        gradients = [empty_like(operand) for operand in operands]
-        seeds = contiguous(seeds).reshape(weights.shape[0], self.circuit.num_roots)
-        by_row = [g if batch is None else g.reshape(weights.shape) for g in gradients]
-        fold_rows(self.plan, self.ring, GRADIENT, weights, negatives, None, seeds, *by_row)
-        return gradients
+            seed: Any = adjoints[0]
+            return [np.multiply(gradient, seed, out=empty_like(gradient)) for gradient in kept]
+        weights, negatives, _ = self._rows(operands)
+        shape, rows = weights[0].shape, (len(weights[0]), self.num_roots)
+        likes = [results[k] for k in self.float_leaves]
+        seeds = [np.zeros_like(x) if seed is None else seed for seed, x in zip(adjoints, likes)]
+        found = [empty_like(operands[k]) for k in self.float_operands]
+        by_row = [x.reshape(shape) for x in found]
+        count = len(self.float_leaves)
+        groups: Any = [tuple(by_row[k : k + count]) for k in range(0, len(found), count)]
+        flat = tuple(contiguous(seed).reshape(rows) for seed in seeds)
+        fold_rows(self.plan, self.ring, GRADIENT, weights, negatives, None, flat, *groups)
+        return found
 
-    def _rows(self, operands: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray | None, Shape | None]:
-        """(weights [row, variable], negative weights, the batch shape or None if that is [row])."""
-        weights = contiguous(operands[0])
-        negatives = contiguous(operands[1]) if self.groups == 2 else None
-        if weights.ndim == 2:
-            return weights, negatives, None
-        batch = weights.shape[:-1]
-        flat = math.prod(batch), weights.shape[-1]
-        return weights.reshape(flat), None if negatives is None else negatives.reshape(flat), batch
+    def _rows(self, operands: Sequence[np.ndarray]) -> tuple[Any, Any, Shape | None]:
+        """(weights, negative weights or None, of [row, variable], the batch shape or None if that is [row])."""
+        arrays, shape = tuple([contiguous(operand) for operand in operands]), operands[0].shape
+        batch = None if len(shape) == 2 else shape[:-1]
+        if batch is not None:
+            arrays = tuple([array.reshape(math.prod(batch), shape[-1]) for array in arrays])
+        return arrays[: self.leaves], arrays[self.leaves :] or None, batch
+
+    def _out(self, weights: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        return tuple([empty((len(x), self.num_roots), x.dtype) for x in weights])
+
+    def _batched(self, out: tuple[np.ndarray, ...], batch: Shape | None) -> list[np.ndarray]:
+        return list(out) if batch is None else [x.reshape(*batch, self.num_roots) for x in out]

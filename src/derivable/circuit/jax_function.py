@@ -11,8 +11,9 @@ from collections.abc import Callable
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.evaluate import check_complement, check_size
-from derivable.circuit.fold import CircuitFold
+from derivable.circuit.evaluate import check_size
+from derivable.circuit.fold import GraphFold
+from derivable.circuit.fold_rows import check_complement
 from derivable.circuit.nested_weights import refuse_nests
 from derivable.circuit.plan import plan_of
 from derivable.core.diagnostics import DomainError, MissingDependencyError, UnsupportedError
@@ -41,7 +42,7 @@ def to_jax(circuit: Circuit, semiring: str | Semiring = "log") -> Callable:
         )
     plan = plan_of(circuit)
     kinds = "b" if ring.carrier == "bool" else "f"
-    engines: dict[tuple[bool, str], CircuitFold] = {}
+    engines: dict[tuple[bool, str], GraphFold] = {}
 
     def evaluate(weights, negative_weights=None):
         weights = _as_array(weights, "weights")
@@ -62,7 +63,7 @@ def to_jax(circuit: Circuit, semiring: str | Semiring = "log") -> Callable:
                 f"weights of dtype {dtype} are not of the carrier of the semiring {ring.name!r}", hint=f"use {wanted}"
             )
         key = negative_weights is not None, weights.dtype.name
-        engine = engines.get(key) or engines.setdefault(key, CircuitFold(circuit, ring, *key))
+        engine = engines.get(key) or engines.setdefault(key, GraphFold(circuit, ring, *key))
         return run(engine, None, (weights,) if negative_weights is None else (weights, negative_weights))[0]
 
     return evaluate

@@ -18,8 +18,7 @@ import numpy as np
 from derivable.algebra.expr.emit_arrays import compile_jnp, compile_torch
 from derivable.algebra.monoid import TypedFunction, TypedMonoid, evaluate
 from derivable.bridge.protocol import Engine, Functions, Shape
-from derivable.circuit.plan import Plan
-from derivable.core.and_or import AND, LITERAL, OR, TRUE
+from derivable.core.and_or import AND, LITERAL, NOT, OR, TRUE
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,11 @@ class Rounds:
     root_rows: np.ndarray
 
 
-def rounds_of(plan: Plan) -> Rounds:
-    """The rounds of a planned circuit."""
-    kind, offsets, children = plan.kind, plan.offsets, plan.children
+def rounds_of(graph: Any) -> Rounds:
+    """The rounds of a graph (a plan, a circuit or `fold_nodes.Nodes`) whose children come before their parents."""
+    kind, offsets, children = graph.kind, graph.offsets, graph.children
     arity = np.diff(offsets)
     height = np.zeros(len(kind), np.int64)
-    # Nodes are numbered by height, so heights rise by at most one from node to node.
     for node in np.flatnonzero(arity):
         height[node] = height[children[offsets[node] : offsets[node + 1]]].max() + 1
     row = np.zeros(len(kind), np.int64)
@@ -59,7 +57,7 @@ def rounds_of(plan: Plan) -> Rounds:
     free = 2 + len(literals)
     levels = []
     for level in range(1, int(height.max(initial=0)) + 1):
-        for which in (AND, OR):
+        for which in (AND, OR, NOT):
             nodes = np.flatnonzero((height == level) & (kind == which))
             if len(nodes) == 0:
                 continue
@@ -71,8 +69,8 @@ def rounds_of(plan: Plan) -> Rounds:
             row[nodes] = free + np.arange(len(nodes))
             free += len(nodes)
             levels.append(Level(which, tuple(rounds)))
-    variable = np.abs(plan.literal[literals]) - 1
-    return Rounds(variable, plan.literal[literals] > 0, tuple(levels), row[plan.roots])
+    variable = np.abs(graph.literal[literals]) - 1
+    return Rounds(variable, graph.literal[literals] > 0, tuple(levels), row[graph.roots])
 
 
 class RoundsFold(Engine):
@@ -85,21 +83,24 @@ class RoundsFold(Engine):
         plus: TypedMonoid,
         times: TypedMonoid,
         complement: TypedFunction | None,
+        negation: TypedFunction | None,
         groups: int,
         differentiable: bool,
     ):
         self.rounds, self.plus, self.times = rounds, plus, times
         self.complement = None if groups == 2 or bool(rounds.positive.all()) else complement
+        self.negation = negation if any(level.kind == NOT for level in rounds.levels) else None
         self.groups, self.leaves = groups, plus.size
         self.float_leaves = plus.float_components if differentiable else ()
 
     def __str__(self) -> str:
-        return f"the fold in rounds of\n{self.plus}\n{self.times}\n{self.complement}, {self.groups} groups"
+        operations = self.plus, self.times, self.complement, self.negation
+        return "the fold in rounds of\n" + "\n".join(map(str, operations)) + f"\n{self.groups} groups"
 
     @cached_property
     def dual(self) -> Engine:  # type: ignore[override]
-        complement = None if self.complement is None else self.complement.dual
-        return RoundsFold(self.rounds, self.plus.dual, self.times.dual, complement, self.groups, True)
+        complement, negation = (None if one is None else one.dual for one in (self.complement, self.negation))
+        return RoundsFold(self.rounds, self.plus.dual, self.times.dual, complement, negation, self.groups, True)
 
     def result_shapes(self, structure_shape: Shape | None, shapes: Sequence[Shape]) -> list[Shape]:
         return [(*shape[:-1], len(self.rounds.root_rows)) for shape in shapes[: self.leaves]]
@@ -139,6 +140,8 @@ class RoundsFold(Engine):
                     rest = adjoint[k][count:]
                     adjoint[k] = arrays.join([left[k], rest]) if len(rest) else left[k]
                     below[k] = arrays.add_at(below[k], positions, right[k])
+            if level.kind == NOT:
+                adjoint = self._negated_back(arrays, [arrays.take(x, level.rounds[0]) for x in values], adjoint)
             for k in floats:
                 below[k] = arrays.add_at(below[k], level.rounds[0], adjoint[k])
             end = start
@@ -167,6 +170,9 @@ class RoundsFold(Engine):
         for level in rounds.levels:
             monoid = self.plus if level.kind == OR else self.times
             total = [arrays.take(x, level.rounds[0]) for x in values]
+            if level.kind == NOT:
+                assert self.negation is not None
+                total = arrays.function(self.negation.values, self.negation.operands[0])(*total)
             operation = arrays.function(monoid.values, (*monoid.left, *monoid.right))
             partials = []
             for positions in level.rounds[1:]:
@@ -187,6 +193,12 @@ class RoundsFold(Engine):
             dead = (adjoints[k] == 0) & dead
         parts = [arrays.where(dead, arrays.zeros(x.shape, x), x) for x in found(*a, *b, *adjoints)]
         return parts[: self.leaves], parts[self.leaves :]
+
+    def _negated_back(self, arrays: Any, given: list, adjoints: list) -> list[Any]:
+        """[component] adjoints of what is negated; zeros for those that are no floats."""
+        assert self.negation is not None
+        arguments, (pulled,) = self.negation.adjoints
+        return arrays.function(pulled, (*self.negation.operands[0], *arguments))(*given, *adjoints)
 
     def _of_operands(self, arrays: Any, operands: Sequence[Any], columns: list, below: list) -> list[Any]:
         """Adjoints of the float operands from those of the literals [component][literal, row]."""
@@ -281,7 +293,8 @@ class _Jnp:
         self.jnp = jnp
         self.join, self.where = jnp.concatenate, jnp.where
 
-    take = _NumPy.take
+    def take(self, values: Any, rows: np.ndarray) -> Any:
+        return values[rows]
 
     def add_at(self, values: Any, rows: np.ndarray, more: Any) -> Any:
         return values.at[rows].add(more)

@@ -11,8 +11,9 @@ from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch import call
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.evaluate import check_complement, check_size, raise_bad_weight
-from derivable.circuit.fold import CircuitFold
+from derivable.circuit.evaluate import check_size
+from derivable.circuit.fold import GraphFold
+from derivable.circuit.fold_rows import check_complement, raise_bad_weight
 from derivable.circuit.nested_weights import refuse_nests
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
@@ -51,11 +52,11 @@ class CircuitModule(nn.Module):
             )
         self._engines = self._made_engines()
 
-    def _made_engines(self) -> dict[tuple[bool, torch.dtype], CircuitFold]:
+    def _made_engines(self) -> dict[tuple[bool, torch.dtype], GraphFold]:
         found = {}
         for negative in (False, True):
             for dtype in _DTYPES[self.semiring.carrier]:
-                engine = CircuitFold(self.circuit, self.semiring, negative, str(dtype).removeprefix("torch."))
+                engine = GraphFold(self.circuit, self.semiring, negative, str(dtype).removeprefix("torch."))
                 found[negative, dtype] = engine.registered()
         return found
 

@@ -10,22 +10,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.autograd.function import once_differentiable
 
 from derivable.algebra.element import rebuild
-from derivable.algebra.semiring import Semiring, TypedSemiring
-from derivable.circuit.fold_rows import fold, fold_vjp
-from derivable.circuit.plan import plan_of
+from derivable.algebra.semiring import Semiring
+from derivable.bridge.engines import Chain, Elementwise, TensorFunction
+from derivable.bridge.protocol import Engine, Functions, Shape
+from derivable.bridge.torch import call, is_transformed
+from derivable.circuit.fold import GraphFold
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.batched import GroundProgram
-from derivable.device.cpu.memory import zeros
+from derivable.device.cpu.memory import contiguous, zeros
 from derivable.device.cpu.threads import run_chunks
-from derivable.nn import derivations_op
 from derivable.nn.inference import FactColumns
-
-MIN_ROWS = 16
-"""Batch rows that a thread takes at least; below, starting it costs more than it saves."""
 
 MAX_PROOFS = 16
 """topkproofs adds and subtracts up to 2^k conjunctions of proofs; beyond this, exact inference is cheaper."""
@@ -45,40 +42,30 @@ class DerivationInference(torch.nn.Module, ABC):
             self.group_of[group] = number
         columns = [ground.variables[name] for name in names]
         self.columns = FactColumns(columns, self.num_variables, ground.fixed, ground.fixed_weights)
-        self._number = derivations_op.register(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "engines"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._number = derivations_op.register(self)
+        self.engines = self._made_engines()
 
-    def forward(self, values: list[torch.Tensor], in_logs: bool, out_logs: bool) -> list[torch.Tensor]:
+    @abstractmethod
+    def _made_engines(self) -> dict[Any, Engine]: ...
+
+    def forward(self, values: list[torch.Tensor], in_logs: bool, out_logs: bool) -> Sequence[torch.Tensor]:
         """values [*batch, fact] each, probabilities -> [*batch, output fact] each scalar of what is shown."""
         assert not in_logs
         assert not out_logs
-        weights = self.columns(values, False)
-        batch = weights.shape[:-1]
-        rows = weights.reshape(math.prod(batch), self.num_variables)
-        if torch.compiler.is_compiling():
-            result = derivations_op.derivations(rows, self._number)
-        else:
-            result = self.evaluate(rows)
-        return [part.reshape(*batch, len(self.roots)) for part in result]
+        return self.evaluate(self.columns(values, False))
 
     @abstractmethod
-    def evaluate(self, rows: torch.Tensor) -> list[torch.Tensor]:
-        """rows [row, variable] -> [row, root] each, differentiable"""
-
-    @abstractmethod
-    def gradient(self, rows: torch.Tensor, adjoints: Sequence[torch.Tensor]) -> torch.Tensor:
-        """rows [row, variable], adjoints [row, root] each -> adjoints of the rows, without autograd"""
+    def evaluate(self, rows: torch.Tensor) -> Sequence[torch.Tensor]:
+        """rows [*batch, variable] -> [*batch, root] each"""
 
     def nest(self, parts: Sequence[torch.Tensor]) -> Any:
         """What is shown, from its scalars."""
         return parts[0]
-
-    def shown_dtypes(self, dtype: torch.dtype) -> list[torch.dtype]:
-        """The types of the scalars of what is shown, for rows of that type."""
-        return [dtype]
 
     def size_text(self) -> str:
         return f"{len(self.graph[0]):,} nodes, {len(self.graph[3]):,} edges of the derivation graph"
@@ -96,6 +83,17 @@ class SemiringInference(DerivationInference):
         typed.require_fact()
         self.shown = typed.shown
         self.like = semiring.one if semiring.show is None else semiring.show(semiring.one)
+        self.engines = self._made_engines()
+
+    def _made_engines(self) -> dict[torch.dtype, Engine]:
+        found = {}
+        for dtype, precision in ((torch.float32, "float32"), (torch.float64, "float64")):
+            typed = self.semiring.typed(precision)
+            enter = Elementwise(typed.require_fact(), [np.arange(self.num_variables)])
+            parts = enter, GraphFold(self.nodes, self.semiring, False, precision), Elementwise(typed.show)
+            needed = [part for part in parts if not (isinstance(part, Elementwise) and part.is_identity)]
+            found[dtype] = (needed[0] if len(needed) == 1 else Chain(*needed)).registered()
+        return found
 
     def nest(self, parts: Sequence[torch.Tensor]) -> Any:
         if self.shown.shape == ():
@@ -106,55 +104,8 @@ class SemiringInference(DerivationInference):
             leaves.append(torch.stack(scalars, -1).unflatten(-1, shape) if shape else scalars[0])
         return rebuild(self.shown, self.like, leaves)
 
-    def evaluate(self, rows: torch.Tensor) -> list[torch.Tensor]:
-        return list(_Semiring.apply(rows, self))
-
-    def gradient(self, rows: torch.Tensor, adjoints: Sequence[torch.Tensor]) -> torch.Tensor:
-        parts = self.fact_values(rows)
-        return self.push_down(rows, parts, fold(plan_of(self.nodes), self.semiring, parts), adjoints)
-
-    def shown_dtypes(self, dtype: torch.dtype) -> list[torch.dtype]:
-        typed = self.semiring.typed(str(dtype).removeprefix("torch."))
-        return [getattr(torch, value.dtype) for value in typed.show.values]
-
-    def typed(self, rows: torch.Tensor) -> TypedSemiring:
-        return self.semiring.typed(str(rows.dtype).removeprefix("torch."))
-
-    def fact_values(self, rows: torch.Tensor) -> list[np.ndarray]:
-        """[row, variable] of each scalar"""
-        typed, variables = self.typed(rows), np.arange(self.num_variables)
-        return [np.ascontiguousarray(part) for part in typed.require_fact().apply((_numpy(rows),), (variables,))]
-
-    def push_down(
-        self, rows: torch.Tensor, parts: list[np.ndarray], values: list[np.ndarray], adjoints: Sequence[torch.Tensor]
-    ) -> torch.Tensor:
-        """Adjoints of the rows [row, variable] for those of what is shown [row, root] each."""
-        typed = self.typed(rows)
-        if not self.semiring.differentiable or not any(part.dtype.kind == "f" for part in parts):
-            return torch.zeros_like(rows)
-        (seeds,) = typed.show.apply_vjp([_numpy(adjoint) for adjoint in adjoints], values)
-        seeds = [np.ascontiguousarray(seed, part.dtype) for seed, part in zip(seeds, values)]
-        _, below, _ = fold_vjp(plan_of(self.nodes), self.semiring, parts, None, seeds)
-        pulled, _ = typed.require_fact().apply_vjp(below, (_numpy(rows),), (np.arange(self.num_variables),))
-        return torch.as_tensor(np.array(pulled[0])).to(rows)
-
-
-class _Semiring(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: torch.Tensor, module: SemiringInference) -> tuple[torch.Tensor, ...]:
-        ctx.parts, ctx.module = module.fact_values(rows), module
-        ctx.values = fold(plan_of(module.nodes), module.semiring, ctx.parts)
-        ctx.save_for_backward(rows)
-        shown = module.typed(rows).show.apply(ctx.values)
-        tensors = tuple(torch.as_tensor(np.array(part)).to(rows.device) for part in shown)
-        ctx.mark_non_differentiable(*(tensor for tensor in tensors if not tensor.is_floating_point()))
-        return tensors
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *adjoints: torch.Tensor):  # type: ignore[override]
-        (rows,) = ctx.saved_tensors
-        return ctx.module.push_down(rows, ctx.parts, ctx.values, adjoints), None
+    def evaluate(self, rows: torch.Tensor) -> Sequence[torch.Tensor]:
+        return call(self.engines[rows.dtype], None, (rows,))
 
 
 class TopProofsInference(DerivationInference):
@@ -173,6 +124,7 @@ class TopProofsInference(DerivationInference):
         super().__init__(ground, names)
         self.k = k
         self._layout()
+        self.engines = self._made_engines()
 
     def _layout(self) -> None:
         """Index arrays of the final probability.
@@ -189,34 +141,42 @@ class TopProofsInference(DerivationInference):
         factors = np.concatenate([factor, factor[single]])
         self.register_buffer("factors", torch.as_tensor(factors), persistent=False)
 
-    def evaluate(self, rows: torch.Tensor) -> list[torch.Tensor]:
-        total = rows.new_zeros(len(rows), len(self.roots))
-        for sign, possible, values, _ in self._conjunctions(rows):
+    def _made_engines(self) -> dict[str, Engine]:
+        polynomial = TensorFunction("the probability of proofs", self.probability, 4, (0,), self._shapes)
+        return {"proofs": _Proofs(self).registered(), "probability": polynomial.registered()}
+
+    def _shapes(self, shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        return [(*shapes[0][:-1], len(self.roots))]
+
+    def evaluate(self, rows: torch.Tensor) -> Sequence[torch.Tensor]:
+        held, denied, present = call(self.engines["proofs"], None, (rows.detach(),))
+        if torch.compiler.is_compiling() or is_transformed():
+            return call(self.engines["probability"], None, (rows, held, denied, present))
+        return self.probability(rows, held, denied, present)
+
+    def probability(
+        self, rows: torch.Tensor, held: torch.Tensor, denied: torch.Tensor, present: torch.Tensor
+    ) -> tuple[torch.Tensor]:
+        """rows [*batch, variable] and what `_Proofs` gives to [*batch, root]: inclusion and exclusion."""
+        batch = rows.shape[:-1]
+        rows = rows.reshape(math.prod(batch), self.num_variables)
+        shape = len(rows), len(self.roots), self.k
+        masks = held.reshape(*shape, rows.shape[1]), denied.reshape(*shape, rows.shape[1]), present.reshape(shape)
+        total = rows.new_zeros(shape[:2])
+        for sign, possible, values in self._conjunctions(rows, *masks):
             total = total + sign * torch.where(possible, values.prod(-1), 0)
-        return [total]
+        return (total.reshape(*batch, len(self.roots)),)
 
-    def gradient(self, rows: torch.Tensor, adjoints: Sequence[torch.Tensor]) -> torch.Tensor:
-        single: Any = self.single
-        factors: Any = self.factors
-        result = rows.new_zeros(len(rows), len(factors))
-        for sign, possible, values, counted in self._conjunctions(rows.detach()):
-            scale = torch.where(possible, sign * adjoints[0], 0)[..., None]
-            others = (scale * _product_of_others(values)).index_select(-1, factors)
-            result += torch.where(counted, others, 0).sum(1)
-        positive = result[:, : self.num_variables].clone()
-        positive[:, single] -= result[:, self.num_variables :]
-        return positive
-
-    def _conjunctions(self, rows: torch.Tensor) -> Iterator[tuple[float, torch.Tensor, torch.Tensor, torch.Tensor]]:
+    def _conjunctions(
+        self, rows: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor, present: torch.Tensor
+    ) -> Iterator[tuple[float, torch.Tensor, torch.Tensor]]:
         """The terms of inclusion and exclusion over sets of proofs, with what `_conjunction` says of them.
 
         Depth first; a set that contradicts itself in every row and root ends its branch, so proofs that
         exclude each other cost k terms and not 2^k.
         """
-        positive, negative, counts = self.proofs(rows)
         single: Any = self.single
         columns = torch.cat([rows, 1 - rows[:, single]], 1)
-        present = torch.arange(self.k, device=rows.device) < counts[..., None]
         empty = torch.zeros_like(positive[:, :, 0])
         waiting = [(0, empty, empty, torch.ones_like(present[:, :, 0]), 1.0)]
         while waiting:
@@ -224,19 +184,19 @@ class TopProofsInference(DerivationInference):
             for proof in range(first, self.k):
                 more_held = held | positive[:, :, proof]
                 more_denied = denied | negative[:, :, proof]
-                possible, values, counted = self._conjunction(columns, more_held, more_denied)
+                possible, values = self._conjunction(columns, more_held, more_denied)
                 possible = possible & alive & present[:, :, proof]
                 if bool(possible.any()):
-                    yield sign, possible, values, counted
+                    yield sign, possible, values
                     waiting.append((proof + 1, more_held, more_denied, possible, -sign))
 
     def _conjunction(
         self, columns: torch.Tensor, held: torch.Tensor, denied: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Whether all held facts can hold and no denied one, and the factors of the probability.
 
         columns  [row, column]; held and denied [row, root, variable]
-        returns  possible [row, root], values [row, root, factor], and which columns they add up [row, root, column]
+        returns  possible [row, root], values [row, root, factor]
         """
         single: Any = self.single
         factors: Any = self.factors
@@ -253,47 +213,54 @@ class TopProofsInference(DerivationInference):
         touched = per_factor((wanted | excluded).long()) > 0
         possible = ((fixed <= 1) & (~touched | (per_factor(allowed.long()) > 0))).all(-1)
         weights = torch.where(allowed, columns[:, None, :], 0)
-        return possible, torch.where(touched, per_factor(weights), 1), allowed & touched.gather(-1, index)
+        return possible, torch.where(touched, per_factor(weights), 1)
 
-    def proofs(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Masks [row, root, k, variable] of the facts used and denied, and how many proofs there are [row, root]."""
+
+class _Proofs(Engine):
+    """The k most probable proofs: rows [*batch, variable] to bool [*batch, root, k, variable] the facts that each uses
+    and those that it denies, and [*batch, root, k] whether there is one. They have no derivatives."""
+
+    leaves, float_leaves = 1, ()
+
+    def __init__(self, module: TopProofsInference):
+        self.arguments = *module.graph, module.roots
+        self.group_of, self.k, self.num_results = module.group_of, module.k, 3
+
+    def result_shapes(self, structure_shape: Shape | None, shapes: Sequence[Shape]) -> list[Shape]:
+        *batch, variables = shapes[0]
+        *_, roots = self.arguments
+        shape = (*batch, len(roots), self.k)
+        return [(*shape, variables), (*shape, variables), shape]
+
+    def result_dtypes(self, dtypes: Sequence[Any]) -> Sequence[Any]:
+        return [torch.bool] * 3
+
+    def apply(self, structure: Any, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         from derivable.datalog.kernels.top_proofs import top_proofs
 
-        given = _numpy(rows)
-        words = max(1, -(-self.num_variables // 64))
-        bits = zeros((len(given), len(self.roots), self.k, 2 * words), np.uint64)
+        *batch, variables = operands[0].shape
+        given = contiguous(operands[0]).reshape(math.prod(batch), variables)
+        words = max(1, -(-variables // 64))
+        *_, roots = self.arguments
+        bits = zeros((len(given), len(roots), self.k, 2 * words), np.uint64)
         counts = zeros(bits.shape[:2], np.int64)
         num_groups = int(self.group_of.max(initial=-1)) + 1
-        run_chunks(
-            top_proofs,
-            len(given),
-            1,
-            *self.graph,
-            self.roots,
-            given,
-            self.group_of,
-            num_groups,
-            self.k,
-            bits,
-            counts,
-        )
+        rest = self.group_of, num_groups, self.k, bits, counts
+        run_chunks(top_proofs, len(given), 1, *self.arguments, given, *rest)
         # The little-endian bytes of a word are its bits in order of the variables.
-        flat = np.unpackbits(bits.astype("<u8").view(np.uint8), axis=-1, bitorder="little")
-        positive, negative = flat[..., : 64 * words], flat[..., 64 * words :]
-        return (
-            torch.as_tensor(positive[..., : self.num_variables].astype(bool)).to(rows.device),
-            torch.as_tensor(negative[..., : self.num_variables].astype(bool)).to(rows.device),
-            torch.as_tensor(counts).to(rows.device),
-        )
+        flat = np.unpackbits(bits.astype("<u8").view(np.uint8), axis=-1, bitorder="little").view(bool)
+        shapes = self.result_shapes(None, [operands[0].shape])
+        parts = flat[..., :variables], flat[..., 64 * words : 64 * words + variables]
+        present = np.arange(self.k) < counts[..., None]
+        return [np.ascontiguousarray(part).reshape(shape) for part, shape in zip((*parts, present), shapes)]
 
+    def pull(self, structure: Any, adjoints: Any, operands: Any, results: Any, kept: Any = ()) -> list[np.ndarray]:
+        return []
 
-def _product_of_others(values: torch.Tensor) -> torch.Tensor:
-    """[..., factor]: for each factor the product of the others, without dividing by it."""
-    ones = torch.ones_like(values[..., :1])
-    before = torch.cat([ones, values[..., :-1]], -1).cumprod(-1)
-    after = torch.cat([values[..., 1:], ones], -1).flip(-1).cumprod(-1).flip(-1)
-    return before * after
+    def elsewhere(self, library: str) -> Functions:
+        def apply(structure: Any, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            """On the CPU, there and back."""
+            found = self.apply(None, [operand.numpy(force=True) for operand in operands])
+            return [torch.from_numpy(array).to(operands[0].device) for array in found]
 
-
-def _numpy(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.detach().cpu().contiguous().numpy()
+        return apply, self.pull

@@ -10,6 +10,7 @@ import torch
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
+from derivable.bridge.torch import is_transformed, physical
 from derivable.circuit.circuit import Circuit
 from derivable.datalog.exact import ExactQuery, compile_exact
 from derivable.datalog.inputs import InputMapping
@@ -71,8 +72,8 @@ class FactColumns(torch.nn.Module):
             parts.append(fixed.expand(*parts[0].shape[:-1], len(fixed)))
         if not parts:
             return torch.zeros(0)
-        if all(part.is_cpu for part in parts) and not torch.compiler.is_compiling():
-            return _Columns.apply(self._slots, *parts)  # type: ignore[return-value]
+        if not torch.compiler.is_compiling() and all(part.is_cpu for part in parts) and not is_transformed():
+            return _Columns.apply(self._slots[: len(parts)], *parts)  # type: ignore[return-value]
         row = torch.cat(parts, -1) if len(parts) > 1 else parts[0]
         return row if self.place is None else row.index_select(-1, cast(torch.Tensor, self.place))
 
@@ -147,7 +148,7 @@ class ExactInference(torch.nn.Module):
     def _negative(self, absent: torch.Tensor | None, one: float, like: torch.Tensor) -> torch.Tensor:
         """Weights of the absence of facts, `one` for values of choices; None stands for choices only."""
         if absent is None:
-            if torch.compiler.is_compiling() or not like.is_cpu:
+            if torch.compiler.is_compiling() or not like.is_cpu or is_transformed():
                 return torch.full_like(like, one, requires_grad=False)
             return torch.from_numpy(full(like.shape, one, like.numpy(force=True).dtype))
         return absent if self.none_exclusive else torch.where(cast(torch.Tensor, self.exclusive), one, absent)
@@ -181,4 +182,4 @@ def _at_most(values: torch.Tensor, top: float) -> bool:
     """Whether nothing is to be taken away; where asking would wait for a device, or break a graph, nobody knows."""
     if torch.compiler.is_compiling() or not values.is_cpu:
         return False
-    return values.numel() == 0 or bool(values.detach().max() <= top)
+    return values.numel() == 0 or bool(physical(values).max() <= top)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from derivable.bridge.torch import physical
 from derivable.core.diagnostics import DomainError
 
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float32: 1e-5, torch.float64: 1e-9}
@@ -18,10 +19,10 @@ def require_probabilities(name: str, values: torch.Tensor) -> None:
     if torch.compiler.is_compiling() or values.numel() == 0:
         return
     tolerance = TOLERANCE.get(values.dtype, 1e-5)
-    lowest, highest = torch.aminmax(values.detach())
+    lowest, highest = torch.aminmax(physical(values))
     if lowest.item() >= -tolerance and highest.item() <= 1 + tolerance:
         return
-    raise _outside(name, values.detach(), -tolerance, 1 + tolerance, "a probability in [0, 1]", _PROBABILITY_HINT)
+    raise _outside(name, physical(values), -tolerance, 1 + tolerance, "a probability in [0, 1]", _PROBABILITY_HINT)
 
 
 def require_log_probabilities(name: str, values: torch.Tensor) -> None:
@@ -29,9 +30,9 @@ def require_log_probabilities(name: str, values: torch.Tensor) -> None:
     if torch.compiler.is_compiling() or values.numel() == 0:
         return
     tolerance = TOLERANCE.get(values.dtype, 1e-5)
-    if bool(values.detach().max() <= tolerance):
+    if bool(physical(values).max() <= tolerance):
         return
-    raise _outside(name, values.detach(), -torch.inf, tolerance, "a log-probability, at most 0", _LOG_HINT)
+    raise _outside(name, physical(values), -torch.inf, tolerance, "a log-probability, at most 0", _LOG_HINT)
 
 
 _PROBABILITY_HINT = "apply softmax(-1) to the scores of a categorical input, sigmoid to those of independent facts"

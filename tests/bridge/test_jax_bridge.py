@@ -1,0 +1,124 @@
+"""Circuits and folds under everything that JAX does with a function, against finite differences and jax.numpy."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+import derivable as dv
+from bridge.test_torch_bridge import DAMPED
+from circuit.decimal_circuits import random_circuit
+from derivable.algebra import semirings
+from derivable.circuit.fold import GraphFold
+
+P = dv.parallel
+
+
+@pytest.fixture(autouse=True)
+def _float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def circuit(name, num_roots=1, negatives=False):
+    f = random_circuit(np.random.default_rng(3), 4, 18, num_roots).to_jax(name)
+
+    def call(x):
+        x = x if name not in ("log", "max_plus") else jnp.log(x)
+        return f(x[..., :4], x[..., 4:]) if negatives else f(x)
+
+    return call, 8 if negatives else 4
+
+
+def fold(operator, kind="scan"):
+    def call(x):
+        rows = jnp.moveaxis(x, -1, 0)
+        if kind == "segment_reduce":
+            found = P.segment_reduce(operator, rows, np.array([0, 2, 2, 6]))[::2]
+        else:
+            found = P.scan(operator, rows)
+        return jnp.moveaxis(found, 0, -1)
+
+    return call, 6
+
+
+CASES = {
+    "circuit log": lambda: circuit("log"),
+    "circuit real": lambda: circuit("real", 2),
+    "circuit log, negative weights": lambda: circuit("log", negatives=True),
+    "circuit max_product": lambda: circuit("max_product", 2),
+    "circuit damped": lambda: circuit(DAMPED),
+    "scan": lambda: fold("mul"),
+    "segment_reduce": lambda: fold(P.operator(lambda a, b: a + b - a * b, neutral=0.0), "segment_reduce"),
+}
+case = cache(lambda name: CASES[name]())
+
+
+def drawn(count, *batch, seed=0):
+    return np.random.default_rng(seed).uniform(0.1, 0.4, (*batch, count))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_derivatives_to_the_second_order(name):
+    f, count = case(name)
+    check_grads(f, (drawn(count, 2),), order=2, modes=("fwd", "rev"), rtol=1e-4, atol=1e-5)
+    check_grads(jax.jit(f), (drawn(count, 2),), order=2, modes=("fwd", "rev"), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_transformations(name):
+    f, count = case(name)
+    x, rows = drawn(count), drawn(count, 3, seed=1)
+
+    def total(y):
+        return jnp.sin(f(y)).sum()
+
+    def both(transform, *arguments):
+        found = transform(*arguments)
+        np.testing.assert_allclose(jax.jit(transform)(*arguments), found, rtol=1e-10, atol=1e-12)
+        return found
+
+    jacobian = both(jax.jacrev(f), x)
+    np.testing.assert_allclose(both(jax.jacfwd(f), x), jacobian, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(jax.jvp(f, (x,), (rows[0],))[1], jacobian @ rows[0], rtol=1e-9)
+    np.testing.assert_allclose(both(jax.vmap(f), rows), np.stack([f(row) for row in rows]), rtol=1e-12)
+    gradients = both(jax.vmap(jax.grad(total)), rows)
+    np.testing.assert_allclose(gradients, np.stack([jax.grad(total)(row) for row in rows]), rtol=1e-9)
+    hessian = both(jax.hessian(total), x)
+    np.testing.assert_allclose(both(jax.jacrev(jax.jacrev(total)), x), hessian, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(both(jax.jacrev(jax.jacfwd(total)), x), hessian, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(both(jax.vmap(jax.hessian(total)), rows)[0], jax.hessian(total)(rows[0]), rtol=1e-8)
+
+
+def test_circuits_are_what_jax_computes():
+    a, b, c = dv.circuit.variables("a b c")
+    made = dv.circuit.compile((a & b) | (~a & c))
+
+    def written(w):
+        return w[0] * w[1] + (1 - w[0]) * w[2]
+
+    x = drawn(3)
+    real, logs = made.to_jax("real"), made.to_jax("log")
+    np.testing.assert_allclose(jax.hessian(lambda w: real(w)[0])(x), jax.hessian(written)(x), atol=1e-12)
+    expected = jax.hessian(lambda w: jnp.log(written(jnp.exp(w))))(np.log(x))
+    np.testing.assert_allclose(jax.hessian(lambda w: logs(w)[0])(np.log(x)), expected, atol=1e-12)
+    np.testing.assert_allclose(
+        jax.grad(lambda w: jax.grad(lambda v: logs(v)[0])(w)[0])(np.log(x)), expected[0], atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("name", ["real", "log", "godel"])
+def test_the_form_for_other_devices(name):
+    made = random_circuit(np.random.default_rng(5), 4, 18, 2)
+    engine = GraphFold(made, semirings.get(name), True, "float64")
+    operands = (
+        [np.log(drawn(4, 3)), np.log(drawn(4, 3, seed=1))] if name == "log" else [drawn(4, 3), drawn(4, 3, seed=1)]
+    )
+    results, seeds = engine.apply(None, operands), [drawn(2, 3, seed=2)]
+    apply, pull = engine.elsewhere("JAX")
+    np.testing.assert_allclose(jax.jit(lambda *x: apply(None, x))(*operands)[0], results[0], rtol=1e-12)
+    for mine, other in zip(pull(None, seeds, operands, results), engine.pull(None, seeds, operands, results)):
+        np.testing.assert_allclose(mine, other, rtol=1e-10)
