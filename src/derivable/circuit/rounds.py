@@ -3,6 +3,9 @@
 Round j of a level combines the partial results of all its nodes of one kind with their j-th children; nodes with
 more children come first, so a round works on a prefix. It serves tensors on other devices, and dual numbers in
 derivatives of higher order; on the CPU the kernels are many times faster.
+
+All values have one buffer of their final size, and so have all adjoints. Each level writes its rows, so the work is
+linear in the edges, however deep a graph is.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import numpy as np
 from derivable.algebra.expr.emit_arrays import compile_jnp, compile_torch
 from derivable.algebra.monoid import TypedFunction, TypedMonoid, evaluate
 from derivable.bridge.protocol import Engine, Functions, Shape
-from derivable.core.and_or import AND, LITERAL, NOT, OR, TRUE
+from derivable.core.and_or import LITERAL, NOT, OR, TRUE
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Rounds:
 
 
 def rounds_of(graph: Any) -> Rounds:
-    """The rounds of a graph (a plan, a circuit or `fold_nodes.Nodes`) whose children come before their parents."""
+    """The rounds of a graph (a plan, a circuit, derivations) whose children come before their parents."""
     kind, offsets, children = graph.kind, graph.offsets, graph.children
     arity = np.diff(offsets)
     height = np.zeros(len(kind), np.int64)
@@ -56,19 +59,17 @@ def rounds_of(graph: Any) -> Rounds:
     row[literals] = 2 + np.arange(len(literals))
     free = 2 + len(literals)
     levels = []
-    for level in range(1, int(height.max(initial=0)) + 1):
-        for which in (AND, OR, NOT):
-            nodes = np.flatnonzero((height == level) & (kind == which))
-            if len(nodes) == 0:
-                continue
-            nodes = nodes[np.argsort(-arity[nodes], kind="stable")]
-            rounds = []
-            for position in range(int(arity[nodes[0]])):
-                having = nodes[: int((arity[nodes] > position).sum())]
-                rounds.append(row[children[offsets[having] + position]])
-            row[nodes] = free + np.arange(len(nodes))
-            free += len(nodes)
-            levels.append(Level(which, tuple(rounds)))
+    inner = np.flatnonzero(arity)
+    inner = inner[np.lexsort((-arity[inner], kind[inner], height[inner]))]
+    first = np.flatnonzero(np.diff(height[inner] * (NOT + 1) + kind[inner], prepend=-1))
+    for nodes in np.split(inner, first[1:]) if len(inner) else []:
+        rounds = []
+        for position in range(int(arity[nodes[0]])):
+            having = nodes[: int((arity[nodes] > position).sum())]
+            rounds.append(row[children[offsets[having] + position]])
+        row[nodes] = free + np.arange(len(nodes))
+        free += len(nodes)
+        levels.append(Level(int(kind[nodes[0]]), tuple(rounds)))
     variable = np.abs(graph.literal[literals]) - 1
     return Rounds(variable, graph.literal[literals] > 0, tuple(levels), row[graph.roots])
 
@@ -163,9 +164,11 @@ class RoundsFold(Engine):
             positive = arrays.constant(rounds.positive[:, None], columns[0])
             others = [arrays.take(x, rounds.variable) for x in columns[size:]]
             literals = [arrays.where(positive, x, other) for x, other in zip(literals, others)]
-        values = []
+        end = 2 + len(rounds.variable)
+        values, rows = [], end + sum(len(level.rounds[0]) for level in rounds.levels)
         for x, zero, one in zip(literals, self.plus.neutral, self.times.neutral):
-            values.append(arrays.join([arrays.full((1, x.shape[1]), constant, x) for constant in (zero, one)] + [x]))
+            leaves = [arrays.full((1, x.shape[1]), constant, x) for constant in (zero, one)]
+            values.append(arrays.put(arrays.zeros((rows, x.shape[1]), x), 0, arrays.join([*leaves, x])))
         totals = []
         for level in rounds.levels:
             monoid = self.plus if level.kind == OR else self.times
@@ -181,7 +184,8 @@ class RoundsFold(Engine):
                 made = operation(*(x[:count] for x in total), *(arrays.take(x, positions) for x in values))
                 total = [new if count == len(x) else arrays.join([new, x[count:]]) for new, x in zip(made, total)]
             totals.append(partials)
-            values = [arrays.join([x, more]) for x, more in zip(values, total)]
+            values = [arrays.put(x, end, more) for x, more in zip(values, total)]
+            end += len(total[0])
         return columns, values, totals
 
     def _pulled(self, arrays: Any, monoid: TypedMonoid, a: list, b: list, adjoints: list) -> tuple[Any, Any]:
@@ -235,6 +239,11 @@ class _NumPy:
         return values
 
     @staticmethod
+    def put(values: np.ndarray, start: int, rows: np.ndarray) -> np.ndarray:
+        values[start : start + len(rows)] = rows
+        return values
+
+    @staticmethod
     def zeros(shape: Shape, like: np.ndarray) -> np.ndarray:
         return np.zeros(shape, like.dtype)
 
@@ -268,7 +277,11 @@ class _Torch:
         return values.index_select(0, self.constant(rows, values))
 
     def add_at(self, values: Any, rows: np.ndarray, more: Any) -> Any:
-        return values.index_add(0, self.constant(rows, values), more)
+        return values.index_add_(0, self.constant(rows, values), more)
+
+    def put(self, values: Any, start: int, rows: Any) -> Any:
+        values[start : start + len(rows)] = rows
+        return values
 
     def zeros(self, shape: Shape, like: Any) -> Any:
         return like.new_zeros(shape)
@@ -298,6 +311,9 @@ class _Jnp:
 
     def add_at(self, values: Any, rows: np.ndarray, more: Any) -> Any:
         return values.at[rows].add(more)
+
+    def put(self, values: Any, start: int, rows: Any) -> Any:
+        return values.at[start : start + len(rows)].set(rows)
 
     def zeros(self, shape: Shape, like: Any) -> Any:
         return self.jnp.zeros(shape, like.dtype)
