@@ -187,9 +187,8 @@ class _Planner:
             case m.Scan():
                 table = self.read(node, None)
                 checks, repeats, takes = self.columns(node, needed)
-                # Which rows there are is known only when the kernel runs.
-                is_listed = node.part == "stable" or (node.part == "recent" and not isinstance(table.recent, slice))
-                is_listed = is_listed and not isinstance(self.mode, Untagged)
+                # With tags, `Executor.rows_of` gives row numbers for parts of a relation.
+                is_listed = node.part != "all" and not isinstance(self.mode, Untagged)
                 self.steps.append(emit.Rows(_log_of(table), is_listed, checks, repeats, takes))
             case m.Join(right=right):
                 self.join(right, needed)

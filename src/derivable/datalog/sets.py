@@ -1,4 +1,4 @@
-"""The set of rows of small non-negative integers of a table; see `kernel/row_sets`. The table owns the log."""
+"""The set of rows of small non-negative integers of a table; see `kernels/row_sets`. The table owns the log."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from derivable.datalog.kernels import row_sets
 from derivable.device.cpu.memory import empty, zeros
-from derivable.kernel import row_sets
 from derivable.kernel.emit_numba import compile_kernel
 
 if TYPE_CHECKING:
