@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.datalog import fused, sets, storage
+from derivable.datalog.kernels import row_sets
 from derivable.datalog.ram import emit, emit_tags
 from derivable.datalog.storage import Table
 from derivable.datalog.values import TYPES
-from derivable.kernel import row_sets
 from derivable.kernel.interpret import interpret
 
 NEVER = 1 << 60

@@ -25,6 +25,7 @@ from derivable.datalog.storage import Index, Table
 from derivable.datalog.tag_columns import column_of, parts_of
 from derivable.datalog.tags import SemiringTags, Untagged
 from derivable.datalog.values import word_of
+from derivable.device.cpu.memory import empty
 from derivable.kernel.build import substitute
 
 if TYPE_CHECKING:
@@ -67,7 +68,13 @@ def steps_of(query: m.Query) -> list[m.Query]:
 
 
 def layout_of(table: Table) -> emit.Layout:
+    """The layout of a table whose set is asked."""
     return emit.Layout(table.width, str(table.log.dtype), None if table.sets is None else table.sets.form)
+
+
+def _log_of(table: Table) -> emit.Layout:
+    """The layout of a table that is read row by row."""
+    return emit.Layout(table.width, str(table.log.dtype), None)
 
 
 def plan(executor: Executor, store: m.Store) -> Fused | None:
@@ -180,10 +187,9 @@ class _Planner:
             case m.Scan():
                 table = self.read(node, None)
                 checks, repeats, takes = self.columns(node, needed)
-                # Which rows there are is known only when the kernel runs.
-                is_listed = node.part == "stable" or (node.part == "recent" and not isinstance(table.recent, slice))
-                is_listed = is_listed and not isinstance(self.mode, Untagged)
-                self.steps.append(emit.Rows(layout_of(table), is_listed, checks, repeats, takes))
+                # With tags, `Executor.rows_of` gives row numbers for parts of a relation.
+                is_listed = node.part != "all" and not isinstance(self.mode, Untagged)
+                self.steps.append(emit.Rows(_log_of(table), is_listed, checks, repeats, takes))
             case m.Join(right=right):
                 self.join(right, needed)
             case m.Difference(right=right):
@@ -239,7 +245,7 @@ class _Planner:
         index = self.reads[len(self.steps)][1]
         assert index is not None
         only_exists = plain and not takes and not repeats
-        layout = layout_of(table) if index.kind != "dense" else emit.Layout(table.width, "int64", None)
+        layout = _log_of(table) if index.kind != "dense" else emit.Layout(table.width, "int64", None)
         self.steps.append(emit.Match(layout, index.kind, keys, repeats, takes, only_exists, is_stamped))
 
     def range(self, node: m.Range) -> None:
@@ -337,7 +343,7 @@ class Running:
                 fused = self.fused
                 self.kernel = kernel = emit.compiled_store(fused.plan)
             if keep or not columns:
-                columns = [np.empty(ROOM, dtype) for dtype in kernel.columns]
+                columns = [empty(ROOM, dtype) for dtype in kernel.columns]
             arguments: list[Any] = []
             for what, step, part in kernel.parameters:
                 arguments += _argument(fused, bounds, rows, what, step, part)

@@ -1,4 +1,4 @@
-"""The set of rows of small non-negative integers of a table; see `kernel/row_sets`. The table owns the log."""
+"""The set of rows of small non-negative integers of a table; see `kernels/row_sets`. The table owns the log."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from derivable.device.cpu.memory import zeros
-from derivable.kernel import row_sets
+from derivable.datalog.kernels import row_sets
+from derivable.device.cpu.memory import empty, zeros
 from derivable.kernel.emit_numba import compile_kernel
 
 if TYPE_CHECKING:
@@ -126,10 +126,11 @@ class RowSets:
 
     def enter(self, table: Table, size: int) -> None:
         """Enter the first `size` rows of the log, which are in reach, into empty sets."""
-        step = 1 << 16
-        ids = np.empty(step, np.int64)
+        step = min(size, 1 << 14) or 1
+        ids, *columns = (empty(step, np.int64) for _ in range(self.form.width + 1))
         for start in range(0, size, step):
-            part = table.log[start : min(start + step, size)].astype(np.int64)
-            columns = [np.ascontiguousarray(part[:, c]) for c in range(self.form.width)]
-            done = self.insert(table, columns, 0, len(part), ids)
-            assert done == len(part)
+            count = min(step, size - start)
+            for c, column in enumerate(columns):
+                column[:count] = table.log[start : start + count, c]
+            done = self.insert(table, columns, 0, count, ids)
+            assert done == count

@@ -22,7 +22,7 @@ from derivable.device.cpu.memory import empty, zeros
 
 CHUNK = 1 << 16
 # A table of so many rows goes over to sets by prefix.
-SET_ROWS = 1 << 14
+SET_ROWS = 1 << 12
 _NO_STAMPS = empty(0, np.int32)
 
 
@@ -202,7 +202,7 @@ class Table:
 
     def _enter_sets(self, columns: Sequence[np.ndarray]) -> None:
         """Go over to sets if the rows and the given ones are in reach, else never."""
-        there = [self.column(c) for c in range(self.width)] if self.size else None
+        there = list(self.log[: self.size].T) if self.size else None
         if not all(RowSets.can_hold(part) for part in (columns, there) if part is not None):
             self.may_have_sets = False
             return

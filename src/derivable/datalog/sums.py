@@ -59,7 +59,9 @@ class Sums:
         old, kept = self.old if self.is_begun else table.size, 0
         if self.number:
             kept = self.entered(self.number, self.listed, *parts_of(table.tags), *parts_of(self.pending))
-        table.recent = np.concatenate([self.listed[:kept], np.arange(old, table.size)])
+        table.recent = empty(kept + table.size - old, np.int64)
+        table.recent[:kept] = self.listed[:kept]
+        table.recent[kept:] = np.arange(old, table.size)
         table.stamps[self.listed[:kept]] = stamp
         table.stamps[old : table.size] = stamp
         self.number, self.is_begun = 0, False

@@ -16,10 +16,10 @@ from derivable.algebra.expr.functions import cast, equal
 from derivable.algebra.expr.nodes import Argument, Expr
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.and_or import TRUE as CERTAIN
+from derivable.datalog.kernels.row_sets import SetForm, SetParameters, find, find_words
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
 from derivable.kernel.emit_numba import compile_kernel
-from derivable.kernel.row_sets import SetForm, SetParameters, find, find_words
 
 Term = Expr
 
