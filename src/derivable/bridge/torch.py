@@ -215,8 +215,11 @@ def _backward(ctx, adjoints, needed) -> list[torch.Tensor | None]:
     seeds = [adjoints[leaf] for leaf in engine.float_results]
     gradients: list[torch.Tensor | None] = [None] * len(operands)
     if any(seed is not None for seed in seeds):
-        pull = _Pull.apply if torch.is_grad_enabled() or is_transformed() else _Pull.forward
-        found = pull(engine, structure, *seeds, *operands, *made)
+        at_once, kept = not torch.is_grad_enabled() and not is_transformed(), made[engine.num_results :]
+        if at_once and kept and engine.kept_suffices:
+            found = pulled(engine, None, seeds, operands, (), [array.numpy() for array in kept])
+        else:
+            found = (_Pull.forward if at_once else _Pull.apply)(engine, structure, *seeds, *operands, *made)
         for operand, adjoint in zip(engine.float_operands, found):
             gradients[operand] = adjoint if needed[operand] else None
     return gradients
