@@ -156,12 +156,23 @@ class _Eager(_Function):
     def forward(ctx, engine: Engine, structure, *operands):
         found, kept = applied(engine, structure, operands, True)
         ctx.engine = engine
-        _prepare(ctx, engine, structure, operands, found, [torch.from_numpy(array) for array in kept])
+        # What suffices for the adjoints is kept as it is: saving and reading tensors costs more than a small circuit.
+        ctx.kept = kept if kept and engine.kept_suffices else None
+        saved = () if ctx.kept else [torch.from_numpy(array) for array in kept]
+        _prepare(ctx, engine, structure, operands, found, saved)
         return tuple(found) if len(found) > 1 else found[0]
 
     @staticmethod
     def backward(ctx, *adjoints):
-        return None, None, *_backward(ctx, adjoints, ctx.needs_input_grad[2:])
+        needed = ctx.needs_input_grad[2:]
+        if ctx.kept is None or torch.is_grad_enabled() or is_transformed():
+            return None, None, *_backward(ctx, adjoints, needed)
+        engine = ctx.engine
+        seeds = [_optional(adjoints[leaf]) for leaf in engine.float_results]
+        gradients: list[torch.Tensor | None] = [None] * len(needed)
+        for operand, adjoint in zip(engine.float_operands, engine.pull(None, seeds, (), (), ctx.kept)):
+            gradients[operand] = torch.from_numpy(adjoint) if needed[operand] else None
+        return None, None, *gradients
 
 
 class _Apply(_Function):
@@ -215,11 +226,8 @@ def _backward(ctx, adjoints, needed) -> list[torch.Tensor | None]:
     seeds = [adjoints[leaf] for leaf in engine.float_results]
     gradients: list[torch.Tensor | None] = [None] * len(operands)
     if any(seed is not None for seed in seeds):
-        at_once, kept = not torch.is_grad_enabled() and not is_transformed(), made[engine.num_results :]
-        if at_once and kept and engine.kept_suffices:
-            found = pulled(engine, None, seeds, operands, (), [array.numpy() for array in kept])
-        else:
-            found = (_Pull.forward if at_once else _Pull.apply)(engine, structure, *seeds, *operands, *made)
+        at_once = not torch.is_grad_enabled() and not is_transformed()
+        found = (_Pull.forward if at_once else _Pull.apply)(engine, structure, *seeds, *operands, *made)
         for operand, adjoint in zip(engine.float_operands, found):
             gradients[operand] = adjoint if needed[operand] else None
     return gradients
