@@ -10,6 +10,7 @@ from derivable.cli.demos.digits import Settings, learn
 from derivable.cli.demos.handwriting import scikit_digits
 from derivable.cli.demos.picture import digits_picture
 from derivable.cli.main import USER_ERROR, main
+from derivable.core.diagnostics import DerivableError
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -121,7 +122,7 @@ def test_a_failed_picture_leaves_the_old_one(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(matplotlib.figure.Figure, "savefig", fail)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(DerivableError, match="No space"):
         digits_picture(path, data.test_images, data.test_labels, learned)
     assert path.read_bytes() == b"old"
     assert len(list(tmp_path.iterdir())) == 1
