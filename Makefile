@@ -7,10 +7,13 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test test-all lint types bench docs clean
 
 $(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test,lint,docs]"
+	@echo "derivable: making $(VENV), once; a few minutes, most of them downloads"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@echo "derivable: installing PyTorch"
+	@$(BIN)/python -m pip install --constraint constraints.txt torch==2.13.0
+	@echo "derivable: installing the other packages"
+	@$(BIN)/python -m pip install --constraint constraints.txt --editable ".[test,lint,docs]"
 	touch $@
 
 demo: $(STAMP)
