@@ -170,7 +170,9 @@ class _Eager(_Function):
         engine = ctx.engine
         seeds = [_optional(adjoints[leaf]) for leaf in engine.float_results]
         gradients: list[torch.Tensor | None] = [None] * len(needed)
-        for operand, adjoint in zip(engine.float_operands, engine.pull(None, seeds, (), (), ctx.kept)):
+        # torch asks for the adjoints of zero with no seed at all.
+        found = engine.pull(None, seeds, (), (), ctx.kept) if any(seed is not None for seed in seeds) else ()
+        for operand, adjoint in zip(engine.float_operands, found):
             gradients[operand] = torch.from_numpy(adjoint) if needed[operand] else None
         return None, None, *gradients
 
