@@ -74,10 +74,7 @@ class Elementwise(Engine):
         else:
             with np.errstate(all="ignore"):
                 found, *_ = self.function.apply_vjp(seeds, operands, *([other] for other in self.others))
-        shape = operands[0].shape
-        if on_device:
-            return [found[k] for k in self.float_leaves]
-        return [_own(found[k], shape) for k in self.float_leaves]
+        return [found[k] if on_device else _own(found[k], operands[0].shape) for k in self.float_leaves]
 
     def _run(self, exprs: Any, arguments: Any, operands: Sequence[Any], seeds: Sequence[Any] = ()) -> list[Any]:
         import torch
@@ -132,10 +129,10 @@ class Chain(Engine):
         return dtypes
 
     def apply(self, structure: Any, operands: Sequence[Any]) -> list[Any]:
-        return self._all(_apply_of, structure, operands)[-1]
+        return _all(self._applies, structure, operands)[-1]
 
     def apply_keeping(self, structure: Any, operands: Sequence[Any], *, whole: bool = False) -> tuple[list, list]:
-        *between, results = self._all(_apply_of, structure, operands)
+        *between, results = _all(self._applies, structure, operands)
         return results, [array for part in between for array in part]
 
     def pull(
@@ -146,44 +143,40 @@ class Chain(Engine):
         results: Sequence[Any],
         kept: Sequence[Any] = (),
     ) -> list[Any]:
-        rest = list(kept)
-        between = [[rest.pop(0) for _ in range(part.num_results)] for part in self.parts[:-1]] if kept else None
-        return self._back(_pull_of, between, structure, adjoints, operands, results)
+        rest = iter(kept)
+        if kept:
+            between = [[next(rest) for _ in range(part.num_results)] for part in self.parts[:-1]]
+        else:
+            between = _all(self._applies, structure, operands)[:-1]
+        return _back([part.pull for part in self.parts], between, structure, adjoints, operands, results)
 
     def elsewhere(self, library: str) -> Functions:
-        functions = {part: part.elsewhere(library) for part in self.parts}
-        apply, pull = (partial(_of, functions, k) for k in (0, 1))
-        return (lambda structure, operands: self._all(apply, structure, operands)[-1]), (
-            lambda structure, adjoints, operands, results: self._back(
-                pull, self._all(apply, structure, operands)[:-1], structure, adjoints, operands, results
-            )
-        )
+        applies, pulls = zip(*(part.elsewhere(library) for part in self.parts))
 
-    def _all(self, function: Callable, structure: Any, operands: Sequence[Any]) -> list[list[Any]]:
-        found = [list(operands)]
-        for part in self.parts:
-            found.append(function(part)(structure, found[-1]))
-        return found[1:]
+        def pull(structure: Any, adjoints: Any, operands: Any, results: Any) -> list[Any]:
+            between = _all(applies, structure, operands)[:-1]
+            return _back(pulls, between, structure, adjoints, operands, results)
 
-    def _back(self, function: Callable, between: Any, structure, adjoints, operands, results) -> list[Any]:
-        if between is None:
-            between = self._all(_apply_of, structure, operands)[:-1]
-        found = [operands, *between, results]
-        for k in range(len(self.parts) - 1, -1, -1):
-            adjoints = function(self.parts[k])(structure, adjoints, found[k], found[k + 1])
-        return list(adjoints)
+        return (lambda structure, operands: _all(applies, structure, operands)[-1]), pull
+
+    @property
+    def _applies(self) -> list[Callable]:
+        return [part.apply for part in self.parts]
 
 
-def _apply_of(part: Engine) -> Callable:
-    return part.apply
+def _all(applies: Sequence[Callable], structure: Any, operands: Sequence[Any]) -> list[list[Any]]:
+    """What each function makes of what the one before it made."""
+    found = [list(operands)]
+    for apply in applies:
+        found.append(apply(structure, found[-1]))
+    return found[1:]
 
 
-def _pull_of(part: Engine) -> Callable:
-    return part.pull
-
-
-def _of(functions: dict, k: int, part: Engine) -> Callable:
-    return functions[part][k]
+def _back(pulls: Sequence[Callable], between: Any, structure, adjoints, operands, results) -> list[Any]:
+    found = [operands, *between, results]
+    for k in range(len(pulls) - 1, -1, -1):
+        adjoints = pulls[k](structure, adjoints, found[k], found[k + 1])
+    return list(adjoints)
 
 
 class TensorFunction(Engine):

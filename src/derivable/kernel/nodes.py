@@ -377,18 +377,6 @@ def walk(block: tuple[Statement, ...]) -> Iterator[Statement]:
             yield from walk(inner)
 
 
-def targets_of(statement: Statement) -> tuple[Register, ...]:
-    """The registers that a statement itself writes."""
-    if isinstance(statement, (Assign, ScanLine)):
-        return statement.targets
-    if isinstance(statement, For):
-        return (statement.index,)
-    if isinstance(statement, Hash):
-        return statement.slot, statement.tag
-    target = getattr(statement, "target", None)
-    return () if target is None else (target,)
-
-
 def operands_of(statement: Statement) -> tuple[Expr, ...]:
     """The expressions that a statement itself reads, without those of its blocks."""
     match statement:

@@ -82,16 +82,8 @@ def _moved_up(x: Any, count: int, fill: Any) -> Any:
     return np.concatenate([fill[-count:] if count < len(x) else fill, x[:-count]])[: len(x)]
 
 
-def _binary(function: Callable) -> Callable:
-    return lambda a, b: function(a, b)
-
-
 def _compared(function: Callable) -> Callable:
     return lambda a, b: _mask(function(a, b))
-
-
-def _to_float(a: Any) -> Any:
-    return np.asarray(a).astype(np.float64)[()]
 
 
 _LANES: dict[str, Callable] = {
@@ -111,12 +103,12 @@ _LANES: dict[str, Callable] = {
     "bits_of": lambda a: np.asarray(a, np.float64).view(np.int64)[()],
     "float_of_bits": lambda a: np.asarray(a, np.int64).view(np.float64)[()],
     "to_integer": lambda a: np.asarray(a).astype(np.int64)[()],
-    "to_float": _to_float,
-    "shift_left": _binary(np.left_shift),
-    "shift_right": _binary(np.right_shift),
-    "bit_and": _binary(np.bitwise_and),
-    "bit_or": _binary(np.bitwise_or),
-    "bit_xor": _binary(np.bitwise_xor),
+    "to_float": lambda a: np.asarray(a).astype(np.float64)[()],
+    "shift_left": np.left_shift,
+    "shift_right": np.right_shift,
+    "bit_and": np.bitwise_and,
+    "bit_or": np.bitwise_or,
+    "bit_xor": np.bitwise_xor,
     "absolute": np.absolute,
     "round_to_even": np.rint,
     "negate": np.negative,
@@ -126,7 +118,7 @@ _LANES: dict[str, Callable] = {
 }
 _LANE_ROWS: dict[str, Callable] = {
     "zero_line": _zero_line,
-    "num_lanes": lambda x: np.size(x),
+    "num_lanes": np.size,
     "load_line": _load_line,
     "store_line": _store_line,
     "load_rows": _load_rows,

@@ -108,10 +108,6 @@ class Kernel:
     def __reduce__(self) -> Any:
         return _find, (self.__module__, self.__name__)
 
-    def compile_first(self) -> None:
-        """Do not interpret any more."""
-        self._run = self.dispatcher
-
     def _first(self, *arguments: Any) -> Any:
         tier = os.environ.get("DERIVABLE_TIER", "")
         if tier != "interpreted" and (
