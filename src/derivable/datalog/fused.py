@@ -29,7 +29,7 @@ from derivable.device.cpu.memory import empty
 from derivable.kernel.build import substitute
 
 if TYPE_CHECKING:
-    from derivable.datalog.execute import Executor
+    from derivable.datalog.queries import Queries
 
 # Rows that a store must have seen before its kernel is asked for, and before it is compiled for that.
 FEW_ROWS, MANY_ROWS = 1 << 12, 1 << 16
@@ -77,14 +77,14 @@ def _log_of(table: Table) -> emit.Layout:
     return emit.Layout(table.width, str(table.log.dtype), None)
 
 
-def plan(executor: Executor, store: m.Store) -> Fused | None:
+def plan(queries: Queries, store: m.Store) -> Fused | None:
     """The kernel of as many steps of a store as kernels have; None if it is not worth one."""
-    return _Planner(executor, store).plan()
+    return _Planner(queries, store).plan()
 
 
 class _Planner:
-    def __init__(self, executor: Executor, store: m.Store):
-        self.executor, self.store, self.mode = executor, store, executor.mode
+    def __init__(self, queries: Queries, store: m.Store):
+        self.queries, self.store, self.mode = queries, store, queries.mode
         self.registers: dict[str, Argument] = {}
         self.words: list[int] = []
         self.steps: list[emit.Step] = []
@@ -148,7 +148,7 @@ class _Planner:
         return self.registers[name]
 
     def constant(self, term: Const) -> Expr:
-        self.words.append(word_of(term.value, term.type, self.executor.symbols))
+        self.words.append(word_of(term.value, term.type, self.queries.symbols))
         return Argument(len(self.words) - 1, "int64", f"word{len(self.words) - 1}")
 
     def term(self, term: Var | Const) -> Expr:
@@ -187,7 +187,7 @@ class _Planner:
             case m.Scan():
                 table = self.read(node, None)
                 checks, repeats, takes = self.columns(node, needed)
-                # With tags, `Executor.rows_of` gives row numbers for parts of a relation.
+                # With tags, `Queries.rows_of` gives row numbers for parts of a relation.
                 is_listed = node.part != "all" and not isinstance(self.mode, Untagged)
                 self.steps.append(emit.Rows(_log_of(table), is_listed, checks, repeats, takes))
             case m.Join(right=right):
@@ -210,8 +210,8 @@ class _Planner:
                 raise _Unsupported
 
     def read(self, scan: m.Scan, keys: tuple[int, ...] | None) -> Table:
-        table = self.executor.tables[scan.relation]
-        index = None if keys is None else table.index(keys, scan.relation in self.executor.complete)
+        table = self.queries.tables[scan.relation]
+        index = None if keys is None else table.index(keys, scan.relation in self.queries.complete)
         self.reads[len(self.steps)] = table, index
         self.scans[len(self.steps)] = scan
         return table
@@ -279,13 +279,13 @@ def _reads_of(node: m.Query) -> set[str]:
 
 
 class Running:
-    """What an executor knows of a store: how many rows it has seen, and its kernel."""
+    """What a run knows of a store: how many rows it has seen, and its kernel."""
 
-    def __init__(self, executor: Executor, store: m.Store):
-        self.executor, self.store = executor, store
+    def __init__(self, queries: Queries, store: m.Store):
+        self.queries, self.store = queries, store
         self.driver, *others = steps_of(store.query.source)
         scans = [self.driver, *(node.right for node in others if isinstance(node, (m.Join, m.Difference)))]
-        self.tables = [executor.tables[scan.relation] for scan in scans if isinstance(scan, m.Scan)]
+        self.tables = [queries.tables[scan.relation] for scan in scans if isinstance(scan, m.Scan)]
         self.seen = 0
         self.signature: Any = None
         self.fused: Fused | None = None
@@ -299,7 +299,7 @@ class Running:
             self._plan()
             if self.kernel is not None:
                 return True
-        rows = self.executor.rows_of(self.driver)
+        rows = self.queries.rows_of(self.driver)
         seen = self.seen + (rows.stop - rows.start if isinstance(rows, slice) else len(rows))
         if seen < FEW_ROWS:
             return False
@@ -312,30 +312,30 @@ class Running:
 
     def _plan(self) -> None:
         """Plan again if a table has changed its layout since."""
-        signature = (type(self.executor.mode), *(table.log.dtype.char for table in self.tables))
+        signature = (type(self.queries.mode), *(table.log.dtype.char for table in self.tables))
         if signature != self.signature:
             self.signature, self.kernel = signature, None
-            self.fused = plan(self.executor, self.store)
+            self.fused = plan(self.queries, self.store)
 
     def run(self, keep: bool) -> Iterator[tuple[list, int, Any]]:
         """Columns, count and tags of the rows that the kernel writes, some thousands at a time.
 
         keep  whether the caller keeps the columns: else they are written again
         """
-        executor, fused, kernel = self.executor, self.fused, self.kernel
+        queries, fused, kernel = self.queries, self.fused, self.kernel
         assert fused is not None
         assert kernel is not None
         for _, index in fused.reads.values():
             if index is not None:
                 index.update()
         assert isinstance(self.driver, m.Scan)
-        rows = executor.rows_of(self.driver)
+        rows = queries.rows_of(self.driver)
         i, end = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
-        bounds = {step: executor.bounds_of(scan) for step, scan in fused.scans.items()}
+        bounds = {step: queries.bounds_of(scan) for step, scan in fused.scans.items()}
         positions = [-1] * kernel.num_positions
         columns: list[np.ndarray] = []
         while i < end:
-            executor.deadline.remaining()
+            queries.deadline.remaining()
             self._plan()
             if self.kernel is None:
                 # What was entered since has changed a layout; row numbers and positions are the same.
@@ -354,7 +354,7 @@ class Running:
             if written:
                 found = [column[:written] for column in columns]
                 number = len(fused.plan.outputs)
-                yield found[:number], written, _tags(executor.mode, fused, found[number:])
+                yield found[:number], written, _tags(queries.mode, fused, found[number:])
 
 
 def _argument(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, what: str, step: int, part: int) -> Any:

@@ -1,0 +1,304 @@
+"""The rows of queries: over columns, a chunk at a time, or by a kernel once they are many.
+
+A query is a stream of batches of columns, at most a chunk of rows each, so that a join's candidates stay in cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from derivable.core.and_or import TRUE
+from derivable.core.progress import Deadline
+from derivable.datalog import arithmetic
+from derivable.datalog.fused import Running
+from derivable.datalog.ground_graph import negate
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.rules.nodes import Const, Var, names
+from derivable.datalog.storage import CHUNK, Table
+from derivable.datalog.tags import Algebra, GraphTags, Untagged
+from derivable.datalog.values import SymbolTable, from_words, word_of
+
+Columns = list[np.ndarray]
+
+
+@dataclass
+class Batch:
+    """Rows of a query: column name -> words [row], and their tags."""
+
+    count: int
+    columns: dict[str, np.ndarray]
+    tags: Any
+
+    def only(self, algebra: Algebra, rows: np.ndarray) -> Batch:
+        """The rows of a mask or of row numbers."""
+        if rows.dtype == bool:
+            if rows.all():
+                return self
+            rows = np.flatnonzero(rows)
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        return Batch(len(rows), columns, algebra.take(self.tags, rows))
+
+
+class Queries:
+    """Queries over the tables of a run.
+
+    mode      the tag algebra of queries: a support run of a graph stratum reads no tags although its tables have them
+    complete  the relations that have all their rows
+    """
+
+    def __init__(self, tables: dict[str, Table], algebra: Algebra, symbols: SymbolTable, deadline: Deadline):
+        self.tables = tables
+        self.symbols = symbols
+        self.deadline = deadline
+        self.complete: set[str] = set()
+        self.mode: Any = algebra
+        self.running: dict[int, Running] = {}
+        # Rows that queries over columns have gone through.
+        self.work = 0
+        # A query that a kernel computes, and its batches.
+        self.computed: tuple[m.Query | None, Iterator[Batch]] = None, iter(())
+
+    def stored(self, instruction: m.Store, keep: bool = True) -> Iterator[tuple[Columns, int, Any]]:
+        """Columns, count and tags of the rows to store, batch by batch, by a kernel once they are many.
+
+        keep  whether the columns of a batch are needed after the next one is asked for
+        """
+        running = self.running.get(id(instruction))
+        if running is None:
+            running = self.running[id(instruction)] = Running(self, instruction)
+        if not running.is_ready():
+            before = self.work
+            yield from self.by_columns(instruction)
+            running.seen += self.work - before
+            return
+        fused = running.fused
+        assert fused is not None
+        if fused.prefix is None:
+            yield from running.run(keep)
+            return
+        batches = (Batch(count, dict(zip(fused.names, columns)), tags) for columns, count, tags in running.run(keep))
+        self.computed = fused.prefix, batches
+        yield from self.by_columns(instruction)
+        self.computed = None, iter(())
+
+    def by_columns(self, instruction: m.Store) -> Iterator[tuple[Columns, int, Any]]:
+        terms = instruction.query.terms
+        needed = frozenset(n for t in terms for n in names(t))
+        for batch in self.stream(instruction.query.source, needed):
+            self.deadline.remaining()
+            columns: Columns = []
+            valid = None
+            for term in terms:
+                words, fine = arithmetic.evaluate(term, batch.columns, batch.count, self.symbols)
+                columns.append(words)
+                if fine is not None:
+                    valid = fine if valid is None else valid & fine
+            count, tags = batch.count, batch.tags
+            if valid is not None and not valid.all():
+                columns = [c[valid] for c in columns]
+                tags = self.mode.take(tags, np.flatnonzero(valid))
+                count = int(valid.sum())
+            if count:
+                yield columns, count, tags
+
+    def stream(self, query: m.Query, needed: frozenset[str]) -> Iterator[Batch]:
+        """Batches with at least the needed columns."""
+        if query is self.computed[0]:
+            yield from self.computed[1]
+            return
+        match query:
+            case m.Unit():
+                yield Batch(1, {}, self.mode.start(1))
+            case m.Scan():
+                yield from self.scan(query, needed)
+            case m.Join():
+                yield from self.join(query, needed)
+            case m.Difference(left=left, right=right):
+                wanted = needed | {t.name for t in right.terms if isinstance(t, Var)}
+                for batch in self.stream(left, wanted):
+                    yield from self.difference(batch, right)
+            case m.Select(source=source, condition=condition):
+                for batch in self.stream(source, needed | names(condition)):
+                    mask = arithmetic.condition(condition, batch.columns, batch.count, self.symbols)
+                    batch = batch.only(self.mode, mask)
+                    if batch.count:
+                        yield batch
+            case m.Extend(source=source, variable=v, expression=e):
+                for batch in self.stream(source, (needed - {v.name}) | names(e)):
+                    words, valid = arithmetic.evaluate(e, batch.columns, batch.count, self.symbols)
+                    batch.columns[v.name] = words
+                    if valid is not None:
+                        batch = batch.only(self.mode, valid)
+                    if batch.count:
+                        yield batch
+            case m.Range():
+                wanted = (needed - {query.variable.name}) | names(query.low) | names(query.high)
+                for batch in self.stream(query.source, wanted):
+                    yield from self.range(batch, query)
+
+    def rows_of(self, scan: m.Scan) -> slice | np.ndarray:
+        """The rows of a driver: a slice of the log, or row numbers."""
+        table = self.tables[scan.relation]
+        if scan.part == "all":
+            return slice(0, table.visible_size)
+        if scan.part == "recent":
+            return table.recent
+        if isinstance(self.mode, Untagged):
+            return slice(0, table.stable_size)
+        return np.flatnonzero(table.stamps[: table.visible_size] < table.round)
+
+    def bounds_of(self, scan: m.Scan) -> tuple[int, int]:
+        """What rows of a scan are below, and the last round in which a stable one has become recent."""
+        table = self.tables[scan.relation]
+        is_stable = scan.part == "stable" and isinstance(self.mode, Untagged)
+        return table.stable_size if is_stable else table.visible_size, table.round - 1
+
+    def scan(self, query: m.Scan, needed: frozenset[str]) -> Iterator[Batch]:
+        table, rows = self.tables[query.relation], self.rows_of(query)
+        start, stop = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
+        first: dict[str, int] = {}
+        constants, repeats = [], []
+        for c, term in enumerate(query.terms):
+            if isinstance(term, Const):
+                constants.append((c, word_of(term.value, term.type, self.symbols)))
+            elif isinstance(term, Var):
+                if term.name in first:
+                    repeats.append((first[term.name], c))
+                else:
+                    first[term.name] = c
+        for low in range(start, stop, CHUNK):
+            high = min(low + CHUNK, stop)
+            self.work += high - low
+            part = slice(low, high) if isinstance(rows, slice) else rows[low:high]
+            count = high - low
+            if constants or repeats:
+                mask = np.ones(count, dtype=bool)
+                for c, word in constants:
+                    mask &= table.column(c, part) == word
+                for a, b in repeats:
+                    mask &= table.column(a, part) == table.column(b, part)
+                part = np.flatnonzero(mask) + low if isinstance(part, slice) else part[mask]
+                count = len(part)
+                if not count:
+                    continue
+            columns = {name: table.column(c, part) for name, c in first.items() if name in needed}
+            yield Batch(count, columns, self.mode.load(table, part))
+
+    def join(self, query: m.Join, needed: frozenset[str]) -> Iterator[Batch]:
+        left_names = set(m.columns(query.left))
+        right = query.right
+        table = self.tables[right.relation]
+        keys: list[tuple[int, Var | Const]] = []
+        fresh: dict[str, int] = {}
+        repeats: list[tuple[int, int]] = []
+        for c, term in enumerate(right.terms):
+            if isinstance(term, Const) or (isinstance(term, Var) and term.name in left_names):
+                keys.append((c, term))
+            elif isinstance(term, Var):
+                if term.name in fresh:
+                    repeats.append((fresh[term.name], c))
+                else:
+                    fresh[term.name] = c
+        taken = {name: c for name, c in fresh.items() if name in needed}
+        plain = isinstance(self.mode, Untagged)
+        limit, bound = self.bounds_of(right)
+        stamps = table.stamps if right.part == "stable" and not plain else np.empty(0, dtype=np.int32)
+        wanted = (needed & left_names) | {t.name for _, t in keys if isinstance(t, Var)}
+        kept = [name for name in left_names if name in needed]
+        is_static = right.relation in self.complete
+        for batch in self.stream(query.left, wanted):
+            words = [self.key_column(term, batch) for _, term in keys]
+            if len(keys) == len(right.terms) and keys:
+                ids = table.find(words, batch.count)
+                fine = (ids >= 0) & (ids < limit)
+                if len(stamps):
+                    fine &= stamps[ids] <= bound
+                batch = batch.only(self.mode, fine)
+                if batch.count:
+                    tags = self.mode.combine(batch.tags, self.mode.load(table, ids[fine]))
+                    yield Batch(batch.count, {n: batch.columns[n] for n in kept}, tags)
+                continue
+            probes = np.empty((batch.count, len(words)), dtype=np.int64)
+            for k, column in enumerate(words):
+                probes[:, k] = column
+            index = table.index(tuple(c for c, _ in keys), is_static)
+            exists = np.zeros(batch.count, dtype=bool) if plain and not taken and not repeats else None
+            for left, rows in index.matches(probes, limit, stamps, bound):
+                self.work += len(left)
+                if exists is not None:
+                    exists[left] = True
+                    continue
+                for a, b in repeats:
+                    same = table.column(a, rows) == table.column(b, rows)
+                    left, rows = left[same], rows[same]
+                columns = {n: batch.columns[n].take(left) for n in kept}
+                for name, c in taken.items():
+                    columns[name] = table.column(c, rows)
+                tags = self.mode.combine(self.mode.take(batch.tags, left), self.mode.load(table, rows))
+                if len(left):
+                    yield Batch(len(left), columns, tags)
+            if exists is not None and exists.any():
+                found = batch.only(self.mode, exists)
+                yield Batch(found.count, {n: found.columns[n] for n in kept}, found.tags)
+
+    def key_column(self, term: Var | Const, batch: Batch) -> np.ndarray:
+        if isinstance(term, Var):
+            return batch.columns[term.name]
+        return np.full(batch.count, word_of(term.value, term.type, self.symbols), dtype=np.int64)
+
+    def difference(self, batch: Batch, right: m.Scan) -> Iterator[Batch]:
+        table = self.tables[right.relation]
+        words = [self.key_column(t, batch) for t in right.terms if t is not None]
+        ids = table.find(words, batch.count)
+        absent = ids < 0
+        if isinstance(self.mode, Untagged):
+            # In a support run a row that is only possible does not block.
+            if table.tags is not None:
+                absent |= table.tags[: table.size][ids] != TRUE if table.size else absent
+            batch = batch.only(self.mode, absent)
+            if batch.count:
+                yield batch
+            return
+        assert table.tags is not None
+        if isinstance(self.mode, GraphTags):
+            blocked = self.mode.one(batch.count)
+            found = ~absent
+            blocked[found] = negate(table.tags[ids[found]])
+            keep = blocked != 0
+            batch = batch.only(self.mode, keep)
+            if batch.count:
+                yield Batch(batch.count, batch.columns, [*batch.tags, blocked[keep]])
+            return
+        if not absent.all():
+            found = ~absent
+            factor = self.mode.one(batch.count)
+            factor[found] = self.mode.negate(table.tags[ids[found]])
+            tags = self.mode.times(batch.tags, factor)
+            batch = Batch(batch.count, batch.columns, tags).only(self.mode, ~self.mode.is_zero(tags))
+        if batch.count:
+            yield batch
+
+    def range(self, batch: Batch, query: m.Range) -> Iterator[Batch]:
+        t = query.variable.type
+        low_words, low_valid = arithmetic.evaluate(query.low, batch.columns, batch.count, self.symbols)
+        high_words, high_valid = arithmetic.evaluate(query.high, batch.columns, batch.count, self.symbols)
+        low, high = from_words(low_words, t), from_words(high_words, t)
+        counts = np.where(high > low, (high - low).astype(np.int64), 0)
+        if query.inclusive:
+            counts = np.where(high >= low, counts + 1, 0)
+        for valid in (low_valid, high_valid):
+            if valid is not None:
+                counts = np.where(valid, counts, 0)
+        ends = np.cumsum(counts)
+        total = int(ends[-1]) if len(ends) else 0
+        for start in range(0, total, CHUNK):
+            position = np.arange(start, min(start + CHUNK, total))
+            row = np.searchsorted(ends, position, side="right")
+            value = low_words[row] + (position - (ends[row] - counts[row]))
+            chosen = batch.only(self.mode, row)
+            chosen.columns[query.variable.name] = value
+            yield chosen
