@@ -14,7 +14,8 @@ from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.circuit.builder import CircuitBuilder
 from derivable.circuit.evaluate import evaluate, value_and_gradient
 from derivable.circuit.fold_rows import fold, fold_vjp
-from derivable.circuit.kernels.level_fold import PAIRS, SINGLES, LevelFold
+from derivable.circuit.kernels.level_fold import LevelFold
+from derivable.circuit.kernels.level_passes import PAIRS, SINGLES
 from derivable.circuit.kernels.levels import level_kernels
 from derivable.circuit.plan import plan_of
 from derivable.core.and_or import AND, LITERAL, NOT, OR

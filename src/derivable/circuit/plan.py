@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from derivable.circuit.and_or_graph import AndOrGraph
-from derivable.circuit.kernels.level_fold import COUNT, FACTORS, FIRST, PAIRS, SINGLES
+from derivable.circuit.kernels.level_passes import COUNT, FACTORS, FIRST, PAIRS, SINGLES
 from derivable.circuit.kernels.levels_plan import plan_program
 from derivable.core.and_or import FALSE, LITERAL
 from derivable.device.cpu.memory import empty

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.circuit.kernels.level_fold import COUNT, FACTORS, FIRST, PAIRS, SINGLES, START
+from derivable.circuit.kernels.level_passes import COUNT, FACTORS, FIRST, PAIRS, SINGLES, START
 from derivable.core.and_or import AND, LITERAL, NOT, OR
 from derivable.device.cpu.lanes import item
 from derivable.device.cpu.pages import empty_pages, zero_pages
