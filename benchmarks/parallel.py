@@ -308,7 +308,7 @@ def through_autograd(name: str, call: Callable, *arrays: tuple) -> Callable:
     given = []
     for leaves in arrays:
         tensors = []
-        for leaf, shape in zip(leaves, op.structure.leaf_shapes):
+        for leaf, shape in zip(leaves, op.element.leaf_shapes):
             batch = leaf.shape[1:2] if leaf.shape[1] > 1 else ()
             tensors.append(torch.from_numpy(leaf.reshape(len(leaf), *batch, *shape)))
         given.append(tensors)
