@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 __all__ = ["Semiring", "expr", "semirings"]
 
 __getattr__, __dir__ = lazy(
-    __name__, {"Semiring": "derivable.algebra.semiring"}, ("compiled", "expr", "laws", "semirings")
+    __name__, {"Semiring": "derivable.algebra.semiring"}, ("expr", "laws", "semirings")
 )

@@ -16,7 +16,7 @@ import numpy as np
 
 from derivable.algebra.element import Element, components, compose, element_of, records
 from derivable.algebra.expr.functions import equal, logical_and, where
-from derivable.algebra.expr.nodes import Argument, Constant
+from derivable.algebra.expr.nodes import Constant
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
 from derivable.algebra.monoid import SCALAR, Monoid, TypedFunction, TypedMonoid, frozen, trace_elements
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
@@ -204,30 +204,6 @@ class TypedSemiring:
     show: TypedFunction
     shown: Element
 
-    @cached_property
-    def functions(self) -> dict[str, tuple[Any, tuple[Argument, ...]]]:
-        """name -> (expressions, arguments) of plus, times, complement and negation, each with its vjp where it has one.
-
-        A scalar semiring has one expression where a nest has a tuple of them. The arguments of a vjp are those of the
-        operation and the adjoints of its value; it gives the adjoints of its operands.
-        """
-        found: dict[str, tuple[Any, tuple[Argument, ...]]] = {}
-        has_derivatives = self.semiring.differentiable and any(dtype in FLOATS for dtype in self.dtypes)
-        for name, monoid in (("plus", self.plus), ("times", self.times)):
-            operands = (*monoid.left, *monoid.right)
-            found[name] = self._one(monoid.values), operands
-            if has_derivatives:
-                rule = monoid.adjoints
-                found[f"{name}_vjp"] = (*rule.left, *rule.right), (*operands, *rule.arguments)
-        for name, function in (("complement", self.complement), ("negation", self.negation)):
-            if function is not None:
-                (operand,) = function.operands
-                found[name] = self._one(function.values), operand
-                if has_derivatives:
-                    adjoints, (pulled,) = function.adjoints
-                    found[f"{name}_vjp"] = self._one(pulled), (*operand, *adjoints)
-        return found
-
     def require_fact(self) -> TypedFunction:
         """`fact`. Raises UnsupportedError for a nest that does not say it."""
         if self.fact is None:
@@ -246,9 +222,6 @@ class TypedSemiring:
         """Whether no tuple is ever propagated again: it passes on the value that it had when it was new."""
         (value,) = self.saturated.values
         return isinstance(value, Constant) and bool(value.value)
-
-    def _one(self, exprs: tuple) -> Any:
-        return exprs[0] if self.semiring.is_scalar else exprs
 
     @property
     def zero(self) -> tuple[Any, ...]:
