@@ -13,36 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from derivable import algebra, circuit, datalog, device, nn, parallel
-    from derivable.algebra.expr.functions import (
-        abs,
-        cast,
-        ceil,
-        cos,
-        equal,
-        exp,
-        expm1,
-        floor,
-        less,
-        less_equal,
-        log,
-        log1mexp,
-        log1p,
-        logaddexp,
-        logical_and,
-        logical_not,
-        logical_or,
-        logical_xor,
-        maximum,
-        minimum,
-        not_equal,
-        power,
-        sigmoid,
-        sign,
-        sin,
-        sqrt,
-        tanh,
-        where,
-    )
+    from derivable.algebra.expr.functions import *
     from derivable.core.diagnostics import DerivableError
     from derivable.datalog.inputs import categorical, independent
     from derivable.datalog.program import Program

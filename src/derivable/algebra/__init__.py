@@ -12,6 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Semiring", "expr", "semirings"]
 
-__getattr__, __dir__ = lazy(
-    __name__, {"Semiring": "derivable.algebra.semiring"}, ("expr", "laws", "semirings")
-)
+__getattr__, __dir__ = lazy(__name__, {"Semiring": "derivable.algebra.semiring"}, ("expr", "laws", "semirings"))

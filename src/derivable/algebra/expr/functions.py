@@ -7,6 +7,7 @@ them is at once its meaning, its NumPy reference, and the source of its compiled
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,43 @@ from derivable.algebra.expr.nodes import Apply, Constant, Expr
 from derivable.algebra.expr.operations import OPERATIONS, operand_dtypes
 from derivable.algebra.expr.types import FLOATS, INTEGERS, Dtype, check_dtype, is_number, numpy_dtype, weak_dtype
 from derivable.core.diagnostics import TypeMismatchError
+
+__all__ = [
+    "abs",
+    "apply",
+    "cast",
+    "ceil",
+    "cos",
+    "equal",
+    "exp",
+    "expm1",
+    "floor",
+    "less",
+    "less_equal",
+    "log",
+    "log1mexp",
+    "log1p",
+    "logaddexp",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "maximum",
+    "minimum",
+    "not_equal",
+    "power",
+    "saturating_add",
+    "saturating_cast",
+    "saturating_subtract",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sqrt",
+    "tanh",
+    "truncate_divide",
+    "truncate_remainder",
+    "where",
+]
 
 LARGEST_UNROLLED_POWER = 64
 
@@ -140,151 +178,53 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     return apply("where", condition, a, b)
 
 
-def minimum(a: Any, b: Any) -> Any:
-    """The smaller of two; NaN if one is NaN. In a tie the derivative goes to `a`, the first."""
-    return apply("minimum", a, b)
+def _function(name: str, doc: str, function: Any) -> Any:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
 
 
-def maximum(a: Any, b: Any) -> Any:
-    """The larger of two; NaN if one is NaN. In a tie the derivative goes to `a`, the first."""
-    return apply("maximum", a, b)
+def _unary(name: str, doc: str) -> Callable[[Any], Any]:
+    return _function(name, doc, lambda a: apply(name, a))
 
 
-def saturating_add(a: Any, b: Any) -> Any:
-    """a + b; integers stop at the limits of their type."""
-    return apply("saturating_add", a, b)
+def _binary(name: str, doc: str) -> Callable[[Any, Any], Any]:
+    return _function(name, doc, lambda a, b: apply(name, a, b))
 
 
-def saturating_subtract(a: Any, b: Any) -> Any:
-    """a - b; integers stop at the limits of their type."""
-    return apply("saturating_subtract", a, b)
-
-
-def truncate_divide(a: Any, b: Any) -> Any:
-    """The quotient towards zero; integers by 0 give 0."""
-    return apply("truncate_divide", a, b)
-
-
-def truncate_remainder(a: Any, b: Any) -> Any:
-    """a - truncate_divide(a, b) * b, with the sign of a; integers by 0 give 0."""
-    return apply("truncate_remainder", a, b)
-
-
-def abs(a: Any) -> Any:
-    """The absolute value; its derivative at 0 is 0."""
-    return apply("abs", a)
-
-
-def sign(a: Any) -> Any:
-    """-1, 0 or 1."""
-    return apply("sign", a)
-
-
-def floor(a: Any) -> Any:
-    """The largest integer not above, as a float."""
-    return apply("floor", a)
-
-
-def ceil(a: Any) -> Any:
-    """The smallest integer not below, as a float."""
-    return apply("ceil", a)
-
-
-def power(a: Any, b: Any) -> Any:
-    """`a` to the power of `b` as floats (`a ** 2` with a small constant integer is unrolled instead)."""
-    return apply("power", a, b)
-
-
-def exp(a: Any) -> Any:
-    """The exponential."""
-    return apply("exp", a)
-
-
-def expm1(a: Any) -> Any:
-    """exp(a) - 1 without cancellation near 0."""
-    return apply("expm1", a)
-
-
-def log(a: Any) -> Any:
-    """The natural logarithm; -inf at 0."""
-    return apply("log", a)
-
-
-def log1p(a: Any) -> Any:
-    """log(1 + a) without cancellation near 0."""
-    return apply("log1p", a)
-
-
-def log1mexp(a: Any) -> Any:
-    """log(1 - exp(a)) for a <= 0, without cancellation (Maechler 2012); -inf at 0, 0 at -inf."""
-    return apply("log1mexp", a)
-
-
-def logaddexp(a: Any, b: Any) -> Any:
-    """log(exp(a) + exp(b)), stable; -inf is neutral. Derivatives are 0 where both are -inf, never NaN."""
-    return apply("logaddexp", a, b)
-
-
-def sqrt(a: Any) -> Any:
-    """The square root; NaN below 0."""
-    return apply("sqrt", a)
-
-
-def sin(a: Any) -> Any:
-    """The sine (radians)."""
-    return apply("sin", a)
-
-
-def cos(a: Any) -> Any:
-    """The cosine (radians)."""
-    return apply("cos", a)
-
-
-def tanh(a: Any) -> Any:
-    """The hyperbolic tangent."""
-    return apply("tanh", a)
-
-
-def sigmoid(a: Any) -> Any:
-    """1 / (1 + exp(-a))."""
-    return apply("sigmoid", a)
-
-
-def equal(a: Any, b: Any) -> Any:
-    """Whether two are equal, as an operation."""
-    return apply("equal", a, b)
-
-
-def not_equal(a: Any, b: Any) -> Any:
-    """Whether two differ, as an operation."""
-    return apply("not_equal", a, b)
-
-
-def less(a: Any, b: Any) -> Any:
-    """a < b."""
-    return apply("less", a, b)
-
-
-def less_equal(a: Any, b: Any) -> Any:
-    """a <= b."""
-    return apply("less_equal", a, b)
-
-
-def logical_and(a: Any, b: Any) -> Any:
-    """Both hold; `a & b` on traced values."""
-    return apply("logical_and", a, b)
-
-
-def logical_or(a: Any, b: Any) -> Any:
-    """At least one holds; `a | b` on traced values."""
-    return apply("logical_or", a, b)
-
-
-def logical_xor(a: Any, b: Any) -> Any:
-    """Exactly one holds."""
-    return apply("logical_xor", a, b)
-
-
-def logical_not(a: Any) -> Any:
-    """It does not hold; `~a` on traced values."""
-    return apply("logical_not", a)
+minimum = _binary("minimum", "The smaller of two; NaN if one is NaN. In a tie the derivative goes to `a`, the first.")
+maximum = _binary("maximum", "The larger of two; NaN if one is NaN. In a tie the derivative goes to `a`, the first.")
+saturating_add = _binary("saturating_add", "a + b; integers stop at the limits of their type.")
+saturating_subtract = _binary("saturating_subtract", "a - b; integers stop at the limits of their type.")
+truncate_divide = _binary("truncate_divide", "The quotient towards zero; integers by 0 give 0.")
+truncate_remainder = _binary(
+    "truncate_remainder", "a - truncate_divide(a, b) * b, with the sign of a; integers by 0 give 0."
+)
+abs = _unary("abs", "The absolute value; its derivative at 0 is 0.")
+sign = _unary("sign", "-1, 0 or 1.")
+floor = _unary("floor", "The largest integer not above, as a float.")
+ceil = _unary("ceil", "The smallest integer not below, as a float.")
+power = _binary(
+    "power", "`a` to the power of `b` as floats (`a ** 2` with a small constant integer is unrolled instead)."
+)
+exp = _unary("exp", "The exponential.")
+expm1 = _unary("expm1", "exp(a) - 1 without cancellation near 0.")
+log = _unary("log", "The natural logarithm; -inf at 0.")
+log1p = _unary("log1p", "log(1 + a) without cancellation near 0.")
+log1mexp = _unary("log1mexp", "log(1 - exp(a)) for a <= 0, without cancellation (Maechler 2012); -inf at 0, 0 at -inf.")
+logaddexp = _binary(
+    "logaddexp", "log(exp(a) + exp(b)), stable; -inf is neutral. Derivatives are 0 where both are -inf, never NaN."
+)
+sqrt = _unary("sqrt", "The square root; NaN below 0.")
+sin = _unary("sin", "The sine (radians).")
+cos = _unary("cos", "The cosine (radians).")
+tanh = _unary("tanh", "The hyperbolic tangent.")
+sigmoid = _unary("sigmoid", "1 / (1 + exp(-a)).")
+equal = _binary("equal", "Whether two are equal, as an operation.")
+not_equal = _binary("not_equal", "Whether two differ, as an operation.")
+less = _binary("less", "a < b.")
+less_equal = _binary("less_equal", "a <= b.")
+logical_and = _binary("logical_and", "Both hold; `a & b` on traced values.")
+logical_or = _binary("logical_or", "At least one holds; `a | b` on traced values.")
+logical_xor = _binary("logical_xor", "Exactly one holds.")
+logical_not = _unary("logical_not", "It does not hold; `~a` on traced values.")
