@@ -13,6 +13,8 @@ from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.expr.types import LIMITS, Dtype, computed_in
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 
+# Target -> how a function's parameter becomes what the expressions take. torch's tensors have their types.
+_GIVEN = {"numba": "{type}({name})", "jnp": "jnp.asarray({name}, {type})"}
 # Target -> how it writes a type; {t} is the type's name.
 _TYPES = {"numba": "np.{t}", "lanes": "np.{t}", "triton": "tl.{t}", "jnp": "jnp.{t}", "torch": "torch.{t}"}
 _BOOLS = {"numba": "bool", "lanes": "bool", "triton": "tl.int1", "jnp": "jnp.bool_", "torch": "torch.bool"}
@@ -94,3 +96,28 @@ def statements(
             texts[node] = f"{prefix}{len(lines)}"
             lines.append(f"{indent}{texts[node]} = {source}")
     return lines, [texts[root] for root in as_tuple(exprs)]
+
+
+def function(
+    target: Target,
+    name: str,
+    exprs: Expr | Sequence[Expr],
+    arguments: Sequence[Argument],
+    text: Callable[[Apply], str | None] | None = None,
+) -> str:
+    """A function `name(*arguments)` that returns the value of one expression, or a tuple for a sequence of them.
+
+    Raises TypeMismatchError for a name that is none, and as `statements` does.
+    """
+    if not name.isidentifier():
+        raise TypeMismatchError(f"{name!r} is not a name for a function")
+    parameters = {argument: f"x{position}" for position, argument in enumerate(arguments)}
+    lines, results = statements(target, exprs, parameters, text=text)
+    given = [
+        f"    {x} = {_GIVEN[target].format(name=x, type=type_source(target, argument.dtype))}"
+        for argument, x in parameters.items()
+        if target in _GIVEN
+    ]
+    answer = results[0] if isinstance(exprs, Expr) else f"({', '.join(results)},)"
+    body = "\n".join([*given, *lines, f"    return {answer}"])
+    return f"def {name}({', '.join(parameters.values())}):\n{body}\n"

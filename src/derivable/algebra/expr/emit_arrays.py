@@ -11,24 +11,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from derivable.algebra.expr.emit import statements, type_source
+from derivable.algebra.expr.emit import function
 from derivable.algebra.expr.nodes import Argument, Expr
-from derivable.core.diagnostics import MissingDependencyError, TypeMismatchError
+from derivable.core.diagnostics import MissingDependencyError
 
 Exprs = Expr | Sequence[Expr]
-
-
-def _emit(target: Literal["jnp", "torch"], name: str, exprs: Exprs, arguments: Sequence[Argument]) -> str:
-    if not name.isidentifier():
-        raise TypeMismatchError(f"{name!r} is not a name for a function")
-    parameters = {argument: f"x{position}" for position, argument in enumerate(arguments)}
-    lines, results = statements(target, exprs, parameters)
-    if target == "jnp":
-        types = [(text, type_source(target, argument.dtype)) for argument, text in parameters.items()]
-        lines = [f"    {text} = jnp.asarray({text}, {dtype})" for text, dtype in types] + lines
-    answer = results[0] if isinstance(exprs, Expr) else f"({', '.join(results)},)"
-    body = "\n".join([*lines, f"    return {answer}"])
-    return f"def {name}({', '.join(parameters.values())}):\n{body}\n"
 
 
 def _compile(
@@ -40,7 +27,7 @@ def _compile(
         package, hint = ("JAX", "'derivable[jax]'") if target == "jnp" else ("PyTorch", "torch")
         raise MissingDependencyError(f"{package} is not installed", hint=f"pip install {hint}") from None
     name = re.sub(r"\W", "_", name)
-    source = _emit(target, name, exprs, arguments)
+    source = function(target, name, exprs, arguments)
     filename = f"<derivable {target} {name} {abs(hash(source)):x}>"
     # Tracebacks show the generated line.
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
@@ -53,7 +40,7 @@ def emit_jnp(name: str, exprs: Exprs, arguments: Sequence[Argument]) -> str:
 
     Returns an array for one expression, a tuple for a sequence of them.
     """
-    return _emit("jnp", name, exprs, arguments)
+    return function("jnp", name, exprs, arguments)
 
 
 def compile_jnp(exprs: Exprs, arguments: Sequence[Argument], name: str = "scalar") -> Callable:

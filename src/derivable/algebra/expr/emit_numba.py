@@ -12,7 +12,6 @@ from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Apply, Argument, Expr, in_order
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.expr.types import INTEGERS, LIMITS, Dtype, computed_in
-from derivable.core.diagnostics import TypeMismatchError
 
 # The rows that branch become calls where there are many. Numba's compile time grows with the square of the branches in
 # one function, and LLVM turns only calls of such functions into selections: a 4x4 log product's vjp compiles in 8
@@ -58,12 +57,12 @@ def statements(
     exprs: Expr | Sequence[Expr], names: dict[Argument, str], prefix: str = "t", indent: str = "    "
 ) -> tuple[list[str], list[str]]:
     """`emit.statements` for Numba; `preamble` goes before the function that has these lines."""
+    return emit.statements("numba", exprs, names, prefix, indent, _texts(exprs))
+
+
+def _texts(exprs: Expr | Sequence[Expr]) -> Callable[[Apply], str | None]:
     many = _has_many_selections(exprs)
-
-    def text(node: Apply) -> str | None:
-        return _source(node.operation, node.dtype, many)[0]
-
-    return emit.statements("numba", exprs, names, prefix, indent, text)
+    return lambda node: _source(node.operation, node.dtype, many)[0]
 
 
 def emit_numba(name: str, exprs: Expr | Sequence[Expr], arguments: Sequence[Argument]) -> str:
@@ -73,25 +72,9 @@ def emit_numba(name: str, exprs: Expr | Sequence[Expr], arguments: Sequence[Argu
                their types first, so Python numbers may be given
     returns    source; the function returns a scalar for one expression, a tuple for a sequence of them
     """
-    parts = [HEADER]
-    before = preamble(exprs)
-    if before:
-        parts.append(before)
-    return "\n\n".join([*parts, function_source(name, exprs, arguments)])
-
-
-def function_source(name: str, exprs: Expr | Sequence[Expr], arguments: Sequence[Argument]) -> str:
-    """The jitted function alone, for modules of several: `HEADER` and `preamble` go before it."""
-    if not name.isidentifier():
-        raise TypeMismatchError(f"{name!r} is not a name for a function")
-    parameters = {argument: f"x{position}" for position, argument in enumerate(arguments)}
-    lines, results = statements(exprs, parameters)
-    conversions = [
-        f"    {text} = {emit.type_source('numba', argument.dtype)}({text})" for argument, text in parameters.items()
-    ]
-    answer = results[0] if isinstance(exprs, Expr) else f"({', '.join(results)},)"
-    body = "\n".join([*conversions, *lines, f"    return {answer}"])
-    return f"{DECORATOR}\ndef {name}({', '.join(parameters.values())}):\n{body}\n"
+    function = emit.function("numba", name, exprs, arguments, _texts(exprs))
+    parts = [HEADER, preamble(exprs), f"{DECORATOR}\n{function}"]
+    return "\n\n".join(part for part in parts if part)
 
 
 def compile_numba(exprs: Expr | Sequence[Expr], arguments: Sequence[Argument], name: str = "scalar") -> Callable:
