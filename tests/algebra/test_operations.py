@@ -40,7 +40,10 @@ EDGES = {"bool": [False, True], "float32": FLOATS, "float64": FLOATS} | {dtype: 
 # What is computed by other formulas than NumPy's, in units of the last place; everything else is exact.
 ROUNDED = {"power", "exp", "expm1", "log", "log1p", "log1mexp", "logaddexp", "sqrt", "sin", "cos", "tanh", "sigmoid"}
 HAS_NONE = {
-    "lanes": {"floor_divide", "remainder", "tanh", "cast", "saturating_cast"},
+    "lanes": {
+        *("floor_divide", "remainder", "tanh", "cast", "saturating_cast"),
+        *("truncate_divide", "truncate_remainder"),
+    },
     "triton": {
         *("floor_divide", "remainder", "power", "expm1", "log1p", "log1mexp", "tanh"),
         *("truncate_divide", "truncate_remainder"),

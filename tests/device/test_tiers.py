@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numba import njit
+from numba.core.dispatcher import Dispatcher
 
+from derivable.algebra.expr.operations import OPERATIONS
 from derivable.circuit.kernels import hashcons
-from derivable.device.cpu import tiers
+from derivable.device.cpu import lanes, tiers
+from derivable.device.cpu.python_lanes import MEANING
 from derivable.device.cpu.tiers import Kernel, interpreted, kernel
 
 
@@ -42,6 +46,13 @@ def test_the_comparison_can_fail():
 
 def test_both_tiers_compute_the_same():
     assert_close(results("interpreted"), results("compiled"))
+
+
+def test_python_knows_what_generated_kernels_call_on_lines():
+    texts = [text for row in OPERATIONS.values() for text in (row.text("lanes", "float64"), row.text("lanes", "int64"))]
+    called = {getattr(lanes, name) for name in re.findall(r"(\w+)\(", " ".join(filter(None, texts)))}
+    assert len(called) > 20
+    assert [function for function in called if not isinstance(function, Dispatcher) and function not in MEANING] == []
 
 
 @kernel

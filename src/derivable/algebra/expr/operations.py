@@ -232,7 +232,6 @@ _ROWS = (
     return np.{t}(q + np.{t}(q < 0 and q * b != a))
 """,
         ),
-        lanes=(None, "truncate_divide({0}, {1})"),
         jnp=("jnp.trunc({0} / {1})", _guarded("jnp.where", "({0} - jnp.fmod({0}, {1})) // {1}")[1]),
         torch=("torch.trunc({0} / {1})", _torch_quotient("trunc")),
     ),
@@ -252,7 +251,6 @@ _ROWS = (
     return np.{t}(r - b) if r != 0 and (r < 0) != (a < 0) else r
 """,
         ),
-        lanes=(None, "truncate_remainder({0}, {1})"),
         jnp=_guarded("jnp.where", "jnp.fmod({0}, {1})"),
         torch=_guarded("torch.where", "torch.fmod({0}, {1})"),
     ),

@@ -12,20 +12,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
-from derivable.device.cpu.lanes import LaneType
-
-# Numba passes the typing context itself; type checkers need not know.
-_intrinsic: Any = intrinsic
-_literal: Any = intrinsic(prefer_literal=True)
-
-
-def _vector(t: Any) -> ir.Type:
-    bits = t.dtype.bitwidth
-    if isinstance(t.dtype, types.Integer):
-        return ir.VectorType(ir.IntType(bits), t.lanes)
-    return ir.VectorType({64: ir.DoubleType(), 32: ir.FloatType()}[bits], t.lanes)
+from derivable.device.cpu.lanes import LaneType, intrinsic, ir_type, place_of, shuffled
 
 
 def _converted(builder, line, source: Any, target: Any, lanes: int):
@@ -51,30 +39,23 @@ def _itemsize(dtype: Any) -> int:
     return 1 if dtype == types.boolean else dtype.bitwidth // 8
 
 
-def _shuffle(builder, first, second, lanes: list[int]):
-    mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
-    return builder.shuffle_vector(first, second, mask)
+def _pointer(context, builder, signature, args, lanes: int):
+    place = place_of(context, builder, signature, args)
+    return builder.bitcast(place, ir.VectorType(place.type.pointee, lanes).as_pointer())
 
 
-def _pointer(context, builder, array_type, array, position, position_type, lanes: int):
-    data = context.make_array(array_type)(context, builder, array).data
-    position = context.cast(builder, position, position_type, types.intp)
-    element = context.get_data_type(array_type.dtype)
-    return builder.bitcast(builder.gep(data, [position]), ir.VectorType(element, lanes).as_pointer())
-
-
-@_intrinsic
+@intrinsic
 def zero_line(typingctx, dtype):
     """Zero in all lanes of a dtype."""
     result = LaneType(dtype.dtype)
 
     def codegen(context, builder, signature, args):
-        return ir.Constant(_vector(result), None)
+        return ir.Constant(ir_type(result), None)
 
     return result(dtype), codegen
 
 
-@_intrinsic
+@intrinsic
 def num_lanes(typingctx, x):
     """The number of lanes, a constant."""
 
@@ -84,24 +65,24 @@ def num_lanes(typingctx, x):
     return types.int64(x), codegen
 
 
-@_intrinsic
+@intrinsic
 def load_line(typingctx, array, position, like):
     """array[position], array[position + 1], ... in the type of `like`."""
 
     def codegen(context, builder, signature, args):
-        pointer = _pointer(context, builder, array, args[0], args[1], position, like.lanes)
+        pointer = _pointer(context, builder, signature, args, like.lanes)
         line = builder.load(pointer, align=_itemsize(array.dtype))
         return _converted(builder, line, array.dtype, like.dtype, like.lanes)
 
     return like(array, position, like), codegen
 
 
-@_intrinsic
+@intrinsic
 def store_line(typingctx, array, position, x):
     """Write the lanes to array[position], array[position + 1], ..."""
 
     def codegen(context, builder, signature, args):
-        pointer = _pointer(context, builder, array, args[0], args[1], position, x.lanes)
+        pointer = _pointer(context, builder, signature, args, x.lanes)
         line = _converted(builder, args[2], x.dtype, array.dtype, x.lanes)
         builder.store(line, pointer, align=_itemsize(array.dtype))
         return context.get_dummy_value()
@@ -115,7 +96,7 @@ def _rows(context, builder, signature, args):
     return lambda lane: builder.add(position, builder.mul(lane, stride)), count
 
 
-@_intrinsic
+@intrinsic
 def load_rows(typingctx, array, position, stride, count, like):
     """array[position], array[position + stride], ... in the type of `like`; lanes from `count` on repeat the last."""
 
@@ -124,7 +105,7 @@ def load_rows(typingctx, array, position, stride, count, like):
         place, there = _rows(context, builder, signature, args)
         data = context.make_array(array)(context, builder, args[0]).data
         scalar = like.dtype if isinstance(like, LaneType) else like
-        line = ir.Constant(_vector(like), ir.Undefined) if isinstance(like, LaneType) else None
+        line = ir.Constant(ir_type(like), ir.Undefined) if isinstance(like, LaneType) else None
         last = builder.sub(there, there.type(1))
         value = None
         for lane in range(lanes):
@@ -142,7 +123,7 @@ def load_rows(typingctx, array, position, stride, count, like):
     return like(array, position, stride, count, like), codegen
 
 
-@_intrinsic
+@intrinsic
 def store_rows(typingctx, array, position, stride, count, x):
     """Write the first `count` lanes to array[position], array[position + stride], ..."""
 
@@ -171,7 +152,7 @@ def store_rows(typingctx, array, position, stride, count, x):
     return types.void(array, position, stride, count, x), codegen
 
 
-@_literal
+@intrinsic(prefer_literal=True)
 def moved_up(typingctx, x, count, fill):
     """Lane i is lane i - count of `x`, a literal count; lane i of `fill` below."""
     if not isinstance(count, types.IntegerLiteral):
@@ -180,32 +161,32 @@ def moved_up(typingctx, x, count, fill):
 
     def codegen(context, builder, signature, args):
         lanes = [x.lanes + lane if lane < by else lane - by for lane in range(x.lanes)]
-        return _shuffle(builder, args[0], args[2], lanes)
+        return shuffled(builder, args[0], args[2], lanes)
 
     return x(x, count, fill), codegen
 
 
-@_intrinsic
+@intrinsic
 def backwards(typingctx, x):
     """The last lane first."""
 
     def codegen(context, builder, signature, args):
-        return _shuffle(builder, args[0], args[0], list(reversed(range(x.lanes))))
+        return shuffled(builder, args[0], args[0], list(reversed(range(x.lanes))))
 
     return x(x), codegen
 
 
-@_intrinsic
+@intrinsic
 def last_lane(typingctx, x):
     """The last lane in all lanes."""
 
     def codegen(context, builder, signature, args):
-        return _shuffle(builder, args[0], args[0], [x.lanes - 1] * x.lanes)
+        return shuffled(builder, args[0], args[0], [x.lanes - 1] * x.lanes)
 
     return x(x), codegen
 
 
-@_intrinsic
+@intrinsic
 def first_lane(typingctx, x):
     """The first lane as a scalar."""
 

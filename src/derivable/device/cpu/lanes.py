@@ -16,14 +16,13 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import extending, njit, types
 from numba.core import cgutils
 from numba.core.datamodel import models
-from numba.extending import intrinsic, register_model
 
 LINE_BYTES = 64
 # Numba passes the typing context itself; type checkers need not know.
-_intrinsic: Any = intrinsic
+intrinsic: Any = extending.intrinsic
 
 
 class LaneType(types.Type):
@@ -35,12 +34,12 @@ class LaneType(types.Type):
         super().__init__(f"lanes({dtype} x {self.lanes})")
 
 
-@register_model(LaneType)
+@extending.register_model(LaneType)
 class LaneModel(models.PrimitiveModel):
     """Lanes are an LLVM vector."""
 
     def __init__(self, dmm, fe_type):
-        super().__init__(dmm, fe_type, _vector(fe_type.dtype, fe_type.lanes))
+        super().__init__(dmm, fe_type, ir_type(fe_type))
 
 
 def _element(dtype: Any) -> ir.Type:
@@ -49,12 +48,9 @@ def _element(dtype: Any) -> ir.Type:
     return ir.IntType(dtype.bitwidth)
 
 
-def _vector(dtype: types.Type, lanes: int) -> ir.Type:
-    return ir.VectorType(_element(dtype), lanes)
-
-
-def _ir_type(t: types.Type) -> ir.Type:
-    return _vector(t.dtype, t.lanes) if isinstance(t, LaneType) else _element(t)
+def ir_type(t: types.Type) -> ir.Type:
+    """The LLVM type of a scalar or of lanes."""
+    return ir.VectorType(_element(t.dtype), t.lanes) if isinstance(t, LaneType) else _element(t)
 
 
 def _with_dtype(t: Any, dtype: Any) -> Any:
@@ -73,26 +69,36 @@ def _splat(builder, t: types.Type, value):
     """The LLVM scalar `value` in all lanes of `t`."""
     if not isinstance(t, LaneType):
         return value
-    vector = _vector(t.dtype, t.lanes)
-    one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
-    mask = ir.Constant(ir.VectorType(ir.IntType(32), t.lanes), [0] * t.lanes)
-    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), mask)
+    undefined = ir.Constant(ir_type(t), ir.Undefined)
+    one = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
+    return shuffled(builder, one, undefined, [0] * t.lanes)
+
+
+def shuffled(builder, first, second, lanes: list[int]):
+    """The lanes of those numbers of two vectors, the second one's after the first one's."""
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
+    return builder.shuffle_vector(first, second, mask)
 
 
 def _constant(t: types.Type, value) -> ir.Constant:
     if isinstance(t, LaneType):
-        return ir.Constant(_vector(t.dtype, t.lanes), [ir.Constant(_element(t.dtype), value)] * t.lanes)
+        return ir.Constant(ir_type(t), [ir.Constant(_element(t.dtype), value)] * t.lanes)
     return ir.Constant(_element(t), value)
 
 
-def _address(context, builder, array_type, array, row):
-    """Pointer to buffer[row] as one scalar or one line."""
-    data = context.make_array(array_type)(context, builder, array).data
-    if array_type.ndim == 1:
-        return builder.gep(data, [row])
-    lane = LaneType(array_type.dtype)
-    line = builder.bitcast(data, _vector(lane.dtype, lane.lanes).as_pointer())
-    return builder.gep(line, [row])
+def place_of(context, builder, signature, args):
+    """Pointer to array[position], the first two arguments, in memory."""
+    data = context.make_array(signature.args[0])(context, builder, args[0]).data
+    return builder.gep(data, [context.cast(builder, args[1], signature.args[1], types.intp)])
+
+
+def _row_of(context, builder, signature, args):
+    """Pointer to buffer[row], the first two arguments, as one scalar or one line."""
+    if signature.args[0].ndim == 1:
+        return place_of(context, builder, signature, args)
+    data = context.make_array(signature.args[0])(context, builder, args[0]).data
+    lines = builder.bitcast(data, ir_type(LaneType(signature.args[0].dtype)).as_pointer())
+    return builder.gep(lines, [context.cast(builder, args[1], signature.args[1], types.intp)])
 
 
 def _content(array_type: types.Array) -> types.Type:
@@ -103,50 +109,56 @@ def _align(array_type) -> int:
     return array_type.dtype.bitwidth // 8
 
 
-@_intrinsic
+@intrinsic
 def load(typingctx, buffer, row):
     """buffer[row]: a scalar of a buffer [node], the line of a buffer [node, lane]."""
 
     def codegen(context, builder, signature, args):
-        row = context.cast(builder, args[1], signature.args[1], types.intp)
-        pointer = _address(context, builder, signature.args[0], args[0], row)
-        return builder.load(pointer, align=_align(signature.args[0]))
+        return builder.load(_row_of(context, builder, signature, args), align=_align(signature.args[0]))
 
     return _content(buffer)(buffer, row), codegen
 
 
-@_intrinsic
+@intrinsic
 def store(typingctx, buffer, row, value):
     """Write a scalar or a line to buffer[row]."""
 
     def codegen(context, builder, signature, args):
-        row = context.cast(builder, args[1], signature.args[1], types.intp)
-        pointer = _address(context, builder, signature.args[0], args[0], row)
-        builder.store(args[2], pointer, align=_align(signature.args[0]))
+        builder.store(args[2], _row_of(context, builder, signature, args), align=_align(signature.args[0]))
         return context.get_dummy_value()
 
     return types.void(buffer, row, _content(buffer)), codegen
 
 
-@_intrinsic
+@intrinsic
 def item(typingctx, array, position):
     """array[position] as int64 or the array's float, for a 1-d array and a position that is not negative."""
     result = types.int64 if isinstance(array.dtype, types.Integer) else array.dtype
 
     def codegen(context, builder, signature, args):
-        position = context.cast(builder, args[1], signature.args[1], types.intp)
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        value = builder.load(builder.gep(data, [position]))
+        value = builder.load(place_of(context, builder, signature, args))
         return context.cast(builder, value, signature.args[0].dtype, signature.return_type)
 
     return result(array, position), codegen
 
 
+def of_arity(name: str, arity: int, typed: Any, doc: str) -> Any:
+    """The intrinsic whose signature and code typed(*types of its operands) gives."""
+    # Numba reads the number of operands from the parameters.
+    function: Any = (
+        lambda typingctx, a: typed(a),
+        lambda typingctx, a, b: typed(a, b),
+        lambda typingctx, a, b, c: typed(a, b, c),
+    )[arity - 1]
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return intrinsic(function)
+
+
 def _prefetch(name: str, to_write: int, doc: str):
-    def function(typingctx, buffer, row):
+    def typed(buffer, row):
         def codegen(context, builder, signature, args):
-            row = context.cast(builder, args[1], signature.args[1], types.intp)
-            pointer = _address(context, builder, signature.args[0], args[0], row)
+            pointer = _row_of(context, builder, signature, args)
             byte = ir.IntType(8).as_pointer()
             i32 = ir.IntType(32)
             kind = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
@@ -156,32 +168,27 @@ def _prefetch(name: str, to_write: int, doc: str):
 
         return types.void(buffer, row), codegen
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return _intrinsic(function)
+    return of_arity(name, 2, typed, doc)
 
 
 prefetch = _prefetch("prefetch", 0, "Ask for the line of buffer[row]; the row may lie outside the buffer.")
 prefetch_to_write = _prefetch("prefetch_to_write", 1, "`prefetch` of a line that will be written.")
 
 
-@_intrinsic
+@intrinsic
 def count_less(typingctx, row, start, number):
     """How many of the sixteen row[start : start + 16] are less than `number`, for a pointer to int32."""
 
     def codegen(context, builder, signature, args):
-        lanes = ir.VectorType(ir.IntType(32), 16)
-        place = builder.bitcast(builder.gep(args[0], [args[1]]), lanes.as_pointer())
-        undefined = ir.Constant(lanes, ir.Undefined)
-        one = builder.insert_element(undefined, args[2], ir.Constant(ir.IntType(32), 0))
-        numbers = builder.shuffle_vector(one, undefined, ir.Constant(lanes, [0] * 16))
-        less = builder.icmp_signed("<", builder.load(place, align=4), numbers)
+        lanes = LaneType(types.int32)
+        place = builder.bitcast(builder.gep(args[0], [args[1]]), ir_type(lanes).as_pointer())
+        less = builder.icmp_signed("<", builder.load(place, align=4), _splat(builder, lanes, args[2]))
         return builder.zext(builder.ctpop(builder.bitcast(less, ir.IntType(16))), ir.IntType(64))
 
     return types.int64(row, types.int64, types.int32), codegen
 
 
-@_intrinsic
+@intrinsic
 def zero_of(typingctx, buffer):
     """Zero, in the shape of one row of the buffer."""
     content = _content(buffer)
@@ -192,7 +199,7 @@ def zero_of(typingctx, buffer):
     return content(buffer), codegen
 
 
-@_intrinsic
+@intrinsic
 def like(typingctx, x, value):
     """The scalar `value` in all lanes of the shape of `x`, in the dtype of `x`."""
 
@@ -207,27 +214,12 @@ def _elementwise(name: str, arity: int, build: Any, doc: str, result: Any = lamb
     """The function of `arity` operands of one type t that build(builder, t, *operands) computes, of type result(t)."""
 
     def typed(t: Any, *others: Any):
-        if any(other != t for other in others):
-            return None
-
         def codegen(context, builder, signature, args):
             return build(builder, t, *args)
 
-        return result(t)(t, *others), codegen
+        return None if any(other != t for other in others) else (result(t)(t, *others), codegen)
 
-    def one(typingctx, a):
-        return typed(a)
-
-    def two(typingctx, a, b):
-        return typed(a, b)
-
-    def three(typingctx, a, b, c):
-        return typed(a, b, c)
-
-    function = (one, two, three)[arity - 1]
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return _intrinsic(function)
+    return of_arity(name, arity, typed, doc)
 
 
 def _binary(name: str, on_float: str | None, on_integer: str | None, doc: str):
@@ -259,29 +251,8 @@ saturating_add = _saturating("saturating_add", "a + b of integers, at most to th
 saturating_subtract = _saturating("saturating_subtract", "a - b of integers, at most to the limits of the type.")
 
 
-def _truncating(name: str, on_signed: str, on_unsigned: str, doc: str):
-    def build(builder, t, a, b):
-        one, zero = _constant(t, 1), _constant(t, 0)
-        by_zero = builder.icmp_unsigned("==", b, zero)
-        if not _scalar(t).signed:
-            found = getattr(builder, on_unsigned)(a, builder.select(by_zero, one, b))
-            return builder.select(by_zero, zero, found)
-        # The processor traps at the smallest integer by -1, so that -1 is a case of its own.
-        by_minus_one = builder.icmp_signed("==", b, _constant(t, -1))
-        safe = builder.select(builder.or_(by_zero, by_minus_one), one, b)
-        negated = builder.neg(a) if on_signed == "sdiv" else zero
-        found = builder.select(by_minus_one, negated, getattr(builder, on_signed)(a, safe))
-        return builder.select(by_zero, zero, found)
-
-    return _elementwise(name, 2, build, doc)
-
-
-truncate_divide = _truncating("truncate_divide", "sdiv", "udiv", "The quotient of integers towards zero; 0 by 0.")
-truncate_remainder = _truncating("truncate_remainder", "srem", "urem", "Its remainder, with the sign of a; 0 by 0.")
-
-
 def _call(builder, name: str, t: types.Type, args):
-    kind = _ir_type(t)
+    kind = ir_type(t)
     suffix = {"double": "f64", "float": "f32"}.get(str(_element(_scalar(t))), str(_element(_scalar(t))))
     if isinstance(t, LaneType):
         suffix = f"v{t.lanes}{suffix}"
@@ -330,7 +301,7 @@ def _compare(name: str, predicate: str, doc: str):
             compare = builder.fcmp_unordered if predicate == "!=" else builder.fcmp_ordered
         else:
             compare = builder.icmp_signed if _scalar(t).signed else builder.icmp_unsigned
-        return builder.sext(compare(predicate, a, b), _ir_type(_mask_of(t)))
+        return builder.sext(compare(predicate, a, b), ir_type(_mask_of(t)))
 
     return _elementwise(name, 2, build, doc, _mask_of)
 
@@ -341,7 +312,7 @@ equal = _compare("equal", "==", "a == b as a mask.")
 not_equal = _compare("not_equal", "!=", "a != b as a mask, set at NaN.")
 
 
-@_intrinsic
+@intrinsic
 def select(typingctx, mask, a, b):
     """a where the mask is set, b elsewhere."""
     if a != b:
@@ -354,78 +325,34 @@ def select(typingctx, mask, a, b):
     return a(mask, a, b), codegen
 
 
-@_intrinsic
-def bits_of(typingctx, a):
-    """The bits of float64 values as int64."""
-    result = _with_dtype(a, types.int64)
+def _converting(name: str, method: str, dtype: Any, doc: str):
+    def build(builder, t, a):
+        return getattr(builder, method)(a, ir_type(_with_dtype(t, dtype)))
 
-    def codegen(context, builder, signature, args):
-        return builder.bitcast(args[0], _ir_type(result))
-
-    return result(a), codegen
+    return _elementwise(name, 1, build, doc, lambda t: _with_dtype(t, dtype))
 
 
-@_intrinsic
-def float_of_bits(typingctx, a):
-    """The float64 values with the given int64 bits."""
-    result = _with_dtype(a, types.float64)
-
-    def codegen(context, builder, signature, args):
-        return builder.bitcast(args[0], _ir_type(result))
-
-    return result(a), codegen
+bits_of = _converting("bits_of", "bitcast", types.int64, "The bits of float64 values as int64.")
+float_of_bits = _converting("float_of_bits", "bitcast", types.float64, "The float64 values with the given int64 bits.")
+to_integer = _converting("to_integer", "fptosi", types.int64, "float64 to int64, truncated; the value must fit.")
+to_float = _converting("to_float", "sitofp", types.float64, "int64 to float64.")
 
 
-@_intrinsic
-def to_integer(typingctx, a):
-    """float64 to int64, truncated; the value must fit."""
-    result = _with_dtype(a, types.int64)
+def _reduced(name: str, predicate: str, bits: int, doc: str):
+    """The function that compares the bits of a mask, one for each lane, with `bits`."""
 
-    def codegen(context, builder, signature, args):
-        return builder.fptosi(args[0], _ir_type(result))
+    def build(builder, t, mask):
+        test = builder.icmp_signed("!=", mask, ir.Constant(mask.type, None))
+        if isinstance(t, LaneType):
+            packed = builder.bitcast(test, ir.IntType(t.lanes))
+            test = builder.icmp_signed(predicate, packed, packed.type(bits))
+        return test
 
-    return result(a), codegen
-
-
-@_intrinsic
-def to_float(typingctx, a):
-    """int64 to float64."""
-    result = _with_dtype(a, types.float64)
-
-    def codegen(context, builder, signature, args):
-        return builder.sitofp(args[0], _ir_type(result))
-
-    return result(a), codegen
+    return _elementwise(name, 1, build, doc, lambda t: types.boolean)
 
 
-@_intrinsic
-def any_set(typingctx, mask):
-    """Whether any lane of the mask is set."""
-
-    def codegen(context, builder, signature, args):
-        test = builder.icmp_signed("!=", args[0], ir.Constant(args[0].type, None))
-        if isinstance(mask, LaneType):
-            bits = ir.IntType(mask.lanes)
-            packed = builder.bitcast(test, bits)
-            test = builder.icmp_signed("!=", packed, bits(0))
-        return context.cast(builder, test, types.boolean, types.boolean)
-
-    return types.boolean(mask), codegen
-
-
-@_intrinsic
-def all_set(typingctx, mask):
-    """Whether all lanes of the mask are set."""
-
-    def codegen(context, builder, signature, args):
-        test = builder.icmp_signed("!=", args[0], ir.Constant(args[0].type, None))
-        if isinstance(mask, LaneType):
-            bits = ir.IntType(mask.lanes)
-            packed = builder.bitcast(test, bits)
-            test = builder.icmp_signed("==", packed, bits(-1))
-        return context.cast(builder, test, types.boolean, types.boolean)
-
-    return types.boolean(mask), codegen
+any_set = _reduced("any_set", "!=", 0, "Whether any lane of the mask is set.")
+all_set = _reduced("all_set", "==", -1, "Whether all lanes of the mask are set.")
 
 
 @njit(cache=True, nogil=True)

@@ -8,16 +8,12 @@ checks bounds, so a kernel makes its pointers from its own arguments and does no
 
 from __future__ import annotations
 
-from typing import Any
-
 from numba import types
-from numba.extending import intrinsic
 
-# Numba passes the typing context itself; type checkers need not know.
-_intrinsic: Any = intrinsic
+from derivable.device.cpu.lanes import intrinsic
 
 
-@_intrinsic
+@intrinsic
 def pointer(typingctx, array):
     """Pointer to the first element of a contiguous array; p[i] is array[i]."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.algebra.expr.operations import OPERATIONS
 from derivable.device.cpu import lane_rows, lanes, places, pointers
 
 
@@ -111,10 +112,12 @@ _LANES: dict[str, Callable] = {
     "bit_xor": np.bitwise_xor,
     "absolute": np.absolute,
     "round_to_even": np.rint,
-    "negate": np.negative,
-    **{name: getattr(np, name) for name in ("add", "subtract", "multiply", "divide", "power")},
-    **{name: getattr(np, name) for name in ("floor", "ceil", "sqrt", "exp", "log", "sin", "cos")},
-    **{name: _compared(getattr(np, name)) for name in ("less", "less_equal", "equal", "not_equal")},
+    # What lanes have under the name of a scalar operation is that operation, a comparison as a mask.
+    **{
+        name: _compared(row.meaning) if row.rule == "comparison" else row.meaning
+        for name, row in OPERATIONS.items()
+        if row.rule != "logical" and isinstance(getattr(lanes, name, None), type(lanes.add))
+    },
 }
 _LANE_ROWS: dict[str, Callable] = {
     "zero_line": _zero_line,
