@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from derivable.circuit.and_or_graph import AndOrGraph
+from derivable.circuit.builder import circuit_from_arrays
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.kernels.mixtures import best_rows, draw_rows, expected_counts, log_likelihoods
+from derivable.circuit.evaluate import evaluate, value_and_gradient
+from derivable.circuit.kernels.queries import draw_models
 from derivable.circuit.most_probable import MostProbable
 from derivable.circuit.properties import require_countable, require_decomposable
-from derivable.circuit.transform import smooth
-from derivable.core.and_or import FALSE, OR
+from derivable.circuit.transform import conjoined, smooth
+from derivable.core.and_or import FALSE, LITERAL, OR
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
-from derivable.device.cpu.threads import chunk_bounds, run_chunks
+from derivable.device.cpu.threads import run_chunks
 
 if TYPE_CHECKING:
     from derivable.circuit.probabilistic_module import ProbabilisticCircuitModule
 
 MISSING = -1
-ROWS_PER_THREAD = 16
+WEIGHTS_AT_ONCE = 1 << 20  # 8 MiB
 
 
 class ProbabilisticCircuit:
@@ -30,6 +35,10 @@ class ProbabilisticCircuit:
     smooth first, so a sample has all `num_variables` variables, and the probabilities of all
     assignments sum to one whatever the logits are. Assignments that are no models have probability zero.
     Or-nodes are shared as the circuit shares them, their weights too.
+
+    The weight of an or-edge is that of one more variable, conjoined with the edge's child (`weighted`). So the
+    log-likelihood of a row is the value of that circuit in the log semiring, where a literal weighs 1 if it agrees with
+    the row and 0 otherwise, and marginals and expected counts are its gradient.
 
     circuit  one root, decomposable, satisfiable; determinism is needed by `most_probable` only
     logits   [parameter] float64, one per or-edge in edge order; None: zero, each child equally likely
@@ -79,19 +88,27 @@ class ProbabilisticCircuit:
         shifted = self.logits - np.repeat(np.maximum.reduceat(self.logits, self.offsets[:-1]), sizes)
         return shifted - np.repeat(np.log(np.add.reduceat(np.exp(shifted), self.offsets[:-1])), sizes)
 
+    @cached_property
+    def weighted(self) -> Circuit:
+        """The circuit in which variable num_variables + 1 + p stands, positive only, on or-edge p."""
+        count = self.num_parameters
+        numbers = np.arange(self.num_variables + 1, self.num_variables + count + 1, dtype=np.int32)
+        nothing = np.empty(0, np.int64)
+        leaves = AndOrGraph(np.full(count, LITERAL, np.uint8), numbers, np.zeros(count + 1, np.int64), nothing, nothing)
+        graph = conjoined(self.circuit, self.edges, np.arange(count), leaves)
+        return circuit_from_arrays(*graph.arrays, self.num_variables + count)
+
     def log_likelihood(self, data) -> np.ndarray:
         """[row] log probability (nats) of what each row observes; -inf for what no model agrees with."""
-        rows = self._rows(data)
-        out = np.empty(len(rows))
-        run_chunks(log_likelihoods, len(rows), ROWS_PER_THREAD, *self._arrays(), self._theta(), rows, out)
-        return out
+        return self._log_likelihood(self._rows(data), self.log_weights)
 
     def marginals(self, data) -> np.ndarray:
         """[row, variable] P(variable | observed values of the row); DomainError for an impossible row."""
         rows = self._rows(data)
-        marginal = np.empty(rows.shape)
-        self._count_rows(rows, np.zeros(len(rows)), marginal)
-        self._require_possible(rows, ~np.isneginf(self.log_likelihood(rows)))
+        marginal, values = np.empty(rows.shape), np.empty(len(rows))
+        for part, found, gradient in self._folded(rows, self.log_weights):
+            values[part], marginal[part] = found, gradient[:, : self.num_variables]
+        self._require_possible(values)
         return marginal
 
     def sample(self, num_samples: int, seed: int | None = None) -> np.ndarray:
@@ -110,9 +127,20 @@ class ProbabilisticCircuit:
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
         stream = np.random.SeedSequence(seed % 2**64).generate_state(1, np.uint64)[0]
-        self._require_possible(rows, ~np.isneginf(self.log_likelihood(rows)))
+        log_weights = self.log_weights
+        self._require_possible(self._log_likelihood(rows, log_weights))
+        halves = np.full(self.num_variables, 0.5)  # of no effect: a smooth circuit leaves no variable open
         samples = np.empty((len(rows), num_samples, self.num_variables), np.int8)
-        run_chunks(draw_rows, len(rows), 4, *self._arrays(), self._theta(), rows, stream, samples)
+        for part, _, gradient in self._folded(rows, log_weights):
+            shares, into = self._shares(gradient[:, self.num_variables :]), samples[part]
+
+            def draw(start: int, stop: int, first: int, shares: np.ndarray, into: np.ndarray) -> None:
+                arrays, stack = self.circuit.arrays[:4], np.empty(self.circuit.num_nodes + 1, np.int64)
+                for row in range(start, stop):
+                    sample = (first + row) * num_samples
+                    draw_models(*arrays, self.circuit.roots[0], shares[row], halves, stream, sample, stack, into[row])
+
+            run_chunks(draw, len(into), 4, part.start, shares, into)
         return samples.view(np.bool_)
 
     def most_probable(self, data) -> MostProbable:
@@ -123,22 +151,19 @@ class ProbabilisticCircuit:
         """
         require_countable(self.circuit, "most_probable of a probabilistic circuit")
         rows = self._rows(data)
-        best, log_weight = np.empty(rows.shape, np.int8), np.empty(len(rows))
-        log_theta = np.zeros(self.circuit.num_edges)
-        log_theta[self.edges] = self.log_weights
-        run_chunks(best_rows, len(rows), ROWS_PER_THREAD, *self._arrays(), log_theta, rows, best, log_weight)
-        self._require_possible(rows, ~np.isneginf(log_weight))
+        best, log_weight = np.empty(rows.shape, np.bool_), np.empty(len(rows))
+        for part, found, gradient in self._folded(rows, self.log_weights, "max_plus"):
+            log_weight[part], best[part] = found, gradient[:, : self.num_variables]
+        self._require_possible(log_weight)
         with np.errstate(under="ignore"):
-            return MostProbable(best.view(np.bool_), np.exp(log_weight), log_weight)
+            return MostProbable(best, np.exp(log_weight), log_weight)
 
     def expected_counts(self, data) -> np.ndarray:
         """[parameter] how often the rows are expected to use each or-edge: the statistic of EM.
 
         It is the gradient of the summed log-likelihood with respect to `log_weights`.
         """
-        rows = self._rows(data)
-        counts = self._count_rows(rows, np.ones(len(rows)), np.empty((0, self.num_variables)))
-        return counts[self.edges]
+        return self._values_and_counts(self._rows(data), self.log_weights)[1]
 
     def fit(self, data, steps: int = 20, pseudocount: float = 0.0) -> list[float]:
         """Expectation maximisation in place; returns the mean log-likelihood before each step and at the end.
@@ -152,18 +177,21 @@ class ProbabilisticCircuit:
         rows = self._rows(data)
         if not len(rows):
             raise ShapeError("there are no rows to learn from")
-        history = [float(self.log_likelihood(rows).mean())]
-        self._require_possible(rows, ~np.isneginf(self.log_likelihood(rows)))
+        history: list[float] = []
         for _ in range(steps if self.num_parameters else 0):
-            counts = self.expected_counts(rows) + pseudocount
+            values, counts = self._values_and_counts(rows, self.log_weights)
+            self._require_possible(values)
+            history.append(float(values.mean()))
+            counts += pseudocount
             totals = np.repeat(np.add.reduceat(counts, self.offsets[:-1]), np.diff(self.offsets))
             seen = totals > 0
             with np.errstate(divide="ignore"):
                 # Zero would make the edge unusable for ever, and -inf minus -inf later a NaN.
                 learnt = np.log(np.maximum(counts[seen] / totals[seen], 1e-300))
             self.logits[seen] = learnt
-            history.append(float(self.log_likelihood(rows).mean()))
-        return history
+        values = self._log_likelihood(rows, self.log_weights)
+        self._require_possible(values)
+        return [*history, float(values.mean())]
 
     def to_torch(self) -> ProbabilisticCircuitModule:
         """An `nn.Module` with the logits as its parameter: m(data[row, variable]) -> log-likelihood [row]."""
@@ -171,37 +199,59 @@ class ProbabilisticCircuit:
 
         return ProbabilisticCircuitModule(self)
 
-    def _arrays(self) -> tuple[Any, ...]:
-        c = self.circuit
-        return c.kind, c.literal, c.offsets, c.children, int(c.roots[0])
+    def _parts(self, num_rows: int) -> list[slice]:
+        """Rows that are folded at once."""
+        step = max(1, WEIGHTS_AT_ONCE // max(1, self.weighted.num_variables))
+        return [slice(start, start + step) for start in range(0, num_rows, step)]
 
-    def _theta(self, log_weights: np.ndarray | None = None) -> np.ndarray:
-        theta = np.ones(self.circuit.num_edges)
-        theta[self.edges] = np.exp(self.log_weights if log_weights is None else log_weights)
-        return theta
+    def _literal_logs(self, rows: np.ndarray, log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(positive, negative), each [row, variable of `weighted`]: the log weights of the literals."""
+        positive = np.zeros((len(rows), self.weighted.num_variables))
+        negative = np.zeros_like(positive)
+        positive[:, : self.num_variables][rows == 0] = -np.inf
+        negative[:, : self.num_variables][rows == 1] = -np.inf
+        positive[:, self.num_variables :] = log_weights
+        return positive, negative
 
-    def _count_rows(self, rows, scale, marginal, theta: np.ndarray | None = None) -> np.ndarray:
-        """Expected counts [edge]; one array per chunk of rows, added in chunk order, so the bits repeat."""
-        theta = self._theta() if theta is None else theta
-        bounds = chunk_bounds(len(rows), ROWS_PER_THREAD)
-        parts = {start: np.zeros(self.circuit.num_edges) for start in bounds[:-1]}
+    def _log_likelihood(self, rows: np.ndarray, log_weights: np.ndarray) -> np.ndarray:
+        values = np.empty(len(rows))
+        for part in self._parts(len(rows)):
+            values[part] = evaluate(self.weighted, *self._literal_logs(rows[part], log_weights), "log")[:, 0]
+        return values
 
-        def count(start: int, stop: int) -> None:
-            c = self.circuit
-            expected_counts(
-                start,
-                stop,
-                *c.arrays[:4],
-                int(c.roots[0]),
-                theta,
-                rows,
-                scale,
-                parts[start],
-                marginal,
-            )
+    def _folded(
+        self, rows: np.ndarray, log_weights: np.ndarray, semiring: str = "log", adjoints: np.ndarray | None = None
+    ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """(part, values [row of the part], gradient [row of the part, variable of `weighted`]) for all rows."""
+        for part in self._parts(len(rows)):
+            weights = self._literal_logs(rows[part], log_weights)
+            seeds = None if adjoints is None else adjoints[part, None]
+            values, gradient, _ = value_and_gradient(self.weighted, *weights, semiring, seeds)
+            yield part, values[:, 0], gradient
 
-        run_chunks(count, len(rows), ROWS_PER_THREAD)
-        return sum(parts.values(), np.zeros(self.circuit.num_edges))
+    def _values_and_counts(
+        self, rows: np.ndarray, log_weights: np.ndarray, adjoints: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(log-likelihood [row], expected use of each or-edge [parameter]), each row counted `adjoints` [row] times."""
+        values, counts = np.empty(len(rows)), np.zeros(self.num_parameters)
+        for part, found, gradient in self._folded(rows, log_weights, "log", adjoints):
+            values[part] = found
+            counts += gradient[:, self.num_variables :].sum(0)
+        return values, counts
+
+    def _shares(self, used: np.ndarray) -> np.ndarray:
+        """[row, edge] of the expected use [row, parameter]: how probable each edge is at its or-node, as `draw_models`
+        takes it, the last used edge of a node marked by 2."""
+        owner = np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+        totals = np.add.reduceat(used, self.offsets[:-1], axis=1)[:, owner]
+        shares = np.divide(used, totals, out=np.zeros_like(used), where=totals > 0)
+        row, edge = np.nonzero(shares)
+        node = row * self.num_parameters + owner[edge]
+        last = np.flatnonzero(np.diff(node, append=-1))
+        shares[row[last], edge[last]] = 2
+        of_edges = np.zeros((len(used), self.circuit.num_edges))
+        of_edges[:, self.edges] = shares
+        return of_edges
 
     def _checked_logits(self, logits) -> np.ndarray:
         array = np.asarray(logits, np.float64)
@@ -232,9 +282,9 @@ class ProbabilisticCircuit:
             )
         return np.ascontiguousarray(array, np.int8)
 
-    def _require_possible(self, rows: np.ndarray, possible: np.ndarray) -> None:
-        if not possible.all():
-            row = int(np.flatnonzero(~possible)[0])
+    def _require_possible(self, log_likelihood: np.ndarray) -> None:
+        for row in np.flatnonzero(np.isneginf(log_likelihood))[:1]:
             raise DomainError(
-                f"row {row} has probability zero ({len(rows)} rows)", hint="no model of the circuit agrees with it"
+                f"row {row} has probability zero ({len(log_likelihood)} rows)",
+                hint="no model of the circuit agrees with it",
             )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import nn
 
-from derivable.circuit.kernels.mixtures import log_likelihoods
+from derivable.bridge.protocol import Engine, Shape
+from derivable.bridge.torch import call
 from derivable.circuit.most_probable import MostProbable
-from derivable.circuit.probabilistic import ROWS_PER_THREAD, ProbabilisticCircuit
+from derivable.circuit.probabilistic import ProbabilisticCircuit
 from derivable.core.diagnostics import UnsupportedError
-from derivable.device.cpu.threads import run_chunks
 
 
 class ProbabilisticCircuitModule(nn.Module):
@@ -46,8 +48,8 @@ class ProbabilisticCircuitModule(nn.Module):
 
     @torch.compiler.disable
     def forward(self, data: torch.Tensor) -> torch.Tensor:
-        rows = self._structure._rows(data)
-        return _LogLikelihood.apply(self.log_weights(), rows, self._structure)
+        rows = torch.from_numpy(self._structure._rows(data))
+        return call(LogLikelihood(self._structure), rows, [self.log_weights().cpu().double()])[0].to(self.logits)
 
     def to_circuit(self) -> ProbabilisticCircuit:
         """The probabilistic circuit with the present logits; it has the queries that need no gradient."""
@@ -66,39 +68,42 @@ class ProbabilisticCircuitModule(nn.Module):
         return self.to_circuit().most_probable(data)
 
 
-class _LogLikelihood(torch.autograd.Function):
-    """log_weights [parameter] and rows to [row]; the derivative is the expected use of each edge."""
+class LogLikelihood(Engine):
+    """Rows [row, variable] and log weights [parameter] to the log-likelihood [row]."""
 
-    @staticmethod
-    def forward(ctx, log_weights, rows: np.ndarray, structure: ProbabilisticCircuit):
-        theta = structure._theta(log_weights.detach().cpu().double().numpy())
-        out = np.empty(len(rows))
-        run_chunks(log_likelihoods, len(rows), ROWS_PER_THREAD, *structure._arrays(), theta, rows, out)
-        ctx.save_for_backward(log_weights)
-        ctx.rows, ctx.structure, ctx.theta = rows, structure, theta
-        return torch.from_numpy(out).to(log_weights)
+    leaves = 1
+    float_leaves = (0,)
+    batch_axis = None
 
-    @staticmethod
-    def backward(ctx, adjoints):
-        (log_weights,) = ctx.saved_tensors
-        return _ExpectedUse.apply(log_weights, adjoints, ctx.rows, ctx.structure, ctx.theta), None, None
+    def __init__(self, probabilistic: ProbabilisticCircuit):
+        self.probabilistic = probabilistic
 
+    def __str__(self) -> str:
+        return f"the log-likelihood of {self.probabilistic}"
 
-class _ExpectedUse(torch.autograd.Function):
-    """The derivative as a function of its own, so that a second derivative is refused.
-
-    (`once_differentiable` would not notice one whose incoming adjoints are constants.)
-    """
-
-    @staticmethod
-    def forward(ctx, log_weights, adjoints, rows, structure: ProbabilisticCircuit, theta):
-        scale = np.ascontiguousarray(adjoints.detach().cpu().double().numpy())
-        nothing = np.empty((0, structure.num_variables))
-        return torch.from_numpy(structure._count_rows(rows, scale, nothing, theta)[structure.edges]).to(log_weights)
-
-    @staticmethod
-    def backward(ctx, *adjoints):
+    @property
+    def dual(self) -> Engine:
         raise UnsupportedError(
             "second derivatives of a probabilistic circuit are not supported",
             hint="use a first-order optimiser, or ProbabilisticCircuit.fit (expectation maximisation)",
         )
+
+    def result_shapes(self, structure_shape: Shape | None, shapes: Sequence[Shape]) -> list[Shape]:
+        assert structure_shape is not None
+        return [structure_shape[:1]]
+
+    def apply(self, structure: np.ndarray | None, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
+        assert structure is not None
+        return [self.probabilistic._log_likelihood(structure, operands[0])]
+
+    def pull(
+        self,
+        structure: np.ndarray | None,
+        adjoints: Sequence[np.ndarray | None],
+        operands: Sequence[np.ndarray],
+        results: Sequence[np.ndarray],
+        kept: Sequence[np.ndarray] = (),
+    ) -> list[np.ndarray]:
+        assert structure is not None
+        seeds = np.zeros(len(structure)) if adjoints[0] is None else adjoints[0]
+        return [self.probabilistic._values_and_counts(structure, operands[0], seeds)[1]]

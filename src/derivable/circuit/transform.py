@@ -111,7 +111,10 @@ def smooth_over(circuit: Circuit, variables: np.ndarray) -> Circuit:
     owners, blocks, block_nodes = _gaps(circuit, np.asarray(variables, np.int64))
     if len(owners) == 0:
         return circuit
-    return _filled(circuit, owners, blocks, block_nodes)
+    filled = conjoined(circuit, owners, blocks, block_nodes)
+    return _named(
+        circuit, circuit_from_arrays(*filled.arrays, circuit.num_variables, circuit.weights, circuit.origin)
+    )
 
 
 def _gaps(circuit: Circuit, variables: np.ndarray):
@@ -188,57 +191,29 @@ def _block_nodes(variables: np.ndarray, tree_size: int, used: list[int]):
     return AndOrGraph.of(kind, literal, children, []), np.array([made[block] for block in used], np.int64)
 
 
-def _filled(circuit: Circuit, owners, blocks, block_nodes: AndOrGraph) -> Circuit:
-    """The circuit with each edge and root of `owners` replaced by an and-node that also holds its blocks.
+def conjoined(circuit: Circuit, owners: np.ndarray, others: np.ndarray, graph: AndOrGraph) -> AndOrGraph:
+    """The circuit with each edge and root of `owners` led to an and-node, which also holds nodes of `graph`.
 
-    New order of nodes: blocks, then the old nodes, each preceded by the and-nodes of its own edges, then
-    the and-nodes of roots. Arrays only; nothing loops over nodes in Python.
+    owners  [pair] an edge, or num_edges + root index
+    others  [pair] the node of `graph`, which is without roots, that goes there
     """
-    nodes, edges = circuit.num_nodes, circuit.num_edges
     order = np.argsort(owners, kind="stable")
-    owners, blocks = owners[order], blocks[order]
-    wrapped, first, counts = np.unique(owners, return_index=True, return_counts=True)
-    parent = circuit.parents
-    is_edge = wrapped < edges
-    home = np.where(is_edge, parent[np.minimum(wrapped, max(edges - 1, 0))] if edges else 0, nodes)
-    wraps_before = np.searchsorted(home, np.arange(nodes), side="right")  # and-nodes placed before each old node
-    base = block_nodes.num_nodes
-    new_of_old = base + np.arange(nodes) + wraps_before
-    new_of_wrap = base + home + np.arange(len(wrapped))
-
-    total = base + nodes + len(wrapped)
-    kind, literal = np.empty(total, np.uint8), np.zeros(total, np.int32)
-    kind[:base], literal[:base] = block_nodes.kind, block_nodes.literal
-    kind[new_of_old], literal[new_of_old] = circuit.kind, circuit.literal
-    kind[new_of_wrap] = AND
-    sizes = np.empty(total, np.int64)
-    sizes[:base] = block_nodes.sizes
-    sizes[new_of_old] = circuit.sizes
-    sizes[new_of_wrap] = counts + 1
-    offsets = offsets_of(sizes)
-
-    children = np.empty(offsets[-1], np.int64)
-    children[: block_nodes.num_edges] = block_nodes.children
-    old_targets = new_of_old[circuit.children]
-    targets = old_targets.copy()
-    targets[wrapped[is_edge]] = new_of_wrap[is_edge]
-    within = np.arange(edges) - np.repeat(circuit.offsets[:-1], circuit.sizes)
-    children[offsets[new_of_old][parent] + within] = targets
-    inside = np.where(
-        is_edge,
-        old_targets[np.minimum(wrapped, max(edges - 1, 0))] if edges else 0,
-        new_of_old[circuit.roots[np.clip(wrapped - edges, 0, max(circuit.num_roots - 1, 0))]],
-    )
-    children[offsets[new_of_wrap]] = inside
-    place = np.arange(len(owners)) - np.repeat(first, counts)
-    children[np.repeat(offsets[new_of_wrap], counts) + 1 + place] = blocks
-
-    roots = new_of_old[circuit.roots]
-    roots[wrapped[~is_edge] - edges] = new_of_wrap[~is_edge]
-    filled = circuit_from_arrays(
-        kind, literal, offsets, children, roots, circuit.num_variables, circuit.weights, circuit.origin
-    )
-    return _named(circuit, filled)
+    wrapped, first, counts = np.unique(owners[order], return_index=True, return_counts=True)
+    start = graph.num_nodes + circuit.num_nodes
+    targets = np.concatenate([circuit.children, circuit.roots]) + graph.num_nodes
+    inside = targets[wrapped]
+    targets[wrapped] = start + np.arange(len(wrapped))
+    below, roots = np.split(targets, [circuit.num_edges])
+    owning = np.concatenate([circuit.parents, np.full(circuit.num_roots, circuit.num_nodes)])[wrapped]
+    # The new nodes are last in the arrays, and belong right before those that own them.
+    place = np.concatenate([np.full(graph.num_nodes, -1), np.arange(circuit.num_nodes), owning - 0.5])
+    return AndOrGraph(
+        np.concatenate([graph.kind, circuit.kind, np.full(len(wrapped), AND, np.uint8)]),
+        np.concatenate([graph.literal, circuit.literal, np.zeros(len(wrapped), np.int32)]),
+        offsets_of(np.concatenate([graph.sizes, circuit.sizes, counts + 1])),
+        np.concatenate([graph.children, below, np.insert(others[order], first, inside)]),
+        roots,
+    ).taken(np.argsort(place, kind="stable"))
 
 
 def _named(source: Circuit, circuit: Circuit) -> Circuit:
