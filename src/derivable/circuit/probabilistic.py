@@ -227,6 +227,7 @@ class ProbabilisticCircuit:
             weights = self._literal_logs(rows[part], log_weights)
             seeds = None if adjoints is None else adjoints[part, None]
             values, gradient, _ = value_and_gradient(self.weighted, *weights, semiring, seeds)
+            assert gradient is not None
             yield part, values[:, 0], gradient
 
     def _values_and_counts(

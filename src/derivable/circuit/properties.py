@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from derivable.circuit.choice import CategoricalVariables
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.kernels import exclusion
 from derivable.circuit.kernels.and_or import reachable
+from derivable.circuit.kernels.choice import analyse
 from derivable.circuit.kernels.queries import choice_shares, draw_models, weigh
 from derivable.circuit.kernels.scopes import fold_scopes
 from derivable.core.and_or import LITERAL, OR
@@ -84,9 +86,7 @@ def check_determinism(circuit: Circuit, budget: int = 1_000_000, *, seed: int = 
     child are drawn at random (and uniform random worlds, if the circuit is not decomposable) and the
     whole circuit below is evaluated on them.
     """
-    status = _prove_by_structure(circuit, budget)
-    unresolved = np.flatnonzero(status >= exclusion.OPEN)
-    method = "literals" if (status == exclusion.PROVED).any() else "decision"
+    method, unresolved = _prove_by_structure(circuit, budget)
     if len(unresolved) == 0:
         return Determinism(True, method)
     unresolved, failure = _try_truth_tables(circuit, unresolved, budget)
@@ -100,23 +100,16 @@ def check_determinism(circuit: Circuit, budget: int = 1_000_000, *, seed: int = 
     return Determinism(True, "construction" if circuit.origin in DETERMINISTIC_ORIGINS else "sampled")
 
 
-def _prove_by_structure(circuit: Circuit, budget: int) -> np.ndarray:
-    arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
-    status = np.empty(circuit.num_nodes, np.int8)
-    signature = np.empty(circuit.num_nodes, np.uint64)
-    exclusion.variable_signatures(*arrays, signature)
-    slots = 1 << max(10, int(2 * min(budget, 16 * circuit.num_edges + 1)).bit_length())
-    exclusion.prove_exclusive(
-        *arrays,
-        signature,
-        np.zeros(circuit.num_variables, np.int8),
-        np.zeros(slots, np.int64),
-        np.zeros(slots, np.int8),
-        np.empty((2 * circuit.num_levels + 2, 3), np.int64),
-        budget,
-        status,
-    )
-    return status
+def _prove_by_structure(circuit: Circuit, budget: int) -> tuple[str, np.ndarray]:
+    """(method, the or-nodes that stay open)."""
+    arrays = circuit.arrays[:4]
+    decided = np.empty(circuit.num_nodes, np.bool_)
+    exclusion.decisions(*arrays, np.zeros(circuit.num_variables, np.int8), budget, decided)
+    if decided.all():
+        return "decision", np.empty(0, np.int64)
+    free = CategoricalVariables.of(circuit.num_variables, ())
+    _, proven, *_ = analyse(*arrays, free.group_of, free.value_of, free.group_size, budget, 0)
+    return "literals", np.flatnonzero(~(decided | proven))
 
 
 def _below(circuit: Circuit, node: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -112,9 +112,7 @@ def smooth_over(circuit: Circuit, variables: np.ndarray) -> Circuit:
     if len(owners) == 0:
         return circuit
     filled = conjoined(circuit, owners, blocks, block_nodes)
-    return _named(
-        circuit, circuit_from_arrays(*filled.arrays, circuit.num_variables, circuit.weights, circuit.origin)
-    )
+    return _named(circuit, circuit_from_arrays(*filled.arrays, circuit.num_variables, circuit.weights, circuit.origin))
 
 
 def _gaps(circuit: Circuit, variables: np.ndarray):

@@ -18,7 +18,7 @@ from derivable.device.cpu.tiers import kernel
 
 IMPLIED_LIMIT = 48  # implied choices kept per node
 DEPTH_LIMIT = 200  # of the pairwise search
-MEMO_SIZE = 1 << 18  # its remembered answers: 4 MiB
+MEMO_SIZE = 1 << 18  # the most of its remembered answers: 4 MiB
 UNKNOWN_SUPPORT = -1
 
 
@@ -59,18 +59,22 @@ def _exclusive(
 ):  # fmt: skip
     """Whether no world makes both nodes true, as far as a bounded search finds out.
 
-    An or-node excludes another node if each of its children does, an and-node if one of them does.
-    The search keeps its own stack, frames [depth, 5]: pair, which of the two is taken apart, the other, edge.
-    (Numba crashes on cached functions that call themselves.)
+    An or-node excludes another node if each of its children does; two and-nodes exclude each other if a child of one
+    excludes a child of the other. The search keeps its own stack, frames [depth, 3]: a pair of nodes, and the next
+    pair of children. (Numba crashes on cached functions that call themselves.)
     """
     depth = 0
-    frames[0, 0], frames[0, 1], frames[0, 4] = first, second, -1
+    frames[0, 0], frames[0, 1], frames[0, 2] = first, second, -1
     answer = False
     while depth >= 0:
-        a, b = frames[depth, 0], frames[depth, 1]
+        a, b, i = frames[depth, 0], frames[depth, 1], frames[depth, 2]
+        # The or-node (the higher of two) comes first, else the and-node.
+        if (kind[b] == OR and (kind[a] != OR or b > a)) or (kind[a] == LITERAL and kind[b] == AND):
+            a, b = b, a
         low, high = min(a, b), max(a, b)
-        slot = (low * 0x9E3779B1 + high * 0x85EBCA77) & (MEMO_SIZE - 1)
-        if frames[depth, 4] < 0:
+        slot = (low * 0x9E3779B1 + high * 0x85EBCA77) & (len(memo) - 1)
+        if i < 0:
+            i = 0
             decided = True
             if is_false[a] or is_false[b]:
                 answer = True
@@ -92,29 +96,22 @@ def _exclusive(
             if decided:
                 depth -= 1
                 continue
-            swap = kind[a] != OR and (kind[b] == OR or kind[a] != AND)
-            frames[depth, 2] = b if swap else a
-            frames[depth, 3] = a if swap else b
-            frames[depth, 4] = offsets[frames[depth, 2]]
-            whole = frames[depth, 2]
-            over = False
-        else:
-            whole = frames[depth, 2]
-            frames[depth, 4] += 1
-            over = answer if kind[whole] == AND else not answer
-        if not over and frames[depth, 4] == offsets[whole + 1]:
-            answer = kind[whole] == OR
-            over = True
-        if over:
+        every = kind[a] == OR
+        whole = every or kind[b] == LITERAL
+        width = 1 if whole else offsets[b + 1] - offsets[b]
+        over = i > 0 and answer != every
+        if over or i == (offsets[a + 1] - offsets[a]) * width:
+            answer = answer if over else every
             if budget[0] >= 0:
                 memo[slot, 0] = low
                 memo[slot, 1] = 2 * high + (1 if answer else 0)
             depth -= 1
             continue
+        frames[depth, 2] = i + 1
         depth += 1
-        frames[depth, 0] = children[frames[depth - 1, 4]]
-        frames[depth, 1] = frames[depth - 1, 3]
-        frames[depth, 4] = -1
+        frames[depth, 0] = children[offsets[a] + i // width]
+        frames[depth, 1] = b if whole else children[offsets[b] + i % width]
+        frames[depth, 2] = -1
     return answer
 
 
@@ -300,12 +297,15 @@ def analyse(kind, literal, offsets, children, group_of, value_of, group_size, pa
     labels = np.empty(widest, np.int64)
     ranges = np.empty(2 * widest + 4, np.int64)
     parent = np.zeros(64, np.int64)
-    frames = np.zeros((DEPTH_LIMIT + 2, 5), np.int64)
+    frames = np.zeros((DEPTH_LIMIT + 2, 3), np.int64)
     seen = np.full((2, groups), -1, np.int64)
     differs = np.zeros(groups, np.bool_)
     first_mask = np.zeros(groups, np.uint64)
     part_stamp = np.zeros(1, np.int64)
-    memo = np.full((MEMO_SIZE, 2), -1, np.int64)
+    memo_size = 1024
+    while memo_size < min(MEMO_SIZE, 4 * len(children)):
+        memo_size *= 2
+    memo = np.full((memo_size, 2), -1, np.int64)
     budget = np.full(1, pair_budget, np.int64)
 
     for node in range(nodes):
