@@ -18,7 +18,8 @@ from derivable.circuit.evaluate import evaluate, explain_kernels, value_and_grad
 from derivable.circuit.plan import Plan, plan_of
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.device.cpu import threads
-from derivable.parallel.levels import fold_levels, fold_levels_vjp
+from derivable.parallel.levels import fold_levels
+from parallel.level_oracle import fold_levels_vjp
 
 NAMES = ["real", "log", "max_product", "max_plus", "min_plus", "godel"]
 

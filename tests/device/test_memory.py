@@ -12,7 +12,7 @@ import pytest
 import derivable as dv
 from derivable.core.diagnostics import ShapeError
 from derivable.device.cpu import memory
-from derivable.parallel import columns
+from derivable.parallel import layout
 
 MIB = 1 << 20
 
@@ -78,9 +78,9 @@ def test_contiguous_copies_only_what_is_not():
 
 def test_results_are_checked():
     out = np.empty((3, 2))
-    assert columns.result_of(out, (3, 2), np.float64) is out
+    assert layout.result(out, (3, 2), np.float64) is out
     with pytest.raises(ShapeError):
-        columns.result_of(out, (2, 3), np.float64)
+        layout.result(out, (2, 3), np.float64)
 
 
 def test_the_cache_can_be_emptied():
@@ -117,7 +117,6 @@ def test_sizes_that_never_return_do_not_pile_up():
 def test_the_variable_limits_what_is_kept():
     code = """
 from derivable.device.cpu import memory
-from derivable.parallel import columns
 a = [memory.empty(1 << 20, "uint8") for _ in range(9)]
 del a
 print(memory.kept_bytes())

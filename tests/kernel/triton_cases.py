@@ -12,9 +12,9 @@ from derivable.kernel.build import Builder
 from derivable.kernel.emit_triton import compile_triton
 from derivable.kernel.interpret import interpret
 from derivable.kernel.schedule import Schedule
-from derivable.parallel import element_reference as reference
 from derivable.parallel.scan_kernels import scan_back_kernel, scan_kernel
 from kernel import kernels
+from parallel import element_oracle as reference
 
 
 def compare(kernel, arguments, programs=1):

@@ -7,7 +7,7 @@ import pytest
 
 from derivable.parallel import element_by_index
 from derivable.parallel import element_folds as kernels
-from derivable.parallel import element_reference as reference
+from parallel import element_oracle as reference
 from parallel.operator_cases import CASES
 
 CHOSEN = ["permuted blocks", "linear functions in the plane", "semidirect in log space", "two precisions", "argmax"]

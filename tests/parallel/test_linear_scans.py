@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from derivable.parallel import element_folds
-from derivable.parallel import element_reference as reference
 from derivable.parallel.element_kernels import scan_schedule
+from parallel import element_oracle as reference
 
 P = dv.parallel
 LINEAR = P.operator(lambda f, g: (f[0] * g[0], f[1] * g[0] + g[1]), neutral=(1.0, 0.0))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from derivable.core.diagnostics import LayoutError, ShapeError
+from derivable.device.cpu.memory import empty
 
 
 def check_offsets(offsets: np.ndarray, num_elements: int) -> np.ndarray:
@@ -29,9 +30,11 @@ def check_offsets(offsets: np.ndarray, num_elements: int) -> np.ndarray:
 def check_indices(indices: np.ndarray, num_rows: int) -> np.ndarray:
     """Indices [k] as int64. Raises LayoutError, with the first one outside range(num_rows)."""
     indices = integers(indices, "indices")
-    bad = np.flatnonzero((indices < 0) | (indices >= num_rows))
-    if len(bad):
-        raise LayoutError(f"index {indices[bad[0]]} at position {bad[0]} is not a row of {num_rows}")
+    # One comparison, for those below zero too.
+    outside = indices.view(np.uint64) >= num_rows
+    if outside.any():
+        at = int(outside.argmax())
+        raise LayoutError(f"index {indices[at]} at position {at} is not a row of {num_rows}")
     return indices
 
 
@@ -61,7 +64,7 @@ def _as_array(values: np.ndarray, name: str) -> np.ndarray:
 def result(out: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """`out`, checked, or a new array. Raises ShapeError if `out` has another shape or dtype."""
     if out is None:
-        return np.empty(shape, dtype)
+        return empty(shape, dtype)
     if out.shape != shape or out.dtype != dtype:
         raise ShapeError(f"out is {out.dtype} {out.shape}, the result is {np.dtype(dtype)} {shape}")
     return out

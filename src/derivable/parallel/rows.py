@@ -1,83 +1,55 @@
-"""Gather, sort, unique and join on the CPU."""
+"""Sort and join on the CPU, and the transpose of a gather."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numba import njit
 
 from derivable.algebra.monoids import NAMED
-from derivable.core.diagnostics import LayoutError
 from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.parallel import layout
-from derivable.parallel.columns import encode_all, flat, result_of, writable
 from derivable.parallel.element_by_index import reduce_by_index
-from derivable.parallel.gather import gather_shape
-from derivable.parallel.join import check_sides
-from derivable.parallel.sort import sort_jvp, sort_vjp
-from derivable.parallel.unique import unique_jvp, unique_vjp, unsorted
+from derivable.parallel.reference import check_sides, gather, gather_jvp, sort_jvp, sort_vjp, unsorted
 
-__all__ = [
-    "gather",
-    "gather_jvp",
-    "gather_vjp",
-    "join",
-    "sort",
-    "sort_jvp",
-    "sort_vjp",
-    "unique",
-    "unique_jvp",
-    "unique_vjp",
-]
+__all__ = ["gather", "gather_jvp", "gather_vjp", "join", "sort", "sort_jvp", "sort_vjp"]
 MIN_CHUNK = 1 << 15
 DIGIT_BITS = 11
-
-
-@njit(cache=True, nogil=True)
-def _gather(start, stop, values, indices, out):
-    width = values.shape[1]
-    for i in range(start, stop):
-        row = indices[i]
-        for j in range(width):
-            out[i, j] = values[row, j]
-
-
-@njit(cache=True, nogil=True)
-def _first_outside(indices, num_rows):
-    for i in range(len(indices)):
-        if indices[i] < 0 or indices[i] >= num_rows:
-            return i
-    return -1
-
-
-def gather(values, indices, *, out=None):
-    values = layout.check_values(values)
-    indices = layout.integers(indices, "indices")
-    bad = _first_outside(indices, len(values))
-    if bad >= 0:
-        raise LayoutError(f"index {indices[bad]} at position {bad} is not a row of {len(values)}")
-    result = result_of(out, gather_shape(values.shape, indices.shape), values.dtype)
-    rows = flat(values)
-    target, copied = writable(result)
-    run_chunks(_gather, len(indices), max(1, MIN_CHUNK // max(1, rows.shape[1])), rows, indices, target)
-    if copied:
-        result[...] = target.reshape(result.shape)
-    return result
 
 
 def gather_vjp(adjoint, indices, num_rows, *, out=None):
     indices = layout.check_indices(indices, num_rows)
     adjoint = layout.check_values(adjoint, "adjoint")
-    result = result_of(out, (num_rows, *adjoint.shape[1:]), adjoint.dtype)
-    rows = flat(adjoint)[:, :, None]
-    sums = zeros((num_rows, *rows.shape[1:]), adjoint.dtype)
-    reduce_by_index(NAMED["add"].typed((adjoint.dtype,)), (sums,), indices, (rows,), out=(sums,))
+    result = layout.result(out, (num_rows, *adjoint.shape[1:]), adjoint.dtype)
+    leaf = np.ascontiguousarray(adjoint).reshape(len(adjoint), math.prod(adjoint.shape[1:]), 1)
+    sums = zeros((num_rows, *leaf.shape[1:]), adjoint.dtype)
+    reduce_by_index(NAMED["add"].typed((adjoint.dtype,)), (sums,), indices, (leaf,), out=(sums,))
     result[...] = sums.reshape(result.shape)
     return result
 
 
-def gather_jvp(tangent, indices, *, out=None):
-    return gather(tangent, indices, out=out)
+def _encode(column: np.ndarray) -> np.ndarray:
+    """A key column as uint64 [row] in the same order: NaN last, -0.0 as 0.0."""
+    kind = column.dtype.kind
+    if kind in "bu":
+        return column.astype(np.uint64)
+    if kind == "i":
+        return column.astype(np.int64).view(np.uint64) ^ np.uint64(1 << 63)
+    wide = column.astype(np.float64) + 0.0
+    wide[np.isnan(wide)] = np.nan  # one bit pattern, positive
+    bits = wide.view(np.uint64)
+    negative = (bits >> np.uint64(63)).astype(bool)
+    return np.where(negative, ~bits, bits | np.uint64(1 << 63))
+
+
+def _encode_all(columns: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Key columns as one contiguous uint64 array [key column, row]."""
+    keys = empty((len(columns), len(columns[0])), np.uint64)
+    for position, column in enumerate(columns):
+        keys[position] = _encode(column)
+    return keys
 
 
 @njit(cache=True, nogil=True)
@@ -134,38 +106,8 @@ def _order(keys: np.ndarray) -> np.ndarray:
 
 def sort(columns):
     columns = layout.check_columns(columns)
-    order = _order(encode_all(columns))
+    order = _order(_encode_all(columns))
     return tuple(column[order] for column in columns), order
-
-
-@njit(cache=True, nogil=True)
-def _starts(keys, starts):
-    """Write the first row of each group of equal rows; returns how many."""
-    count = 0
-    for i in range(keys.shape[1]):
-        new = i == 0
-        for k in range(len(keys)):
-            if new:
-                break
-            new = keys[k, i - 1] != keys[k, i]
-        if new:
-            starts[count] = i
-            count += 1
-    return count
-
-
-def unique(columns):
-    columns = layout.check_columns(columns)
-    keys = encode_all(columns)
-    row = _is_sorted(keys)
-    if row >= 0:
-        raise unsorted(row)
-    num_rows = keys.shape[1]
-    offsets = empty(num_rows + 1, np.int64)
-    count = _starts(keys, offsets)
-    offsets[count] = num_rows
-    offsets = offsets[: count + 1].copy()
-    return tuple(column[offsets[:-1]] for column in columns), offsets
 
 
 @njit(cache=True, nogil=True)
@@ -215,7 +157,7 @@ def _pairs(start, stop, first, ends, left_rows, right_rows):
 
 def join(left, right):
     left, right = check_sides(left, right)
-    left_keys, right_keys = encode_all(left), encode_all(right)
+    left_keys, right_keys = _encode_all(left), _encode_all(right)
     for keys in (left_keys, right_keys):
         row = _is_sorted(keys)
         if row >= 0:

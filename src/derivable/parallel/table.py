@@ -1,11 +1,13 @@
-"""The device table: (primitive, device) -> kernels, or a declared refusal with its reason.
+"""The table of primitives, one row each, and what runs a call.
 
-Devices are "reference" (the NumPy meaning), "cpu" (Numba kernels) and "cuda" (Triton kernels). A call
-without a device goes to the first of cpu and reference that takes its arrays; `explain` says which and why.
+Devices are "reference" (the NumPy meaning), "cpu" (what is fastest there, mostly Numba kernels) and "cuda", for which
+no kernel is written yet. A call without a device goes to the first of cpu and reference that takes its arrays;
+`explain` says which and why.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import math
 from collections.abc import Callable, Sequence
@@ -18,38 +20,120 @@ from derivable.algebra.element import flatten
 from derivable.algebra.monoid import Monoid
 from derivable.algebra.monoids import resolve
 from derivable.core.diagnostics import UnsupportedError
-from derivable.parallel import primitives
+from derivable.parallel.levels import fold_levels_shape
 
 DEVICES = ("reference", "cpu", "cuda")
+_REFERENCE = "derivable.parallel.reference"
+_ROWS = "derivable.parallel.rows"
+# Where users find the folds, which stand on a higher floor.
+_FOLDS = "derivable.parallel"
+_NO_CUDA = "no CUDA kernel is written yet; move the arrays to the CPU"
 
 
 @dataclass(frozen=True)
-class Kernels:
-    """A filled cell: the module that offers the primitive's functions, and how it works in a few words."""
+class Primitive:
+    """One parallel primitive. Its derivative rules have its name with `_vjp` or `_jvp`.
 
-    module: str
-    how: str
-
-    def function(self, name: str) -> Callable:
-        return getattr(importlib.import_module(self.module), name)
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A filled cell whose kernels run a plan made once from the structure, not the primitive's own arguments.
-
-    engine  what makes the plan and runs it
+    shape_rule  shapes of its array arguments -> shapes of its results; None for a length that depends on data
+    reference   how the NumPy function works that says what it means, in a few words
+    cpu         how it works on the CPU
+    module      the module that offers it there
+    note        what has a derivative, and what has none and why
+    engine      what makes a plan from the structure and runs it, where kernels do not take the primitive's arguments
     """
 
-    how: str
-    engine: str
+    name: str
+    shape_rule: Callable
+    reference: str
+    cpu: str
+    module: str
+    note: str
+    engine: str = ""
+
+    def function(self, device: str, rule: str = "") -> Callable:
+        """What runs it on a device, or its derivative rule. Raises UnsupportedError where nothing does."""
+        if device == "cuda":
+            raise UnsupportedError(f"{self.name} does not run on cuda: {_NO_CUDA}")
+        if device == "cpu" and self.engine:
+            raise UnsupportedError(
+                f"{self.name} on cpu runs a plan, not these arguments", hint=f"it is run by {self.engine}"
+            )
+        module = importlib.import_module(_REFERENCE if device == "reference" else self.module)
+        return getattr(module, f"{self.name}_{rule}" if rule else self.name)
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """An empty cell: a declared refusal."""
-
-    reason: str
+_EXACT = "NumPy, slow and obvious; also exact Python integers"
+_OF_FOLDS = "of any order, of float values: the same fold of elements with tangents, and one reverse pass"
+PRIMITIVES = {
+    row.name: row
+    for row in (
+        Primitive(
+            "gather",
+            lambda values, indices: (*indices, *values[1:]),
+            _EXACT,
+            "copies rows with NumPy",
+            _ROWS,
+            "values; indices are not differentiable",
+        ),
+        Primitive(
+            "segment_reduce",
+            lambda values, offsets: (offsets[0] - 1, *values[1:]),
+            _EXACT,
+            "emitted for the operator, chunks of segments in parallel",
+            _FOLDS,
+            _OF_FOLDS,
+        ),
+        Primitive(
+            "reduce_by_index",
+            lambda destination, indices, values: destination,
+            _EXACT,
+            "emitted for the operator, one part per thread merged in order; own reverse rules of products and extrema",
+            _FOLDS,
+            _OF_FOLDS,
+        ),
+        Primitive(
+            "scan",
+            lambda values: values,
+            _EXACT,
+            "emitted for the operator, one pass; segments and columns in parallel",
+            _FOLDS,
+            _OF_FOLDS,
+        ),
+        Primitive(
+            "sort",
+            lambda *columns: (columns, columns[0]),
+            "NumPy, slow and obvious",
+            "stable radix sort, digits that do not vary are skipped",
+            _ROWS,
+            "float columns; the order is locally constant",
+        ),
+        Primitive(
+            "unique",
+            lambda *columns: (tuple((None,) for _ in columns), (None,)),
+            "NumPy, slow and obvious",
+            "compares neighbouring rows with NumPy",
+            _REFERENCE,
+            "float columns; the groups are locally constant",
+        ),
+        Primitive(
+            "join",
+            lambda left, right: ((None,), (None,)),
+            "NumPy, slow and obvious",
+            "sorted merge, count then fill, chunks of left rows in parallel",
+            _ROWS,
+            "nothing: row numbers are locally constant; values go through gather",
+        ),
+        Primitive(
+            "fold_levels",
+            fold_levels_shape,
+            "NumPy, one node after the other",
+            "one fused pass over a flat buffer, columns of the batch in parallel",
+            "",
+            "float leaves, in reverse mode; the structure is not differentiable",
+            "`Circuit.evaluate`, `to_torch` and `to_jax`",
+        ),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -62,48 +146,15 @@ class Choice:
     why: str
 
 
-_CPU = "derivable.parallel.rows"
-# Where users find the folds, which stand on a higher floor.
-_FOLDS = "derivable.parallel"
-_REFERENCE = "derivable.parallel.reference"
-_NO_CUDA = "no CUDA kernel is written yet; move the arrays to the CPU"
-
-CELLS: dict[tuple[str, str], Kernels | Planned | Refusal] = {
-    ("gather", "cpu"): Kernels(_CPU, "copies rows, chunks of indices in parallel"),
-    ("segment_reduce", "cpu"): Kernels(_FOLDS, "emitted for the operator, chunks of segments in parallel"),
-    ("reduce_by_index", "cpu"): Kernels(
-        _FOLDS,
-        "emitted for the operator, one part per thread merged in order; own reverse rules of products and extrema",
-    ),
-    ("scan", "cpu"): Kernels(_FOLDS, "emitted for the operator, one pass; segments and columns in parallel"),
-    ("sort", "cpu"): Kernels(_CPU, "stable radix sort, digits that do not vary are skipped"),
-    ("unique", "cpu"): Kernels(_CPU, "one pass over sorted rows"),
-    ("join", "cpu"): Kernels(_CPU, "sorted merge, count then fill, chunks of left rows in parallel"),
-}
-for _name in primitives.PRIMITIVES:
-    _exact = "" if _name in ("sort", "unique", "join") else "; also exact Python integers"
-    CELLS[_name, "reference"] = Kernels(_REFERENCE, f"NumPy, slow and obvious{_exact}")
-    CELLS[_name, "cuda"] = Refusal(_NO_CUDA)
-CELLS["fold_levels", "reference"] = Kernels("derivable.parallel.levels", "NumPy, one node after the other")
-CELLS["fold_levels", "cpu"] = Planned(
-    "one fused pass over a flat buffer, columns of the batch in parallel",
-    "`Circuit.evaluate`, `to_torch` and `to_jax`",
-)
-
-
-def lookup(primitive: str, device: str) -> Kernels:
-    """The kernels of a cell. Raises UnsupportedError for an unknown name, or with the reason of a refusal."""
-    primitives.get(primitive)
-    if device not in DEVICES:
-        raise UnsupportedError(f"there is no device {device!r}", hint=f"known are {', '.join(DEVICES)}")
-    cell = CELLS.get((primitive, device), Refusal("nobody declared this cell"))
-    if isinstance(cell, Refusal):
-        raise UnsupportedError(f"{primitive} does not run on {device}: {cell.reason}")
-    if isinstance(cell, Planned):
+def get(name: str) -> Primitive:
+    """The primitive called `name`. Raises UnsupportedError for an unknown one, with the nearest name."""
+    if not isinstance(name, str) or name not in PRIMITIVES:
+        near = difflib.get_close_matches(str(name), PRIMITIVES, 1)
         raise UnsupportedError(
-            f"{primitive} on {device} runs a plan, not these arguments", hint=f"it is run by {cell.engine}"
+            f"there is no primitive {name!r}",
+            hint=f"did you mean {near[0]!r}?" if near else f"known are {', '.join(PRIMITIVES)}",
         )
-    return cell
+    return PRIMITIVES[name]
 
 
 def choose(primitive: str, *arguments: Any, device: str | None = None, rule: str = "") -> Choice:
@@ -112,23 +163,27 @@ def choose(primitive: str, *arguments: Any, device: str | None = None, rule: str
     device  None lets the arrays decide
     rule    "" for the primitive itself, "vjp" or "jvp" for its derivative rule
 
-    Raises UnsupportedError for a declared refusal.
+    Raises UnsupportedError for an unknown primitive or device, and where nothing runs it.
     """
-    function = f"{primitive}_{rule}" if rule else primitive
+    row = get(primitive)
     if device is not None:
-        return Choice(primitive, device, lookup(primitive, device).function(function), "asked for by name")
-    lookup(primitive, "reference")
+        if device not in DEVICES:
+            raise UnsupportedError(f"there is no device {device!r}", hint=f"known are {', '.join(DEVICES)}")
+        why = "asked for by name"
+    else:
+        device, why = _device_of(arguments) or ("cpu", f"NumPy arrays: {row.cpu}")
+    return Choice(primitive, device, row.function(device, rule), why)
+
+
+def _device_of(arguments: Sequence[Any]) -> tuple[str, str] | None:
+    """The device that the arrays ask for, and why; None where the CPU takes them."""
     for argument in arguments:
         for array in argument if isinstance(argument, (tuple, list)) else (argument,):
             if getattr(getattr(array, "device", None), "type", "cpu") == "cuda":
-                cell = lookup(primitive, "cuda")
-                return Choice(primitive, "cuda", cell.function(function), "an array is on a CUDA device")
+                return "cuda", "an array is on a CUDA device"
             if getattr(getattr(array, "dtype", None), "kind", "") == "O":
-                cell = lookup(primitive, "reference")
-                why = "exact Python integers (dtype object) have no kernel"
-                return Choice(primitive, "reference", cell.function(function), why)
-    cell = lookup(primitive, "cpu")
-    return Choice(primitive, "cpu", cell.function(function), f"NumPy arrays: {cell.how}")
+                return "reference", "exact Python integers (dtype object) have no kernel"
+    return None
 
 
 def _schedules(primitive: str, arguments: Sequence[Any]) -> list[tuple[str, str]]:
@@ -157,24 +212,21 @@ def explain(primitive: str | None = None, *arguments: Any, device: str | None = 
     """
     from derivable.device.cpu.threads import get_num_threads
 
-    lines = []
     if primitive is not None and (arguments or device is not None):
         choice = choose(primitive, *arguments, device=device)
-        lines.append(f"{primitive} -> {choice.device} ({choice.function.__module__})")
-        lines.append(f"  because: {choice.why}")
+        lines = [f"{primitive} -> {choice.device} ({choice.function.__module__})", f"  because: {choice.why}"]
         if choice.device == "cpu":
             lines += [f"  {way}: {schedule}" for way, schedule in _schedules(primitive, arguments)]
-        lines.append(f"  threads: {get_num_threads()}")
-    else:
-        names = list(primitives.PRIMITIVES) if primitive is None else [primitives.get(primitive).name]
-        width = max(map(len, names))
-        for name in names:
-            for device_name in DEVICES:
-                cell = CELLS.get((name, device_name), Refusal("nobody declared this cell"))
-                if isinstance(cell, Refusal):
-                    text = f"refused: {cell.reason}"
-                else:
-                    text = cell.how + (f"; run by {cell.engine}" if isinstance(cell, Planned) else "")
-                lines.append(f"{name:{width}}  {device_name:9}  {text}")
-            lines.append(f"{'':{width}}  derivative {primitives.get(name).note}")
+        return "\n".join([*lines, f"  threads: {get_num_threads()}"])
+    rows = list(PRIMITIVES.values()) if primitive is None else [get(primitive)]
+    width = max(len(row.name) for row in rows)
+    lines = []
+    for row in rows:
+        cells = {
+            "reference": row.reference,
+            "cpu": row.cpu + (f"; run by {row.engine}" if row.engine else ""),
+            "cuda": f"refused: {_NO_CUDA}",
+        }
+        lines += [f"{row.name:{width}}  {device_name:9}  {text}" for device_name, text in cells.items()]
+        lines.append(f"{'':{width}}  derivative {row.note}")
     return "\n".join(lines)

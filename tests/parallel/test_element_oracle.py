@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from derivable.algebra.element import flatten, rebuild
-from derivable.parallel import element_reference as reference
+from parallel import element_oracle as reference
 from parallel.operator_cases import CASES, F
 
 SMOOTH = [case for case in CASES if set(case.dtypes) == {F} and "ties" not in case.name]
