@@ -7,6 +7,7 @@ A kernel works on rows (or segments) start..stop and columns first..last and all
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from derivable.algebra.expr.nodes import Apply, Expr, in_order
 from derivable.algebra.monoid import TypedMonoid
@@ -29,7 +30,7 @@ _kernels: dict[tuple, Callable] = {}
 
 BY_INDEX = {
     "index": index_kernels.index_kernel,
-    "index_prefixes": index_kernels.index_prefixes_kernel,
+    "index_prefixes": partial(index_kernels.index_kernel, keeps=True),
     "index_back": index_kernels.index_back_kernel,
     "index_winners": index_kernels.index_winners_kernel,
     "merge": index_kernels.merge_kernel,

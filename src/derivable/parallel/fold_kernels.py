@@ -122,6 +122,8 @@ class FoldBuilder(Builder):
         self.all = tuple(range(op.size))
         self.floats = op.float_components
         self.leaves = tuple(range(len(op.leaf_sizes)))
+        # What the vjp reads of the left and of the right operand.
+        self.prefixes, self.rights = self.select(needs(self.op).prefixes), self.select(needs(self.op).rights)
         self._place = [(leaf, k - op.starts[leaf]) for leaf in self.leaves for k in range(*op.starts[leaf : leaf + 2])]
 
     def select(self, flags: Sequence[bool]) -> tuple[int, ...]:
@@ -196,6 +198,24 @@ class FoldBuilder(Builder):
         totals = [left[k] if u is None else u[k] + left[k] for k in left]
         self.set([*made.values(), *(r[k] for k in left)], [*right.values(), *totals])
         return made
+
+    # What is carried from row to row: of a single column in registers, of several in a row of arrays
+
+    def carried(
+        self, registers: Registers, arrays: Arrays, row: Expr, name: str, components: Iterable[int] | None = None
+    ) -> Registers:
+        return registers if self.single else self.read(arrays, row, name, components)
+
+    def carry(self, registers: Registers, values: Values) -> Registers:
+        """The values, to be carried on."""
+        if not self.single:
+            return self.computed("r", values)
+        self.assign(registers, values)
+        return registers
+
+    def keep(self, arrays: Arrays, row: Expr, registers: Registers) -> None:
+        if not self.single:
+            self.write(arrays, row, registers)
 
     def neutral(self, components: Iterable[int] | None = None) -> dict[int, Expr]:
         components = self.all if components is None else components

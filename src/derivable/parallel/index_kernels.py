@@ -24,13 +24,17 @@ _LINE, _ROWS_AHEAD = 16, 512
 _LINE_BYTES = 64
 
 
-def index_kernel(op: TypedMonoid, schedule: Schedule, single: bool, indices: str, rows: str) -> n.Kernel:
-    """index(start, stop, first, last, width, buckets, indices, v.., h..): rows of `v` folded into buckets `h`.
+def index_kernel(
+    op: TypedMonoid, schedule: Schedule, single: bool, indices: str, rows: str, keeps: bool = False
+) -> n.Kernel:
+    """index(start, stop, first, last, width, buckets, indices, v.., h.., l..): rows of `v` folded into buckets `h`.
 
     indices, rows  dtypes: of the indices, and of row numbers where there are some
+    keeps          whether there is `l` [leaf whose prefixes the vjp reads], for what each row finds in its bucket
     """
     k = _ByIndex("index", op, schedule, single, indices)
     values, found = k.leaf_arrays("v"), k.leaf_arrays("h")
+    kept = k.leaf_arrays("l", needs(op).prefix_leaves(op)) if keeps else {}
     if schedule.unroll > 1:
         k.compared(values[0], found[0], lambda e, bucket, b: k.store(found[0], bucket, b))
         return k.kernel()
@@ -39,26 +43,9 @@ def index_kernel(op: TypedMonoid, schedule: Schedule, single: bool, indices: str
     def step(e: Expr, bucket: Expr) -> None:
         with k.columns(e, bucket) as (p, q):
             a, b = k.read(found, q, "a"), k.read(values, p, "b")
+            if kept:
+                k.write(kept, p, {c: a[c] for c in k.prefixes})
             k.write(found, q, k.computed("r", k.folded(a, b, changed)))
-
-    k.elements(step, found, list(values.values()))
-    return k.kernel()
-
-
-def index_prefixes_kernel(op: TypedMonoid, schedule: Schedule, single: bool, indices: str, rows: str) -> n.Kernel:
-    """index_prefixes(..., v.., h.., l..): `index` that writes what each row finds in its bucket to `l`.
-
-    l  [leaf whose prefixes the vjp reads]
-    """
-    k = _ByIndex("index_prefixes", op, schedule, single, indices)
-    values, found = k.leaf_arrays("v"), k.leaf_arrays("h")
-    kept = k.leaf_arrays("l", needs(op).prefix_leaves(op))
-
-    def step(e: Expr, bucket: Expr) -> None:
-        with k.columns(e, bucket) as (p, q):
-            a, b = k.read(found, q, "a"), k.read(values, p, "b")
-            k.write(kept, p, {c: a[c] for c in k.prefixes})
-            k.write(found, q, k.computed("r", k.folded(a, b)))
 
     def outside(e: Expr) -> None:
         with k.columns(e) as (p,):
@@ -178,14 +165,6 @@ class _Extremum(FoldBuilder):
     def is_better(self, a: Expr, b: Expr) -> Expr:
         """Whether a is at least as good as b."""
         return less_equal(b, a) if self.op.special == "max" else less_equal(a, b)
-
-    @property
-    def prefixes(self) -> tuple[int, ...]:
-        return self.select(needs(self.op).prefixes)
-
-    @property
-    def rights(self) -> tuple[int, ...]:
-        return self.select(needs(self.op).rights)
 
 
 class _Merge(_Extremum):

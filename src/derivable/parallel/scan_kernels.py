@@ -15,14 +15,12 @@ computed row by row (`guard`). Which those are follows from the operator's expre
                     as in linear functions, vanishes in every long decay, and harms nothing)
     factors         what the left operand is multiplied by: 0 or between 2^-100 and 2^100, so that the factors of a line
                     multiply to a normal number
-
-With `masked` segments are the rounds of a parallel loop, and lanes past a segment's end are neutral. The reverse rule
-needs the vjp at the neutral element to be that of the identity.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from functools import reduce
 from types import SimpleNamespace
 
@@ -42,7 +40,6 @@ from derivable.parallel.fold_kernels import (
     Values,
     factors,
     is_finite,
-    needs,
     operations_of,
     rounds,
 )
@@ -53,17 +50,11 @@ _SAFE_FACTOR = 2.0**100
 def scan_kernel(op: TypedMonoid, schedule: Schedule, single: bool, reverse: bool) -> n.Kernel:
     """scan(start, stop, first, last, width, shift, offsets, v.., o..): results `o` of values `v`, [leaf] arrays.
 
-    start, stop  segments; masked: nothing else before `offsets`
+    start, stop  segments
     first, last  columns of `width`; a kernel for a single column does not look at them
     shift        0, or 1 for the exclusive scan
     """
     k = _Scan("scan", op, schedule, single, reverse)
-    if schedule.masked:
-        start, stop, offsets = k.scalar("start"), k.scalar("stop"), k.array("offsets", "int64")
-        values, out = k.leaf_arrays("v"), k.leaf_arrays("o")
-        with k.loop("s", start, stop, parallel=True) as s:
-            k.masked(s, offsets, values, out)
-        return k.kernel()
     start, stop, *_ = k.bounds()
     shift, offsets = k.scalar("shift"), k.array("offsets", "int64")
     values, out = k.leaf_arrays("v"), k.leaf_arrays("o")
@@ -75,10 +66,8 @@ def scan_kernel(op: TypedMonoid, schedule: Schedule, single: bool, reverse: bool
             k.continue_()
         if schedule.lanes > 1:
             k.by_lines(values, out)
-        elif single:
-            k.by_rows(values, out)
         else:
-            k.by_columns(values, out)
+            k.by_rows(values, out)
     return k.kernel()
 
 
@@ -90,18 +79,11 @@ def scan_back_kernel(op: TypedMonoid, schedule: Schedule, single: bool, reverse:
     """
     k = _Scan("scan_back", op, schedule, single, reverse)
     floats = op.float_leaves
-    if schedule.masked:
-        start, stop, shift = k.scalar("start"), k.scalar("stop"), 0
-    else:
-        start, stop, *_ = k.bounds()
-        shift = k.scalar("shift")
+    start, stop, *_ = k.bounds()
+    shift = k.scalar("shift")
     offsets = k.array("offsets", "int64")
     given, values, results = k.leaf_arrays("g", floats), k.leaf_arrays("v"), k.leaf_arrays("y")
     out = k.leaf_arrays("o", floats)
-    if schedule.masked:
-        with k.loop("s", start, stop, parallel=True) as s:
-            k.masked_back(s, offsets, given, values, results, out)
-        return k.kernel()
     running = {} if single else k.leaf_arrays("x", floats)
     with k.loop("s", start, stop) as s:
         k.rows_of(offsets, s, shift)
@@ -111,10 +93,8 @@ def scan_back_kernel(op: TypedMonoid, schedule: Schedule, single: bool, reverse:
             k.continue_()
         if schedule.lanes > 1:
             k.by_lines_back(given, values, results, out)
-        elif single:
-            k.by_rows_back(given, values, results, out)
         else:
-            k.by_columns_back(given, values, results, out, running)
+            k.by_rows_back(given, values, results, out, running)
     return k.kernel()
 
 
@@ -124,7 +104,6 @@ class _Scan(FoldBuilder):
     def __init__(self, name: str, op: TypedMonoid, schedule: Schedule, single: bool, reverse: bool):
         super().__init__(name, op, schedule, single)
         self.reverse = reverse
-        self.prefixes, self.rights = self.select(needs(self.op).prefixes), self.select(needs(self.op).rights)
 
     def at(self, begin: Expr, row: Expr | int) -> Expr:
         return begin - row if self.reverse else begin + row
@@ -139,72 +118,55 @@ class _Scan(FoldBuilder):
     # Row by row
 
     def by_rows(self, values: Arrays, out: Arrays) -> None:
-        a = self.read(values, self.begin, "a")
-        self.write(out, self.target, a)
-        with self.loop("i", 1, self.count) as i:
-            b = self.read(values, self.at(self.begin, i), "b")
-            self.assign(a, self.folded(a, b))
-            self.write(out, self.at(self.target, i), a)
-
-    def by_columns(self, values: Arrays, out: Arrays) -> None:
         with self.columns(self.begin, self.target) as (p, q):
-            self.write(out, q, self.read(values, p, "b"))
+            a = self.read(values, p, "a")
+            self.write(out, q, a)
         with self.loop("i", 1, self.count) as i:
             rows = self.at(self.begin, i), self.at(self.target, i), self.at(self.target, i - 1)
             with self.columns(*rows, down=self.reverse) as (p, q, before):
-                a, b = self.read(out, before, "a"), self.read(values, p, "b")
-                self.write(out, q, self.computed("r", self.folded(a, b)))
+                a = self.carried(a, out, before, "a")
+                r = self.carry(a, self.folded(a, self.read(values, p, "b")))
+                self.write(out, q, r)
 
-    def by_rows_back(self, given: Arrays, values: Arrays, results: Arrays, out: Arrays) -> None:
-        r = self.read(given, self.at(self.target, self.count - 1), "r", self.floats)
+    def by_rows_back(self, given: Arrays, values: Arrays, results: Arrays, out: Arrays, running: Arrays) -> None:
+        zero = Constant(0, "int64")
+        with self.columns(self.at(self.target, self.count - 1), zero) as (p, z):
+            r = self.read(given, p, "r", self.floats)
+            self.keep(running, z, r)
         with self.loop("i", 1, self.count, down=True) as i:
-            self.row_back(r, i, given, values, results, out)
-        self.write(out, self.begin, r)
+            rows = self.at(self.begin, i), self.at(self.target, i - 1), zero
+            with self.columns(*rows, down=not self.reverse) as (p, before, z):
+                r = self.carried(r, running, z, "r", self.floats)
+                self.row_back(r, p, before, given, values, results, out)
+                self.keep(running, z, r)
+        with self.columns(self.begin, zero) as (p, z):
+            self.write(out, p, self.carried(r, running, z, "r", self.floats))
 
-    def row_back(self, r: Registers, row: Expr, given: Arrays, values: Arrays, results: Arrays, out: Arrays) -> None:
-        """The adjoint of one row, and from the adjoint `r` of its prefix that of the prefix before."""
-        p, before = self.let("p", self.at(self.begin, row)), self.let("q", self.at(self.target, row - 1))
+    def row_back(
+        self, r: Registers, p: Expr, before: Expr, given: Arrays, values: Arrays, results: Arrays, out: Arrays
+    ) -> None:
+        """The adjoint of the row at p, and from the adjoint `r` of its prefix that of the prefix before."""
+        if self.single:
+            p, before = self.let("p", p), self.let("q", before)
         a, b = self.read(results, before, "a", self.prefixes), self.read(values, p, "b", self.rights)
         u = self.read(given, before, "u", self.floats)
         self.write(out, p, self.stepped_back(a, b, u, r))
-
-    def by_columns_back(self, given: Arrays, values: Arrays, results: Arrays, out: Arrays, running: Arrays) -> None:
-        zero = Constant(0, "int64")
-        with self.columns(self.at(self.target, self.count - 1), zero) as (p, z):
-            self.write(running, z, self.read(given, p, "r", self.floats))
-        with self.loop("i", 1, self.count, down=True) as i:
-            rows = self.at(self.begin, i), self.at(self.target, i - 1)
-            with self._backwards(rows) as (p, before, z):
-                r = self.read(running, z, "r", self.floats)
-                a, b = self.read(results, before, "a", self.prefixes), self.read(values, p, "b", self.rights)
-                u = self.read(given, before, "u", self.floats)
-                self.write(out, p, self.stepped_back(a, b, u, r))
-                self.write(running, z, r)
-        with self.columns(self.begin, zero) as (p, z):
-            self.write(out, p, self.read(running, z, "r", self.floats))
-
-    def _backwards(self, rows: Sequence[Expr]):
-        return self.columns(*rows, Constant(0, "int64"), down=not self.reverse)
 
     # Line by line
 
     def lines(
         self, arrays: Arrays, begin: Expr, row: Expr, name: str, components: Iterable[int] | None = None,
-        down: bool = False, count: Expr | None = None, fill: Values | None = None,
+        down: bool = False,
     ) -> Registers:  # fmt: skip
-        """Rows row, row + 1, ..., or downward, of all components; `fill` past `count` rows."""
+        """Rows row, row + 1, ..., or downward, of all components."""
         found = self.named(name, components)
         for c, register in found.items():
-            array, at = arrays[self.leaf_of(c)], self.at(begin, row)
-            backwards = self.reverse != down
-            self.load_line(register, array, at, backwards, count, 0 if fill is None else fill[c])
+            self.load_line(register, arrays[self.leaf_of(c)], self.at(begin, row), self.reverse != down)
         return found
 
-    def write_lines(
-        self, arrays: Arrays, begin: Expr, row: Expr, values: Values, down: bool = False, count: Expr | None = None
-    ) -> None:
+    def write_lines(self, arrays: Arrays, begin: Expr, row: Expr, values: Values, down: bool = False) -> None:
         for c, value in values.items():
-            self.store_line(arrays[self.leaf_of(c)], self.at(begin, row), value, self.reverse != down, count)
+            self.store_line(arrays[self.leaf_of(c)], self.at(begin, row), value, self.reverse != down)
 
     def spread_all(self, targets: Registers, values: Values) -> None:
         for c, value in values.items():
@@ -270,7 +232,7 @@ class _Scan(FoldBuilder):
                 self.first_lane(r[c], carry[c])
             end = self.let("end", maximum(row - lanes, 0))
             with self.loop("i", end + 1, row + 1, down=True) as i:
-                self.row_back(r, i, given, values, results, out)
+                self.row_back(r, self.at(self.begin, i), self.at(self.target, i - 1), given, values, results, out)
             self.spread_all(carry, r)
             self.set(row, end)
         for c in self.floats:
@@ -309,7 +271,7 @@ class _Scan(FoldBuilder):
 
     def _if_safe(self, conditions: Sequence[Expr]):
         if not (self.schedule.guard and conditions):
-            return _Always()
+            return nullcontext()
         return self.when(self.all_lanes("ok", reduce(lambda a, b: a & b, conditions)))
 
     def _guard(self, line: Values, within: Values, prefix: Values, found: Values) -> list[Expr]:
@@ -342,65 +304,6 @@ class _Scan(FoldBuilder):
                 normal = less(2.0**-126, size) & less(size, 2.0**127)
                 self.set(register, where(normal, register, cast(cast(register, "float32"), "float64")))
         return dict(made)
-
-    # Lanes past a segment's end masked
-
-    def masked(self, segment: Expr, offsets: n.Array, values: Arrays, out: Arrays) -> None:
-        self.rows_of(offsets, segment, 0)
-        prefix = self.named("prefix")
-        self.spread_all(prefix, self.neutral())
-        with self.loop("row", 0, self.count, step=self.lanes) as row:
-            there = self.let("there", self.count - row)
-            line = self.lines(values, self.begin, row, "line", count=there, fill=self.neutral())
-            self.scan_line(list(line.values()), self.op)
-            found = self.computed("found", self.folded(prefix, line))
-            self.write_lines(out, self.target, row, found, count=there)
-            for c in self.all:
-                self.last_lane(prefix[c], found[c])
-
-    def masked_back(
-        self, segment: Expr, offsets: n.Array, given: Arrays, values: Arrays, results: Arrays, out: Arrays
-    ) -> None:
-        """The lane of a row has the adjoint of the prefix that ends with it, so what is read beside it is read anew."""
-        self.rows_of(offsets, segment, 0)
-        with self.when(less(0, self.count)):
-            last = self.count - 1
-            r = self.read(given, self.at(self.begin, last), "last", self.floats)
-            carry = self.named("carry", self.floats)
-            self.spread_all(carry, r)
-            with self.when(less(0, last)):
-                # The last row, whose adjoint is given.
-                b = self.read(values, self.at(self.begin, last), "b", self.rights)
-                a = self.read(results, self.at(self.begin, last - 1), "a", self.prefixes)
-                self.write(out, self.at(self.begin, last), self.computed("t", self.pulled(a, b, r)[1]))
-            with self.otherwise():
-                self.write(out, self.begin, r)
-            with self.loop("done", 0, last, step=self.lanes) as done:
-                there = self.let("there", last - done)
-                neutral, zeros = self.neutral(), self.zeros()
-
-                def lines(arrays: Arrays, before: int, name: str, parts: Iterable[int], fill: Values) -> Registers:
-                    row = last - done - before
-                    rows = there if before < 2 else there - 1
-                    return self.lines(arrays, self.begin, row, name, parts, down=True, count=rows, fill=fill)
-
-                b, a = lines(values, 0, "b", self.rights, neutral), lines(results, 1, "a", self.prefixes, neutral)
-                before, _ = self._recurred(a, b, lines(given, 1, "u", self.floats, zeros), carry)
-                b, a = lines(values, 1, "b", self.rights, neutral), lines(results, 2, "a", self.prefixes, neutral)
-                right = self.computed("t", self.pulled(a, b, before)[1])
-                self.write_lines(out, self.begin, last - done - 1, right, down=True, count=there)
-                for c in self.floats:
-                    self.last_lane(carry[c], before[c])
-
-
-class _Always:
-    """In the place of a condition that always holds."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 def _is_product(op: TypedMonoid, component: int) -> bool:

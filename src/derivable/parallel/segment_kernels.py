@@ -36,19 +36,16 @@ def segment_kernel(op: TypedMonoid, schedule: Schedule, single: bool) -> n.Kerne
             with k.columns(s) as (p,):
                 k.write(out, p, k.neutral())
             k.continue_()
+        if schedule.lanes > 1:
+            _by_lines(k, s, head, tail, values, out)
+        with k.columns(head, s) as (p, q):
+            a = k.read(values, p, "a")
+            k.keep(out, q, a)
+        with k.loop("e", head + 1, tail) as e, k.columns(e, s) as (p, q):
+            a = k.carried(a, out, q, "a")
+            k.keep(out, q, k.carry(a, k.folded(a, k.read(values, p, "b"))))
         if single:
-            if schedule.lanes > 1:
-                _by_lines(k, s, head, tail, values, out)
-            a = k.read(values, head, "a")
-            with k.loop("e", head + 1, tail) as e:
-                k.assign(a, k.folded(a, k.read(values, e, "b")))
             k.write(out, s, a)
-        else:
-            with k.columns(head, s) as (p, q):
-                k.write(out, q, k.read(values, p, "a"))
-            with k.loop("e", head + 1, tail) as e, k.columns(e, s) as (p, q):
-                a, b = k.read(out, q, "a"), k.read(values, p, "b")
-                k.write(out, q, k.computed("r", k.folded(a, b)))
     return k.kernel()
 
 
@@ -100,40 +97,31 @@ def segment_back_kernel(op: TypedMonoid, schedule: Schedule, single: bool) -> n.
     given, values, out = k.leaf_arrays("g", floats), k.leaf_arrays("v"), k.leaf_arrays("o", floats)
     kept = k.leaf_arrays("l", needs(op).prefix_leaves(op))
     running = k.leaf_arrays("x")
-    prefixes, rights = k.select(needs(op).prefixes), k.select(needs(op).rights)
     zero = Constant(0, "int64")
     with k.loop("s", start, stop) as s:
         head, tail = k.load(offsets, s, "head"), k.load(offsets, s + 1, "tail")
         with k.when(equal(head, tail)):
             k.continue_()
-        if prefixes and single:
-            a = k.read(values, head, "a")
-            with k.loop("e", head + 1, tail) as e:
-                k.write(kept, e, {c: a[c] for c in prefixes})
-                k.assign(a, k.folded(a, k.read(values, e, "b")))
-        elif prefixes:
-            with k.columns(head, zero) as (p, q):
-                k.write(running, q, k.read(values, p, "a"))
-            with k.loop("e", head + 1, tail) as e, k.columns(e, zero) as (p, q):
-                a = k.read(running, q, "a")
-                k.write(kept, p, {c: a[c] for c in prefixes})
-                k.write(running, q, k.computed("r", k.folded(a, k.read(values, p, "b"))))
+        if k.prefixes:
+            with k.columns(head, zero) as (p, z):
+                a = k.read(values, p, "a")
+                k.keep(running, z, a)
+            with k.loop("e", head + 1, tail) as e, k.columns(e, zero) as (p, z):
+                a = k.carried(a, running, z, "a")
+                k.write(kept, p, {c: a[c] for c in k.prefixes})
+                k.keep(running, z, k.carry(a, k.folded(a, k.read(values, p, "b"))))
+        # The running adjoint lives in the first row, which needs no prefix.
+        with k.columns(s, head) as (p, q):
+            r = k.read(given, p, "r", k.floats)
+            k.keep(out, q, r)
+        with k.loop("e", head + 1, tail, down=True) as e, k.columns(e, head, down=True) as (p, q):
+            r = k.carried(r, out, q, "r", k.floats)
+            a, b = k.read(kept, p, "a", k.prefixes), k.read(values, p, "b", k.rights)
+            made = k.stepped_back(a, b, None, r)
+            k.keep(out, q, r)
+            k.write(out, p, made)
         if single:
-            r = k.read(given, s, "r", k.floats)
-            with k.loop("e", head + 1, tail, down=True) as e:
-                a, b = k.read(kept, e, "a", prefixes), k.read(values, e, "b", rights)
-                k.write(out, e, k.stepped_back(a, b, None, r))
             k.write(out, head, r)
-        else:
-            # The running adjoint lives in the first row, which needs no prefix.
-            with k.columns(s, head) as (p, q):
-                k.write(out, q, k.read(given, p, "r", k.floats))
-            with k.loop("e", head + 1, tail, down=True) as e, k.columns(e, head, down=True) as (p, q):
-                r = k.read(out, q, "r", k.floats)
-                a, b = k.read(kept, p, "a", prefixes), k.read(values, p, "b", rights)
-                made = k.stepped_back(a, b, None, r)
-                k.write(out, q, r)
-                k.write(out, p, made)
     return k.kernel()
 
 
