@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from derivable.algebra.expr.nodes import Argument, Constant, Expr, arguments_of
+from derivable.algebra.expr.nodes import Argument, Constant, Expr, arguments_of, as_tuple
 from derivable.core.diagnostics import LayoutError, TypeMismatchError
 from derivable.kernel import nodes as n
+
+# The fields that are int64 scalars, whatever the statement.
+_POSITIONS = ("index", "stride", "count", "start", "stop", "size", "words")
 
 
 def check(kernel: n.Kernel) -> frozenset[n.Register]:
@@ -56,66 +59,50 @@ class _Checker:
         array = getattr(statement, "array", None)
         if array is not None and array not in self.arrays:
             self.fail(statement, f"{array.name} is not a parameter")
+        for field in _POSITIONS:
+            value = getattr(statement, field, None)
+            for number in () if value is None else as_tuple(value):
+                self.scalar(statement, number, "int64")
         match statement:
             case n.Assign(targets, values):
                 for target, value in zip(targets, values, strict=True):
                     self.assign(statement, target, value.dtype, self.lines_in(value))
-            case n.Load(target, array, index):
-                self.scalar(statement, index, "int64")
+            case n.Load(target, array):
                 self.assign(statement, target, target.dtype, array.is_lines)
-            case n.Store(array, index, value):
-                self.scalar(statement, index, "int64")
+            case n.Store(array, _, value):
                 if self.lines_in(value) and not array.is_lines:
                     self.fail(statement, "a line does not fit one position")
-            case n.LoadBit(array=array, index=index) | n.SetBit(array=array, index=index):
-                self.scalar(statement, index, "int64")
+            case n.LoadBit(array=array) | n.SetBit(array=array):
                 if array.is_lines or not array.dtype.startswith("uint"):
                     self.fail(
                         statement, f"there are bits of unsigned integers, not of {array.dtype}", TypeMismatchError
                     )
                 if isinstance(statement, n.LoadBit):
                     self.assign(statement, statement.target, "bool", False)
-            case n.Hash(slot, tag, words, size):
-                for word in (*words, size):
-                    self.scalar(statement, word, "int64")
+            case n.Hash(slot, tag):
                 self.assign(statement, slot, "int64", False)
                 self.assign(statement, tag, "int64", False)
-            case n.LoadLine(target, array, index, _, count, fill):
-                self.scalar(statement, index, "int64")
-                if count is not None:
-                    self.scalar(statement, count, "int64")
-                    if not isinstance(fill, Constant) or fill.dtype != target.dtype:
-                        self.fail(statement, f"what fills the line is no constant of {target.dtype}", TypeMismatchError)
+            case n.LoadLine(target, count=count, fill=fill):
+                if count is not None and not (isinstance(fill, Constant) and fill.dtype == target.dtype):
+                    self.fail(statement, f"what fills the line is no constant of {target.dtype}", TypeMismatchError)
                 self.assign(statement, target, target.dtype, True)
-            case n.StoreLine(array, index, value, _, count):
-                self.scalar(statement, index, "int64")
-                if count is not None:
-                    self.scalar(statement, count, "int64")
-                self.line(statement, value)
-            case n.LoadRows(target, _, index, stride, count):
-                for number in (index, stride, count):
-                    self.scalar(statement, number, "int64")
+            case n.LoadRows(target):
                 self.assign(statement, target, target.dtype, True)
-            case n.StoreRows(_, index, stride, count, value):
-                for number in (index, stride, count):
-                    self.scalar(statement, number, "int64")
+            case n.StoreLine(value=value) | n.StoreRows(value=value):
                 self.line(statement, value)
             case n.Call(kernel, arguments):
                 self.call(statement, kernel, arguments)
-            case n.ScanLine(targets, sources, left, right, values, neutral):
-                if not len(targets) == len(sources) == len(left) == len(right) == len(values) == len(neutral):
+            case n.ScanLine(targets, sources, left, right, operator, neutral):
+                if not len(targets) == len(sources) == len(left) == len(right) == len(operator) == len(neutral):
                     self.fail(statement, "the components differ in number")
-                if not set(arguments_of(values)) <= {*left, *right}:
+                if not set(arguments_of(operator)) <= {*left, *right}:
                     self.fail(statement, "the operator reads more than its operands")
-                for target, source, value in zip(targets, sources, values):
+                for target, source, value in zip(targets, sources, operator):
                     self.line(statement, source)
                     self.assign(statement, target, value.dtype, True)
-            case n.MoveUp(target, source) | n.LastLane(target, source):
+            case n.MoveUp(target, source) | n.LastLane(target, source) | n.FirstLane(target, source):
                 self.line(statement, source)
-                self.assign(statement, target, source.dtype, True)
-            case n.FirstLane(target, source):
-                self.line(statement, source)
-                self.assign(statement, target, source.dtype, False)
+                self.assign(statement, target, source.dtype, not isinstance(statement, n.FirstLane))
             case n.Spread(target, value):
                 self.scalar(statement, value, target.dtype)
                 self.assign(statement, target, value.dtype, True)
@@ -131,16 +118,12 @@ class _Checker:
                 if condition.dtype != "bool" or not self.lines_in(condition):
                     self.fail(statement, "the condition is not a line of bool", TypeMismatchError)
                 self.assign(statement, target, "bool", False)
-            case n.Prefetch(_, index):
-                self.scalar(statement, index, "int64")
             case n.While(condition) | n.If(condition):
                 self.scalar(statement, condition, "bool")
-            case n.For(index, start, stop, _, _, step):
-                self.scalar(statement, start, "int64")
-                self.scalar(statement, stop, "int64")
+            case n.For(target, step=step):
                 if step < 1:
                     self.fail(statement, "the step is not positive")
-                self.assign(statement, index, "int64", False)
+                self.assign(statement, target, "int64", False)
             case n.Return(values):
                 for value in values:
                     self.scalar(statement, value, value.dtype)

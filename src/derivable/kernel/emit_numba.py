@@ -17,25 +17,24 @@ from derivable.algebra.expr.emit_numba import HEADER, preamble, statements
 from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, in_order
 from derivable.algebra.expr.operations import OPERATIONS
-from derivable.algebra.expr.types import INTEGERS, check_dtype
+from derivable.algebra.expr.types import check_dtype
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 from derivable.kernel import nodes as n
 from derivable.kernel.build import substitute
-from derivable.kernel.check import check
+from derivable.kernel.emit import Printer, indented, infix
 
 SUPPORT = "derivable.device.cpu"
-_INFIX = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "*",
-    "less": "<",
-    "less_equal": "<=",
-    "equal": "==",
-    "not_equal": "!=",
+# Module of the support package -> the functions that kernels call, among them those of the table of operations.
+_SUPPORTING: dict[str, set[str]] = {
+    "lanes": {"all_set", "load", "multiply_add", "prefetch", "prefetch_to_write", "store", "zero_of"}
+    | {name for row in OPERATIONS.values() for name in re.findall(r"(\w+)\(", str(row.lanes))}
+    | {"to_float", "to_integer"},
+    "lane_rows": {"backwards", "first_lane", "last_lane", "load_line", "load_rows", "moved_up"}
+    | {"store_line", "store_rows", "zero_line"},
+    "places": {"choose", "hash_word", "hidden", "load_bit", "load_scalar", "mix_word", "set_bit", "slot_in"}
+    | {"store_scalar", "tag_of"},
 }
-_INFIX |= {"logical_and": "and", "logical_or": "or"}
-# What fits into a line of text without a name for its parts.
-_SHORT = 4
+_RENAMED = {"load_scalar": "load as load_scalar", "store_scalar": "store as store_scalar"}
 
 
 def has_line_form(exprs: Iterable[Expr]) -> bool:
@@ -53,15 +52,15 @@ def emit_numba(*kernels: n.Kernel) -> str:
     """A module with one jitted function per kernel, those that they call included."""
     printers = [_Printer(kernel) for kernel in dict.fromkeys(k for kernel in kernels for k in _with_called(kernel))]
     bodies = [printer.function() for printer in printers]
-    lanes, lines, places = (sorted(set().union(*(getattr(p, kind) for p in printers))) for kind in _MODULES)
-    imports = [
-        f"from {SUPPORT}.{module} import {', '.join(names)}"
-        for module, names in zip(_MODULES.values(), (lanes, lines, places))
-        if names
-    ]
+    called: set[str] = set(re.findall(r"(?<![\w.])(\w+)\(", "\n".join(bodies)))
+    called -= {printer.kernel.name for printer in printers}
+    imports = []
+    for module, names in _SUPPORTING.items():
+        if needed := [_RENAMED.get(name, name) for name in called & names]:
+            imports.append(f"from {SUPPORT}.{module} import {', '.join(sorted(needed))}\n")
+    imports.append(f"from {SUPPORT}.tiers import kernel\n")
     before = preamble([expr for printer in printers for expr in printer.scalars])
-    imports.append(f"from {SUPPORT}.tiers import kernel")
-    parts = [HEADER + "\n".join(imports) + "\n" * bool(imports), before, *bodies]
+    parts = ["".join([HEADER, *imports]), before, *bodies]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -72,21 +71,13 @@ def _with_called(kernel: n.Kernel) -> Iterator[n.Kernel]:
     yield kernel
 
 
-_MODULES = {"lane_functions": "lanes", "line_functions": "lane_rows", "place_functions": "places"}
-
-
-class _Printer:
-    """The text of one kernel, and the names it needs from elsewhere."""
+class _Printer(Printer):
+    """The text of one kernel, and the scalar expressions whose functions it calls."""
 
     def __init__(self, kernel: n.Kernel):
-        self.kernel = kernel
-        self.lines = check(kernel)
-        self.lane_functions: set[str] = set()
-        self.line_functions: set[str] = set()
-        self.place_functions: set[str] = set()
+        super().__init__(kernel)
         self.scalars: list[Expr] = []
         self.before: dict[str, str] = {}
-        self.temporaries = 0
 
     def function(self) -> str:
         fitting = {8: ("bool", "int64", "float64"), 16: ("bool", "float32")}.get(self.kernel.lanes, ())
@@ -97,22 +88,13 @@ class _Printer:
                         f"kernel {self.kernel.name}: lines of {self.kernel.lanes} lanes do not hold {register.dtype}",
                         hint="8 lanes hold bool, int64 and float64, 16 lanes bool and float32",
                     )
-        body = self.block(self.kernel.body) or ["pass"]
+        body = self.block(self.kernel.body)
         parameters = ", ".join(parameter.name for parameter in self.kernel.parameters)
         before = [f"{name} = {text}" for text, name in self.before.items()]
-        lines = ['@kernel(error_model="numpy")', f"def {self.kernel.name}({parameters}):", *_indent([*before, *body])]
+        lines = ['@kernel(error_model="numpy")', f"def {self.kernel.name}({parameters}):", *indented([*before, *body])]
         return "\n".join(lines) + "\n"
 
     # Names
-
-    def fresh(self, letter: str = "t") -> str:
-        self.temporaries += 1
-        return f"{letter}_{self.temporaries}"
-
-    def call(self, name: str) -> str:
-        """A function of the lanes, noted as needed."""
-        self.lane_functions.add(name)
-        return name
 
     def once(self, text: str) -> str:
         """The name of what is computed before everything else."""
@@ -157,9 +139,9 @@ class _Printer:
             example = next((texts[other] for other in beside if other in texts and other.dtype == node.dtype), None)
             example = example or examples.get(node.dtype) or self.example(node.dtype)
             if isinstance(node, Constant) and node.dtype == "bool":
-                text = f"{self.call('like')}({example}, {-int(node.value)})"
+                text = f"like({example}, {-int(node.value)})"
             else:
-                text = f"{self.call('like')}({example}, {self.scalar(node, lines)})"
+                text = f"like({example}, {self.scalar(node, lines)})"
             return text
 
         fused = {}
@@ -180,14 +162,13 @@ class _Printer:
             if product is not None:
                 other = operands[1] if operands[0] is product else operands[0]
                 parts = [*product.operands, other]
-                row = f"{self.call('multiply_add')}({{0}}, {{1}}, {{2}})"
+                row = "multiply_add({0}, {1}, {2})"
             else:
                 parts = operands
                 found = _line_row(node)
                 if found is None:
                     raise UnsupportedError(f"{node.operation} on {node.dtype} has no form on lines")
                 row = found
-                self.note(row)
             known = [part for part in parts if part in texts]
             operand_texts = [spread(part, known) for part in parts]
             for k, operand in enumerate(operand_texts):
@@ -202,20 +183,15 @@ class _Printer:
                 lines.append(f"{texts[node]} = {text}")
         return [texts[value] if value in texts else spread(value, ()) for value in values]
 
-    def note(self, row: str) -> None:
-        """The functions that a row of the table calls."""
-        self.lane_functions.update(re.findall(r"(\w+)\(", row))
-
     def example(self, dtype: str) -> str:
         """A line of that type to make others like it."""
         for array in self.kernel.arrays:
             if array.is_lines and array.dtype == dtype:
-                return self.once(f"{self.call('zero_of')}({array.name})")
+                return self.once(f"zero_of({array.name})")
         if dtype == "bool":
             of = "float32" if self.kernel.lanes == 16 else "float64"
             zero = self.example(of)
-            return self.once(f"{self.call('less')}({zero}, {zero})")
-        self.line_functions.add("zero_line")
+            return self.once(f"less({zero}, {zero})")
         return self.once(f"zero_line(np.{dtype})")
 
     def hidden(self, constant: Constant) -> str:
@@ -225,25 +201,15 @@ class _Printer:
         long.
         """
         example = self.example(constant.dtype)
-        self.place_functions.add("hidden")
         if constant.dtype == "bool":
-            return self.once(f"{self.call('like')}({example}, hidden({-int(constant.value)}))")
-        zero = self.once(f"{self.call('like')}({example}, hidden(0))")
+            return self.once(f"like({example}, hidden({-int(constant.value)}))")
+        zero = self.once(f"like({example}, hidden(0))")
         if constant.value == 0:
             return zero
         value = constant_source("numba", constant)
-        return self.once(f"{self.call('add')}({self.call('like')}({example}, {value}), {zero})")
+        return self.once(f"add(like({example}, {value}), {zero})")
 
     # Statements
-
-    def block(self, block: Iterable[n.Statement]) -> list[str]:
-        lines: list[str] = []
-        for statement in block:
-            self.statement(statement, lines)
-        return lines
-
-    def inner(self, block: Iterable[n.Statement]) -> list[str]:
-        return _indent(self.block(block) or ["pass"])
 
     def statement(self, statement: n.Statement, lines: list[str]) -> None:
         match statement:
@@ -259,13 +225,10 @@ class _Printer:
             case n.Load(target, array, index):
                 self.load(target, array, index, lines)
             case n.LoadBit(target, array, index):
-                self.place_functions.add("load_bit")
                 lines.append(f"{target.name} = load_bit({array.name}, {self.scalar(index, lines)})")
             case n.SetBit(array, index):
-                self.place_functions.add("set_bit")
                 lines.append(f"set_bit({array.name}, {self.scalar(index, lines)})")
             case n.Hash(slot, tag, words, size):
-                self.place_functions |= {"hash_word", "slot_in", "tag_of"} | ({"mix_word"} if words[1:] else set())
                 found = self.fresh("h")
                 text = f"hash_word({self.scalar(words[0], lines)})"
                 for word in words[1:]:
@@ -275,28 +238,23 @@ class _Printer:
                 lines.append(f"{slot.name}, {tag.name} = {place}, tag_of({found})")
             case n.LoadLine(target, array, index, backwards, count):
                 self.whole(count)
-                self.line_functions.add("load_line")
                 at = self.scalar(index - (self.kernel.lanes - 1) if backwards else index, lines)
                 text = f"load_line({array.name}, {at}, {self.example(target.dtype)})"
                 lines.append(f"{target.name} = {self.turned(text, backwards)}")
             case n.Store(array, index, value):
                 if array.is_lines:
-                    text = f"{self.call('store')}({array.name}, {self.scalar(index, lines)}, {self.line(value, lines)})"
+                    text = f"store({array.name}, {self.scalar(index, lines)}, {self.line(value, lines)})"
                 else:
-                    self.place_functions.add("store as store_scalar")
                     text = f"store_scalar({array.name}, {self.scalar(index, lines)}, {self.scalar(value, lines)})"
                 lines.append(text)
             case n.StoreLine(array, index, value, backwards, count):
                 self.whole(count)
-                self.line_functions.add("store_line")
                 at = self.scalar(index - (self.kernel.lanes - 1) if backwards else index, lines)
                 lines.append(f"store_line({array.name}, {at}, {self.turned(self.line(value, lines), backwards)})")
             case n.LoadRows(target, array, index, stride, count):
-                self.line_functions.add("load_rows")
                 place = ", ".join(self.scalar(number, lines) for number in (index, stride, count))
                 lines.append(f"{target.name} = load_rows({array.name}, {place}, {self.example(target.dtype)})")
             case n.StoreRows(array, index, stride, count, value):
-                self.line_functions.add("store_rows")
                 place = ", ".join(self.scalar(number, lines) for number in (index, stride, count))
                 lines.append(f"store_rows({array.name}, {place}, {self.line(value, lines)})")
             case n.Call(kernel, arguments):
@@ -305,13 +263,10 @@ class _Printer:
             case n.ScanLine():
                 self.scan_line(statement, lines)
             case n.MoveUp(target, source, fill):
-                self.line_functions.add("moved_up")
                 lines.append(f"{target.name} = moved_up({source.name}, 1, {fill.name})")
             case n.LastLane(target, source):
-                self.line_functions.add("last_lane")
                 lines.append(f"{target.name} = last_lane({source.name})")
             case n.FirstLane(target, source):
-                self.line_functions.add("first_lane")
                 found = f"first_lane({source.name})"
                 lines.append(f"{target.name} = {found + ' != 0' if target.dtype == 'bool' else found}")
             case n.Spread(target, value):
@@ -319,37 +274,33 @@ class _Printer:
                 text = self.scalar(value, lines)
                 if target.dtype == "bool":
                     text = f"-np.int64({text})"
-                lines.append(f"{target.name} = {self.call('like')}({example}, {text})")
+                lines.append(f"{target.name} = like({example}, {text})")
             case n.Hide(target, value):
-                self.place_functions.add("hidden")
                 lines.append(f"{target.name} = hidden({self.scalar(value, lines)})")
             case n.Choose(target, condition, if_true, if_false):
-                self.place_functions.add("choose")
                 which = self.scalar(condition, lines)
                 lines.append(f"{target.name} = choose({which}, {if_true.name}, {if_false.name})")
             case n.AllLanes(target, condition):
                 text = self.line(condition, lines)
-                lines.append(f"{target.name} = {self.call('all_set')}({text})")
+                lines.append(f"{target.name} = all_set({text})")
             case n.Prefetch(array, index, to_write):
-                name = self.call("prefetch_to_write" if to_write else "prefetch")
+                name = "prefetch_to_write" if to_write else "prefetch"
                 lines.append(f"{name}({array.name}, {self.scalar(index, lines)})")
             case n.For(index, start, stop, body, down, step):
                 first, last = self.scalar(start, lines), self.scalar(stop, lines)
                 text = _range(first, last, down, step)
-                lines += [f"for {index.name} in {text}:", *self.inner(body)]
+                lines += [f"for {index.name} in {text}:", *indented(self.block(body))]
             case n.While(condition, body):
                 short = infix(condition)
                 if short is not None:
-                    lines += [f"while {short}:", *self.inner(body)]
+                    lines += [f"while {short}:", *indented(self.block(body))]
                 else:
                     test: list[str] = []
                     text = self.scalar(condition, test)
                     test += [f"if not {text}:", "    break"]
-                    lines += ["while True:", *_indent(test), *self.inner(body)]
-            case n.If(condition, body, otherwise):
-                lines += [f"if {self.scalar(condition, lines)}:", *self.inner(body)]
-                if otherwise:
-                    lines += ["else:", *self.inner(otherwise)]
+                    lines += ["while True:", *indented(test), *indented(self.block(body))]
+            case n.If():
+                self.branch(statement, lines)
             case n.Break():
                 lines.append("break")
             case n.Continue():
@@ -363,9 +314,8 @@ class _Printer:
     def load(self, target: n.Register, array: n.Array, index: Expr, lines: list[str]) -> None:
         at = self.scalar(index, lines)
         if array.is_lines:
-            lines.append(f"{target.name} = {self.call('load')}({array.name}, {at})")
+            lines.append(f"{target.name} = load({array.name}, {at})")
             return
-        self.place_functions.add("load as load_scalar")
         text = f"load_scalar({array.name}, {at})"
         if target.dtype != array.dtype:
             text = f"{'bool' if target.dtype == 'bool' else f'np.{target.dtype}'}({text})"
@@ -378,12 +328,10 @@ class _Printer:
     def turned(self, text: str, backwards: bool) -> str:
         if not backwards:
             return text
-        self.line_functions.add("backwards")
         return f"backwards({text})"
 
     def scan_line(self, statement: n.ScanLine, lines: list[str]) -> None:
         """In as many steps as the number of lanes has bits, each combining what is 1, 2, 4 ... lanes before."""
-        self.line_functions.add("moved_up")
         current = [source.name for source in statement.sources]
         dtypes = [source.dtype for source in statement.sources]
         fills = [self.hidden(constant) for constant in statement.neutral]  # type: ignore[arg-type]
@@ -398,7 +346,7 @@ class _Printer:
                 for argument, dtype, name in zip(arguments, dtypes, names)
             }
             self.lines |= frozenset(registers.values())
-            current = self.line_tuple(substitute(statement.values, registers), lines)  # type: ignore[arg-type]
+            current = self.line_tuple(substitute(statement.operator, registers), lines)  # type: ignore[arg-type]
             by *= 2
         lines.append(f"{', '.join(target.name for target in statement.targets)} = {', '.join(current)}")
 
@@ -414,38 +362,9 @@ def _line_row(node: Apply) -> str | None:
     return OPERATIONS[node.operation].text("lanes", node.dtype)
 
 
-def infix(value: Expr, depth: int = 0) -> str | None:
-    """An expression in one line of infix text, or None if it is not short or not infix."""
-    if isinstance(value, Constant):
-        plain = value.dtype in ("int64", "bool") or (value.dtype == "float64" and abs(value.value) < 1e300)
-        text = repr(value.value) if plain else constant_source("numba", value)
-        return f"({text})" if text.startswith("-") and depth else text
-    if isinstance(value, Argument):
-        return value.name
-    assert isinstance(value, Apply)
-    if depth >= _SHORT:
-        return None
-    if value.operation == "logical_not":
-        inner = infix(value.operands[0], depth + 1)
-        return None if inner is None else f"(not {inner})"
-    # Numba computes narrow integers in 64 bits, which then must be wrapped around.
-    narrow = value.dtype in INTEGERS and value.dtype not in ("int64", "uint64")
-    if value.operation not in _INFIX or narrow:
-        return None
-    left, right = (infix(operand, depth + 1) for operand in value.operands)
-    if left is None or right is None:
-        return None
-    text = f"{left} {_INFIX[value.operation]} {right}"
-    return f"({text})" if depth else text
-
-
 def _range(first: str, last: str, down: bool, step: int) -> str:
     if not down:
         return f"range({first}, {last})" if step == 1 else f"range({first}, {last}, {step})"
     if step == 1:
         return f"range({last} - 1, {first} - 1, -1)"
     return f"range({first} + ({last} - 1 - ({first})) // {step} * {step}, {first} - 1, -{step})"
-
-
-def _indent(lines: Iterable[str]) -> list[str]:
-    return [f"    {line}" for line in lines]

@@ -6,7 +6,7 @@ function of its own, so they are as parallel as the device. What Triton has not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from derivable.algebra.expr.emit import statements, type_source
@@ -15,8 +15,7 @@ from derivable.algebra.expr.nodes import Argument, Constant, Expr, in_order
 from derivable.algebra.expr.types import check_dtype
 from derivable.core.diagnostics import MissingDependencyError, UnsupportedError
 from derivable.kernel import nodes as n
-from derivable.kernel.check import check
-from derivable.kernel.emit_numba import infix
+from derivable.kernel.emit import Printer, indented, infix
 
 _HEADER = "import triton\nimport triton.language as tl\n"
 
@@ -44,20 +43,18 @@ def emit_triton(kernel: n.Kernel) -> str:
     if kernel.lanes & (kernel.lanes - 1):
         raise UnsupportedError(f"a tile of {kernel.lanes} rows: Triton's have a power of two")
     printer = _Printer(kernel)
-    body = printer.block(kernel.body) or ["pass"]
+    body = printer.block(kernel.body)
     parameters = ", ".join(parameter.name for parameter in kernel.parameters)
-    lines = ["@triton.jit", f"def {kernel.name}({parameters}):", *_indent([*printer.before(), *body])]
+    lines = ["@triton.jit", f"def {kernel.name}({parameters}):", *indented([*printer.before(), *body])]
     return "\n\n".join([_HEADER, *printer.operators.values(), "\n".join(lines) + "\n"])
 
 
-class _Printer:
+class _Printer(Printer):
     """The text of one kernel."""
 
     def __init__(self, kernel: n.Kernel):
-        self.kernel = kernel
-        self.lines = check(kernel)
+        super().__init__(kernel)
         self.operators: dict[n.ScanLine, str] = {}
-        self.temporaries = 0
 
     def before(self) -> list[str]:
         converted = [
@@ -66,10 +63,6 @@ class _Printer:
             if isinstance(parameter, Argument) and parameter.dtype != "int64"
         ]
         return [f"lane_ = tl.arange(0, {self.kernel.lanes})", *converted]
-
-    def fresh(self, letter: str = "t") -> str:
-        self.temporaries += 1
-        return f"{letter}_{self.temporaries}"
 
     # Expressions
 
@@ -82,11 +75,11 @@ class _Printer:
         lines += more
         return texts
 
-    def position(self, index: Expr, lines: list[str]) -> str:
-        return infix(index) or self.value(index, lines)
+    def scalar(self, value: Expr, lines: list[str]) -> str:
+        return infix(value) or self.value(value, lines)
 
     def rows(self, array: n.Array, index: Expr, backwards: bool, lines: list[str]) -> str:
-        return f"{array.name} + ({self.position(index, lines)}) {'-' if backwards else '+'} lane_"
+        return f"{array.name} + ({self.scalar(index, lines)}) {'-' if backwards else '+'} lane_"
 
     def typed(self, text: str, dtype: str) -> str:
         return f"({text}).to({type_source('triton', check_dtype(dtype))})"
@@ -101,15 +94,6 @@ class _Printer:
 
     # Statements
 
-    def block(self, block: Iterable[n.Statement]) -> list[str]:
-        lines: list[str] = []
-        for statement in block:
-            self.statement(statement, lines)
-        return lines
-
-    def inner(self, block: Iterable[n.Statement]) -> list[str]:
-        return _indent(self.block(block) or ["pass"])
-
     def statement(self, statement: n.Statement, lines: list[str]) -> None:
         tile = f"({self.kernel.lanes},)"
         match statement:
@@ -117,9 +101,9 @@ class _Printer:
                 texts = self.values(values, lines)
                 lines.append(f"{', '.join(target.name for target in targets)} = {', '.join(texts)}")
             case n.Load(target, array, index):
-                pointer = f"{array.name} + {self.position(index, lines)}"
+                pointer = f"{array.name} + {self.scalar(index, lines)}"
                 if array.is_lines:
-                    pointer = f"{array.name} + ({self.position(index, lines)}) * {self.kernel.lanes} + lane_"
+                    pointer = f"{array.name} + ({self.scalar(index, lines)}) * {self.kernel.lanes} + lane_"
                 lines.append(f"{target.name} = {self.loaded(pointer, target)}")
             case n.LoadLine(target, array, index, backwards, count, fill):
                 pointer = self.rows(array, index, backwards, lines)
@@ -127,17 +111,17 @@ class _Printer:
                     lines.append(f"{target.name} = {self.loaded(pointer, target)}")
                 else:
                     mask = self.fresh("mask")
-                    lines.append(f"{mask} = lane_ < {self.position(count, lines)}")
+                    lines.append(f"{mask} = lane_ < {self.scalar(count, lines)}")
                     found = self.loaded(pointer, target, f", mask={mask}, other=0")
                     lines.append(f"{target.name} = tl.where({mask}, {found}, {self.value(fill, lines)})")
             case n.Store(array, index, value):
-                pointer = f"{array.name} + {self.position(index, lines)}"
+                pointer = f"{array.name} + {self.scalar(index, lines)}"
                 if array.is_lines:
-                    pointer = f"{array.name} + ({self.position(index, lines)}) * {self.kernel.lanes} + lane_"
+                    pointer = f"{array.name} + ({self.scalar(index, lines)}) * {self.kernel.lanes} + lane_"
                 lines.append(f"tl.store({pointer}, ({self.value(value, lines)}).to({self.stored(array)}))")
             case n.StoreLine(array, index, value, backwards, count):
                 pointer = self.rows(array, index, backwards, lines)
-                mask = "" if count is None else f", mask=lane_ < {self.position(count, lines)}"
+                mask = "" if count is None else f", mask=lane_ < {self.scalar(count, lines)}"
                 lines.append(f"tl.store({pointer}, ({self.value(value, lines)}).to({self.stored(array)}){mask})")
             case n.ScanLine(targets, sources):
                 several = len(targets) > 1
@@ -160,32 +144,30 @@ class _Printer:
             case n.Spread(target, value):
                 lines.append(f"{target.name} = tl.broadcast_to({self.value(value, lines)}, {tile})")
             case n.Hide(target, value):
-                lines.append(f"{target.name} = {self.position(value, lines)}")
+                lines.append(f"{target.name} = {self.scalar(value, lines)}")
             case n.Choose(target, condition, if_true, if_false):
                 which = self.value(condition, lines)
                 lines.append(f"{target.name} = tl.where({which}, {if_true.name}, {if_false.name})")
             case n.AllLanes(target, condition):
                 lines.append(f"{target.name} = tl.min(({self.value(condition, lines)}).to(tl.int32), 0) != 0")
             case n.For(index, start, stop, body, down, step, parallel):
-                first, last = self.position(start, lines), self.position(stop, lines)
+                first, last = self.scalar(start, lines), self.scalar(stop, lines)
                 if parallel:
                     text = f"range({first} + tl.program_id(0), {last}, tl.num_programs(0))"
-                    lines += [f"for {index.name} in {text}:", *self.inner(body)]
+                    lines += [f"for {index.name} in {text}:", *indented(self.block(body))]
                     return
                 # Counted from zero: Triton's loops do not go down.
                 turn = self.fresh("k")
                 count = f"({last} - ({first}) + {step - 1}) // {step}"
                 at = f"{first} + {turn} * {step}" if not down else f"{first} + ({count} - 1 - {turn}) * {step}"
-                lines += [f"for {turn} in range(0, {count}):", f"    {index.name} = {at}", *self.inner(body)]
+                lines += [f"for {turn} in range(0, {count}):", f"    {index.name} = {at}", *indented(self.block(body))]
             case n.While(condition, body):
                 text = infix(condition)
                 if text is None:
                     raise UnsupportedError(f"Triton: the condition of a loop is not short enough: {condition}")
-                lines += [f"while {text}:", *self.inner(body)]
-            case n.If(condition, body, otherwise):
-                lines += [f"if {infix(condition) or self.value(condition, lines)}:", *self.inner(body)]
-                if otherwise:
-                    lines += ["else:", *self.inner(otherwise)]
+                lines += [f"while {text}:", *indented(self.block(body))]
+            case n.If():
+                self.branch(statement, lines)
             case n.Break() | n.Continue() | n.Return():
                 raise UnsupportedError(
                     f"Triton has no `{type(statement).__name__.lower()}`", hint="write the loop with a condition"
@@ -200,15 +182,11 @@ class _Printer:
         name = f"{self.kernel.name}_operator_{len(self.operators)}"
         given = [*statement.left, *statement.right]
         names = {argument: f"x{k}" for k, argument in enumerate(given)}
-        lines, texts = statements("triton", statement.values, names, "t_", "")
-        for k, (value, text) in enumerate(zip(statement.values, texts)):
+        lines, texts = statements("triton", statement.operator, names, "t_", "")
+        for k, (value, text) in enumerate(zip(statement.operator, texts)):
             if isinstance(value, Constant):
                 # A scan's operator gives tiles even where it forgets its operands.
                 texts[k] = f"tl.where(x{k} == x{k}, {text}, {text})"
         header = ["@triton.jit", f"def {name}({', '.join(names.values())}):"]
-        self.operators[statement] = "\n".join([*header, *_indent([*lines, f"return {', '.join(texts)}"])]) + "\n"
+        self.operators[statement] = "\n".join([*header, *indented([*lines, f"return {', '.join(texts)}"])]) + "\n"
         return name
-
-
-def _indent(lines: Iterable[str]) -> list[str]:
-    return [f"    {line}" for line in lines]

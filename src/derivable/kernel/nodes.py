@@ -155,7 +155,8 @@ class ScanLine:
     """`a, b = scan (a, b) with (l0 * r0, l1 * r0 + r1) from (1.0, 0.0)`: inclusive prefixes within a line.
 
     targets, sources  one line per component of the element
-    left, right       the arguments of the operator's values, which are associative
+    left, right       the arguments of the operator, which is associative
+    operator          what it gives
     neutral           constants, one per component
     """
 
@@ -163,7 +164,7 @@ class ScanLine:
     sources: tuple[Register, ...]
     left: tuple[Argument, ...]
     right: tuple[Argument, ...]
-    values: tuple[Expr, ...]
+    operator: tuple[Expr, ...]
     neutral: tuple[Expr, ...]
 
 
@@ -247,7 +248,7 @@ class For:
               `for i in start .. stop parallel`
     """
 
-    index: Register
+    target: Register
     start: Expr
     stop: Expr
     body: tuple[Statement, ...]
@@ -377,39 +378,15 @@ def walk(block: tuple[Statement, ...]) -> Iterator[Statement]:
             yield from walk(inner)
 
 
+# The fields whose expressions a statement reads, and not assigns or applies.
+_READ = ("condition", "start", "stop", "index", "stride", "count", "value", "values", "words", "size")
+_READ += ("source", "sources", "fill", "if_true", "if_false", "arguments")
+
+
 def operands_of(statement: Statement) -> tuple[Expr, ...]:
     """The expressions that a statement itself reads, without those of its blocks."""
-    match statement:
-        case Assign(values=values) | Return(values=values):
-            return values
-        case ScanLine(sources=sources):
-            return sources
-        case Load(index=index) | Prefetch(index=index) | LoadBit(index=index) | SetBit(index=index):
-            return (index,)
-        case Hash(words=words, size=size):
-            return (*words, size)
-        case LoadLine(index=index, count=count):
-            return (index,) if count is None else (index, count)
-        case Store(index=index, value=value):
-            return index, value
-        case StoreLine(index=index, value=value, count=count):
-            return (index, value) if count is None else (index, value, count)
-        case LoadRows(index=index, stride=stride, count=count):
-            return index, stride, count
-        case StoreRows(index=index, stride=stride, count=count, value=value):
-            return index, stride, count, value
-        case Call(arguments=arguments):
-            return tuple(argument for argument in arguments if not isinstance(argument, Array))
-        case MoveUp(source=source, fill=fill):
-            return source, fill
-        case LastLane(source=source) | FirstLane(source=source):
-            return (source,)
-        case Spread(value=value) | Hide(value=value):
-            return (value,)
-        case Choose(condition=condition, if_true=if_true, if_false=if_false):
-            return condition, if_true, if_false
-        case AllLanes(condition=condition) | While(condition=condition) | If(condition=condition):
-            return (condition,)
-        case For(start=start, stop=stop):
-            return start, stop
-    return ()
+    found: list[Expr] = []
+    for name in _READ:
+        value = getattr(statement, name, ())
+        found += [part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, Expr)]
+    return tuple(found)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from derivable.algebra.expr.nodes import Apply, Argument, Expr, in_order
 from derivable.algebra.expr.text import to_text as expression_text
@@ -32,79 +33,65 @@ def _block(block: Sequence[n.Statement], depth: int) -> list[str]:
     return lines
 
 
-def _names(registers: Iterable[Expr]) -> str:
-    return ", ".join(_text(register) for register in registers)
+# Statement -> its text, where {field} is the text of a field, or of several joined by commas.
+_FORMS: dict[type, str] = {
+    n.Assign: "{targets} = {values}",
+    n.Load: "{target} = {array}[{index}]",
+    n.Store: "{array}[{index}] = {value}",
+    n.LoadBit: "{target} = bit {index} of {array}",
+    n.SetBit: "bit {index} of {array} = 1",
+    n.Hash: "{slot}, {tag} = hash ({words}) in {size}",
+    n.LoadLine: "{target} = {array}[{rows}]{some}",
+    n.StoreLine: "{array}[{rows}]{some} = {value}",
+    n.LoadRows: "{target} = {array}[{index} by {stride}] count {count}",
+    n.StoreRows: "{array}[{index} by {stride}] count {count} = {value}",
+    n.Call: "{kernel}({arguments})",
+    n.ScanLine: "{targets} = scan ({sources}) with ({operator}) from ({neutral})",
+    n.MoveUp: "{target} = move_up {source}, {fill}",
+    n.LastLane: "{target} = last {source}",
+    n.FirstLane: "{target} = first {source}",
+    n.Spread: "{target} = line {value}",
+    n.Hide: "{target} = hidden {value}",
+    n.Choose: "{target} = choose {condition}, {if_true}, {if_false}",
+    n.AllLanes: "{target} = all {condition}",
+    n.Prefetch: "prefetch {how}{array}[{index}]",
+    n.For: "for {target} in {start} .. {stop}{how}",
+    n.While: "while {condition}",
+    n.If: "if {condition}",
+    n.Break: "break",
+    n.Continue: "continue",
+    n.Return: "return {values}",
+    n.Comment: "# {text}",
+}
+
+
+class _Texts:
+    """The texts of a statement's fields, and of what it does not always say."""
+
+    def __init__(self, statement: n.Statement):
+        self.statement = statement
+
+    def __getitem__(self, name: str) -> str:
+        match name, self.statement:
+            case "rows", n.LoadLine(index=index, backwards=backwards) | n.StoreLine(index=index, backwards=backwards):
+                return f".. {_text(index)}" if backwards else f"{_text(index)} .."
+            case "some", n.LoadLine(count=count) | n.StoreLine(count=count) if count is None:
+                return ""
+            case "some", n.LoadLine(count=count, fill=fill):
+                return f" count {_text(count)} else {_text(fill)}"
+            case "some", n.StoreLine(count=count):
+                return f" count {_text(count)}"
+            case "how", n.Prefetch(to_write=to_write):
+                return "to write " * to_write
+            case "how", n.For(step=step, down=down, parallel=parallel):
+                return f"{f' by {step}' * (step != 1)}{' down' * down}{' parallel' * parallel}"
+        value = getattr(self.statement, name)
+        return ", ".join(_text(part) for part in value) if isinstance(value, tuple) else _text(value)
 
 
 def _head(statement: n.Statement) -> list[str]:
-    match statement:
-        case n.Assign(targets, values):
-            return [*_shared(values), f"{_names(targets)} = {_names(values)}"]
-        case n.Load(target, array, index):
-            return [f"{target.name} = {array.name}[{_text(index)}]"]
-        case n.LoadBit(target, array, index):
-            return [f"{target.name} = bit {_text(index)} of {array.name}"]
-        case n.SetBit(array, index):
-            return [f"bit {_text(index)} of {array.name} = 1"]
-        case n.Hash(slot, tag, words, size):
-            return [f"{slot.name}, {tag.name} = hash ({_names(words)}) in {_text(size)}"]
-        case n.LoadLine(target, array, index, backwards, count, fill):
-            only = "" if count is None or fill is None else f" count {_text(count)} else {_text(fill)}"
-            return [f"{target.name} = {array.name}[{_rows(index, backwards)}]{only}"]
-        case n.Store(array, index, value):
-            return [*_shared([value]), f"{array.name}[{_text(index)}] = {_text(value)}"]
-        case n.StoreLine(array, index, value, backwards, count):
-            only = "" if count is None else f" count {_text(count)}"
-            return [*_shared([value]), f"{array.name}[{_rows(index, backwards)}]{only} = {_text(value)}"]
-        case n.LoadRows(target, array, index, stride, count):
-            return [f"{target.name} = {array.name}[{_text(index)} by {_text(stride)}] count {_text(count)}"]
-        case n.StoreRows(array, index, stride, count, value):
-            place = f"{array.name}[{_text(index)} by {_text(stride)}] count {_text(count)}"
-            return [*_shared([value]), f"{place} = {_text(value)}"]
-        case n.Call(kernel, arguments):
-            given = ", ".join(x.name if isinstance(x, n.Array) else _text(x) for x in arguments)
-            return [f"{kernel.name}({given})"]
-        case n.ScanLine(targets, sources, _, _, values, neutral):
-            operator = ", ".join(_text(value) for value in values)
-            start = ", ".join(_text(value) for value in neutral)
-            return [f"{_names(targets)} = scan ({_names(sources)}) with ({operator}) from ({start})"]
-        case n.MoveUp(target, source, fill):
-            return [f"{target.name} = move_up {source.name}, {fill.name}"]
-        case n.LastLane(target, source):
-            return [f"{target.name} = last {source.name}"]
-        case n.FirstLane(target, source):
-            return [f"{target.name} = first {source.name}"]
-        case n.Spread(target, value):
-            return [f"{target.name} = line {_text(value)}"]
-        case n.Hide(target, value):
-            return [f"{target.name} = hidden {_text(value)}"]
-        case n.Choose(target, condition, if_true, if_false):
-            return [f"{target.name} = choose {_text(condition)}, {if_true.name}, {if_false.name}"]
-        case n.AllLanes(target, condition):
-            return [*_shared([condition]), f"{target.name} = all {_text(condition)}"]
-        case n.Prefetch(array, index, to_write):
-            return [f"prefetch {'to write ' * to_write}{array.name}[{_text(index)}]"]
-        case n.For(index, start, stop, _, down, step):
-            by = f" by {step}" if step != 1 else ""
-            how = f"{by}{' down' * down}{' parallel' * statement.parallel}"
-            return [f"for {index.name} in {_text(start)} .. {_text(stop)}{how}"]
-        case n.While(condition):
-            return [f"while {_text(condition)}"]
-        case n.If(condition):
-            return [f"if {_text(condition)}"]
-        case n.Break():
-            return ["break"]
-        case n.Continue():
-            return ["continue"]
-        case n.Return(values):
-            return [f"return {_names(values)}".rstrip()]
-        case n.Comment(text):
-            return [f"# {text}"]
-    raise AssertionError(f"no printed form for {type(statement).__name__}")
-
-
-def _rows(index: Expr, backwards: bool) -> str:
-    return f".. {_text(index)}" if backwards else f"{_text(index)} .."
+    text = _FORMS[type(statement)].format_map(_Texts(statement)).rstrip()  # type: ignore[arg-type]
+    return [*_shared(n.operands_of(statement)), text]
 
 
 def _shared(values: Sequence[Expr]) -> list[str]:
@@ -113,7 +100,9 @@ def _shared(values: Sequence[Expr]) -> list[str]:
     return [f"# {size} operations"] if size > 24 else []
 
 
-def _text(value: Expr) -> str:
+def _text(value: Any) -> str:
+    if not isinstance(value, Expr):
+        return value if isinstance(value, str) else value.name
     text = expression_text(value)
     # A shared subexpression is a line of its own before the expression.
     lines = text.split("\n")
