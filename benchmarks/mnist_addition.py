@@ -15,14 +15,14 @@ from pathlib import Path
 
 from harness import machine, peak_memory_bytes, table
 
-from derivable.cli.demos.digits import Learned, Settings, learn
+from derivable.cli.demos.digits import LearnedDigits, Settings, learn
 from derivable.cli.demos.handwriting import mnist
 
 CASES = [(1, "sums"), (1, "columns"), (2, "sums"), (2, "columns"), (3, "sums"), (3, "columns")]
 BATCH = 128
 
 
-def row(learned: Learned) -> list[str]:
+def row(learned: LearnedDigits) -> list[str]:
     steps_run = len(learned.losses)
     steps = -(-learned.num_train_pairs // BATCH)
     whole = steps_run == steps

@@ -71,37 +71,26 @@ def digits_command(digits: int, encoding: str, provenance: str, k: int, rounds: 
     from derivable.cli.demos.digits import Settings, learn
     from derivable.cli.demos.picture import digits_picture
 
-    data = _data(shared)
     on_mnist = shared["data"] is not None
     settings = Settings(
         num_digits=digits,
         encoding=encoding,
         provenance=provenance,
         k=k,
-        epochs=shared["epochs"] or (1 if on_mnist else 15 if digits == 1 else 10),
-        batch_size=shared["batch_size"] or (128 if on_mnist else 32 if digits == 1 else 16),
         rounds=rounds or (1 if digits == 1 or on_mnist else 2 * digits),
-        seed=shared["seed"],
-        device=shared["device"],
-        max_batches=shared["batches"],
+        **_training(
+            shared,
+            epochs=1 if on_mnist else 15 if digits == 1 else 10,
+            batch_size=128 if on_mnist else 32 if digits == 1 else 16,
+        ),
     )
-    output = _output(shared, "derivable-digits.png")
-    learned = learn(data, settings, show=False if shared["as_json"] else None)
-    digits_picture(output, data.test_images, data.test_labels, learned)
-    if shared["as_json"]:
-        _write_document(learned, output, ["sum_accuracy", "digit_accuracy", "num_train_images", "num_train_pairs"])
-        return
-    write_facts(
-        [
-            (
-                "training seconds",
-                f"{learned.training_seconds:.1f} (after {learned.preparation_seconds:.1f} to compile)",
-            ),
-            ("symbolic seconds", _symbolic(learned)),
-            ("sum accuracy (test)", percent(learned.sum_accuracy)),
-            ("digit accuracy (test)", percent(learned.digit_accuracy)),
-            ("picture", str(output)),
-        ]
+    _run(
+        shared,
+        "derivable-digits.png",
+        lambda data, show: learn(data, settings, show=show),
+        digits_picture,
+        ["num_train_images", "num_train_pairs"],
+        {"sum_accuracy": "sum accuracy (test)", "digit_accuracy": "digit accuracy (test)"},
     )
 
 
@@ -118,34 +107,47 @@ def sudoku_command(grids: int, compiler: str, **shared: Any) -> None:
     from derivable.cli.demos.picture import sudoku_picture
     from derivable.cli.demos.sudoku import Settings, learn
 
-    data = _data(shared)
-    settings = Settings(
-        num_grids=grids,
-        compiler=compiler,
-        epochs=shared["epochs"] or 20,
-        batch_size=shared["batch_size"] or 16,
-        seed=shared["seed"],
-        device=shared["device"],
-        max_batches=shared["batches"],
+    settings = Settings(num_grids=grids, compiler=compiler, **_training(shared, epochs=20, batch_size=16))
+    _run(
+        shared,
+        "derivable-sudoku.png",
+        lambda data, show: learn(data, settings, show=show),
+        sudoku_picture,
+        ["matching"],
+        {"validity_accuracy": "validity accuracy (test)", "digit_accuracy": "digit accuracy (test, up to names)"},
     )
-    output = _output(shared, "derivable-sudoku.png")
-    learned = learn(data, settings, show=False if shared["as_json"] else None)
-    sudoku_picture(output, data.test_images, data.test_labels, learned)
+
+
+def _training(shared: dict[str, Any], epochs: int, batch_size: int) -> dict[str, Any]:
+    """The settings that all demos have; epochs and batch_size  where the user says nothing"""
+    return {
+        "epochs": shared["epochs"] or epochs,
+        "batch_size": shared["batch_size"] or batch_size,
+        "seed": shared["seed"],
+        "device": shared["device"],
+        "max_batches": shared["batches"],
+    }
+
+
+def _run(
+    shared: dict[str, Any], default: str, learn: Any, picture: Any, documented: list[str], accuracies: dict[str, str]
+) -> None:
+    """Train, write the picture, and report.
+
+    default     the name of the picture
+    documented  fields of what was learned that only the JSON document has
+    accuracies  field -> its name for people
+    """
+    data, output = _data(shared), _output(shared, default)
+    learned = learn(data, False if shared["as_json"] else None)
+    picture(output, data.test_images, data.test_labels, learned)
     if shared["as_json"]:
-        _write_document(learned, output, ["validity_accuracy", "digit_accuracy", "matching"])
+        _write_document(learned, output, [*documented, *accuracies])
         return
-    write_facts(
-        [
-            (
-                "training seconds",
-                f"{learned.training_seconds:.1f} (after {learned.preparation_seconds:.1f} to compile)",
-            ),
-            ("symbolic seconds", _symbolic(learned)),
-            ("validity accuracy (test)", percent(learned.validity_accuracy)),
-            ("digit accuracy (test, up to names)", percent(learned.digit_accuracy)),
-            ("picture", str(output)),
-        ]
-    )
+    seconds = f"{learned.training_seconds:.1f} (after {learned.preparation_seconds:.1f} to compile)"
+    shares = [(name, percent(getattr(learned, field))) for field, name in accuracies.items()]
+    symbolic = ("symbolic seconds", _symbolic(learned))
+    write_facts([("training seconds", seconds), symbolic, *shares, ("picture", str(output))])
 
 
 def _data(shared: dict[str, Any]) -> Any:

@@ -21,50 +21,31 @@ from derivable.cli.demos.addition import (
 from derivable.cli.demos.handwriting import Handwriting
 from derivable.cli.demos.network import DigitReader
 from derivable.cli.demos.stopwatch import Stopwatch
-from derivable.cli.demos.training import fit, pick_device, read
+from derivable.cli.demos.training import Learned, Training, fit, pick_device, read
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.inputs import categorical
 from derivable.nn.logic import Logic
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Training):
     """What to train. `rounds` is how often each training image is used, each time beside others."""
 
     num_digits: int = 1
     encoding: str = "sums"
     provenance: str = "exact"
     k: int = 3
-    epochs: int = 15
-    batch_size: int = 32
     rounds: int = 1
-    seed: int = 0
-    device: str = "cpu"
-    max_batches: int | None = None
 
 
-@dataclass
-class Learned:
-    """What came out. Accuracies are shares of the test half; a sum counts only if it is right as a whole.
+@dataclass(kw_only=True)
+class LearnedDigits(Learned):
+    """A sum counts only if it is right as a whole."""
 
-    preparation_seconds  compiling the program, and its kernels where this machine has not kept them yet
-    symbolic_seconds     of the training seconds, those in the logic layer, forward and backward
-    """
-
-    settings: Settings
-    data: str
     num_train_images: int
     num_train_pairs: int
-    circuit: str
-    preparation_seconds: float
-    training_seconds: float
-    symbolic_seconds: float
     sum_accuracy: float
-    digit_accuracy: float
-    losses: list[float] = field(repr=False)
-    confusion: np.ndarray = field(repr=False)
     test_pairs: np.ndarray = field(repr=False)
-    predictions: np.ndarray = field(repr=False)
 
 
 def sum_layer(settings: Settings) -> Logic:
@@ -116,7 +97,7 @@ class SumLoss:
         return torch.nn.functional.binary_cross_entropy(scores.clamp(0, 1), target)
 
 
-def learn(data: Handwriting, settings: Settings, *, show: bool | None = None) -> Learned:
+def learn(data: Handwriting, settings: Settings, *, show: bool | None = None) -> LearnedDigits:
     """Train a DigitReader from sums alone and test it on images it has not seen.
 
     show  a progress bar with the loss on stderr; None means if stderr is a terminal
@@ -148,7 +129,7 @@ def learn(data: Handwriting, settings: Settings, *, show: bool | None = None) ->
     right_sums = sums(predictions, test_pairs) == sums(data.test_labels, test_pairs)
     confusion = np.zeros((10, 10), np.int64)
     np.add.at(confusion, (data.test_labels, predictions), 1)
-    return Learned(
+    return LearnedDigits(
         settings=settings,
         data=data.name,
         num_train_images=len(images),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,59 +21,54 @@ def digits_picture(path: str | os.PathLike, images: np.ndarray, labels: np.ndarr
 
     images [image, height, width], labels [image]: the test half
     """
-    figure = _figure(13, 7.2)
-    title = f"Reading digits from sums alone: {100 * learned.digit_accuracy:.1f} % of unseen {learned.data} read right"
-    figure.suptitle(title, fontsize=15, fontweight="bold", color=INK, x=0.03, ha="left", y=0.965)
-    digits = learned.settings.num_digits
-    note = (
-        f"{learned.num_train_pairs:,} pairs of {digits}-digit numbers, only their sums known;  "
-        f"{learned.training_seconds:.1f} s training, {learned.symbolic_seconds:.2f} s of it in the logic;  "
-        f"sums right on test: {100 * learned.sum_accuracy:.1f} %"
-    )
-    figure.text(0.03, 0.905, note, fontsize=10, color=QUIET)
-    left, right = figure.add_gridspec(
-        1, 2, width_ratios=[1.22, 1], left=0.03, right=0.975, top=0.865, bottom=0.085, wspace=0.1
-    )
-    rows = left.subgridspec(2, 1, height_ratios=[3.4, 1], hspace=0.28)
-    _pairs(figure, rows[0], images, labels, learned)
-    _loss(figure.add_subplot(rows[1]), learned.losses, "loss per step (nats)")
-    _confusion(figure.add_subplot(right), learned.confusion, [str(digit) for digit in range(10)])
-    _save(figure, path)
+    with _page(
+        path,
+        learned,
+        f"Reading digits from sums alone: {100 * learned.digit_accuracy:.1f} % of unseen {learned.data} read right",
+        f"{learned.num_train_pairs:,} pairs of {learned.settings.num_digits}-digit numbers, only their sums known",
+        "the logic",
+        f"sums right on test: {100 * learned.sum_accuracy:.1f} %",
+        [str(digit) for digit in range(10)],
+    ) as (figure, place, _):
+        _pairs(figure, place, images, labels, learned)
 
 
 def sudoku_picture(path: str | os.PathLike, images: np.ndarray, labels: np.ndarray, learned: Any) -> None:
     """Write a PNG: test grids with P(valid), the loss, and the confusion matrix of the four digits."""
-    figure = _figure(13, 7.2)
-    title = f"Valid Sudoku or not: {100 * learned.validity_accuracy:.1f} % of unseen grids judged right"
+    with _page(
+        path,
+        learned,
+        f"Valid Sudoku or not: {100 * learned.validity_accuracy:.1f} % of unseen grids judged right",
+        f"{learned.settings.num_grids} grids of {learned.data}, only their validity known",
+        "the circuit",
+        f"digits told apart on test: {100 * learned.digit_accuracy:.1f} %",
+        ["1", "2", "3", "4"],
+    ) as (figure, place, confusion):
+        grid = place.subgridspec(2, 4, wspace=0.12, hspace=0.3)
+        for k, cells in enumerate(learned.test_grids[:8]):
+            axes = figure.add_subplot(grid[k // 4, k % 4])
+            _sudoku(axes, images[cells], learned.test_valid[k], learned.probability_valid[k])
+        confusion.set_xlabel("read as (classes matched to digits afterwards)", fontsize=9, color=QUIET, labelpad=8)
+
+
+@contextlib.contextmanager
+def _page(
+    path: str | os.PathLike, learned: Any, title: str, task: str, symbolic: str, result: str, names: list[str]
+) -> Iterator[tuple[Any, Any, Any]]:
+    """(the figure, the place for what is special to a demo, the axes of the confusion matrix); written afterwards."""
+    figure = optional_module("matplotlib.figure", "matplotlib", "demo").Figure(figsize=(13, 7.2), facecolor=PAPER)
+    optional_module("matplotlib.backends.backend_agg", "matplotlib", "demo").FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=15, fontweight="bold", color=INK, x=0.03, ha="left", y=0.965)
-    note = (
-        f"{learned.settings.num_grids} grids of {learned.data}, only their validity known;  "
-        f"{learned.training_seconds:.1f} s training, {learned.symbolic_seconds:.2f} s of it in the circuit;  "
-        f"digits told apart on test: {100 * learned.digit_accuracy:.1f} %"
-    )
-    figure.text(0.03, 0.905, note, fontsize=10, color=QUIET)
+    times = f"{learned.training_seconds:.1f} s training, {learned.symbolic_seconds:.2f} s of it in {symbolic}"
+    figure.text(0.03, 0.905, f"{task};  {times};  {result}", fontsize=10, color=QUIET)
     left, right = figure.add_gridspec(
         1, 2, width_ratios=[1.22, 1], left=0.03, right=0.975, top=0.865, bottom=0.085, wspace=0.1
     )
     rows = left.subgridspec(2, 1, height_ratios=[3.4, 1], hspace=0.28)
-    grid = rows[0].subgridspec(2, 4, wspace=0.12, hspace=0.3)
-    for place in range(min(8, len(learned.test_grids))):
-        axes = figure.add_subplot(grid[place // 4, place % 4])
-        _sudoku(axes, images[learned.test_grids[place]], learned.test_valid[place], learned.probability_valid[place])
     _loss(figure.add_subplot(rows[1]), learned.losses, "loss per step (nats)")
-    axes = figure.add_subplot(right)
-    _confusion(axes, learned.confusion, ["1", "2", "3", "4"])
-    axes.set_xlabel("read as (classes matched to digits afterwards)", fontsize=9, color=QUIET, labelpad=8)
-    _save(figure, path)
-
-
-def _figure(width: float, height: float) -> Any:
-    figure = optional_module("matplotlib.figure", "matplotlib", "demo").Figure(figsize=(width, height), facecolor=PAPER)
-    optional_module("matplotlib.backends.backend_agg", "matplotlib", "demo").FigureCanvasAgg(figure)
-    return figure
-
-
-def _save(figure: Any, path: str | os.PathLike) -> None:
+    confusion = figure.add_subplot(right)
+    _confusion(confusion, learned.confusion, names)
+    yield figure, rows[0], confusion
     with atomic_write(path, "wb") as file:
         figure.savefig(file, format="png", dpi=130)
 

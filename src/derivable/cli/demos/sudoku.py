@@ -20,41 +20,28 @@ from derivable.cli.demos.handwriting import Handwriting
 from derivable.cli.demos.network import DigitReader
 from derivable.cli.demos.stopwatch import Stopwatch
 from derivable.cli.demos.sudoku_grids import CELLS, DIGITS, SIZE, clauses, draw
-from derivable.cli.demos.training import EVALUATION_BATCH, fit, pick_device
+from derivable.cli.demos.training import EVALUATION_BATCH, Learned, Training, fit, pick_device
 from derivable.nn.log_space import log1mexp
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Training):
+    epochs: int = 20
+    batch_size: int = 16
     num_grids: int = 400
     num_test_grids: int = 400
     compiler: str = "sdd"
-    epochs: int = 20
-    batch_size: int = 16
-    seed: int = 0
-    device: str = "cpu"
-    max_batches: int | None = None
 
 
-@dataclass
-class Learned:
-    """What came out; accuracies on grids of test images. `matching[class]` is the digit it stands for."""
+@dataclass(kw_only=True)
+class LearnedSudoku(Learned):
+    """Accuracies on grids of test images. `matching[class]` is the digit it stands for."""
 
-    settings: Settings
-    data: str
-    circuit: str
-    preparation_seconds: float
-    training_seconds: float
-    symbolic_seconds: float
     validity_accuracy: float
-    digit_accuracy: float
-    losses: list[float] = field(repr=False)
-    confusion: np.ndarray = field(repr=False)
     matching: tuple[int, ...]
     test_grids: np.ndarray = field(repr=False)
     test_valid: np.ndarray = field(repr=False)
     probability_valid: np.ndarray = field(repr=False)
-    predictions: np.ndarray = field(repr=False)
 
 
 class ValidityLayer(torch.nn.Module):
@@ -75,7 +62,7 @@ class ValidityLayer(torch.nn.Module):
         return self.count(weights, torch.zeros_like(weights))[..., 0]
 
 
-def learn(data: Handwriting, settings: Settings, *, show: bool | None = None) -> Learned:
+def learn(data: Handwriting, settings: Settings, *, show: bool | None = None) -> LearnedSudoku:
     """Train a DigitReader from validity alone and test it on grids of images it has not seen."""
     from derivable import circuit as circuits
 
@@ -99,7 +86,6 @@ def learn(data: Handwriting, settings: Settings, *, show: bool | None = None) ->
             return -torch.where(target[batch], log_valid, log1mexp(log_valid)).mean()
 
         training_seconds, losses = fit(network, batch_loss, len(grids), settings, show=show, device=device)
-    symbolic_seconds = watch.seconds
     network.eval()
 
     test_grids, test_valid = draw(data.test_labels, settings.num_test_grids, settings.seed + 1)
@@ -113,13 +99,13 @@ def learn(data: Handwriting, settings: Settings, *, show: bool | None = None) ->
         confusion[place] = np.bincount(predictions[data.test_labels == digit], minlength=SIZE)
     matching = best_matching(confusion)
     confusion = confusion[:, np.argsort(matching)]
-    return Learned(
+    return LearnedSudoku(
         settings=settings,
         data=data.name,
         circuit=f"{circuit.num_nodes:,} nodes, {circuit.num_edges:,} edges, {circuit.num_levels} levels",
         preparation_seconds=preparation_seconds,
         training_seconds=training_seconds,
-        symbolic_seconds=symbolic_seconds,
+        symbolic_seconds=watch.seconds,
         validity_accuracy=float(((log_valid > math.log(0.5)) == test_valid).mean()),
         digit_accuracy=float(np.trace(confusion) / confusion.sum()),
         losses=losses,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,17 +17,35 @@ LEARNING_RATE = 3e-3
 EVALUATION_BATCH = 2048
 
 
-class Schedule(Protocol):
-    """What `fit` wants to know of a demo's settings; `max_batches` is in all, None: no limit."""
+@dataclass(frozen=True)
+class Training:
+    """How a demo trains. max_batches  steps in all, None: no limit."""
 
-    @property
-    def epochs(self) -> int: ...
+    epochs: int = 15
+    batch_size: int = 32
+    seed: int = 0
+    device: str = "cpu"
+    max_batches: int | None = None
 
-    @property
-    def batch_size(self) -> int: ...
 
-    @property
-    def max_batches(self) -> int | None: ...
+@dataclass(kw_only=True)
+class Learned:
+    """What came out of a demo. Accuracies are shares of the test half.
+
+    preparation_seconds  compiling the knowledge, and its kernels where this machine has not kept them yet
+    symbolic_seconds     of the training seconds, those in the logic or circuit, forward and backward
+    """
+
+    settings: Any
+    data: str
+    circuit: str
+    preparation_seconds: float
+    training_seconds: float
+    symbolic_seconds: float
+    digit_accuracy: float
+    losses: list[float] = field(repr=False)
+    confusion: np.ndarray = field(repr=False)
+    predictions: np.ndarray = field(repr=False)
 
 
 def pick_device(name: str) -> torch.device:
@@ -45,7 +64,7 @@ def fit(
     network: torch.nn.Module,
     batch_loss: Callable[[torch.Tensor], torch.Tensor],
     num_examples: int,
-    settings: Schedule,
+    settings: Training,
     *,
     show: bool | None,
     device: torch.device,
