@@ -10,6 +10,7 @@ import math
 import weakref
 from collections.abc import Callable
 from functools import cache, partial
+from operator import add, mul
 from typing import Any
 
 import numpy as np
@@ -22,22 +23,13 @@ from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import ShapeError, TypeMismatchError, UnsupportedError
 from derivable.core.registry import Registry
 
-
-def _add(a, b):
-    return a + b
-
-
-def _mul(a, b):
-    return a * b
-
-
 NAMED: Registry[Monoid] = Registry(
     "operator",
     {
         monoid.name: monoid
         for monoid in (
-            Monoid("add", _add, "ifO", 0),
-            Monoid("mul", _mul, "ifO", 1),
+            Monoid("add", add, "ifO", 0),
+            Monoid("mul", mul, "ifO", 1),
             Monoid("min", expr.minimum, "ifO", math.inf),
             Monoid("max", expr.maximum, "ifO", -math.inf),
             Monoid("logaddexp", expr.logaddexp, "f", -math.inf),

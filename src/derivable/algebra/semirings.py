@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import weakref
 from typing import Any
 
@@ -146,20 +147,8 @@ def _is_neutral(value: Any, carrier: str) -> bool:
     return _in_carrier(value, carrier, -math.inf, math.inf)
 
 
-def _add(a, b):
-    return a + b
-
-
-def _multiply(a, b):
-    return a * b
-
-
 def _one_minus(a):
     return 1 - a
-
-
-def _negate(a):
-    return -a
 
 
 def _reciprocal(a):
@@ -190,152 +179,123 @@ def _always(old, new):
     return True
 
 
-real = register(
-    Semiring(
-        "real",
-        plus=_add,
-        times=_multiply,
-        zero=0.0,
-        one=1.0,
-        complement=_one_minus,
-        invertible_times=True,
-        inverse=_reciprocal,
-        description="sums of products: probabilities, weighted counts, ordinary arrays",
-    ),
-    check=False,
+# What is true of every sum that takes one of its operands.
+_SELECTS: dict[str, Any] = {"idempotent_plus": True, "selective_plus": True}
+# The inverses of sums and of products.
+_BY_NEGATION: dict[str, Any] = {"invertible_times": True, "inverse": operator.neg}
+_BY_DIVISION: dict[str, Any] = {"invertible_times": True, "inverse": _reciprocal}
+
+real = Semiring(
+    "real",
+    operator.add,
+    operator.mul,
+    zero=0.0,
+    one=1.0,
+    complement=_one_minus,
+    **_BY_DIVISION,
+    description="sums of products: probabilities, weighted counts, ordinary arrays",
 )
-log = register(
-    Semiring(
-        "log",
-        plus=logaddexp,
-        times=_add,
-        zero=-math.inf,
-        one=0.0,
-        complement=log1mexp,
-        fact=_log_probability,
-        invertible_times=True,
-        inverse=_negate,
-        description="the real semiring for numbers given as natural logarithms (nats)",
-    ),
-    check=False,
+log = Semiring(
+    "log",
+    logaddexp,
+    operator.add,
+    zero=-math.inf,
+    one=0.0,
+    complement=log1mexp,
+    fact=_log_probability,
+    **_BY_NEGATION,
+    description="the real semiring for numbers given as natural logarithms (nats)",
 )
-boolean = register(
-    Semiring(
-        "boolean",
-        plus=logical_or,
-        times=logical_and,
-        zero=False,
-        one=True,
-        carrier="bool",
-        complement=logical_not,
-        idempotent_plus=True,
-        idempotent_times=True,
-        selective_plus=True,
-        absorptive=True,
-        invertible_times=True,
-        differentiable=False,
-        description="truth: satisfiability, reachability",
-    ),
-    check=False,
+boolean = Semiring(
+    "boolean",
+    logical_or,
+    logical_and,
+    zero=False,
+    one=True,
+    carrier="bool",
+    complement=logical_not,
+    **_SELECTS,
+    idempotent_times=True,
+    absorptive=True,
+    invertible_times=True,
+    differentiable=False,
+    description="truth: satisfiability, reachability",
 )
-max_product = register(
-    Semiring(
-        "max_product",
-        plus=maximum,
-        times=_multiply,
-        zero=0.0,
-        one=1.0,
-        complement=_one_minus,
-        idempotent_plus=True,
-        selective_plus=True,
-        invertible_times=True,
-        inverse=_reciprocal,
-        domain=(0.0, math.inf),
-        description="the weight of the best term: most probable explanation, Viterbi",
-    ),
-    check=False,
+max_product = Semiring(
+    "max_product",
+    maximum,
+    operator.mul,
+    zero=0.0,
+    one=1.0,
+    complement=_one_minus,
+    **_SELECTS,
+    **_BY_DIVISION,
+    domain=(0.0, math.inf),
+    description="the weight of the best term: most probable explanation, Viterbi",
 )
-max_plus = register(
-    Semiring(
-        "max_plus",
-        plus=maximum,
-        times=_add,
-        zero=-math.inf,
-        one=0.0,
-        idempotent_plus=True,
-        selective_plus=True,
-        invertible_times=True,
-        inverse=_negate,
-        fact=_log_probability,
-        description="longest paths; max_product for logarithms",
-    ),
-    check=False,
+max_plus = Semiring(
+    "max_plus",
+    maximum,
+    operator.add,
+    zero=-math.inf,
+    one=0.0,
+    fact=_log_probability,
+    **_SELECTS,
+    **_BY_NEGATION,
+    description="longest paths; max_product for logarithms",
 )
-min_plus = register(
-    Semiring(
-        "min_plus",
-        plus=minimum,
-        times=_add,
-        zero=math.inf,
-        one=0.0,
-        idempotent_plus=True,
-        selective_plus=True,
-        invertible_times=True,
-        inverse=_negate,
-        fact=_surprise,
-        description="shortest paths; also called tropical",
-    ),
-    check=False,
+min_plus = Semiring(
+    "min_plus",
+    minimum,
+    operator.add,
+    zero=math.inf,
+    one=0.0,
+    fact=_surprise,
+    **_SELECTS,
+    **_BY_NEGATION,
+    description="shortest paths; also called tropical",
 )
-godel = register(
-    Semiring(
-        "godel",
-        plus=maximum,
-        times=minimum,
-        zero=0.0,
-        one=1.0,
-        complement=_one_minus,
-        idempotent_plus=True,
-        idempotent_times=True,
-        selective_plus=True,
-        absorptive=True,
-        domain=(0.0, 1.0),
-        description="fuzzy truth by the weakest link of the best proof; also called max_min and minmaxprob",
-    ),
-    check=False,
+godel = Semiring(
+    "godel",
+    maximum,
+    minimum,
+    zero=0.0,
+    one=1.0,
+    complement=_one_minus,
+    **_SELECTS,
+    idempotent_times=True,
+    absorptive=True,
+    domain=(0.0, 1.0),
+    description="fuzzy truth by the weakest link of the best proof; also called max_min and minmaxprob",
 )
-counting = register(
-    Semiring(
-        "counting",
-        plus=_add,
-        times=_multiply,
-        zero=0,
-        one=1,
-        carrier="integer",
-        complement=_unit,
-        complement_negates=False,
-        differentiable=False,
-        domain=(0, math.inf),
-        description="exact numbers of models, proofs or paths, as Python integers",
-    ),
-    check=False,
+counting = Semiring(
+    "counting",
+    operator.add,
+    operator.mul,
+    zero=0,
+    one=1,
+    carrier="integer",
+    complement=_unit,
+    complement_negates=False,
+    differentiable=False,
+    domain=(0, math.inf),
+    description="exact numbers of models, proofs or paths, as Python integers",
 )
-addmultprob = register(
-    Semiring(
-        "addmultprob",
-        plus=_add_to_one,
-        times=_multiply,
-        zero=0.0,
-        one=1.0,
-        complement=_one_minus,
-        absorptive=True,
-        distributive=False,
-        domain=(0.0, 1.0),
-        saturated=_always,
-        plus_rule=_to_both,
-        description="sums of products, cut at 1, as if derivations excluded each other; the cut lets gradients pass. "
-        "In recursion a tuple passes on the value that it had when it was new, as in Scallop",
-    ),
-    check=False,
+addmultprob = Semiring(
+    "addmultprob",
+    _add_to_one,
+    operator.mul,
+    zero=0.0,
+    one=1.0,
+    complement=_one_minus,
+    absorptive=True,
+    distributive=False,
+    domain=(0.0, 1.0),
+    saturated=_always,
+    plus_rule=_to_both,
+    description="sums of products, cut at 1, as if derivations excluded each other; the cut lets gradients pass. "
+    "In recursion a tuple passes on the value that it had when it was new, as in Scallop",
 )
+for _semiring in (real, log, boolean, max_product, max_plus, min_plus, godel, counting, addmultprob):
+    register(_semiring, check=False)
 _BUILT_IN = frozenset(REGISTRY.names())

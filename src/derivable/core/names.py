@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
-import re
 from collections.abc import Iterable
 
 
@@ -28,18 +26,3 @@ class FreshNames:
         self._next[base] = number
         self._used.add(name)
         return name
-
-    def reserve(self, *names: str) -> None:
-        """Count `names` as used."""
-        self._used.update(names)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._used
-
-
-def identifier(text: str, default: str = "x") -> str:
-    """`text` as a Python identifier: other characters become `_`, keywords and digits in front get one more."""
-    name = re.sub(r"\W", "_", text) or default
-    if name[0].isdigit() or keyword.iskeyword(name):
-        name = f"_{name}" if name[0].isdigit() else f"{name}_"
-    return name
