@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,6 +29,7 @@ from derivable.algebra.element import Element, components, compose, element_of, 
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr
 from derivable.algebra.expr.types import FLOATS, Dtype
 from derivable.core.diagnostics import ShapeError, TypeMismatchError, UnsupportedError
+from derivable.core.forks import renew_in_children
 
 SCALAR = Element(())
 
@@ -101,13 +101,7 @@ _lock = threading.RLock()
 _typed: weakref.WeakKeyDictionary[Callable, dict[tuple, TypedMonoid]] = weakref.WeakKeyDictionary()
 
 
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+renew_in_children(globals(), _lock=threading.RLock)
 
 
 def _neutral_scalar(value: Any, dtype: np.dtype) -> Any:

@@ -23,19 +23,14 @@ from pathlib import Path
 from types import ModuleType
 
 from derivable.core.files import atomic_write
+from derivable.core.forks import renew_in_children
 
 _NAME = re.compile(r"derivable_\w+_[0-9a-f]{24}")
 _modules: dict[str, ModuleType] = {}
 _lock = threading.RLock()
 
 
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+renew_in_children(globals(), _lock=threading.RLock)
 
 
 @cache

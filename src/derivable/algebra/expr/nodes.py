@@ -10,7 +10,6 @@ Printed form of `where(a < b, a, 2.0 * b)`:
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from abc import ABCMeta, abstractmethod
@@ -22,18 +21,13 @@ import numpy as np
 
 from derivable.algebra.expr.types import LIMITS, Dtype, check_dtype, numpy_dtype
 from derivable.core.diagnostics import TypeMismatchError
+from derivable.core.forks import renew_in_children
 
 _table: weakref.WeakValueDictionary[tuple, Expr] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+renew_in_children(globals(), _lock=threading.Lock)
 
 
 class _HashConsed(ABCMeta):

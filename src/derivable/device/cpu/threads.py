@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from derivable.core.diagnostics import DomainError
+from derivable.core.forks import renew_in_children
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
@@ -129,13 +130,4 @@ def _current_pool() -> ThreadPoolExecutor:
     return _pool
 
 
-def _after_fork() -> None:
-    # The child has none of the parent's threads, and the lock may have been held by one of them.
-    global _pool, _lock, _inside
-    _pool = None
-    _lock = threading.Lock()
-    _inside = threading.local()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+renew_in_children(globals(), _pool=lambda: None, _lock=threading.Lock, _inside=threading.local)
