@@ -54,7 +54,7 @@ def reduce_by_index(
     indices      [row] int32 or int64; rows with one outside range(bucket) are ignored
     """
     results = outputs(destination, out)
-    _fold_by_index(_Plan(op, destination, indices, values), "index", values, results, [])
+    _fold_by_index(_Plan(op, destination, indices, values), "index", values, results)
     return results
 
 
@@ -81,7 +81,9 @@ def reduce_by_index_keeping(
         return reduce_by_index(op, destination, indices, values), None
     results = outputs(destination, None)
     if extremum:
-        return results, (_fold_with_winners(plan, values, results),)
+        winners = full(results[0].shape, -1, _winner_dtype(plan.rows))
+        _fold_by_index(plan, "index_winners", values, results, winners=winners)
+        return results, (winners,)
     kept = [empty_like(values[leaf]) for leaf in needs(op).prefix_leaves(op)]
     parts = _fold_by_index(plan, "index_prefixes", values, results, flat(kept))
     shaped = [part.reshape(-1, *leaf.shape[1:]) for part, leaf in zip(parts, destination)]
@@ -140,31 +142,24 @@ def _winner_dtype(rows: int) -> str:
     return "int32" if rows <= np.iinfo(np.int32).max else "int64"
 
 
-def _fold_with_winners(plan: _Plan, values: Sequence[np.ndarray], results: Leaves) -> np.ndarray:
-    """Fills the results; the winners [bucket, column, 1]."""
-    winners = full(results[0].shape, -1, _winner_dtype(plan.rows))
+def _fold_by_index(
+    plan: _Plan,
+    purpose: str,
+    values: Sequence[np.ndarray],
+    results: Leaves,
+    prefixes: Sequence[np.ndarray] = (),
+    winners: np.ndarray | None = None,
+) -> list[np.ndarray]:
+    """Fills results, flat prefixes and winners; the parts [leaf][part, scalar] of rows that are cut, else none."""
+    parts = plan.begun(results)
+    if winners is not None:
+        results = (*results, winners)
+        parts.append(winners.reshape(1, -1) if plan.parts == 1 else full((plan.parts, plan.items), -1, winners.dtype))
+    plan.run(plan.kernel(purpose), flat(values), parts, prefixes)
     if plan.parts == 1:
-        copy(results[0], plan.destination[0])
-        plan.run_whole(plan.kernel("index_winners"), [*flat(values), *flat(results), winners.reshape(-1)])
-        return winners
-    parts, rows = plan.begun_parts(), full((plan.parts, plan.items), -1, winners.dtype)
-    plan.run_parts(plan.kernel("index_winners"), flat(values), [*parts, rows], [])
-    plan.merge("merge_winners", [*parts, rows], [*results, winners])
-    return winners
-
-
-def _fold_by_index(plan: _Plan, purpose: str, values, results, prefixes) -> list[np.ndarray]:
-    """Fills results and flat prefixes; the parts [leaf][part, scalar] of rows that are cut, else none."""
-    if plan.parts > 1:
-        parts = plan.begun_parts()
-        plan.run_parts(plan.kernel(purpose), flat(values), parts, prefixes)
-        plan.merge("merge", parts, results)
-        return parts
-    for result, leaf in zip(results, plan.destination):
-        if result is not leaf:
-            copy(result, leaf)
-    plan.run_whole(plan.kernel(purpose), [*flat(values), *flat(results), *prefixes])
-    return []
+        return []
+    plan.merge("merge" if winners is None else "merge_winners", parts, results)
+    return parts
 
 
 def reduce_by_index_vjp(
@@ -249,28 +244,20 @@ def _generic_vjp(
         plan = _Plan(op, destination, indices, values)
         prefixes = prefix_arrays(op, values, answers)
         parts = []
-        if plan.parts > 1:
-            parts = plan.begun_parts()
-            plan.run_parts(plan.kernel("index_prefixes"), flat(values), parts, prefixes)
-        elif prefixes:
-            running = [copy(empty_like(leaf), leaf) for leaf in destination]
-            plan.run_whole(plan.kernel("index_prefixes"), [*flat(values), *flat(running), *prefixes])
+        if prefixes or plan.parts > 1:
+            parts = plan.begun([empty_like(leaf) for leaf in destination])
+            plan.run(plan.kernel("index_prefixes"), flat(values), parts, prefixes)
     else:
         count = len(needs(op).prefix_leaves(op))
         prefixes = flat(kept[:count])
         cut = len(kept[count]) // len(destination[0]) if len(kept) > count else 1
         plan = _Plan(op, destination, indices, values, cut)
         parts = [part.reshape(cut, -1) for part in kept[count:]]
-    back = plan.kernel("index_back")
-    if plan.parts == 1:
-        for first, adjoint in zip(outgoing_adjoints(firsts), incoming):
-            copy(first, adjoint)
-        plan.run_whole(back, [*flat(values), *prefixes, *outgoing_adjoints(firsts), *outgoing_adjoints(answers)])
-        return firsts, answers
-    running = plan.merge_back(parts, incoming)
-    plan.run_parts(back, [*flat(values), *prefixes], running, outgoing_adjoints(answers))
+    running = plan.merge_back(parts, incoming, outgoing_adjoints(firsts))
+    plan.run(plan.kernel("index_back"), [*flat(values), *prefixes], running, outgoing_adjoints(answers))
     for first, part in zip(outgoing_adjoints(firsts), running):
-        np.copyto(first, part[0])
+        if plan.parts > 1:
+            np.copyto(first, part[0])
     return firsts, answers
 
 
@@ -318,33 +305,15 @@ class _Plan:
         return compiled_by_index(self.op, purpose, self.single, self.ahead, str(self.indices.dtype), rows)
 
     def run(self, run: Callable, shared: Sequence[Any], parts: Sequence[np.ndarray], behind: Sequence[Any]) -> None:
-        """`run_parts`, or columns in parallel where there is one part only."""
+        """Chunk c of the rows with part c of `parts`; with a single part all rows in order, columns in parallel."""
         if self.parts == 1:
-            self.run_whole(run, [*shared, *(part[0] for part in parts), *behind])
-        else:
-            self.run_parts(run, shared, parts, behind)
+            arrays = [*shared, *(part[0] for part in parts), *behind]
 
-    def run_whole(self, run: Callable, arrays: Sequence[np.ndarray]) -> None:
-        """All rows in order, columns in parallel."""
+            def columns(first: int, last: int) -> None:
+                run(0, self.rows, first, last, self.width, self.buckets, self.indices, *arrays)
 
-        def columns(first: int, last: int) -> None:
-            run(0, self.rows, first, last, self.width, self.buckets, self.indices, *arrays)
-
-        run_chunks(columns, self.width, self.narrowest)
-
-    def run_rows(self, run: Callable, arrays: Sequence[np.ndarray]) -> None:
-        """A kernel whose rows do not depend on each other."""
-        rest = (0, self.width, self.width, self.buckets, self.indices, *arrays)
-        run_chunks(run, self.rows, self.smallest, *rest)
-
-    def run_parts(
-        self,
-        run: Callable,
-        shared: Sequence[np.ndarray],
-        parts: Sequence[np.ndarray],
-        behind: Sequence[np.ndarray],
-    ) -> None:
-        """Chunk c of the rows with part c of `parts`."""
+            run_chunks(columns, self.width, self.narrowest)
+            return
         # Two threads that write to neighbouring bytes wait for each other.
         apart = [rows_apart(part) if part[0].nbytes < CLOSE_BYTES else part for part in parts]
 
@@ -359,13 +328,21 @@ class _Plan:
             if written is not part:
                 part[...] = written
 
-    def begun_parts(self) -> list[np.ndarray]:
-        """[leaf] the parts [part, scalar] before any row."""
+    def run_rows(self, run: Callable, arrays: Sequence[np.ndarray]) -> None:
+        """A kernel whose rows do not depend on each other."""
+        rest = (0, self.width, self.width, self.buckets, self.indices, *arrays)
+        run_chunks(run, self.rows, self.smallest, *rest)
+
+    def begun(self, results: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """[leaf] the parts [part, scalar] before any row; a single one is the results themselves."""
         parts = []
-        for leaf, neutral in zip(self.destination, neutral_leaves(self.op)):
-            part = empty((self.parts, leaf.size), leaf.dtype)
-            part[0] = leaf.reshape(-1)
-            part[1:].reshape(self.parts - 1, -1, leaf.shape[2])[...] = neutral
+        for result, leaf, neutral in zip(results, self.destination, neutral_leaves(self.op)):
+            if self.parts == 1:
+                part = (result if result is leaf else copy(result, leaf)).reshape(1, -1)
+            else:
+                part = empty((self.parts, leaf.size), leaf.dtype)
+                part[0] = leaf.reshape(-1)
+                part[1:].reshape(self.parts - 1, -1, leaf.shape[2])[...] = neutral
             parts.append(part)
         return parts
 
@@ -374,8 +351,12 @@ class _Plan:
         least = smallest_chunk(self.items, sum(part.size for part in parts))
         run_chunks(run, self.items, least, self.parts, self.items, *flat(parts), *flat(results))
 
-    def merge_back(self, parts: Sequence[np.ndarray], incoming: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """[float leaf] adjoints of the parts, which are overwritten."""
+    def merge_back(
+        self, parts: Sequence[np.ndarray], incoming: Sequence[np.ndarray], firsts: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        """[float leaf] adjoints of the parts, which are overwritten; a single part's in the memory of `firsts`."""
+        if self.parts == 1:
+            return [copy(first, adjoint).reshape(1, -1) for first, adjoint in zip(firsts, incoming)]
         run = compiled_by_index(self.op, "merge_back", True)
         prefixes = [empty_like(part) for part in parts]
         running = [empty_like(parts[leaf]) for leaf in self.op.float_leaves]
@@ -420,12 +401,7 @@ def _product_vjp(plan: _Plan, adjoints, destination, values, results, firsts, ou
             bounds = full((plan.parts, plan.buckets, plan.width), 1, values.dtype)
             plan.run(special.divide, [values, scaled], [bounds.reshape(plan.parts, -1)], [out])
             large = np.broadcast_to(bounds.prod(axis=(0, 2))[:, None], bounds.shape[1:]).reshape(-1)
-        outside = special.parts_outside_range(results, destination, large)
-        if not plan.single and outside.any():
-            exact = full((plan.parts, plan.items), 1, values.dtype)
-            plan.run(special.multiply_large, [values], [exact], [])
-            outside = special.parts_outside_range(results, destination, exact.prod(axis=0))
-        bad |= outside
+        bad |= special.parts_outside_range(results, destination, large)
         np.divide(scaled, destination, out=firsts)
     if bad.any():
         _repair(plan, bad.reshape(plan.buckets, plan.width).any(axis=1), adjoints, values, firsts, out)

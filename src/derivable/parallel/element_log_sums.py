@@ -58,35 +58,19 @@ def hidden_zero(dtype):
 
 
 @njit(cache=True, nogil=True)
-def rows_upward(array, begin, row, reverse, example):
-    """Rows row, row + 1, ..."""
-    if reverse:
-        return backwards(load_line(array, begin - row - num_lanes(example) + 1, example))
-    return load_line(array, begin + row, example)
+def load_run(array, position, falling, example):
+    """array[position], array[position + 1], ..., or downward."""
+    if falling:
+        return backwards(load_line(array, position - num_lanes(example) + 1, example))
+    return load_line(array, position, example)
 
 
 @njit(cache=True, nogil=True)
-def rows_downward(array, begin, row, reverse, example):
-    """Rows row, row - 1, ..."""
-    if reverse:
-        return load_line(array, begin - row, example)
-    return backwards(load_line(array, begin + row - num_lanes(example) + 1, example))
-
-
-@njit(cache=True, nogil=True)
-def store_upward(array, begin, row, reverse, x):
-    if reverse:
-        store_line(array, begin - row - num_lanes(x) + 1, backwards(x))
+def store_run(array, position, falling, x):
+    if falling:
+        store_line(array, position - num_lanes(x) + 1, backwards(x))
     else:
-        store_line(array, begin + row, x)
-
-
-@njit(cache=True, nogil=True)
-def store_downward(array, begin, row, reverse, x):
-    if reverse:
-        store_line(array, begin - row, x)
-    else:
-        store_line(array, begin + row - num_lanes(x) + 1, backwards(x))
+        store_line(array, position, x)
 
 
 @njit(cache=True, nogil=True)
@@ -154,12 +138,12 @@ def scan_log_sums(start, stop, first, last, width, offsets, neutral, values, out
         row = 1
         while row < count:
             if row + lanes <= count and abs(reference) < np.inf:
-                above = subtract(rows_upward(values, begin, row, reverse, zero), like(zero, reference))
+                above = subtract(load_run(values, place(begin, row, reverse), reverse, zero), like(zero, reference))
                 if all_set(less(above, like(zero, FAR_ABOVE))):
                     terms, _ = exp_and_complement(above)
                     line = add(sums, _sums(terms, zero))
                     results = add(like(zero, reference), logarithm(line))
-                    store_upward(out, target, row, reverse, results)
+                    store_run(out, place(target, row, reverse), reverse, results)
                     sums = last_lane(line)
                     if first_lane(sums) > LARGE_SUM:
                         # Not from `results`: as a selection that would make each line wait for the logarithm before.
@@ -202,15 +186,16 @@ def scan_log_sums_back(start, stop, first, last, width, offsets, adjoints, value
         while row > 0:
             if row >= lanes:
                 carry = like(zero, adjoint)
-                prefixes = rows_downward(results, target, row - 1, reverse, zero)
-                above = subtract(rows_downward(values, begin, row, reverse, zero), prefixes)
+                here, earlier = place(begin, row, reverse), place(target, row - 1, reverse)
+                prefixes = load_run(results, earlier, not reverse, zero)
+                above = subtract(load_run(values, here, not reverse, zero), prefixes)
                 inside = bit_and(less(absolute(prefixes), infinity), less(above, infinity))
                 ratios, _ = exp_and_complement(minimum(above, like(zero, 700.0)))
                 weights = divide(one, add(one, ratios))
-                before = _linear(weights, rows_downward(adjoints, target, row - 1, reverse, zero), carry, zero)
+                before = _linear(weights, load_run(adjoints, earlier, not reverse, zero), carry, zero)
                 if all_set(bit_and(inside, less(absolute(before), infinity))):
                     shares = multiply(ratios, weights)
-                    store_downward(out, begin, row, reverse, multiply(shares, moved_up(before, 1, carry)))
+                    store_run(out, here, not reverse, multiply(shares, moved_up(before, 1, carry)))
                     adjoint = first_lane(last_lane(before))
                     row -= lanes
                     continue
@@ -221,14 +206,6 @@ def scan_log_sums_back(start, stop, first, last, width, offsets, adjoints, value
                 adjoint = load(adjoints, place(target, k - 1, reverse)) + adjoint * rest
             row = max(row - lanes, 0)
         store(out, begin, adjoint)
-
-
-@njit(cache=True, nogil=True)
-def _total(line):
-    zero = like(line, 0.0)
-    line = add(line, moved_up(line, 4, zero))
-    line = add(line, moved_up(line, 2, zero))
-    return first_lane(last_lane(add(line, moved_up(line, 1, zero))))
 
 
 @njit(cache=True, nogil=True)
@@ -248,13 +225,13 @@ def _log_sum_of(values, row, tail):
                 sums = add(sums, terms)
                 row += lanes
                 continue
-        reference += math.log(total + _total(sums))
+        reference += math.log(total + first_lane(last_lane(_sums(sums, zero))))
         total, sums = 1.0, zero
         end = min(row + lanes, tail)
         for k in range(row, end):
             reference = log_sum(reference, np.float64(load(values, k)))
         row = end
-    return reference, total + _total(sums)
+    return reference, total + first_lane(last_lane(_sums(sums, zero)))
 
 
 @njit(cache=True, nogil=True)

@@ -86,19 +86,6 @@ def divide(start, stop, first, last, width, buckets, indices, values, scaled, bo
                 store(out, e * width + j, 0)
 
 
-@njit(cache=True, nogil=True)
-def multiply_large(start, stop, first, last, width, buckets, indices, values, large):
-    """The product of the factors larger than 1 into `large` [bucket, column]."""
-    limit = np.uint64(buckets)
-    one = values.dtype.type(1)
-    for e in range(start, stop):
-        k = np.int64(load(indices, e))
-        if np.uint64(k) < limit:
-            for j in range(first, last):
-                size = abs(load(values, e * width + j))
-                store(large, k * width + j, load(large, k * width + j) * (size if size > one else one))
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
 def divide_single(start, stop, first, last, width, buckets, indices, values, far, pairs, out):
     """Of a single column. pairs [bucket, 2]: product times adjoint, and the product of the factors larger than 1."""
