@@ -140,7 +140,7 @@ class _Compilation:
         self.depth = [0] * len(self.above)
         for node in range(len(self.above) - 2, -1, -1):
             self.depth[node] = self.depth[self.above[node]] + 1
-        self.manager = _manager(vtree)
+        self.manager = manager_of(vtree)
 
     def _number_variables(self) -> None:
         block_of = {variable: block for block in self.blocks for variable in block}
@@ -372,7 +372,8 @@ def _size(node: Any) -> int:
     return node.size() if node.is_decision() else 0
 
 
-def _manager(vtree: Vtree) -> Any:
+def manager_of(vtree: Vtree) -> Any:
+    """A PySDD manager that starts with this vtree, and changes nothing by itself."""
     from pysdd.sdd import SddManager
     from pysdd.sdd import Vtree as PysddVtree
 
@@ -389,41 +390,42 @@ def _manager(vtree: Vtree) -> Any:
     return manager
 
 
-def export(roots: list[Any], to_outer: Callable[[int], int]) -> AndOrGraph:
-    """The nodes below `roots` as a graph, a decision node as an or-node of and-nodes (prime, sub)."""
+def export(roots: Sequence[Any], to_outer: Callable[[int], int] = int) -> AndOrGraph:
+    """The nodes below live SDD `roots`, children first, each once; a decision node is an or-node of (prime, sub)."""
     kind: list[int] = []
     literal: list[int] = []
-    rows: list[Sequence[int]] = []
-
-    def add(node_kind: int, node_literal: int, row: Sequence[int]) -> int:
-        kind.append(node_kind)
-        literal.append(node_literal)
-        rows.append(row)
-        return len(kind) - 1
-
-    index: dict[int, int] = {}
-    elements: dict[int, list] = {}
-    stack = list(reversed(roots))
-    while stack:
-        node = stack[-1]
-        key = node.id
-        if key in index:
-            stack.pop()
-        elif node.is_decision():
-            if key not in elements:
-                elements[key] = node.elements()
-                before = len(stack)
-                for prime, sub in elements[key]:
-                    stack += [one for one in (sub, prime) if one.id not in index]
-                if len(stack) > before:
-                    continue
-            row = [add(AND, 0, [index[prime.id], index[sub.id]]) for prime, sub in elements.pop(key)]
-            index[key] = add(OR, 0, row)
-            stack.pop()
-        else:
-            if node.is_literal():
-                index[key] = add(LITERAL, to_outer(node.literal), ())
+    sizes: list[int] = []
+    children: list[int] = []
+    node_of: dict[int, int] = {}
+    for root in roots:
+        stack: list[tuple[Any, Any]] = [(root, None)]
+        while stack:
+            node, elements = stack.pop()
+            if node.id in node_of:
+                continue
+            if elements is None and node.is_decision():
+                elements = node.elements()
+                stack.append((node, elements))
+                stack += [(part, None) for element in elements for part in element if part.id not in node_of]
+                continue
+            if elements is None:
+                kind.append(LITERAL if node.is_literal() else FALSE + bool(node.is_true()))
+                literal.append(to_outer(node.literal) if node.is_literal() else 0)
+                sizes.append(0)
             else:
-                index[key] = add(TRUE if node.is_true() else FALSE, 0, ())
-            stack.pop()
-    return AndOrGraph.of(kind, literal, rows, [index[root.id] for root in roots])
+                first = len(kind)
+                for prime, sub in elements:
+                    children += (node_of[prime.id], node_of[sub.id])
+                size = len(elements)
+                children += range(first, first + size)
+                kind += [AND] * size + [OR]
+                literal += [0] * (size + 1)
+                sizes += [2] * size + [size]
+            node_of[node.id] = len(kind) - 1
+    return AndOrGraph(
+        np.array(kind, np.uint8),
+        np.array(literal, np.int32),
+        offsets_of(sizes),
+        np.array(children, np.int32),
+        np.array([node_of[root.id] for root in roots], np.int64),
+    )

@@ -13,6 +13,7 @@ last node is the root. Hash-consing then merges the elements that SDDs do not sh
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import tempfile
 from collections.abc import Iterable
@@ -24,11 +25,12 @@ import numpy as np
 
 from derivable.circuit.builder import CircuitBuilder
 from derivable.circuit.circuit import Circuit
+from derivable.circuit.compile_sdd import export, manager_of
 from derivable.circuit.kernels import parse_bytes as text
 from derivable.circuit.read_error import fail_code, fail_header, most_words, read_header
 from derivable.circuit.vtree import Vtree
 from derivable.circuit.vtree_file import load_vtree, parse_vtree
-from derivable.core.and_or import AND, FALSE, LITERAL, OR
+from derivable.core.and_or import AND, LITERAL
 from derivable.core.diagnostics import DomainError, MissingDependencyError, ParseError, UnsupportedError
 from derivable.core.files import atomic_write, read_bytes
 from derivable.device.cpu.pages import empty_pages, zero_pages
@@ -162,62 +164,20 @@ def from_sdd(nodes: Any, num_variables: int | None = None) -> Circuit:
         num_variables = manager.var_count()
     builder = CircuitBuilder()
     if len(roots) <= _FEW_ROOTS:
-        ids = []
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "node.sdd")
-            for node in roots:
-                node.save(bytes(path))
-                ids.append(_insert(builder, path.read_bytes(), "<live SDD>")[0])
+        ids = [_insert(builder, _saved(node), "<live SDD>")[0] for node in roots]
     else:
-        *arrays, positions = _walk(roots)
-        ids = builder.add_nodes(*arrays)[positions]
-    return replace(builder.build(ids, num_variables, None, "sdd"), vtree=vtree_of(manager))
+        graph = export(roots)
+        ids = builder.add_nodes(*graph.arrays[:4])[graph.roots]
+    vtree = parse_vtree(_saved(manager.vtree()), "<live vtree>")
+    return replace(builder.build(ids, num_variables, None, "sdd"), vtree=vtree)
 
 
-def _walk(roots: list) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, list[int]]:
-    """NNF arrays of live SDD nodes, children first, each visited once, and the positions of the roots."""
-    kind: list[int] = []
-    literal: list[int] = []
-    sizes: list[int] = []
-    children: list[int] = []
-    node_of: dict[int, int] = {}
-    for root in roots:
-        stack: list[tuple[Any, Any]] = [(root, None)]
-        while stack:
-            node, elements = stack.pop()
-            if node.id in node_of:
-                continue
-            if elements is None and node.is_decision():
-                elements = node.elements()
-                stack.append((node, elements))
-                stack += [(part, None) for element in elements for part in element if part.id not in node_of]
-                continue
-            if elements is None:
-                kind.append(LITERAL if node.is_literal() else FALSE + bool(node.is_true()))
-                literal.append(node.literal if node.is_literal() else 0)
-                sizes.append(0)
-            else:
-                first = len(kind)
-                for prime, sub in elements:
-                    children += (node_of[prime.id], node_of[sub.id])
-                size = len(elements)
-                children += range(first, first + size)
-                kind += [AND] * size + [OR]
-                literal += [0] * (size + 1)
-                sizes += [2] * size + [size]
-            node_of[node.id] = len(kind) - 1
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    arrays = np.array(kind, np.uint8), np.array(literal, np.int32), offsets, np.array(children, np.int32)
-    return *arrays, [node_of[root.id] for root in roots]
-
-
-def vtree_of(manager: Any) -> Vtree:
-    """The vtree of a PySDD manager."""
+def _saved(part: Any) -> bytes:
+    """What PySDD writes of a live node or vtree."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "tree.vtree")
-        manager.vtree().save(bytes(path))
-        return parse_vtree(path.read_bytes(), "<live vtree>")
+        path = Path(folder, "part.txt")
+        part.save(bytes(path))
+        return path.read_bytes()
 
 
 def write_sdd(circuit: Circuit, path: str | os.PathLike, vtree: str | os.PathLike | Vtree | None = None) -> None:
@@ -229,11 +189,8 @@ def write_sdd(circuit: Circuit, path: str | os.PathLike, vtree: str | os.PathLik
     from the same vtree and can blow up for another one. Both files are written whole or not at all.
     Raises UnsupportedError for several roots or no variables, MissingDependencyError without PySDD.
     """
-    try:
-        from pysdd.sdd import SddManager
-        from pysdd.sdd import Vtree as PysddVtree
-    except ImportError:
-        raise MissingDependencyError("writing SDD files needs PySDD", hint="pip install pysdd") from None
+    if importlib.util.find_spec("pysdd") is None:
+        raise MissingDependencyError("writing SDD files needs PySDD", hint="pip install pysdd")
     if circuit.num_roots != 1:
         raise UnsupportedError(
             f"an SDD file has one root, this circuit has {circuit.num_roots}",
@@ -247,19 +204,12 @@ def write_sdd(circuit: Circuit, path: str | os.PathLike, vtree: str | os.PathLik
         vtree = Vtree.right_linear(range(1, circuit.num_variables + 1))
     elif not isinstance(vtree, Vtree):
         vtree = load_vtree(vtree)
-    with tempfile.TemporaryDirectory() as folder:
-        tree_path, node_path = Path(folder, "tree.vtree"), Path(folder, "node.sdd")
-        tree_path.write_text(vtree.text())
-        tree = PysddVtree.from_file(bytes(tree_path))
-        manager = SddManager.from_vtree(tree)
-        root = _apply(circuit, manager)
-        root.save(bytes(node_path))
-        manager.vtree().save(bytes(tree_path))
-        sdd_text, vtree_text = node_path.read_text(), tree_path.read_text()
-    with atomic_write(Path(path).with_suffix(".vtree")) as file:
-        file.write(vtree_text)
-    with atomic_write(path) as file:
-        file.write(sdd_text)
+    manager = manager_of(vtree)
+    text = _saved(_apply(circuit, manager))
+    with atomic_write(Path(path).with_suffix(".vtree"), "wb") as file:
+        file.write(_saved(manager.vtree()))
+    with atomic_write(path, "wb") as file:
+        file.write(text)
 
 
 def _apply(circuit: Circuit, manager: Any) -> Any:
