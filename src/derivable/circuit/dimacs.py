@@ -16,7 +16,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -28,6 +28,7 @@ from derivable.core.diagnostics import DerivableError, DomainError, ParseError, 
 from derivable.core.files import atomic_write, read_bytes
 
 TASKS = ("mc", "wmc", "pmc", "pwmc")
+_LITERAL = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,146 +189,148 @@ def parse_dimacs(text: str, source: str = "<dimacs>") -> Cnf:
     return _Reader(text, source).read()
 
 
+# A line that is kept for later: its number and its text.
+_Line = tuple[int, str]
+
+
+def _words(lines: Iterable[_Line], skip: int = 0) -> Iterator[tuple[Span, str]]:
+    """The words of all lines, but for the first `skip` of each, with their places.
+
+    Words as ASCII has them: other spaces are no separators, and so garbage.
+    """
+    for number, line in lines:
+        for match in itertools.islice(re.finditer(r"\S+", line, re.ASCII), skip, None):
+            yield Span(number, match.start() + 1, len(match.group())), match.group()
+
+
+def _whole(number: int, line: str) -> Span:
+    return Span(number, 1, len(line.rstrip()))
+
+
+def _behind(number: int, line: str) -> Span:
+    return Span(number, len(line.rstrip()) + 1)
+
+
 class _Reader:
     def __init__(self, text: str, source: str):
         self.text = text
         self.source = source
         self.num_variables = -1
         self.num_clauses = -1
-        self.header_line = 0
+        self.header_line: _Line = (0, "")
         self.task: str | None = None
-        self.weight_lines: list[tuple[int, str, int]] = []  # (line, text, number of words before the literal)
-        self.show_lines: list[tuple[int, str, int]] = []
+        self.weight_lines: list[tuple[_Line, int]] = []  # (line, number of words before the literal)
+        self.show_lines: list[tuple[_Line, int]] = []
 
     def error(
-        self,
-        message: str,
-        line: int,
-        column: int = 1,
-        length: int = 1,
-        hint: str | None = None,
-        kind: type[DerivableError] = ParseError,
+        self, message: str, place: Span, hint: str | None = None, kind: type[DerivableError] = ParseError
     ) -> DerivableError:
-        return kind(message, source=self.source, text=self.text, span=Span(line, column, length), hint=hint)
+        return kind(message, source=self.source, text=self.text, span=place, hint=hint)
 
     def read(self) -> Cnf:
-        clause_lines: list[str] = []
-        clause_numbers: list[int] = []
+        clause_lines: list[_Line] = []
         for number, line in enumerate(self.text.split("\n"), start=1):
             first = line[:1]
             if first in "-123456789" and first:
-                clause_lines.append(line)
-                clause_numbers.append(number)
+                clause_lines.append((number, line))
                 continue
             words = line.split(None, 3)
             if not words:
                 continue
             head = words[0]
             if head == "c":
-                self.comment(number, line, words)
+                self.comment((number, line), words)
             elif head == "p":
                 self.header(number, line)
             elif head == "w":
-                self.weight_lines.append((number, line, 1))
+                self.weight_lines.append(((number, line), 1))
             elif head == "%":
                 break
             elif head[0] == "c" and not head[1:].isdigit():
                 continue  # a comment without the blank
             else:
-                clause_lines.append(line)
-                clause_numbers.append(number)
+                clause_lines.append((number, line))
+        first_clause = clause_lines[0][0] if clause_lines else 1
         if self.num_variables < 0:
             raise self.error(
                 "there is no header",
-                max(1, clause_numbers[0] if clause_numbers else 1),
+                Span(first_clause, 1),
                 hint="the first line that is no comment must be `p cnf VARIABLES CLAUSES`",
             )
-        if clause_numbers and clause_numbers[0] < self.header_line:
+        header_number = self.header_line[0]
+        if clause_lines and first_clause < header_number:
             raise self.error(
                 "a clause comes before the header",
-                clause_numbers[0],
-                hint=f"move line {self.header_line}, `p cnf {self.num_variables} {self.num_clauses}`, to the top",
+                Span(first_clause, 1),
+                hint=f"move line {header_number}, `p cnf {self.num_variables} {self.num_clauses}`, to the top",
             )
-        offsets, literals = self.clauses(clause_lines, clause_numbers)
+        offsets, literals = self.clauses(clause_lines)
         self.check_show()
         weights = self.weights()
         return Cnf(self.num_variables, offsets, literals, weights, self.task, self.source)
 
-    def comment(self, number: int, line: str, words: list[str]) -> None:
+    def comment(self, line: _Line, words: list[str]) -> None:
         if len(words) < 2:
             return
         if words[1] == "p" and len(words) > 2 and words[2] == "weight":
-            self.weight_lines.append((number, line, 3))
+            self.weight_lines.append((line, 3))
         elif words[1] == "p" and len(words) > 2 and words[2] == "show":
-            self.show_lines.append((number, line, 3))
-        elif words[1] == "ind" and re.fullmatch(r"c\s+ind((\s+\d+)+)\s+0\s*", line):
-            self.show_lines.append((number, line, 2))
+            self.show_lines.append((line, 3))
+        elif words[1] == "ind" and re.fullmatch(r"c\s+ind((\s+\d+)+)\s+0\s*", line[1]):
+            self.show_lines.append((line, 2))
         elif words[1] == "t" and len(words) == 3 and words[2] in TASKS:
             self.task = words[2]
 
     def header(self, number: int, line: str) -> None:
-        words = line.split()
-        if self.header_line:
-            raise self.error(
-                f"a second header; the first is on line {self.header_line}",
-                number,
-                1,
-                len(line.rstrip()),
-                hint="one file holds one formula",
-            )
+        places, words = zip(*_words([(number, line)]))
+        if self.header_line[0]:
+            message = f"a second header; the first is on line {self.header_line[0]}"
+            raise self.error(message, _whole(number, line), hint="one file holds one formula")
         if len(words) > 1 and words[1] in ("wcnf", "pcnf", "dnf", "qcnf", "sat"):
-            raise self.error(
-                f"the format `p {words[1]}` is not supported",
-                number,
-                line.index(words[1]) + 1,
-                len(words[1]),
-                hint="only `p cnf VARIABLES CLAUSES` is read",
-                kind=UnsupportedError,
-            )
+            message = f"the format `p {words[1]}` is not supported"
+            raise self.error(message, places[1], "only `p cnf VARIABLES CLAUSES` is read", UnsupportedError)
         if len(words) != 4 or words[1] != "cnf" or not (words[2].isdecimal() and words[3].isdecimal()):
-            raise self.error(
-                "the header is malformed", number, 1, len(line.rstrip()), hint="write `p cnf VARIABLES CLAUSES`"
-            )
-        self.num_variables, self.num_clauses, self.header_line = int(words[2]), int(words[3]), number
+            raise self.error("the header is malformed", _whole(number, line), hint="write `p cnf VARIABLES CLAUSES`")
+        self.num_variables, self.num_clauses, self.header_line = int(words[2]), int(words[3]), (number, line)
         if self.num_variables > 2**31 - 1:
-            raise self.error("more than 2147483647 variables", number, line.index(words[2]) + 1, len(words[2]))
+            raise self.error("more than 2147483647 variables", places[2])
 
-    def clauses(self, lines: list[str], numbers: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        joined = "\n".join(lines)
+    def clauses(self, lines: list[_Line]) -> tuple[np.ndarray, np.ndarray]:
+        joined = "\n".join([line for _, line in lines])
         try:
             if "_" in joined or "+" in joined or not joined.isascii():
                 raise ValueError
             tokens = np.array(list(map(int, joined.split())), dtype=np.int64)
         except (ValueError, OverflowError):
-            raise self.garbage(lines, numbers) from None
+            place, word = next(found for found in _words(lines) if not _LITERAL.fullmatch(found[1]))
+            shown = word[:40].encode("ascii", "backslashreplace").decode()
+            raise self.error(
+                f"`{shown}` is not a literal", place, hint="a clause is a list of signed variable numbers closed by 0"
+            ) from None
+
+        def word_at(index: int) -> tuple[Span, str]:
+            return next(itertools.islice(_words(lines), index, None))
+
         outside = np.flatnonzero(np.abs(tokens) > self.num_variables)
         if len(outside):
-            line, column, word = self.place(lines, numbers, int(outside[0]))
+            place, word = word_at(int(outside[0]))
             raise self.error(
                 f"literal {word} is out of range: the header declares {self.num_variables} variables",
-                line,
-                column,
-                len(word),
+                place,
                 hint=f"the largest variable used is {int(np.abs(tokens).max())}; correct the header or the literal",
             )
         ends = np.flatnonzero(tokens == 0)
         if len(tokens) and (len(ends) == 0 or ends[-1] != len(tokens) - 1):
-            line, column, word = self.place(lines, numbers, len(tokens) - 1)
+            place, _ = word_at(len(tokens) - 1)
             raise self.error(
                 "the last clause is not closed",
-                line,
-                column + len(word),
-                1,
+                Span(place.line, place.column + place.length),
                 hint="every clause ends with 0; the file may have been cut off",
             )
         if len(ends) != self.num_clauses:
-            line_text = self.text.split("\n")[self.header_line - 1]
-            word = line_text.split()[3]
             raise self.error(
                 f"the header declares {self.num_clauses} clauses, the file has {len(ends)}",
-                self.header_line,
-                line_text.rstrip().rindex(word) + 1,
-                len(word),
+                list(_words([self.header_line]))[3][0],
                 hint=(
                     "the file was probably cut off"
                     if len(ends) < self.num_clauses
@@ -338,64 +341,28 @@ class _Reader:
         offsets = np.concatenate([[0], ends - np.arange(len(ends))]).astype(np.int64)
         return offsets, tokens[tokens != 0].astype(np.int32)
 
-    def place(self, lines: list[str], numbers: list[int], index: int) -> tuple[int, int, str]:
-        """Line, column and text of the index-th word of the clause lines."""
-        for line, number in zip(lines, numbers):
-            count = len(line.split())
-            if index < count:
-                match = next(m for i, m in enumerate(re.finditer(r"\S+", line)) if i == index)
-                return number, match.start() + 1, match.group()
-            index -= count
-        raise AssertionError(index)
-
-    def garbage(self, lines: list[str], numbers: list[int]) -> DerivableError:
-        for line, number in zip(lines, numbers):
-            # Words as ASCII has them: other spaces are no separators, and so garbage.
-            for match in re.finditer(r"\S+", line, re.ASCII):
-                if not re.fullmatch(r"-?[0-9]{1,18}", match.group()):
-                    shown = match.group()[:40].encode("ascii", "backslashreplace").decode()
-                    return self.error(
-                        f"`{shown}` is not a literal",
-                        number,
-                        match.start() + 1,
-                        len(match.group()),
-                        hint="a clause is a list of signed variable numbers closed by 0",
-                    )
-        raise AssertionError("no garbage")
-
-    def words_of(self, number: int, line: str, skip: int) -> list[tuple[int, str]]:
-        return [(m.start() + 1, m.group()) for m in re.finditer(r"\S+", line)][skip:]
-
-    def literal_of(self, word: str, number: int, column: int, what: str) -> int:
-        if not re.fullmatch(r"-?[0-9]{1,18}", word) or int(word) == 0:
-            raise self.error(f"`{word[:40]}` is not a literal", number, column, len(word), hint=what)
+    def literal_of(self, word: str, place: Span, what: str) -> int:
+        if not _LITERAL.fullmatch(word) or int(word) == 0:
+            raise self.error(f"`{word[:40]}` is not a literal", place, hint=what)
         literal = int(word)
         if abs(literal) > self.num_variables:
             raise self.error(
-                f"variable {abs(literal)} is unknown: the header declares {self.num_variables} variables",
-                number,
-                column,
-                len(word),
+                f"variable {abs(literal)} is unknown: the header declares {self.num_variables} variables", place
             )
         return literal
 
     def check_show(self) -> None:
-        if not self.show_lines:
-            return
         shown: set[int] = set()
-        for number, line, skip in self.show_lines:
-            words = self.words_of(number, line, skip)
+        for line, skip in self.show_lines:
+            words = list(_words([line], skip))
             if not words or words[-1][1] != "0":
-                raise self.error("the show line is not closed", number, len(line.rstrip()) + 1, hint="it ends with 0")
-            for column, word in words[:-1]:
-                shown.add(abs(self.literal_of(word, number, column, "write `c p show VARIABLE ... 0`")))
-        if len(shown) != self.num_variables:
-            number, line, _ = self.show_lines[0]
+                raise self.error("the show line is not closed", _behind(*line), hint="it ends with 0")
+            shown |= {abs(self.literal_of(word, at, "write `c p show VARIABLE ... 0`")) for at, word in words[:-1]}
+        if self.show_lines and len(shown) != self.num_variables:
+            number, line = self.show_lines[0][0]
             raise self.error(
                 f"projection is not supported: {len(shown)} of {self.num_variables} variables are shown",
-                number,
-                1,
-                line.index("show" if "show" in line else "ind") + 4,
+                Span(number, 1, line.index("show" if "show" in line else "ind") + 4),
                 kind=UnsupportedError,
                 hint="remove the show lines to ask about all variables",
             )
@@ -404,67 +371,58 @@ class _Reader:
         if not self.weight_lines:
             return None
         given: dict[int, float] = {}
-        lines_of: dict[int, int] = {}
-        for number, line, skip in self.weight_lines:
-            words = self.words_of(number, line, skip)
+        line_of: dict[int, _Line] = {}
+        for line, skip in self.weight_lines:
+            words = list(_words([line], skip))
             form = "`c p weight LITERAL WEIGHT 0`" if skip == 3 else "`w LITERAL WEIGHT`"
             if len(words) == 3 and words[2][1] == "0":
                 words = words[:2]
             elif skip == 3 and len(words) == 2:
-                raise self.error("the weight line is not closed", number, len(line.rstrip()) + 1, hint=f"write {form}")
+                raise self.error("the weight line is not closed", _behind(*line), hint=f"write {form}")
             if len(words) != 2:
-                raise self.error("the weight line is malformed", number, 1, len(line.rstrip()), hint=f"write {form}")
-            (column, word), (weight_column, weight_word) = words
-            literal = self.literal_of(word, number, column, f"write {form}")
-            weight = self.weight_of(weight_word, number, weight_column, both_one=skip == 1 and literal > 0)
+                raise self.error("the weight line is malformed", _whole(*line), hint=f"write {form}")
+            (place, word), (weight_place, weight_word) = words
+            literal = self.literal_of(word, place, f"write {form}")
+            weight = self.weight_of(weight_word, weight_place, both_one=skip == 1 and literal > 0)
             pairs = [(literal, weight)] if weight >= 0 else [(literal, 1.0), (-literal, 1.0)]
             for one, value in pairs:
                 if given.get(one, value) != value:
                     raise self.error(
-                        f"literal {one} has weight {value:g} here and {given[one]:g} on line {lines_of[one]}",
-                        number,
-                        weight_column,
-                        len(weight_word),
+                        f"literal {one} has weight {value:g} here and {given[one]:g} on line {line_of[one][0]}",
+                        weight_place,
                         hint="keep one of the two lines",
                     )
                 given[one] = value
-                lines_of.setdefault(one, number)
+                line_of.setdefault(one, line)
         positive, negative = np.ones(self.num_variables), np.ones(self.num_variables)
         for literal, weight in given.items():
             side, other = (positive, negative) if literal > 0 else (negative, positive)
             side[abs(literal) - 1] = weight
             if -literal not in given:
                 if weight > 1:
-                    number = lines_of[literal]
-                    line = next(text for n, text, _ in self.weight_lines if n == number)
                     raise self.error(
                         f"literal {literal} has weight {weight:g} and literal {-literal} has none",
-                        number,
-                        1,
-                        len(line.rstrip()),
+                        _whole(*line_of[literal]),
                         hint=f"a missing weight is one minus the given one, which needs at most 1; give {-literal} too",
                     )
                 other[abs(literal) - 1] = 1 - weight
         return positive, negative
 
-    def weight_of(self, word: str, number: int, column: int, both_one: bool) -> float:
+    def weight_of(self, word: str, place: Span, both_one: bool) -> float:
         """The number, or -1 for the mark of the older format that says: both literals weigh one."""
         try:
             weight = float(Fraction(word)) if "/" in word else float(word)
         except (ValueError, ZeroDivisionError, OverflowError):
-            raise self.error(
-                f"`{word[:40]}` is not a weight", number, column, len(word), hint="a weight is a number, or a fraction"
-            ) from None
+            message = f"`{word[:40]}` is not a weight"
+            raise self.error(message, place, hint="a weight is a number, or a fraction") from None
         if both_one and weight == -1:
             return -1.0
         if not math.isfinite(weight):
-            raise self.error(f"the weight {word} is not finite", number, column, len(word))
+            raise self.error(f"the weight {word} is not finite", place)
         if weight < 0:
             raise self.error(
                 f"the weight {word} is negative",
-                number,
-                column,
-                len(word),
+                place,
                 hint="weights in a file are at least 0; pass others to weighted_count(weights, negative_weights)",
             )
         return weight + 0.0  # no minus zero
