@@ -235,8 +235,7 @@ class CircuitBuilder:
         level_offsets = np.concatenate([starts[: nodes > 0], starts[3::2]])
         position = empty_pages(count, np.int32)
         first, last = int(starts[LITERAL]), int(starts[LITERAL + 1])
-        leaves = np.empty(last - first, np.int32)
-        hashcons.reachable_literals(self._kind, reached, leaves)
+        leaves = ((self._kind[:count] == LITERAL) & reached.view(np.bool_)).nonzero()[0]
         numbers = self._literal[leaves].astype(np.int64)
         position[leaves[np.argsort(2 * np.abs(numbers) + (numbers < 0))]] = np.arange(first, last)
         greatest = int(np.abs(numbers).max(initial=0))
@@ -251,12 +250,8 @@ class CircuitBuilder:
         run_chunks(
             hashcons.move_children, chunks, 1, cuts, self._offsets, self._children, reached, position, offsets, children
         )
-        wide, wide_edges = hashcons.wide_nodes(offsets)
-        if wide:
-            hashcons.sort_wide(
-                offsets, children, zero_pages(nodes + 1, np.int32), np.empty(wide, np.int64),
-                empty_pages(wide_edges, np.int32), empty_pages(wide_edges, np.int32),
-            )  # fmt: skip
+        for node in (offsets[1:] - offsets[:-1] > hashcons.SHORT).nonzero()[0]:
+            children[offsets[node] : offsets[node + 1]].sort()
         if num_variables is None:
             num_variables = greatest
         elif greatest > num_variables:

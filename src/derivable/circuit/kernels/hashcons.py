@@ -37,7 +37,7 @@ OK, BAD_KIND, BAD_LITERAL, BAD_OFFSETS, BAD_CHILD = 0, 1, 2, 3, 4
 SECOND = np.uint64(1 << 63)  # or-nodes, negative literals
 WIDE = np.uint64(1 << 31)  # the key is a hash
 _LAST_STAMP = 2**31 - 1
-SHORT = 256  # nodes with more children are sorted another way
+SHORT = 256  # children of nodes with more are sorted by `CircuitBuilder.build`
 _AHEAD = 16  # elements between asking for a line of the table and looking at it
 _LATER = 8  # or-nodes that wait for their lines of the table
 
@@ -86,17 +86,23 @@ def find(table, last, key):
     return slot
 
 
+@njit(cache=True, nogil=True, inline="always")
+def enter(key, node, table, last):
+    """Enter a node that is known to be new."""
+    slot = first_slot(key, last)
+    while table[slot] != 0:
+        slot = (slot + np.uint64(2)) & last
+    table[slot] = key
+    table[slot + np.uint64(1)] = node
+
+
 @kernel
 def move_table(old, table):
     """Enter the entries of a table in an empty, larger one; they are known to differ."""
     last = np.uint64(len(table) - 1)
     for entry in range(0, len(old), 2):
         if old[entry] != 0:
-            slot = first_slot(old[entry], last)
-            while table[slot] != 0:
-                slot = (slot + np.uint64(2)) & last
-            table[slot] = old[entry]
-            table[slot + np.uint64(1)] = old[entry + 1]
+            enter(old[entry], old[entry + 1], table, last)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -365,8 +371,7 @@ def insert_decompositions(
                     key = pair_key(OR, x, y) if size == 2 else wide_key(OR, value)
                     if num_nodes > before:
                         if late == _LATER:
-                            enter(keys, nodes, late, slots, last_slot)
-                            late = 0
+                            late = enter_late(keys, nodes, late, slots, last_slot)
                         prefetch(table, first_slot(key, last_slot))
                         keys[late], nodes[late] = key, num_nodes
                         late += 1
@@ -374,8 +379,7 @@ def insert_decompositions(
                         write_node(OR, 0, top + 1, found, num_edges + size, state)
                     else:
                         if has_key(keys, late, key):
-                            enter(keys, nodes, late, slots, last_slot)
-                            late = 0
+                            late = enter_late(keys, nodes, late, slots, last_slot)
                         if size == 2:
                             found = place_pair(OR, x, y, num_nodes, num_edges, state)
                         else:
@@ -386,7 +390,7 @@ def insert_decompositions(
             ids[name] = found
             first += 2 * number
         line += 1
-    enter(keys, nodes, late, slots, last_slot)
+    enter_late(keys, nodes, late, slots, last_slot)
     counts[0], counts[1], counts[2] = num_nodes, num_edges, stamp
     return line, first
 
@@ -400,14 +404,11 @@ def has_key(keys, count, key):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def enter(keys, nodes, count, table, last):
-    """Enter nodes that are known to be new in the table."""
+def enter_late(keys, nodes, count, table, last):
+    """Enter the nodes that wait; returns how many wait afterwards."""
     for i in range(count):
-        slot = first_slot(keys[i], last)
-        while table[slot] != 0:
-            slot = (slot + np.uint64(2)) & last
-        table[slot] = keys[i]
-        table[slot + np.uint64(1)] = nodes[i]
+        enter(keys[i], nodes[i], table, last)
+    return 0
 
 
 @kernel
@@ -450,16 +451,6 @@ def mark_reachable(kind, info, offsets, children, cuts, roots, top, reached):
 @njit(cache=True, nogil=True, inline="always")
 def bucket_of(this, height):
     return np.int64(this) if this <= LITERAL else 2 * np.int64(height) + np.int64(this) - 2
-
-
-@kernel
-def reachable_literals(kind, reached, leaves):
-    """Write the literals that `mark_reachable` found to `leaves` [literal] int32."""
-    count = 0
-    for node in range(len(reached)):
-        if kind[node] == LITERAL and reached[node] != 0:
-            leaves[count] = node
-            count += 1
 
 
 @kernel
@@ -521,48 +512,3 @@ def move_children(begin, end, cuts, offsets, children, reached, position, out_of
         else:
             for i in range(size):
                 out[edge + i] = places[item(children, first + i)]
-
-
-@kernel
-def wide_nodes(offsets):
-    """(nodes, edges) of nodes with more than `SHORT` children: how many."""
-    nodes, edges = 0, 0
-    for node in range(len(offsets) - 1):
-        size = offsets[node + 1] - offsets[node]
-        if size > SHORT:
-            nodes += 1
-            edges += size
-    return nodes, edges
-
-
-@kernel
-def sort_wide(offsets, children, starts, fill, parents, sorted_children):
-    """Sort the children of nodes with more than `SHORT` of them in linear time.
-
-    starts                    [node + 1] int32, zeros; used up
-    fill                      [wide node] int64, overwritten
-    parents, sorted_children  [edge of a wide node] int32, overwritten
-    """
-    # Transpose their edges, then hand each child to its parents in ascending order.
-    count = len(offsets) - 1
-    for node in range(count):
-        if offsets[node + 1] - offsets[node] > SHORT:
-            for edge in range(offsets[node], offsets[node + 1]):
-                starts[item(children, edge) + 1] += 1
-    for node in range(count):
-        starts[node + 1] += starts[node]
-    wide = 0
-    for node in range(count):
-        if offsets[node + 1] - offsets[node] > SHORT:
-            for edge in range(offsets[node], offsets[node + 1]):
-                child = item(children, edge)
-                place = item(starts, child)
-                starts[child] += 1
-                parents[place] = wide
-                sorted_children[place] = child
-            fill[wide] = offsets[node]
-            wide += 1
-    for place in range(len(parents)):
-        parent = item(parents, place)
-        children[item(fill, parent)] = sorted_children[place]
-        fill[parent] += 1
