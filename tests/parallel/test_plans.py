@@ -8,14 +8,13 @@ import torch
 
 import derivable as dv
 from derivable.bridge import arrays, fold
-from derivable.bridge import numpy as numpy_arrays
 
 P = dv.parallel
 
 
 def fold_of(operator, values):
-    given = arrays.given(operator, values, "values")
-    return arrays.fold_of(numpy_arrays, "scan", operator, (arrays.elements(numpy_arrays, given),), False, False)
+    library, found = arrays.elements(operator, ("values", values))
+    return arrays.fold_of(library, "scan", operator, found, False, False)
 
 
 def test_the_same_call_has_the_same_fold():

@@ -10,7 +10,6 @@ import importlib
 import sys
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -21,6 +20,8 @@ from derivable.algebra.monoids import NAMED, resolve
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.fold import KERNEL_DTYPES, Fold
 from derivable.core.diagnostics import ShapeError, TypeMismatchError
+
+AnyOperator = str | Monoid | Semiring
 
 _MODULES = {
     "NumPy": "derivable.bridge.numpy",
@@ -40,35 +41,49 @@ def library_name(array: Any) -> str:
     return "NumPy"
 
 
-@dataclass(frozen=True)
-class Given:
-    """An argument as it came: its leaves, each with its name for messages, and the nesting of the operator."""
+class Elements:
+    """Elements [row, *batch] as arrays [row, *batch, *element], one per leaf.
 
-    what: str
-    like: Any
-    element: Element
-    leaves: tuple[tuple[str, Any], ...]
+    like  the argument as it came, whose nesting the operator's is
+    """
+
+    __slots__ = ("batch", "element", "leaves", "like", "rows", "what")
+
+    def __init__(self, what: str, like: Any, element: Element, leaves: tuple[Any, ...], shape: tuple[int, ...]):
+        self.what, self.like, self.element, self.leaves = what, like, element, leaves
+        self.rows, self.batch = shape[0], shape[1:]
 
 
-def given(operator: str | Monoid | Semiring, value: Any, what: str) -> Given:
-    """Raises ShapeError for another nesting than the operator's."""
+def elements(
+    operator: AnyOperator, *arguments: tuple[str, Any], structure: tuple[tuple[str, Any], ...] = ()
+) -> tuple[ModuleType, list[Elements]]:
+    """The module of the library that all arrays belong to, and the arguments, each with its name for messages, as
+    elements of the operator.
+
+    structure  arrays that must belong to that library too, with their names
+
+    Raises ShapeError for another nesting than the operator's, for leaves whose rows or batch axes differ, and for
+    leaves without the axes of the element.
+    """
     element = operator.element if isinstance(operator, Monoid) else SCALAR
+    named = [_named_leaves(element, what, value) for what, value in arguments]
+    library = _common_library([*(pair for leaves in named for pair in leaves), *structure])
+    return library, [_checked(library, element, what, value, leaves) for (what, value), leaves in zip(arguments, named)]
+
+
+def _named_leaves(element: Element, what: str, value: Any) -> list[tuple[str, Any]]:
     if element.shape is not None and hasattr(value, "dtype"):
-        return Given(what, value, element, ((what, value),))
+        return [(what, value)]
     leaves = flatten(element, value, what)
     if len(leaves) == 1:
-        return Given(what, value, element, ((what, leaves[0]),))
-    named = tuple((f"leaf {k} of {what}", leaf) for k, leaf in enumerate(leaves))
-    return Given(what, value, element, named)
+        return [(what, leaves[0])]
+    return [(f"leaf {k} of {what}", leaf) for k, leaf in enumerate(leaves)]
 
 
-def common_library(*arrays: tuple[str, Any]) -> ModuleType:
-    """The module of the library that all arrays, each with its name for messages, belong to.
-
-    Raises TypeMismatchError for torch tensors beside other arrays. NumPy arrays beside JAX's become JAX's.
-    """
+def _common_library(arrays: list[tuple[str, Any]]) -> ModuleType:
+    """Raises TypeMismatchError for torch tensors beside other arrays. NumPy arrays beside JAX's become JAX's."""
     names = [library_name(array) for _, array in arrays]
-    if "torch" in names and set(names) != {"torch"}:
+    if len(names) > 1 and "torch" in names and set(names) != {"torch"}:
         ours, other = names.index("torch"), next(k for k, name in enumerate(names) if name != "torch")
         raise TypeMismatchError(
             f"{arrays[ours][0]} is a torch tensor, {arrays[other][0]} is not: {type(arrays[other][1]).__name__}",
@@ -83,37 +98,18 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(_MODULES[name])
 
 
-@dataclass(frozen=True)
-class Elements:
-    """Elements [row, *batch] as arrays [row, *batch, *element], one per leaf."""
-
-    given: Given
-    leaves: tuple[Any, ...]
-    batch: tuple[int, ...]
-
-    @property
-    def what(self) -> str:
-        return self.given.what
-
-    @property
-    def rows(self) -> int:
-        return self.leaves[0].shape[0]
-
-
-def elements(library: ModuleType, given: Given) -> Elements:
-    """An argument as elements of the operator.
-
-    Raises ShapeError for leaves whose rows or batch axes differ, or without the axes of the element.
-    """
-    leaves = tuple([library.as_leaf(leaf, name) for name, leaf in given.leaves])
+def _checked(
+    library: ModuleType, element: Element, what: str, value: Any, named: Sequence[tuple[str, Any]]
+) -> Elements:
+    leaves = tuple([library.as_leaf(leaf, name) for name, leaf in named])
     first: tuple[int, ...] | None = None
-    for (name, _), leaf, shape in zip(given.leaves, leaves, given.element.leaf_shapes):
+    for (name, _), leaf, shape in zip(named, leaves, element.leaf_shapes):
         found = tuple(leaf.shape)
         split = len(found) - len(shape)
         if found[split:] != shape or split < 1:
-            element = f"[n, *batch, {', '.join(map(str, shape))}]" if shape else "[n, *batch]"
+            wanted = f"[n, *batch, {', '.join(map(str, shape))}]" if shape else "[n, *batch]"
             raise ShapeError(
-                f"{name} has shape {found}, not {element}",
+                f"{name} has shape {found}, not {wanted}",
                 hint="the first axis counts elements"
                 + (f", the last {len(shape)} are those of one element, as in the neutral element" * bool(shape)),
             )
@@ -121,17 +117,15 @@ def elements(library: ModuleType, given: Given) -> Elements:
             first = found[:split]
         elif found[:split] != first:
             raise ShapeError(
-                f"the leaves of {given.what} have different lengths or batch axes: {given.leaves[0][0]} is {first}, "
+                f"the leaves of {what} have different lengths or batch axes: {named[0][0]} is {first}, "
                 f"{name} is {found[:split]}" + (f" before the axes of its element {shape}" if shape else ""),
                 hint="every leaf has one entry per element; use `broadcast_to` for a leaf that they share",
             )
     assert first is not None
-    return Elements(given, leaves, first[1:])
+    return Elements(what, value, element, leaves, first)
 
 
-def fold_of(
-    library: ModuleType, kind: Any, operator: str | Monoid | Semiring, groups: Sequence[Elements], *options: bool
-) -> Fold:
+def fold_of(library: ModuleType, kind: Any, operator: AnyOperator, groups: Sequence[Elements], *options: bool) -> Fold:
     """The fold of an operator for the types of the leaves of `groups`, which all have the same batch axes.
 
     options  whether it is exclusive, and whether it is reverse
@@ -146,7 +140,7 @@ def fold_of(
                 hint="all axes after the first must be the same",
             )
     known = _known(operator)
-    key = kind, options, *(leaf.dtype for group in groups for leaf in group.leaves)
+    key = kind, options, *[leaf.dtype for group in groups for leaf in group.leaves]
     found = known.get(key)
     if found is None:
         found = known[key] = Fold(kind, _typed_operator(library, operator, first, *others), *options)
@@ -171,9 +165,7 @@ def _known(operator: Any) -> dict:
     return known
 
 
-def _typed_operator(
-    library: ModuleType, operator: str | Monoid | Semiring, first: Elements, *others: Elements
-) -> TypedMonoid:
+def _typed_operator(library: ModuleType, operator: AnyOperator, first: Elements, *others: Elements) -> TypedMonoid:
     """The operator for the types of the leaves.
 
     Raises TypeMismatchError for types that have no kernels or that differ between the elements, UnsupportedError

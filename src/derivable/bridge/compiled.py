@@ -43,7 +43,7 @@ def pull(
     adjoints: _Tensors, operands: _Tensors, results: _Tensors, structure: torch.Tensor | None, number: int
 ) -> _Tensors:
     """Adjoints of the float operands from those of the float results."""
-    found = pulled(ENGINES[number], structure, adjoints, operands, results, [])
+    found = pulled(ENGINES[number], structure, adjoints, operands, results)
     return [_own(adjoint) for adjoint in found]
 
 

@@ -59,7 +59,7 @@ class Fold(Engine):
 
     batch_axis = 1
 
-    @property
+    @cached_property
     def groups(self) -> int:  # type: ignore[override]
         return 2 if self.kind == "reduce_by_index" else 1
 

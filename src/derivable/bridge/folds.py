@@ -18,11 +18,8 @@ from typing import Any
 
 from derivable.algebra.element import rebuild
 from derivable.algebra.monoid import Monoid
-from derivable.algebra.semiring import Semiring
-from derivable.bridge.arrays import Elements, common_library, elements, fold_of, given
+from derivable.bridge.arrays import AnyOperator, Elements, elements, fold_of
 from derivable.core.diagnostics import OperatorError, ShapeError
-
-AnyOperator = str | Monoid | Semiring
 
 
 def _uncompiled(function: Callable) -> Callable:
@@ -48,9 +45,7 @@ def reduce(op: AnyOperator, values: Any) -> Any:
 
     No element gives the neutral element. Raises a DerivableError for elements that do not fit the operator.
     """
-    taken = given(op, values, "values")
-    library = common_library(*taken.leaves)
-    found = elements(library, taken)
+    library, (found,) = elements(op, ("values", values))
     fold = fold_of(library, "segment_reduce", op, (found,))
     offsets = library.as_integers([0, found.rows], "offsets")
     return _rebuilt(found, [result[0] for result in library.run(fold, offsets, found.leaves)])
@@ -68,14 +63,13 @@ def reduce_by_index(destination: Any, op: AnyOperator, indices: Any, values: Any
     Returns what the destination is nested like. Raises OperatorError for an operator that does not commute,
     and other DerivableErrors for arguments that do not fit each other.
     """
-    taken = given(op, destination, "destination"), given(op, values, "values")
-    library = common_library(*taken[0].leaves, *taken[1].leaves, ("indices", indices))
     if isinstance(op, Monoid) and op.commutative is False:
         raise OperatorError(
             f"the operator {op.name} does not commute, so the order of elements in a bucket would matter",
             hint="sort by index and use `segment_reduce`, which keeps their order",
         )
-    into, found = elements(library, taken[0]), elements(library, taken[1])
+    arguments = ("destination", destination), ("values", values)
+    library, (into, found) = elements(op, *arguments, structure=(("indices", indices),))
     fold = fold_of(library, "reduce_by_index", op, (into, found))
     where = library.as_indices(indices)
     if where.shape[0] != found.rows:
@@ -95,9 +89,7 @@ def scan(op: AnyOperator, values: Any, *, exclusive: bool = False, reverse: bool
 
     Raises a DerivableError for elements that do not fit the operator.
     """
-    taken = given(op, values, "values")
-    library = common_library(*taken.leaves)
-    found = elements(library, taken)
+    library, (found,) = elements(op, ("values", values))
     fold = fold_of(library, "scan", op, (found,), bool(exclusive), bool(reverse))
     return _rebuilt(found, library.run(fold, None, found.leaves))
 
@@ -113,9 +105,7 @@ def segmented_scan(
     The rest is as in `scan`. Raises LayoutError, with the first bad place, for offsets that decrease or do not end
     at n.
     """
-    taken = given(op, values, "values")
-    library = common_library(*taken.leaves, ("offsets", offsets))
-    found = elements(library, taken)
+    library, (found,) = elements(op, ("values", values), structure=(("offsets", offsets),))
     fold = fold_of(library, "scan", op, (found,), bool(exclusive), bool(reverse))
     return _rebuilt(found, library.run(fold, _offsets(library, offsets, found.rows), found.leaves))
 
@@ -130,9 +120,7 @@ def segment_reduce(op: AnyOperator, values: Any, offsets: Any) -> Any:
     An empty segment gives the neutral element. Raises LayoutError, with the first bad place, for offsets that decrease
     or do not end at n.
     """
-    taken = given(op, values, "values")
-    library = common_library(*taken.leaves, ("offsets", offsets))
-    found = elements(library, taken)
+    library, (found,) = elements(op, ("values", values), structure=(("offsets", offsets),))
     fold = fold_of(library, "segment_reduce", op, (found,))
     return _rebuilt(found, library.run(fold, _offsets(library, offsets, found.rows), found.leaves))
 
@@ -144,4 +132,4 @@ def _offsets(library: ModuleType, offsets: Any, rows: int) -> Any:
 
 
 def _rebuilt(like: Elements, leaves: list[Any]) -> Any:
-    return leaves[0] if like.given.element.shape is not None else rebuild(like.given.element, like.given.like, leaves)
+    return leaves[0] if like.element.shape is not None else rebuild(like.element, like.like, leaves)

@@ -39,7 +39,8 @@ class Engine(ABC):
     groups       how many elements' worth of operands there are
     leaves       arrays of a group
     float_leaves  those that have derivatives
-    kept_suffices  whether `pull` reads what is kept, if something is, in place of operands and results
+    kept_suffices  whether `pull` reads what is kept, if something is, in place of operands and results; there is one
+                 result then, and each operand has a derivative
     batch_axis   where all operands and results may have one more axis, for as many calls at once; None if nowhere
     """
 

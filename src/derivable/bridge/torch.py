@@ -61,11 +61,14 @@ def check_offsets(offsets: torch.Tensor, rows: int) -> None:
     """Offsets are checked when the engine runs: inside torch.func's transformations tensors hold no data before."""
 
 
-def run(engine: Engine, structure: torch.Tensor | None, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def run(engine: Engine, structure: torch.Tensor | None, operands: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     """The results; half-precision floats are computed in float32."""
+    for operand in operands:
+        if operand.dtype in _HALF:
+            break
+    else:
+        return call(engine, structure, operands)
     wide = [operand.float() if operand.dtype in _HALF else operand for operand in operands]
-    if all(mine is given for mine, given in zip(wide, operands)):
-        return list(call(engine, structure, wide))
     return [
         result.to(operand.dtype) if operand.dtype in _HALF else result
         for result, operand in zip(call(engine, structure, wide), operands)
@@ -82,8 +85,8 @@ def call(engine: Engine, structure: torch.Tensor | None, operands: Sequence[torc
     if is_transformed():
         return _Apply.apply(engine, keep, structure, *operands)[: engine.num_results]
     if keep:
-        found = _Eager.apply(engine, structure, *operands)
-        return found if isinstance(found, tuple) else (found,)
+        found = _eager(engine, structure, *operands)
+        return found if type(found) is tuple else (found,)
     return applied(engine, structure, operands, False)[0]
 
 
@@ -110,17 +113,18 @@ def applied(engine: Engine, structure, operands, keep: bool) -> tuple[list[torch
     return [torch.from_numpy(result) for result in found], kept
 
 
-def pulled(engine: Engine, structure, seeds, operands, made, kept) -> list[torch.Tensor]:
-    """The vjp as tensors, without derivatives; kept are arrays."""
+def pulled(engine: Engine, structure, seeds, operands, made) -> list[torch.Tensor]:
+    """The vjp as tensors, without derivatives; made are the results and what was kept beside them."""
     if not operands[0].is_cpu:
-        return engine.elsewhere("torch")[1](structure, seeds, operands, made)
+        return engine.elsewhere("torch")[1](structure, seeds, operands, made[: engine.num_results])
+    kept = [_array(array) for array in made[engine.num_results :]]
     if kept and engine.kept_suffices:
         operands = made = ()
     found = engine.pull(
         _optional(structure),
         [_optional(seed) for seed in seeds],
         [_array(operand) for operand in operands],
-        [_array(result) for result in made],
+        [_array(result) for result in made[: engine.num_results]],
         kept,
     )
     return [torch.from_numpy(adjoint) for adjoint in found]
@@ -149,7 +153,7 @@ class _Function(torch.autograd.Function):
         return super(torch.autograd.Function, cls).apply(*arguments)  # type: ignore[misc]
 
 
-class _Eager(_Function):
+class _Eager(torch.autograd.Function):
     """(engine, structure, *operands) to the results, in reverse mode alone: the short way for small calls."""
 
     @staticmethod
@@ -157,24 +161,24 @@ class _Eager(_Function):
         found, kept = applied(engine, structure, operands, True)
         ctx.engine = engine
         # What suffices for the adjoints is kept as it is: saving and reading tensors costs more than a small circuit.
-        ctx.kept = kept if kept and engine.kept_suffices else None
-        saved = () if ctx.kept else [torch.from_numpy(array) for array in kept]
-        _prepare(ctx, engine, structure, operands, found, saved)
+        ctx.kept = kept if engine.kept_suffices else ()
+        _prepare(ctx, engine, structure, operands, found, () if ctx.kept else [torch.from_numpy(x) for x in kept])
         return tuple(found) if len(found) > 1 else found[0]
 
     @staticmethod
     def backward(ctx, *adjoints):
-        needed = ctx.needs_input_grad[2:]
-        if ctx.kept is None or torch.is_grad_enabled() or is_transformed():
-            return None, None, *_backward(ctx, adjoints, needed)
-        engine = ctx.engine
-        seeds = [_optional(adjoints[leaf]) for leaf in engine.float_results]
-        gradients: list[torch.Tensor | None] = [None] * len(needed)
+        if not ctx.kept or torch.is_grad_enabled() or is_transformed():
+            return None, None, *_backward(ctx, adjoints, ctx.needs_input_grad[2:])
+        (seed,) = adjoints
         # torch asks for the adjoints of zero with no seed at all.
-        found = engine.pull(None, seeds, (), (), ctx.kept) if any(seed is not None for seed in seeds) else ()
-        for operand, adjoint in zip(engine.float_operands, found):
-            gradients[operand] = torch.from_numpy(adjoint) if needed[operand] else None
-        return None, None, *gradients
+        if seed is None:
+            return None, None, *[None] * len(ctx.kept)
+        found = ctx.engine.pull(None, [_array(seed)], (), (), ctx.kept)
+        return None, None, *[torch.from_numpy(adjoint) for adjoint in found]
+
+
+# Not `_Eager.apply`: what torch does before it, such as asking for transformations once more, takes a microsecond.
+_eager: Any = super(torch.autograd.Function, _Eager).apply  # type: ignore[misc]
 
 
 class _Apply(_Function):
@@ -228,8 +232,10 @@ def _backward(ctx, adjoints, needed) -> list[torch.Tensor | None]:
     seeds = [adjoints[leaf] for leaf in engine.float_results]
     gradients: list[torch.Tensor | None] = [None] * len(operands)
     if any(seed is not None for seed in seeds):
-        at_once = not torch.is_grad_enabled() and not is_transformed()
-        found = (_Pull.forward if at_once else _Pull.apply)(engine, structure, *seeds, *operands, *made)
+        if torch.is_grad_enabled() or is_transformed():
+            found = _Pull.apply(engine, structure, *seeds, *operands, *made)
+        else:
+            found = pulled(engine, structure, seeds, operands, made)
         for operand, adjoint in zip(engine.float_operands, found):
             gradients[operand] = adjoint if needed[operand] else None
     return gradients
@@ -244,8 +250,7 @@ class _Pull(_Function):
     @staticmethod
     def forward(engine: Engine, structure, *tensors):
         seeds, operands, made = _split(engine, tensors)
-        count = engine.num_results
-        return tuple(pulled(engine, structure, seeds, operands, made[:count], [_array(one) for one in made[count:]]))
+        return tuple(pulled(engine, structure, seeds, operands, made))
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -106,11 +107,18 @@ class ScanPlan:
         self.scratch = tuple((width * op.leaf_sizes[leaf], self.dtypes[leaf]) for leaf in op.float_leaves)
         self.segment = 0, 1, 0, width, width, int(exclusive), np.array([0, shapes[0][0]], np.int64)
 
+    @cached_property
+    def _forward(self) -> Callable:
+        return compiled_scan(self.op, self.single, self.reverse, False)
+
+    @cached_property
+    def _back(self) -> Callable:
+        return compiled_scan(self.op, self.single, self.reverse, True)
+
     def apply(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
         """values [leaf] in the shapes and types of the plan"""
         results = [empty(shape, dtype) for shape, dtype in zip(self.shapes, self.dtypes)]
-        run = compiled_scan(self.op, self.single, self.reverse, False)
-        run(*self.segment, *(contiguous(leaf).reshape(-1) for leaf in (*values, *results)))
+        self._forward(*self.segment, *[leaf.ravel() for leaf in (*values, *results)])
         return results
 
     def pull(
@@ -123,9 +131,8 @@ class ScanPlan:
             zeros(self.shapes[leaf], self.dtypes[leaf]) if a is None else contiguous(a, self.dtypes[leaf])
             for leaf, a in zip(floats, adjoints)
         ]
-        run = compiled_scan(self.op, self.single, self.reverse, True)
         rows = [] if self.single else [empty(size, dtype) for size, dtype in self.scratch]
-        run(*self.segment, *(contiguous(a).reshape(-1) for a in (*incoming, *values, *results, *answers)), *rows)
+        self._back(*self.segment, *[a.ravel() for a in (*incoming, *values, *results, *answers)], *rows)
         return answers
 
 
