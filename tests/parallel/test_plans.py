@@ -13,8 +13,8 @@ P = dv.parallel
 
 
 def fold_of(operator, values):
-    library, found = arrays.elements(operator, ("values", values))
-    return arrays.fold_of(library, "scan", operator, found, False, False)
+    _, found, _ = arrays.prepared("scan", operator, ("values", values), options=(False, False))
+    return found
 
 
 def test_the_same_call_has_the_same_fold():

@@ -10,7 +10,7 @@ import importlib
 import sys
 import weakref
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +22,8 @@ from derivable.bridge.fold import KERNEL_DTYPES, Fold
 from derivable.core.diagnostics import ShapeError, TypeMismatchError
 
 AnyOperator = str | Monoid | Semiring
+# The name of an argument, and its leaves, each with its name for messages.
+Group = tuple[str, Sequence[tuple[str, Any]]]
 
 _MODULES = {
     "NumPy": "derivable.bridge.numpy",
@@ -32,43 +34,60 @@ _MODULES = {
 
 def library_name(array: Any) -> str:
     """ "NumPy", "torch" or "JAX"; whatever is no array counts as NumPy's."""
+    return _library_of(type(array))
+
+
+@lru_cache(64)
+def _library_of(kind: type) -> str:
     # An array of a library that was never imported cannot exist, so asking imports nothing.
     # The same holds for a library that another thread is importing, whose module may still lack these names.
-    if isinstance(array, getattr(sys.modules.get("torch"), "Tensor", ())):
+    if issubclass(kind, getattr(sys.modules.get("torch"), "Tensor", ())):
         return "torch"
-    if isinstance(array, getattr(sys.modules.get("jax"), "Array", ())):
+    if issubclass(kind, getattr(sys.modules.get("jax"), "Array", ())):
         return "JAX"
     return "NumPy"
 
 
-class Elements:
-    """Elements [row, *batch] as arrays [row, *batch, *element], one per leaf.
+def prepared(
+    kind: Any,
+    operator: AnyOperator,
+    *arguments: tuple[str, Any],
+    options: tuple[bool, ...] = (),
+    structure: tuple[tuple[str, Any], ...] = (),
+) -> tuple[ModuleType, Fold, list[Any]]:
+    """(the module of the library that all arrays belong to, the fold, its operands) of arguments with their names for
+    messages.
 
-    like  the argument as it came, whose nesting the operator's is
-    """
-
-    __slots__ = ("batch", "element", "leaves", "like", "rows", "what")
-
-    def __init__(self, what: str, like: Any, element: Element, leaves: tuple[Any, ...], shape: tuple[int, ...]):
-        self.what, self.like, self.element, self.leaves = what, like, element, leaves
-        self.rows, self.batch = shape[0], shape[1:]
-
-
-def elements(
-    operator: AnyOperator, *arguments: tuple[str, Any], structure: tuple[tuple[str, Any], ...] = ()
-) -> tuple[ModuleType, list[Elements]]:
-    """The module of the library that all arrays belong to, and the arguments, each with its name for messages, as
-    elements of the operator.
-
+    options    whether the fold is exclusive, and whether it is reverse
     structure  arrays that must belong to that library too, with their names
 
-    Raises ShapeError for another nesting than the operator's, for leaves whose rows or batch axes differ, and for
-    leaves without the axes of the element.
+    Raises as `_checked_fold` does, ShapeError for another nesting than the operator's, and TypeMismatchError for arrays
+    of several libraries.
     """
-    element = operator.element if isinstance(operator, Monoid) else SCALAR
-    named = [_named_leaves(element, what, value) for what, value in arguments]
-    library = _common_library([*(pair for leaves in named for pair in leaves), *structure])
-    return library, [_checked(library, element, what, value, leaves) for (what, value), leaves in zip(arguments, named)]
+    element = element_of(operator)
+    named: list[tuple[str, Any]] = []
+    for what, value in arguments:
+        named += _named_leaves(element, what, value)
+    library = _common_library([*named, *structure])
+    leaves = [library.as_leaf(leaf, name) for name, leaf in named]
+    folds, calls = _known(operator)
+    # The steps of a loop have the same types and shapes, which are checked once.
+    call = (kind, options, *[leaf.dtype for leaf in leaves], *[leaf.shape for leaf in leaves])
+    fold = calls.get(call)
+    if fold is None:
+        if len(calls) >= _CALLS:
+            calls.clear()
+        names, count = [name for name, _ in named], len(element.leaf_shapes)
+        groups = [
+            (what, list(zip(names[k : k + count], leaves[k : k + count])))
+            for k, (what, _) in zip(range(0, len(leaves), count), arguments)
+        ]
+        fold = calls[call] = _checked_fold(library, kind, operator, groups, options, folds)
+    return library, fold, leaves
+
+
+def element_of(operator: AnyOperator) -> Element:
+    return operator.element if isinstance(operator, Monoid) else SCALAR
 
 
 def _named_leaves(element: Element, what: str, value: Any) -> list[tuple[str, Any]]:
@@ -83,7 +102,9 @@ def _named_leaves(element: Element, what: str, value: Any) -> list[tuple[str, An
 def _common_library(arrays: list[tuple[str, Any]]) -> ModuleType:
     """Raises TypeMismatchError for torch tensors beside other arrays. NumPy arrays beside JAX's become JAX's."""
     names = [library_name(array) for _, array in arrays]
-    if len(names) > 1 and "torch" in names and set(names) != {"torch"}:
+    if len(names) == 1:
+        return _module(names[0])
+    if "torch" in names and set(names) != {"torch"}:
         ours, other = names.index("torch"), next(k for k, name in enumerate(names) if name != "torch")
         raise TypeMismatchError(
             f"{arrays[ours][0]} is a torch tensor, {arrays[other][0]} is not: {type(arrays[other][1]).__name__}",
@@ -98,12 +119,36 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(_MODULES[name])
 
 
-def _checked(
-    library: ModuleType, element: Element, what: str, value: Any, named: Sequence[tuple[str, Any]]
-) -> Elements:
-    leaves = tuple([library.as_leaf(leaf, name) for name, leaf in named])
+def _checked_fold(
+    library: ModuleType, kind: Any, operator: AnyOperator, groups: Sequence[Group], options: Any, folds: dict
+) -> Fold:
+    """The fold of an operator for the types of the leaves of `groups`, arrays [row, *batch, *element].
+
+    folds  those that are known
+
+    Raises ShapeError for leaves whose rows or batch axes differ, and for leaves without the axes of the element, and
+    errors as `_typed_operator` does.
+    """
+    element = element_of(operator)
+    (first, _), *_ = groups
+    batches = [_checked_shape(element, what, leaves)[1:] for what, leaves in groups]
+    for (what, _), batch in zip(groups, batches):
+        if batch != batches[0]:
+            raise ShapeError(
+                f"{first} has the batch axes {batches[0]}, {what} {batch}",
+                hint="all axes after the first must be the same",
+            )
+    key = kind, options, *[leaf.dtype for _, leaves in groups for _, leaf in leaves]
+    fold = folds.get(key)
+    if fold is None:
+        fold = folds[key] = Fold(kind, _typed_operator(library, operator, *groups), *options)
+    return fold
+
+
+def _checked_shape(element: Element, what: str, leaves: Sequence[tuple[str, Any]]) -> tuple[int, ...]:
+    """[row, *batch]"""
     first: tuple[int, ...] | None = None
-    for (name, _), leaf, shape in zip(named, leaves, element.leaf_shapes):
+    for (name, leaf), shape in zip(leaves, element.leaf_shapes):
         found = tuple(leaf.shape)
         split = len(found) - len(shape)
         if found[split:] != shape or split < 1:
@@ -117,74 +162,53 @@ def _checked(
             first = found[:split]
         elif found[:split] != first:
             raise ShapeError(
-                f"the leaves of {what} have different lengths or batch axes: {named[0][0]} is {first}, "
+                f"the leaves of {what} have different lengths or batch axes: {leaves[0][0]} is {first}, "
                 f"{name} is {found[:split]}" + (f" before the axes of its element {shape}" if shape else ""),
                 hint="every leaf has one entry per element; use `broadcast_to` for a leaf that they share",
             )
     assert first is not None
-    return Elements(what, value, element, leaves, first)
-
-
-def fold_of(library: ModuleType, kind: Any, operator: AnyOperator, groups: Sequence[Elements], *options: bool) -> Fold:
-    """The fold of an operator for the types of the leaves of `groups`, which all have the same batch axes.
-
-    options  whether it is exclusive, and whether it is reverse
-
-    Raises as `_typed_operator` does.
-    """
-    first, *others = groups
-    for other in others:
-        if other.batch != first.batch:
-            raise ShapeError(
-                f"{first.what} has the batch axes {first.batch}, {other.what} {other.batch}",
-                hint="all axes after the first must be the same",
-            )
-    known = _known(operator)
-    key = kind, options, *[leaf.dtype for group in groups for leaf in group.leaves]
-    found = known.get(key)
-    if found is None:
-        found = known[key] = Fold(kind, _typed_operator(library, operator, first, *others), *options)
-    return found
+    return first
 
 
 # The folds of an operator that is alive, by its identity: the same call again has the same fold, which knows itself.
-_folds: dict[int, tuple[weakref.ref, dict]] = {}
+# Beside them stand the folds by types and shapes too, for calls that are in order.
+_folds: dict[int, tuple[weakref.ref, tuple[dict, dict]]] = {}
+_CALLS = 64
 
 
-def _known(operator: Any) -> dict:
+def _known(operator: Any) -> tuple[dict, dict]:
     entry = _folds.get(id(operator))
     if entry is not None and entry[0]() is operator:
         return entry[1]
-    if isinstance(operator, str):
-        return _known(NAMED[operator]) if operator in NAMED else {}
-    if not isinstance(operator, Monoid | Semiring):
-        return {}
-    number = id(operator)
-    known: dict = {}
-    _folds[number] = weakref.ref(operator, lambda _: _folds.pop(number, None)), known
+    if isinstance(operator, str) and operator in NAMED:
+        return _known(NAMED[operator])
+    known: tuple[dict, dict] = {}, {}
+    if isinstance(operator, Monoid | Semiring):
+        number = id(operator)
+        _folds[number] = weakref.ref(operator, lambda _: _folds.pop(number, None)), known
     return known
 
 
-def _typed_operator(library: ModuleType, operator: AnyOperator, first: Elements, *others: Elements) -> TypedMonoid:
+def _typed_operator(library: ModuleType, operator: AnyOperator, first: Group, *others: Group) -> TypedMonoid:
     """The operator for the types of the leaves.
 
     Raises TypeMismatchError for types that have no kernels or that differ between the elements, UnsupportedError
     for types that the operator does not take.
     """
-    dtypes = []
-    for k, leaf in enumerate(first.leaves):
+    dtypes, (what, leaves) = [], first
+    for k, (_, leaf) in enumerate(leaves):
         name = library.dtype_name(leaf)
         if name not in KERNEL_DTYPES:
             raise TypeMismatchError(
-                f"{first.what} has dtype {name}", hint="folds take bool, integers, and floats of 16, 32 or 64 bits"
+                f"{what} has dtype {name}", hint="folds take bool, integers, and floats of 16, 32 or 64 bits"
             )
-        for other in others:
-            theirs = library.dtype_name(other.leaves[k])
-            if theirs != name:
-                where = "" if len(first.leaves) == 1 else f"leaf {k} of "
+        for other, theirs in others:
+            found = library.dtype_name(theirs[k][1])
+            if found != name:
+                where = "" if len(leaves) == 1 else f"leaf {k} of "
                 raise TypeMismatchError(
-                    f"{where}{first.what} is {name}, {where}{other.what} {theirs}",
-                    hint=f"convert one of them: the result has the type of {first.what}",
+                    f"{where}{what} is {name}, {where}{other} {found}",
+                    hint=f"convert one of them: the result has the type of {what}",
                 )
         dtypes.append(KERNEL_DTYPES[name])
     for dtype in dtypes:

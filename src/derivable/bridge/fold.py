@@ -103,14 +103,16 @@ class Fold(Engine):
 
     def apply(self, structure: np.ndarray | None, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The results [leaf], in the types and with the batch and element axes of the operands."""
-        return self._run(structure, operands, keep=False)[0]
+        plan = self._plan(structure, operands)
+        return self._run(structure, operands, keep=False)[0] if plan is None else plan.apply(operands)
 
     def apply_keeping(
         self, structure: np.ndarray | None, operands: Sequence[np.ndarray], *, whole: bool = False
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Keeps those of `element_by_index.reduce_by_index_keeping`, with the batch and element axes of the operands;
         nothing for other folds and where it would not help."""
-        return self._run(structure, operands, keep=True, whole=whole)
+        plan = self._plan(structure, operands)
+        return self._run(structure, operands, True, whole) if plan is None else (plan.apply(operands), [])
 
     def kept_whole(self, shapes: Sequence[Shape], dtype: Any) -> list[tuple[Shape, str]]:
         _, element_by_index = _kernels()
@@ -127,9 +129,6 @@ class Fold(Engine):
     def _run(
         self, structure: np.ndarray | None, operands: Sequence[np.ndarray], keep: bool, whole: bool = False
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        plan = self._plan(structure, operands)
-        if plan is not None:
-            return plan.apply(operands), []
         element_folds, element_by_index = _kernels()
         leaves = self.leaves
         flat = [self._flat(k % leaves, operand) for k, operand in enumerate(operands)]
@@ -215,7 +214,7 @@ class Fold(Engine):
 
     def _plan(self, structure: np.ndarray | None, operands: Sequence[np.ndarray]) -> Any:
         """The plan of a scan, as there are such; kept by shapes, because the steps of a loop have the same."""
-        if self.kind != "scan" or structure is not None:
+        if structure is not None or self.kind != "scan":
             return None
         shapes = tuple([operand.shape for operand in operands])
         for operand, dtype in zip(operands, self._dtypes):

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 from derivable.algebra.element import rebuild
 from derivable.algebra.monoid import Monoid
-from derivable.bridge.arrays import AnyOperator, Elements, elements, fold_of
+from derivable.bridge.arrays import AnyOperator, element_of, prepared
 from derivable.core.diagnostics import OperatorError, ShapeError
 
 
@@ -45,10 +45,9 @@ def reduce(op: AnyOperator, values: Any) -> Any:
 
     No element gives the neutral element. Raises a DerivableError for elements that do not fit the operator.
     """
-    library, (found,) = elements(op, ("values", values))
-    fold = fold_of(library, "segment_reduce", op, (found,))
-    offsets = library.as_integers([0, found.rows], "offsets")
-    return _rebuilt(found, [result[0] for result in library.run(fold, offsets, found.leaves)])
+    library, fold, leaves = prepared("segment_reduce", op, ("values", values))
+    offsets = library.as_integers([0, leaves[0].shape[0]], "offsets")
+    return _rebuilt(op, values, [result[0] for result in library.run(fold, offsets, leaves)])
 
 
 @_uncompiled
@@ -69,14 +68,11 @@ def reduce_by_index(destination: Any, op: AnyOperator, indices: Any, values: Any
             hint="sort by index and use `segment_reduce`, which keeps their order",
         )
     arguments = ("destination", destination), ("values", values)
-    library, (into, found) = elements(op, *arguments, structure=(("indices", indices),))
-    fold = fold_of(library, "reduce_by_index", op, (into, found))
-    where = library.as_indices(indices)
-    if where.shape[0] != found.rows:
-        raise ShapeError(
-            f"there are {where.shape[0]} indices for {found.rows} values", hint="each value needs one bucket"
-        )
-    return _rebuilt(into, library.run(fold, where, (*into.leaves, *found.leaves)))
+    library, fold, leaves = prepared("reduce_by_index", op, *arguments, structure=(("indices", indices),))
+    where, rows = library.as_indices(indices), leaves[-1].shape[0]
+    if where.shape[0] != rows:
+        raise ShapeError(f"there are {where.shape[0]} indices for {rows} values", hint="each value needs one bucket")
+    return _rebuilt(op, destination, library.run(fold, where, leaves))
 
 
 @_uncompiled
@@ -89,9 +85,8 @@ def scan(op: AnyOperator, values: Any, *, exclusive: bool = False, reverse: bool
 
     Raises a DerivableError for elements that do not fit the operator.
     """
-    library, (found,) = elements(op, ("values", values))
-    fold = fold_of(library, "scan", op, (found,), bool(exclusive), bool(reverse))
-    return _rebuilt(found, library.run(fold, None, found.leaves))
+    library, fold, leaves = prepared("scan", op, ("values", values), options=(bool(exclusive), bool(reverse)))
+    return _rebuilt(op, values, library.run(fold, None, leaves))
 
 
 @_uncompiled
@@ -105,9 +100,9 @@ def segmented_scan(
     The rest is as in `scan`. Raises LayoutError, with the first bad place, for offsets that decrease or do not end
     at n.
     """
-    library, (found,) = elements(op, ("values", values), structure=(("offsets", offsets),))
-    fold = fold_of(library, "scan", op, (found,), bool(exclusive), bool(reverse))
-    return _rebuilt(found, library.run(fold, _offsets(library, offsets, found.rows), found.leaves))
+    options, structure = (bool(exclusive), bool(reverse)), (("offsets", offsets),)
+    library, fold, leaves = prepared("scan", op, ("values", values), options=options, structure=structure)
+    return _rebuilt(op, values, library.run(fold, _offsets(library, offsets, leaves), leaves))
 
 
 @_uncompiled
@@ -120,16 +115,16 @@ def segment_reduce(op: AnyOperator, values: Any, offsets: Any) -> Any:
     An empty segment gives the neutral element. Raises LayoutError, with the first bad place, for offsets that decrease
     or do not end at n.
     """
-    library, (found,) = elements(op, ("values", values), structure=(("offsets", offsets),))
-    fold = fold_of(library, "segment_reduce", op, (found,))
-    return _rebuilt(found, library.run(fold, _offsets(library, offsets, found.rows), found.leaves))
+    library, fold, leaves = prepared("segment_reduce", op, ("values", values), structure=(("offsets", offsets),))
+    return _rebuilt(op, values, library.run(fold, _offsets(library, offsets, leaves), leaves))
 
 
-def _offsets(library: ModuleType, offsets: Any, rows: int) -> Any:
+def _offsets(library: ModuleType, offsets: Any, leaves: list[Any]) -> Any:
     found = library.as_integers(offsets, "offsets")
-    library.check_offsets(found, rows)
+    library.check_offsets(found, leaves[0].shape[0])
     return found
 
 
-def _rebuilt(like: Elements, leaves: list[Any]) -> Any:
-    return leaves[0] if like.element.shape is not None else rebuild(like.element, like.like, leaves)
+def _rebuilt(operator: AnyOperator, like: Any, leaves: Sequence[Any]) -> Any:
+    element = element_of(operator)
+    return leaves[0] if element.shape is not None else rebuild(element, like, leaves)

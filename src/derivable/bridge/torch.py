@@ -115,18 +115,13 @@ def applied(engine: Engine, structure, operands, keep: bool) -> tuple[list[torch
 
 def pulled(engine: Engine, structure, seeds, operands, made) -> list[torch.Tensor]:
     """The vjp as tensors, without derivatives; made are the results and what was kept beside them."""
+    count = engine.num_results
     if not operands[0].is_cpu:
-        return engine.elsewhere("torch")[1](structure, seeds, operands, made[: engine.num_results])
-    kept = [_array(array) for array in made[engine.num_results :]]
-    if kept and engine.kept_suffices:
-        operands = made = ()
-    found = engine.pull(
-        _optional(structure),
-        [_optional(seed) for seed in seeds],
-        [_array(operand) for operand in operands],
-        [_array(result) for result in made[: engine.num_results]],
-        kept,
-    )
+        return engine.elsewhere("torch")[1](structure, seeds, operands, made[:count])
+    arrays = [_array(tensor) for tensor in made]
+    results, kept = arrays[:count], arrays[count:]
+    given = [_array(operand) for operand in operands]
+    found = engine.pull(_optional(structure), [_optional(seed) for seed in seeds], given, results, kept)
     return [torch.from_numpy(adjoint) for adjoint in found]
 
 
