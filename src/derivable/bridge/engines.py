@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from derivable.algebra.expr.emit_arrays import compile_torch
 from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.monoid import TypedFunction
-from derivable.bridge.protocol import Engine, Functions, Shape
+from derivable.bridge.protocol import Adjoints, Arrays, Engine, Functions, Shape
 from derivable.device.cpu.memory import empty
 
 
@@ -135,14 +134,7 @@ class Chain(Engine):
         *between, results = _all(self._applies, structure, operands)
         return results, [array for part in between for array in part]
 
-    def pull(
-        self,
-        structure: Any,
-        adjoints: Sequence[Any],
-        operands: Sequence[Any],
-        results: Sequence[Any],
-        kept: Sequence[Any] = (),
-    ) -> list[Any]:
+    def pull(self, structure: Any, adjoints: Adjoints, operands: Arrays, results: Arrays, kept: Arrays = ()) -> list:
         rest = iter(kept)
         if kept:
             between = [[next(rest) for _ in range(part.num_results)] for part in self.parts[:-1]]
@@ -180,117 +172,56 @@ def _back(pulls: Sequence[Callable], between: Any, structure, adjoints, operands
 
 
 class TensorFunction(Engine):
-    """A function of tensors to a tuple of tensors that torch differentiates to any order.
+    """A function of tensors to a tensor that torch differentiates, as one node of a compiled graph: for a function that
+    decides on values. Autograd looks into it everywhere else, so it has first derivatives only.
 
-    It is for where autograd alone is not enough: inside torch.func's transformations if the function decides on values,
-    and as one node of a compiled graph.
+    shape  of the result, from those of the operands
     """
 
+    num_results, float_results = 1, (0,)
+
     def __init__(
-        self,
-        name: str,
-        function: Callable[..., tuple],
-        leaves: int,
-        float_leaves: tuple[int, ...],
-        shapes: Callable[[Sequence[Shape]], list[Shape]],
+        self, name: str, function: Callable, leaves: int, float_leaves: tuple[int, ...], shape: Callable[..., Shape]
     ):
-        self.name, self.function, self.leaves, self.float_leaves, self.shapes = (
-            name,
-            function,
-            leaves,
-            float_leaves,
-            shapes,
-        )
+        self.name, self.function, self.shape = name, function, shape
+        self.leaves, self.float_leaves = leaves, float_leaves
 
     def __str__(self) -> str:
         return self.name
 
-    @cached_property
-    def num_results(self) -> int:  # type: ignore[override]
-        return len(self.shapes([()] * self.leaves))
-
-    @cached_property
-    def float_results(self) -> tuple[int, ...]:  # type: ignore[override]
-        return tuple(range(self.num_results))
-
-    @cached_property
-    def dual(self) -> Engine:  # type: ignore[override]
-        leaves, floats = self.leaves, self.float_leaves
-
-        def function(*tensors: Any) -> tuple:
-            """Values and tangents; these are the derivative of the vjp, which is linear in the adjoints."""
-            import torch
-
-            with _recording():
-                given = [x.view_as(x) if x.requires_grad else x.detach() for x in tensors[:leaves]]
-                wanted = [given[k] if given[k].requires_grad else given[k].requires_grad_() for k in floats]
-                made = self.function(*given)
-                seeds = [torch.zeros_like(x, requires_grad=True) for x in made]
-                tangents = _vjp(_vjp(made, wanted, seeds), seeds, tensors[leaves:])
-            return *made, *tangents
-
-        both = (*floats, *range(leaves, leaves + len(floats)))
-        return TensorFunction(
-            f"{self} with tangents", function, leaves + len(floats), both, lambda s: 2 * self.shapes(s)
-        )
-
     def result_shapes(self, structure_shape: Shape | None, shapes: Sequence[Shape]) -> list[Shape]:
-        return self.shapes(shapes)
+        return [self.shape(shapes)]
 
     def result_dtypes(self, dtypes: Sequence[Any]) -> Sequence[Any]:
-        return [dtypes[self.float_leaves[0]]] * self.num_results
+        return [dtypes[self.float_leaves[0]]]
 
-    def apply(self, structure: Any, operands: Sequence[Any]) -> list[Any]:
-        import torch
+    def apply(self, structure: Any, operands: Arrays) -> list[Any]:
+        return [result.numpy() for result in self._called(None, _tensors(operands))]
 
-        return [result.numpy() for result in self._called(None, [torch.as_tensor(x) for x in operands])]
-
-    def pull(
-        self,
-        structure: Any,
-        adjoints: Sequence[Any],
-        operands: Sequence[Any],
-        results: Sequence[Any],
-        kept: Sequence[Any] = (),
-    ) -> list[Any]:
-        import torch
-
-        seeds = [None if seed is None else torch.as_tensor(seed) for seed in adjoints]
-        return [one.numpy() for one in self._pulled(None, seeds, [torch.as_tensor(x) for x in operands], ())]
+    def pull(self, structure: Any, adjoints: Adjoints, operands: Arrays, results: Arrays, kept: Arrays = ()) -> list:
+        return [one.numpy() for one in self._pulled(None, _tensors(adjoints), _tensors(operands), ())]
 
     def elsewhere(self, library: str) -> Functions:
         return (self._called, self._pulled) if library == "torch" else super().elsewhere(library)
 
     def _called(self, structure: Any, tensors: Sequence[Any]) -> list[Any]:
-        return [result.detach() for result in self.function(*(x.detach() for x in tensors))]
+        return [self.function(*(x.detach() for x in tensors)).detach()]
 
     def _pulled(self, structure: Any, seeds: Sequence[Any], tensors: Sequence[Any], results: Any) -> list[Any]:
-        with _recording():
+        import torch
+
+        # Autograd records, also in the implementation of an operator, below the place where it does otherwise.
+        key = torch._C.DispatchKey.AutogradFunctionality
+        with torch._C._SetExcludeDispatchKeyGuard(key, False), torch.enable_grad():
             given = [x.detach().requires_grad_(k in self.float_leaves) for k, x in enumerate(tensors)]
-            made = self.function(*given)
-            live = [(one, seed) for one, seed in zip(made, seeds) if seed is not None]
             wanted = [given[k] for k in self.float_leaves]
-            return [x.detach() for x in _vjp([one for one, _ in live], wanted, [seed for _, seed in live])]
+            made = self.function(*given)
+            if not made.requires_grad:
+                return [torch.zeros_like(x) for x in wanted]
+            return list(torch.autograd.grad(made, wanted, seeds[0], allow_unused=True, materialize_grads=True))
 
 
-@contextmanager
-def _recording() -> Iterator[None]:
-    """Autograd records, also in the implementation of an operator, below the place where it does otherwise."""
+def _tensors(arrays: Sequence[Any]) -> list[Any]:
     import torch
 
-    key = torch._C.DispatchKey.AutogradFunctionality
-    with torch._C._SetExcludeDispatchKeyGuard(key, False), torch.enable_grad():
-        yield
-
-
-def _vjp(made: Sequence[Any], wanted: Sequence[Any], seeds: Sequence[Any]) -> Sequence[Any]:
-    """Adjoints of tensors, with a graph of their own if one is wanted."""
-    import torch
-
-    live = [(one, seed) for one, seed in zip(made, seeds) if one.requires_grad]
-    if not live:
-        return [torch.zeros_like(x) for x in wanted]
-    made, seeds = zip(*live)
-    return torch.autograd.grad(
-        made, wanted, seeds, create_graph=torch.is_grad_enabled(), allow_unused=True, materialize_grads=True
-    )
+    return [torch.as_tensor(array) for array in arrays]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from derivable.algebra.monoid import TypedMonoid
-from derivable.bridge.protocol import Engine, Functions, Shape
+from derivable.bridge.protocol import Adjoints, Arrays, Engine, Functions, Shape
 from derivable.device.cpu.memory import contiguous
 from derivable.parallel import layout
 
@@ -101,14 +101,12 @@ class Fold(Engine):
             return [(structure_shape[0] - 1, *shape[1:]) for shape in shapes]
         return list(shapes)
 
-    def apply(self, structure: np.ndarray | None, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def apply(self, structure: np.ndarray | None, operands: Arrays) -> list[np.ndarray]:
         """The results [leaf], in the types and with the batch and element axes of the operands."""
         plan = self._plan(structure, operands)
         return self._run(structure, operands, keep=False)[0] if plan is None else plan.apply(operands)
 
-    def apply_keeping(
-        self, structure: np.ndarray | None, operands: Sequence[np.ndarray], *, whole: bool = False
-    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def apply_keeping(self, structure: Any, operands: Arrays, *, whole: bool = False) -> tuple[list, list]:
         """Keeps those of `element_by_index.reduce_by_index_keeping`, with the batch and element axes of the operands;
         nothing for other folds and where it would not help."""
         plan = self._plan(structure, operands)
@@ -126,9 +124,7 @@ class Fold(Engine):
         rows, width = shapes[self.leaves][0], math.prod(shapes[0][1:]) // self.operator.leaf_sizes[0]
         return element_by_index.keeps_whole(self.operator, rows, width, shapes[0][0])
 
-    def _run(
-        self, structure: np.ndarray | None, operands: Sequence[np.ndarray], keep: bool, whole: bool = False
-    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def _run(self, structure: Any, operands: Arrays, keep: bool, whole: bool = False) -> tuple[list, list]:
         element_folds, element_by_index = _kernels()
         leaves = self.leaves
         flat = [self._flat(k % leaves, operand) for k, operand in enumerate(operands)]
@@ -161,14 +157,7 @@ class Fold(Engine):
         like = element_by_index.kept_leaves(self.operator)
         return results, [array.reshape(-1, *operands[leaf].shape[1:]) for leaf, array in zip(like, kept)]
 
-    def pull(
-        self,
-        structure: np.ndarray | None,
-        adjoints: Sequence[np.ndarray | None],
-        operands: Sequence[np.ndarray],
-        results: Sequence[np.ndarray],
-        kept: Sequence[np.ndarray] = (),
-    ) -> list[np.ndarray]:
+    def pull(self, structure: Any, adjoints: Adjoints, operands: Arrays, results: Arrays, kept: Arrays = ()) -> list:
         plan = self._plan(structure, operands)
         if plan is not None and self.float_leaves:
             return plan.pull(adjoints, operands, results)

@@ -25,6 +25,9 @@ from derivable.core.diagnostics import UnsupportedError
 from derivable.core.numbering import Numbering
 
 Shape = tuple[int, ...]
+Arrays = Sequence[np.ndarray]
+# None stands for zeros.
+Adjoints = Sequence[np.ndarray | None]
 Functions = tuple[Callable[..., list], Callable[..., list]]
 
 ENGINES = Numbering()
@@ -78,26 +81,17 @@ class Engine(ABC):
         return dtypes[: self.num_results]
 
     @abstractmethod
-    def apply(self, structure: np.ndarray | None, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def apply(self, structure: np.ndarray | None, operands: Arrays) -> list[np.ndarray]:
         """The results."""
 
     @abstractmethod
-    def pull(
-        self,
-        structure: np.ndarray | None,
-        adjoints: Sequence[np.ndarray | None],
-        operands: Sequence[np.ndarray],
-        results: Sequence[np.ndarray],
-        kept: Sequence[np.ndarray] = (),
-    ) -> list[np.ndarray]:
-        """The vjp: adjoints [float operand] from those of the results [float result], None for zeros.
+    def pull(self, structure: Any, adjoints: Adjoints, operands: Arrays, results: Arrays, kept: Arrays = ()) -> list:
+        """The vjp: adjoints [float operand] from those of the results [float result].
 
         kept  the second part of `apply_keeping`, if that was called; is not changed
         """
 
-    def apply_keeping(
-        self, structure: np.ndarray | None, operands: Sequence[np.ndarray], *, whole: bool = False
-    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def apply_keeping(self, structure: Any, operands: Arrays, *, whole: bool = False) -> tuple[list, list]:
         """(results, what `pull` can be handed to save it work): `apply` when a vjp will be asked for.
 
         whole  arrays as `kept_whole` says, for callers that must know before; `keeps_whole` says whether that is

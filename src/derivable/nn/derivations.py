@@ -15,7 +15,7 @@ from derivable.algebra.element import rebuild
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.engines import Chain, Elementwise, TensorFunction
 from derivable.bridge.protocol import Engine, Functions, Shape
-from derivable.bridge.torch import call, is_transformed
+from derivable.bridge.torch import call, physical
 from derivable.circuit.fold import GraphFold
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
@@ -142,21 +142,21 @@ class TopProofsInference(DerivationInference):
         self.register_buffer("factors", torch.as_tensor(factors), persistent=False)
 
     def _made_engines(self) -> dict[str, Engine]:
-        polynomial = TensorFunction("the probability of proofs", self.probability, 4, (0,), self._shapes)
+        polynomial = TensorFunction("the probability of proofs", self.probability, 4, (0,), self._shape)
         return {"proofs": _Proofs(self).registered(), "probability": polynomial.registered()}
 
-    def _shapes(self, shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        return [(*shapes[0][:-1], len(self.roots))]
+    def _shape(self, shapes: Sequence[Shape]) -> Shape:
+        return *shapes[0][:-1], len(self.roots)
 
     def evaluate(self, rows: torch.Tensor) -> Sequence[torch.Tensor]:
         held, denied, present = call(self.engines["proofs"], None, (rows.detach(),))
-        if torch.compiler.is_compiling() or is_transformed():
+        if torch.compiler.is_compiling():
             return call(self.engines["probability"], None, (rows, held, denied, present))
-        return self.probability(rows, held, denied, present)
+        return (self.probability(rows, held, denied, present),)
 
     def probability(
         self, rows: torch.Tensor, held: torch.Tensor, denied: torch.Tensor, present: torch.Tensor
-    ) -> tuple[torch.Tensor]:
+    ) -> torch.Tensor:
         """rows [*batch, variable] and what `_Proofs` gives to [*batch, root]: inclusion and exclusion."""
         batch = rows.shape[:-1]
         rows = rows.reshape(math.prod(batch), self.num_variables)
@@ -165,7 +165,7 @@ class TopProofsInference(DerivationInference):
         total = rows.new_zeros(shape[:2])
         for sign, possible, values in self._conjunctions(rows, *masks):
             total = total + sign * torch.where(possible, values.prod(-1), 0)
-        return (total.reshape(*batch, len(self.roots)),)
+        return total.reshape(*batch, len(self.roots))
 
     def _conjunctions(
         self, rows: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor, present: torch.Tensor
@@ -186,7 +186,7 @@ class TopProofsInference(DerivationInference):
                 more_denied = denied | negative[:, :, proof]
                 possible, values = self._conjunction(columns, more_held, more_denied)
                 possible = possible & alive & present[:, :, proof]
-                if bool(possible.any()):
+                if bool(physical(possible).any()):
                     yield sign, possible, values
                     waiting.append((proof + 1, more_held, more_denied, possible, -sign))
 
