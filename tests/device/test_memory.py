@@ -177,3 +177,41 @@ def test_forked_children_have_memory_of_their_own():
     assert os.waitstatus_to_exitcode(status) == 0
     assert (shared == 1).all()
     assert memory.kept_bytes() == 8 * MIB
+
+
+@pytest.mark.parametrize("cleared", [False, True])
+@pytest.mark.parametrize("width", [(), (3,)])
+def test_arrays_get_longer(width, cleared):
+    for _ in range(2):  # the second time on memory that the first left
+        array = memory.zeros((100, *width), np.int32)
+        expected = np.arange(100 * max(1, sum(width)), dtype=np.int32).reshape(array.shape)
+        array[:] = expected
+        while len(array) < 3 * MIB:
+            count = len(array)
+            array = memory.longer(array, memory.next_length(count, count + 7), count, cleared)
+            assert (array[:100] == expected).all()
+            assert not cleared or not array[count:].any()
+            array[count:] = 9
+        del array
+
+
+def test_large_arrays_get_longer_where_they_are():
+    if sys.platform != "linux":
+        pytest.skip("addresses are reserved on Linux")
+    array = memory.longer(memory.empty(10, np.float64), MIB, 10)
+    used = memory._in_use
+    longer = memory.longer(array, 4 * MIB, MIB)
+    assert longer.ctypes.data == array.ctypes.data
+    # What is reserved is no use of memory before it is lent.
+    assert memory._in_use == used + 24 * MIB
+    del array, longer
+    assert memory.kept_bytes() == 32 * MIB
+
+
+def test_without_addresses_arrays_are_copied(monkeypatch):
+    monkeypatch.setattr(memory, "_RESERVES", ())
+    array = memory.longer(memory.zeros(10, np.float64), MIB, 10, cleared=True)
+    array[5] = 3.0
+    longer = memory.longer(array, 4 * MIB, MIB, cleared=True)
+    assert longer.ctypes.data != array.ctypes.data
+    assert longer.sum() == 3.0

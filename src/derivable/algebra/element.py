@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,23 +152,21 @@ def records(element: Element, columns: Sequence[np.ndarray]) -> np.ndarray:
     returns  [row] for scalars, [row, *shape] for small arrays, [row] with fields for nests, whose names are those of
              the nest's fields, or f0, f1, ...
     """
-    remaining = iter(columns)
+    # A function that calls itself from inside would keep the columns until Python looks for cycles.
+    return _gathered(element, iter(columns))
 
-    def leaf(shape: tuple[int, ...]) -> np.ndarray:
-        scalars = [next(remaining) for _ in range(math.prod(shape))]
-        return np.stack(scalars, axis=-1).reshape(-1, *shape) if shape else scalars[0]
 
-    def gather(part: Element) -> np.ndarray:
-        if part.shape is not None:
-            return leaf(part.shape)
-        names = part.names or tuple(f"f{k}" for k in range(len(part.parts)))
-        fields = [gather(inner) for inner in part.parts]
-        rows = np.empty(len(columns[0]), [(name, x.dtype, x.shape[1:]) for name, x in zip(names, fields)])
-        for name, field in zip(names, fields):
-            rows[name] = field
-        return rows
-
-    return gather(element)
+def _gathered(part: Element, columns: Iterator[np.ndarray]) -> np.ndarray:
+    """The array of a part of an element from the next columns."""
+    if part.shape is not None:
+        scalars = [next(columns) for _ in range(math.prod(part.shape))]
+        return np.stack(scalars, axis=-1).reshape(-1, *part.shape) if part.shape else scalars[0]
+    names = part.names or tuple(f"f{k}" for k in range(len(part.parts)))
+    fields = [_gathered(inner, columns) for inner in part.parts]
+    rows = np.empty(len(fields[0]), [(name, x.dtype, x.shape[1:]) for name, x in zip(names, fields)])
+    for name, field in zip(names, fields):
+        rows[name] = field
+    return rows
 
 
 def _is_record(value: Any) -> bool:

@@ -59,7 +59,8 @@ class Executor(Queries):
         deadline: Deadline = NEVER,
     ):
         new_tags = None if isinstance(algebra, Untagged) else algebra.empty
-        tables = {name: Table(name, r.types, new_tags) for name, r in ram.relations.items()}
+        stable = m.stable_relations(ram) if isinstance(algebra, ColumnTags) else set()
+        tables = {name: Table(name, r.types, new_tags, name in stable) for name, r in ram.relations.items()}
         super().__init__(tables, algebra, facts.symbols, deadline)
         self.ram = ram
         self.facts = facts
@@ -79,8 +80,10 @@ class Executor(Queries):
                 table = self.tables[name]
                 table.visible_size = table.size
                 self.complete.add(name)
-        # These know the executor: a cycle, which would keep the tables until Python looks for such.
+        # These know the executor and the tables: cycles, which would keep the tables until Python looks for such.
         self.running.clear()
+        for table in self.tables.values():
+            table.indexes.clear()
         return self.tables
 
     # Untagged
@@ -168,7 +171,8 @@ class Executor(Queries):
             table = self.tables[name]
             table.visible_size = table.size
             table.round = stamp
-            return len(table.recent) > 0  # type: ignore[arg-type]
+            rows = table.recent
+            return (rows.stop - rows.start if isinstance(rows, slice) else len(rows)) > 0
 
         for instructions, active in self.rounds(stratum, has_news):
             stamp += 1
@@ -241,7 +245,7 @@ class Executor(Queries):
             changed = old_rows[~algebra.saturated(before, after)]
             recent = np.concatenate([changed, recent])
         table.recent = recent
-        table.stamps[recent] = stamp
+        table.become_recent(recent, stamp)
 
     # The ground derivation graph
 

@@ -334,6 +334,10 @@ class Running:
         bounds = {step: queries.bounds_of(scan) for step, scan in fused.scans.items()}
         positions = [-1] * kernel.num_positions
         columns: list[np.ndarray] = []
+        # Kernels of tagged rows read their numbers from a list, also where they are a slice; it is made in parts.
+        first_step = fused.plan.steps[0]
+        is_listed = isinstance(first_step, emit.Rows) and first_step.is_listed
+        listed, first = np.empty(0, np.int64) if isinstance(rows, slice) else rows, 0
         while i < end:
             queries.deadline.remaining()
             self._plan()
@@ -344,11 +348,16 @@ class Running:
                 self.kernel = kernel = emit.compiled_store(fused.plan)
             if keep or not columns:
                 columns = [empty(ROOM, dtype) for dtype in kernel.columns]
+            stop = min(end, i + DRIVER_ROWS)
+            if is_listed and isinstance(rows, slice):
+                if not first <= i < first + len(listed):
+                    first, listed = i, np.arange(i, stop)
+                stop = first + len(listed)
             arguments: list[Any] = []
             for what, step, part in kernel.parameters:
-                arguments += _argument(fused, bounds, rows, what, step, part)
-            stop = min(end, i + DRIVER_ROWS)
-            written, i, *positions = kernel.function(i, stop, ROOM, *positions, *arguments, *columns)
+                arguments += _argument(fused, bounds, listed, what, step, part)
+            written, i, *positions = kernel.function(i - first, stop - first, ROOM, *positions, *arguments, *columns)
+            i += first
             # Else a log that grows now would stay beside its successor.
             del arguments
             if written:

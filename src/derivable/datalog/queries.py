@@ -149,6 +149,7 @@ class Queries:
             return table.recent
         if isinstance(self.mode, Untagged):
             return slice(0, table.stable_size)
+        assert table.stamps is not None
         return np.flatnonzero(table.stamps[: table.visible_size] < table.round)
 
     def bounds_of(self, scan: m.Scan) -> tuple[int, int]:
@@ -206,7 +207,8 @@ class Queries:
         taken = {name: c for name, c in fresh.items() if name in needed}
         plain = isinstance(self.mode, Untagged)
         limit, bound = self.bounds_of(right)
-        stamps = table.stamps if right.part == "stable" and not plain else np.empty(0, dtype=np.int32)
+        stamps = table.stamps if right.part == "stable" and not plain else None
+        stamps = np.empty(0, np.int32) if stamps is None else stamps
         wanted = (needed & left_names) | {t.name for _, t in keys if isinstance(t, Var)}
         kept = [name for name in left_names if name in needed]
         is_static = right.relation in self.complete

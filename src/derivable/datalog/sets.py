@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from derivable.datalog.kernels import row_sets
-from derivable.device.cpu.memory import empty, zeros
+from derivable.device.cpu.memory import empty, longer, next_length, zeros
 from derivable.kernel.emit_numba import compile_kernel
 
 if TYPE_CHECKING:
@@ -81,12 +81,10 @@ class RowSets:
             if result == row_sets.DONE:
                 return count
             if result == row_sets.ARENA_FULL:
-                grown = zeros(2 * len(self.arena), np.uint32)
                 used = int(self.state[0]) * row_sets.UNIT
-                grown[:used] = self.arena[:used]
-                self.arena = grown
+                self.arena = longer(self.arena, next_length(len(self.arena)), used, cleared=True)
             elif result == row_sets.LOG_FULL:
-                table.grow_log(2 * len(table.log))
+                table.grow_log(len(table.log) + 1)
             elif result == row_sets.PREFIXES_FULL:
                 if len(self.base) >= MANY_PREFIXES and table.size < 2 * len(self.base):
                     return i
@@ -106,9 +104,7 @@ class RowSets:
             return
         for name in ("base", "slots", "count", "words"):
             old = getattr(self, name)
-            grown = zeros((length, *old.shape[1:]), old.dtype)
-            grown[: len(old)] = old
-            setattr(self, name, grown)
+            setattr(self, name, longer(old, length, len(old), cleared=True))
         if self.form.has_table:
             from derivable.datalog.kernels.relations import rehash_rows
 

@@ -17,8 +17,9 @@ import numpy as np
 
 from derivable.datalog.kernels import relations as kernels
 from derivable.datalog.sets import RowSets
+from derivable.datalog.tag_columns import longer_tags
 from derivable.datalog.values import ValueType
-from derivable.device.cpu.memory import empty, zeros
+from derivable.device.cpu.memory import empty, longer, next_length, zeros
 
 CHUNK = 1 << 16
 # A table of so many rows goes over to sets by prefix.
@@ -83,9 +84,7 @@ class Index:
             return
         log = self.table.log
         if len(self.following) < size:
-            grown = empty(max(size, 2 * len(self.following)), np.int64)
-            grown[: self.rows_entered] = self.following[: self.rows_entered]
-            self.following = grown
+            self.following = longer(self.following, next_length(len(self.following), size), self.rows_entered)
         if len(self.heads) < size:
             self.heads = np.full(1 << int(size * 2 - 1).bit_length(), -1, dtype=np.int64)
             self.rows_entered = 0
@@ -140,12 +139,18 @@ class Table:
     log     [capacity, max(arity, 1)] int64 (a nullary relation has one column of zeros); int32 with `sets`
     sets    the set of its rows by prefix, instead of the hash set `table`
     tags    [capacity] made by `new_tags`, or None for untagged tables
-    stamps  [capacity] int32, the round in which a row last became recent (tagged tables only)
+    stamps  [capacity] int32, the round in which a row last became recent, or None where no rule asks what is stable
     recent  row numbers, or a slice of the log
     top     a guess of the largest integer that its last column will hold
     """
 
-    def __init__(self, name: str, types: Sequence[ValueType], new_tags: Callable[[int], Any] | None = None):
+    def __init__(
+        self,
+        name: str,
+        types: Sequence[ValueType],
+        new_tags: Callable[[int], Any] | None = None,
+        has_stamps: bool = False,
+    ):
         self.name = name
         self.types = tuple(types)
         self.width = max(1, len(self.types))
@@ -156,7 +161,7 @@ class Table:
         self.table = zeros(128, np.uint32)
         self.new_tags = new_tags
         self.tags: Any = None if new_tags is None else new_tags(16)
-        self.stamps = _NO_STAMPS if new_tags is None else zeros(16, np.int32)
+        self.stamps: np.ndarray | None = zeros(16, np.int32) if has_stamps else None
         self.recent: slice | np.ndarray = slice(0, 0)
         self.stable_size = 0
         self.visible_size = 0
@@ -184,17 +189,19 @@ class Table:
             rows[:, i] = column
         return rows
 
-    def grow_log(self, capacity: int) -> None:
-        """Make room for so many rows, and their tags."""
-        for name in ("log", "stamps") if self.new_tags is not None else ("log",):
-            old = getattr(self, name)
-            grown = (empty if name == "log" else zeros)((capacity, *old.shape[1:]), old.dtype)
-            grown[: self.size] = old[: self.size]
-            setattr(self, name, grown)
+    def grow_log(self, least: int) -> None:
+        """Make room for at least so many rows, and their tags."""
+        capacity = next_length(len(self.log), least)
+        self.log = longer(self.log, capacity, self.size)
+        if self.stamps is not None:
+            self.stamps = longer(self.stamps, capacity, self.size)
         if self.new_tags is not None:
-            tags = self.new_tags(capacity)
-            tags[: self.size] = self.tags[: self.size]
-            self.tags = tags
+            self.tags = longer_tags(self.tags, capacity, self.size)
+
+    def become_recent(self, rows: np.ndarray | slice, stamp: int) -> None:
+        """Rows say something new in round `stamp`."""
+        if self.stamps is not None:
+            self.stamps[rows] = stamp
 
     def _rehash(self, slots: int) -> None:
         self.table = zeros(2 << int(slots - 1).bit_length(), np.uint32)
@@ -242,7 +249,7 @@ class Table:
             stop = min(start + CHUNK, count)
             needed = self.size + stop - start
             if needed > len(self.log):
-                self.grow_log(max(needed, 2 * len(self.log)))
+                self.grow_log(needed)
             if 4 * needed > len(self.table):
                 self._rehash(4 * needed)
             rows = self.rows_of([c[start:stop] for c in columns], stop - start)

@@ -10,9 +10,10 @@ import numpy as np
 from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog import fused
 from derivable.datalog.ram import emit_tags
-from derivable.datalog.storage import Table
-from derivable.datalog.tag_columns import parts_of
-from derivable.device.cpu.memory import empty, zeros
+from derivable.datalog.storage import CHUNK, Table
+from derivable.datalog.tag_columns import column_of, parts_of
+from derivable.device.cpu.memory import empty
+from derivable.device.cpu.pages import empty_pages, zero_pages
 
 
 class Sums:
@@ -26,10 +27,9 @@ class Sums:
     def __init__(self, table: Table, typed: TypedSemiring):
         self.table = table
         self.accumulate, self.entered = emit_tags.compiled_tags(typed)
-        self.touched, self.listed = zeros(0, np.int32), empty(0, np.int64)
-        assert table.new_tags is not None
-        self.pending = table.new_tags(0)
+        self.dtypes = typed.dtypes
         self.number = self.known = self.old = 0
+        self._grow(0)
         self.is_begun = False
 
     def add(self, columns: Sequence[np.ndarray], count: int, tags: Any, stamp: int) -> None:
@@ -49,9 +49,9 @@ class Sums:
     def _grow(self, capacity: int) -> None:
         """Between rounds: nothing is pending. Only older rows are."""
         assert not self.number
-        assert self.table.new_tags is not None
-        self.touched, self.listed = zeros(capacity, np.int32), empty(capacity, np.int64)
-        self.pending = self.table.new_tags(capacity)
+        # Where no tag changes nothing here is ever touched, and so takes no memory.
+        self.touched, self.listed = zero_pages(capacity, np.int32), empty_pages(capacity, np.int64)
+        self.pending = column_of([empty_pages(capacity, dtype) for dtype in self.dtypes])
 
     def merge(self, stamp: int) -> None:
         """The end of a round: sums become tags, and what is news becomes recent."""
@@ -59,9 +59,14 @@ class Sums:
         old, kept = self.old if self.is_begun else table.size, 0
         if self.number:
             kept = self.entered(self.number, self.listed, *parts_of(table.tags), *parts_of(self.pending))
-        table.recent = empty(kept + table.size - old, np.int64)
-        table.recent[:kept] = self.listed[:kept]
-        table.recent[kept:] = np.arange(old, table.size)
-        table.stamps[self.listed[:kept]] = stamp
-        table.stamps[old : table.size] = stamp
+        changed, new = self.listed[:kept], slice(old, table.size)
+        table.recent = new
+        if kept:
+            table.recent = empty(kept + table.size - old, np.int64)
+            table.recent[:kept] = changed
+            for start in range(old, table.size, CHUNK):
+                stop = min(start + CHUNK, table.size)
+                table.recent[kept + start - old : kept + stop - old] = np.arange(start, stop)
+        table.become_recent(changed, stamp)
+        table.become_recent(new, stamp)
         self.number, self.is_begun = 0, False

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from derivable.device.cpu.memory import longer
+
 
 class Columns:
     """Tags of several scalars each, as a structure of arrays [row], indexed like one array."""
@@ -41,6 +43,11 @@ def column_of(parts: Sequence[np.ndarray]) -> Tags:
 def concatenate(columns: Sequence[Tags]) -> Any:
     """One tag column after the other."""
     return column_of([np.concatenate(parts) for parts in zip(*map(parts_of, columns))])
+
+
+def longer_tags(tags: Tags, count: int, kept: int) -> Any:
+    """A column of `count` rows that begins with the first `kept`; see `device.cpu.memory.longer`."""
+    return column_of([longer(part, count, kept) for part in parts_of(tags)])
 
 
 def repeat(tags: Tags, count: int) -> Any:

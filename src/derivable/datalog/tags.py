@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.algebra.element import records
 from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.core.and_or import FALSE, TRUE
 from derivable.datalog.ground_graph import GroundGraph, negate
@@ -162,6 +163,8 @@ class SemiringTags(ColumnTags):
 
     def show(self, tags: Any) -> np.ndarray:
         """[row]; of a nest an array with fields, see `algebra.element.records`."""
+        if self.semiring.show is None:
+            return records(self.typed.shown, parts_of(tags))
         return self.typed.rows_of_shown(*parts_of(tags))
 
 

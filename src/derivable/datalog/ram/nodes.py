@@ -150,3 +150,19 @@ def recent_relation(query: Query) -> str:
         query = query.left if isinstance(query, (Join, Difference)) else query.source
     assert query.part == "recent"
     return query.relation
+
+
+def stable_relations(ram: Ram) -> set[str]:
+    """The relations of which some query reads what is stable."""
+    found: set[str] = set()
+    for stratum in ram.strata:
+        for instruction in stratum.loop:
+            query: Query = instruction.query
+            while not isinstance(query, (Scan, Unit)):
+                if isinstance(query, (Join, Difference)):
+                    if query.right.part == "stable":
+                        found.add(query.right.relation)
+                    query = query.left
+                else:
+                    query = query.source
+    return found

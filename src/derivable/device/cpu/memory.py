@@ -4,6 +4,9 @@ What a training step makes and drops, the next one makes anew. Memory that goes 
 page fault for each 4 KiB at its next first touch, ten times what filling them takes. So what large arrays leave behind
 is kept here for the next ones.
 
+Arrays whose length nobody knows yet take `longer`: they get longer where they are, on addresses that were reserved, so
+that a log of a gigabyte is neither copied nor there twice.
+
 What is kept and what is in use together never exceed what was in use at once lately, by more than a quarter; "lately"
 is the last 10 to 20 seconds. DERIVABLE_MEMORY_CACHE limits the bytes that are kept (0 keeps none), and
 `empty_cache` gives them back.
@@ -14,6 +17,7 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import sys
 import threading
 import time
 import weakref
@@ -28,24 +32,42 @@ from derivable.device.cpu.pages import PAGE, pages
 
 # Arrays of fewer bytes are NumPy's own: malloc serves them from memory that it keeps.
 SMALLEST = 1 << 15
+# Arrays of so many bytes reserve addresses to get longer on, as many times their bytes as the system lends. An address
+# costs nothing on Linux before it is touched.
+_RESERVING = 1 << 22
+_RESERVES = (1024, 64, 4) if sys.platform == "linux" else ()
 # Memory that is always allowed to stay, whatever the use was.
 _FLOOR = 1 << 25
 _SECONDS = 10.0
+
+
+# Which arrays a block is for: its bytes, and if it has addresses to spare the type of a row, since arrays of different
+# types need different numbers of them.
+_Key = tuple[int, tuple | None]
+
+
+class _Block:
+    """Memory, of which the first `used` bytes have been lent; the rest was never touched and holds zeros."""
+
+    __slots__ = ("key", "used", "view")
+
+    def __init__(self, key: _Key, view: memoryview, used: int):
+        self.key, self.view, self.used = key, view, used
 
 
 class _Lease(weakref.ref):
     """Tells when the array on a block has gone, with all its views."""
 
     __slots__ = ("block",)
-    block: memoryview
+    block: _Block
 
 
 # Arrays die in any thread and at any moment, also while this one holds the lock. So they only leave their blocks in
 # `_returned`, and whoever gets the lock next sorts them in.
 _lock = threading.Lock()
 _leases: dict[int, _Lease] = {}
-_returned: deque[memoryview] = deque()
-_free: dict[int, deque[tuple[float, memoryview]]] = {}
+_returned: deque[_Block] = deque()
+_free: dict[_Key, deque[tuple[float, _Block]]] = {}
 _in_use = _kept = _peak = _last_peak = 0
 _window = 0.0
 _limit: int | None = None
@@ -61,13 +83,76 @@ def empty(shape: int | Sequence[int], dtype: Any) -> np.ndarray:
     dtype = np.dtype(dtype)
     if count * dtype.itemsize < SMALLEST or dtype.hasobject:
         return np.empty(shape, dtype)
-    block = _take(_rounded(count * dtype.itemsize))
+    size = _rounded(count * dtype.itemsize)
+    array = _leased(_take((size, None), size), dtype, count)
+    return array if len(shape) == 1 else array.reshape(shape)
+
+
+def longer(array: np.ndarray, count: int, kept: int, cleared: bool = False) -> np.ndarray:
+    """An array of `count` rows, at least len(array), which begins with the first `kept` rows of `array`.
+
+    cleared  whether the other rows are zeros; those of `array` must be already
+    It may lie on the memory of `array`, which nobody else is to use any more.
+    """
+    shape = (count, *array.shape[1:])
+    number, itemsize = math.prod(shape), array.itemsize
+    if array.dtype.hasobject or number * itemsize < _RESERVING:
+        made = (zeros if cleared else empty)(shape, array.dtype)
+        made[:kept] = array[:kept]
+        return made
+    root = array if array.base is None else array.base
+    lease = next((ref for ref in weakref.getweakrefs(root) if isinstance(ref, _Lease)), None)
+    if lease is None or root.dtype != array.dtype or root.size < number:  # type: ignore[union-attr]
+        block = _reserved(number * itemsize, (array.dtype, shape[1:]))
+        used = block.used
+        root = _leased(block, array.dtype, block.view.nbytes // itemsize)
+        made = root[:number].reshape(shape)
+        made[:kept] = array[:kept]
+        start = kept
+    else:
+        block, start = lease.block, len(array)
+        used = block.used
+        made = root[:number].reshape(shape)  # type: ignore[index]
+    if cleared:
+        row = itemsize * math.prod(shape[1:])
+        dirty = min(-(-used // row), count)
+        made[start:dirty].reshape(-1).view(np.uint8).fill(0)
+    _use(block, number * itemsize)
+    return made
+
+
+def next_length(length: int, least: int = 0) -> int:
+    """The rows to make an array of `length` rows longer by `longer` to: twice as many, of large ones a quarter more."""
+    return max(least, 2 * length if length < _RESERVING else length + length // 4)
+
+
+def _leased(block: _Block, dtype: Any, count: int) -> np.ndarray:
+    """The array on a block; the block comes back when it has gone."""
     # NumPy lets every view refer to this array, since what it lies on is none, so it lives as long as the last of them.
-    array = np.frombuffer(block, dtype, count)
+    array = np.frombuffer(block.view, dtype, count)
     lease = _Lease(array, _hand_back)
     lease.block = block
     _leases[id(lease)] = lease
-    return array if len(shape) == 1 else array.reshape(shape)
+    return array
+
+
+def _reserved(size: int, row: tuple) -> _Block:
+    """A block that has room for many times `size` bytes, if the system lends so many addresses."""
+    for factor in _RESERVES:
+        try:
+            return _take((_rounded(size * factor), row), 0)
+        except MemoryError:
+            continue
+    return _take((_rounded(size), None), size)
+
+
+def _use(block: _Block, used: int) -> None:
+    global _in_use, _peak
+    with _lock:
+        if used > block.used:
+            _in_use += used - block.used
+            _peak = max(_peak, _in_use)
+            block.used = used
 
 
 def empty_like(array: np.ndarray) -> np.ndarray:
@@ -126,26 +211,32 @@ def _rounded(size: int) -> int:
     return -(-size // step) * step
 
 
-def _take(size: int) -> memoryview:
+def _take(key: _Key, used: int) -> _Block:
+    """A block, the first `used` bytes of which are lent now."""
     global _in_use, _kept, _peak
     _most_kept()
     with _lock:
         _sort_in()
-        found = _free.get(size)
-        _in_use += size
+        found = _free.get(key)
+        block = found.pop()[1] if found else None
+        if block is not None:
+            _kept -= block.used
+            block.used = max(block.used, used)
+        _in_use += used if block is None else block.used
         _peak = max(_peak, _in_use)
-        if found:
-            _kept -= size
-            return found.pop()[1]
+        if block is not None:
+            return block
     try:
-        return _made(size)
+        return _Block(key, _made(key[0]), used)
     except MemoryError:
+        if not used:
+            raise
         empty_cache()
     try:
-        return _made(size)
+        return _Block(key, _made(key[0]), used)
     except MemoryError:
         with _lock:
-            _in_use -= size
+            _in_use -= used
         raise
 
 
@@ -175,9 +266,9 @@ def _sort_in() -> None:
     now = time.monotonic()
     while _returned:
         block = _returned.popleft()
-        _in_use -= block.nbytes
-        _kept += block.nbytes
-        _free.setdefault(block.nbytes, deque()).append((now, block))
+        _in_use -= block.used
+        _kept += block.used
+        _free.setdefault(block.key, deque()).append((now, block))
     if now - _window > _SECONDS:
         _window, _last_peak, _peak = now, _peak, _in_use
     allowed = max(_peak, _last_peak)
@@ -188,9 +279,8 @@ def _evict(limit: int) -> None:
     """Under the lock: drop what was not used for longest until at most `limit` bytes are kept."""
     global _kept
     while _kept > limit:
-        size, oldest = min(((s, blocks) for s, blocks in _free.items() if blocks), key=lambda entry: entry[1][0][0])
-        oldest.popleft()
-        _kept -= size
+        oldest = min((blocks for blocks in _free.values() if blocks), key=lambda blocks: blocks[0][0])
+        _kept -= oldest.popleft()[1].used
 
 
 def _most_kept() -> int:
@@ -211,7 +301,7 @@ def _after_fork() -> None:
     _lock, _kept = threading.Lock(), 0
     _returned.clear()
     _free.clear()
-    _in_use = sum(lease.block.nbytes for lease in _leases.values())
+    _in_use = sum(lease.block.used for lease in _leases.values())
 
 
 if hasattr(os, "register_at_fork"):

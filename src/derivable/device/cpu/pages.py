@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +17,13 @@ PAGE = 1 << 21
 _LARGE = 1 << 20  # bytes below which an array is NumPy's own
 
 
-def empty_pages(count: int, dtype: type) -> np.ndarray:
+def empty_pages(count: int, dtype: Any) -> np.ndarray:
     """An uninitialised array [count]."""
     size = count * np.dtype(dtype).itemsize
     return np.empty(count, dtype) if size < _LARGE else np.frombuffer(pages(size), dtype, count)
 
 
-def zero_pages(count: int, dtype: type) -> np.ndarray:
+def zero_pages(count: int, dtype: Any) -> np.ndarray:
     """An array [count] of zeros."""
     size = count * np.dtype(dtype).itemsize
     return np.zeros(count, dtype) if size < _LARGE else np.frombuffer(pages(size), dtype, count)
