@@ -11,10 +11,17 @@ from derivable.core.diagnostics import DerivableError, DomainError
 Record = TypeVar("Record")
 
 
-def nearest(name: object, known: Iterable[str]) -> str | None:
-    """The known name that is most like `name`, None if none is."""
-    close = difflib.get_close_matches(str(name), list(known), 1)
+def nearest(name: object, known: Iterable[str], least: float = 0.6) -> str | None:
+    """The known name that is most like `name`, None if none is alike enough: 1 is equal, 0 nothing in common."""
+    close = difflib.get_close_matches(str(name), list(known), 1, least)
     return close[0] if close else None
+
+
+def suggestion(name: object, known: Iterable[str], otherwise: str, mark: str = "") -> str:
+    """The hint for an unknown name in a program: the nearest known one after its mark, or what else helps."""
+    # Names in programs are short, and many are alike by chance.
+    close = nearest(name, known, 0.7)
+    return f"did you mean `{mark}{close}`?" if close else otherwise
 
 
 class Registry(Generic[Record]):

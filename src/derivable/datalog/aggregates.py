@@ -147,18 +147,11 @@ class _Fold:
         lift, monoid, result = self.typed(groups.value_types)
         mode, tags = groups.mode, groups.tags[part]
         lifted = lift.apply(*((column[part],) for column in groups.values))
-        # The worlds without any row so far stand apart: there the group may not exist.
-        empty, states, reached = mode.one(1), tuple(column[:0] for column in lifted), mode.one(0)
-        for row in range(len(tags)):
-            present = repeat(tags[row : row + 1], len(reached) + 1)
-            absent = mode.negate(present)
-            before = [np.concatenate([column, [value]]) for column, value in zip(states, monoid.neutral)]
-            moved = monoid.apply(before, [column[row] for column in lifted])
-            stepped = mode.times(concatenate([reached, empty]), present)
-            stayed = mode.times(reached, absent[:-1])
-            columns = [np.concatenate([old, new]) for old, new in zip(states, moved)]
-            states, reached = _merged(mode, columns, concatenate([stayed, stepped]))
-            empty = mode.times(empty, absent[-1:])
+
+        def moved(states: list[np.ndarray], row: int) -> Sequence[np.ndarray]:
+            return monoid.apply(states, [column[row] for column in lifted])
+
+        states, reached, empty = _reached(mode, tags, [c[:0] for c in lifted], monoid.neutral, moved)
         if groups.keeps_empty:
             neutral = [np.full(1, value) for value in monoid.neutral]
             self.emit(groups, np.array([g]), result.apply(neutral)[0], empty)
@@ -183,13 +176,44 @@ class _Fold:
             yield np.asarray(value).astype(t.dtype).item()
 
 
-def _merged(mode: Any, states: list[np.ndarray], tags: Any) -> tuple[tuple[np.ndarray, ...], Any]:
+def _reached(
+    mode: Any,
+    tags: Any,
+    states: list[np.ndarray],
+    neutral: Sequence[Any],
+    moved: Callable[[list[np.ndarray], int], Sequence[np.ndarray]],
+) -> tuple[list[np.ndarray], Any, Any]:
+    """The states that some of the uncertain rows make, with their tags, and the tag of the worlds without any row.
+
+    states  no states, a column for each of their scalars; `neutral` has the scalars before any row
+    moved   (states, row) -> the states with that row
+    """
+    # The worlds without any row so far stand apart: there the group may not exist.
+    empty, reached = mode.one(1), mode.one(0)
+    for row in range(len(tags)):
+        present = repeat(tags[row : row + 1], len(reached) + 1)
+        absent = mode.negate(present)
+        after = moved(
+            [np.append(column, np.array([value], column.dtype)) for column, value in zip(states, neutral)], row
+        )
+        stepped = mode.times(concatenate([reached, empty]), present)
+        stayed = mode.times(reached, absent[:-1])
+        columns = [np.concatenate([old, new]) for old, new in zip(states, after)]
+        states, reached = _merged(mode, columns, concatenate([stayed, stepped]))
+        empty = mode.times(empty, absent[-1:])
+    return states, reached, empty
+
+
+def _merged(mode: Any, states: list[np.ndarray], tags: Any) -> tuple[list[np.ndarray], Any]:
     """The distinct states, a column for each of their scalars, and for each the sum of its tags."""
-    keys = np.stack([(c + 0.0).view(np.int64) if c.dtype == np.float64 else c.astype(np.int64) for c in states], axis=1)
-    _, first, where = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    keys, axis = states[0], None
+    if len(states) > 1:
+        words = [(c + 0.0).view(np.int64) if c.dtype == np.float64 else c.astype(np.int64) for c in states]
+        keys, axis = np.stack(words, axis=1), 0
+    _, first, where = np.unique(keys, axis=axis, return_index=True, return_inverse=True)
     order = np.argsort(where.reshape(-1), kind="stable")
     offsets = np.searchsorted(where.reshape(-1)[order], np.arange(len(first) + 1))
-    return tuple(column[first] for column in states), mode.reduce(tags[order], offsets)
+    return [column[first] for column in states], mode.reduce(tags[order], offsets)
 
 
 # The built-in ones
@@ -272,39 +296,23 @@ def _sum(groups: Groups, g: int, part: slice) -> None:
     if is_sum and t.is_integer and np.abs(values.astype(np.float64)).sum() >= _EXACT:
         values = values.astype(object)
     identity = np.array([0 if is_sum else 1], dtype=values.dtype)
-    empty = mode.one(1)
-    sums, state = values[:0], mode.one(0)
-    for row, value in enumerate(values):
-        present = repeat(tags[row : row + 1], len(state) + 1)
-        absent = mode.negate(present)
-        before = np.concatenate([sums, identity])
+
+    def moved(sums: list[np.ndarray], row: int) -> list[np.ndarray]:
         with np.errstate(all="ignore"):
-            moved = before + value if is_sum else before * value
-        if t.is_integer and not is_sum:
-            moved = wrap(moved, t)
-        stepped = mode.times(concatenate([state, empty]), present)
-        stayed = mode.times(state, absent[:-1])
-        sums, state = _values_merged(mode, np.concatenate([sums, moved]), concatenate([stayed, stepped]))
-        empty = mode.times(empty, absent[-1:])
+            after = sums[0] + values[row] if is_sum else sums[0] * values[row]
+        return [wrap(after, t) if t.is_integer and not is_sum else after]
+
+    (sums,), state, empty = _reached(mode, tags, [values[:0]], list(identity), moved)
     if is_sum and t.is_integer:
         low, high = t.limits
-        sums, state = _values_merged(
-            mode, np.array([min(max(v, low), high) for v in sums.tolist()], groups.values[0].dtype), state
-        )
+        within_limits = np.array([min(max(v, low), high) for v in sums.tolist()], groups.values[0].dtype)
+        (sums,), state = _merged(mode, [within_limits], state)
     if groups.keeps_empty:
         groups.emit(np.array([g]), [to_words(identity, t)], empty)
     keep = ~mode.is_zero(state)
     if t.family == "float":
         keep &= ~np.isnan(sums)
     groups.emit(np.full(int(keep.sum()), g), [to_words(sums[keep], t)], state[keep])
-
-
-def _values_merged(mode: Any, values: np.ndarray, tags: Any) -> tuple[np.ndarray, Any]:
-    """The distinct values and for each the sum of its tags."""
-    distinct, where = np.unique(values, return_inverse=True)
-    order = np.argsort(where, kind="stable")
-    offsets = np.searchsorted(where[order], np.arange(len(distinct) + 1))
-    return distinct, mode.reduce(tags[order], offsets)
 
 
 def _extreme(groups: Groups, g: int, part: slice) -> None:

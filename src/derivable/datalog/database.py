@@ -13,8 +13,8 @@ from derivable.core import html
 from derivable.core.diagnostics import BindingError, DomainError
 from derivable.core.lazy import optional_module
 from derivable.core.names import FreshNames
+from derivable.core.registry import suggestion
 from derivable.datalog.inputs import as_tuple
-from derivable.datalog.types import near
 from derivable.datalog.values import SymbolTable, fits, ranks, show_column, show_value, word_of
 
 if TYPE_CHECKING:
@@ -220,11 +220,8 @@ class Database(Mapping):
         if found is None:
             if name in self._hidden:
                 raise BindingError(f"`{name}` is not an output of this program", hint=f"add `query {name}`")
-            close = near(name, self._relations)
-            raise BindingError(
-                f"unknown relation `{name}`",
-                hint=f"did you mean `{close}`?" if close else f"the outputs are {', '.join(self._relations)}",
-            )
+            hint = suggestion(name, self._relations, f"the outputs are {', '.join(self._relations)}")
+            raise BindingError(f"unknown relation `{name}`", hint=hint)
         return found
 
     def __contains__(self, name: object) -> bool:

@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from derivable.core.diagnostics import BindingError, DerivableError, DomainError, Span, UnsupportedError
+from derivable.core.registry import suggestion
 from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.order import order
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.text import expression_text
-from derivable.datalog.types import Typed, near
+from derivable.datalog.types import Typed
 from derivable.datalog.values import BOOL, F64, ValueType
 
 MAX_CLAUSES = 4096
@@ -119,13 +120,8 @@ class _Desugaring:
         if item.arguments is None:
             if item.relation not in self.relations:
                 known = [n for n, relation in self.relations.items() if not relation.is_hidden]
-                close = near(item.relation, known)
-                self.error(
-                    BindingError,
-                    f"unknown relation `{item.relation}`",
-                    item.span,
-                    f"did you mean `{close}`?" if close else "declare it with `type`, or define it with `rel`",
-                )
+                hint = suggestion(item.relation, known, "declare it with `type`, or define it with `rel`")
+                self.error(BindingError, f"unknown relation `{item.relation}`", item.span, hint)
             return item.relation
         name = f"{item.relation}({', '.join(map(expression_text, item.arguments))})"
         if name in self.relations:

@@ -13,17 +13,16 @@ from derivable.algebra.semirings import boolean
 from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.circuit.circuit import Circuit
 from derivable.core.and_or import FALSE
-from derivable.core.diagnostics import BindingError, CompileTimeout, TypeMismatchError
+from derivable.core.diagnostics import CompileTimeout, TypeMismatchError
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.execute import Executor, run_deadline
-from derivable.datalog.facts import FactStore, load_program_facts, load_python_facts, tuple_columns
+from derivable.datalog.facts import FactStore, known_relation, load_program_facts, load_python_facts, tuple_columns
 from derivable.datalog.ground_graph import GroundGraph
 from derivable.datalog.inputs import InputMapping, as_tuple, taken
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.storage import Table
 from derivable.datalog.tags import GraphTags
-from derivable.datalog.types import near
 from derivable.datalog.unroll import normal_form
 
 if TYPE_CHECKING:
@@ -43,13 +42,7 @@ class Grounding:
         """Node of each output tuple, concatenated in order; FALSE for what cannot be derived."""
         found = []
         for name, tuples in outputs.items():
-            if name not in ram.relations or name.startswith("#"):
-                known = [n for n in ram.relations if not n.startswith("#")]
-                close = near(name, known)
-                raise BindingError(
-                    f"unknown output relation `{name}`",
-                    hint=f"did you mean `{close}`?" if close else f"the relations are {', '.join(known)}",
-                )
+            known_relation(ram, name, f"unknown output relation `{name}`")
             table = self.tables[name]
             rows = [as_tuple(t) for t in tuples]
             if not rows:
@@ -93,13 +86,7 @@ def ground_inputs(
     store = FactStore()
     variables: dict[str, np.ndarray] = {}
     for name, mapping in inputs.items():
-        if name not in ram.relations or name.startswith("#"):
-            known = [n for n in ram.relations if not n.startswith("#")]
-            close = near(name, known)
-            raise BindingError(
-                f"the program does not use the input `{name}`",
-                hint=f"did you mean `{close}`?" if close else f"the relations are {', '.join(known)}",
-            )
+        known_relation(ram, name, f"the program does not use the input `{name}`")
         columns = tuple_columns(ram.relations[name], list(mapping.tuples), store.symbols)
         placeholder = np.full(len(mapping), 1.0 / max(len(mapping), 1))
         if mapping.is_exclusive:

@@ -15,7 +15,7 @@ import numpy as np
 from derivable.core.and_or import OR, TRUE
 from derivable.core.diagnostics import DomainError
 from derivable.core.progress import NEVER, Deadline
-from derivable.datalog.facts import FactStore
+from derivable.datalog.facts import FactColumns, FactStore
 from derivable.datalog.ground_graph import GroundGraph
 from derivable.datalog.grouping import aggregate
 from derivable.datalog.queries import Columns, Queries
@@ -317,10 +317,7 @@ class Executor(Queries):
 
     def fact_columns(self, name: str) -> tuple[Columns, np.ndarray]:
         types = self.ram.relations[name].types
-        stored = self.facts.relations.get(name)
-        if stored is None:
-            return [np.empty(0, dtype=np.int64) for _ in types], np.empty(0, dtype=np.int64)
-        return stored.joined(len(types))
+        return self.facts.relations.get(name, FactColumns()).joined(len(types))
 
     def special(self, instruction: AggregateRule | BernoulliRule) -> tuple[Columns, int, Any]:
         """Columns, count and tags of an aggregate or a choice."""

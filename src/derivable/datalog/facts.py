@@ -23,11 +23,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError, TypeMismatchError
+from derivable.core.registry import suggestion
 from derivable.datalog.inputs import Columns, InputMapping
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.rules.nodes import Relation
-from derivable.datalog.types import near
 from derivable.datalog.values import SymbolTable, ValueType, fits, show_value, to_words, word_of
 
 
@@ -85,29 +85,26 @@ def load_python_facts(ram: Ram, facts: Mapping[str, Any], store: FactStore, give
     Raises BindingError for an unknown relation, TypeMismatchError with row, column and expected type for a bad value.
     """
     for name, rows in facts.items():
-        relation = ram.relations.get(name)
-        if relation is None or name.startswith("#"):
-            known = [n for n in ram.relations if not n.startswith("#")]
-            close = near(name, known)
-            raise BindingError(
-                f"facts for an unknown relation `{name}`",
-                hint=f"did you mean `{close}`?" if close else f"the relations are {', '.join(known)}",
-                source=ram.source,
-            )
-        _load(relation, rows, store)
+        _load(known_relation(ram, name, f"facts for an unknown relation `{name}`", ram.source), rows, store)
     for relation in ram.relations.values():
         if relation.is_input and relation.name not in facts and relation.name not in given:
             known = [n for n, other in ram.relations.items() if not other.is_input and not n.startswith("#")]
-            close = near(relation.name, known)
             raise BindingError(
                 f"unknown relation `{relation.name}`: it has no declaration, no rule and no facts",
-                hint=f"did you mean `{close}`?"
-                if close
-                else f'pass `facts={{"{relation.name}": [...]}}`, or declare it',
+                hint=suggestion(relation.name, known, f'pass `facts={{"{relation.name}": [...]}}`, or declare it'),
                 source=ram.source,
                 text=ram.text,
                 span=relation.span,
             )
+
+
+def known_relation(ram: Ram, name: str, message: str, source: str | None = None) -> Relation:
+    """The relation of that name. Raises BindingError with this message if the program has none that users know."""
+    if name not in ram.relations or name.startswith("#"):
+        known = [n for n in ram.relations if not n.startswith("#")]
+        hint = suggestion(name, known, f"the relations are {', '.join(known)}")
+        raise BindingError(message, hint=hint, source=source)
+    return ram.relations[name]
 
 
 def _load(relation: Relation, given: Any, store: FactStore) -> None:

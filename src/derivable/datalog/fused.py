@@ -20,7 +20,7 @@ from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog import arithmetic
 from derivable.datalog.ram import emit
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import Const, Var, names
+from derivable.datalog.rules.nodes import Const, Var
 from derivable.datalog.storage import Index, Table
 from derivable.datalog.tag_columns import column_of, parts_of
 from derivable.datalog.tags import SemiringTags, Untagged
@@ -58,15 +58,6 @@ class Fused:
     names: tuple[str, ...]
 
 
-def steps_of(query: m.Query) -> list[m.Query]:
-    """The operators of a query from its driver on."""
-    found = []
-    while not isinstance(query, (m.Scan, m.Unit)):
-        found.append(query)
-        query = query.left if isinstance(query, (m.Join, m.Difference)) else query.source
-    return [query, *reversed(found)]
-
-
 def layout_of(table: Table) -> emit.Layout:
     """The layout of a table whose set is asked."""
     return emit.Layout(table.width, str(table.log.dtype), None if table.sets is None else table.sets.form)
@@ -98,12 +89,12 @@ class _Planner:
 
     def plan(self) -> Fused | None:
         project = self.store.query
-        nodes = steps_of(project.source)
-        used: set[str] = {name for term in project.terms for name in names(term)}
+        nodes = m.steps(project.source)
+        used = m.reads(project)
         # What the steps from each one on need.
         needed = [used]
         for node in reversed(nodes):
-            used = used | _reads_of(node)
+            used = used | m.reads(node)
             needed.append(used)
         needed.reverse()
         if not isinstance(nodes[0], m.Scan):
@@ -218,19 +209,10 @@ class _Planner:
 
     def columns(self, scan: m.Scan, needed: set[str]) -> tuple[tuple, tuple, tuple]:
         """(what columns must hold, pairs that must be equal, what to take) of a scan; names are bound."""
-        checks, repeats, takes = [], [], []
-        first: dict[str, int] = {}
-        bound = set(self.registers)
-        for c, term in enumerate(scan.terms):
-            if isinstance(term, Const) or (isinstance(term, Var) and term.name in bound):
-                checks.append((c, self.term(term)))
-            elif isinstance(term, Var) and term.name in first:
-                repeats.append((first[term.name], c))
-            elif isinstance(term, Var):
-                first[term.name] = c
-                if term.name in needed:
-                    takes.append((c, self.register(term.name)))
-        return tuple(checks), tuple(repeats), tuple(takes)
+        found = m.bindings(scan, self.registers)
+        checks = tuple((c, self.term(term)) for c, term in found.keys)
+        takes = tuple((c, self.register(name)) for name, c in found.fresh.items() if name in needed)
+        return checks, found.repeats, takes
 
     def join(self, scan: m.Scan, needed: set[str]) -> None:
         keys, repeats, takes = self.columns(scan, needed)
@@ -264,28 +246,14 @@ def _as(register: Expr, dtype: Any) -> Expr:
     return register if dtype == "int64" else cast(register, dtype)
 
 
-def _reads_of(node: m.Query) -> set[str]:
-    match node:
-        case m.Scan(terms=terms) | m.Join(right=m.Scan(terms=terms)) | m.Difference(right=m.Scan(terms=terms)):
-            # A name that occurs twice is a condition; one that is new there is needed by what comes after, or not.
-            return {t.name for t in terms if isinstance(t, Var)} if not isinstance(node, m.Scan) else set()
-        case m.Select(condition=condition):
-            return names(condition)
-        case m.Extend(expression=e):
-            return names(e)
-        case m.Range(low=low, high=high):
-            return names(low) | names(high)
-    return set()
-
-
 class Running:
     """What a run knows of a store: how many rows it has seen, and its kernel."""
 
     def __init__(self, queries: Queries, store: m.Store):
         self.queries, self.store = queries, store
-        self.driver, *others = steps_of(store.query.source)
-        scans = [self.driver, *(node.right for node in others if isinstance(node, (m.Join, m.Difference)))]
-        self.tables = [queries.tables[scan.relation] for scan in scans if isinstance(scan, m.Scan)]
+        steps = m.steps(store.query.source)
+        self.driver = steps[0]
+        self.tables = [queries.tables[scan.relation] for scan in map(m.scan_of, steps) if scan is not None]
         self.seen = 0
         self.signature: Any = None
         self.fused: Fused | None = None

@@ -17,7 +17,7 @@ from derivable.datalog import arithmetic
 from derivable.datalog.fused import Running
 from derivable.datalog.ground_graph import negate
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import Const, Var, names
+from derivable.datalog.rules.nodes import Const, Var
 from derivable.datalog.storage import CHUNK, Table
 from derivable.datalog.tags import Algebra, GraphTags, Untagged
 from derivable.datalog.values import SymbolTable, from_words, word_of
@@ -87,8 +87,7 @@ class Queries:
 
     def by_columns(self, instruction: m.Store) -> Iterator[tuple[Columns, int, Any]]:
         terms = instruction.query.terms
-        needed = frozenset(n for t in terms for n in names(t))
-        for batch in self.stream(instruction.query.source, needed):
+        for batch in self.stream(instruction.query.source, frozenset(m.reads(instruction.query))):
             self.deadline.remaining()
             columns: Columns = []
             valid = None
@@ -118,17 +117,16 @@ class Queries:
             case m.Join():
                 yield from self.join(query, needed)
             case m.Difference(left=left, right=right):
-                wanted = needed | {t.name for t in right.terms if isinstance(t, Var)}
-                for batch in self.stream(left, wanted):
+                for batch in self.stream(left, needed | m.reads(query)):
                     yield from self.difference(batch, right)
             case m.Select(source=source, condition=condition):
-                for batch in self.stream(source, needed | names(condition)):
+                for batch in self.stream(source, needed | m.reads(query)):
                     mask = arithmetic.condition(condition, batch.columns, batch.count, self.symbols)
                     batch = batch.only(self.mode, mask)
                     if batch.count:
                         yield batch
             case m.Extend(source=source, variable=v, expression=e):
-                for batch in self.stream(source, (needed - {v.name}) | names(e)):
+                for batch in self.stream(source, (needed - {v.name}) | m.reads(query)):
                     words, valid = arithmetic.evaluate(e, batch.columns, batch.count, self.symbols)
                     batch.columns[v.name] = words
                     if valid is not None:
@@ -136,8 +134,7 @@ class Queries:
                     if batch.count:
                         yield batch
             case m.Range():
-                wanted = (needed - {query.variable.name}) | names(query.low) | names(query.high)
-                for batch in self.stream(query.source, wanted):
+                for batch in self.stream(query.source, (needed - {query.variable.name}) | m.reads(query)):
                     yield from self.range(batch, query)
 
     def rows_of(self, scan: m.Scan) -> slice | np.ndarray:
@@ -161,50 +158,33 @@ class Queries:
     def scan(self, query: m.Scan, needed: frozenset[str]) -> Iterator[Batch]:
         table, rows = self.tables[query.relation], self.rows_of(query)
         start, stop = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
-        first: dict[str, int] = {}
-        constants, repeats = [], []
-        for c, term in enumerate(query.terms):
-            if isinstance(term, Const):
-                constants.append((c, word_of(term.value, term.type, self.symbols)))
-            elif isinstance(term, Var):
-                if term.name in first:
-                    repeats.append((first[term.name], c))
-                else:
-                    first[term.name] = c
+        found = m.bindings(query)
+        constants = [(c, word_of(t.value, t.type, self.symbols)) for c, t in found.keys if isinstance(t, Const)]
         for low in range(start, stop, CHUNK):
             high = min(low + CHUNK, stop)
             self.work += high - low
             part = slice(low, high) if isinstance(rows, slice) else rows[low:high]
             count = high - low
-            if constants or repeats:
+            if constants or found.repeats:
                 mask = np.ones(count, dtype=bool)
                 for c, word in constants:
                     mask &= table.column(c, part) == word
-                for a, b in repeats:
+                for a, b in found.repeats:
                     mask &= table.column(a, part) == table.column(b, part)
                 part = np.flatnonzero(mask) + low if isinstance(part, slice) else part[mask]
                 count = len(part)
                 if not count:
                     continue
-            columns = {name: table.column(c, part) for name, c in first.items() if name in needed}
+            columns = {name: table.column(c, part) for name, c in found.fresh.items() if name in needed}
             yield Batch(count, columns, self.mode.load(table, part))
 
     def join(self, query: m.Join, needed: frozenset[str]) -> Iterator[Batch]:
         left_names = set(m.columns(query.left))
         right = query.right
         table = self.tables[right.relation]
-        keys: list[tuple[int, Var | Const]] = []
-        fresh: dict[str, int] = {}
-        repeats: list[tuple[int, int]] = []
-        for c, term in enumerate(right.terms):
-            if isinstance(term, Const) or (isinstance(term, Var) and term.name in left_names):
-                keys.append((c, term))
-            elif isinstance(term, Var):
-                if term.name in fresh:
-                    repeats.append((fresh[term.name], c))
-                else:
-                    fresh[term.name] = c
-        taken = {name: c for name, c in fresh.items() if name in needed}
+        found = m.bindings(right, left_names)
+        keys, repeats = found.keys, found.repeats
+        taken = {name: c for name, c in found.fresh.items() if name in needed}
         plain = isinstance(self.mode, Untagged)
         limit, bound = self.bounds_of(right)
         stamps = table.stamps if right.part == "stable" and not plain else None
@@ -244,8 +224,8 @@ class Queries:
                 if len(left):
                     yield Batch(len(left), columns, tags)
             if exists is not None and exists.any():
-                found = batch.only(self.mode, exists)
-                yield Batch(found.count, {n: found.columns[n] for n in kept}, found.tags)
+                batch = batch.only(self.mode, exists)
+                yield Batch(batch.count, {n: batch.columns[n] for n in kept}, batch.tags)
 
     def key_column(self, term: Var | Const, batch: Batch) -> np.ndarray:
         if isinstance(term, Var):

@@ -253,7 +253,7 @@ class Table:
             if 4 * needed > len(self.table):
                 self._rehash(4 * needed)
             rows = self.rows_of([c[start:stop] for c in columns], stop - start)
-            self.size = kernels.insert_rows(self.log, self.size, self.table, rows, ids[start:stop])
+            self.size = kernels.place_rows(self.log, self.size, self.table, rows, ids[start:stop], True)
         return ids
 
     def find(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
@@ -262,7 +262,7 @@ class Table:
         if self.sets is not None:
             self.sets.find(columns, count, ids)
         else:
-            kernels.find_rows(self.log, self.table, self.rows_of(columns, count), ids)
+            kernels.place_rows(self.log, self.size, self.table, self.rows_of(columns, count), ids, False)
         return ids
 
     def index(self, key_columns: tuple[int, ...], is_static: bool) -> Index:

@@ -109,6 +109,31 @@ class ColumnTags(ABC):
         return reduce_segments(tags, offsets, self.plus)
 
 
+class ScalarColumns:
+    """Columns that are one array, in which equal tags have equal entries."""
+
+    def __init__(self, dtype: Any, zero: Any, one: Any):
+        self.dtype, self._zero, self._one = dtype, zero, one
+
+    def empty(self, count: int) -> np.ndarray:
+        return empty(count, self.dtype)
+
+    def one(self, count: int) -> np.ndarray:
+        return np.full(count, self._one, self.dtype)
+
+    def zero(self, count: int) -> np.ndarray:
+        return np.full(count, self._zero, self.dtype)
+
+    def is_one(self, a: np.ndarray) -> np.ndarray:
+        return (a == self._one).astype(bool)
+
+    def is_zero(self, a: np.ndarray) -> np.ndarray:
+        return (a == self._zero).astype(bool)
+
+    def saturated(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        return old == new
+
+
 # What NumPy folds segments of scalars with itself.
 _UFUNCS = {"add": np.add, "min": np.minimum, "max": np.maximum, "logaddexp": np.logaddexp}
 
@@ -168,20 +193,12 @@ class SemiringTags(ColumnTags):
         return self.typed.rows_of_shown(*parts_of(tags))
 
 
-class IntegerTags(ColumnTags):
+class IntegerTags(ScalarColumns, ColumnTags):
     """Tag columns of exact Python integers, as arrays of objects."""
 
     def __init__(self, semiring: Semiring):
+        super().__init__(object, semiring.zero, semiring.one)
         self.semiring = semiring
-
-    def empty(self, count: int) -> np.ndarray:
-        return np.empty(count, object)
-
-    def one(self, count: int) -> np.ndarray:
-        return np.full(count, self.semiring.one, object)
-
-    def zero(self, count: int) -> np.ndarray:
-        return np.full(count, self.semiring.zero, object)
 
     def plus(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return self._each(self.semiring.plus, a, b)
@@ -201,9 +218,6 @@ class IntegerTags(ColumnTags):
     def is_zero(self, a: np.ndarray) -> np.ndarray:
         return self._mask(self.semiring.discard, a == self.semiring.zero, a)
 
-    def is_one(self, a: np.ndarray) -> np.ndarray:
-        return (a == self.semiring.one).astype(bool)
-
     def fact_tags(self, variables: np.ndarray) -> np.ndarray:
         return self.one(len(variables))
 
@@ -217,16 +231,14 @@ class IntegerTags(ColumnTags):
         return (default if function is None else self._each(function, *columns)).astype(bool)
 
 
-class GraphTags:
+class GraphTags(ScalarColumns):
     """Nodes of the ground derivation graph. While a query runs, tags are the list of factor columns."""
 
     is_tagged = True
 
     def __init__(self, graph: GroundGraph):
+        super().__init__(np.int64, FALSE, TRUE)
         self.graph = graph
-
-    def empty(self, count: int) -> np.ndarray:
-        return empty(count, np.int64)
 
     def load(self, table, rows) -> list[np.ndarray]:
         return [table.tags[: table.size][rows]]
@@ -245,12 +257,6 @@ class GraphTags:
 
     # Aggregates
 
-    def one(self, count: int) -> np.ndarray:
-        return np.full(count, TRUE, dtype=np.int64)
-
-    def zero(self, count: int) -> np.ndarray:
-        return np.full(count, FALSE, dtype=np.int64)
-
     def plus(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         count = len(a)
         segments = np.arange(count, dtype=np.int64)
@@ -261,12 +267,6 @@ class GraphTags:
 
     def negate(self, a: np.ndarray) -> np.ndarray:
         return negate(a)
-
-    def is_one(self, a: np.ndarray) -> np.ndarray:
-        return a == TRUE
-
-    def is_zero(self, a: np.ndarray) -> np.ndarray:
-        return a == FALSE
 
     def reduce(self, tags: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         segments = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))

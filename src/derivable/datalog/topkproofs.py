@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.datalog.random_facts import RandomFacts
-from derivable.datalog.tags import ColumnTags
+from derivable.datalog.tags import ColumnTags, ScalarColumns
 
 Proof = tuple[int, ...]
 Proofs = tuple[Proof, ...]
@@ -181,20 +181,12 @@ def _given(proofs: frozenset[Proof], options: list[int], true: int) -> frozenset
     return frozenset(kept)
 
 
-class ProofTags(ColumnTags):
+class ProofTags(ScalarColumns, ColumnTags):
     """Tag columns of int64 numbers of proof sets; `show` gives probabilities."""
 
     def __init__(self, facts: RandomFacts, k: int = 3):
+        super().__init__(np.int64, ZERO, ONE)
         self.table = ProofTable(facts, k)
-
-    def empty(self, count: int) -> np.ndarray:
-        return np.empty(count, np.int64)
-
-    def one(self, count: int) -> np.ndarray:
-        return np.full(count, ONE, np.int64)
-
-    def zero(self, count: int) -> np.ndarray:
-        return np.full(count, ZERO, np.int64)
 
     def plus(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return self.table.column("plus", a, b)
@@ -204,15 +196,6 @@ class ProofTags(ColumnTags):
 
     def negate(self, a: np.ndarray) -> np.ndarray:
         return self.table.column("negate", a, np.zeros_like(a))
-
-    def saturated(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-        return old == new
-
-    def is_zero(self, a: np.ndarray) -> np.ndarray:
-        return a == ZERO
-
-    def is_one(self, a: np.ndarray) -> np.ndarray:
-        return a == ONE
 
     def fact_tags(self, variables: np.ndarray) -> np.ndarray:
         self.table.refresh()

@@ -6,8 +6,7 @@ column or variable it meets; what stays open defaults to i32 (integers and unkno
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -20,6 +19,7 @@ from derivable.core.diagnostics import (
     TypeMismatchError,
     UnsupportedError,
 )
+from derivable.core.registry import suggestion
 from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.foreign import FUNCTIONS
 from derivable.datalog.syntax import nodes as s
@@ -135,12 +135,6 @@ def _valued(value: Any, t: ValueType) -> Any:
     return float(value) if t.family == "float" else value
 
 
-def near(name: str, known: Iterable[str]) -> str | None:
-    """The known name closest to a misspelt one, if any is close."""
-    found = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.7)
-    return found[0] if found else None
-
-
 def infer(syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]] | None = None) -> Typed:
     """Infer all types. `hints` gives families for the columns of relations that only Python facts define.
 
@@ -242,13 +236,8 @@ class _Inference:
             return self.types[name]
         if name in UNSUPPORTED_TYPES:
             self.error(UnsupportedError, f"the type {name} is not supported yet", span)
-        close = near(name, self.types)
-        return self.error(
-            TypeMismatchError,
-            f"unknown type `{name}`",
-            span,
-            f"did you mean `{close}`?" if close else "declare it with `type`",
-        )
+        hint = suggestion(name, self.types, "declare it with `type`")
+        return self.error(TypeMismatchError, f"unknown type `{name}`", span, hint)
 
     def relation(self, name: str, arity: int, span: Span) -> list[Type]:
         """The column types of a relation used with `arity` columns at `span`."""
@@ -381,13 +370,9 @@ class _Inference:
         if node.operator not in AGGREGATES:
             if node.operator in LATER_AGGREGATES:
                 self.error(UnsupportedError, f"the aggregate `{node.operator}` is not supported yet", node.span)
-            close = near(node.operator, [*AGGREGATES, *LATER_AGGREGATES])
-            self.error(
-                TypeMismatchError,
-                f"unknown aggregate `{node.operator}`",
-                node.span,
-                f"did you mean `{close}`?" if close else f"the aggregates are {', '.join(AGGREGATES)}",
-            )
+            known = [*AGGREGATES, *LATER_AGGREGATES]
+            hint = suggestion(node.operator, known, f"the aggregates are {', '.join(AGGREGATES)}")
+            self.error(TypeMismatchError, f"unknown aggregate `{node.operator}`", node.span, hint)
         record = AGGREGATES[node.operator]
         if node.parameters:
             self.error(TypeMismatchError, f"`{node.operator}` has no parameter `{node.parameters[0]}`", node.span)
@@ -483,14 +468,9 @@ class _Inference:
 
     def call(self, node: s.Call, name: str, arguments: tuple[Any, ...]) -> Type:
         if name not in FUNCTIONS:
-            close = near(name, FUNCTIONS)
-            hint = "`derivable.datalog.function` makes a Python function known"
-            self.error(
-                UnsupportedError,
-                f"unknown function `${name}`",
-                node.span,
-                f"did you mean `${close}`?" if close else hint,
-            )
+            otherwise = "`derivable.datalog.function` makes a Python function known"
+            hint = suggestion(name, FUNCTIONS, otherwise, "$")
+            self.error(UnsupportedError, f"unknown function `${name}`", node.span, hint)
         record = FUNCTIONS[name]
         wanted = len(record.parameters)
         if len(arguments) != wanted:

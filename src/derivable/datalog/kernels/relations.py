@@ -12,11 +12,12 @@ from derivable.device.cpu.tiers import kernel
 
 
 @kernel
-def insert_rows(log, size, table, rows, ids):
-    """Find or append each of `rows` [row, column]; writes its number in the log to `ids` and returns the new size.
+def place_rows(log, size, table, rows, ids, appends):
+    """Find each of `rows` [row, column]; writes its number in the log to `ids` and returns the new size.
 
-    table  [2 * slots] uint32, slots a power of two: row number + 1, 0 if empty, and 32 bits of the row's hash
-    The caller has made room: size + rows <= len(log), and the table stays at most half full.
+    table    [2 * slots] uint32, slots a power of two: row number + 1, 0 if empty, and 32 bits of the row's hash
+    appends  whether rows that are not there are appended; else their number is -1
+    The caller has made room for what is appended: size + rows <= len(log), and the table stays at most half full.
     """
     slots = len(table) // 2
     width = rows.shape[1]
@@ -29,12 +30,14 @@ def insert_rows(log, size, table, rows, ids):
         while True:
             found = np.int64(table[2 * slot]) - 1
             if found < 0:
-                for c in range(width):
-                    log[size, c] = rows[i, c]
-                table[2 * slot] = size + 1
-                table[2 * slot + 1] = tag
-                ids[i] = size
-                size += 1
+                ids[i] = -1
+                if appends:
+                    for c in range(width):
+                        log[size, c] = rows[i, c]
+                    table[2 * slot] = size + 1
+                    table[2 * slot + 1] = tag
+                    ids[i] = size
+                    size += 1
                 break
             if np.int64(table[2 * slot + 1]) == tag:
                 same = True
@@ -62,32 +65,6 @@ def rehash_rows(log, size, table):
             slot = slot_in(slot + 1, slots)
         table[2 * slot] = i + 1
         table[2 * slot + 1] = tag_of(h)
-
-
-@kernel
-def find_rows(log, table, rows, ids):
-    """Write the number of each of `rows` in the log to `ids`, -1 if it is not there."""
-    slots = len(table) // 2
-    width = rows.shape[1]
-    for i in range(rows.shape[0]):
-        h = hash_word(rows[i, 0])
-        for c in range(1, width):
-            h = mix_word(h, rows[i, c])
-        tag = tag_of(h)
-        slot = slot_in(h, slots)
-        ids[i] = -1
-        while table[2 * slot] != 0:
-            if np.int64(table[2 * slot + 1]) == tag:
-                found = np.int64(table[2 * slot]) - 1
-                same = True
-                for c in range(width):
-                    if log[found, c] != rows[i, c]:
-                        same = False
-                        break
-                if same:
-                    ids[i] = found
-                    break
-            slot = slot_in(slot + 1, slots)
 
 
 @kernel

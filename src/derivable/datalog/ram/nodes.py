@@ -8,11 +8,11 @@ evaluation is visible here, not only in the machine below), and unions are sever
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from derivable.datalog.rules.nodes import AggregateRule, BernoulliRule, Const, Expr, Facts, Relation, Var
+from derivable.datalog.rules.nodes import AggregateRule, BernoulliRule, Const, Expr, Facts, Relation, Var, names
 
 Part = Literal["all", "recent", "stable"]
 
@@ -143,26 +143,84 @@ def columns(query: Query) -> tuple[str, ...]:
     raise TypeError(f"not a query: {query!r}")
 
 
+def source(node: Query) -> Query | None:
+    """What an operator gets its rows from; None for those that queries begin with."""
+    match node:
+        case Join(left=left) | Difference(left=left):
+            return left
+        case Select() | Extend() | Range() | Project():
+            return node.source
+    return None
+
+
+def steps(query: Query) -> list[Query]:
+    """The operators of a query from the first, a scan or the unit, to itself."""
+    found = [query]
+    while (before := source(found[-1])) is not None:
+        found.append(before)
+    return found[::-1]
+
+
+def scan_of(node: Query) -> Scan | None:
+    """The scan that an operator reads rows of a relation with: itself, or its right side."""
+    match node:
+        case Scan():
+            return node
+        case Join(right=right) | Difference(right=right):
+            return right
+    return None
+
+
+def reads(node: Query) -> set[str]:
+    """The names in what an operator computes or looks up, those that it binds itself included."""
+    match node:
+        case Select(condition=e) | Extend(expression=e):
+            return names(e)
+        case Range(low=low, high=high):
+            return names(low) | names(high)
+        case Join(right=right) | Difference(right=right):
+            return {t.name for t in right.terms if isinstance(t, Var)}
+        case Project(terms=terms):
+            return {name for term in terms for name in names(term)}
+    return set()
+
+
+@dataclass(frozen=True)
+class Bindings:
+    """What the columns of a scan are to the names that are bound before it.
+
+    keys     (column, term): columns whose value is given
+    repeats  pairs of columns that must be equal
+    fresh    name -> its first column
+    """
+
+    keys: tuple[tuple[int, Var | Const], ...]
+    repeats: tuple[tuple[int, int], ...]
+    fresh: Mapping[str, int]
+
+
+def bindings(scan: Scan, bound: Container[str] = ()) -> Bindings:
+    keys, repeats, fresh = [], [], {}
+    for column, term in enumerate(scan.terms):
+        if isinstance(term, Const) or (isinstance(term, Var) and term.name in bound):
+            keys.append((column, term))
+        elif isinstance(term, Var) and term.name in fresh:
+            repeats.append((fresh[term.name], column))
+        elif isinstance(term, Var):
+            fresh[term.name] = column
+    return Bindings(tuple(keys), tuple(repeats), fresh)
+
+
 def recent_relation(query: Query) -> str:
     """The relation whose recent rows a query of a loop begins with: its leftmost scan."""
-    while not isinstance(query, Scan):
-        assert not isinstance(query, Unit)
-        query = query.left if isinstance(query, (Join, Difference)) else query.source
-    assert query.part == "recent"
-    return query.relation
+    first = steps(query)[0]
+    assert isinstance(first, Scan)
+    assert first.part == "recent"
+    return first.relation
 
 
 def stable_relations(ram: Ram) -> set[str]:
     """The relations of which some query reads what is stable."""
-    found: set[str] = set()
-    for stratum in ram.strata:
-        for instruction in stratum.loop:
-            query: Query = instruction.query
-            while not isinstance(query, (Scan, Unit)):
-                if isinstance(query, (Join, Difference)):
-                    if query.right.part == "stable":
-                        found.add(query.right.relation)
-                    query = query.left
-                else:
-                    query = query.source
-    return found
+    instructions = [instruction for stratum in ram.strata for instruction in stratum.loop]
+    scans = [scan_of(node) for instruction in instructions for node in steps(instruction.query)]
+    return {scan.relation for scan in scans if scan is not None and scan.part == "stable"}
