@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.usefixtures("tier_of_users")
 SCRIPTS = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 
 

@@ -148,13 +148,13 @@ def test_count_is_small():
     assert len(to_nnf(~at_most_k(5, many)).kind) < 8000
 
 
-def test_a_million_deep():
+def test_deeper_than_the_stack():
     a, b, *_ = VARIABLES
     formula = a
-    for _ in range(200_000):
+    for _ in range(20_000):
         formula = formula & b | a
     assert formula.evaluate({"a": True, "b": False}) is True
-    assert len(to_nnf(formula).kind) == 400_002
+    assert len(to_nnf(formula).kind) == 40_002
     assert str(formula).startswith("(")
 
 

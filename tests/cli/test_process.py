@@ -14,6 +14,7 @@ PROGRAM = "rel edge = {(0, 1), (1, 2)}\nrel path(a, b) = edge(a, b) or (path(a, 
 COMMAND = [sys.executable, "-m", "derivable.cli"]
 # The package as this process found it, installed or not.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+del ENVIRONMENT["DERIVABLE_TIER"]  # As users have it.
 
 
 def loaded_by(arguments):
@@ -123,7 +124,7 @@ def test_missing_demo_packages_are_named(tmp_path):
         [*COMMAND, "demo", "digits"],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**ENVIRONMENT, "PYTHONPATH": paths},
         cwd=tmp_path,
     )
     assert done.returncode == 1

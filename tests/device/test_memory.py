@@ -17,8 +17,17 @@ from derivable.parallel import layout
 MIB = 1 << 20
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _only_garbage_of_these_tests():
+    """The collector looks at no object that was there before, and there are millions in a process of many tests."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
-def nothing_kept():
+def nothing_kept(_only_garbage_of_these_tests):
     gc.collect()
     dv.device.empty_cache()
 

@@ -15,6 +15,7 @@ from derivable.algebra.monoids import NAMED, matrix_product, operator
 from derivable.device.cpu import threads
 from derivable.parallel import element_by_index, element_cuts, element_folds
 
+pytestmark = pytest.mark.usefixtures("tier")
 LARGE = 2**62
 
 

@@ -12,6 +12,7 @@ from algebra.expr_cases import BINARY_EXACT, BINARY_SMOOTH, UNARY_EXACT, UNARY_S
 from parallel.array_libraries import LIBRARIES, jacobian_backwards, jacobian_forwards
 from parallel.generated_operators import SCALARS, monoids, operator_of
 
+pytestmark = pytest.mark.usefixtures("tier")
 UNARY, BINARY = {**UNARY_EXACT, **UNARY_SMOOTH}, {**BINARY_EXACT, **BINARY_SMOOTH}
 COMMUTATIVE = [monoid for monoid in SCALARS if monoid.size == 1 or monoid.name == "earlier of two"]
 

@@ -197,6 +197,7 @@ def test_a_layer_with_negation():
     assert g.grad.tolist() == [[-1.0, 0.0]]
 
 
+@pytest.mark.usefixtures("tier_of_users")
 def test_on_the_command_line(tmp_path):
     program = tmp_path / "paths.scl"
     facts = ", ".join(f"{p}::{edge}" for edge, p in EDGES.items())
