@@ -8,15 +8,16 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "src" / "derivable"
 
+# One kernel of the package and a generated one.
 PROGRAM = """
 import numpy as np
-from derivable.circuit.builder import CircuitBuilder
-b = CircuitBuilder()
-both = b.conjunction([b.literal(1), b.literal(2)])
-c = b.build([b.disjunction([both, b.literal(-3)])])
-print(c.evaluate(np.array([0.5, 0.25, 0.125]))[0])
+from derivable import parallel
+from derivable.circuit.kernels.hashcons import reachable_literals
+leaves = np.zeros(1, np.int32)
+reachable_literals(np.array([0, 2], np.uint8), np.ones(2, np.uint8), leaves)
+print(leaves[0], parallel.scan("add", np.array([0.5, 0.25]))[1])
 """
-ANSWER = "1.0"
+ANSWER = "1 0.75"
 
 
 def start(environment: dict[str, str]) -> subprocess.Popen:
@@ -36,10 +37,16 @@ def answer_of(process: subprocess.Popen) -> str:
 
 
 def test_several_processes_fill_one_cache(tmp_path):
-    environment = {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(PACKAGE.parent)}
+    environment = {
+        "NUMBA_CACHE_DIR": str(tmp_path),
+        "DERIVABLE_CACHE_DIR": str(tmp_path / "generated"),
+        "PYTHONPATH": str(PACKAGE.parent),
+    }
     first = [start(environment) for _ in range(2)]
     assert [answer_of(process) for process in first] == [ANSWER] * 2
-    assert list(tmp_path.rglob("*.nbc")), "nothing was cached"
+    cached = [path.name for path in tmp_path.rglob("*.nbc")]
+    assert any("reachable_literals" in name for name in cached)
+    assert any("scan" in name for name in cached)
     assert answer_of(start(environment)) == ANSWER
 
 

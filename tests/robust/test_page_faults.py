@@ -1,4 +1,4 @@
-"""In the steady state no large array is faulted in again: page faults of single steps, each in a fresh process."""
+"""In the steady state no large array is faulted in again: page faults of single steps, each kind in a fresh process."""
 
 import subprocess
 import sys
@@ -20,28 +20,30 @@ rng = np.random.default_rng(0)
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
-for _ in range(8):
-    step()
-found = []
-for _ in range(15):
-    before = faults()
-    step()
-    found.append(faults() - before)
-print(int(statistics.median(found)))
+for threads in (1, 2):
+    dv.device.set_num_threads(threads)
+    for _ in range(8):
+        step()
+    found = []
+    for _ in range(9):
+        before = faults()
+        step()
+        found.append(faults() - before)
+    print(int(statistics.median(found)))
 """
 FOLD = """
 from derivable.algebra import expr
 
 op = dv.parallel.operator(lambda a, b: expr.minimum(a + b, 1e5), neutral=0.0)
-destination, indices = torch.zeros(31), torch.from_numpy(rng.integers(0, 31, 3_000_000))
-values = torch.from_numpy(rng.random(3_000_000, dtype=np.float32)).requires_grad_()
+destination, indices = torch.zeros(31), torch.from_numpy(rng.integers(0, 31, 1_000_000))
+values = torch.from_numpy(rng.random(1_000_000, dtype=np.float32)).requires_grad_()
 
 def step():
     values.grad = None
     dv.parallel.reduce_by_index(destination, op, indices, values).sum().backward()
 """
 SCAN = """
-values = torch.from_numpy(1 + 1e-4 * rng.random(10_000_000, dtype=np.float32)).requires_grad_()
+values = torch.from_numpy(1 + 1e-4 * rng.random(3_000_000, dtype=np.float32)).requires_grad_()
 
 def step():
     values.grad = None
@@ -51,13 +53,13 @@ LAYER = """
 digits = dv.categorical(range(10))
 text = "rel sum_2(a + b) = digit_1(a), digit_2(b)"
 layer = dv.nn.Logic(text, inputs={"digit_1": digits, "digit_2": digits}, outputs={"sum_2": range(19)})
-first, second = (torch.rand(500_000, 10).softmax(-1).requires_grad_() for _ in range(2))
+first, second = (torch.rand(100_000, 10).softmax(-1).requires_grad_() for _ in range(2))
 """
 CIRCUIT = (
     LAYER
     + """
 module = layer.circuit.to_torch("real")
-weights, ones = torch.rand(500_000, 20).requires_grad_(), torch.ones(500_000, 20)
+weights, ones = torch.rand(100_000, 20).requires_grad_(), torch.ones(100_000, 20)
 
 def step():
     weights.grad = None
@@ -73,7 +75,7 @@ def step():
 """
 )
 DATALOG = """
-edges = rng.integers(0, 2000, (6000, 2))
+edges = rng.integers(0, 1000, (3000, 2))
 program = dv.Program("type edge(i32, i32) rel path(a, b) = edge(a, b) or path(a, c), edge(c, b) query path")
 
 def step():
@@ -81,12 +83,10 @@ def step():
 """
 
 
-@pytest.mark.parametrize("threads", ["1", "2"])
 @pytest.mark.parametrize(
     "setup", [FOLD, SCAN, CIRCUIT, LAYER_STEP, DATALOG], ids=["fold", "scan", "circuit", "layer", "datalog"]
 )
-def test_steps_touch_no_new_pages(setup, threads, monkeypatch):
-    monkeypatch.setenv("DERIVABLE_NUM_THREADS", threads)
+def test_steps_touch_no_new_pages(setup):
     run = subprocess.run([sys.executable, "-c", STEADY.replace("{setup}", setup)], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    assert int(run.stdout) < MOST
+    assert all(int(found) < MOST for found in run.stdout.split()), run.stdout

@@ -104,8 +104,11 @@ def test_fork_while_another_thread_computes(expected):
         thread.join()
 
 
-@pytest.mark.parametrize("through_torch", [False, True], ids=["numpy", "torch"])
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+# Spawned workers import torch anew, for seconds.
+@pytest.mark.parametrize(
+    ("method", "through_torch"),
+    [("fork", False), ("fork", True), ("spawn", True), pytest.param("spawn", False, marks=pytest.mark.slow)],
+)
 def test_data_loader(method, through_torch):
     from torch.utils.data import DataLoader
 
