@@ -1,11 +1,11 @@
-"""The primitive "fold levels": its reference, shape rule and derivative rule."""
+"""The primitive "fold levels": its reference and derivative rule."""
 
 import numpy as np
 import pytest
 
 from derivable.algebra import semirings
-from derivable.core.diagnostics import LayoutError, ShapeError, UnsupportedError
-from derivable.parallel.levels import fold_levels, fold_levels_shape
+from derivable.core.diagnostics import UnsupportedError
+from derivable.parallel.levels import fold_levels
 from parallel.level_oracle import fold_levels_vjp
 
 # (x0 and x1 and x2) or x1 or one-and-x2
@@ -26,18 +26,6 @@ def test_values():
 def test_exact_integers():
     leaves = np.array([10**30, 1, 10**30], object)
     assert fold_levels(leaves, *NODES, semirings.counting)[6] == 10**60 + 10**30 + 1
-
-
-def test_shape_rule():
-    assert fold_levels_shape((3, 4, 2), *NODES) == (7, 4, 2)
-    with pytest.raises(ShapeError):
-        fold_levels_shape((), *NODES)
-    with pytest.raises(LayoutError, match="does not come before"):
-        fold_levels_shape((3,), KIND, LEAF, OFFSETS, np.where(CHILDREN == 5, 6, CHILDREN))
-    with pytest.raises(LayoutError, match="outside the 2 leaves"):
-        fold_levels_shape((2,), *NODES)
-    with pytest.raises(LayoutError, match="offsets"):
-        fold_levels_shape((3,), KIND, LEAF, OFFSETS[::-1], CHILDREN)
 
 
 @pytest.mark.parametrize("name", ["real", "log", "max_product", "max_plus", "min_plus", "godel"])

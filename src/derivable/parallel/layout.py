@@ -85,11 +85,3 @@ def check_columns(columns: Sequence[np.ndarray], name: str = "columns") -> tuple
         if len(array) != len(arrays[0]):
             raise ShapeError(f"column {position} of {name} has {len(array)} rows, column 0 has {len(arrays[0])}")
     return arrays
-
-
-def same_key(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Elementwise equality of keys: NaN equals NaN."""
-    equal = left == right
-    if left.dtype.kind == "f":
-        equal |= (left != left) & (right != right)
-    return equal

@@ -195,11 +195,12 @@ def unique(columns):
     falls = np.zeros_like(equal)
     for column in columns:
         before, after = column[:-1], column[1:]
-        smaller = after < before
+        smaller, same = after < before, after == before
         if column.dtype.kind == "f":
             smaller |= (before != before) & (after == after)
+            same |= (before != before) & (after != after)
         falls |= equal & smaller
-        equal &= layout.same_key(before, after)
+        equal &= same
     if falls.any():
         raise unsorted(int(np.flatnonzero(falls)[0]) + 1)
     starts = np.flatnonzero(np.concatenate([np.ones(min(1, num_rows), bool), ~equal]))

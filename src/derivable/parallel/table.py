@@ -20,7 +20,6 @@ from derivable.algebra.element import flatten
 from derivable.algebra.monoid import Monoid
 from derivable.algebra.monoids import resolve
 from derivable.core.diagnostics import UnsupportedError
-from derivable.parallel.levels import fold_levels_shape
 
 DEVICES = ("reference", "cpu", "cuda")
 _REFERENCE = "derivable.parallel.reference"
@@ -125,7 +124,7 @@ PRIMITIVES = {
         ),
         Primitive(
             "fold_levels",
-            fold_levels_shape,
+            lambda leaves, kind, *_: (*kind, *leaves[1:]),
             "NumPy, one node after the other",
             "one fused pass over a flat buffer, columns of the batch in parallel",
             "",
@@ -140,7 +139,6 @@ PRIMITIVES = {
 class Choice:
     """What a call gets, and why."""
 
-    primitive: str
     device: str
     function: Callable
     why: str
@@ -172,7 +170,7 @@ def choose(primitive: str, *arguments: Any, device: str | None = None, rule: str
         why = "asked for by name"
     else:
         device, why = _device_of(arguments) or ("cpu", f"NumPy arrays: {row.cpu}")
-    return Choice(primitive, device, row.function(device, rule), why)
+    return Choice(device, row.function(device, rule), why)
 
 
 def _device_of(arguments: Sequence[Any]) -> tuple[str, str] | None:
