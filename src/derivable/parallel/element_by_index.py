@@ -154,7 +154,7 @@ def _fold_by_index(
     parts = plan.begun(results)
     if winners is not None:
         results = (*results, winners)
-        parts.append(winners.reshape(1, -1) if plan.parts == 1 else full((plan.parts, plan.items), -1, winners.dtype))
+        parts.append(winners.reshape(-1) if plan.parts == 1 else full((plan.parts, plan.items), -1, winners.dtype))
     plan.run(plan.kernel(purpose), flat(values), parts, prefixes)
     if plan.parts == 1:
         return []
@@ -253,10 +253,11 @@ def _generic_vjp(
         cut = len(kept[count]) // len(destination[0]) if len(kept) > count else 1
         plan = _Plan(op, destination, indices, values, cut)
         parts = [part.reshape(cut, -1) for part in kept[count:]]
-    running = plan.merge_back(parts, incoming, outgoing_adjoints(firsts))
+    to_first = outgoing_adjoints(firsts)
+    running = plan.merge_back(parts, incoming, to_first)
     plan.run(plan.kernel("index_back"), [*flat(values), *prefixes], running, outgoing_adjoints(answers))
-    for first, part in zip(outgoing_adjoints(firsts), running):
-        if plan.parts > 1:
+    if plan.parts > 1:
+        for first, part in zip(to_first, running):
             np.copyto(first, part[0])
     return firsts, answers
 
@@ -307,7 +308,7 @@ class _Plan:
     def run(self, run: Callable, shared: Sequence[Any], parts: Sequence[np.ndarray], behind: Sequence[Any]) -> None:
         """Chunk c of the rows with part c of `parts`; with a single part all rows in order, columns in parallel."""
         if self.parts == 1:
-            arrays = [*shared, *(part[0] for part in parts), *behind]
+            arrays = [*shared, *parts, *behind]
 
             def columns(first: int, last: int) -> None:
                 run(0, self.rows, first, last, self.width, self.buckets, self.indices, *arrays)
@@ -333,16 +334,20 @@ class _Plan:
         rest = (0, self.width, self.width, self.buckets, self.indices, *arrays)
         run_chunks(run, self.rows, self.smallest, *rest)
 
+    def split(self, array: np.ndarray) -> np.ndarray:
+        """[part, scalar], or [scalar] of a single part."""
+        return array.reshape(-1) if self.parts == 1 else array.reshape(self.parts, -1)
+
     def begun(self, results: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """[leaf] the parts [part, scalar] before any row; a single one is the results themselves."""
+        """[leaf] the parts before any row, as `split` has them; a single one is the results themselves."""
+        pairs = zip(results, self.destination)
+        if self.parts == 1:
+            return [(result if result is leaf else copy(result, leaf)).reshape(-1) for result, leaf in pairs]
         parts = []
-        for result, leaf, neutral in zip(results, self.destination, neutral_leaves(self.op)):
-            if self.parts == 1:
-                part = (result if result is leaf else copy(result, leaf)).reshape(1, -1)
-            else:
-                part = empty((self.parts, leaf.size), leaf.dtype)
-                part[0] = leaf.reshape(-1)
-                part[1:].reshape(self.parts - 1, -1, leaf.shape[2])[...] = neutral
+        for leaf, neutral in zip(self.destination, neutral_leaves(self.op)):
+            part = empty((self.parts, leaf.size), leaf.dtype)
+            part[0] = leaf.reshape(-1)
+            part[1:].reshape(self.parts - 1, -1, leaf.shape[2])[...] = neutral
             parts.append(part)
         return parts
 
@@ -356,7 +361,7 @@ class _Plan:
     ) -> list[np.ndarray]:
         """[float leaf] adjoints of the parts, which are overwritten; a single part's in the memory of `firsts`."""
         if self.parts == 1:
-            return [copy(first, adjoint).reshape(1, -1) for first, adjoint in zip(firsts, incoming)]
+            return [copy(first, adjoint) for first, adjoint in zip(firsts, incoming)]
         run = compiled_by_index(self.op, "merge_back", True)
         prefixes = [empty_like(part) for part in parts]
         running = [empty_like(parts[leaf]) for leaf in self.op.float_leaves]
@@ -395,11 +400,11 @@ def _product_vjp(plan: _Plan, adjoints, destination, values, results, firsts, ou
         if plan.single:
             pairs = full((plan.parts, plan.buckets, 2), 1, values.dtype)
             pairs[:, :, 0] = scaled
-            plan.run(special.divide_single, [values, plan.ahead > 0], [pairs.reshape(plan.parts, -1)], [out])
+            plan.run(special.divide_single, [values, plan.ahead > 0], [plan.split(pairs)], [out])
             large = pairs[:, :, 1].prod(axis=0)
         else:
             bounds = full((plan.parts, plan.buckets, plan.width), 1, values.dtype)
-            plan.run(special.divide, [values, scaled], [bounds.reshape(plan.parts, -1)], [out])
+            plan.run(special.divide, [values, scaled], [plan.split(bounds)], [out])
             large = np.broadcast_to(bounds.prod(axis=(0, 2))[:, None], bounds.shape[1:]).reshape(-1)
         bad |= special.parts_outside_range(results, destination, large)
         np.divide(scaled, destination, out=firsts)
