@@ -24,7 +24,7 @@ def test_triton_does_what_the_interpreter_of_the_ir_says():
         [sys.executable, str(here / "triton_cases.py")], env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["test_kernels", "test_scans", "test_the_comparison_can_fail"]
+    assert done.stdout.split() == ["test_kernels", "test_scans", "test_users_operators", "test_the_comparison_can_fail"]
 
 
 def test_source():

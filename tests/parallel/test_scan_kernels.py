@@ -1,4 +1,4 @@
-"""The lowering of scans, by the interpreter of the loop IR: lines and rows, without a compiler."""
+"""The lowering of scans, by the interpreter of the loop IR: lines, masked lines and rows, without a compiler."""
 
 import numpy as np
 import pytest
@@ -58,21 +58,20 @@ def assert_close(found, expected):
 
 @pytest.mark.parametrize("name", list(OPERATORS))
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("how", ["cpu", "rows"])
+@pytest.mark.parametrize("how", ["cpu", "rows", "masked"])
 def test_lowered_scans_against_the_reference(name, reverse, how):
     op, values, adjoints = case(name)
     results = reference.scan(op, values, reverse=reverse, offsets=OFFSETS)
     gradients = reference.scan_vjp(op, adjoints, values, reverse=reverse, offsets=OFFSETS)
+    other = {"rows": Schedule(), "masked": Schedule(lanes=16, masked=True)}
     out = [np.zeros_like(leaf) for leaf in flat(values)]
-    kernel = scan_kernel(op, Schedule() if how == "rows" else scan_schedule(op, True), single=True, reverse=reverse)
+    kernel = scan_kernel(op, other.get(how) or scan_schedule(op, True), single=True, reverse=reverse)
     check(kernel)
-    start = [0, len(OFFSETS) - 1, 0, 1, 1, 0]
+    start = [0, len(OFFSETS) - 1, *([] if how == "masked" else [0, 1, 1, 0])]
     interpret(kernel, *start, OFFSETS, *flat(values), *out)
     assert_close(out, results)
     if op.float_leaves:
-        back = scan_back_kernel(
-            op, Schedule() if how == "rows" else scan_schedule(op, True, back=True), single=True, reverse=reverse
-        )
+        back = scan_back_kernel(op, other.get(how) or scan_schedule(op, True, back=True), single=True, reverse=reverse)
         answers = [np.zeros_like(leaf) for leaf in flat(adjoints)]
         check(back)
         interpret(back, *start, OFFSETS, *flat(adjoints), *flat(values), *flat(results), *answers)

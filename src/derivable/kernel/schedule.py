@@ -16,6 +16,8 @@ class Schedule:
     lanes     rows of a line; 1 goes row by row
     widen     registers hold float64 whatever the arrays hold
     guard     check each line, and go through it row by row where regrouping may leave the range of normal numbers
+    masked    lanes past a segment's end hold the neutral element, so no row is left for a loop of its own, and
+              segments are the rounds of a parallel loop, as programs of a GPU take them
     unroll    rows of a step where there are no lanes
     prefetch  how many rows ahead memory is asked for that does not fit a near cache; 0 for never
     """
@@ -23,6 +25,7 @@ class Schedule:
     lanes: int = 1
     widen: bool = False
     guard: bool = False
+    masked: bool = False
     unroll: int = 1
     prefetch: int = 0
 
@@ -30,6 +33,8 @@ class Schedule:
         parts = ["row by row" if self.lanes == 1 else f"lanes {self.lanes}{' in float64' * self.widen}"]
         if self.guard:
             parts[0] += ", guarded"
+        if self.masked:
+            parts[0] += ", masked"
         if self.unroll > 1:
             parts.append(f"{self.unroll} rows a step")
         if self.prefetch:
