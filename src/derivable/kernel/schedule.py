@@ -14,7 +14,8 @@ class Schedule:
     """Printed form: `lanes 8 in float64, guarded; 4 rows a step; prefetch 40 ahead`.
 
     lanes     rows of a line; 1 goes row by row
-    widen     registers hold float64 whatever the arrays hold
+    widen     registers hold float64 whatever the arrays hold; with 16 lanes lines hold float32, and only what goes from
+              line to line is float64
     guard     check each line, and go through it row by row where regrouping may leave the range of normal numbers
     masked    lanes past a segment's end hold the neutral element, so no row is left for a loop of its own, and
               segments are the rounds of a parallel loop, as programs of a GPU take them
@@ -30,7 +31,9 @@ class Schedule:
     prefetch: int = 0
 
     def __str__(self) -> str:
-        parts = ["row by row" if self.lanes == 1 else f"lanes {self.lanes}{' in float64' * self.widen}"]
+        parts = ["row by row" if self.lanes == 1 else f"lanes {self.lanes}"]
+        if self.lanes > 1 and self.widen:
+            parts[0] += " in float64" if self.lanes <= 8 else ", carried in float64"
         if self.guard:
             parts[0] += ", guarded"
         if self.masked:

@@ -95,7 +95,7 @@ def scan_schedule(op: TypedMonoid, single: bool, back: bool = False) -> Schedule
         size = recurrence.operator.size
     if not single or size > _MOST_COMPONENTS or set(op.leaf_sizes) != {1} or not _works_on_lines(exprs):
         return Schedule()
-    return Schedule(lanes=16, guard=True) if not back and _keeps_type(op) else Schedule(lanes=8, widen=True, guard=True)
+    return Schedule(lanes=16, widen=back, guard=True) if _keeps_type(op) else Schedule(lanes=8, widen=True, guard=True)
 
 
 def segment_schedule(op: TypedMonoid, single: bool) -> Schedule:

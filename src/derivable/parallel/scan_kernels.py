@@ -22,8 +22,8 @@ needs the vjp at the neutral element to be that of the identity.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import reduce
 from types import SimpleNamespace
 
@@ -45,6 +45,7 @@ from derivable.parallel.fold_kernels import (
     is_finite,
     operations_of,
     rounds,
+    widened,
 )
 
 _SAFE_FACTOR = 2.0**100
@@ -190,7 +191,8 @@ class _Scan(FoldBuilder):
 
     def spread_all(self, targets: Registers, values: Values) -> None:
         for c, value in values.items():
-            self.spread(targets[c], value)
+            dtype = targets[c].dtype
+            self.spread(targets[c], value if value.dtype == dtype else cast(value, dtype))
 
     def by_lines(self, values: Arrays, out: Arrays) -> None:
         lanes, op = self.lanes, self.op
@@ -228,39 +230,73 @@ class _Scan(FoldBuilder):
     def by_lines_back(self, given: Arrays, values: Arrays, results: Arrays, out: Arrays) -> None:
         lanes = self.lanes
         row = self.let("row", self.count - 1)
-        # The adjoint of the prefix that ends with `row`, in all lanes.
-        carry = self.named("carry", self.floats)
-        self.spread_all(carry, self.read(given, self.at(self.target, row), "last", self.floats))
-        r = self.named("r", self.floats)
+        # The adjoint of the prefix that ends with `row`: a number, and in all lanes.
+        r = self.read(given, self.at(self.target, row), "r", self.floats)
+        with self._line_types():
+            carry = self.named("carry", self.floats)
+        self.spread_all(carry, r)
         with self.while_(less(0, row)):
-            with self.when(less_equal(lanes, row)):
+            with self._line_types(), self.when(less_equal(lanes, row)):
                 b = self.lines(values, self.begin, row, "b", self.rights, down=True)
                 a = self.lines(results, self.target, row - 1, "a", self.prefixes, down=True)
                 u = self.lines(given, self.target, row - 1, "u", self.floats, down=True)
-                before, conditions = self._recurred(a, b, u, carry)
+                before, within, conditions = self._recurred(a, b, u, carry)
                 with self._if_safe(conditions):
                     here = self.named("here", self.floats)
                     for c in self.floats:
                         self.move_up(here[c], before[c], carry[c])
                     _, right = self.pulled(a, b, here)
                     self.write_lines(out, self.begin, row, self.computed("t", right), down=True)
-                    for c in self.floats:
-                        self.last_lane(carry[c], before[c])
+                    if self._lines_are_narrow:
+                        self._carry_on(r, within)
+                        self.spread_all(carry, r)
+                    else:
+                        for c in self.floats:
+                            self.last_lane(carry[c], before[c])
                     self.set(row, row - lanes)
                     self.continue_()
-            for c in self.floats:
-                self.first_lane(r[c], carry[c])
+            self._take_from_lanes(r, carry)
             end = self.let("end", maximum(row - lanes, 0))
             with self.loop("i", end + 1, row + 1, down=True) as i:
                 self.row_back(r, self.at(self.begin, i), self.at(self.target, i - 1), given, values, results, out)
             self.spread_all(carry, r)
             self.set(row, end)
-        for c in self.floats:
-            self.first_lane(r[c], carry[c])
+        self._take_from_lanes(r, carry)
         self.write(out, self.begin, r)
 
-    def _recurred(self, a: Values, b: Values, u: Values, carry: Values) -> tuple[Registers, list[Expr]]:
-        """(adjoints of the prefixes before a line of rows, what must hold for them to be right).
+    @property
+    def _lines_are_narrow(self) -> bool:
+        """Whether lines hold the arrays' float32 and only what goes from line to line is summed in float64."""
+        return self.schedule.widen and self.lanes > 8
+
+    @contextmanager
+    def _line_types(self) -> Iterator[None]:
+        """Registers and expressions are those of lines."""
+        numbers, self.op = self.op, self.stored if self._lines_are_narrow else self.op
+        yield
+        self.op = numbers
+
+    def _take_from_lanes(self, r: Registers, carry: Registers) -> None:
+        if not self._lines_are_narrow:
+            for c in self.floats:
+                self.first_lane(r[c], carry[c])
+
+    def _carry_on(self, r: Registers, within: Sequence[n.Register]) -> None:
+        """The adjoints `r` of a line's first prefix become those of the prefix before the line."""
+        ends: list[Expr] = []
+        for line in within:
+            last, number = self.register("last", line.dtype), self.register("end", line.dtype)
+            self.last_lane(last, line)
+            self.first_lane(number, last)
+            ends.append(cast(number, "float64"))
+        inner = recurrence_of(widened(self.stored)).operator
+        joined: dict[Argument, Expr] = {**dict(zip(inner.right, ends)), **dict(zip(inner.left, r.values()))}
+        self.set(list(r.values()), substitute(inner.values[: len(r)], joined))
+
+    def _recurred(
+        self, a: Values, b: Values, u: Values, carry: Values
+    ) -> tuple[Registers, list[n.Register], list[Expr]]:
+        """(adjoints of the prefixes before a line of rows, those within it, what must hold for them to be right).
 
         a, b, u  lines: prefixes before the rows, the rows, adjoints of those prefixes
         carry    the adjoint of the prefix that ends with the line's first row
@@ -285,7 +321,7 @@ class _Scan(FoldBuilder):
         conditions += [
             _is_safe(factor) for factor, entry in zip(factors, recurrence.entries) if not _is_choice_of_constants(entry)
         ]
-        return before, conditions
+        return before, within, conditions
 
     # Guards
 
@@ -367,7 +403,7 @@ class _Scan(FoldBuilder):
                     return self.lines(arrays, self.begin, row, name, parts, down=True, count=rows, fill=fill)
 
                 b, a = lines(values, 0, "b", self.rights, neutral), lines(results, 1, "a", self.prefixes, neutral)
-                before, _ = self._recurred(a, b, lines(given, 1, "u", self.floats, zeros), carry)
+                before, _, _ = self._recurred(a, b, lines(given, 1, "u", self.floats, zeros), carry)
                 b, a = lines(values, 1, "b", self.rights, neutral), lines(results, 2, "a", self.prefixes, neutral)
                 right = self.computed("t", self.pulled(a, b, before)[1])
                 self.write_lines(out, self.begin, last - done - 1, right, down=True, count=there)
