@@ -14,7 +14,7 @@ import threading
 import weakref
 from abc import ABCMeta, abstractmethod
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,18 @@ class _HashConsed(ABCMeta):
             if known is None:
                 _table[key] = known = node
             return known
+
+
+def _operators(name: str):
+    """The methods for `self op other`, and for `other op self`."""
+
+    def operator(self, other):
+        return applied(name, self, other)
+
+    def reflected(self, other):
+        return applied(name, other, self)
+
+    return operator, reflected
 
 
 class Expr(metaclass=_HashConsed):
@@ -79,47 +91,20 @@ class Expr(metaclass=_HashConsed):
     def __deepcopy__(self, memo: dict) -> Expr:
         return self
 
-    def __add__(self, other):
-        return applied("add", self, other)
+    def __reduce__(self):
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
 
-    def __radd__(self, other):
-        return applied("add", other, self)
-
-    def __sub__(self, other):
-        return applied("subtract", self, other)
-
-    def __rsub__(self, other):
-        return applied("subtract", other, self)
-
-    def __mul__(self, other):
-        return applied("multiply", self, other)
-
-    def __rmul__(self, other):
-        return applied("multiply", other, self)
-
-    def __truediv__(self, other):
-        return applied("divide", self, other)
-
-    def __rtruediv__(self, other):
-        return applied("divide", other, self)
-
-    def __floordiv__(self, other):
-        return applied("floor_divide", self, other)
-
-    def __rfloordiv__(self, other):
-        return applied("floor_divide", other, self)
-
-    def __mod__(self, other):
-        return applied("remainder", self, other)
-
-    def __rmod__(self, other):
-        return applied("remainder", other, self)
-
-    def __pow__(self, other):
-        return applied("power", self, other)
-
-    def __rpow__(self, other):
-        return applied("power", other, self)
+    __add__, __radd__ = _operators("add")
+    __sub__, __rsub__ = _operators("subtract")
+    __mul__, __rmul__ = _operators("multiply")
+    __truediv__, __rtruediv__ = _operators("divide")
+    __floordiv__, __rfloordiv__ = _operators("floor_divide")
+    __mod__, __rmod__ = _operators("remainder")
+    __pow__, __rpow__ = _operators("power")
+    __lt__, __gt__ = _operators("less")
+    __le__, __ge__ = _operators("less_equal")
+    __and__, __rand__ = _operators("logical_and")
+    __or__, __ror__ = _operators("logical_or")
 
     def __neg__(self):
         return applied("negate", self)
@@ -129,30 +114,6 @@ class Expr(metaclass=_HashConsed):
 
     def __abs__(self):
         return applied("abs", self)
-
-    def __lt__(self, other):
-        return applied("less", self, other)
-
-    def __le__(self, other):
-        return applied("less_equal", self, other)
-
-    def __gt__(self, other):
-        return applied("less", other, self)
-
-    def __ge__(self, other):
-        return applied("less_equal", other, self)
-
-    def __and__(self, other):
-        return applied("logical_and", self, other)
-
-    def __rand__(self, other):
-        return applied("logical_and", other, self)
-
-    def __or__(self, other):
-        return applied("logical_or", self, other)
-
-    def __ror__(self, other):
-        return applied("logical_or", other, self)
 
     def __invert__(self):
         return applied("logical_not", self)
@@ -189,9 +150,6 @@ class Constant(Expr):
         # repr tells 0.0 from -0.0 and lets NaN equal itself.
         return (Constant, repr(self.value), self.dtype)
 
-    def __reduce__(self):
-        return Constant, (self.value, self.dtype)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Argument(Expr):
@@ -208,9 +166,6 @@ class Argument(Expr):
 
     def key(self) -> tuple:
         return (Argument, self.index, self.dtype, self.name)
-
-    def __reduce__(self):
-        return Argument, (self.index, self.dtype, self.name)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -230,9 +185,6 @@ class Apply(Expr):
 
     def key(self) -> tuple:
         return (Apply, self.operation, self.inputs, self.dtype)
-
-    def __reduce__(self):
-        return Apply, (self.operation, self.inputs, self.dtype)
 
 
 def applied(name: str, *operands: Any) -> Any:

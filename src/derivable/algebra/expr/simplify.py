@@ -37,6 +37,25 @@ def simplify_into(exprs: Iterable[Expr], done: dict[Expr, Expr]) -> tuple[Expr, 
     return tuple(done[root] for root in roots)
 
 
+# Operation -> the operand that changes nothing on either side; on the right; and the one that decides the result.
+NEUTRAL = {"add": 0, "multiply": 1, "minimum": math.inf, "maximum": -math.inf, "logaddexp": -math.inf}
+NEUTRAL |= {"logical_and": True, "logical_or": False}
+NEUTRAL_RIGHT = {**NEUTRAL, "subtract": 0, "divide": 1, "power": 1}
+ABSORBING = {"multiply": 0, "minimum": -math.inf, "maximum": math.inf, "logical_and": False, "logical_or": True}
+
+
+def _decided(operation: str, operands: tuple[Expr, ...]) -> Expr | None:
+    """The operand that is the result because of what the other one is, None if there is none."""
+    if len(operands) != 2 or not any(isinstance(operand, Constant) for operand in operands):
+        return None
+    a, b = operands
+    if _is(a, NEUTRAL.get(operation)):
+        return b
+    if _is(b, NEUTRAL_RIGHT.get(operation)):
+        return a
+    return next((one for one in operands if _is(one, ABSORBING.get(operation))), None)
+
+
 def _simplify_node(node: Expr, done: dict[Expr, Expr]) -> Expr:
     if not isinstance(node, Apply):
         return node
@@ -45,7 +64,9 @@ def _simplify_node(node: Expr, done: dict[Expr, Expr]) -> Expr:
         if all(isinstance(operand, Constant) for operand in operands):
             return Constant(interpret(Apply(node.operation, operands, node.dtype), ()), node.dtype)
         rule = RULES.get(node.operation)
-        answer = rule(node, *operands) if rule else None
+        answer = _decided(node.operation, operands)
+        if answer is None and rule:
+            answer = rule(node, *operands)
         if answer is None:
             return node if operands == node.operands else Apply(node.operation, operands, node.dtype)
         if not isinstance(answer, Apply):
@@ -54,8 +75,10 @@ def _simplify_node(node: Expr, done: dict[Expr, Expr]) -> Expr:
         node, operands = answer, answer.operands
 
 
-def _is(expr: Expr, value: float) -> bool:
-    return isinstance(expr, Constant) and expr.dtype != "bool" and expr.value == value
+def _is(expr: Expr, value: float | None) -> bool:
+    if value is None or not isinstance(expr, Constant) or (expr.dtype == "bool") != isinstance(value, bool):
+        return False
+    return expr.value == value
 
 
 def _same(node: Expr, value: Any) -> Expr:
@@ -67,10 +90,6 @@ def _negated(expr: Expr) -> Expr | None:
 
 
 def _add(node: Apply, a: Expr, b: Expr) -> Expr | None:
-    if _is(a, 0):
-        return b
-    if _is(b, 0):
-        return a
     if (inner := _negated(b)) is not None:
         return apply("subtract", a, inner)
     if (inner := _negated(a)) is not None:
@@ -90,8 +109,6 @@ def _is_choice(expr: Expr) -> bool:
 
 
 def _subtract(node: Apply, a: Expr, b: Expr) -> Expr | None:
-    if _is(b, 0):
-        return a
     if _is(a, 0):
         return apply("negate", b)
     if (inner := _negated(b)) is not None:
@@ -101,10 +118,6 @@ def _subtract(node: Apply, a: Expr, b: Expr) -> Expr | None:
 
 def _multiply(node: Apply, a: Expr, b: Expr) -> Expr | None:
     for one, other in ((a, b), (b, a)):
-        if _is(one, 0):
-            return _same(node, 0)
-        if _is(one, 1):
-            return other
         if _is(one, -1):
             return apply("negate", other)
         # x * where(c, k, 0) with constants (tie rules of min and max) becomes a choice without a product.
@@ -120,11 +133,7 @@ def _multiply(node: Apply, a: Expr, b: Expr) -> Expr | None:
 
 
 def _divide(node: Apply, a: Expr, b: Expr) -> Expr | None:
-    if _is(b, 1):
-        return a
-    if _is(b, -1):
-        return apply("negate", a)
-    return None
+    return apply("negate", a) if _is(b, -1) else None
 
 
 def _floor_divide(node: Apply, a: Expr, b: Expr) -> Expr | None:
@@ -146,8 +155,6 @@ def _negate(node: Apply, a: Expr) -> Expr | None:
 def _power(node: Apply, a: Expr, b: Expr) -> Expr | None:
     if _is(b, 0):
         return _same(node, 1)
-    if _is(b, 1):
-        return a
     if _is(b, 2):
         return apply("multiply", a, a)
     if _is(b, -1):
@@ -155,26 +162,8 @@ def _power(node: Apply, a: Expr, b: Expr) -> Expr | None:
     return None
 
 
-def _idempotent(neutral: float, absorbing: float) -> Callable[..., Expr | None]:
-    def rule(node: Apply, a: Expr, b: Expr) -> Expr | None:
-        if a is b:
-            return a
-        for one, other in ((a, b), (b, a)):
-            if node.dtype in FLOATS and _is(one, neutral):
-                return other
-            if node.dtype in FLOATS and _is(one, absorbing):
-                return one
-        return None
-
-    return rule
-
-
-def _logaddexp(node: Apply, a: Expr, b: Expr) -> Expr | None:
-    if _is(a, -math.inf):
-        return b
-    if _is(b, -math.inf):
-        return a
-    return None
+def _idempotent(node: Apply, a: Expr, b: Expr) -> Expr | None:
+    return a if a is b else None
 
 
 def _abs(node: Apply, a: Expr) -> Expr | None:
@@ -208,18 +197,6 @@ def _logical_not(node: Apply, a: Expr) -> Expr | None:
     if isinstance(a, Apply) and a.operation in ("equal", "not_equal"):
         return apply("not_equal" if a.operation == "equal" else "equal", *a.operands)
     return None
-
-
-def _logical(neutral: bool) -> Callable[..., Expr | None]:
-    def rule(node: Apply, a: Expr, b: Expr) -> Expr | None:
-        if a is b:
-            return a
-        for one, other in ((a, b), (b, a)):
-            if isinstance(one, Constant):
-                return other if one.value == neutral else one
-        return None
-
-    return rule
 
 
 def _logical_xor(node: Apply, a: Expr, b: Expr) -> Expr | None:
@@ -276,14 +253,13 @@ RULES: dict[str, Callable[..., Expr | None]] = {
     "remainder": _remainder,
     "negate": _negate,
     "power": _power,
-    "minimum": _idempotent(math.inf, -math.inf),
-    "maximum": _idempotent(-math.inf, math.inf),
-    "logaddexp": _logaddexp,
+    "minimum": _idempotent,
+    "maximum": _idempotent,
     "abs": _abs,
     "where": _where,
     "logical_not": _logical_not,
-    "logical_and": _logical(True),
-    "logical_or": _logical(False),
+    "logical_and": _idempotent,
+    "logical_or": _idempotent,
     "logical_xor": _logical_xor,
     "equal": _equal,
     "not_equal": _not_equal,
