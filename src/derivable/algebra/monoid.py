@@ -84,17 +84,6 @@ class Monoid:
                 known[key] = _trace(self, names)
             return known[key]
 
-    def is_differentiable(self, dtype: Any) -> bool:
-        return np.dtype(dtype).kind == "f"
-
-    def vjp(self, a: Any, b: Any, adjoint: Any) -> tuple[Any, Any]:
-        """Adjoints of a and b of a scalar operator, elementwise. Ties of min and max go to `a`."""
-        dtype = np.asarray(a).dtype
-        if not self.is_differentiable(dtype):
-            raise refusal(self, dtype)
-        (left,), (right,) = self.typed((dtype,)).apply_vjp((a,), (b,), (adjoint,))
-        return left, right
-
 
 _lock = threading.RLock()
 # Functions are the keys, weakly: an operator made in a loop does not outlive its last use.
