@@ -9,6 +9,8 @@ its series up to s^21 (|s| < 0.172: truncation error below 2e-19).
 
 from __future__ import annotations
 
+import math
+
 from numba import njit
 
 from derivable.device.cpu.lanes import (
@@ -33,6 +35,9 @@ LOG2_E = 1.4426950408889634
 LN2_HIGH = 6.93147180369123816490e-01
 LN2_LOW = 1.90821492927058770002e-10
 SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
+# The coefficients of the two polynomials, that of the highest degree first.
+EXP = tuple(1.0 / math.factorial(degree) for degree in range(13, 1, -1))
+LOG = tuple(2.0 / degree for degree in range(21, 1, -2))
 SMALLEST = -708.0  # exp of anything below is taken as zero
 
 
@@ -54,18 +59,9 @@ def reduce_exp(x):
     k = round_to_even(multiply(x, like(x, LOG2_E)))
     r = multiply_add(k, like(x, -LN2_HIGH), x)
     r = multiply_add(k, like(x, -LN2_LOW), r)
-    p = like(x, 1.0 / 6227020800.0)
-    p = multiply_add(p, r, like(x, 1.0 / 479001600.0))
-    p = multiply_add(p, r, like(x, 1.0 / 39916800.0))
-    p = multiply_add(p, r, like(x, 1.0 / 3628800.0))
-    p = multiply_add(p, r, like(x, 1.0 / 362880.0))
-    p = multiply_add(p, r, like(x, 1.0 / 40320.0))
-    p = multiply_add(p, r, like(x, 1.0 / 5040.0))
-    p = multiply_add(p, r, like(x, 1.0 / 720.0))
-    p = multiply_add(p, r, like(x, 1.0 / 120.0))
-    p = multiply_add(p, r, like(x, 1.0 / 24.0))
-    p = multiply_add(p, r, like(x, 1.0 / 6.0))
-    p = multiply_add(p, r, like(x, 0.5))
+    p = like(x, EXP[0])
+    for coefficient in EXP[1:]:
+        p = multiply_add(p, r, like(x, coefficient))
     return k, multiply_add(multiply(r, r), p, r)
 
 
@@ -98,15 +94,8 @@ def logarithm(x):
     one = like(x, 1.0)
     s = divide(subtract(m, one), add(m, one))
     t = multiply(s, s)
-    p = like(x, 2.0 / 21.0)
-    p = multiply_add(p, t, like(x, 2.0 / 19.0))
-    p = multiply_add(p, t, like(x, 2.0 / 17.0))
-    p = multiply_add(p, t, like(x, 2.0 / 15.0))
-    p = multiply_add(p, t, like(x, 2.0 / 13.0))
-    p = multiply_add(p, t, like(x, 2.0 / 11.0))
-    p = multiply_add(p, t, like(x, 2.0 / 9.0))
-    p = multiply_add(p, t, like(x, 2.0 / 7.0))
-    p = multiply_add(p, t, like(x, 2.0 / 5.0))
-    p = multiply_add(p, t, like(x, 2.0 / 3.0))
+    p = like(x, LOG[0])
+    for coefficient in LOG[1:]:
+        p = multiply_add(p, t, like(x, coefficient))
     tail = multiply_add(multiply(p, t), s, multiply(to_float(k), like(x, LN2_LOW)))
     return add(multiply(to_float(k), like(x, LN2_HIGH)), add(add(s, s), tail))
