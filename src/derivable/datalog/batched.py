@@ -113,14 +113,6 @@ def levelled(
     else:
         graph = unroll(graph, deadline, semiring)
     random = grounding.facts.random
-    of_inputs = np.concatenate([*variables.values(), np.empty(0, dtype=np.int64)])
-    fixed = np.setdiff1d(np.arange(len(random.probabilities)), of_inputs)
-    return _levelled(graph, variables, random, fixed)
-
-
-def _levelled(
-    graph: AndOrGraph, variables: dict[str, np.ndarray], random: RandomFacts, fixed: np.ndarray
-) -> GroundProgram:
     height = np.zeros(graph.num_nodes, dtype=np.int64)
     heights(graph.offsets, graph.children, height)
     signed = np.concatenate([graph.children, graph.roots])
@@ -145,8 +137,7 @@ def _levelled(
         len(random.probabilities),
         variables,
         tuple(random.groups),
-        fixed,
-        np.asarray(random.probabilities, dtype=np.float64)[fixed],
+        *random.fixed(variables),
         random,
     )
 

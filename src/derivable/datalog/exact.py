@@ -149,11 +149,7 @@ def compile_exact(
     ram, grounding, variables = ground_inputs(program, inputs, facts, deadline=deadline)
     circuit = _circuit_of(grounding, grounding.nodes_of(ram, outputs), deadline)
     random = grounding.facts.random
-    of_inputs = np.concatenate([*variables.values(), np.empty(0, dtype=np.int64)])
-    fixed = np.setdiff1d(np.arange(len(random.probabilities)), of_inputs)
-    return ExactQuery(
-        circuit, variables, random.group_of() >= 0, fixed, np.asarray(random.probabilities, dtype=np.float64)[fixed]
-    )
+    return ExactQuery(circuit, variables, random.group_of() >= 0, *random.fixed(variables))
 
 
 def _circuit_of(grounding: Grounding, nodes: np.ndarray, deadline: Deadline) -> Circuit:

@@ -271,16 +271,15 @@ class Executor(Queries):
             table = self.tables[instruction.relation]
             if isinstance(instruction, m.Store):
                 parts = list(self.stored(instruction))
-                if parts:
-                    count = sum(n for _, n, _ in parts)
+                count = sum(n for _, n, _ in parts)
+                if count:
                     columns = [np.concatenate([c[i] for c, _, _ in parts]) for i in range(len(table.types))]
                     factors = algebra.concatenate([t for _, _, t in parts])
                     nodes = algebra.graph.conjunction(factors, count)
-                    found[instruction.relation].append((table.insert(columns, count), nodes))
             else:
                 columns, count, nodes = self.special(instruction)
-                if count:
-                    found[instruction.relation].append((table.insert(columns, count), nodes))
+            if count:
+                found[instruction.relation].append((table.insert(columns, count), nodes))
         if stratum.is_recursive:
             self.close_graph_stratum(stratum, found, algebra.graph)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,6 +37,12 @@ class RandomFacts:
             group = np.concatenate([variables, self.add(np.array([rest]))])
         self.groups.append(group)
         return variables
+
+    def fixed(self, variables: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """(number [fixed] int64, probability [fixed]) of what no input names: the facts written in the program."""
+        inputs = np.concatenate([*variables.values(), np.empty(0, dtype=np.int64)])
+        numbers = np.setdiff1d(np.arange(len(self.probabilities)), inputs)
+        return numbers, np.asarray(self.probabilities, dtype=np.float64)[numbers]
 
     def group_of(self) -> np.ndarray:
         """Group number [variable] int64, -1 for independent variables."""

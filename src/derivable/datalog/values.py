@@ -47,25 +47,21 @@ class ValueType:
         return 0, (1 << self.bits) - 1
 
 
-def _integer(name: str, family: str, bits: int, letter: str) -> ValueType:
-    return ValueType(name, family, bits, np.dtype(letter))
-
-
 TYPES: dict[str, ValueType] = {
     t.name: t
     for t in [
-        _integer("i8", "signed", 8, "i1"),
-        _integer("i16", "signed", 16, "i2"),
-        _integer("i32", "signed", 32, "i4"),
-        _integer("i64", "signed", 64, "i8"),
-        _integer("i128", "signed", 64, "i8"),
-        _integer("isize", "signed", 64, "i8"),
-        _integer("u8", "unsigned", 8, "u1"),
-        _integer("u16", "unsigned", 16, "u2"),
-        _integer("u32", "unsigned", 32, "u4"),
-        _integer("u64", "unsigned", 64, "u8"),
-        _integer("u128", "unsigned", 64, "u8"),
-        _integer("usize", "unsigned", 64, "u8"),
+        ValueType("i8", "signed", 8, np.dtype("i1")),
+        ValueType("i16", "signed", 16, np.dtype("i2")),
+        ValueType("i32", "signed", 32, np.dtype("i4")),
+        ValueType("i64", "signed", 64, np.dtype("i8")),
+        ValueType("i128", "signed", 64, np.dtype("i8")),
+        ValueType("isize", "signed", 64, np.dtype("i8")),
+        ValueType("u8", "unsigned", 8, np.dtype("u1")),
+        ValueType("u16", "unsigned", 16, np.dtype("u2")),
+        ValueType("u32", "unsigned", 32, np.dtype("u4")),
+        ValueType("u64", "unsigned", 64, np.dtype("u8")),
+        ValueType("u128", "unsigned", 64, np.dtype("u8")),
+        ValueType("usize", "unsigned", 64, np.dtype("u8")),
         ValueType("f32", "float", 32, np.dtype("f4")),
         ValueType("f64", "float", 64, np.dtype("f8")),
         ValueType("bool", "bool", 1, np.dtype("?")),
