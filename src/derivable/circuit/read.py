@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from derivable.circuit.circuit import Circuit
+from derivable.circuit.kernels.parse_bytes import first_line
 from derivable.circuit.sdd_file import from_sdd, load_sdd
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import ParseError
@@ -98,17 +99,13 @@ def content_format(data: bytes | memoryview) -> str | None:
 
     if bytes(data[: len(MAGIC)]) == MAGIC:
         return "circuit"
-    position = 0
-    while position < len(data):
-        found = _LINE_END.search(data, position)
-        end = found.start() if found else len(data)
-        words = bytes(data[position : min(end, position + 200)]).split()
-        position = end + 1
-        if not words or words[0] == b"c":
-            continue
-        if words[0] == b"sdd":
-            return "SDD"
-        if words[0] == b"nnf" or (words[0] in (b"o", b"a", b"t", b"f") and len(words) > 1 and words[1].isdigit()):
-            return "d-DNNF"
-        return "CNF" if words[:2] == [b"p", b"cnf"] else None
-    return None
+    start = int(first_line(np.frombuffer(data, np.uint8)))
+    found = _LINE_END.search(data, start)
+    words = bytes(data[start : min(found.start() if found else len(data), start + 200)]).split()
+    if not words:
+        return None
+    if words[0] == b"sdd":
+        return "SDD"
+    if words[0] == b"nnf" or (words[0] in (b"o", b"a", b"t", b"f") and len(words) > 1 and words[1].isdigit()):
+        return "d-DNNF"
+    return "CNF" if words[:2] == [b"p", b"cnf"] else None

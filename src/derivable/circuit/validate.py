@@ -6,6 +6,8 @@ the builder. Tests run it between passes; `Circuit.check` runs it for a user.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from derivable.circuit.and_or_graph import AndOrGraph, plain
@@ -20,12 +22,9 @@ def validate_graph(graph: AndOrGraph) -> None:
     """Raise LayoutError at the first array of an and-or graph that does not fit to the others, naming the node."""
     _check_arrays(graph, _DTYPES)
     _check_nodes(graph, 0)
-    bad = _first(plain(graph.children) >= graph.num_nodes)
-    if bad is not None:
-        raise LayoutError(f"node {graph.parents[bad]} has child {graph.children[bad]} of {graph.num_nodes} nodes")
-    bad = _first(plain(graph.roots) >= graph.num_nodes)
-    if bad is not None:
-        raise LayoutError(f"root {bad} is node {graph.roots[bad]}; there are {graph.num_nodes} nodes")
+    count, children = graph.num_nodes, graph.children
+    _refuse(plain(children) >= count, lambda e: f"node {graph.parents[e]} has child {children[e]} of {count} nodes")
+    _refuse(plain(graph.roots) >= count, lambda r: f"root {r} is node {graph.roots[r]}; there are {count} nodes")
 
 
 def validate(circuit: Circuit) -> None:
@@ -50,17 +49,18 @@ def _check_order(circuit: Circuit) -> None:
     if circuit.names is not None and len(circuit.names) != circuit.num_variables:
         raise LayoutError(f"{len(circuit.names)} names for {circuit.num_variables} variables")
     _check_nodes(circuit, 2)
-    bad = _first(np.abs(circuit.literal.astype(np.int64)) > circuit.num_variables)
-    if bad is not None:
-        raise LayoutError(f"node {bad} is literal {circuit.literal[bad]} of {circuit.num_variables} variables")
+    _refuse(
+        np.abs(circuit.literal.astype(np.int64)) > circuit.num_variables,
+        lambda n: f"node {n} is literal {circuit.literal[n]} of {circuit.num_variables} variables",
+    )
     _check_edges(circuit)
     _check_levels(circuit)
 
 
-def _first(bad: np.ndarray) -> int | None:
-    """The first position where `bad` is true."""
-    where = np.flatnonzero(bad)
-    return int(where[0]) if len(where) else None
+def _refuse(bad: np.ndarray, told: Callable[[int], str]) -> None:
+    """Raise LayoutError with what is told of the first position where `bad` is true."""
+    for position in np.flatnonzero(bad)[:1].tolist():
+        raise LayoutError(told(position))
 
 
 def _check_arrays(circuit: AndOrGraph, dtypes: dict[str, type]) -> None:
@@ -76,52 +76,45 @@ def _check_arrays(circuit: AndOrGraph, dtypes: dict[str, type]) -> None:
         )
     if circuit.offsets[0] != 0 or circuit.offsets[-1] != edges:
         raise LayoutError(f"offsets run from {circuit.offsets[0]} to {circuit.offsets[-1]}, not from 0 to {edges}")
-    bad = _first(np.diff(circuit.offsets) < 0)
-    if bad is not None:
-        raise LayoutError(f"the offsets of node {bad} are not monotone")
+    _refuse(np.diff(circuit.offsets) < 0, lambda n: f"the offsets of node {n} are not monotone")
 
 
 def _check_nodes(circuit: AndOrGraph, fewest: int) -> None:
     kind, literal, sizes = circuit.kind, circuit.literal, circuit.sizes
-    bad = _first(kind > OR)
-    if bad is not None:
-        raise LayoutError(f"node {bad} has kind {kind[bad]}; kinds are 0 to 4")
-    bad = _first((kind <= LITERAL) & (sizes > 0))
-    if bad is not None:
-        raise LayoutError(f"node {bad} is a leaf ({KIND_NAMES[kind[bad]]}) with {sizes[bad]} children")
-    bad = _first((kind >= AND) & (sizes < fewest))
-    if bad is not None:
-        raise LayoutError(f"node {bad} ({KIND_NAMES[kind[bad]]}) has {sizes[bad]} children, fewer than two")
-    bad = _first((kind == LITERAL) != (literal != 0))
-    if bad is not None:
-        raise LayoutError(f"node {bad} is of kind {KIND_NAMES[kind[bad]]} and has literal {literal[bad]}")
+    _refuse(kind > OR, lambda n: f"node {n} has kind {kind[n]}; kinds are 0 to 4")
+    _refuse(
+        (kind <= LITERAL) & (sizes > 0),
+        lambda n: f"node {n} is a leaf ({KIND_NAMES[kind[n]]}) with {sizes[n]} children",
+    )
+    _refuse(
+        (kind >= AND) & (sizes < fewest),
+        lambda n: f"node {n} ({KIND_NAMES[kind[n]]}) has {sizes[n]} children, fewer than two",
+    )
+    _refuse(
+        (kind == LITERAL) != (literal != 0),
+        lambda n: f"node {n} is of kind {KIND_NAMES[kind[n]]} and has literal {literal[n]}",
+    )
 
 
 def _check_edges(circuit: Circuit) -> None:
-    children, parents = circuit.children, circuit.parents
-    bad = _first((children < 0) | (children >= circuit.num_nodes))
-    if bad is not None:
-        raise LayoutError(f"node {parents[bad]} has child {children[bad]}; there are {circuit.num_nodes} nodes")
-    bad = _first(children >= parents)
-    if bad is not None:
-        raise LayoutError(f"node {parents[bad]} has child {children[bad]}, which does not come before it")
-    bad = _first((np.diff(children) <= 0) & (np.diff(parents) == 0))
-    if bad is not None:
-        raise LayoutError(
-            f"the children of node {parents[bad]} do not ascend: {children[bad]} is followed by {children[bad + 1]}"
-        )
-    bad = _first(circuit.kind[children] <= TRUE)
-    if bad is not None:
-        raise LayoutError(f"node {parents[bad]} has the constant {children[bad]} as a child")
+    children, parents, count = circuit.children, circuit.parents, circuit.num_nodes
+    _refuse(
+        (children < 0) | (children >= count),
+        lambda e: f"node {parents[e]} has child {children[e]}; there are {count} nodes",
+    )
+    _refuse(children >= parents, lambda e: f"node {parents[e]} has child {children[e]}, which does not come before it")
+    _refuse(
+        (np.diff(children) <= 0) & (np.diff(parents) == 0),
+        lambda e: f"the children of node {parents[e]} do not ascend: {children[e]} is followed by {children[e + 1]}",
+    )
+    _refuse(circuit.kind[children] <= TRUE, lambda e: f"node {parents[e]} has the constant {children[e]} as a child")
 
 
 def _check_levels(circuit: Circuit) -> None:
     levels = circuit.level_offsets
     if len(levels) == 0 or levels[0] != 0 or levels[-1] != circuit.num_nodes:
         raise LayoutError(f"level offsets do not run from 0 to {circuit.num_nodes} nodes")
-    bad = _first(np.diff(levels) <= 0)
-    if bad is not None:
-        raise LayoutError(f"level {bad} is empty or its offsets are not monotone")
+    _refuse(np.diff(levels) <= 0, lambda level: f"level {level} is empty or its offsets are not monotone")
     if circuit.num_nodes == 0:
         return
     height = np.repeat(np.arange(circuit.num_levels), np.diff(levels))
@@ -130,15 +123,14 @@ def _check_levels(circuit: Circuit) -> None:
     expected = np.zeros(circuit.num_nodes, np.int64)
     if len(inner):
         expected[inner] = np.maximum.reduceat(height[circuit.children], starts[inner]) + 1
-    bad = _first(height != expected)
-    if bad is not None:
-        raise LayoutError(f"node {bad} is in level {height[bad]}, its height is {expected[bad]}")
-    bad = _first((np.diff(circuit.kind.astype(np.int64)) < 0) & (np.diff(height) == 0))
-    if bad is not None:
-        raise LayoutError(
-            f"node {bad + 1} ({KIND_NAMES[circuit.kind[bad + 1]]}) follows node {bad} "
-            f"({KIND_NAMES[circuit.kind[bad]]}) in level {height[bad]}; kinds ascend within a level"
-        )
+    _refuse(height != expected, lambda n: f"node {n} is in level {height[n]}, its height is {expected[n]}")
+    _refuse(
+        (np.diff(circuit.kind.astype(np.int64)) < 0) & (np.diff(height) == 0),
+        lambda n: (
+            f"node {n + 1} ({KIND_NAMES[circuit.kind[n + 1]]}) follows node {n} "
+            f"({KIND_NAMES[circuit.kind[n]]}) in level {height[n]}; kinds ascend within a level"
+        ),
+    )
 
 
 def _check_distinct(circuit: Circuit) -> None:
@@ -157,12 +149,11 @@ def _check_distinct(circuit: Circuit) -> None:
 
 def _check_roots(circuit: Circuit) -> None:
     roots = circuit.roots
-    bad = _first((roots < 0) | (roots >= circuit.num_nodes))
-    if bad is not None:
-        raise LayoutError(f"root {bad} is node {roots[bad]}; there are {circuit.num_nodes} nodes")
+    _refuse(
+        (roots < 0) | (roots >= circuit.num_nodes),
+        lambda r: f"root {r} is node {roots[r]}; there are {circuit.num_nodes} nodes",
+    )
     used = np.zeros(circuit.num_nodes, bool)
     used[circuit.children] = True
     used[roots] = True
-    bad = _first(~used)
-    if bad is not None:
-        raise LayoutError(f"node {bad} ({KIND_NAMES[circuit.kind[bad]]}) is neither a root nor a child")
+    _refuse(~used, lambda n: f"node {n} ({KIND_NAMES[circuit.kind[n]]}) is neither a root nor a child")

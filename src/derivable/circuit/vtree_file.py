@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from derivable.circuit.kernels import parse_bytes as text
-from derivable.circuit.read_error import fail, fail_code, fail_header, read_header
+from derivable.circuit.read_error import fail, fail_code, fail_header, most_words, read_header
 from derivable.circuit.vtree import Vtree
 from derivable.core.files import read_bytes
 
@@ -23,7 +23,7 @@ def parse_vtree(data: bytes, source: str | None = None) -> Vtree:
     """Parse the content of a vtree file; the root is its last node. Raises ParseError with line and column."""
     array = np.frombuffer(data, np.uint8)
     (count,), position = read_header(data, array, "vtree", "<number of nodes>", source, "a vtree file")
-    if count > text.count_tokens(array) or count == 0:
+    if count > most_words(data) or count == 0:
         fail_header(data, source, b"vtree", f"the header announces {count} nodes, the file has fewer or none")
     left, right = np.full(count, -1, np.int32), np.full(count, -1, np.int32)
     variable = np.full(count, -1, np.int32)

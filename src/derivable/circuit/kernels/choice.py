@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.circuit.kernels.hashcons import mix
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.device.cpu.tiers import kernel
 
@@ -20,14 +21,6 @@ IMPLIED_LIMIT = 48  # implied choices kept per node
 DEPTH_LIMIT = 200  # of the pairwise search
 MEMO_SIZE = 1 << 18  # the most of its remembered answers: 4 MiB
 UNKNOWN_SUPPORT = -1
-
-
-@kernel
-def _mix(value):
-    x = np.uint64(value) + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 @kernel
@@ -276,7 +269,7 @@ def analyse(kind, literal, offsets, children, group_of, value_of, group_size, pa
         table_size *= 2
     table = np.full(table_size, -1, np.int64)
     sets = 1  # set 0 is empty
-    table[_mix(np.uint64(0)) & np.uint64(table_size - 1)] = 0
+    table[mix(np.uint64(0)) & np.uint64(table_size - 1)] = 0
 
     imp_offsets = np.zeros(nodes + 1, np.int64)
     imp_groups = np.empty(4 * nodes + 1024, np.int32)
@@ -410,13 +403,9 @@ def analyse(kind, literal, offsets, children, group_of, value_of, group_size, pa
         if at + local > len(imp_groups):
             bigger_groups = np.empty(2 * len(imp_groups) + local, np.int32)
             bigger_masks = np.empty(len(bigger_groups), np.uint64)
-            for i in range(at):
-                bigger_groups[i] = imp_groups[i]
-                bigger_masks[i] = imp_masks[i]
+            bigger_groups[:at], bigger_masks[:at] = imp_groups[:at], imp_masks[:at]
             imp_groups, imp_masks = bigger_groups, bigger_masks
-        for i in range(local):
-            imp_groups[at + i] = local_groups[i]
-            imp_masks[at + i] = local_masks[i]
+        imp_groups[at : at + local], imp_masks[at : at + local] = local_groups[:local], local_masks[:local]
         imp_offsets[node + 1] = at + local
 
         # The support, and for and-nodes whether the children's are disjoint.
@@ -469,8 +458,8 @@ def analyse(kind, literal, offsets, children, group_of, value_of, group_size, pa
             continue
         code_sum = np.uint64(0)
         for i in range(size):
-            code_sum += _mix(np.uint64(elements[i]) + np.uint64(1))
-        slot = _mix(code_sum) & np.uint64(table_size - 1)
+            code_sum += mix(np.uint64(elements[i]) + np.uint64(1))
+        slot = mix(code_sum) & np.uint64(table_size - 1)
         found = np.int64(-1)
         while table[slot] >= 0:
             candidate = table[slot]
@@ -492,11 +481,9 @@ def analyse(kind, literal, offsets, children, group_of, value_of, group_size, pa
                 continue
             if at + size > len(set_elements):
                 bigger = np.empty(2 * len(set_elements) + size, np.int32)
-                for i in range(at):
-                    bigger[i] = set_elements[i]
+                bigger[:at] = set_elements[:at]
                 set_elements = bigger
-            for i in range(size):
-                set_elements[at + i] = elements[i]
+            set_elements[at : at + size] = elements[:size]
             set_offsets[sets + 1] = at + size
             set_hash[sets] = code_sum
             table[slot] = sets

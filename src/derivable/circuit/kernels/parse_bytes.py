@@ -1,7 +1,7 @@
 """Numba byte parsers of the circuit file formats: SDD, vtree, and the two d-DNNF dialects.
 
 Each reads `data` [byte] uint8 once, front to back, and writes flat arrays that the caller allocated
-(over-allocated from `count_tokens`: pages that are not written are never touched). Lines end with
+(over-allocated from the length of the file: pages that are not written are never touched). Lines end with
 LF, CRLF or CR; blank lines and lines that start with `c` are skipped anywhere; blanks and tabs separate.
 
 All return (code, position, value, ...): code OK or one of the constants below, the byte position of the
@@ -49,18 +49,6 @@ LIMIT = 2**31 - 1
 _ZEROS = np.uint64(0x3030303030303030)
 _BELOW_TOP = np.uint64(0x4646464646464646)  # takes bytes above the nine to 128 and more
 _TOPS = np.uint64(0x8080808080808080)
-
-
-@njit(cache=True, nogil=True)
-def count_tokens(data):
-    """How many separated words there are: an upper bound for everything a file can hold."""
-    count = 0
-    inside = False
-    for byte in data:
-        blank = byte <= SPACE
-        count += not blank and not inside
-        inside = not blank
-    return count
 
 
 @njit(cache=True, nogil=True)
