@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 from typing import Literal as OneOf
 
 import numpy as np
@@ -61,16 +63,13 @@ def compile(
         from derivable.circuit.compile_d4 import require_d4
 
         require_d4()
+    options: dict[str, Any] = {"time_limit": time_limit, "progress": progress}
+    if compiler == "sdd":
+        options |= {"vtree": vtree, "minimise": minimise}
     if isinstance(source, Formula):
-        return _compile_formula(source, compiler, num_variables, weights, time_limit, progress, vtree, minimise)
+        return _compile_formula(source, compiler, num_variables, weights, options)
     cnf = cnf_of(source, num_variables, weights)
-    return _with(_compile_cnf(cnf, compiler, time_limit, progress, vtree, minimise), cnf.weights, None)
-
-
-def _with(circuit: Circuit, weights, names) -> Circuit:
-    from dataclasses import replace
-
-    return replace(circuit, weights=weights, names=names)
+    return replace(_compile_cnf(cnf, compiler, options), weights=cnf.weights)
 
 
 def _constant(value: bool, num_variables: int, origin: str) -> Circuit:
@@ -88,7 +87,7 @@ def without_repeats(cnf: Cnf) -> Cnf:
     return cnf_from_clauses(seen, cnf.num_variables)
 
 
-def _compile_cnf(cnf: Cnf, compiler: str, time_limit, progress, vtree, minimise) -> Circuit:
+def _compile_cnf(cnf: Cnf, compiler: str, options: dict[str, Any]) -> Circuit:
     origin = "sdd" if compiler == "sdd" else "decision"
     clean = without_repeats(cnf)
     if clean.num_clauses == 0:
@@ -98,22 +97,13 @@ def _compile_cnf(cnf: Cnf, compiler: str, time_limit, progress, vtree, minimise)
     if compiler == "sdd":
         from derivable.circuit.compile_sdd import cnf_graph, compile_sdd
 
-        return compile_sdd(
-            cnf_graph(clean),
-            cnf.num_variables,
-            vtree=vtree,
-            minimise=minimise,
-            time_limit=time_limit,
-            progress=progress,
-        )
+        return compile_sdd(cnf_graph(clean), cnf.num_variables, **options)
     from derivable.circuit.compile_d4 import compile_d4
 
-    return compile_d4(clean, time_limit, progress)
+    return compile_d4(clean, **options)
 
 
-def _compile_formula(
-    formula: Formula, compiler: str, num_variables, weights, time_limit, progress, vtree, minimise
-) -> Circuit:
+def _compile_formula(formula: Formula, compiler: str, num_variables, weights, options: dict[str, Any]) -> Circuit:
     names = names_of(formula)
     wanted = len(names) if num_variables is None else integer(num_variables, "num_variables", 0, 2**31 - 1)
     if wanted < len(names):
@@ -123,17 +113,15 @@ def _compile_formula(
     pair = checked_weights(weights, wanted)
     clauses = as_clauses(formula)
     if clauses is not None:
-        circuit = _compile_cnf(cnf_from_clauses(clauses, wanted), compiler, time_limit, progress, vtree, minimise)
-        return _with(circuit, pair, names)
-    graph = to_nnf(formula)
-    if compiler == "sdd":
+        circuit = _compile_cnf(cnf_from_clauses(clauses, wanted), compiler, options)
+    elif compiler == "sdd":
         from derivable.circuit.compile_sdd import compile_sdd
 
-        circuit = compile_sdd(graph, wanted, vtree=vtree, minimise=minimise, time_limit=time_limit, progress=progress)
-        return _with(circuit, pair, names)
-    extended = definitions(graph, wanted)
-    compiled = _compile_cnf(extended, compiler, time_limit, progress, vtree, minimise)
-    return _with(without_definitions(compiled, wanted), pair, names)
+        circuit = compile_sdd(to_nnf(formula), wanted, **options)
+    else:
+        extended = definitions(to_nnf(formula), wanted)
+        circuit = without_definitions(_compile_cnf(extended, compiler, options), wanted)
+    return replace(circuit, weights=pair, names=names)
 
 
 def definitions(graph: AndOrGraph, num_variables: int) -> Cnf:

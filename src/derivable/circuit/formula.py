@@ -113,25 +113,26 @@ class Not(Formula):
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
-class And(Formula):
+class Gate(Formula):
+    """Base of the nodes of any number of operands."""
+
+    operands: tuple[Formula, ...]
+
+    @property
+    def parts(self) -> tuple[Formula, ...]:
+        return self.operands
+
+
+class And(Gate):
     """`a & b & c`; of nothing it is true."""
 
-    operands: tuple[Formula, ...]
-
-    @property
-    def parts(self) -> tuple[Formula, ...]:
-        return self.operands
+    __slots__ = ()
 
 
-@dataclass(frozen=True, eq=False, repr=False, slots=True)
-class Or(Formula):
+class Or(Gate):
     """`a | b | c`; of nothing it is false."""
 
-    operands: tuple[Formula, ...]
-
-    @property
-    def parts(self) -> tuple[Formula, ...]:
-        return self.operands
+    __slots__ = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
@@ -147,16 +148,11 @@ class ExclusiveOr(Formula):
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
-class Count(Formula):
+class Count(Gate):
     """`count(1, 2; a, b, c)`: at least 1 and at most 2 of these formulas are true."""
 
     low: int
     high: int
-    operands: tuple[Formula, ...]
-
-    @property
-    def parts(self) -> tuple[Formula, ...]:
-        return self.operands
 
 
 _calls = itertools.count()
@@ -233,29 +229,29 @@ def at_least_one(*operands: Any) -> Formula:
 
 def at_most_one(*operands: Any) -> Formula:
     """None or one is true."""
-    return Count(0, 1, _formulas(operands, "at_most_one"))
+    return Count(_formulas(operands, "at_most_one"), 0, 1)
 
 
 def exactly_one(*operands: Any) -> Formula:
     """Exactly one is true. Of nothing: false."""
-    return Count(1, 1, _formulas(operands, "exactly_one"))
+    return Count(_formulas(operands, "exactly_one"), 1, 1)
 
 
 def at_least_k(k: int, *operands: Any) -> Formula:
     """At least k are true."""
     parts = _formulas(operands, "at_least_k")
-    return Count(integer(k, "k"), len(parts), parts)
+    return Count(parts, integer(k, "k"), len(parts))
 
 
 def at_most_k(k: int, *operands: Any) -> Formula:
     """At most k are true."""
-    return Count(0, integer(k, "k"), _formulas(operands, "at_most_k"))
+    return Count(_formulas(operands, "at_most_k"), 0, integer(k, "k"))
 
 
 def exactly_k(k: int, *operands: Any) -> Formula:
     """Exactly k are true."""
     k = integer(k, "k")
-    return Count(k, k, _formulas(operands, "exactly_k"))
+    return Count(_formulas(operands, "exactly_k"), k, k)
 
 
 # Walking. Formulas may be a million deep (a loop of `formula = formula & x`), so nothing recurses.
