@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
+from derivable.core.registry import nearest
 
 if TYPE_CHECKING:
     from derivable.algebra.semiring import Semiring
@@ -70,10 +70,10 @@ class Circuit(AndOrGraph):
         if isinstance(name, str):
             if name in known:
                 return known.index(name) + 1
-            near = get_close_matches(name, known, 1)
+            near = nearest(name, known)
             raise DomainError(
                 f"the circuit has no variable {name!r}" + ("" if known else ": its variables have no names"),
-                hint=f"did you mean {near[0]!r}?" if near else f"give a number from 1 to {self.num_variables}",
+                hint=f"did you mean {near!r}?" if near else f"give a number from 1 to {self.num_variables}",
             )
         if not is_integer(variable) or not 1 <= variable <= self.num_variables:  # type: ignore[operator]
             raise DomainError(

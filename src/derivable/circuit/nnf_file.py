@@ -27,6 +27,7 @@ import numpy as np
 from derivable.circuit.builder import circuit_from_arrays
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.kernels import parse_bytes as text
+from derivable.circuit.kernels.and_or import children_first, grouped
 from derivable.circuit.read_error import fail, fail_code, fail_empty, fail_header, most_words, read_header
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.diagnostics import UnsupportedError
@@ -110,11 +111,11 @@ def _parse_d4(data: bytes | memoryview, array: np.ndarray, source, num_variables
     if len(leaf_edges):
         edge = leaf_edges[0]
         fail(data, source, int(places[edge]), f"node {ids[sources[edge]]} is a constant and cannot have edges")
-    starts, edge_order = np.empty(nodes + 1, np.int64), np.empty(edges, np.int32)
-    rank, order = np.empty(nodes, np.int64), np.empty(nodes, np.int32)
-    done = text.order_d4(kinds, sources, targets, starts, edge_order, rank, order)
-    if done < nodes:
-        _fail_cycle(data, source, ids, sources, targets, places, rank)
+    starts, edge_order = grouped(sources, nodes)
+    parent_starts, by_target = grouped(targets, nodes)
+    order, ordered = children_first(starts, parent_starts, sources[by_target])
+    if len(order) < nodes:
+        _fail_cycle(data, source, ids, sources, targets, places, ~ordered)
     has_parent = np.zeros(nodes, bool)
     has_parent[targets] = True
     root = int(np.flatnonzero(~has_parent)[0])
@@ -189,10 +190,10 @@ def _declaration(data: bytes | memoryview, number: int, which: int) -> int:
     return [match.start(1) for match in found][which]
 
 
-def _fail_cycle(data: bytes | memoryview, source, ids, sources, targets, places, rank):
-    """Name the nodes of one cycle. Every node with rank > 0 has an edge to another such node: follow them."""
+def _fail_cycle(data: bytes | memoryview, source, ids, sources, targets, places, above: np.ndarray):
+    """Name the nodes of one cycle. Every node `above` [node] one has an edge to another such node: follow them."""
     next_edge = {}
-    for edge in np.flatnonzero((rank[sources] > 0) & (rank[targets] > 0))[::-1]:
+    for edge in np.flatnonzero(above[sources] & above[targets])[::-1]:
         next_edge[int(sources[edge])] = int(edge)
     node = min(next_edge)
     seen: dict[int, int] = {}

@@ -8,12 +8,32 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.core.and_or import AND, OR, TRUE
-from derivable.core.graph import from_edges, number_components
+from derivable.core.graph import number_components
 from derivable.device.cpu.tiers import kernel
 
 
 @kernel
-def _certain(kind, offsets, children, parent_offsets, parents, waiting, queue, certain):
+def _group(keys, starts, order):
+    for key in keys:
+        starts[key + 1] += 1
+    for key in range(1, len(starts)):
+        starts[key] += starts[key - 1]
+    fill = starts.copy()
+    for i in range(len(keys)):
+        order[fill[keys[i]]] = i
+        fill[keys[i]] += 1
+
+
+def grouped(keys: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """(starts [key + 1], order): the positions in `keys` (below `count`) of key k are order[starts[k]:starts[k + 1]],
+    ascending."""
+    starts, order = np.zeros(count + 1, np.int64), np.empty(len(keys), np.int32)
+    _group(keys, starts, order)
+    return starts, order
+
+
+@kernel
+def _certain(kind, offsets, parent_offsets, parents, waiting, queue, certain):
     count = 0
     for n in range(len(kind)):
         waiting[n] = offsets[n + 1] - offsets[n]
@@ -34,6 +54,16 @@ def _certain(kind, offsets, children, parent_offsets, parents, waiting, queue, c
                 certain[p] = True
                 queue[count] = p
                 count += 1
+    return count
+
+
+def children_first(offsets: np.ndarray, parent_offsets: np.ndarray, parents: np.ndarray) -> tuple:
+    """(nodes with children before parents, mask [node] of these): all but what has a cycle below (Kahn's algorithm)."""
+    size = len(offsets) - 1
+    found, scratch = np.zeros(size, dtype=np.bool_), np.empty((2, size), dtype=np.int64)
+    conjunctions = np.full(size, AND, np.uint8)  # certain once all of their children are
+    count = _certain(conjunctions, offsets, parent_offsets, parents, scratch[0], scratch[1], found)
+    return scratch[1, :count], found
 
 
 def certain_nodes(kind: np.ndarray, offsets: np.ndarray, children: np.ndarray) -> np.ndarray:
@@ -41,10 +71,11 @@ def certain_nodes(kind: np.ndarray, offsets: np.ndarray, children: np.ndarray) -
     size = len(kind)
     owner = np.repeat(np.arange(size, dtype=np.int64), np.diff(offsets))
     positive = children >= 0
-    parent_offsets, parents = from_edges(size, children[positive], owner[positive])
+    parent_offsets, order = grouped(children[positive], size)
+    parents = owner[positive][order]
     certain = np.zeros(size, dtype=np.bool_)
     scratch = np.empty((2, size), dtype=np.int64)
-    _certain(kind, offsets, children, parent_offsets, parents, scratch[0], scratch[1], certain)
+    _certain(kind, offsets, parent_offsets, parents, scratch[0], scratch[1], certain)
     return certain
 
 

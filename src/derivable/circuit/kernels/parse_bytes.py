@@ -474,51 +474,6 @@ def parse_d4(content, ids, kinds, sources, targets, places, literal_offsets, lit
 
 
 @njit(cache=True, nogil=True)
-def order_d4(kinds, sources, targets, starts, edge_order, rank, order):
-    """Sort declared nodes so that children come before parents (Kahn's algorithm, linear).
-
-    sources, targets  [edge] positions of declaration
-    starts            [node + 1], edge_order [edge]: written, the edges by source
-    rank              [node] scratch; order [node] written
-    returns           how many nodes were ordered; fewer than all means a cycle among those with rank > 0
-    """
-    nodes, edges = len(kinds), len(sources)
-    by_target = np.empty(edges, np.int32)
-    target_starts = np.zeros(nodes + 1, np.int64)
-    starts[:] = 0
-    for edge in range(edges):
-        starts[sources[edge] + 1] += 1
-        target_starts[targets[edge] + 1] += 1
-    for node in range(nodes):
-        rank[node] = starts[node + 1]
-        starts[node + 1] += starts[node]
-        target_starts[node + 1] += target_starts[node]
-    fill = starts.copy()
-    target_fill = target_starts.copy()
-    for edge in range(edges):
-        edge_order[fill[sources[edge]]] = edge
-        fill[sources[edge]] += 1
-        by_target[target_fill[targets[edge]]] = edge
-        target_fill[targets[edge]] += 1
-    done = 0
-    for node in range(nodes - 1, -1, -1):
-        if rank[node] == 0:
-            order[done] = node
-            done += 1
-    head = 0
-    while head < done:
-        node = order[head]
-        head += 1
-        for i in range(target_starts[node], target_starts[node + 1]):
-            parent = sources[by_target[i]]
-            rank[parent] -= 1
-            if rank[parent] == 0:
-                order[done] = parent
-                done += 1
-    return done
-
-
-@njit(cache=True, nogil=True)
 def emit_d4(
     kinds, targets, starts, edge_order, order, literal_offsets, literals, literal_nodes,
     node_of, kind, offsets, children, node, edge,
