@@ -12,10 +12,10 @@ PACKAGE = Path(__file__).parents[2] / "src" / "derivable"
 PROGRAM = """
 import numpy as np
 from derivable import parallel
-from derivable.circuit.kernels.hashcons import reachable_literals
-leaves = np.zeros(1, np.int32)
-reachable_literals(np.array([0, 2], np.uint8), np.ones(2, np.uint8), leaves)
-print(leaves[0], parallel.scan("add", np.array([0.5, 0.25]))[1])
+from derivable.circuit.kernels.and_or import heights
+found = np.zeros(2, np.int32)
+heights(np.array([0, 0, 1]), np.zeros(1, np.int32), found)
+print(found[1], parallel.scan("add", np.array([0.5, 0.25]))[1])
 """
 ANSWER = "1 0.75"
 
@@ -45,7 +45,7 @@ def test_several_processes_fill_one_cache(tmp_path):
     first = [start(environment) for _ in range(2)]
     assert [answer_of(process) for process in first] == [ANSWER] * 2
     cached = [path.name for path in tmp_path.rglob("*.nbc")]
-    assert any("reachable_literals" in name for name in cached)
+    assert any("heights" in name for name in cached)
     assert any("scan" in name for name in cached)
     assert answer_of(start(environment)) == ANSWER
 
