@@ -16,7 +16,7 @@ from derivable.datalog.exact import ExactQuery, compile_exact
 from derivable.datalog.inputs import InputMapping
 from derivable.datalog.program import Program
 from derivable.datalog.provenance import EXACT, Inference
-from derivable.device.cpu.memory import contiguous, empty, full
+from derivable.device.cpu.memory import full
 from derivable.nn.log_space import log1mexp, log_of_probability
 from derivable.nn.values import TOLERANCE
 
@@ -56,8 +56,6 @@ class FactColumns(torch.nn.Module):
         place[given] = np.arange(len(given))
         in_order = bool((place == np.arange(num_variables)).all())
         self.register_buffer("place", None if in_order else torch.as_tensor(place), persistent=False)
-        ends = np.cumsum([len(part) for part in (*columns, fixed)])[:-1]
-        self._slots = [_slot(part) for part in np.split(given, ends)]
         weights = torch.as_tensor(np.array(fixed_weights, np.float64)) if len(fixed) else None
         self.register_buffer("fixed", weights, persistent=False)
 
@@ -72,40 +70,8 @@ class FactColumns(torch.nn.Module):
             parts.append(fixed.expand(*parts[0].shape[:-1], len(fixed)))
         if not parts:
             return torch.zeros(0)
-        if not torch.compiler.is_compiling() and all(part.is_cpu for part in parts) and not is_transformed():
-            return _Columns.apply(self._slots[: len(parts)], *parts)  # type: ignore[return-value]
         row = torch.cat(parts, -1) if len(parts) > 1 else parts[0]
         return row if self.place is None else row.index_select(-1, cast(torch.Tensor, self.place))
-
-
-def _slot(variables: np.ndarray) -> slice | np.ndarray:
-    """An index of these columns: a slice if they follow each other."""
-    first = int(variables[0]) if len(variables) else 0
-    return slice(first, first + len(variables)) if (np.diff(variables) == 1).all() else variables
-
-
-class _Columns(torch.autograd.Function):
-    """Tensors [*batch, fact] to [*batch, variable], each at its slots, on memory that is used again."""
-
-    @staticmethod
-    def forward(ctx: Any, slots: list, *parts: torch.Tensor) -> torch.Tensor:
-        ctx.slots = slots
-        arrays = [part.numpy(force=True) for part in parts]
-        row = empty((*parts[0].shape[:-1], sum(part.shape[-1] for part in parts)), arrays[0].dtype)
-        for slot, array in zip(slots, arrays):
-            row[..., slot] = array
-        return torch.from_numpy(row)
-
-    @staticmethod
-    def backward(ctx: Any, adjoint: torch.Tensor):  # type: ignore[override]
-        if torch.is_grad_enabled():
-            slots = [slot if isinstance(slot, slice) else torch.as_tensor(slot) for slot in ctx.slots]
-            return None, *(adjoint[..., slot] for slot in slots)
-        array = adjoint.numpy(force=True)
-        wanted = ctx.needs_input_grad[1:]
-        return None, *(
-            torch.from_numpy(contiguous(array[..., slot])) if mine else None for slot, mine in zip(ctx.slots, wanted)
-        )
 
 
 class ExactInference(torch.nn.Module):
