@@ -10,7 +10,7 @@ import importlib
 import sys
 import weakref
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -34,16 +34,12 @@ _MODULES = {
 
 def library_name(array: Any) -> str:
     """ "NumPy", "torch" or "JAX"; whatever is no array counts as NumPy's."""
-    return _library_of(type(array))
-
-
-@lru_cache(64)
-def _library_of(kind: type) -> str:
     # An array of a library that was never imported cannot exist, so asking imports nothing.
     # The same holds for a library that another thread is importing, whose module may still lack these names.
-    if issubclass(kind, getattr(sys.modules.get("torch"), "Tensor", ())):
+    if isinstance(array, getattr(sys.modules.get("torch"), "Tensor", ())):
         return "torch"
-    if issubclass(kind, getattr(sys.modules.get("jax"), "Array", ())):
+    # Not by its type: what JAX traces is an instance of its arrays, but its class is no subclass.
+    if isinstance(array, getattr(sys.modules.get("jax"), "Array", ())):
         return "JAX"
     return "NumPy"
 
