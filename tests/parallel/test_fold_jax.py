@@ -318,13 +318,16 @@ print(jax.jit(lambda x: dv.parallel.scan(sys.argv[2], x))(jnp.array([1.0, 2.0, 4
 # The tree forms in jax.numpy, which other platforms run, against the kernels.
 
 
-@pytest.mark.parametrize("name", ["mul", "min", "linear", "product", "best"])
+@pytest.mark.parametrize("name", ["mul", "min", "linear", "product", "best", "paths"])
 @pytest.mark.parametrize("kind", ["scan", "segmented", "reduce_by_index", "segment_reduce"])
 def test_tree_forms(name, kind):
+    """Equally good paths too: on every device the adjoint goes where the kernels send it."""
     if kind == "reduce_by_index" and name not in COMMUTATIVE:
         pytest.skip("the operator does not commute")
     if name == "best":
         op, values = best, (values_for([()], 6, (2,)).round(), jnp.arange(12).reshape(6, 2))
+    elif name == "paths":
+        op, values = P.matrix_product(2, "max_plus"), values_for([(2, 2)], 6, (2,)).round()
     else:
         op, shapes = OPERATORS[name]
         values = values_for(shapes, 6, (2,))

@@ -178,7 +178,7 @@ class TensorFunction(Engine):
     shape  of the result, from those of the operands
     """
 
-    num_results, float_results = 1, (0,)
+    num_results, float_results = 1, (0,)  # type: ignore[assignment]
 
     def __init__(
         self, name: str, function: Callable, leaves: int, float_leaves: tuple[int, ...], shape: Callable[..., Shape]

@@ -1,12 +1,11 @@
 """Folds and their vjps in jax.numpy, for platforms without kernels: tree scans, sorting for buckets.
 
-The functions have the meaning of `Fold.apply` and `Fold.pull`. JAX differentiates `apply`, in which the operator has a
-rule of its own; no other derivatives are asked for, since the rules of `jax` are made of these two.
+The functions have the meaning of `Fold.apply` and `Fold.pull`. Their own derivatives are never asked for: the rules
+of `jax` are made of them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 from derivable.algebra.expr.emit_arrays import compile_jnp
 from derivable.algebra.expr.nodes import Expr
 from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.recurrence import recurrence_of
 from derivable.bridge.fold import Fold
 
 Components = list[Any]  # [component] arrays [row, column]
@@ -28,21 +28,13 @@ def apply(fold: Fold, structure: Any, operands: Sequence[Any]) -> list[Any]:
     values = _components(op, operands[-leaves:])
     if fold.kind == "scan":
         starts = _starts(structure, values[0].shape[0])
-        if fold.reverse:
-            # A segment ends where the next one starts.
-            starts, values = jnp.roll(starts, -1)[::-1], [x[::-1] for x in values]
-        found = _scan(op, values, starts)
-        if fold.exclusive:
-            pairs = zip(found, op.neutral)
-            found = [jnp.where(starts[:, None], jnp.asarray(e, x.dtype), jnp.roll(x, 1, 0)) for x, e in pairs]
-        if fold.reverse:
-            found = [x[::-1] for x in found]
+        found = _shifted(op, _scan(op, values, starts, fold.reverse), starts, fold)
     elif fold.kind == "segment_reduce":
         found = _last(op, _scan(op, values, _starts(structure, values[0].shape[0])), structure)
     else:
-        order, starts, ends = _buckets(structure, operands[0].shape[0])
-        pairs = zip(_components(op, operands[:leaves]), values)
-        found = [x[ends] for x in _scan(op, [jnp.concatenate(pair)[order] for pair in pairs], starts)]
+        buckets = _Buckets(structure, operands[0].shape[0])
+        joined = buckets.joined(op, _components(op, operands[:leaves]), values)
+        found = [x[buckets.ends] for x in _scan(op, joined, buckets.starts)]
     shapes = fold.result_shapes(None if structure is None else structure.shape, [x.shape for x in operands])
     return _leaves(op, found, shapes, [x.dtype for x in operands[:leaves]])
 
@@ -56,32 +48,67 @@ def pull(
     kept: Sequence[Any] = (),
 ) -> list:
     """Adjoints [float operand], as `Fold.pull` gives them."""
+    op = fold.operator
+    leaves = len(op.leaf_sizes)
+    values = _components(op, operands[-leaves:])
+    columns = values[0].shape[1]
+    seeds: list[Any] = [None] * leaves
+    for leaf, adjoint in zip(fold.float_leaves, adjoints):
+        seeds[leaf] = adjoint
+    shape = fold.result_shapes(None if structure is None else structure.shape, [x.shape for x in operands])[0]
+    seed = _components(op, seeds, (shape[0], columns))
+    rows = values[0].shape[0]
+    if fold.kind == "scan":
+        starts = _starts(structure, rows)
+        groups = [_scan_pull(op, _unshifted(seed, starts, fold), values, starts, fold.reverse)]
+    elif fold.kind == "segment_reduce":
+        assert structure is not None
+        lengths = structure[1:] - structure[:-1]
+        ends = jnp.where(lengths > 0, structure[1:] - 1, rows)
+        spread = [jnp.zeros((rows, columns), x.dtype).at[ends].add(x, mode="drop") for x in seed]
+        groups = [_scan_pull(op, spread, values, _starts(structure, rows))]
+    else:
+        buckets = _Buckets(structure, operands[0].shape[0])
+        joined = buckets.joined(op, _components(op, operands[:leaves]), values)
+        spread = [jnp.zeros((len(buckets.order), columns), x.dtype).at[buckets.ends].set(x) for x in seed]
+        groups = buckets.parted(_scan_pull(op, spread, joined, buckets.starts))
+    found: list[Any] = []
+    for k, group in enumerate(groups):
+        like = operands[k * leaves : (k + 1) * leaves]
+        made = _leaves(op, group, [x.shape for x in like], [x.dtype for x in like])
+        found += [made[leaf] for leaf in fold.float_leaves]
+    return found
 
-    def results_of(*floats: Any) -> list:
-        given = list(operands)
-        for k, array in zip(fold.float_operands, floats):
-            given[k] = array
-        found = apply(fold, structure, given)
-        return [found[leaf] for leaf in fold.float_results]
 
-    found, back = jax.vjp(results_of, *(operands[k] for k in fold.float_operands))
-    return list(back([jnp.zeros_like(x) if seed is None else seed for x, seed in zip(found, adjoints)]))
-
-
-def _buckets(indices: Any, count: int) -> tuple[Any, Any, Any]:
+class _Buckets:
     """Destination and values in the order of their buckets: bucket k's own element first, ignored ones at the end.
 
-    returns  ([bucket + n] places in the destination followed by the values, [bucket + n] whether a bucket starts
-             there, [bucket] the last element of each)
+    order   [bucket + n] into the destination followed by the values
+    starts  [bucket + n] whether a bucket starts there
+    ends    [bucket] the last element of each
     """
-    inside = (indices >= 0) & (indices < count)
-    keys = jnp.concatenate([jnp.arange(count, dtype=indices.dtype), jnp.where(inside, indices, count)])
-    order = jnp.argsort(keys, stable=True)
-    ordered = keys[order]
-    # Those that are ignored are segments of their own, so that their values meet nothing.
-    changes = (ordered[1:] != ordered[:-1]) | (ordered[1:] == count)
-    starts = jnp.concatenate([jnp.ones(min(1, len(keys)), bool), changes])
-    return order, starts, jnp.searchsorted(ordered, jnp.arange(count, dtype=indices.dtype), side="right") - 1
+
+    def __init__(self, indices: Any, count: int):
+        self.count = count
+        self.inside = (indices >= 0) & (indices < count)
+        keys = jnp.concatenate([jnp.arange(count, dtype=indices.dtype), jnp.where(self.inside, indices, count)])
+        self.order = jnp.argsort(keys, stable=True)
+        ordered = keys[self.order]
+        # Those that are ignored are segments of their own, so that their values meet nothing.
+        changes = (ordered[1:] != ordered[:-1]) | (ordered[1:] == count)
+        self.starts = jnp.concatenate([jnp.ones(min(1, len(keys)), bool), changes])
+        self.ends = jnp.searchsorted(ordered, jnp.arange(count, dtype=indices.dtype), side="right") - 1
+
+    def joined(self, op: TypedMonoid, destination: Components, values: Components) -> Components:
+        return [jnp.concatenate(pair)[self.order] for pair in zip(destination, values)]
+
+    def parted(self, components: Components) -> list[Components]:
+        """Of the destination, of the values; those that are ignored get 0."""
+        back = [jnp.zeros_like(x).at[self.order].set(x) for x in components]
+        return [
+            [x[: self.count] for x in back],
+            [jnp.where(self.inside[:, None], x[self.count :], 0).astype(x.dtype) for x in back],
+        ]
 
 
 def _starts(offsets: Any, rows: int) -> Any:
@@ -91,9 +118,12 @@ def _starts(offsets: Any, rows: int) -> Any:
     return jnp.zeros(rows, bool).at[offsets[:-1]].set(True, mode="drop")
 
 
-def _scan(op: TypedMonoid, values: Components, starts: Any) -> Components:
+def _scan(op: TypedMonoid, values: Components, starts: Any, reverse: bool = False) -> Components:
     """Inclusive, within segments."""
-    combine = _combine_of(op)
+    combine = _function(op.values, op)
+    if reverse:
+        flipped = [x[::-1] for x in values]
+        return [x[::-1] for x in _scan(op, flipped, _ends(starts)[::-1])]
 
     def step(a: tuple, b: tuple) -> tuple:
         made = combine(a[1:], b[1:])
@@ -102,6 +132,35 @@ def _scan(op: TypedMonoid, values: Components, starts: Any) -> Components:
     if values[0].shape[0] < 2:
         return values
     return list(jax.lax.associative_scan(step, (starts[:, None], *values))[1:])
+
+
+def _ends(starts: Any) -> Any:
+    """[row] whether a segment ends there."""
+    return jnp.concatenate([starts[1:], jnp.ones(min(1, len(starts)), bool)])
+
+
+def _before(x: Any, starts: Any, first: Any) -> Any:
+    """[row] the entry of the row before, `first` where a segment starts."""
+    return jnp.where(starts[:, None], jnp.asarray(first, x.dtype), jnp.roll(x, 1, 0))
+
+
+def _shifted(op: TypedMonoid, results: Components, starts: Any, fold: Fold) -> Components:
+    """The exclusive results from the inclusive ones, if the fold is exclusive."""
+    if not fold.exclusive:
+        return results
+    if fold.reverse:
+        ends = _ends(starts)[::-1]
+        return [_before(x[::-1], ends, neutral)[::-1] for x, neutral in zip(results, op.neutral)]
+    return [_before(x, starts, neutral) for x, neutral in zip(results, op.neutral)]
+
+
+def _unshifted(adjoints: Components, starts: Any, fold: Fold) -> Components:
+    """Adjoints of the inclusive results."""
+    if not fold.exclusive:
+        return adjoints
+    if fold.reverse:
+        return [_before(x, starts, 0) for x in adjoints]
+    return [_before(x[::-1], _ends(starts)[::-1], 0)[::-1] for x in adjoints]
 
 
 def _last(op: TypedMonoid, results: Components, offsets: Any) -> Components:
@@ -115,28 +174,33 @@ def _last(op: TypedMonoid, results: Components, offsets: Any) -> Components:
     ]
 
 
-def _combine_of(op: TypedMonoid) -> Callable:
-    """The operator on components, with its own derivative: ties go to the first, and no adjoint gives no contribution,
-    whatever it would be multiplied with."""
-    arguments, rules, floats = (*op.left, *op.right), op.adjoints, op.float_components
+def _scan_pull(
+    op: TypedMonoid, adjoints: Components, values: Components, starts: Any, reverse: bool = False
+) -> Components:
+    """Adjoints of the values from those of the inclusive results."""
+    if reverse:
+        backwards = _scan_pull(op, [x[::-1] for x in adjoints], [x[::-1] for x in values], _ends(starts)[::-1])
+        return [x[::-1] for x in backwards]
+    results = _scan(op, values, starts)
+    recurrence = recurrence_of(op)
+    after = [jnp.where(_ends(starts)[:, None], x, jnp.roll(x, -1, 0)) for x in values]
+    entries = _function(recurrence.entries, op)(results, after)
+    # Where a segment ends, nothing comes after, and the entries only need to be finite.
+    entries = [jnp.where(_ends(starts)[:, None], 0, x).astype(x.dtype) for x in entries]
+    running = _scan(recurrence.operator, [*(adjoints[k] for k in op.float_components), *entries], starts, True)
+    by_component: list[Any] = [jnp.zeros_like(x) for x in values]
+    for k, x in zip(op.float_components, running):
+        by_component[k] = x
+    before = [_before(x, starts, neutral) for x, neutral in zip(results, op.neutral)]
+    rules = op.adjoints
+    arguments = (*op.left, *op.right, *rules.arguments)
+    right = _evaluate(rules.right, arguments, (*before, *values, *by_component))
+    # The first element of a segment is its result.
+    return [jnp.where(starts[:, None], r, x).astype(r.dtype) for r, x in zip(by_component, right)]
 
-    @jax.custom_vjp
-    def combine(a: tuple, b: tuple) -> tuple:
-        return tuple(_evaluate(op.values, arguments, (*a, *b)))
 
-    def back(given: tuple, adjoints: tuple) -> tuple:
-        # Components without derivatives have adjoints of JAX's own type for that.
-        seeds = [c if k in floats else jnp.zeros_like(x) for k, (c, x) in enumerate(zip(adjoints, given[0]))]
-        dead = jnp.all(jnp.stack([seeds[k] == 0 for k in floats]), 0)
-
-        def of_side(exprs: Sequence[Expr]) -> tuple:
-            found = _evaluate(exprs, (*arguments, *rules.arguments), (*given[0], *given[1], *seeds))
-            return tuple(jnp.where(dead, 0, x).astype(x.dtype) if k in floats else None for k, x in enumerate(found))
-
-        return of_side(rules.left), of_side(rules.right)
-
-    combine.defvjp(lambda a, b: (combine(a, b), (a, b)), back)
-    return combine
+def _function(exprs: Sequence[Expr], op: TypedMonoid) -> Callable:
+    return lambda a, b: _evaluate(exprs, (*op.left, *op.right), (*a, *b))
 
 
 def _evaluate(exprs: Sequence[Expr], arguments: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
@@ -146,13 +210,18 @@ def _evaluate(exprs: Sequence[Expr], arguments: Sequence[Any], arrays: Sequence[
     return [jnp.broadcast_to(x, arrays[0].shape) for x in found]
 
 
-def _components(op: TypedMonoid, leaves: Sequence[Any]) -> Components:
-    """[component] of [row, column]"""
+def _components(op: TypedMonoid, leaves: Sequence[Any], zeros: tuple[int, int] | None = None) -> Components:
+    """[component] of [row, column]; None is zeros of that shape."""
     found: Components = []
     for leaf, size, dtype in zip(leaves, op.leaf_sizes, op.leaf_dtypes):
-        columns = math.prod(leaf.shape[1:]) // size
-        flat = leaf.reshape(leaf.shape[0], columns, size).astype(dtype)
-        found += [flat[:, :, k] for k in range(size)]
+        if leaf is None:
+            found += [jnp.zeros(zeros, dtype)] * size
+        else:
+            columns = 1
+            for length in leaf.shape[1:]:
+                columns *= length
+            flat = leaf.reshape(leaf.shape[0], columns // size, size).astype(dtype)
+            found += [flat[:, :, k] for k in range(size)]
     return found
 
 

@@ -1,4 +1,4 @@
-"""Floor 6: PyTorch modules and losses."""
+"""Floor 8: PyTorch modules and losses."""
 
 from __future__ import annotations
 
