@@ -14,6 +14,7 @@ from circuit.decimal_circuits import random_circuit
 from derivable.algebra import semirings
 from derivable.circuit.fold import GraphFold
 
+pytestmark = pytest.mark.usefixtures("tier")
 P = dv.parallel
 
 
@@ -68,7 +69,9 @@ def test_derivatives_to_the_second_order(name):
     check_grads(jax.jit(f), (drawn(count, 2),), order=2, modes=("fwd", "rev"), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if "negative" in name else name for name in CASES]
+)
 def test_transformations(name):
     f, count = case(name)
     x, rows = drawn(count), drawn(count, 3, seed=1)

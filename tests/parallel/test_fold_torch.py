@@ -12,6 +12,7 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 import derivable as dv
 from derivable.core.diagnostics import DerivableError
 
+pytestmark = pytest.mark.usefixtures("tier")
 P = dv.parallel
 OFFSETS = torch.tensor([0, 2, 2, 6])
 INDICES = torch.tensor([1, 3, 1, 9, 0, 1])
@@ -316,6 +317,7 @@ def test_function_transforms():
     assert found.tolist() == [[6, 3], [8, 4], [6, 0]]
 
 
+@pytest.mark.parametrize("tier", ["compiled"], indirect=True)
 @pytest.mark.usefixtures("num_threads")
 @pytest.mark.parametrize("op", ["add", "mul", "max", "logaddexp"])
 def test_mapped_indices(op):
@@ -407,6 +409,7 @@ def test_compiled_functions_may_contain_folds():
     assert ours.tolist() == torch.autograd.grad(function(x), x)[0].tolist()
 
 
+@pytest.mark.parametrize("tier", ["compiled"], indirect=True)
 def test_threads():
     x = torch.randn(2000, dtype=torch.float64)
     expected = torch.autograd.functional.jacobian(lambda x: P.reduce("logaddexp", x), x)

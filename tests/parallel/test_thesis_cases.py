@@ -17,6 +17,7 @@ import derivable as dv
 from parallel.array_libraries import LIBRARIES, jacobian_forwards
 from parallel.operator_cases import linear, linear_six
 
+pytestmark = pytest.mark.usefixtures("tier")
 INF = float("inf")
 
 
