@@ -184,7 +184,7 @@ def test_texts_mean_what_the_row_says(dtype, route):
     elif route in ("scalars", "lines"):
         got = lanes_route(exprs, arguments, x, y, route == "lines")
     elif route == "jnp":
-        got = expr.compile_jnp(exprs, arguments)(x, y)
+        got = jax.jit(expr.compile_jnp(exprs, arguments))(x, y)
     else:
         got = [part.numpy() for part in expr.compile_torch(exprs, arguments)(torch.tensor(x), torch.tensor(y))]
     for name, ours, theirs in zip(found, got, expected):
@@ -248,7 +248,7 @@ def values_by(route, exprs, argument, x):
         compiled = expr.compile_numba(exprs, [argument])
         return [list(column) for column in zip(*(compiled(value) for value in x))]
     if route == "jnp":
-        return [np.asarray(value).tolist() for value in expr.compile_jnp(exprs, [argument])(x)]
+        return [np.asarray(value).tolist() for value in jax.jit(expr.compile_jnp(exprs, [argument]))(x)]
     column = torch.tensor(x.astype(float) if argument.dtype == "bfloat16" else x).to(getattr(torch, argument.dtype))
     return [value.tolist() for value in expr.compile_torch(exprs, [argument])(column)]
 

@@ -226,6 +226,16 @@ def children_of(process: int) -> set[int]:
     return {int(word) for word in done.stdout.split()}
 
 
+def workers_of(process: subprocess.Popen) -> set[int]:
+    """The children of a process, as soon as there are any; none after 20 s."""
+    workers: set[int] = set()
+    until = time.monotonic() + 20
+    while not workers and time.monotonic() < until:
+        time.sleep(0.05)
+        workers = children_of(process.pid)
+    return workers
+
+
 def test_time_limit(compiler):
     started = time.monotonic()
     with pytest.raises(CompileTimeout, match=r"did not finish within 0\.7 s"):
@@ -286,11 +296,7 @@ def test_ctrl_c(compiler):
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    workers: set[int] = set()
-    until = time.monotonic() + 20
-    while not workers and time.monotonic() < until:
-        time.sleep(0.05)
-        workers = children_of(process.pid)
+    workers = workers_of(process)
     time.sleep(0.5)
     assert workers
     process.send_signal(signal.SIGINT)
@@ -307,11 +313,7 @@ def test_the_compiler_dies_with_its_parent():
         compile({hard()!r})
     """
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
-    workers: set[int] = set()
-    until = time.monotonic() + 20
-    while not workers and time.monotonic() < until:
-        time.sleep(0.05)
-        workers = children_of(process.pid)
+    workers = workers_of(process)
     time.sleep(1)
     process.kill()
     process.wait()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from derivable.algebra.expr import logaddexp, maximum, minimum, where
+from derivable.algebra.expr import equal, logaddexp, maximum, minimum, where
 from derivable.algebra.monoid import Monoid, TypedMonoid
 from derivable.algebra.monoids import NAMED, matrix_product, operator
 
@@ -15,6 +15,23 @@ from derivable.algebra.monoids import NAMED, matrix_product, operator
 def argmax(a, b):
     first = b[0] <= a[0]
     return where(first, a[0], b[0]), where(first, a[1], b[1])
+
+
+def best(a, b):
+    """Of two pairs (value, place) the one of the larger value, and the smaller place among equals."""
+    first = (a[0] > b[0]) | (equal(a[0], b[0]) & (a[1] <= b[1]))
+    return where(first, a[0], b[0]), where(first, a[1], b[1])
+
+
+def thesis_argmax(a, b):
+    """The same as the thesis writes it, with the comparisons the other way round."""
+    first = (b[0] < a[0]) | ((b[0] == a[0]) & (a[1] <= b[1]))
+    return where(first, a[0], b[0]), where(first, a[1], b[1])
+
+
+def crossing(a, b):
+    """The product of two dual numbers (derivative, value)."""
+    return b[0] * a[1] + a[0] * b[1], a[1] * b[1]
 
 
 def linear(f, g):
@@ -106,12 +123,7 @@ CASES = [
     ),
     Case("last", operator(lambda a, b: where(b < 0, a, b), neutral=-1.0), (F,), normal(1)),
     Case("argmax", operator(argmax, neutral=(-np.inf, -1)), (F, "int64"), pairs),
-    Case(
-        "crossing",
-        operator(lambda a, b: (b[0] * a[1] + a[0] * b[1], a[1] * b[1]), neutral=(0.0, 1.0)),
-        (F, F),
-        normal(2),
-    ),
+    Case("crossing", operator(crossing, neutral=(0.0, 1.0)), (F, F), normal(2)),
     Case(
         "complex products",
         operator(lambda a, b: (a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]), neutral=(1.0, 0.0)),

@@ -14,15 +14,10 @@ from derivable.algebra import expr
 from derivable.algebra.monoids import NAMED, matrix_product, operator
 from derivable.device.cpu import threads
 from derivable.parallel import element_by_index, element_cuts, element_folds
+from parallel import operator_cases
 
 pytestmark = pytest.mark.usefixtures("tier")
 LARGE = 2**62
-
-
-def argmax(a, b):
-    """Pairs (value, index); ties to the smaller index."""
-    first = (a[0] > b[0]) | (expr.equal(a[0], b[0]) & (a[1] <= b[1]))
-    return expr.where(first, a[0], b[0]), expr.where(first, a[1], b[1])
 
 
 def affine(f, g):
@@ -39,7 +34,7 @@ OPERATORS = {
     "or": (NAMED["or"], ("bool",)),
     "satadd": (operator(lambda a, b: expr.minimum(a + b, 1.6), neutral=0.0, name="saturated sum"), ("float64",)),
     "soft or": (operator(lambda a, b: a + b - a * b, neutral=0.0), ("float64",)),
-    "argmax": (operator(argmax, neutral=(-math.inf, LARGE)), ("float64", "int64")),
+    "argmax": (operator(operator_cases.best, neutral=(-math.inf, LARGE)), ("float64", "int64")),
     "linear": (operator(lambda f, g: (f[0] * g[0], f[1] * g[0] + g[1]), neutral=(1.0, 0.0)), ("float64", "float64")),
     "crossing": (operator(lambda a, b: (a[1] * b[0] + a[0], a[1] * b[1]), neutral=(0.0, 1.0)), ("float64", "float64")),
     "2x2": (matrix_product(2), ("float64",)),

@@ -17,6 +17,7 @@ from derivable.algebra.monoids import NAMED
 from derivable.bridge import jnp_folds
 from derivable.bridge.fold import Fold
 from derivable.core.diagnostics import DerivableError, LayoutError
+from parallel import operator_cases
 
 pytestmark = pytest.mark.usefixtures("tier")
 P = dv.parallel
@@ -28,12 +29,7 @@ def _wide():
         yield
 
 
-def _best(a, b):
-    first = (a[0] > b[0]) | (dv.equal(a[0], b[0]) & (a[1] <= b[1]))
-    return dv.where(first, a[0], b[0]), dv.where(first, a[1], b[1])
-
-
-best = P.operator(_best, neutral=(-np.inf, 2**62))
+best = P.operator(operator_cases.best, neutral=(-np.inf, 2**62))
 linear = P.operator(lambda f, g: (f[0] * g[0], f[1] * g[0] + g[1]), neutral=(1.0, 0.0))
 times = P.operator(lambda a, b: (a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]), neutral=(1.0, 0.0))
 # name -> (operator, shapes of one element's float leaves)

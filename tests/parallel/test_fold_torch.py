@@ -11,6 +11,7 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import derivable as dv
 from derivable.core.diagnostics import DerivableError
+from parallel import operator_cases
 
 pytestmark = pytest.mark.usefixtures("tier")
 P = dv.parallel
@@ -22,11 +23,6 @@ INDICES = torch.tensor([1, 3, 1, 9, 0, 1])
 class Affine:
     slope: torch.Tensor | float
     offset: torch.Tensor | float
-
-
-def _best(a, b):
-    first = (a[0] > b[0]) | (dv.equal(a[0], b[0]) & (a[1] <= b[1]))
-    return dv.where(first, a[0], b[0]), dv.where(first, a[1], b[1])
 
 
 # name -> (operator, shapes of one element's float leaves)
@@ -156,7 +152,7 @@ def test_third_derivatives():
 
 
 def test_a_place_has_no_derivative():
-    op = P.operator(_best, neutral=(-np.inf, 2**62))
+    op = P.operator(operator_cases.best, neutral=(-np.inf, 2**62))
     x = torch.tensor([1.0, 5, 2, 5], dtype=torch.float64, requires_grad=True)
     top, place = P.reduce(op, (x, torch.arange(4, dtype=torch.int32)))
     assert (top.item(), place.item()) == (5, 1)

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 import derivable as dv
 from derivable.bridge.fold import Fold
 from derivable.device.cpu import memory, threads
+from parallel import operator_cases
 
 P = dv.parallel
 pytestmark = pytest.mark.usefixtures("num_threads")
@@ -226,11 +227,7 @@ def test_winners_of_maxima(kept):
 
 
 def test_elements_of_several_leaves_and_batch_axes():
-    def best(a, b):
-        first = (a[0] > b[0]) | (dv.equal(a[0], b[0]) & (a[1] <= b[1]))
-        return dv.where(first, a[0], b[0]), dv.where(first, a[1], b[1])
-
-    argmax = P.operator(best, neutral=(-np.inf, 2**62), commutative=True)
+    argmax = P.operator(operator_cases.best, neutral=(-np.inf, 2**62), commutative=True)
     generator = torch.Generator().manual_seed(2)
     values = torch.rand((40, 2, 3), generator=generator, requires_grad=True)
     into = torch.full((4, 2, 3), -torch.inf), torch.full((4, 2, 3), 2**62)

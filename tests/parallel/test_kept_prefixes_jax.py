@@ -12,6 +12,7 @@ from derivable.bridge.fold import Fold
 from derivable.bridge.jax import _elsewhere
 from derivable.device.cpu import threads
 from derivable.parallel import element_by_index, element_cuts
+from parallel import operator_cases
 
 P = dv.parallel
 SATADD = P.operator(lambda a, b: dv.minimum(a + b, 2.5), neutral=0.0)
@@ -162,11 +163,7 @@ def test_mapped_values_and_indices(kept):
 
 
 def test_elements_with_places_in_both_widths(kept):
-    def best(a, b):
-        first = (a[0] > b[0]) | (dv.equal(a[0], b[0]) & (a[1] <= b[1]))
-        return dv.where(first, a[0], b[0]), dv.where(first, a[1], b[1])
-
-    argmax = P.operator(best, neutral=(-np.inf, 2**62), commutative=True)
+    argmax = P.operator(operator_cases.best, neutral=(-np.inf, 2**62), commutative=True)
     # The kernels' places have 64 bits, which JAX can only hold when it is told to.
     for wide, dtypes, number in ((True, ("int64", "int32"), 2), (False, ("int32",), 0)):
         with jax.enable_x64(wide):

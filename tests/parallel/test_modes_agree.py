@@ -11,6 +11,7 @@ import derivable as dv
 from algebra.expr_cases import BINARY_EXACT, BINARY_SMOOTH, UNARY_EXACT, UNARY_SMOOTH, run, trees
 from parallel.array_libraries import LIBRARIES, jacobian_backwards, jacobian_forwards
 from parallel.generated_operators import SCALARS, monoids, operator_of
+from parallel.operator_cases import crossing, thesis_argmax
 
 pytestmark = pytest.mark.usefixtures("tier")
 UNARY, BINARY = {**UNARY_EXACT, **UNARY_SMOOTH}, {**BINARY_EXACT, **BINARY_SMOOTH}
@@ -70,14 +71,9 @@ def test_reduce_by_index(library, monoid, indices, seed):
     )
 
 
-def argmax(a, b):
-    first = (b[0] < a[0]) | ((b[0] == a[0]) & (a[1] <= b[1]))
-    return dv.where(first, a[0], b[0]), dv.where(first, a[1], b[1])
-
-
 SATURATED = dv.parallel.operator(lambda a, b: dv.minimum(a + b, 15.0), neutral=0.0)
-ARGMAX = dv.parallel.operator(argmax, neutral=(-np.inf, 2**30))
-CROSSING = dv.parallel.operator(lambda a, b: (b[0] * a[1] + a[0] * b[1], a[1] * b[1]), neutral=(0.0, 1.0))
+ARGMAX = dv.parallel.operator(thesis_argmax, neutral=(-np.inf, 2**30))
+CROSSING = dv.parallel.operator(crossing, neutral=(0.0, 1.0))
 # The thesis's categories: (operator, batch axes, float leaves).
 CATEGORIES = {
     "saturated add": (SATURATED, (), 1),

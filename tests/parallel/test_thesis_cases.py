@@ -15,7 +15,7 @@ import pytest
 
 import derivable as dv
 from parallel.array_libraries import LIBRARIES, jacobian_forwards
-from parallel.operator_cases import linear, linear_six
+from parallel.operator_cases import crossing, linear, linear_six, thesis_argmax
 
 pytestmark = pytest.mark.usefixtures("tier")
 INF = float("inf")
@@ -53,17 +53,8 @@ def saturated_add(a, b):
     return dv.where(15.0 - a < b, 15.0, a + b)
 
 
-def argmax(a, b):
-    first = (b[0] < a[0]) | ((b[0] == a[0]) & (a[1] <= b[1]))
-    return dv.where(first, a[0], b[0]), dv.where(first, a[1], b[1])
-
-
-def crossing(a, b):
-    return b[0] * a[1] + a[0] * b[1], a[1] * b[1]
-
-
 SATURATED = dv.parallel.operator(saturated_add, neutral=0.0)
-ARGMAX = dv.parallel.operator(argmax, neutral=(-INF, 2**30))
+ARGMAX = dv.parallel.operator(thesis_argmax, neutral=(-INF, 2**30))
 CROSSING = dv.parallel.operator(crossing, neutral=(0.0, 1.0))
 
 
