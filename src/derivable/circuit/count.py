@@ -10,18 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from derivable.algebra import semirings
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.kernels.queries import multiply_rows, weigh_items
+from derivable.circuit.fold_rows import fold
 from derivable.circuit.kernels.residues import fold_residues
-from derivable.circuit.literal_weights import (
-    EXPONENT_UNIT,
-    LiteralWeights,
-    ScaledWeights,
-    in_columns,
-    read_weights,
-    share_weights,
-)
+from derivable.circuit.literal_weights import in_columns, read_weights, share_weights
+from derivable.circuit.plan import plan_of
 from derivable.circuit.properties import require_countable
+from derivable.circuit.scaled import scaled_numbers, to_floats
 from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError
 from derivable.device.cpu.memory import empty
@@ -44,11 +40,10 @@ def model_count(circuit: Circuit) -> Any:
     require_countable(circuit, "model_count")
     mentioned = np.unique(np.abs(circuit.literal[circuit.kind == LITERAL]))
     free = circuit.num_variables - len(mentioned)
-    halves = np.full((1, circuit.num_variables), 0.5)
-    mantissa, exponent = _root_values(circuit, share_weights(LiteralWeights(halves, halves, ())))
-    log2 = [-math.inf if m == 0 else math.log2(m) + EXPONENT_UNIT * int(e) for m, e in zip(mantissa[0], exponent[0])]
+    log_halves = (np.full((1, circuit.num_variables), math.log(0.5)),)
+    (log_shares,) = fold(plan_of(circuit), semirings.log, log_halves, log_halves)
     # The estimate is good to far better than a factor of two; that much room is given.
-    bits = max((math.ceil(x) + len(mentioned) + 2 for x in log2 if x > -math.inf), default=0)
+    bits = max((math.ceil(x / math.log(2)) + len(mentioned) + 2 for x in log_shares[0] if x > -math.inf), default=0)
     counts = _count_by_residues(circuit, len(mentioned), max(bits, 1))
     counts = [count << free for count in counts]
     return counts[0] if circuit.num_roots == 1 else counts
@@ -136,10 +131,8 @@ def weighted_count(circuit: Circuit, weights=None, negative_weights=None) -> Any
     negative_weights = in_columns(circuit, negative_weights, "negative_weights")
     if _holds_fraction(weights) or _holds_fraction(negative_weights):
         return _exact_weighted_count(circuit, weights, negative_weights)
-    read, mantissa, exponent = _scaled_count(circuit, "weighted_count", weights, negative_weights, signed=True)
-    clipped = np.clip(exponent, -8, 8) * EXPONENT_UNIT  # beyond 2**(8 * 256) everything is 0 or inf
-    with np.errstate(over="ignore", under="ignore"):
-        return read.shaped(np.ldexp(mantissa, clipped.astype(np.int32)), circuit.num_roots)
+    read, values = _count(circuit, "weighted_count", weights, negative_weights, signed=True)
+    return read.shaped(values, circuit.num_roots)
 
 
 def log_weighted_count(circuit: Circuit, weights=None, negative_weights=None) -> Any:
@@ -148,8 +141,11 @@ def log_weighted_count(circuit: Circuit, weights=None, negative_weights=None) ->
     Same arguments, shapes and errors as `weighted_count`, and DomainError for a negative weight. The
     result is right however small or large the count is.
     """
-    read, mantissa, exponent = _scaled_count(circuit, "log_weighted_count", weights, negative_weights, signed=False)
-    return read.shaped(log_of_scaled(mantissa, exponent), circuit.num_roots)
+    require_countable(circuit, "log_weighted_count")
+    read = read_weights(circuit, weights, negative_weights)
+    shares = read.log_shares()
+    (log_value,) = fold(plan_of(circuit), semirings.log, (shares.positive,), (shares.negative,))
+    return read.shaped(log_value + shares.total.sum(axis=1)[:, None], circuit.num_roots)
 
 
 def probability(circuit: Circuit, weights) -> Any:
@@ -160,21 +156,13 @@ def probability(circuit: Circuit, weights) -> Any:
 
     Raises as `weighted_count`, and DomainError for a number outside [0, 1].
     """
-    read, mantissa, exponent = _scaled_count(circuit, "probability", weights, None, probabilities=True)
-    with np.errstate(under="ignore"):
-        values = np.ldexp(mantissa, (np.clip(exponent, -8, 8) * EXPONENT_UNIT).astype(np.int32))
+    read, values = _count(circuit, "probability", weights, None, probabilities=True)
     # Rounding can pass one by a few units in the last place.
     return read.shaped(np.minimum(values, 1.0), circuit.num_roots)
 
 
-def log_of_scaled(mantissa: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-    """Natural logarithms of non-negative scaled values (see `device.cpu.scaled`)."""
-    with np.errstate(divide="ignore"):
-        return np.log(mantissa) + exponent * (EXPONENT_UNIT * math.log(2.0))
-
-
-def _scaled_count(circuit: Circuit, question: str, weights, negative_weights, **checks):
-    """(weights, mantissa [item, root], exponent [item, root]) of the weighted counts."""
+def _count(circuit: Circuit, question: str, weights, negative_weights, **checks):
+    """(weights, values [item, root]): the weighted counts, by scaled numbers, which have signs."""
     require_countable(circuit, question)
     read = read_weights(circuit, weights, negative_weights, **checks)
     # Dividing by the sum of two weights of opposite sign would lose digits (or divide by zero), so the
@@ -184,31 +172,14 @@ def _scaled_count(circuit: Circuit, question: str, weights, negative_weights, **
         from derivable.circuit.transform import smooth_over
 
         circuit = smooth_over(circuit, np.flatnonzero(opposite) + 1)
-    shares = share_weights(read, opposite)
-    mantissa, exponent = _root_values(circuit, shares)
-    total_mantissa, total_exponent = empty(read.num_items, np.float64), empty(read.num_items, np.int64)
-    multiply_rows(*shares.total, total_mantissa, total_exponent)
-    return read, mantissa * total_mantissa[:, None], exponent + total_exponent[:, None]
-
-
-def _root_values(circuit: Circuit, shares: ScaledWeights) -> tuple[np.ndarray, np.ndarray]:
-    """Values of the roots under divided weights: mantissa and exponent, each [item, root]."""
-    num_items = len(shares.positive[0])
-    mantissa, exponent = (
-        empty((num_items, circuit.num_roots), np.float64),
-        empty((num_items, circuit.num_roots), np.int64),
-    )
-    weigh_items(
-        *circuit.arrays[:4],
-        circuit.roots,
-        *shares.positive,
-        *shares.negative,
-        empty(circuit.num_nodes, np.float64),
-        empty(circuit.num_nodes, np.int64),
-        mantissa,
-        exponent,
-    )
-    return mantissa, exponent
+    positive, negative, total = share_weights(read, opposite)
+    mantissa, exponent = fold(plan_of(circuit), scaled_numbers, positive, negative)
+    # Mantissas of totals are from 1/2 to 1 in magnitude: the product of 512 of them is a normal number.
+    factor, power = np.ones(len(mantissa)), total[1].sum(axis=1, dtype=np.int64)
+    for start in range(0, total[0].shape[1], 512):
+        factor, more = np.frexp(factor * total[0][:, start : start + 512].prod(axis=1))
+        power += more
+    return read, to_floats(mantissa * factor[:, None], exponent, power[:, None])
 
 
 def _holds_fraction(weights) -> bool:

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from derivable.algebra import semirings
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.kernels.queries import choice_divergence, weigh
-from derivable.circuit.literal_weights import LiteralWeights, read_weights, share_weights
-from derivable.circuit.marginals import flows, positive_shares, require_mass
+from derivable.circuit.fold_rows import fold
+from derivable.circuit.literal_weights import LiteralWeights, LogShares, read_weights
+from derivable.circuit.marginals import Flows, flows, require_mass
+from derivable.circuit.plan import plan_of
 from derivable.circuit.properties import require_countable
 from derivable.core.diagnostics import ShapeError
-from derivable.device.cpu.memory import empty
 
 
 def entropy(circuit: Circuit, weights=None, negative_weights=None) -> Any:
@@ -30,12 +31,9 @@ def entropy(circuit: Circuit, weights=None, negative_weights=None) -> Any:
     """
     require_countable(circuit, "entropy")
     read = read_weights(circuit, weights, negative_weights)
-    result = empty((read.num_items, circuit.num_roots), np.float64)
-    for each in flows(circuit, read):
-        p = each.positive_share
-        local = -(_x_log_y(p, p) + _x_log_y(1 - p, 1 - p))
-        result[each.item, each.root] = max(0.0, each.choice_entropy + float(each.open @ local))
-    return read.shaped(result, circuit.num_roots)
+    found = flows(circuit, read)
+    local = _cross_entropy(found, found.shares)
+    return read.shaped(np.maximum(0.0, found.log_value + local), circuit.num_roots)
 
 
 def kl_divergence(circuit: Circuit, weights, other_weights, negative_weights=None, other_negative_weights=None) -> Any:
@@ -53,49 +51,25 @@ def kl_divergence(circuit: Circuit, weights, other_weights, negative_weights=Non
     mine = read_weights(circuit, weights, negative_weights)
     other = read_weights(circuit, other_weights, other_negative_weights)
     mine, other = _paired(mine, other)
-    shares = share_weights(other)
-    other_share, other_complement = positive_shares(other), positive_shares(_swapped(other))
-    my_complement = positive_shares(_swapped(mine))
-    arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
-    mantissa, exponent = empty(circuit.num_nodes, np.float64), empty(circuit.num_nodes, np.int64)
-    result = empty((mine.num_items, circuit.num_roots), np.float64)
-    for each in flows(circuit, mine):
-        if each.root == 0:
-            weigh(*arrays, *shares.row(each.item), mantissa, exponent)
-        require_mass(circuit, shares, mantissa, each.item, each.root)
-        root = int(circuit.roots[each.root])
-        choices = choice_divergence(
-            circuit.kind,
-            circuit.offsets,
-            circuit.children,
-            root,
-            each.flow,
-            each.mantissa,
-            each.exponent,
-            mantissa,
-            exponent,
-        )
-        p, not_p, q, not_q = (
-            each.positive_share,
-            my_complement[each.item],
-            other_share[each.item],
-            other_complement[each.item],
-        )
-        local = _x_log_y(p, p) - _x_log_y(p, q) + _x_log_y(not_p, not_p) - _x_log_y(not_p, not_q)
-        met = each.open > 0
-        # A literal that P uses and Q gives no mass leaves its or-node's choice, or the root, without mass.
-        result[each.item, each.root] = max(0.0, choices + float(each.open[met] @ local[met]))
-    return mine.shaped(result, circuit.num_roots)
+    p, q = flows(circuit, mine), other.log_shares()
+    (log_value,) = fold(plan_of(circuit), semirings.log, (q.positive,), (q.negative,))
+    require_mass(circuit, q.total == -np.inf, log_value == -np.inf)
+    # A literal that P uses and Q gives no mass makes the second term infinite.
+    divergence = _cross_entropy(p, q) + log_value - (_cross_entropy(p, p.shares) + p.log_value)
+    return mine.shaped(np.maximum(0.0, divergence), circuit.num_roots)
 
 
-def _x_log_y(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x log y with 0 log y = 0; -inf for y = 0 < x."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(x > 0, x * np.log(y), 0.0)
-
-
-def _swapped(weights: LiteralWeights) -> LiteralWeights:
-    return LiteralWeights(weights.negative, weights.positive, weights.batch)
+def _cross_entropy(p: Flows, q: LogShares) -> np.ndarray:
+    """[item, root] nats: what models of P expect of minus the log shares of their literals under Q, open ones too."""
+    total = np.zeros(p.log_value.shape)
+    for flow, share, log_q in (
+        (p.positive, p.shares.positive, q.positive),
+        (p.negative, p.shares.negative, q.negative),
+    ):
+        expected = flow + p.open * np.exp(share)[:, None]
+        with np.errstate(invalid="ignore"):
+            total -= np.where(expected > 0, expected * log_q[:, None], 0.0).sum(axis=-1)
+    return total
 
 
 def _paired(a: LiteralWeights, b: LiteralWeights) -> tuple[LiteralWeights, LiteralWeights]:

@@ -13,7 +13,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.circuit.kernels.levels import GRADIENT, VALUES, VALUES_AND_GRADIENT, LevelKernels, level_kernels
 from derivable.circuit.plan import LINE_BYTES, Plan
 from derivable.core.diagnostics import DomainError
-from derivable.device.cpu.memory import empty, zeros
+from derivable.device.cpu.memory import empty, empty_like, zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.parallel.levels import fold_levels
 
@@ -54,6 +54,25 @@ def fold_vjp(
     others = None if negatives is None else tuple(negatives)
     fold_rows(plan, ring, GRADIENT, tuple(parts), others, out, own_seeds, *gradients)
     return list(out), found[0], found[1] if negatives is not None else None
+
+
+def fold_each_root(plan: Plan, ring: Semiring, weights: np.ndarray, negatives: np.ndarray) -> list[np.ndarray]:
+    """Values [row, root] of a semiring on floats, and of each root the gradients [row, root, variable] for the weights
+    and the negative weights."""
+    items, roots, seeds = len(weights), plan.num_roots, None
+    if roots != 1:
+        # A row for each root, seeded there alone.
+        weights, negatives = np.repeat(weights, roots, axis=0), np.repeat(negatives, roots, axis=0)
+        seeds = np.tile(np.eye(roots), (items, 1))
+    out, gradient, negative_gradient = (
+        empty((items * roots, roots), np.float64),
+        empty_like(weights),
+        empty_like(weights),
+    )
+    mode = VALUES_AND_GRADIENT if seeds is None else GRADIENT
+    fold_rows(plan, ring, mode, weights, negatives, out, seeds, gradient, negative_gradient)
+    shape = items, roots, plan.num_variables
+    return [out[:: max(1, roots)].reshape(items, roots), gradient.reshape(shape), negative_gradient.reshape(shape)]
 
 
 def fold_rows(

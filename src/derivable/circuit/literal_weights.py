@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.kernels.scaled import EXPONENT_UNIT
+from derivable.circuit.scaled import Scaled, scaled
 from derivable.core.diagnostics import DomainError, ShapeError
 
 
@@ -25,6 +25,19 @@ class LiteralWeights:
     positive: np.ndarray
     negative: np.ndarray
     batch: tuple[int, ...]
+
+    @property
+    def swapped(self) -> LiteralWeights:
+        """With the weights of each variable's two literals exchanged."""
+        return LiteralWeights(self.negative, self.positive, self.batch)
+
+    def log_shares(self) -> LogShares:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            positive, negative = np.log(self.positive), np.log(self.negative)
+            total = np.logaddexp(positive, negative)
+            odds = np.where(total == -np.inf, np.nan, positive - negative)
+            shares = (np.nan_to_num(-np.logaddexp(0.0, x), nan=-np.inf, neginf=-np.inf) for x in (-odds, odds))
+            return LogShares(*shares, total)
 
     @property
     def num_items(self) -> int:
@@ -153,55 +166,38 @@ def read_weights(
     )
 
 
-def scaled(values: np.ndarray, binary_exponents: np.ndarray | int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """values * 2**binary_exponents as (mantissa, exponent) for `device.cpu.scaled`, elementwise, unrounded."""
-    mantissa, binary = np.frexp(values)
-    binary = np.where(mantissa == 0, 0, binary.astype(np.int64) + binary_exponents)
-    exponent = (binary + EXPONENT_UNIT // 2) // EXPONENT_UNIT
-    return np.ldexp(mantissa, (binary - EXPONENT_UNIT * exponent).astype(np.int32)), exponent
-
-
 @dataclass(frozen=True)
-class ScaledWeights:
-    """Literal values for the kernels with each variable's total divided out.
+class LogShares:
+    """Log weights of the literals, [item, variable] nats, with each variable's total divided out.
 
     With the weights of both literals of a variable divided by their sum, a variable that a part of the
     circuit does not mention contributes a factor of one there, so nothing needs smoothing; the sums come
-    back as one factor per query.
-
-    positive, negative  (mantissa, exponent), each [item, variable]: the share of each literal
-    total               (mantissa, exponent), each [item, variable]: the sum (one for the variables left as they are)
+    back as one factor per query. A variable whose weights are both zero keeps them, and its total is -inf.
     """
 
-    positive: tuple[np.ndarray, np.ndarray]
-    negative: tuple[np.ndarray, np.ndarray]
-    total: tuple[np.ndarray, np.ndarray]
-
-    def row(self, item: int):
-        return self.positive[0][item], self.positive[1][item], self.negative[0][item], self.negative[1][item]
+    positive: np.ndarray
+    negative: np.ndarray
+    total: np.ndarray
 
 
-def share_weights(weights: LiteralWeights, as_given: np.ndarray | None = None) -> ScaledWeights:
-    """Divide each variable's two weights by their sum; variables in `as_given` [variable] bool are left alone.
+def share_weights(weights: LiteralWeights, as_given: np.ndarray | bool = False) -> tuple[Scaled, Scaled, Scaled]:
+    """The positive and the negative share of each variable's total as scaled numbers [item, variable], and the total.
 
-    A variable whose weights are both zero keeps them, and its total is zero.
+    as_given  [variable] bool: those are left alone, their total is one
+    returns   totals as (m, e) for m * 2**e. A variable whose weights are both zero keeps them, and its total is zero
     """
     positive, negative = weights.positive, weights.negative
     largest = np.maximum(np.abs(positive), np.abs(negative))
-    binary = np.frexp(largest)[1].astype(np.int32)
+    binary = np.frexp(largest)[1]
     # Both scaled into [-1, 1] exactly, so that their sum neither overflows nor loses bits to underflow.
     total = np.ldexp(positive, -binary) + np.ldexp(negative, -binary)
-    divisor, divisor_binary = np.frexp(total)
-    divisor_binary = divisor_binary.astype(np.int64) + binary
-    keep = total == 0
-    if as_given is not None:
-        keep = keep | as_given
+    divisor, power = np.frexp(total)
+    keep = (total == 0) | as_given
     divisor = np.where(keep, 1.0, divisor)
-    divisor_binary = np.where(keep, 0, divisor_binary)
+    power = np.where(keep, 0, power + binary)
 
-    def shares(values):
+    def share(values: np.ndarray) -> Scaled:
         mantissa, exponent = np.frexp(values)
-        return scaled(mantissa / divisor, exponent.astype(np.int64) - divisor_binary)
+        return scaled(mantissa / divisor, exponent - power)
 
-    totals = scaled(np.where(keep, np.where(largest == 0, 0.0, 1.0), divisor), divisor_binary)
-    return ScaledWeights(shares(positive), shares(negative), totals)
+    return share(positive), share(negative), (np.where(largest == 0, 0.0, divisor), power)

@@ -2,98 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from derivable.algebra import semirings
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.count import log_of_scaled
-from derivable.circuit.kernels.queries import flow_down, multiply_rows, weigh
-from derivable.circuit.literal_weights import EXPONENT_UNIT, LiteralWeights, ScaledWeights, read_weights, share_weights
+from derivable.circuit.fold_rows import fold_each_root
+from derivable.circuit.literal_weights import LiteralWeights, LogShares, read_weights
+from derivable.circuit.plan import plan_of
 from derivable.circuit.properties import require_countable
 from derivable.core.diagnostics import DomainError
-from derivable.device.cpu.memory import empty
 
 
 @dataclass(frozen=True)
 class Flows:
-    """The distribution of one root under one row of weights, as flows of probability through the circuit.
+    """The distributions of the roots under rows of weights, as flows of probability into the literals.
 
-    item, root             which row of weights, which root (an index)
-    mantissa, exponent     [node] scaled values of the nodes under divided weights
-    flow                   [node] probability that a random model uses the node
-    positive, negative     [variable] flow into the literals of each variable
-    open                   [variable] probability that the model's derivation does not mention the variable
-    positive_share         [variable] probability that it is true then
-    choice_entropy         nats: the entropy of the choices at or-nodes
-
-    The arrays are reused for the next root: read them before going on.
+    shares              log weights with each variable's total divided out
+    log_value           [item, root] nats, of the roots under these
+    positive, negative  [item, root, variable] probability that a random model's derivation has each literal
+    open                [item, root, variable] probability that it does not mention the variable
     """
 
-    item: int
-    root: int
-    mantissa: np.ndarray
-    exponent: np.ndarray
-    flow: np.ndarray
+    shares: LogShares
+    log_value: np.ndarray
     positive: np.ndarray
     negative: np.ndarray
     open: np.ndarray
-    positive_share: np.ndarray
-    choice_entropy: float
-
-    def marginals(self) -> np.ndarray:
-        """[variable] probability that each variable is true."""
-        return np.minimum(self.positive + self.open * self.positive_share, 1.0)
 
 
-def positive_shares(weights: LiteralWeights) -> np.ndarray:
-    """[item, variable]: w / (w + nw), and 0 where both are 0. Neither overflows nor underflows on the way."""
-    binary = np.frexp(np.maximum(weights.positive, weights.negative))[1]
-    positive, negative = np.ldexp(weights.positive, -binary), np.ldexp(weights.negative, -binary)
-    total = positive + negative
-    return np.divide(positive, total, out=np.zeros_like(total), where=total > 0)
+def require_mass(circuit: Circuit, dead: np.ndarray, vanished: np.ndarray) -> None:
+    """Raise DomainError if a root has no model of positive weight.
 
-
-def require_mass(circuit: Circuit, shares: ScaledWeights, mantissa: np.ndarray, item: int, root: int) -> None:
-    """Raise DomainError if a root has no model of positive weight. `mantissa` [node] under divided weights."""
-    dead = np.flatnonzero(shares.total[0][item] == 0)
+    dead      [item, variable] whether both literals of a variable weigh zero
+    vanished  [item, root] whether a root is zero under weights that add up to one
+    """
+    without = np.argwhere(dead.any(axis=1)[:, None] | vanished)
+    if len(without) == 0:
+        return
+    item, root = without[0].tolist()
     place = (f" (root {root})" if circuit.num_roots > 1 else "") + (
-        f" under weights {item} of the batch" if len(shares.positive[0]) > 1 else ""
+        f" under weights {item} of the batch" if len(dead) > 1 else ""
     )
-    if len(dead):
+    if dead[item].any():
+        variable = int(dead[item].argmax()) + 1
         raise DomainError(
-            f"no model of the circuit has positive weight{place}: both literals of variable {dead[0] + 1} weigh 0",
+            f"no model of the circuit has positive weight{place}: both literals of variable {variable} weigh 0",
             hint="give each variable at least one positive weight",
         )
-    if mantissa[circuit.roots[root]] == 0:
-        raise DomainError(
-            f"no model of the circuit has positive weight{place}",
-            hint="the circuit is unsatisfiable, or the weights rule out all its models",
-        )
+    raise DomainError(
+        f"no model of the circuit has positive weight{place}",
+        hint="the circuit is unsatisfiable, or the weights rule out all its models",
+    )
 
 
-def flows(circuit: Circuit, weights: LiteralWeights) -> Iterator[Flows]:
-    """One `Flows` for each row of weights and each root, rows outermost: one pass up a row, one down a root."""
-    shares = share_weights(weights)
-    positive_share = positive_shares(weights)
-    arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
-    mantissa, exponent = empty(circuit.num_nodes, np.float64), empty(circuit.num_nodes, np.int64)
-    flow = empty(circuit.num_nodes, np.float64)
-    positive, negative = empty(circuit.num_variables, np.float64), empty(circuit.num_variables, np.float64)
-    for item in range(weights.num_items):
-        weigh(*arrays, *shares.row(item), mantissa, exponent)
-        for index, root in enumerate(circuit.roots.tolist()):
-            require_mass(circuit, shares, mantissa, item, index)
-            entropy = flow_down(*arrays, root, mantissa, exponent, flow, positive, negative)
-            unmentioned = np.clip(1.0 - positive - negative, 0.0, 1.0)
-            # What rounding leaves of 1 - 1 is not a probability.
-            unmentioned[unmentioned < 1e-13] = 0.0
-            flow[root + 1 :] = 0.0
-            yield Flows(
-                item, index, mantissa, exponent, flow, positive, negative, unmentioned, positive_share[item], entropy
-            )
+def flows(circuit: Circuit, weights: LiteralWeights) -> Flows:
+    """The gradient of each root's logarithm for the log weights of the literals."""
+    shares = weights.log_shares()
+    log_value, positive, negative = fold_each_root(plan_of(circuit), semirings.log, shares.positive, shares.negative)
+    require_mass(circuit, shares.total == -np.inf, log_value == -np.inf)
+    unmentioned = np.clip(1.0 - positive - negative, 0.0, 1.0)
+    # What rounding leaves of 1 - 1 is not a probability.
+    unmentioned[unmentioned < 1e-13] = 0.0
+    return Flows(shares, log_value, positive, negative, unmentioned)
 
 
 def marginals(circuit: Circuit, weights=None, negative_weights=None, *, joint: bool = False) -> Any:
@@ -113,17 +86,10 @@ def marginals(circuit: Circuit, weights=None, negative_weights=None, *, joint: b
     """
     require_countable(circuit, "marginals")
     read = read_weights(circuit, weights, negative_weights)
-    result = empty((read.num_items, circuit.num_roots, circuit.num_variables), np.float64)
-    scales = np.ones((read.num_items, circuit.num_roots))
-    for each in flows(circuit, read):
-        result[each.item, each.root] = each.marginals()
-        root = circuit.roots[each.root]
-        scales[each.item, each.root] = log_of_scaled(each.mantissa[root], each.exponent[root])
+    found = flows(circuit, read)
+    result = np.minimum(found.positive + found.open * np.exp(found.shares.positive)[:, None], 1.0)
     if joint:
-        totals = share_weights(read).total
-        mantissa, exponent = empty(read.num_items, np.float64), empty(read.num_items, np.int64)
-        multiply_rows(*totals, mantissa, exponent)
-        log_total = np.log(mantissa) + exponent * (EXPONENT_UNIT * np.log(2.0))
+        log_total = found.shares.total.sum(axis=1)
         with np.errstate(over="ignore", under="ignore"):
-            result *= np.exp(scales + log_total[:, None])[:, :, None]
+            result *= np.exp(found.log_value + log_total[:, None])[:, :, None]
     return read.shaped(result, circuit.num_roots)

@@ -8,14 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from derivable.algebra import semirings
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.kernels.queries import decode_best, weigh_best
+from derivable.circuit.fold_rows import fold, fold_each_root
 from derivable.circuit.literal_weights import LiteralWeights, read_weights
+from derivable.circuit.plan import plan_of
 from derivable.circuit.properties import require_countable, require_decomposable
 from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError
-from derivable.device.cpu.memory import empty, zeros
+from derivable.device.cpu.memory import zeros
 
 
 class MostProbable(NamedTuple):
@@ -48,24 +50,26 @@ def _relative_logs(weights: LiteralWeights) -> tuple[np.ndarray, np.ndarray, np.
         )
 
 
-def _log_weights(weights: LiteralWeights, item: int, assignments: np.ndarray) -> np.ndarray:
+def _log_weights(positive: np.ndarray, negative: np.ndarray, assignments: np.ndarray) -> np.ndarray:
     """[...] log weights of assignments [..., variable]."""
     with np.errstate(divide="ignore"):
-        logs = np.log(np.where(assignments, weights.positive[item], weights.negative[item]))
-    return logs.sum(axis=-1)
+        return np.log(np.where(assignments, positive, negative)).sum(axis=-1)
 
 
-def _product_weights(weights: LiteralWeights, item: int, assignments: np.ndarray) -> np.ndarray:
+def _product_weights(positive: np.ndarray, negative: np.ndarray, assignments: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore", under="ignore"):
-        product = np.prod(np.where(assignments, weights.positive[item], weights.negative[item]), axis=-1)
+        product = np.prod(np.where(assignments, positive, negative), axis=-1)
         # Where the running product left the range of float64, the logarithm may still be inside it.
-        from_log = np.exp(_log_weights(weights, item, assignments))
+        from_log = np.exp(_log_weights(positive, negative, assignments))
     usual = (product > 1e-290) & (product < 1e290)
     return np.where(usual, product, from_log)
 
 
-def _require_model(circuit: Circuit, log_best: np.ndarray, largest: np.ndarray, item: int, root: int) -> None:
-    if log_best[circuit.roots[root]] == -np.inf or (largest[item] == -np.inf).any():
+def _require_model(log_best: np.ndarray, largest: np.ndarray) -> None:
+    """log_best [item, root], largest [item, variable]"""
+    without = np.argwhere((log_best == -np.inf) | (largest == -np.inf).any(axis=1)[:, None])
+    if len(without):
+        item, root = without[0].tolist()
         raise DomainError(
             f"no model of the circuit has positive weight (root {root}, weights {item})",
             hint="the circuit is unsatisfiable, or the weights rule out all its models",
@@ -88,23 +92,14 @@ def most_probable(circuit: Circuit, weights=None, negative_weights=None) -> Most
     require_decomposable(circuit, "most_probable")
     read = read_weights(circuit, weights, negative_weights)
     log_positive, log_negative, largest = _relative_logs(read)
-    arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
-    log_best, choice = empty(circuit.num_nodes, np.float64), empty(circuit.num_nodes, np.int64)
-    used = empty(circuit.num_nodes, np.bool_)
-    shape = (read.num_items, circuit.num_roots)
-    assignment = empty((*shape, circuit.num_variables), np.bool_)
-    weight, log_weight = empty(shape, np.float64), empty(shape, np.float64)
-    for item in range(read.num_items):
-        weigh_best(*arrays, log_positive[item], log_negative[item], log_best, choice)
-        for index, root in enumerate(circuit.roots.tolist()):
-            _require_model(circuit, log_best, largest, item, index)
-            model = assignment[item, index]
-            model[:] = read.positive[item] > read.negative[item]
-            decode_best(*arrays, root, choice, used, model)
-            weight[item, index] = _product_weights(read, item, model)
-            log_weight[item, index] = _log_weights(read, item, model)
-    roots = circuit.num_roots
-    return MostProbable(read.shaped(assignment, roots), read.shaped(weight, roots), read.shaped(log_weight, roots))
+    # The derivative of a maximum is one for the literals of its best term, and zero for all others.
+    log_best, positive, negative = fold_each_root(plan_of(circuit), semirings.max_plus, log_positive, log_negative)
+    _require_model(log_best, largest)
+    likelier = (read.positive > read.negative)[:, None]
+    assignment = (positive > 0) | ((negative == 0) & likelier)
+    weights = read.positive[:, None], read.negative[:, None]
+    found = assignment, _product_weights(*weights, assignment), _log_weights(*weights, assignment)
+    return MostProbable(*(read.shaped(array, circuit.num_roots) for array in found))
 
 
 def k_most_probable(circuit: Circuit, k: int, weights=None, negative_weights=None) -> Any:
@@ -131,20 +126,19 @@ def k_most_probable(circuit: Circuit, k: int, weights=None, negative_weights=Non
             hint="call it once for each row",
         )
     log_positive, log_negative, largest = _relative_logs(read)
-    arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
-    log_best, choice = empty(circuit.num_nodes, np.float64), empty(circuit.num_nodes, np.int64)
-    weigh_best(*arrays, log_positive[0], log_negative[0], log_best, choice)
+    (log_best,) = fold(plan_of(circuit).of_all_nodes(), semirings.max_plus, (log_positive,), (log_negative,))
+    _require_model(log_best[:, circuit.roots], largest)
+    weights = read.positive[0], read.negative[0]
     results = []
-    for index, root in enumerate(circuit.roots.tolist()):
-        _require_model(circuit, log_best, largest, 0, index)
-        derivations = _Derivations(circuit, log_best)
+    for root in circuit.roots.tolist():
+        derivations = _Derivations(circuit, log_best[0])
         models = _completed(derivations, root, read, np.minimum(log_positive[0], log_negative[0]))
         assignment = np.array([model for model, _ in zip(models, range(k))], np.bool_)
         assignment = assignment.reshape(-1, circuit.num_variables)
-        log_weight = _log_weights(read, 0, assignment)
+        log_weight = _log_weights(*weights, assignment)
         order = np.argsort(-log_weight, kind="stable")  # the enumeration's sums differ in the last bits
         assignment = assignment[order]
-        results.append(MostProbable(assignment, _product_weights(read, 0, assignment), log_weight[order]))
+        results.append(MostProbable(assignment, _product_weights(*weights, assignment), log_weight[order]))
     return results[0] if circuit.num_roots == 1 else results
 
 

@@ -93,6 +93,15 @@ class Plan:
                 self.others.setdefault("in_order", plan)
         return self.others["in_order"]
 
+    def of_all_nodes(self) -> Plan:
+        """The plan whose roots are all nodes, for questions that walk down by the values of nodes."""
+        if "of_all_nodes" not in self.others:
+            every = np.arange(len(self.kind))
+            plan = _make(self.kind, self.literal, self.offsets, self.children, every, self.num_variables)
+            with _lock:
+                self.others.setdefault("of_all_nodes", plan)
+        return self.others["of_all_nodes"]
+
 
 class Scratch:
     """Buffers of one kind that calls take and put back; more callers at the same time allocate their own."""

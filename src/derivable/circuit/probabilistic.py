@@ -12,7 +12,7 @@ from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.circuit.builder import circuit_from_arrays
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.evaluate import evaluate, value_and_gradient
-from derivable.circuit.kernels.queries import draw_models
+from derivable.circuit.kernels.draw import draw_models
 from derivable.circuit.most_probable import MostProbable
 from derivable.circuit.properties import require_countable, require_decomposable
 from derivable.circuit.transform import conjoined, smooth

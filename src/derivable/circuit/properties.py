@@ -8,11 +8,14 @@ import numpy as np
 
 from derivable.circuit.choice import CategoricalVariables
 from derivable.circuit.circuit import Circuit
+from derivable.circuit.fold_rows import fold
 from derivable.circuit.kernels import exclusion
 from derivable.circuit.kernels.and_or import reachable
 from derivable.circuit.kernels.choice import analyse
-from derivable.circuit.kernels.queries import choice_shares, draw_models, weigh
+from derivable.circuit.kernels.draw import choice_shares, draw_models
 from derivable.circuit.kernels.scopes import fold_scopes
+from derivable.circuit.plan import plan_of
+from derivable.circuit.scaled import scaled_numbers
 from derivable.core.and_or import LITERAL, OR
 from derivable.core.diagnostics import UnsupportedError
 
@@ -184,9 +187,8 @@ def _try_random_models(circuit: Circuit, unresolved: np.ndarray, budget: int, se
         found = _overlap(circuit, every, every, worlds, circuit.kind == OR)
         return None if found is None else Determinism(False, "sampled", *found)
     arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
-    halves, zeros = scaled_halves(circuit.num_variables)
-    mantissa, exponent = np.empty(circuit.num_nodes), np.empty(circuit.num_nodes, np.int64)
-    weigh(*arrays, halves, zeros, halves, zeros, mantissa, exponent)
+    halves = np.full((1, circuit.num_variables), 0.5), np.zeros((1, circuit.num_variables), np.int64)
+    (mantissa,), (exponent,) = fold(plan_of(circuit).of_all_nodes(), scaled_numbers, halves, halves)
     shares = np.empty(circuit.num_edges)
     choice_shares(circuit.kind, circuit.offsets, circuit.children, mantissa, exponent, shares)
     stack = np.empty(circuit.num_nodes + 1, np.int64)
@@ -200,7 +202,7 @@ def _try_random_models(circuit: Circuit, unresolved: np.ndarray, budget: int, se
             if mantissa[child] == 0:
                 continue
             draw_seed = np.uint64(rng.integers(0, 2**63))
-            draw_models(*arrays, child, shares, halves, draw_seed, 0, stack, models)
+            draw_models(*arrays, child, shares, halves[0][0], draw_seed, 0, stack, models)
             worlds = np.ascontiguousarray(np.packbits(models.T, axis=1, bitorder="little")).view(np.uint64)
             found = _overlap(circuit, nodes, place, worlds, watched)
             if found is not None:
@@ -209,11 +211,6 @@ def _try_random_models(circuit: Circuit, unresolved: np.ndarray, budget: int, se
             if steps > budget:
                 return None
     return None
-
-
-def scaled_halves(num_variables: int) -> tuple[np.ndarray, np.ndarray]:
-    """The weight 1/2 for every variable in the scaled form of `device.cpu.scaled`."""
-    return np.full(num_variables, 0.5), np.zeros(num_variables, np.int64)
 
 
 def require_decomposable(circuit: Circuit, question: str) -> None:

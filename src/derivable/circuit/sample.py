@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.kernels.queries import choice_shares, draw_models, weigh
+from derivable.circuit.fold_rows import fold
+from derivable.circuit.kernels.draw import choice_shares, draw_models
 from derivable.circuit.literal_weights import read_weights, share_weights
-from derivable.circuit.marginals import positive_shares, require_mass
+from derivable.circuit.marginals import require_mass
+from derivable.circuit.plan import plan_of
 from derivable.circuit.properties import require_countable
+from derivable.circuit.scaled import scaled_numbers, to_floats
 from derivable.core.arguments import integer
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import run_chunks
@@ -33,24 +36,25 @@ def sample(circuit: Circuit, num_samples: int, weights=None, negative_weights=No
     require_countable(circuit, "sample")
     num_samples = integer(num_samples, "num_samples", 0, 2**48)
     read = read_weights(circuit, weights, negative_weights)
-    shares, positive_share = share_weights(read), positive_shares(read)
     seed = None if seed is None else integer(seed, "seed")
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
     arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
-    mantissa, exponent = empty(circuit.num_nodes, np.float64), empty(circuit.num_nodes, np.int64)
-    edge_shares = empty(circuit.num_edges, np.float64)
+    positive, negative, total = share_weights(read)
+    mantissa, exponent = fold(plan_of(circuit).of_all_nodes(), scaled_numbers, positive, negative)
+    require_mass(circuit, total[0] == 0, mantissa[:, circuit.roots] == 0)
+    positive_share = to_floats(*positive)
     samples = empty((read.num_items, circuit.num_roots, num_samples, circuit.num_variables), np.int8)
+
+    edge_shares = empty(circuit.num_edges, np.float64)
 
     def draw(start: int, stop: int, root: int, own_share, own_seed, out) -> None:
         stack = empty(circuit.num_nodes + 1, np.int64)
         draw_models(*arrays, root, edge_shares, own_share, own_seed, start, stack, out[start:stop])
 
     for item in range(read.num_items):
-        weigh(*arrays, *shares.row(item), mantissa, exponent)
-        choice_shares(circuit.kind, circuit.offsets, circuit.children, mantissa, exponent, edge_shares)
+        choice_shares(circuit.kind, circuit.offsets, circuit.children, mantissa[item], exponent[item], edge_shares)
         for index, root in enumerate(circuit.roots.tolist()):
-            require_mass(circuit, shares, mantissa, item, index)
             stream = np.random.SeedSequence([seed % 2**64, item, index]).generate_state(1, np.uint64)[0]
             run_chunks(draw, num_samples, 64, root, positive_share[item], stream, samples[item, index])
     return read.shaped(samples.view(np.bool_), circuit.num_roots)
