@@ -12,13 +12,13 @@ import numpy as np
 
 from derivable.algebra import semirings
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.fold_rows import fold
+from derivable.circuit.fold_rows import VALUES, fold, fold_rows
 from derivable.circuit.kernels.residues import fold_residues
 from derivable.circuit.literal_weights import in_columns, read_weights, share_weights
 from derivable.circuit.plan import plan_of
 from derivable.circuit.properties import require_countable
 from derivable.circuit.scaled import scaled_numbers, to_floats
-from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
+from derivable.core.and_or import LITERAL
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError
 from derivable.device.cpu.memory import empty
 
@@ -201,21 +201,13 @@ def _exact_weighted_count(circuit: Circuit, weights, negative_weights) -> Any:
 
         circuit = smooth_over(circuit, np.array(cancelling) + 1)
     total = [Fraction(1) if v in set(cancelling) else positive[v] + negative[v] for v in range(circuit.num_variables)]
-    values: list[Fraction] = []
-    for n in range(circuit.num_nodes):
-        kind, children = circuit.kind[n], circuit.children[circuit.offsets[n] : circuit.offsets[n + 1]]
-        if kind == LITERAL:
-            v = abs(int(circuit.literal[n])) - 1
-            weight = positive[v] if circuit.literal[n] > 0 else negative[v]
-            values.append(weight / total[v] if total[v] else Fraction(0))
-        elif kind == AND:
-            values.append(math.prod((values[c] for c in children), start=Fraction(1)))
-        elif kind in (FALSE, TRUE):
-            values.append(Fraction(int(kind == TRUE)))
-        else:
-            values.append(sum((values[c] for c in children), start=Fraction(0)))
+    # Python's own + and * of any numbers; what has no weight has no share.
+    shares = [[w / t if t else Fraction(0) for w, t in zip(weights, total)] for weights in (positive, negative)]
+    columns = (np.array([row], object) for row in shares)
+    values = np.empty((1, circuit.num_roots), object)
+    fold_rows(plan_of(circuit), semirings.counting, VALUES, *columns, values)
     factor = math.prod(total, start=Fraction(1))
-    counts = [values[root] * factor for root in circuit.roots]
+    counts = [value * factor for value in values[0]]
     return counts[0] if circuit.num_roots == 1 else counts
 
 

@@ -137,7 +137,7 @@ def _tile_fold(kernels: LevelKernels | None, plan: Plan, mode: int, lanes: int) 
 
 def check_complement(plan: Plan, ring: Semiring, has_negative: bool) -> None:
     """Raise DomainError if negative weights are needed and neither given nor known."""
-    if ring.complement is None and not has_negative and bool((plan.literal < 0).any()):
+    if ring.complement is None and not has_negative and bool((plan.graph.literal < 0).any()):
         raise DomainError(
             f"the semiring {ring.name!r} has no complement, and the circuit has negative literals",
             hint="give negative_weights",
@@ -188,7 +188,8 @@ class _TileFold:
 
 def _fold_objects(plan: Plan, ring: Semiring, weights: Any, negatives: Any, out: Any) -> None:
     node, variable, positive = plan.leaves()
-    leaf = np.zeros(len(plan.kind), np.int64)
+    graph = plan.graph
+    leaf = np.zeros(graph.num_nodes, np.int64)
     leaf[node] = np.arange(len(node))
     if negatives is None:
         assert ring.complement is not None or bool(positive.all())
@@ -196,8 +197,8 @@ def _fold_objects(plan: Plan, ring: Semiring, weights: Any, negatives: Any, out:
         negatives = complement(weights).astype(object) if not positive.all() else weights
     assert negatives is not None
     columns = np.where(positive[:, None], weights.T[variable], negatives.T[variable])
-    values = fold_levels(columns, plan.kind, leaf, plan.offsets, plan.children, ring)
-    out[...] = values[plan.roots].T
+    values = fold_levels(columns, graph.kind, leaf, graph.offsets, graph.children, ring)
+    out[...] = values[graph.roots].T
 
 
 def raise_bad_weight(domain: str, weights: tuple[np.ndarray, ...], negatives: tuple[np.ndarray, ...]) -> None:

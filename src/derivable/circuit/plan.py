@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,9 +23,9 @@ _KEPT = 8
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What the kernels need, see `device.cpu.levels_plan`; and scratch buffers that calls take and put back.
+    """What the kernels need, see `kernels.levels_plan`; and scratch buffers that calls take and put back.
 
-    kind ... roots  the circuit's own arrays
+    graph       the arrays of what was planned
     degree      the largest number of literals in a product, with multiplicity
     count_bits  log2 of the largest number of products of literals that a node sums
     operations  edges of the circuit
@@ -34,11 +34,7 @@ class Plan:
     has_negation  of nodes that are no literals
     """
 
-    kind: np.ndarray
-    literal: np.ndarray
-    offsets: np.ndarray
-    children: np.ndarray
-    roots: np.ndarray
+    graph: AndOrGraph
     runs: np.ndarray
     terms: np.ndarray
     positive: np.ndarray
@@ -76,8 +72,9 @@ class Plan:
 
     def leaves(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(node, variable, sign) of the literals: node ids, columns of the weights, and whether they are positive."""
-        node = np.flatnonzero(self.kind == LITERAL)
-        return node, np.abs(self.literal[node]) - 1, self.literal[node] > 0
+        node = np.flatnonzero(self.graph.kind == LITERAL)
+        literal = self.graph.literal[node]
+        return node, np.abs(literal) - 1, literal > 0
 
     def scratch_of(self, lanes: int, *buffers: tuple[int, type]) -> Scratch:
         """Buffers [row], or [row, lane] for more lanes than one, of (rows, dtype) each."""
@@ -86,21 +83,15 @@ class Plan:
 
     def in_order(self) -> Plan:
         """The plan whose sums have their terms in the order of the children, for semirings where that shows."""
-        if "in_order" not in self.others:
-            arrays = self.kind, self.literal, self.offsets, self.children, self.roots
-            plan = _make(*arrays, self.num_variables, in_order=True)
-            with _lock:
-                self.others.setdefault("in_order", plan)
-        return self.others["in_order"]
+        return self._other("in_order", lambda: make_plan(self.graph, self.num_variables, in_order=True))
 
     def of_all_nodes(self) -> Plan:
-        """The plan whose roots are all nodes, for questions that walk down by the values of nodes."""
-        if "of_all_nodes" not in self.others:
-            every = np.arange(len(self.kind))
-            plan = _make(self.kind, self.literal, self.offsets, self.children, every, self.num_variables)
-            with _lock:
-                self.others.setdefault("of_all_nodes", plan)
-        return self.others["of_all_nodes"]
+        """The plan whose roots are all nodes, for questions that need the value of each."""
+        every = np.arange(self.graph.num_nodes)
+        return self._other("of_all_nodes", lambda: make_plan(self.graph.with_roots(every), self.num_variables))
+
+    def _other(self, name: str, make: Callable[[], Plan]) -> Plan:
+        return self.others.get(name) or self.others.setdefault(name, make())
 
 
 class Scratch:
@@ -146,30 +137,13 @@ def plan_of(graph: AndOrGraph, num_variables: int | None = None) -> Plan:
     return plan
 
 
-def make_plan(graph: AndOrGraph, num_variables: int | None = None) -> Plan:
+def make_plan(graph: AndOrGraph, num_variables: int | None = None, in_order: bool = False) -> Plan:
     count: int = graph.num_variables if num_variables is None else num_variables  # type: ignore[attr-defined]
-    return _make(graph.kind, graph.literal, graph.offsets, graph.children, graph.roots, count)
-
-
-def _make(
-    kind: np.ndarray,
-    literal: np.ndarray,
-    offsets: np.ndarray,
-    children: np.ndarray,
-    roots: np.ndarray,
-    num_variables: int,
-    in_order: bool = False,
-) -> Plan:
-    runs, terms, positive, negative, root_slots, num_slots, statistics = plan_program(
-        kind, literal, offsets, children, roots, num_variables, in_order
-    )
+    runs, terms, positive, negative, root_slots, num_slots, statistics = plan_program(*graph.arrays, count, in_order)
     degree, count, operations, num_levels = statistics.tolist()
     return Plan(
-        kind=kind,
-        literal=literal,
-        offsets=offsets,
-        children=children,
-        roots=roots,
+        # Not the graph itself, which would live as long as the plan that is kept for it.
+        graph=AndOrGraph(*graph.arrays),
         runs=runs,
         terms=terms,
         positive=positive,

@@ -107,7 +107,7 @@ class RoundsFold(Engine):
         return [(*shape[:-1], len(self.rounds.root_rows)) for shape in shapes[: self.leaves]]
 
     def apply(self, structure: Any, operands: Sequence[Any], arrays: Any = None) -> list[Any]:
-        arrays = arrays or _NumPy()
+        arrays = arrays or _NumPy(np)
         batch = operands[0].shape[:-1]
         _, values, _ = self._values(arrays, operands)
         roots = self.rounds.root_rows
@@ -122,7 +122,7 @@ class RoundsFold(Engine):
         kept: Sequence[Any] = (),
         arrays: Any = None,
     ) -> list[Any]:
-        rounds, floats, arrays = self.rounds, self.float_leaves, arrays or _NumPy()
+        rounds, floats, arrays = self.rounds, self.float_leaves, arrays or _NumPy(np)
         leaves, values, totals = self._values(arrays, operands)
         below: list[Any] = [arrays.zeros(x.shape, x) for x in values]
         for k, seed in zip(floats, adjoints):
@@ -149,7 +149,14 @@ class RoundsFold(Engine):
         return self._of_operands(arrays, operands, leaves, [x[2:end] for x in below])
 
     def elsewhere(self, library: str) -> Functions:
-        arrays = _Torch() if library == "torch" else _Jnp()
+        if library == "torch":
+            import torch
+
+            arrays: _Arrays = _Torch(torch)
+        else:
+            import jax.numpy as jnp
+
+            arrays = _Jnp(jnp)
         return partial(self.apply, arrays=arrays), partial(self.pull, arrays=arrays)
 
     def _values(self, arrays: Any, operands: Sequence[Any]) -> tuple[list[Any], list[Any], list[list[Any]]]:
@@ -224,39 +231,41 @@ class RoundsFold(Engine):
         return found
 
 
-class _NumPy:
+class _Arrays:
     """What rounds need of an array library: rows by their numbers, sums into them, and functions of expressions."""
 
-    join, where = staticmethod(np.concatenate), staticmethod(np.where)
+    def __init__(self, library: Any):
+        self.library, self.where, self.join = library, library.where, library.concatenate
 
-    @staticmethod
-    def take(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def take(self, values: Any, rows: np.ndarray) -> Any:
         return values[rows]
 
-    @staticmethod
-    def add_at(values: np.ndarray, rows: np.ndarray, more: np.ndarray) -> np.ndarray:
-        np.add.at(values, rows, more)
-        return values
+    def add_at(self, values: Any, rows: np.ndarray, more: Any) -> Any:
+        raise NotImplementedError
 
-    @staticmethod
-    def put(values: np.ndarray, start: int, rows: np.ndarray) -> np.ndarray:
+    def put(self, values: Any, start: int, rows: Any) -> Any:
         values[start : start + len(rows)] = rows
         return values
 
-    @staticmethod
-    def zeros(shape: Shape, like: np.ndarray) -> np.ndarray:
-        return np.zeros(shape, like.dtype)
+    def zeros(self, shape: Shape, like: Any) -> Any:
+        return self.library.zeros(shape, dtype=like.dtype)
 
-    @staticmethod
-    def full(shape: Shape, value: Any, like: np.ndarray) -> np.ndarray:
-        return np.full(shape, value, like.dtype)
+    def full(self, shape: Shape, value: Any, like: Any) -> Any:
+        return self.library.full(shape, value, dtype=like.dtype)
 
-    @staticmethod
-    def constant(array: np.ndarray, like: np.ndarray) -> np.ndarray:
-        return array
+    def constant(self, array: np.ndarray, like: Any) -> Any:
+        return self.library.asarray(array)
 
-    @staticmethod
-    def function(exprs: Sequence[Any], arguments: Sequence[Any]) -> Callable:
+    def function(self, exprs: Sequence[Any], arguments: Sequence[Any]) -> Callable:
+        raise NotImplementedError
+
+
+class _NumPy(_Arrays):
+    def add_at(self, values: np.ndarray, rows: np.ndarray, more: np.ndarray) -> np.ndarray:
+        np.add.at(values, rows, more)
+        return values
+
+    def function(self, exprs: Sequence[Any], arguments: Sequence[Any]) -> Callable:
         def compute(*arrays: np.ndarray) -> list[np.ndarray]:
             with np.errstate(all="ignore"):
                 return list(evaluate(exprs, dict(zip(arguments, arrays))))
@@ -264,24 +273,14 @@ class _NumPy:
         return compute
 
 
-class _Torch:
-    """The same on tensors, on their device."""
-
-    def __init__(self):
-        import torch
-
-        self.torch = torch
-        self.join, self.where = torch.cat, torch.where
+class _Torch(_Arrays):
+    """On the device of the tensors."""
 
     def take(self, values: Any, rows: np.ndarray) -> Any:
         return values.index_select(0, self.constant(rows, values))
 
     def add_at(self, values: Any, rows: np.ndarray, more: Any) -> Any:
         return values.index_add_(0, self.constant(rows, values), more)
-
-    def put(self, values: Any, start: int, rows: Any) -> Any:
-        values[start : start + len(rows)] = rows
-        return values
 
     def zeros(self, shape: Shape, like: Any) -> Any:
         return like.new_zeros(shape)
@@ -290,40 +289,20 @@ class _Torch:
         return like.new_full(shape, value.item())
 
     def constant(self, array: np.ndarray, like: Any) -> Any:
-        return self.torch.as_tensor(array, device=like.device)
+        return self.library.as_tensor(array, device=like.device)
 
     def function(self, exprs: Sequence[Any], arguments: Sequence[Any]) -> Callable:
         compute = compile_torch(tuple(exprs), tuple(arguments))
         return lambda *tensors: [x.expand(tensors[0].shape).to(tensors[0].device) for x in compute(*tensors)]
 
 
-class _Jnp:
-    """The same in jax.numpy."""
-
-    def __init__(self):
-        import jax.numpy as jnp
-
-        self.jnp = jnp
-        self.join, self.where = jnp.concatenate, jnp.where
-
-    def take(self, values: Any, rows: np.ndarray) -> Any:
-        return values[rows]
-
+class _Jnp(_Arrays):
     def add_at(self, values: Any, rows: np.ndarray, more: Any) -> Any:
         return values.at[rows].add(more)
 
     def put(self, values: Any, start: int, rows: Any) -> Any:
         return values.at[start : start + len(rows)].set(rows)
 
-    def zeros(self, shape: Shape, like: Any) -> Any:
-        return self.jnp.zeros(shape, like.dtype)
-
-    def full(self, shape: Shape, value: Any, like: Any) -> Any:
-        return self.jnp.full(shape, value, like.dtype)
-
-    def constant(self, array: np.ndarray, like: Any) -> Any:
-        return self.jnp.asarray(array)
-
     def function(self, exprs: Sequence[Any], arguments: Sequence[Any]) -> Callable:
         compute = compile_jnp(tuple(exprs), tuple(arguments))
-        return lambda *arrays: [self.jnp.broadcast_to(x, arrays[0].shape) for x in compute(*arrays)]
+        return lambda *arrays: [self.library.broadcast_to(x, arrays[0].shape) for x in compute(*arrays)]

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from derivable.circuit.kernels.levels import GRADIENT, VALUES
-from derivable.circuit.kernels.levels_log import BAD_WEIGHT, lane_max
+from derivable.circuit.kernels.levels_log import lane_max
 from derivable.device.cpu.lane_exp import exp_and_complement, maximum, minimum, power_of_two, reduce_exp
 from derivable.device.cpu.lane_rows import load_rows, store_rows
 from derivable.device.cpu.lanes import (
@@ -210,7 +210,9 @@ def log_rows_scaled(
     values, adjoints, prefix  the mantissas; `exponents`, `powers`, `prefix_powers` (int64) their exponents
     bound      nats; finite log weights from -bound to bound are taken as they are
     left_over  stays set for tiles whose values could depend on weights beyond the bound
-    returns    the number of tiles left over, or BAD_WEIGHT
+    returns    the number of tiles left over
+
+    `log_rows` has looked at all weights, so they are in order here.
     """
     num_variables = positive.size
     num_roots = root_slots.size
@@ -219,7 +221,6 @@ def log_rows_scaled(
     one = like(zero, 1.0)
     unit = zero_of(exponents)
     nothing = like(unit, NOTHING)
-    upper = like(zero, np.inf) if has_negative else like(zero, 2.0**-1022)
     scratch = values.shape[0] - 1
     store(values, 0, zero)
     store(exponents, 0, nothing)
@@ -232,7 +233,6 @@ def log_rows_scaled(
         if not left_over[row // lanes]:
             row += lanes
             continue
-        valid = equal(zero, zero)
         highest = zero
         lowest = zero
         fits = True
@@ -242,12 +242,10 @@ def log_rows_scaled(
                 slot = np.int64(positive[variable])
                 other = np.int64(negative[variable])
                 x = load_rows(weights, row * num_variables + variable, num_variables, rows, zero)
-                valid = bit_and(valid, less(x, upper))
                 highest = maximum(x, highest)
                 lowest = minimum(select(less(like(x, -np.inf), x), x, zero), lowest)
                 if has_negative:
                     y = load_rows(negative_weights, row * num_variables + variable, num_variables, rows, zero)
-                    valid = bit_and(valid, less(y, upper))
                     highest = maximum(y, highest)
                     lowest = minimum(select(less(like(y, -np.inf), y), y, zero), lowest)
                     m, e = scaled_exp(y, reach)
@@ -259,8 +257,6 @@ def log_rows_scaled(
                 m, e = scaled_exp(x, reach)
                 store(values, slot, m)
                 store(exponents, slot, e)
-            if any_set(equal(valid, like(valid, 0))):
-                return np.int64(BAD_WEIGHT)
             store(values, scratch, highest)
             fits = lane_max(values, scratch) <= bound
             store(values, scratch, subtract(zero, lowest))
