@@ -203,9 +203,9 @@ def _exact_weighted_count(circuit: Circuit, weights, negative_weights) -> Any:
     total = [Fraction(1) if v in set(cancelling) else positive[v] + negative[v] for v in range(circuit.num_variables)]
     # Python's own + and * of any numbers; what has no weight has no share.
     shares = [[w / t if t else Fraction(0) for w, t in zip(weights, total)] for weights in (positive, negative)]
-    columns = (np.array([row], object) for row in shares)
     values = np.empty((1, circuit.num_roots), object)
-    fold_rows(plan_of(circuit), semirings.counting, VALUES, *columns, values)
+    own, other = (np.array([row], object) for row in shares)
+    fold_rows(plan_of(circuit), semirings.counting, VALUES, own, other, values)
     factor = math.prod(total, start=Fraction(1))
     counts = [value * factor for value in values[0]]
     return counts[0] if circuit.num_roots == 1 else counts

@@ -21,7 +21,7 @@ from derivable.circuit.fold_rows import (
 from derivable.circuit.literal_weights import in_columns
 from derivable.circuit.plan import plan_of
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
-from derivable.device.cpu.memory import contiguous, empty, empty_like, full
+from derivable.device.cpu.memory import contiguous, empty, empty_like
 
 __all__ = [
     "GRADIENT",
@@ -96,14 +96,11 @@ def value_and_gradient(
     out = empty((weights.shape[0], plan.num_roots), weights.dtype)
     gradient = empty_like(weights)
     negative_gradient = None if negatives is None else empty_like(weights)
-    if adjoints is None and plan.num_roots == 1:
-        fold_rows(plan, ring, VALUES_AND_GRADIENT, weights, negatives, out, None, gradient, negative_gradient)
-    else:
-        if adjoints is None:
-            seeds = full(out.shape, 1, out.dtype)
-        else:
-            seeds = np.broadcast_to(np.asarray(adjoints, out.dtype), (*batch, plan.num_roots)).reshape(out.shape)
-        fold_rows(plan, ring, GRADIENT, weights, negatives, out, seeds, gradient, negative_gradient)
+    mode, seeds = VALUES_AND_GRADIENT, None
+    if adjoints is not None:
+        seeds = np.broadcast_to(np.asarray(adjoints, out.dtype), (*batch, plan.num_roots)).reshape(out.shape)
+        mode = GRADIENT
+    fold_rows(plan, ring, mode, weights, negatives, out, seeds, gradient, negative_gradient)
     shape = (*batch, plan.num_variables)
     return (
         out.reshape(*batch, plan.num_roots),

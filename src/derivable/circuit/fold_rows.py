@@ -13,7 +13,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.circuit.kernels.levels import GRADIENT, VALUES, VALUES_AND_GRADIENT, LevelKernels, level_kernels
 from derivable.circuit.plan import LINE_BYTES, Plan
 from derivable.core.diagnostics import DomainError
-from derivable.device.cpu.memory import empty, empty_like, zeros
+from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.parallel.levels import fold_levels
 
@@ -52,7 +52,8 @@ def fold_vjp(
     own_seeds = None if seeds is None else tuple(np.ascontiguousarray(seeds[k], parts[k].dtype) for k in floats)
     gradients = [tuple(arrays[k] for k in floats) for arrays in found]
     others = None if negatives is None else tuple(negatives)
-    fold_rows(plan, ring, GRADIENT, tuple(parts), others, out, own_seeds, *gradients)
+    mode = VALUES_AND_GRADIENT if seeds is None else GRADIENT
+    fold_rows(plan, ring, mode, tuple(parts), others, out, own_seeds, *gradients)
     return list(out), found[0], found[1] if negatives is not None else None
 
 
@@ -63,16 +64,11 @@ def fold_each_root(plan: Plan, ring: Semiring, weights: np.ndarray, negatives: n
     if roots != 1:
         # A row for each root, seeded there alone.
         weights, negatives = np.repeat(weights, roots, axis=0), np.repeat(negatives, roots, axis=0)
-        seeds = np.tile(np.eye(roots), (items, 1))
-    out, gradient, negative_gradient = (
-        empty((items * roots, roots), np.float64),
-        empty_like(weights),
-        empty_like(weights),
-    )
-    mode = VALUES_AND_GRADIENT if seeds is None else GRADIENT
-    fold_rows(plan, ring, mode, weights, negatives, out, seeds, gradient, negative_gradient)
+        seeds = (np.tile(np.eye(roots), (items, 1)),)
+    (values,), *gradients = fold_vjp(plan, ring, (weights,), (negatives,), seeds)
     shape = items, roots, plan.num_variables
-    return [out[:: max(1, roots)].reshape(items, roots), gradient.reshape(shape), negative_gradient.reshape(shape)]
+    of_roots = (found[0].reshape(shape) for found in gradients if found is not None)
+    return [values[:: max(1, roots)].reshape(items, roots), *of_roots]
 
 
 def fold_rows(

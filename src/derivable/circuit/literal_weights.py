@@ -36,8 +36,8 @@ class LiteralWeights:
             positive, negative = np.log(self.positive), np.log(self.negative)
             total = np.logaddexp(positive, negative)
             odds = np.where(total == -np.inf, np.nan, positive - negative)
-            shares = (np.nan_to_num(-np.logaddexp(0.0, x), nan=-np.inf, neginf=-np.inf) for x in (-odds, odds))
-            return LogShares(*shares, total)
+            own, other = (np.nan_to_num(-np.logaddexp(0.0, x), nan=-np.inf, neginf=-np.inf) for x in (-odds, odds))
+            return LogShares(own, other, total)
 
     @property
     def num_items(self) -> int:

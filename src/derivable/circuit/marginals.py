@@ -39,7 +39,7 @@ def require_mass(circuit: Circuit, dead: np.ndarray, vanished: np.ndarray) -> No
     dead      [item, variable] whether both literals of a variable weigh zero
     vanished  [item, root] whether a root is zero under weights that add up to one
     """
-    without = np.argwhere(dead.any(axis=1)[:, None] | vanished)
+    without = np.argwhere(dead.any(axis=1, keepdims=True) | vanished)
     if len(without) == 0:
         return
     item, root = without[0].tolist()

@@ -11,7 +11,7 @@ import numpy as np
 
 from derivable.algebra.element import flatten, rebuild
 from derivable.algebra.semiring import Semiring
-from derivable.circuit.evaluate import GRADIENT, VALUES, fold_rows
+from derivable.circuit.fold_rows import fold, fold_vjp
 from derivable.circuit.plan import Plan
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
@@ -119,32 +119,27 @@ def fold_nests(plan: Plan, ring: Semiring, weights: Any, negative_weights: Any, 
 
     columns, *others = (spread(*pair) for pair in read)
     negatives = others[0] if others else None
-    floats = [k for k, kind in enumerate(types) if kind.startswith("float")]
 
-    def results(count: int, components: Sequence[int]) -> Columns:
-        return tuple(np.empty((rows, count), types[k]) for k in components)
+    def shaped(parts: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
+        return [a.reshape(*batch, count) for a in parts]
 
-    out = results(plan.num_roots, range(len(types)))
-    values = from_columns(ring, [a.reshape(*batch, plan.num_roots) for a in out])
     if not has_gradient:
-        fold_rows(plan, ring, VALUES, columns, negatives, out)
-        return values, None, None
+        return from_columns(ring, shaped(fold(plan, ring, columns, negatives), plan.num_roots)), None, None
+    floats = [k for k, kind in enumerate(types) if kind.startswith("float")]
     seeds = None
     if adjoints is not None:
-        arrays, own = to_columns(ring, adjoints, plan.num_roots, "adjoints", types[floats[0]])
-        spread_adjoints = spread(arrays, own)
-        seeds = tuple(spread_adjoints[k] for k in floats)
-    gradients = [results(plan.num_variables, floats) for _ in read]
-    fold_rows(plan, ring, GRADIENT, columns, negatives, out, seeds, *gradients)
+        seeds = spread(*to_columns(ring, adjoints, plan.num_roots, "adjoints", types[floats[0]]))
+    out, *gradients = fold_vjp(plan, ring, columns, negatives, seeds)
     nests = []
-    for (_, nest), found in zip(given, gradients):
-        shaped = [a.reshape(*batch, plan.num_variables) for a in found]
+    for (_, nest), parts in zip(given, gradients):
+        assert parts is not None
+        found = shaped(parts, plan.num_variables)
         if is_nest(nest):
-            parts = iter(shaped)
-            nests.append(from_columns(ring, [next(parts) if k in floats else None for k in range(len(types))]))
+            nests.append(from_columns(ring, [part if k in floats else None for k, part in enumerate(found)]))
         else:
-            nests.append(pull_facts(ring, np.broadcast_to(np.asarray(nest), shaped[0].shape), tuple(shaped)))
-    return values, nests[0], nests[1] if len(nests) > 1 else None
+            own = tuple(found[k] for k in floats)
+            nests.append(pull_facts(ring, np.broadcast_to(np.asarray(nest), own[0].shape), own))
+    return from_columns(ring, shaped(out, plan.num_roots)), nests[0], nests[1] if len(nests) > 1 else None
 
 
 def refuse_nests(ring: Semiring, what: str) -> None:

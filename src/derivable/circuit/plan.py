@@ -140,7 +140,7 @@ def plan_of(graph: AndOrGraph, num_variables: int | None = None) -> Plan:
 def make_plan(graph: AndOrGraph, num_variables: int | None = None, in_order: bool = False) -> Plan:
     count: int = graph.num_variables if num_variables is None else num_variables  # type: ignore[attr-defined]
     runs, terms, positive, negative, root_slots, num_slots, statistics = plan_program(*graph.arrays, count, in_order)
-    degree, count, operations, num_levels = statistics.tolist()
+    degree, products, operations, num_levels = statistics.tolist()
     return Plan(
         # Not the graph itself, which would live as long as the plan that is kept for it.
         graph=AndOrGraph(*graph.arrays),
@@ -151,7 +151,7 @@ def make_plan(graph: AndOrGraph, num_variables: int | None = None, in_order: boo
         root_slots=root_slots,
         num_slots=num_slots,
         degree=degree,
-        count_bits=math.log2(count) if math.isfinite(count) else math.inf,
+        count_bits=math.log2(products) if math.isfinite(products) else math.inf,
         operations=int(operations),
         num_levels=int(num_levels),
         longest=max(2, int(runs[:, FACTORS].max(initial=0))),
