@@ -22,9 +22,8 @@ def entropy(circuit: Circuit, weights=None, negative_weights=None) -> Any:
     weights, negative_weights  [*batch, variable] of at least 0; None as in `weighted_count`
     returns                    [*batch] for one root, [*batch, root] for several; a float for no batch
 
-    A model of a deterministic decomposable circuit is one derivation (a choice at each or-node it meets)
-    and free choices of the variables that are left open; by the chain rule the entropy is the sum over
-    or-nodes and open variables of their local entropies times the probability of meeting them.
+    The probability of a model is the product of its literals' weights over the weighted count. So its expected
+    logarithm needs the probabilities of literals only, which are the gradient of the root's logarithm.
     0 log 0 = 0. Uniform weights give the logarithm of the model count.
 
     Raises DomainError if there is no model of positive weight; otherwise as `marginals`.

@@ -39,10 +39,10 @@ def require_mass(circuit: Circuit, dead: np.ndarray, vanished: np.ndarray) -> No
     dead      [item, variable] whether both literals of a variable weigh zero
     vanished  [item, root] whether a root is zero under weights that add up to one
     """
-    without = np.argwhere(dead.any(axis=1, keepdims=True) | vanished)
-    if len(without) == 0:
+    without = dead.any(axis=1, keepdims=True) | vanished
+    if not without.any():
         return
-    item, root = without[0].tolist()
+    item, root = np.argwhere(without)[0].tolist()
     place = (f" (root {root})" if circuit.num_roots > 1 else "") + (
         f" under weights {item} of the batch" if len(dead) > 1 else ""
     )

@@ -50,26 +50,22 @@ def _relative_logs(weights: LiteralWeights) -> tuple[np.ndarray, np.ndarray, np.
         )
 
 
-def _log_weights(positive: np.ndarray, negative: np.ndarray, assignments: np.ndarray) -> np.ndarray:
-    """[...] log weights of assignments [..., variable]."""
-    with np.errstate(divide="ignore"):
-        return np.log(np.where(assignments, positive, negative)).sum(axis=-1)
-
-
-def _product_weights(positive: np.ndarray, negative: np.ndarray, assignments: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore", under="ignore"):
-        product = np.prod(np.where(assignments, positive, negative), axis=-1)
+def _with_weights(weights: LiteralWeights, assignment: np.ndarray) -> MostProbable:
+    """Assignments [item, ..., variable] with their weights."""
+    shape = weights.num_items, *(1,) * (assignment.ndim - 2), assignment.shape[-1]
+    with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        chosen = np.where(assignment, weights.positive.reshape(shape), weights.negative.reshape(shape))
+        product, log_weight = np.prod(chosen, axis=-1), np.log(chosen).sum(axis=-1)
         # Where the running product left the range of float64, the logarithm may still be inside it.
-        from_log = np.exp(_log_weights(positive, negative, assignments))
-    usual = (product > 1e-290) & (product < 1e290)
-    return np.where(usual, product, from_log)
+        usual = (product > 1e-290) & (product < 1e290)
+        return MostProbable(assignment, np.where(usual, product, np.exp(log_weight)), log_weight)
 
 
 def _require_model(log_best: np.ndarray, largest: np.ndarray) -> None:
     """log_best [item, root], largest [item, variable]"""
-    without = np.argwhere((log_best == -np.inf) | (largest == -np.inf).any(axis=1)[:, None])
-    if len(without):
-        item, root = without[0].tolist()
+    without = (log_best == -np.inf) | (largest == -np.inf).any(axis=1, keepdims=True)
+    if without.any():
+        item, root = np.argwhere(without)[0].tolist()
         raise DomainError(
             f"no model of the circuit has positive weight (root {root}, weights {item})",
             hint="the circuit is unsatisfiable, or the weights rule out all its models",
@@ -97,8 +93,7 @@ def most_probable(circuit: Circuit, weights=None, negative_weights=None) -> Most
     _require_model(log_best, largest)
     likelier = (read.positive > read.negative)[:, None]
     assignment = (positive > 0) | ((negative == 0) & likelier)
-    weights = read.positive[:, None], read.negative[:, None]
-    found = assignment, _product_weights(*weights, assignment), _log_weights(*weights, assignment)
+    found = _with_weights(read, assignment)
     return MostProbable(*(read.shaped(array, circuit.num_roots) for array in found))
 
 
@@ -128,17 +123,15 @@ def k_most_probable(circuit: Circuit, k: int, weights=None, negative_weights=Non
     log_positive, log_negative, largest = _relative_logs(read)
     (log_best,) = fold(plan_of(circuit).of_all_nodes(), semirings.max_plus, (log_positive,), (log_negative,))
     _require_model(log_best[:, circuit.roots], largest)
-    weights = read.positive[0], read.negative[0]
     results = []
     for root in circuit.roots.tolist():
         derivations = _Derivations(circuit, log_best[0])
         models = _completed(derivations, root, read, np.minimum(log_positive[0], log_negative[0]))
         assignment = np.array([model for model, _ in zip(models, range(k))], np.bool_)
         assignment = assignment.reshape(-1, circuit.num_variables)
-        log_weight = _log_weights(*weights, assignment)
-        order = np.argsort(-log_weight, kind="stable")  # the enumeration's sums differ in the last bits
-        assignment = assignment[order]
-        results.append(MostProbable(assignment, _product_weights(*weights, assignment), log_weight[order]))
+        found = _with_weights(read, assignment[None])
+        order = np.argsort(-found.log_weight[0], kind="stable")  # the enumeration's sums differ in the last bits
+        results.append(MostProbable(*(array[0, order] for array in found)))
     return results[0] if circuit.num_roots == 1 else results
 
 
