@@ -59,7 +59,6 @@ def scaled(values: np.ndarray, binary_exponents: np.ndarray | int = 0) -> Scaled
 def to_floats(mantissa: np.ndarray, exponent: np.ndarray, binary: np.ndarray | int = 0) -> np.ndarray:
     """Scaled numbers times 2**binary as float64; 0 or inf beyond its range."""
     with np.errstate(over="ignore", under="ignore"):
-        # What the clipping changes is 0 or inf in any case.
-        return np.ldexp(
-            mantissa, np.clip(np.clip(exponent, -(2**40), 2**40) * UNIT + binary, -4096, 4096).astype(np.int32)
-        )
+        # What the bounds change is 0 or inf in any case.
+        power = np.maximum(exponent, -(2**40)) * UNIT + binary
+        return np.ldexp(mantissa, np.minimum(np.maximum(power, -4096), 4096).astype(np.int32))
