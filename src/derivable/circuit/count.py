@@ -12,12 +12,12 @@ import numpy as np
 
 from derivable.algebra import semirings
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.fold_rows import VALUES, fold, fold_rows
+from derivable.circuit.fold_rows import VALUES, fold, fold_rows, fold_shares
 from derivable.circuit.kernels.residues import fold_residues
 from derivable.circuit.literal_weights import in_columns, read_weights, share_weights
 from derivable.circuit.plan import plan_of
 from derivable.circuit.properties import require_countable
-from derivable.circuit.scaled import scaled_numbers, to_floats
+from derivable.circuit.scaled import to_floats
 from derivable.core.and_or import LITERAL
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError
 from derivable.device.cpu.memory import empty
@@ -173,7 +173,7 @@ def _count(circuit: Circuit, question: str, weights, negative_weights, **checks)
 
         circuit = smooth_over(circuit, np.flatnonzero(opposite) + 1)
     positive, negative, total = share_weights(read, opposite)
-    mantissa, exponent = fold(plan_of(circuit), scaled_numbers, positive, negative)
+    mantissa, exponent = fold_shares(plan_of(circuit), positive, negative)
     # Mantissas of totals are from 1/2 to 1 in magnitude: the product of 512 of them is a normal number.
     factor, power = np.ones(len(mantissa)), total[1].sum(axis=1, dtype=np.int64)
     for start in range(0, total[0].shape[1], 512):

@@ -12,6 +12,7 @@ from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.kernels.levels import GRADIENT, VALUES, VALUES_AND_GRADIENT, LevelKernels, level_kernels
 from derivable.circuit.plan import LINE_BYTES, Plan
+from derivable.circuit.scaled import Scaled, scaled, scaled_numbers
 from derivable.core.diagnostics import DomainError
 from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.threads import run_chunks
@@ -69,6 +70,21 @@ def fold_each_root(plan: Plan, ring: Semiring, weights: np.ndarray, negatives: n
     shape = items, roots, plan.num_variables
     of_roots = (found[0].reshape(shape) for found in gradients if found is not None)
     return [values[:: max(1, roots)].reshape(items, roots), *of_roots]
+
+
+def fold_shares(plan: Plan, positive: Scaled, negative: Scaled) -> Scaled:
+    """Values [row, root] as scaled numbers; the weights [row, variable] are m * 2**e for (m, e), of magnitude up to 1.
+
+    Weights that are not negative are folded as floats; by the proof of decision 030 the values are right if none of
+    them is too small.
+    """
+    if (positive[0] >= 0).all() and (negative[0] >= 0).all():
+        with np.errstate(under="ignore"):
+            (values,) = fold(plan, semirings.real, (np.ldexp(*positive),), (np.ldexp(*negative),))
+        if (values >= 2.0**-plan.budget).all():
+            return values, zeros(values.shape, np.int64)
+    mantissa, exponent = fold(plan, scaled_numbers, scaled(*positive), scaled(*negative))
+    return mantissa, exponent
 
 
 def fold_rows(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.scaled import Scaled, scaled
+from derivable.circuit.scaled import Scaled
 from derivable.core.diagnostics import DomainError, ShapeError
 
 
@@ -181,10 +181,10 @@ class LogShares:
 
 
 def share_weights(weights: LiteralWeights, as_given: np.ndarray | bool = False) -> tuple[Scaled, Scaled, Scaled]:
-    """The positive and the negative share of each variable's total as scaled numbers [item, variable], and the total.
+    """The positive and the negative share of each variable's total, and the total, each (m, e) for m * 2**e.
 
     as_given  [variable] bool: those are left alone, their total is one
-    returns   totals as (m, e) for m * 2**e. A variable whose weights are both zero keeps them, and its total is zero
+    returns   [item, variable]. A variable whose weights are both zero keeps them, and its total is zero
     """
     positive, negative = weights.positive, weights.negative
     largest = np.maximum(np.abs(positive), np.abs(negative))
@@ -198,6 +198,6 @@ def share_weights(weights: LiteralWeights, as_given: np.ndarray | bool = False) 
 
     def share(values: np.ndarray) -> Scaled:
         mantissa, exponent = np.frexp(values)
-        return scaled(mantissa / divisor, exponent - power)
+        return mantissa / divisor, exponent - power
 
     return share(positive), share(negative), (np.where(largest == 0, 0.0, divisor), power)

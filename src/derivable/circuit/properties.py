@@ -8,14 +8,13 @@ import numpy as np
 
 from derivable.circuit.choice import CategoricalVariables
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.fold_rows import fold
+from derivable.circuit.fold_rows import fold_shares
 from derivable.circuit.kernels import exclusion
 from derivable.circuit.kernels.and_or import reachable
 from derivable.circuit.kernels.choice import analyse
 from derivable.circuit.kernels.draw import choice_shares, draw_models
 from derivable.circuit.kernels.scopes import fold_scopes
 from derivable.circuit.plan import plan_of
-from derivable.circuit.scaled import scaled_numbers
 from derivable.core.and_or import LITERAL, OR
 from derivable.core.diagnostics import UnsupportedError
 
@@ -188,7 +187,7 @@ def _try_random_models(circuit: Circuit, unresolved: np.ndarray, budget: int, se
         return None if found is None else Determinism(False, "sampled", *found)
     arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
     halves = np.full((1, circuit.num_variables), 0.5), np.zeros((1, circuit.num_variables), np.int64)
-    (mantissa,), (exponent,) = fold(plan_of(circuit).of_all_nodes(), scaled_numbers, halves, halves)
+    (mantissa,), (exponent,) = fold_shares(plan_of(circuit).of_all_nodes(), halves, halves)
     shares = np.empty(circuit.num_edges)
     choice_shares(circuit.kind, circuit.offsets, circuit.children, mantissa, exponent, shares)
     stack = np.empty(circuit.num_nodes + 1, np.int64)

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.fold_rows import fold
+from derivable.circuit.fold_rows import fold_shares
 from derivable.circuit.kernels.draw import choice_shares, draw_models
 from derivable.circuit.literal_weights import read_weights, share_weights
 from derivable.circuit.marginals import require_mass
 from derivable.circuit.plan import plan_of
 from derivable.circuit.properties import require_countable
-from derivable.circuit.scaled import scaled_numbers, to_floats
 from derivable.core.arguments import integer
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import run_chunks
@@ -41,9 +40,10 @@ def sample(circuit: Circuit, num_samples: int, weights=None, negative_weights=No
         seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
     arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
     positive, negative, total = share_weights(read)
-    mantissa, exponent = fold(plan_of(circuit).of_all_nodes(), scaled_numbers, positive, negative)
+    mantissa, exponent = fold_shares(plan_of(circuit).of_all_nodes(), positive, negative)
     require_mass(circuit, total[0] == 0, mantissa[:, circuit.roots] == 0)
-    positive_share = to_floats(*positive)
+    with np.errstate(under="ignore"):
+        positive_share = np.ldexp(*positive)
     samples = empty((read.num_items, circuit.num_roots, num_samples, circuit.num_variables), np.int8)
 
     edge_shares = empty(circuit.num_edges, np.float64)

@@ -1,7 +1,7 @@
 """Numbers of any size with a sign, as a semiring: a mantissa and an exponent, of which no product under- or overflows.
 
-(m, e) means m * 2**(256 * e), m being 0 (then e is `NOTHING`) or of magnitude from 2**-128 to 2**128. Scaling by powers
-of two rounds nothing.
+(m, e) means m * 2**(256 * e), m being 0 (then e is `NOTHING`) or, after a product, of magnitude from 2**-128 to 2**128.
+Sums leave that range by a few bits, which the next product has room for. Scaling by powers of two rounds nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def _at(number: Any, exponent: Any) -> Any:
 
 def _plus(a: Any, b: Any) -> Any:
     top = maximum(a[1], b[1])
-    return _settled(_at(a, top) + _at(b, top), top)
+    m = _at(a, top) + _at(b, top)
+    return m, where(equal(m, 0.0), NOTHING, top)
 
 
 def _times(a: Any, b: Any) -> Any:
