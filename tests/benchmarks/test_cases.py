@@ -10,9 +10,13 @@ import pytest
 
 @pytest.fixture
 def benchmarks(monkeypatch):
+    names = "harness", "parallel", "commits"
+    # A package of tests has a benchmark's name.
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     yield importlib.import_module
-    for name in ("harness", "parallel", "commits"):
+    for name in names:
         sys.modules.pop(name, None)
 
 

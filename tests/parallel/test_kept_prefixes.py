@@ -71,7 +71,8 @@ def test_nothing_is_kept_when_no_gradient_is_asked_for(kept, monkeypatch):
     kept.clear()
 
     taken = []
-    monkeypatch.setattr(memory, "_take", lambda size, take=memory._take: taken.append(size) or take(size))
+    take = memory._take
+    monkeypatch.setattr(memory, "_take", lambda key, used: taken.append(used) or take(key, used))
 
     def peak(given, grad):
         taken.clear()
