@@ -16,6 +16,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+# More than Python spends on a kernel before it is compiled.
+WARM_SECONDS = 0.3
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -57,13 +60,16 @@ def paired(
 
     untimed  calls before each slice, for what the others left behind in caches and memory
 
-    Each is called twice first (compilation, caches); then each round repeats a call until it has taken about
-    `slice_seconds`. On a machine that others use too, `clock=time.process_time` with one thread a contestant takes
+    Each is called for `WARM_SECONDS` first (compilation, caches); then each round repeats a call until it has taken
+    about `slice_seconds`. On a machine that others use too, `clock=time.process_time` with one thread a contestant takes
     the processor's time, which waiting does not lengthen.
     """
     calls = {}
     for name, call in contestants.items():
         call()
+        warm = time.perf_counter() + WARM_SECONDS
+        while time.perf_counter() < warm:
+            call()
         calls[name] = max(1, min(100_000, math.ceil(slice_seconds / max(seconds_per_call(call, 1, clock), 1e-9))))
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     order = list(contestants.items())

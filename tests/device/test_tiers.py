@@ -97,10 +97,12 @@ def test_a_kernel_goes_through_pickle():
 
 
 def new_kernel(monkeypatch, cached=False):
+    """A kernel that has taken as long as loading it takes."""
     monkeypatch.delenv("DERIVABLE_TIER", raising=False)
     monkeypatch.setattr(tiers, "_is_cached", lambda dispatcher: cached)
     ran = []
     made = Kernel(wrapped.py_func)
+    made._spent = 2 * tiers.LOADING
     made.dispatcher = lambda *arguments: ran.append("compiled")
     monkeypatch.setattr(tiers, "interpreted", lambda compiled: lambda *arguments: ran.append("Python"))
     return made, ran
@@ -113,6 +115,32 @@ def test_python_runs_small_inputs_until_that_took_long(monkeypatch):
     made(np.zeros(3), 1)
     made(np.zeros(3), 1)
     assert ran == ["Python", "compiled", "compiled"]
+
+
+def test_kernels_in_the_cache_on_disk_are_taken_from_there(monkeypatch, tmp_path):
+    """Written by one process, found by the next one, and only when it was worth looking."""
+    program = """
+import numpy as np
+from derivable.circuit.kernels.layering import layer_bounds
+from derivable.device.cpu import tiers
+dispatcher = layer_bounds.dispatcher
+print(tiers._is_cached(dispatcher), end=" ")
+for spent in (0.0, 2 * tiers.LOADING):
+    layer_bounds._spent = spent
+    none = np.zeros(0, np.int32)
+    layer_bounds(np.zeros(0, np.uint8), np.zeros(1, np.int64), none, none, none, none)
+    print(len(dispatcher.signatures), end=" ")
+"""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+
+    def run(tier):
+        own = {**environment, "DERIVABLE_TIER": tier}
+        command = [sys.executable, "-c", program]
+        return subprocess.run(command, env=own, capture_output=True, text=True, check=True).stdout.split()
+
+    assert run("") == ["False", "0", "0"]
+    assert run("compiled") == ["False", "1", "1"]
+    assert run("") == ["True", "0", "1"]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """Kernels in two tiers: interpreted by Python while that is faster, compiled by Numba as soon as it is not.
 
 Compiling a kernel takes from tenths of a second to many seconds, once on a machine. A small input is done by Python in
-milliseconds, by the very same text: `kernel` makes a function that Numba compiles, and that runs as it stands on a
-small input for as long as it is neither compiled nor in the cache on disk and has not taken `PATIENCE` in all. So a
-program that asks one small question compiles nothing, and a training loop compiles what it runs often.
+milliseconds, by the very same text: `kernel` makes a function that Numba compiles, and that runs as it stands on small
+inputs until it has taken `PATIENCE` in all, or, if Numba's cache on disk has it, `LOADING`. So a program that asks one
+small question compiles nothing, and a training loop compiles what it runs often.
 
 Python runs the text in a copy of its module's names: kernels that it calls are interpreted as well, intrinsics are
 their meaning in Python, and arrays give numbers of Python, so that nothing is narrower than in the compiled tier.
@@ -31,6 +31,8 @@ from derivable.device.cpu.python_lanes import MEANING
 # Entries of the largest array, and seconds of a kernel in a process, up to which Python runs it.
 SMALL = 4096
 PATIENCE = 0.25
+# Seconds after which it is taken from the cache on disk, which takes about as long.
+LOADING = 0.01
 _Intrinsic = type(lanes.load)
 _NARROW: Any = (np.signedinteger, np.bool_, np.uint8, np.uint16, np.uint32)
 
@@ -111,7 +113,10 @@ class Kernel:
     def _first(self, *arguments: Any) -> Any:
         tier = os.environ.get("DERIVABLE_TIER", "")
         if tier != "interpreted" and (
-            tier == "compiled" or self._spent > PATIENCE or _largest(arguments) > SMALL or _is_cached(self.dispatcher)
+            tier == "compiled"
+            or self._spent > PATIENCE
+            or _largest(arguments) > SMALL
+            or (self._spent > LOADING and _is_cached(self.dispatcher))
         ):
             self._run = self.dispatcher
             return self.dispatcher(*arguments)
@@ -171,11 +176,9 @@ def _largest(arguments: tuple) -> int:
 
 
 def _is_cached(dispatcher: Any) -> bool:
-    """Whether Numba's cache on disk has this function in some form."""
-    if dispatcher.signatures:
-        return True
+    """Whether this function is compiled, or in Numba's cache on disk, in some form."""
     try:
-        return bool(dispatcher._cache._cache_file.load_index())
+        return bool(dispatcher.signatures or dispatcher._cache._cache_file._load_index())
     except (AttributeError, OSError):
         # Another version of Numba keeps its cache elsewhere: then it is not looked at.
         return False
