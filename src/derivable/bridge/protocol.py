@@ -42,14 +42,14 @@ class Engine(ABC):
     groups       how many elements' worth of operands there are
     leaves       arrays of a group
     float_leaves  those that have derivatives
-    kept_suffices  whether `pull` reads what is kept, if something is, in place of operands and results; there is one
-                 result then, and each operand has a derivative
+    keeps_factors  whether what is kept, if something is, is what the adjoint of the one result is to be multiplied by:
+                 for each operand an array of its shape
     batch_axis   where all operands and results may have one more axis, for as many calls at once; None if nowhere
     """
 
     groups: int = 1
     batch_axis: int | None = 0
-    kept_suffices: bool = False
+    keeps_factors: bool = False
     number: int = 0
 
     leaves: int

@@ -154,22 +154,25 @@ class _Eager(torch.autograd.Function):
     @staticmethod
     def forward(ctx, engine: Engine, structure, *operands):
         found, kept = applied(engine, structure, operands, True)
+        kept = [torch.from_numpy(array) for array in kept]
         ctx.engine = engine
-        # What suffices for the adjoints is kept as it is: saving and reading tensors costs more than a small circuit.
-        ctx.kept = kept if engine.kept_suffices else ()
-        _prepare(ctx, engine, structure, operands, found, () if ctx.kept else [torch.from_numpy(x) for x in kept])
+        if kept and engine.keeps_factors:
+            # They are kept as they are: saving and reading tensors costs more than a small circuit.
+            ctx.factors = kept
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(structure, *operands)
+        else:
+            ctx.factors = ()
+            _prepare(ctx, engine, structure, operands, found, kept)
         return tuple(found) if len(found) > 1 else found[0]
 
     @staticmethod
     def backward(ctx, *adjoints):
-        if not ctx.kept or torch.is_grad_enabled() or is_transformed():
+        if not ctx.factors or torch.is_grad_enabled() or is_transformed():
             return None, None, *_backward(ctx, adjoints, ctx.needs_input_grad[2:])
         (seed,) = adjoints
         # torch asks for the adjoints of zero with no seed at all.
-        if seed is None:
-            return None, None, *[None] * len(ctx.kept)
-        found = ctx.engine.pull(None, [_array(seed)], (), (), ctx.kept)
-        return None, None, *[torch.from_numpy(adjoint) for adjoint in found]
+        return None, None, *[None if seed is None else seed * factor for factor in ctx.factors]
 
 
 # Not `_Eager.apply`: what torch does before it, such as asking for transformations once more, takes a microsecond.

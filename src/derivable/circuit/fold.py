@@ -25,7 +25,7 @@ class GraphFold(Engine):
     Where a graph has one root and an element one scalar, the gradient is computed with the value and kept.
     """
 
-    kept_suffices = True
+    keeps_factors = True
 
     def __init__(self, graph: Any, ring: Semiring, has_negatives: bool, precision: str):
         self.graph, self.ring, self.precision = graph, ring, precision
@@ -103,8 +103,8 @@ class GraphFold(Engine):
             return [np.multiply(gradient, seed, out=empty_like(gradient)) for gradient in kept]
         weights, negatives, _ = self._rows(operands)
         shape, rows = weights[0].shape, (len(weights[0]), self.num_roots)
-        likes = [results[k] for k in self.float_leaves]
-        seeds = [np.zeros_like(x) if seed is None else seed for seed, x in zip(adjoints, likes)]
+        dtypes = [weights[k].dtype for k in self.float_leaves]
+        seeds = [np.zeros(rows, dtype) if seed is None else seed for seed, dtype in zip(adjoints, dtypes)]
         found = [empty_like(operands[k]) for k in self.float_operands]
         by_row = [x.reshape(shape) for x in found]
         count = len(self.float_leaves)
