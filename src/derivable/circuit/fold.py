@@ -80,7 +80,7 @@ class GraphFold(Engine):
             return self.apply(structure, operands), []
         weights, negatives, batch = self._rows(operands)
         out, gradients = self._out(weights), [empty_like(operand) for operand in operands]
-        by_row: Any = [g if batch is None else g.reshape(weights[0].shape) for g in gradients]
+        by_row: Any = gradients if batch is None else [g.reshape(weights[0].shape) for g in gradients]
         fold_rows(self.plan, self.ring, VALUES_AND_GRADIENT, weights, negatives, out, None, *by_row)
         return self._batched(out, batch), gradients
 

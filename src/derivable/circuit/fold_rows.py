@@ -111,24 +111,24 @@ def fold_rows(
     rows = len(columns[0])
     if rows == 0:
         return
-    if ring.complement is None:
+    # On small circuits finding the kernels takes as long as running them, so the next call like this one has them.
+    kind = id(ring), mode, rows == 1, negatives is None, *[column.dtype.char for column in columns]
+    known = plan.others.get(kind)
+    if known is None:
         check_complement(plan, ring, negatives is not None)
-    if ring.is_scalar and ring.carrier == "integer":
+        # With the semiring, whose number is no other's for as long as it is kept.
+        known = plan.others.setdefault(kind, (ring, _tile_fold(plan, ring, mode, columns, rows == 1)))
+    fold = known[1]
+    if fold is None:
         _fold_objects(plan, ring, *(part[0] if part else None for part in arrays[:3]))
         return
-    is_log = ring.name == "log" and ring == semirings.log and not plan.has_negation
-    kernels = None if is_log else level_kernels(ring, _precision(columns), plan.has_negation)
-    lanes = 1 if rows == 1 else LINE_BYTES // 8 if kernels is None else kernels.lanes
-    if kernels is not None and not kernels.fold.is_plus_free:
-        plan = plan.in_order()
-    key = kernels, mode, lanes
-    fold = plan.others.get(key) or plan.others.setdefault(key, _tile_fold(kernels, plan, mode, lanes))
-    tiles = -(-rows // lanes)
-    if tiles == 1:
-        fine = [fold(0, 1, arrays)]
+    lanes = fold.lanes
+    if rows <= lanes:
+        fine = fold(0, 1, arrays)
     else:
-        fine = run_chunks(fold, tiles, max(1, _WORTH_A_THREAD // max(1, plan.operations * lanes)), arrays)
-    if not all(fine):
+        smallest = max(1, _WORTH_A_THREAD // max(1, plan.operations * lanes))
+        fine = all(run_chunks(fold, -(-rows // lanes), smallest, arrays))
+    if not fine:
         raise_bad_weight(ring.name, *arrays[:2])
 
 
@@ -138,9 +138,21 @@ def _precision(columns: tuple[np.ndarray, ...]) -> str:
     return found[0] if found else "float64"
 
 
-def _tile_fold(kernels: LevelKernels | None, plan: Plan, mode: int, lanes: int) -> Any:
+def _tile_fold(plan: Plan, ring: Semiring, mode: int, columns: tuple[np.ndarray, ...], is_one_row: bool) -> Any:
+    """What folds tiles of rows, shared by all calls that run the same kernels; None for integers of any size."""
+    if ring.is_scalar and ring.carrier == "integer":
+        return None
+    is_log = ring.name == "log" and ring == semirings.log and not plan.has_negation
+    kernels = None if is_log else level_kernels(ring, _precision(columns), plan.has_negation)
+    lanes = 1 if is_one_row else LINE_BYTES // 8 if kernels is None else kernels.lanes
+    key = kernels, mode, lanes
+    return plan.others.get(key) or plan.others.setdefault(key, _made_tile_fold(plan, kernels, mode, lanes))
+
+
+def _made_tile_fold(plan: Plan, kernels: LevelKernels | None, mode: int, lanes: int) -> Any:
     if kernels is not None:
-        return _TileFold(kernels, plan, mode != VALUES, lanes)
+        own = plan if kernels.fold.is_plus_free else plan.in_order()
+        return _TileFold(kernels, own, mode != VALUES, lanes)
     # Its kernels are not loaded before somebody wants logarithms.
     from derivable.circuit.log_domain import LogFold
 
