@@ -131,7 +131,7 @@ def test_function_transforms(name):
     torch.testing.assert_close(vmap(hessian(total))(x[None])[0], second, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if "scan" not in name and "reduce" not in name])
+@pytest.mark.parametrize("name", CASES)
 def test_one_compiled_graph(name):
     f, count = case(name)
     x = drawn(count, 2).requires_grad_()

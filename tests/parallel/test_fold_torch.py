@@ -393,16 +393,59 @@ def test_mapped_offsets():
         twice(torch.tensor([[[0, 2, 5]], [[0, 2, 4]]]))
 
 
-@pytest.mark.slow
-def test_compiled_functions_may_contain_folds():
-    op = OPERATORS["satadd"][0]
+SATADD = OPERATORS["satadd"][0]
+BOUNDS = torch.tensor([0, 2, 2, 7, 9])
+PRODUCT = P.matrix_product(3)
+COMPILED = {
+    "scan": lambda x: P.scan(SATADD, x),
+    "pairs": lambda x: P.scan(OPERATORS["linear"][0], (x, x * 2), reverse=True)[1],
+    "matrices": lambda x: P.scan(PRODUCT, x[:9].reshape(1, 3, 3)),
+    "segments": lambda x: P.segmented_scan("max", x, BOUNDS),
+    "segment sums": lambda x: P.segment_reduce(SATADD, x[:, None], torch.tensor([0, 2, 9])),
+    "product": lambda x: P.reduce("mul", x),
+    "buckets": lambda x: P.reduce_by_index(x[:3], SATADD, torch.tensor([0, 2, 2, -1, 1, 0, 5, 0, 1]), x),
+    "half": lambda x: P.scan("add", x.bfloat16()).double(),
+}
 
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_folds_are_in_one_graph_with_what_is_around_them(name):
     def function(x):
-        return (P.scan(op, x * 2) * 3).sum()
+        return (COMPILED[name](x * 2) * 3).sin().sum()
 
-    x = torch.tensor([0.1, 0.2, 0.3, 0.9], dtype=torch.float64, requires_grad=True)
-    ours = torch.autograd.grad(torch.compile(function, backend="aot_eager")(x), x)[0]
-    assert ours.tolist() == torch.autograd.grad(function(x), x)[0].tolist()
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    for seed in (0, 1):
+        x = torch.rand(9, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+        torch.testing.assert_close(compiled(x), function(x))
+        torch.testing.assert_close(torch.autograd.grad(compiled(x), x), torch.autograd.grad(function(x), x))
+
+
+def test_graphs_take_any_number_of_rows():
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: P.scan(SATADD, x), backend="aot_eager", fullgraph=True, dynamic=True)
+    for rows in (3, 5, 8):
+        x = torch.rand(rows)
+        torch.testing.assert_close(compiled(x), P.scan(SATADD, x))
+
+
+def test_what_does_not_fit_is_refused_in_compiled_functions_too():
+    torch._dynamo.reset()
+    with pytest.raises(DerivableError, match=r"values has shape \(4, 3\), not \[n, \*batch, 3, 3\]"):
+        torch.compile(lambda x: P.scan(P.matrix_product(3), x), backend="aot_eager")(torch.ones(4, 3))
+    with pytest.raises(DerivableError, match="offsets go from 0 to 7"):
+        torch.compile(lambda x: P.segment_reduce("add", x, torch.tensor([0, 7])), backend="aot_eager")(torch.ones(4))
+    with pytest.raises(DerivableError, match="values has dtype complex64"):
+        torch.compile(lambda x: P.scan("add", x), backend="aot_eager")(torch.ones(4, dtype=torch.complex64))
+
+
+def test_folds_outside_of_the_graph():
+    """Of arrays that are no tensors, and with operators that the compiled function itself makes."""
+    torch._dynamo.reset()
+    found = torch.compile(lambda x: P.scan("add", x.numpy()), backend="aot_eager")(torch.ones(3))
+    assert found.tolist() == [1, 2, 3]
+    found = torch.compile(lambda x: P.scan(P.matrix_product(1), x), backend="aot_eager")(torch.full((3, 1, 1), 2.0))
+    assert found.ravel().tolist() == [2, 4, 8]
 
 
 @pytest.mark.parametrize("tier", ["compiled"], indirect=True)

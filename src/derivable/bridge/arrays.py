@@ -57,9 +57,22 @@ def prepared(
     options    whether the fold is exclusive, and whether it is reverse
     structure  arrays that must belong to that library too, with their names
 
-    Raises as `_checked_fold` does, ShapeError for another nesting than the operator's, and TypeMismatchError for arrays
+    Raises as `checked_fold` does, ShapeError for another nesting than the operator's, and TypeMismatchError for arrays
     of several libraries.
     """
+    torch: Any = sys.modules.get("torch")
+    # Another thread may be importing torch.
+    if hasattr(torch, "compiler") and torch.compiler.is_compiling():
+        from derivable.bridge import compiled
+
+        found = compiled.prepared(kind, operator, [value for _, value in arguments], options, structure)
+        return found or torch._dynamo.disable(_prepared)(kind, operator, arguments, options, structure)
+    return _prepared(kind, operator, arguments, options, structure)
+
+
+def _prepared(
+    kind: Any, operator: AnyOperator, arguments: Sequence[tuple[str, Any]], options: Any, structure: Any
+) -> tuple[ModuleType, Fold, list[Any]]:
     element = element_of(operator)
     named: list[tuple[str, Any]] = []
     for what, value in arguments:
@@ -78,7 +91,7 @@ def prepared(
             (what, list(zip(names[k : k + count], leaves[k : k + count])))
             for k, (what, _) in zip(range(0, len(leaves), count), arguments)
         ]
-        fold = calls[call] = _checked_fold(library, kind, operator, groups, options, folds)
+        fold = calls[call] = checked_fold(library, kind, operator, groups, options, folds)
     return library, fold, leaves
 
 
@@ -115,7 +128,7 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(_MODULES[name])
 
 
-def _checked_fold(
+def checked_fold(
     library: ModuleType, kind: Any, operator: AnyOperator, groups: Sequence[Group], options: Any, folds: dict
 ) -> Fold:
     """The fold of an operator for the types of the leaves of `groups`, arrays [row, *batch, *element].

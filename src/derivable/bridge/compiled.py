@@ -1,5 +1,8 @@
 """Engines as PyTorch operators, so that `torch.compile` keeps them in one graph.
 
+What is read by `torch.compile` sees of a fold its arguments' types and axes, and one number: the operator, its
+expressions and its kernels are looked at when the graph is made, outside of it.
+
 Operators take tensors and numbers, so an engine is named by its number. In eager mode the autograd functions of
 `bridge.torch` are used instead: the dispatcher of custom operators costs more than a small circuit. Compiled graphs
 have first derivatives, backwards; that is what AOTAutograd does with any operator.
@@ -8,15 +11,75 @@ have first derivatives, backwards; that is what AOTAutograd does with any operat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import library
 
+from derivable.algebra.element import Element, flatten
+from derivable.bridge import arrays
+from derivable.bridge import torch as tensors
+from derivable.bridge.fold import Fold
 from derivable.bridge.protocol import ENGINES, Engine
 from derivable.bridge.torch import applied, pulled
+from derivable.core.diagnostics import DerivableError
 
 _Tensors = list[torch.Tensor]
+# Folds in graphs: a graph knows them by their numbers, and nobody knows how long it lives.
+_folds: dict[Fold, Fold] = {}
+
+
+def prepared(
+    kind: Any, operator: Any, arguments: Sequence[Any], options: tuple[bool, ...], structure: Any
+) -> tuple[ModuleType, Fold, _Tensors] | None:
+    """What `arrays.prepared` gives, for code that `torch.compile` reads; None for arguments that do not fit, or are no
+    tensors, which are then refused or folded outside of the graph."""
+    element = arrays.element_of(operator)
+    leaves: list[Any] = []
+    for value in arguments:
+        found = [value] if element.shape is not None else flatten(element, value, "values")
+        if not _fits(element, found) or (leaves and found[0].ndim != leaves[0].ndim):
+            return None
+        leaves += found
+    if not all(isinstance(array, torch.Tensor) for _, array in structure):
+        return None
+    count = len(element.leaf_shapes)
+    if any(leaf.dtype != leaves[k % count].dtype for k, leaf in enumerate(leaves)):
+        return None
+    if leaves[0].shape[1:] != leaves[-count].shape[1:]:
+        return None
+    fold = _fold_of(kind, operator, options, tuple([leaf.dtype for leaf in leaves[:count]]), len(arguments))
+    return None if fold is None else (tensors, fold, leaves)
+
+
+def _fits(element: Element, leaves: Sequence[Any]) -> bool:
+    """Whether the leaves are tensors [row, *batch, *element] on the CPU."""
+    first: Any = None
+    for leaf, shape in zip(leaves, element.leaf_shapes):
+        if not isinstance(leaf, torch.Tensor) or not leaf.is_cpu:
+            return False
+        split = leaf.ndim - len(shape)
+        if split < 1 or tuple(leaf.shape[split:]) != shape:
+            return False
+        if first is not None and leaf.shape[:split] != first:
+            return False
+        first = leaf.shape[:split]
+    return True
+
+
+@torch.compiler.assume_constant_result
+def _fold_of(kind: Any, operator: Any, options: tuple[bool, ...], dtypes: Any, groups: int) -> Fold | None:
+    """The fold of an operator on leaves of these types; None if there is none."""
+    wide = [torch.float32 if dtype in tensors.HALF else dtype for dtype in dtypes]
+    shapes = arrays.element_of(operator).leaf_shapes
+    leaves = [("values", torch.empty((0, *shape), dtype=dtype)) for shape, dtype in zip(shapes, wide)]
+    try:
+        fold = arrays.checked_fold(tensors, kind, operator, [("values", leaves)] * groups, options, {})
+    except (DerivableError, AttributeError):
+        # An operator that the compiled code itself makes has no attributes before that code runs.
+        return None
+    return _folds.setdefault(fold, fold).registered()
 
 
 def call(engine: Engine, structure: torch.Tensor | None, operands: Sequence[Any]) -> _Tensors:

@@ -10,9 +10,7 @@ Source: Bruun, Larsen, Henriksen and Oancea, Reverse-mode AD of reduce-by-index 
 
 from __future__ import annotations
 
-import functools
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -22,22 +20,6 @@ from derivable.bridge.arrays import AnyOperator, element_of, prepared
 from derivable.core.diagnostics import OperatorError, ShapeError
 
 
-def _uncompiled(function: Callable) -> Callable:
-    """`torch.compile` breaks its graph around a fold instead of looking into operators, expressions and kernels."""
-
-    @functools.wraps(function)
-    def call(*arguments: Any, **options: Any) -> Any:
-        torch: Any = sys.modules.get("torch")
-        # Only code that dynamo is reading gets there, so nothing imports it that does not have it. Another thread may
-        # be importing torch.
-        if hasattr(torch, "compiler") and torch.compiler.is_compiling():
-            return torch._dynamo.disable(function)(*arguments, **options)
-        return function(*arguments, **options)
-
-    return call
-
-
-@_uncompiled
 def reduce(op: AnyOperator, values: Any) -> Any:
     """The fold of all elements: values [n, *batch, *element], leaf by leaf, to [*batch, *element].
 
@@ -50,7 +32,6 @@ def reduce(op: AnyOperator, values: Any) -> Any:
     return _rebuilt(op, values, [result[0] for result in library.run(fold, offsets, leaves)])
 
 
-@_uncompiled
 def reduce_by_index(destination: Any, op: AnyOperator, indices: Any, values: Any) -> Any:
     """A generalised histogram: `destination[k] op values[i] op values[j] op ...` for the i < j < ... with index k.
 
@@ -75,7 +56,6 @@ def reduce_by_index(destination: Any, op: AnyOperator, indices: Any, values: Any
     return _rebuilt(op, destination, library.run(fold, where, leaves))
 
 
-@_uncompiled
 def scan(op: AnyOperator, values: Any, *, exclusive: bool = False, reverse: bool = False) -> Any:
     """All prefixes: result[i] = values[0] op ... op values[i], of the shape of values [n, *batch, *element].
 
@@ -89,7 +69,6 @@ def scan(op: AnyOperator, values: Any, *, exclusive: bool = False, reverse: bool
     return _rebuilt(op, values, library.run(fold, None, leaves))
 
 
-@_uncompiled
 def segmented_scan(
     op: AnyOperator, values: Any, offsets: Any, *, exclusive: bool = False, reverse: bool = False
 ) -> Any:
@@ -105,7 +84,6 @@ def segmented_scan(
     return _rebuilt(op, values, library.run(fold, _offsets(library, offsets, leaves), leaves))
 
 
-@_uncompiled
 def segment_reduce(op: AnyOperator, values: Any, offsets: Any) -> Any:
     """The fold of each segment: [n, *batch, *element] to [segment, *batch, *element], leaf by leaf.
 
