@@ -16,8 +16,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-# More than Python spends on a kernel before it is compiled.
+# More than Python spends on a kernel before it is compiled, and what allocators take until they reuse all they have.
 WARM_SECONDS = 0.3
+WARM_CALLS = 5
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,16 @@ def paired(
 
     untimed  calls before each slice, for what the others left behind in caches and memory
 
-    Each is called for `WARM_SECONDS` first (compilation, caches); then each round repeats a call until it has taken
+    Each is called `WARM_CALLS` times and for `WARM_SECONDS` first (compilation, caches); then each round repeats a call until it has taken
     about `slice_seconds`. On a machine that others use too, `clock=time.process_time` with one thread a contestant
     takes the processor's time, which waiting does not lengthen.
     """
     calls = {}
     for name, call in contestants.items():
-        call()
-        warm = time.perf_counter() + WARM_SECONDS
-        while time.perf_counter() < warm:
+        first, warm = 0, time.perf_counter() + WARM_SECONDS
+        while first < WARM_CALLS or time.perf_counter() < warm:
             call()
+            first += 1
         calls[name] = max(1, min(100_000, math.ceil(slice_seconds / max(seconds_per_call(call, 1, clock), 1e-9))))
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     order = list(contestants.items())
