@@ -61,9 +61,9 @@ def paired(
 
     untimed  calls before each slice, for what the others left behind in caches and memory
 
-    Each is called `WARM_CALLS` times and for `WARM_SECONDS` first (compilation, caches); then each round repeats a call until it has taken
-    about `slice_seconds`. On a machine that others use too, `clock=time.process_time` with one thread a contestant
-    takes the processor's time, which waiting does not lengthen.
+    Each is called `WARM_CALLS` times and for `WARM_SECONDS` first (compilation, caches); then each round repeats a call
+    until it has taken about `slice_seconds`. On a machine that others use too, `clock=time.process_time` with one
+    thread a contestant takes the processor's time, which waiting does not lengthen.
     """
     calls = {}
     for name, call in contestants.items():
