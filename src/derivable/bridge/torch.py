@@ -81,13 +81,21 @@ def call(engine: Engine, structure: torch.Tensor | None, operands: Sequence[torc
         from derivable.bridge import compiled
 
         return compiled.call(engine, structure, operands)
-    keep = torch.is_grad_enabled() and any(operand.requires_grad for operand in operands)
+    keep = torch.is_grad_enabled() and _any_requires_grad(operands)
     if is_transformed():
         return _Apply.apply(engine, keep, structure, *operands)[: engine.num_results]
     if keep:
         found = _eager(engine, structure, *operands)
         return found if type(found) is tuple else (found,)
     return applied(engine, structure, operands, False)[0]
+
+
+def _any_requires_grad(operands: Sequence[torch.Tensor]) -> bool:
+    # A generator takes as long as a small fold's loop.
+    for operand in operands:  # noqa: SIM110
+        if operand.requires_grad:
+            return True
+    return False
 
 
 def is_transformed() -> bool:
