@@ -195,7 +195,7 @@ class FoldBuilder(Builder):
         """The adjoint of b; `r`, that of a op b, becomes that of a, with what comes to it from elsewhere, `u`."""
         left, right = self.pulled(a, b, r)
         made = self.named("t", self.floats)
-        totals = [left[k] if u is None else u[k] + left[k] for k in left]
+        totals = [left[k] if u is None else _sum_from(u[k], left[k]) for k in left]
         self.set([*made.values(), *(r[k] for k in left)], [*right.values(), *totals])
         return made
 
@@ -243,6 +243,14 @@ class FoldBuilder(Builder):
         before = [self.hide("line", row * width) if down else row * width for row in rows]
         with self.loop("j", first, last, down) as column:
             yield [self.let("p", line + column) for line in before]
+
+
+def _sum_from(first: Expr, rest: Expr) -> Expr:
+    """first + rest, term by term: each is added in one instruction with its product, while the next row waits."""
+    if isinstance(rest, Apply) and rest.operation == "add":
+        term, last = rest.operands
+        return _sum_from(first, term) + last
+    return first + rest
 
 
 def operations_of(value: Expr) -> set[str]:
