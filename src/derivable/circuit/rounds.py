@@ -11,6 +11,7 @@ linear in the edges, however deep a graph is.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -231,33 +232,38 @@ class RoundsFold(Engine):
         return found
 
 
-class _Arrays:
-    """What rounds need of an array library: rows by their numbers, sums into them, and functions of expressions."""
+class _Arrays(ABC):
+    """What rounds need of an array library: rows by their numbers, sums into them, and functions of expressions.
 
-    def __init__(self, library: Any):
-        self.library, self.where, self.join = library, library.where, library.concatenate
+    functions  the module that has the library's functions
+    """
+
+    def __init__(self, functions: Any):
+        self.functions, self.where, self.join = functions, functions.where, functions.concatenate
 
     def take(self, values: Any, rows: np.ndarray) -> Any:
         return values[rows]
 
+    @abstractmethod
     def add_at(self, values: Any, rows: np.ndarray, more: Any) -> Any:
-        raise NotImplementedError
+        """Values with `more` added to these rows, a row that stands twice getting both; may be `values`."""
 
     def put(self, values: Any, start: int, rows: Any) -> Any:
         values[start : start + len(rows)] = rows
         return values
 
     def zeros(self, shape: Shape, like: Any) -> Any:
-        return self.library.zeros(shape, dtype=like.dtype)
+        return self.functions.zeros(shape, dtype=like.dtype)
 
     def full(self, shape: Shape, value: Any, like: Any) -> Any:
-        return self.library.full(shape, value, dtype=like.dtype)
+        return self.functions.full(shape, value, dtype=like.dtype)
 
     def constant(self, array: np.ndarray, like: Any) -> Any:
-        return self.library.asarray(array)
+        return self.functions.asarray(array)
 
+    @abstractmethod
     def function(self, exprs: Sequence[Any], arguments: Sequence[Any]) -> Callable:
-        raise NotImplementedError
+        """The expressions as a function of arrays for the arguments, each result as large as the first array."""
 
 
 class _NumPy(_Arrays):
@@ -289,7 +295,7 @@ class _Torch(_Arrays):
         return like.new_full(shape, value.item())
 
     def constant(self, array: np.ndarray, like: Any) -> Any:
-        return self.library.as_tensor(array, device=like.device)
+        return self.functions.as_tensor(array, device=like.device)
 
     def function(self, exprs: Sequence[Any], arguments: Sequence[Any]) -> Callable:
         compute = compile_torch(tuple(exprs), tuple(arguments))
@@ -305,4 +311,4 @@ class _Jnp(_Arrays):
 
     def function(self, exprs: Sequence[Any], arguments: Sequence[Any]) -> Callable:
         compute = compile_jnp(tuple(exprs), tuple(arguments))
-        return lambda *arrays: [self.library.broadcast_to(x, arrays[0].shape) for x in compute(*arrays)]
+        return lambda *arrays: [self.functions.broadcast_to(x, arrays[0].shape) for x in compute(*arrays)]
