@@ -57,15 +57,14 @@ def prepared(
     options    whether the fold is exclusive, and whether it is reverse
     structure  arrays that must belong to that library too, with their names
 
-    Raises as `checked_fold` does, ShapeError for another nesting than the operator's, and TypeMismatchError for arrays
-    of several libraries.
+    Raises as `groups_of`, `check_shapes` and `fold_of` do, and TypeMismatchError for arrays of several libraries.
     """
     torch: Any = sys.modules.get("torch")
     # Another thread may be importing torch.
     if hasattr(torch, "compiler") and torch.compiler.is_compiling():
         from derivable.bridge import compiled
 
-        found = compiled.prepared(kind, operator, [value for _, value in arguments], options, structure)
+        found = compiled.prepared(kind, operator, arguments, options, structure)
         return found or torch._dynamo.disable(_prepared)(kind, operator, arguments, options, structure)
     return _prepared(kind, operator, arguments, options, structure)
 
@@ -73,10 +72,8 @@ def prepared(
 def _prepared(
     kind: Any, operator: AnyOperator, arguments: Sequence[tuple[str, Any]], options: Any, structure: Any
 ) -> tuple[ModuleType, Fold, list[Any]]:
-    element = element_of(operator)
-    named: list[tuple[str, Any]] = []
-    for what, value in arguments:
-        named += _named_leaves(element, what, value)
+    groups = groups_of(operator, arguments)
+    named = [leaf for _, group in groups for leaf in group]
     library = _common_library([*named, *structure])
     leaves = [library.as_leaf(leaf, name) for name, leaf in named]
     folds, calls = _known(operator)
@@ -86,17 +83,21 @@ def _prepared(
     if fold is None:
         if len(calls) >= _CALLS:
             calls.clear()
-        names, count = [name for name, _ in named], len(element.leaf_shapes)
-        groups = [
-            (what, list(zip(names[k : k + count], leaves[k : k + count])))
-            for k, (what, _) in zip(range(0, len(leaves), count), arguments)
-        ]
-        fold = calls[call] = checked_fold(library, kind, operator, groups, options, folds)
+        remaining = iter(leaves)
+        groups = [(what, [(name, next(remaining)) for name, _ in group]) for what, group in groups]
+        check_shapes(operator, groups)
+        fold = calls[call] = fold_of(library, kind, operator, groups, options, folds)
     return library, fold, leaves
 
 
 def element_of(operator: AnyOperator) -> Element:
     return operator.element if isinstance(operator, Monoid) else SCALAR
+
+
+def groups_of(operator: AnyOperator, arguments: Sequence[tuple[str, Any]]) -> list[Group]:
+    """The leaves of arguments. Raises ShapeError for another nesting than the operator's."""
+    element = element_of(operator)
+    return [(what, _named_leaves(element, what, value)) for what, value in arguments]
 
 
 def _named_leaves(element: Element, what: str, value: Any) -> list[tuple[str, Any]]:
@@ -128,16 +129,8 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(_MODULES[name])
 
 
-def checked_fold(
-    library: ModuleType, kind: Any, operator: AnyOperator, groups: Sequence[Group], options: Any, folds: dict
-) -> Fold:
-    """The fold of an operator for the types of the leaves of `groups`, arrays [row, *batch, *element].
-
-    folds  those that are known
-
-    Raises ShapeError for leaves whose rows or batch axes differ, and for leaves without the axes of the element, and
-    errors as `_typed_operator` does.
-    """
+def check_shapes(operator: AnyOperator, groups: Sequence[Group]) -> None:
+    """Raise ShapeError unless leaves are arrays [row, *batch, *element], of one batch, and of one length in a group."""
     element = element_of(operator)
     (first, _), *_ = groups
     batches = [_checked_shape(element, what, leaves)[1:] for what, leaves in groups]
@@ -147,6 +140,17 @@ def checked_fold(
                 f"{first} has the batch axes {batches[0]}, {what} {batch}",
                 hint="all axes after the first must be the same",
             )
+
+
+def fold_of(
+    library: ModuleType, kind: Any, operator: AnyOperator, groups: Sequence[Group], options: Any, folds: dict
+) -> Fold:
+    """The fold of an operator for the types of the leaves of `groups`.
+
+    folds  those that are known
+
+    Raises as `_typed_operator` does.
+    """
     key = kind, options, *[leaf.dtype for _, leaves in groups for _, leaf in leaves]
     fold = folds.get(key)
     if fold is None:

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import library
 
-from derivable.algebra.element import Element, flatten
 from derivable.bridge import arrays
 from derivable.bridge import torch as tensors
 from derivable.bridge.fold import Fold
@@ -31,51 +30,31 @@ _folds: dict[Fold, Fold] = {}
 
 
 def prepared(
-    kind: Any, operator: Any, arguments: Sequence[Any], options: tuple[bool, ...], structure: Any
+    kind: Any, operator: Any, arguments: Sequence[tuple[str, Any]], options: tuple[bool, ...], structure: Any
 ) -> tuple[ModuleType, Fold, _Tensors] | None:
     """What `arrays.prepared` gives, for code that `torch.compile` reads; None for arguments that do not fit, or are no
     tensors, which are then refused or folded outside of the graph."""
-    element = arrays.element_of(operator)
-    leaves: list[Any] = []
-    for value in arguments:
-        found = [value] if element.shape is not None else flatten(element, value, "values")
-        if not _fits(element, found) or (leaves and found[0].ndim != leaves[0].ndim):
+    try:
+        groups = arrays.groups_of(operator, arguments)
+        named = [leaf for _, group in groups for leaf in group]
+        if not all(isinstance(array, torch.Tensor) for _, array in (*named, *structure)):
             return None
-        leaves += found
-    if not all(isinstance(array, torch.Tensor) for _, array in structure):
+        leaves = [tensors.as_leaf(leaf, name) for name, leaf in named]
+        arrays.check_shapes(operator, groups)
+    except DerivableError:
         return None
-    count = len(element.leaf_shapes)
-    if any(leaf.dtype != leaves[k % count].dtype for k, leaf in enumerate(leaves)):
-        return None
-    if leaves[0].shape[1:] != leaves[-count].shape[1:]:
-        return None
-    fold = _fold_of(kind, operator, options, tuple([leaf.dtype for leaf in leaves[:count]]), len(arguments))
+    fold = _fold_of(kind, operator, options, tuple([leaf.dtype for leaf in leaves]), len(groups))
     return None if fold is None else (tensors, fold, leaves)
-
-
-def _fits(element: Element, leaves: Sequence[Any]) -> bool:
-    """Whether the leaves are tensors [row, *batch, *element] on the CPU."""
-    first: Any = None
-    for leaf, shape in zip(leaves, element.leaf_shapes):
-        if not isinstance(leaf, torch.Tensor) or not leaf.is_cpu:
-            return False
-        split = leaf.ndim - len(shape)
-        if split < 1 or tuple(leaf.shape[split:]) != shape:
-            return False
-        if first is not None and leaf.shape[:split] != first:
-            return False
-        first = leaf.shape[:split]
-    return True
 
 
 @torch.compiler.assume_constant_result
 def _fold_of(kind: Any, operator: Any, options: tuple[bool, ...], dtypes: Any, groups: int) -> Fold | None:
-    """The fold of an operator on leaves of these types; None if there is none."""
-    wide = [torch.float32 if dtype in tensors.HALF else dtype for dtype in dtypes]
-    shapes = arrays.element_of(operator).leaf_shapes
-    leaves = [("values", torch.empty((0, *shape), dtype=dtype)) for shape, dtype in zip(shapes, wide)]
+    """The fold of an operator on leaves [group and leaf] of these types; None if there is none."""
     try:
-        fold = arrays.checked_fold(tensors, kind, operator, [("values", leaves)] * groups, options, {})
+        leaves = [("values", torch.empty(0, dtype=dtype)) for dtype in dtypes]
+        count = len(leaves) // groups
+        parts = [("values", leaves[k : k + count]) for k in range(0, len(leaves), count)]
+        fold = arrays.fold_of(tensors, kind, operator, parts, options, {})
     except (DerivableError, AttributeError):
         # An operator that the compiled code itself makes has no attributes before that code runs.
         return None

@@ -68,28 +68,26 @@ class GraphFold(Engine):
         return [(*shape[:-1], self.num_roots) for shape in shapes[: self.leaves]]
 
     def apply(self, structure: np.ndarray | None, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-        weights, negatives, batch = self._rows(operands)
-        out = self._out(weights)
+        weights, negatives = self._rows(operands)
+        out = tuple([empty((len(x), self.num_roots), x.dtype) for x in weights])
         fold_rows(self.plan, self.ring, VALUES, weights, negatives, out)
-        return self._batched(out, batch)
+        return [x.reshape(*operands[0].shape[:-1], self.num_roots) for x in out]
 
     def apply_keeping(
         self, structure: np.ndarray | None, operands: Sequence[np.ndarray], *, whole: bool = False
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         if not self.keeps:
             return self.apply(structure, operands), []
-        if operands[0].ndim == 2:
-            # The rows of a small circuit, where looking for a batch shape would show.
-            rows = [contiguous(operand) for operand in operands]
-            values, gradients = empty((len(rows[0]), 1), rows[0].dtype), [empty_like(row) for row in rows]
-            own, others = rows if self.groups == 2 else (rows[0], None)
-            fold_rows(self.plan, self.ring, VALUES_AND_GRADIENT, own, others, values, None, *gradients)
+        # An element has one scalar here, so operands are the weights and, if there are, the negative weights.
+        shape, rows = operands[0].shape, [contiguous(operand) for operand in operands]
+        if len(shape) != 2:
+            rows = [row.reshape(math.prod(shape[:-1]), shape[-1]) for row in rows]
+        values, gradients = empty((len(rows[0]), 1), rows[0].dtype), [empty_like(row) for row in rows]
+        own, others = rows if self.groups == 2 else (rows[0], None)
+        fold_rows(self.plan, self.ring, VALUES_AND_GRADIENT, own, others, values, None, *gradients)
+        if len(shape) == 2:
             return [values], gradients
-        weights, negatives, batch = self._rows(operands)
-        out, gradients = self._out(weights), [empty_like(operand) for operand in operands]
-        by_row: Any = gradients if batch is None else [g.reshape(weights[0].shape) for g in gradients]
-        fold_rows(self.plan, self.ring, VALUES_AND_GRADIENT, weights, negatives, out, None, *by_row)
-        return self._batched(out, batch), gradients
+        return [values.reshape(*shape[:-1], 1)], [gradient.reshape(shape) for gradient in gradients]
 
     def keeps_whole(self, shapes: Sequence[Shape]) -> bool:
         return self.keeps
@@ -108,7 +106,7 @@ class GraphFold(Engine):
         if kept:
             seed: Any = adjoints[0]
             return [np.multiply(gradient, seed, out=empty_like(gradient)) for gradient in kept]
-        weights, negatives, _ = self._rows(operands)
+        weights, negatives = self._rows(operands)
         shape, rows = weights[0].shape, (len(weights[0]), self.num_roots)
         dtypes = [weights[k].dtype for k in self.float_leaves]
         seeds = [np.zeros(rows, dtype) if seed is None else seed for seed, dtype in zip(adjoints, dtypes)]
@@ -120,16 +118,8 @@ class GraphFold(Engine):
         fold_rows(self.plan, self.ring, GRADIENT, weights, negatives, None, flat, *groups)
         return found
 
-    def _rows(self, operands: Sequence[np.ndarray]) -> tuple[Any, Any, Shape | None]:
-        """(weights, negative weights or None, of [row, variable], the batch shape or None if that is [row])."""
-        arrays, shape = tuple([contiguous(operand) for operand in operands]), operands[0].shape
-        batch = None if len(shape) == 2 else shape[:-1]
-        if batch is not None:
-            arrays = tuple([array.reshape(math.prod(batch), shape[-1]) for array in arrays])
-        return arrays[: self.leaves], arrays[self.leaves :] or None, batch
-
-    def _out(self, weights: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-        return tuple([empty((len(x), self.num_roots), x.dtype) for x in weights])
-
-    def _batched(self, out: tuple[np.ndarray, ...], batch: Shape | None) -> list[np.ndarray]:
-        return list(out) if batch is None else [x.reshape(*batch, self.num_roots) for x in out]
+    def _rows(self, operands: Sequence[np.ndarray]) -> tuple[Any, Any]:
+        """The weights, and the negative weights or None, as rows [row, variable]."""
+        *batch, variables = operands[0].shape
+        rows = tuple([contiguous(operand).reshape(math.prod(batch), variables) for operand in operands])
+        return rows[: self.leaves], rows[self.leaves :] or None
