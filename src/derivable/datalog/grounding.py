@@ -1,0 +1,92 @@
+"""A stratum on the ground derivation graph: first which tuples there are, then every derivation of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from derivable.core.and_or import OR, TRUE
+from derivable.datalog.ground_graph import GroundGraph
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.tags import GraphTags, Untagged
+
+if TYPE_CHECKING:
+    from derivable.datalog.execute import Executor
+
+# Row numbers, and the node of a derivation of each.
+Derivations = list[tuple[np.ndarray, np.ndarray]]
+
+
+def ground_stratum(executor: Executor, number: int, algebra: GraphTags) -> None:
+    """Give every tuple of a stratum the node that says when it holds."""
+    stratum = executor.ram.strata[number]
+    if stratum.is_recursive:
+        executor.mode = Untagged()
+        executor.plain_stratum(number)
+        executor.mode = algebra
+        for name in stratum.relations:
+            table = executor.tables[name]
+            table.visible_size = table.size
+            assert table.tags is not None
+            table.tags[: table.size] = algebra.graph.new_nodes(OR, table.size)
+    found: dict[str, Derivations] = {}
+    for name in stratum.relations:
+        derivations = found[name] = []
+        columns, variables = executor.fact_columns(name)
+        if len(variables):
+            ids = executor.tables[name].insert(columns, len(variables))
+            derivations.append((ids, algebra.graph.literals_of(variables)))
+    for instruction in executor.instructions(number, "full"):
+        with executor.effort(instruction) as effort:
+            _derive(executor, instruction, algebra, found[instruction.relation], effort)
+    if stratum.is_recursive:
+        _close(executor, stratum, found, algebra.graph)
+        return
+    for name in stratum.relations:
+        table = executor.tables[name]
+        if found[name]:
+            ids = np.concatenate([i for i, _ in found[name]])
+            nodes = np.concatenate([n for _, n in found[name]])
+            assert table.tags is not None
+            table.tags[: table.size] = algebra.graph.disjunction_by(ids, nodes, table.size)
+
+
+def _derive(executor: Executor, instruction: m.Instruction, algebra: GraphTags, found: Derivations, effort) -> None:
+    table = executor.tables[instruction.relation]
+    if isinstance(instruction, m.Store):
+        parts = list(executor.stored(instruction))
+        count = sum(n for _, n, _ in parts)
+        if not count:
+            return
+        columns = [np.concatenate([c[i] for c, _, _ in parts]) for i in range(len(table.types))]
+        factors = algebra.concatenate([t for _, _, t in parts])
+        nodes = algebra.graph.conjunction(factors, count)
+    else:
+        columns, count, nodes = executor.special(instruction)
+    effort.candidates += count
+    if count:
+        found.append((table.insert(columns, count), nodes))
+
+
+def _close(executor: Executor, stratum: m.Stratum, found: dict[str, Derivations], graph: GroundGraph) -> None:
+    """Unfold the cycles among the tuples of a recursive stratum."""
+    tuples, segments, nodes, start = [], [], [], 0
+    for name in stratum.relations:
+        table = executor.tables[name]
+        assert table.tags is not None
+        tuples.append(table.tags[: table.size].copy())
+        for ids, derivation in found[name]:
+            segments.append(ids + start)
+            nodes.append(derivation)
+        start += table.size
+    if not segments:
+        return
+    all_tuples = np.concatenate(tuples)
+    certain = graph.close_cycles(all_tuples, np.concatenate(segments), np.concatenate(nodes))
+    start = 0
+    for name in stratum.relations:
+        table = executor.tables[name]
+        assert table.tags is not None
+        table.tags[: table.size][certain[start : start + table.size]] = TRUE
+        start += table.size

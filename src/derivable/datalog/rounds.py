@@ -1,0 +1,51 @@
+"""The rounds of a recursive stratum: which of its rules read what the last round found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from derivable.datalog.ram import nodes as m
+
+# So many combinations of relations with news are remembered.
+_REMEMBERED = 1 << 12
+
+
+class Rounds:
+    """What to run in each round, and which relations to look at after it.
+
+    A relation is looked at again after a round that wrote to it or read its recent rows: looking at all, and running
+    all instructions, would cost the square of the rules where news goes through them one by one.
+    """
+
+    def __init__(self, relations: tuple[str, ...], loop: tuple[m.Store, ...]):
+        self.relations = relations
+        self._known: dict[tuple[str, ...], tuple[list[m.Store], tuple[str, ...]]] = {}
+        self.change(loop)
+
+    def change(self, loop: tuple[m.Store, ...]) -> None:
+        """Go on with these instructions: the same rules in the same order."""
+        self._known.clear()
+        self._loop = loop
+        self._readers: dict[str, list[int]] = {}
+        for place, instruction in enumerate(loop):
+            self._readers.setdefault(m.recent_relation(instruction.query), []).append(place)
+
+    def run(self, has_news: Callable[[str], bool]) -> Iterator[tuple[list[m.Store], Iterable[str]]]:
+        """For each round the instructions that read recent rows, and the relations to look at next.
+
+        `has_news(relation)` makes the rows that the last round found the recent ones, and says whether there are any.
+        """
+        active: Iterable[str] = self.relations
+        while news := tuple(name for name in active if has_news(name)):
+            found = self._known.get(news)
+            if found is None:
+                if len(self._known) == _REMEMBERED:
+                    self._known.clear()
+                found = self._known[news] = self._of(news)
+            active = found[1]
+            yield found
+
+    def _of(self, news: tuple[str, ...]) -> tuple[list[m.Store], tuple[str, ...]]:
+        places = sorted(place for name in news for place in self._readers.get(name, ()))
+        instructions = [self._loop[place] for place in places]
+        return instructions, tuple(dict.fromkeys([*news, *(i.relation for i in instructions)]))
