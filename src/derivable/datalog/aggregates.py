@@ -39,6 +39,7 @@ class Aggregate:
     returns    a type's name, "value" (the type of its variable), "row" (arguments and variables) or "arguments"
     certain    (groups, group numbers) emits the results of groups whose rows are all there
     uncertain  (groups, group number, rows) emits those of one group with their tags
+    parameters names of what may stand in `<...>` behind the name; a value without a name takes the next of them
     meaning    (rows of one group, each arguments and values; number of arguments; type) -> results, one Python value or
                tuple each: what the reference interpreter does
     """
@@ -49,6 +50,7 @@ class Aggregate:
     certain: Callable[[Groups, np.ndarray], None]
     uncertain: Callable[[Groups, int, slice], None]
     meaning: Callable[[list[tuple], int, ValueType], Iterator[Any]]
+    parameters: tuple[str, ...] = ()
 
     def result_types(self, arguments: Sequence[Any], values: Sequence[Any]) -> list[Any]:
         """The types of the result's columns from those of the arguments and of the variables."""

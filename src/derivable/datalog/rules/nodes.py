@@ -14,6 +14,17 @@ from derivable.core.diagnostics import Span
 from derivable.datalog.values import ValueType
 
 NOWHERE = Span(1, 1)
+# Pairs (name or None, value), as in `top<3>` and `rank<asc=true>`; a name alone, as in `sort<desc>`, has True.
+Parameters = tuple[tuple[str | None, Any], ...]
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """`@file("edge.csv", header=true)`"""
+
+    name: str
+    arguments: Parameters = ()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -113,6 +124,7 @@ class AggregateRule:
     groups: str | None = None
     discrete: bool = False
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+    parameters: Parameters = ()
 
 
 @dataclass(frozen=True)
@@ -140,7 +152,12 @@ class Facts:
 
 @dataclass(frozen=True)
 class Relation:
-    """`edge(usize, usize)`; an input is neither declared nor defined and needs facts at run time"""
+    """`edge(usize, usize)`; an input is neither declared nor defined and needs facts at run time
+
+    demand      `bf` of `@demand("bf")` or of `bound` and `free` columns: how it is asked, None if nothing says
+    is_goal     whether a run may stop once it has its tuple (`@goal`)
+    attributes  the attributes that somebody else reads, such as `@file`
+    """
 
     name: str
     types: tuple[ValueType, ...]
@@ -148,6 +165,21 @@ class Relation:
     is_hidden: bool = False
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     column_names: tuple[str | None, ...] = field(default=(), compare=False, repr=False)
+    demand: str | None = None
+    is_goal: bool = False
+    attributes: tuple[Attribute, ...] = ()
+
+
+@dataclass(frozen=True)
+class Query:
+    """`query path(0, x)`: the output relation, the relation that is asked, `b` and `f` where its terms are constants
+    or not (None for the whole relation)."""
+
+    output: str
+    relation: str
+    pattern: str | None = None
+    attributes: tuple[Attribute, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -160,6 +192,7 @@ class Rules:
     outputs: tuple[str, ...]
     text: str = field(default="", repr=False)
     source: str = "<program>"
+    queries: tuple[Query, ...] = ()
 
 
 def variables(node: Any) -> Iterator[Var]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.syntax.text import parameters_text
 from derivable.datalog.values import show_value
 
 
@@ -56,6 +57,8 @@ def rule_text(rule: r.Rule) -> str:
             return f"{head} :- {', '.join(map(literal_text, body))}" if body else head
         case r.AggregateRule():
             operator = f"{rule.operator}{'!' if rule.discrete else ''}"
+            if rule.parameters:
+                operator += f"<{parameters_text(rule.parameters)}>"
             groups = f" groups {rule.groups}" if rule.groups else ""
             return (
                 f"{rule.relation} :- {operator} over {rule.body}"
@@ -81,7 +84,16 @@ def rules_text(rules: r.Rules) -> str:
     """The whole program: relations, facts, rules, outputs."""
     rows = []
     for relation in rules.relations.values():
-        marks = "".join(mark for mark, on in ((" input", relation.is_input), (" hidden", relation.is_hidden)) if on)
+        marks = "".join(
+            mark
+            for mark, on in (
+                (" input", relation.is_input),
+                (" hidden", relation.is_hidden),
+                (" goal", relation.is_goal),
+                (f" demand {relation.demand}", relation.demand),
+            )
+            if on
+        )
         rows.append(f"relation {relation.name}({', '.join(map(str, relation.types))}){marks}")
     rows += [f"fact {facts_text(f)}" for f in rules.facts]
     rows += [f"rule {rule_text(rule)}" for rule in rules.rules]

@@ -12,6 +12,7 @@ _WORDS = (
     "implies bound free"
 )
 KEYWORDS = frozenset(_WORDS.split(" "))
+ITEM_KEYWORDS = ("rel", "relation", "type", "const", "query", "import", "extern")
 
 _TOKEN = re.compile(
     r"""
@@ -23,19 +24,19 @@ _TOKEN = re.compile(
     | (?P<char>'(?:[^'\\\n]|\\[tnr0"'\\])')
     | (?P<float>[0-9]+\.[0-9]+(?:e-?[0-9]+)?)
     | (?P<integer>[0-9]+)
-    | (?P<special>[a-zA-Z][a-zA-Z_0-9]*<[^<>(){};:]*>(?=\s*[(\[!]))
     | (?P<name>[a-zA-Z][a-zA-Z_0-9]*)
     | (?P<wildcard>_(?![a-zA-Z_0-9]))
     | (?P<mark>::|:=|:-|:|=>|==|=|!=|!|<=|<:|<|>=|>|&&|&str|\|\||\||\^|\\/|/\\|->|\.\.=|\.\.|[-+*/%?~(){}\[\],;@$])
     """,
     re.VERBOSE | re.DOTALL,
 )
+LITERALS = ("integer", "float", "text", "longtext", "symbol", "moment", "char")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "0": "\0", '"': '"', "'": "'", "\\": "\\"}
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """kind is "name", "keyword", "special", "integer", "float", "text", "symbol", "moment", "char", "wildcard",
+    """kind is "name", "keyword", "integer", "float", "text", "symbol", "moment", "char", "wildcard",
     "mark" or "end"."""
 
     kind: str

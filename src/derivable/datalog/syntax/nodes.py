@@ -11,6 +11,7 @@ from typing import Any
 from derivable.core.diagnostics import Span
 
 NOWHERE = Span(1, 1)
+Parameters = tuple[tuple[str | None, Any], ...]
 LATER_AGGREGATES = (
     "unique", "top", "categorical", "uniform", "avg", "weighted_sum", "weighted_avg", "string_join", "sort",
     "argsort", "rank", "enumerate", "normalize", "softmax", "disjunct",
@@ -27,7 +28,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Constant(Node):
-    """`3`, `0.5`, `"text"`, `'c'`, `true`; kind is "integer", "float", "text", "char" or "bool"."""
+    """`3`, `0.5`, `"text"`, `'c'`, `true`, `s"x"`, `t"2024-01-01"`, `d"1y5d"`; kind is "integer", "float", "text",
+    "char", "bool", "symbol", "datetime" or "duration". Dates and durations have the text in quotes as their value."""
 
     value: Any
     kind: str
@@ -149,6 +151,7 @@ class Aggregate(Node):
     outputs    left side of the assignment, None for a bare formula
     arguments  the variables in brackets
     bindings   the variables before the colon
+    parameters pairs (name, value); the name is None for `top<3>`, the value True for `sort<desc>`
     """
 
     operator: str
@@ -156,7 +159,7 @@ class Aggregate(Node):
     body: Expression
     outputs: tuple[Expression, ...] | None = None
     arguments: tuple[str, ...] = ()
-    parameters: tuple[str, ...] = ()
+    parameters: Parameters = ()
     discrete: bool = False
     group: tuple[str, ...] = ()
     group_body: Expression | None = None
@@ -187,10 +190,11 @@ Expression = (
 
 @dataclass(frozen=True)
 class Attribute(Node):
-    """`@demand("bf")`"""
+    """`@demand("bf")`, `@file("edge.csv", header=true, keys=["a", "b"])`: pairs (name or None, value); lists are
+    tuples."""
 
     name: str
-    arguments: tuple[Any, ...] = ()
+    arguments: Parameters = ()
 
 
 @dataclass(frozen=True)
@@ -252,6 +256,7 @@ class FactSet(Node):
     relation: str
     facts: tuple[Fact, ...]
     exclusive: bool = False
+    attributes: tuple[Attribute, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -271,6 +276,7 @@ class ReduceRule(Node):
 
     relation: str
     aggregate: Aggregate
+    attributes: tuple[Attribute, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ def expression_text(node: Any) -> str:
             return f"'{value}'"
         case s.Constant(value=value, kind="symbol"):
             return f"s{show_value(value)}"
+        case s.Constant(value=value, kind="datetime" | "duration" as kind):
+            return f'{"t" if kind == "datetime" else "d"}"{value}"'
         case s.Constant(value=value):
             return show_value(value)
         case s.Variable(name=name):
@@ -57,7 +59,7 @@ def _list(items) -> str:
 
 
 def _aggregate(node: s.Aggregate) -> str:
-    special = f"<{', '.join(node.parameters)}>" if node.parameters else ""
+    special = f"<{parameters_text(node.parameters)}>" if node.parameters else ""
     arguments = f"[{', '.join(node.arguments)}]" if node.arguments else ""
     types = dict(node.binding_types)
     bindings = ", ".join(f"({b}: {types[b]})" if b in types else b for b in node.bindings)
@@ -73,9 +75,22 @@ def _aggregate(node: s.Aggregate) -> str:
 
 def _attributes(attributes: tuple[s.Attribute, ...]) -> str:
     return "".join(
-        f"@{a.name}({', '.join(show_value(v) for v in a.arguments)}) " if a.arguments else f"@{a.name} "
-        for a in attributes
+        f"@{a.name}({parameters_text(a.arguments, False)}) " if a.arguments else f"@{a.name} " for a in attributes
     )
+
+
+def parameters_text(parameters: s.Parameters, flags: bool = True) -> str:
+    """`3`, `asc=true`, `desc`; in attributes a name never stands alone."""
+
+    def value_text(value: Any) -> str:
+        return f"[{', '.join(map(value_text, value))}]" if isinstance(value, tuple) else show_value(value)
+
+    def one(name: str | None, value: Any) -> str:
+        if name is None:
+            return value_text(value)
+        return name if value is True and flags else f"{name}={value_text(value)}"
+
+    return ", ".join(one(name, value) for name, value in parameters)
 
 
 def item_text(item: s.Item) -> str:

@@ -1,0 +1,73 @@
+"""Conjunctive bodies: the leaves of a disjunct become literals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from derivable.core.diagnostics import UnsupportedError
+from derivable.datalog.desugar.aggregates import Aggregates
+from derivable.datalog.desugar.variables import variables_of
+from derivable.datalog.rules import nodes as r
+from derivable.datalog.syntax import nodes as s
+from derivable.datalog.values import BOOL
+
+
+class Body(Aggregates):
+    """One conjunctive body: literals in the order of writing, equations after the literal they come from."""
+
+    def body(self, leaves: list[tuple[Any, bool]], outer: set[str]) -> list[r.Literal]:
+        """Literals of the leaves; `outer` are the variables that are used outside this body."""
+        uses = [set(variables_of(leaf)) for leaf, _ in leaves]
+        literals: list[r.Literal] = []
+        self.binders = [leaf for leaf, positive in leaves if positive and isinstance(leaf, s.Atom)]
+        for i, (leaf, positive) in enumerate(leaves):
+            elsewhere = outer.union(*(names for j, names in enumerate(uses) if j != i))
+            literals += self.leaf(leaf, positive, elsewhere)
+            literals += self.extra
+            self.extra = []
+        return literals
+
+    def leaf(self, leaf: Any, positive: bool, elsewhere: set[str]) -> list[r.Literal]:
+        match leaf:
+            case s.Atom(relation=name, arguments=arguments):
+                if positive:
+                    return [r.Atom(name, self.atom_terms(name, arguments), leaf.span)]
+                return [self.negated_atom(leaf, elsewhere)]
+            case s.Aggregate(operator="exists" | "forall", outputs=None):
+                return [self.quantifier(leaf, positive, elsewhere)]
+            case s.Aggregate():
+                if not positive:
+                    self.owner.error(UnsupportedError, "an assigned aggregate cannot be negated", leaf.span)
+                outputs = leaf.outputs or ()
+                return [self.aggregate(leaf, outputs, elsewhere | {n for o in outputs for n in variables_of(o)})]
+            case s.InRange(variable=variable, low=low, high=high, inclusive=inclusive):
+                a, b = self.expression(low), self.expression(high)
+                v = self.expression(variable)
+                if positive:
+                    if not isinstance(v, r.Var):
+                        fresh = self.fresh_variable(v.type, leaf.span)
+                        self.extra.append(r.Filter(r.Apply("==", (fresh, v), BOOL), leaf.span))
+                        v = fresh
+                    return [r.Generate(v, a, b, inclusive, leaf.span)]
+                inside = r.Apply(
+                    "&&",
+                    (r.Apply(">=", (v, a), BOOL), r.Apply("<=" if inclusive else "<", (v, b), BOOL)),
+                    BOOL,
+                )
+                return [r.Filter(r.Apply("!", (inside,), BOOL), leaf.span)]
+        condition = self.expression(leaf)
+        return [r.Filter(condition if positive else r.Apply("!", (condition,), BOOL), leaf.span)]
+
+    def negated_atom(self, leaf: s.Atom, elsewhere: set[str]) -> r.Literal:
+        terms = self.atom_terms(leaf.relation, leaf.arguments)
+        counts: dict[str, int] = {}
+        for name in variables_of(leaf):
+            counts[name] = counts.get(name, 0) + 1
+        # A variable that occurs nowhere else is existential under the negation.
+        local = {t.name for t in terms if isinstance(t, r.Var) and t.name in counts and t.name not in elsewhere}
+        if all(t is not None and not (isinstance(t, r.Var) and t.name in local) for t in terms):
+            return r.Negated(leaf.relation, tuple(t for t in terms if t is not None), leaf.span)
+        kept = tuple(dict.fromkeys(t for t in terms if isinstance(t, r.Var) and t.name not in local))
+        name = self.owner.new_relation("not", tuple(t.type for t in kept))
+        self.owner.rules.append(r.Clause(name, kept, (r.Atom(leaf.relation, terms, leaf.span),), leaf.span))
+        return r.Negated(name, kept, leaf.span)

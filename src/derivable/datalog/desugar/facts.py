@@ -1,0 +1,72 @@
+"""Facts: rows of constants with their tags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from derivable.core.diagnostics import BindingError, DomainError, Span, UnsupportedError
+from derivable.datalog.desugar.core import Core
+from derivable.datalog.rules import nodes as r
+from derivable.datalog.syntax import nodes as s
+from derivable.datalog.values import ValueType
+
+
+class Constants(Core):
+    """The values of constant expressions and the facts made of them."""
+
+    def add_facts(self, name: str, rows: list, tags: list, exclusive: bool, span: Span) -> None:
+        tagged = any(tag is not None for tag in tags)
+        if exclusive:
+            missing = [i for i, tag in enumerate(tags) if tag is None]
+            total = sum(tag for tag in tags if tag is not None)
+            if missing:
+                self.error(DomainError, f"exclusive fact {missing[0] + 1} of `{name}` has no probability", span)
+            if total > 1 + 1e-9:
+                self.error(
+                    DomainError,
+                    f"the probabilities of the {len(tags)} exclusive facts of `{name}` add up to {total:g}",
+                    span,
+                    "exclusive facts are one choice: their probabilities add up to at most 1",
+                )
+        self.facts.append(r.Facts(name, tuple(rows), tuple(tags) if tagged else None, exclusive, span))
+
+    def constant(self, node: Any, t: ValueType) -> Any:
+        """The value of a constant expression without operators, or None."""
+        if isinstance(node, s.Constant):
+            return float(node.value) if t.family == "float" else node.value
+        if isinstance(node, s.Variable) and node.name in self.typed.constants:
+            return self.typed.constants[node.name][0]
+        if isinstance(node, s.Variable):
+            self.error(
+                BindingError, f"variable `{node.name}` in a fact is not bound", node.span, "facts hold constants"
+            )
+        return None
+
+    def tag_value(self, node: Any) -> float:
+        value = self.fold(node)
+        if value is None:
+            self.error(UnsupportedError, "the tag of a fact must be a constant", node.span)
+        if not 0.0 <= value <= 1.0:
+            self.error(DomainError, f"the tag {value:g} is not a probability", node.span, "tags are in [0, 1]")
+        return value
+
+    def fold(self, node: Any) -> float | None:
+        match node:
+            case s.Constant(value=value, kind="integer" | "float" | "bool"):
+                return float(value)
+            case s.Variable(name=name) if name in self.typed.constants:
+                return float(self.typed.constants[name][0])
+            case s.Binary(operator=operator, left=left, right=right):
+                a, b = self.fold(left), self.fold(right)
+                if a is None or b is None:
+                    return None
+                match operator:
+                    case "+":
+                        return a + b
+                    case "-":
+                        return a - b
+                    case "*":
+                        return a * b
+                    case "/" if b:
+                        return a / b
+        return None

@@ -1,0 +1,255 @@
+"""Desugaring: typed syntax to core rules.
+
+Bodies go to disjunctive normal form, one clause a disjunct. Aggregates, quantifiers and negated atoms with variables
+of their own become auxiliary relations; expressions in body atoms become equations; conjunctive heads one rule each;
+a tagged rule gets a nullary random fact in its body; an atomic query a relation named by its text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from derivable.core.diagnostics import BindingError, DomainError, Span, TypeMismatchError, UnsupportedError
+from derivable.core.registry import suggestion
+from derivable.datalog.attributes import checked
+from derivable.datalog.desugar.body import Body
+from derivable.datalog.desugar.facts import Constants
+from derivable.datalog.desugar.scope import Environment
+from derivable.datalog.desugar.variables import variables_of
+from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.order import order
+from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.text import expression_text
+from derivable.datalog.types import Typed
+from derivable.datalog.values import F64
+
+
+def desugar(typed: Typed) -> r.Rules:
+    """Core rules of a typed program. Raises BindingError and UnsupportedError with their place."""
+    return Desugaring(typed).run()
+
+
+class Desugaring(Constants):
+    """The items of one program, one after the other."""
+
+    def __init__(self, typed: Typed):
+        super().__init__(typed)
+        self.goal: tuple[str, Span] | None = None
+        self.queries: list[r.Query] = []
+
+    # Items
+
+    def run(self) -> r.Rules:
+        for signature in self.typed.relations.values():
+            self.relations[signature.name] = r.Relation(
+                signature.name,
+                signature.types,
+                is_input=not (signature.is_declared or signature.is_defined),
+                span=signature.span,
+                column_names=signature.column_names,
+            )
+        for item in self.syntax.items:
+            self.attributes(item)
+        for item in self.syntax.items:
+            match item:
+                case s.FactSet():
+                    self.fact_set(item)
+                case s.Rule():
+                    self.rule(item)
+                case s.ReduceRule():
+                    self.reduce_rule(item)
+                case s.Query():
+                    self.queries.append(self.query(item))
+        outputs = [query.output for query in self.queries]
+        if not outputs:
+            outputs = [name for name, relation in self.relations.items() if not relation.is_hidden]
+        program = r.Rules(
+            self.relations,
+            tuple(self.facts),
+            tuple(self.rules),
+            tuple(dict.fromkeys(outputs)),
+            self.syntax.text,
+            self.syntax.source,
+            tuple(self.queries),
+        )
+        for rule in self.rules:
+            if isinstance(rule, r.Clause):
+                order(rule, program)
+        return program
+
+    def attributes(self, item: s.Item) -> None:
+        places = {s.RelationType: "type", s.Query: "query"}
+        for written in getattr(item, "attributes", ()):
+            attribute = checked(self.syntax, written, places.get(type(item), "rel"))
+            names = [head.relation for head in item.heads] if isinstance(item, s.Rule) else []
+            if isinstance(item, (s.FactSet, s.ReduceRule, s.Query)):
+                names = [item.relation]
+            elif isinstance(item, s.RelationType):
+                names = [item.name]
+            if isinstance(item, s.Query) and attribute.name != "goal":
+                continue
+            for name in names:
+                self.attribute(name, attribute)
+        if isinstance(item, s.RelationType) and any(column.adornment == "bound" for column in item.columns):
+            pattern = "".join("b" if column.adornment == "bound" else "f" for column in item.columns)
+            self.demand(item.name, pattern, item.span)
+
+    def attribute(self, name: str, attribute: r.Attribute) -> None:
+        """What an attribute means for a relation."""
+        relation = self.relations.get(name)
+        if relation is None:
+            return
+        match attribute.name:
+            case "hidden":
+                self.relations[name] = replace(relation, is_hidden=True)
+            case "goal":
+                if relation.types:
+                    count = len(relation.types)
+                    self.error(
+                        TypeMismatchError,
+                        f"the goal `{name}` has {count} column{'s' if count != 1 else ''}",
+                        attribute.span,
+                        f"a goal is nullary: `@goal rel found() = {name}({', '.join('_' * count)})`",
+                    )
+                if self.goal is not None and self.goal[0] != name:
+                    self.error(
+                        BindingError,
+                        f"`{name}` is a second goal",
+                        attribute.span,
+                        f"the goal is `{self.goal[0]}`, on line {self.goal[1].line}; a program has one",
+                    )
+                self.goal = name, attribute.span
+                self.relations[name] = replace(relation, is_goal=True)
+            case "demand":
+                self.demand(name, dict(attribute.arguments)["pattern"], attribute.span)
+            case "file":
+                hint = "load the file in Python and pass `facts=`"
+                self.error(UnsupportedError, "the attribute `@file` is not supported yet", attribute.span, hint)
+                self.relations[name] = replace(relation, attributes=(*relation.attributes, attribute))
+
+    def demand(self, name: str, pattern: str, span: Span) -> None:
+        relation = self.relations[name]
+        if set(pattern) - set("bf"):
+            hint = 'such as "bf": the first column is given, the second is found'
+            self.error(DomainError, f"the demand pattern {pattern!r} is not made of `b` and `f`", span, hint)
+        if len(pattern) != len(relation.types):
+            count = len(relation.types)
+            self.error(
+                TypeMismatchError,
+                f"the demand pattern {pattern!r} is for {len(pattern)} columns, `{name}` has {count}",
+                span,
+                "it has one letter a column, `b` for bound and `f` for free",
+            )
+        if relation.demand not in (None, pattern):
+            self.error(
+                BindingError,
+                f"`{name}` has the demand patterns {relation.demand!r} and {pattern!r}",
+                span,
+                "a relation has one demand pattern; remove one, or split the relation",
+            )
+        self.relations[name] = replace(relation, demand=pattern)
+
+    def query(self, item: s.Query) -> r.Query:
+        attributes = tuple(checked(self.syntax, attribute, "query") for attribute in item.attributes)
+        if item.arguments is None:
+            if item.relation not in self.relations:
+                known = [n for n, relation in self.relations.items() if not relation.is_hidden]
+                hint = suggestion(item.relation, known, "declare it with `type`, or define it with `rel`")
+                self.error(BindingError, f"unknown relation `{item.relation}`", item.span, hint)
+            return r.Query(item.relation, item.relation, None, attributes, item.span)
+        name = f"{item.relation}({', '.join(map(expression_text, item.arguments))})"
+        clause = Body(self, item, dict(self.typed.variables(item)))
+        terms = clause.atom_terms(item.relation, item.arguments, keep_wildcards=False)
+        pattern = "".join("b" if isinstance(term, r.Const) else "f" for term in terms)
+        if name not in self.relations:
+            self.relations[name] = r.Relation(name, self.typed.relations[item.relation].types)
+            body = (r.Atom(item.relation, terms, item.span), *clause.extra)
+            self.rules.append(r.Clause(name, tuple(t for t in terms if t is not None), body, item.span))
+        return r.Query(name, item.relation, pattern, attributes, item.span)
+
+    def fact_set(self, item: s.FactSet) -> None:
+        types = self.typed.relations[item.relation].types
+        rows: list[tuple[Any, ...]] = []
+        tags: list[float | None] = []
+        for fact in item.facts:
+            values = [self.constant(a, t) for a, t in zip(fact.arguments, types)]
+            tag = None if fact.tag is None else self.tag_value(fact.tag)
+            if any(v is None for v in values):
+                if tag is not None or item.exclusive:
+                    self.error(UnsupportedError, "a tagged or exclusive fact needs constant values", fact.span)
+                self.clauses([s.Atom(item.relation, fact.arguments, span=fact.span)], None, {}, item, None)
+                continue
+            rows.append(tuple(values))
+            tags.append(tag)
+        if rows:
+            self.add_facts(item.relation, rows, tags, item.exclusive, item.span)
+
+    def rule(self, item: s.Rule) -> None:
+        if item.exclusive_heads:
+            self.error(
+                UnsupportedError,
+                "a disjunctive head `{a; b}` is not supported yet",
+                item.span,
+                "declare an exclusive fact set and join with it",
+            )
+        environment = dict(self.typed.variables(item))
+        if item.body is None and all(self.is_constant(a) for head in item.heads for a in head.arguments):
+            tag = None if item.tag is None else self.tag_value(item.tag)
+            for head in item.heads:
+                types = self.typed.relations[head.relation].types
+                row = tuple(self.constant(a, t) for a, t in zip(head.arguments, types))
+                self.add_facts(head.relation, [row], [tag], False, item.span)
+            return
+        self.clauses(list(item.heads), item.body, environment, item, item.tag)
+
+    def is_constant(self, node: Any) -> bool:
+        return isinstance(node, s.Constant) or (isinstance(node, s.Variable) and node.name in self.typed.constants)
+
+    def clauses(self, heads: list[s.Atom], body: Any, environment: Environment, item: Any, tag: Any) -> None:
+        disjuncts = [[]] if body is None else self.normal_form(body, True)
+        head_variables = {v for head in heads for v in variables_of(head)}
+        extra: list[r.Literal] = []
+        if tag is not None and self.fold(tag) is not None:
+            name = self.new_relation("tag", ())
+            self.add_facts(name, [()], [self.tag_value(tag)], False, item.span)
+            extra.append(r.Atom(name, ()))
+        elif tag is not None:
+            head_variables |= set(variables_of(tag))
+        for disjunct in disjuncts:
+            clause = Body(self, item, environment)
+            literals = clause.body(disjunct, head_variables) + extra
+            if tag is not None and not extra:
+                literals.append(self.dynamic_tag(tag, clause, literals, item))
+            for head in heads:
+                terms = []
+                for argument in head.arguments:
+                    if isinstance(argument, s.Wildcard):
+                        self.error(BindingError, "a wildcard cannot stand in a head", argument.span)
+                    terms.append(clause.expression(argument))
+                self.rules.append(r.Clause(head.relation, tuple(terms), tuple(literals), item.span))
+
+    def dynamic_tag(self, tag: Any, clause: Body, literals: list[r.Literal], item: Any) -> r.Atom:
+        """A random fact for each value of the tag's variables, with the tag's value as its probability."""
+        names = clause.group_variables(tag, set(variables_of(tag)))
+        columns = tuple(r.Var(n, clause.environment[n], item.span) for n in names)
+        types = tuple(v.type for v in columns)
+        body = self.new_relation("tag", (*types, F64))
+        expression = clause.expression(tag)
+        probability = r.Apply("cast", (expression,), F64)
+        self.rules.append(r.Clause(body, (*columns, probability), tuple(literals), item.span))
+        name = self.new_relation("choice", types)
+        self.rules.append(r.BernoulliRule(name, body, item.span))
+        return r.Atom(name, columns)
+
+    def reduce_rule(self, item: s.ReduceRule) -> None:
+        environment = dict(self.typed.variables(item))
+        clause = Body(self, item, environment)
+        aggregate = item.aggregate
+        types = self.typed.relations[item.relation].types[len(aggregate.group) :]
+        outputs = tuple(s.Variable(f"{item.relation}'{i}", span=item.span) for i in range(len(types)))
+        clause.environment.update({v.name: t for v, t in zip(outputs, types)})
+        atom = clause.aggregate(aggregate, outputs, set(aggregate.group))
+        terms = tuple(clause.expression(s.Variable(g)) for g in aggregate.group)
+        terms += tuple(clause.expression(v) for v in outputs)
+        self.rules.append(r.Clause(item.relation, terms, (atom, *clause.extra), item.span))

@@ -1,0 +1,24 @@
+"""The variables of formulas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from derivable.datalog.syntax import nodes as s
+
+
+def variables_of(node: Any) -> list[str]:
+    """Names of variables of a formula, repeats included, without those local to aggregates inside."""
+    if isinstance(node, s.Variable):
+        return [node.name]
+    if isinstance(node, s.Aggregate):
+        local = {*node.bindings, *node.arguments}
+        inner = [n for part in (node.body, node.group_body) if part is not None for n in variables_of(part)]
+        outputs = [n for o in node.outputs or () for n in variables_of(o)]
+        return outputs + [n for n in inner if n not in local] + [n for n in node.group if n not in local]
+    return [n for child in s.children(node) for n in variables_of(child)]
+
+
+def bound_in(disjunct: list[tuple[Any, bool]]) -> set[str]:
+    """Variables in the positive atoms of one disjunct."""
+    return {n for leaf, positive in disjunct if positive and isinstance(leaf, s.Atom) for n in variables_of(leaf)}

@@ -1,0 +1,301 @@
+"""Parsing expressions: the ladder of operators, calls, atoms and aggregates."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from derivable.datalog.aggregates import AGGREGATES
+from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.lexer import LITERALS, Token, unescape
+from derivable.datalog.syntax.reader import MAX_DEPTH, Reader
+from derivable.datalog.values import TYPE_ALIASES, TYPES
+
+_COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+
+
+class Expressions(Reader, ABC):
+    """Formulas and expressions are one ladder, as in Scallop; `formula` and `body` are its upper steps."""
+
+    @abstractmethod
+    def formula(self) -> Any: ...
+
+    @abstractmethod
+    def body(self, where: str) -> Any: ...
+
+    def conditional(self) -> Any:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self.fail("this is nested too deep", "split the rule with an auxiliary relation")
+        start = self.token
+        if self.accept("if"):
+            condition = self.conditional()
+            self.expect("then", "in `if ... then ... else ...`")
+            then = self.conditional()
+            self.expect("else", "in `if ... then ... else ...`")
+            node: Any = s.Conditional(condition, then, self.conditional(), span=self.since(start))
+        else:
+            node = self.binary(0)
+            if self.accept("?"):
+                then = self.conditional()
+                self.expect(":", "in `condition ? a : b`")
+                node = s.Conditional(node, then, self.conditional(), span=self.since(start))
+        self.depth -= 1
+        return node
+
+    LADDER = (("&&", "||", "^"), _COMPARISONS, ("+", "-"), ("*", "/", "%"))
+
+    def binary(self, level: int) -> Any:
+        if level == len(self.LADDER):
+            return self.unary()
+        start = self.token
+        left = self.binary(level + 1)
+        operators = self.LADDER[level]
+        while self.token.kind == "mark" and self.token.text in operators:
+            operator = self.advance().text
+            left = s.Binary(operator, left, self.binary(level + 1), span=self.since(start))
+            if level == 1:
+                if self.token.kind == "mark" and self.token.text in operators:
+                    self.fail("comparisons cannot be chained", "write `a < b and b < c`")
+                return left
+        if level == 1 and self.at("in"):
+            return self.in_range(start, left)
+        if level == 1 and self.at("is"):
+            self.unsupported("`case ... is ...` needs algebraic data types, which are not supported yet", left.span)
+        return left
+
+    def in_range(self, start: Token, variable: Any) -> s.InRange:
+        self.advance()
+        low = self.binary(2)
+        sign = self.accept("..", "..=")
+        if sign is None:
+            self.fail(f"expected `..` or `..=` in a range, found {self.token.shown()}", "write `x in 0..n`")
+        return s.InRange(variable, low, self.binary(2), sign.text == "..=", span=self.since(start))
+
+    def unary(self) -> Any:
+        start = self.token
+        if self.at("-", "+", "!"):
+            self.depth += 1
+            if self.depth > MAX_DEPTH:
+                self.fail("this is nested too deep")
+            operator = self.advance().text
+            operand = self.unary()
+            self.depth -= 1
+            if operator == "-" and isinstance(operand, s.Constant) and operand.kind in ("integer", "float"):
+                return s.Constant(-operand.value, operand.kind, span=self.since(start))
+            return operand if operator == "+" else s.Unary(operator, operand, span=self.since(start))
+        node = self.primary()
+        while self.accept("as"):
+            node = s.Cast(node, self.type_name(), span=self.since(start))
+        return node
+
+    def primary(self) -> Any:
+        start = self.token
+        constant = self.constant()
+        if constant is not None:
+            return constant
+        if start.kind == "wildcard":
+            self.advance()
+            return s.Wildcard(span=start.span)
+        if start.kind == "name":
+            if self.peek().text in ("(", "[") or self.has_parameters() or self.is_discrete():
+                return self.atom_or_aggregate(start)
+            self.advance()
+            return s.Variable(start.text, span=start.span)
+        if self.accept("$"):
+            name = self.name("a function name after `$`").text
+            return s.Call(name, self.call_arguments(name), span=self.since(start))
+        if self.at("new"):
+            self.unsupported("`new` needs algebraic data types, which are not supported yet", start.span)
+        if self.at("case"):
+            self.unsupported("`case` needs algebraic data types, which are not supported yet", start.span)
+        if self.accept("("):
+            return self.parenthesised(start)
+        return self.fail(f"expected an expression or an atom, found {start.shown()}")
+
+    def parenthesised(self, start: Token) -> Any:
+        if self.accept(")"):
+            return s.Tuple((), span=self.since(start))
+        items = [self.formula()]
+        is_tuple = False
+        while self.accept(","):
+            is_tuple = True
+            if self.at(")"):
+                break
+            items.append(self.formula())
+        self.expect(")", "to close the parenthesis")
+        return s.Tuple(tuple(items), span=self.since(start)) if is_tuple else items[0]
+
+    def constant(self) -> s.Constant | None:
+        token = self.token
+        text = token.text
+        match token.kind:
+            case "integer":
+                value, kind = int(text), "integer"
+            case "float":
+                value, kind = float(text), "float"
+            case "text":
+                value, kind = unescape(text[1:-1]), "text"
+            case "longtext":
+                value, kind = unescape(text[3:-3]), "text"
+            case "symbol":
+                value, kind = unescape(text[2:-1]), "symbol"
+            case "char":
+                value, kind = unescape(text[1:-1]), "char"
+            case "moment":
+                value, kind = text[2:-1], "datetime" if text[0] == "t" else "duration"
+            case "keyword" if text in ("true", "false"):
+                value, kind = text == "true", "bool"
+            case _:
+                return None
+        self.advance()
+        return s.Constant(value, kind, span=token.span)
+
+    def call_arguments(self, name: str) -> tuple[Any, ...]:
+        self.expect("(", f"after `{name}`")
+        found = []
+        while not self.at(")"):
+            found.append(self.conditional())
+            if not self.accept(","):
+                break
+        self.expect(")", f"to close the arguments of `{name}`")
+        return tuple(found)
+
+    def atom_or_aggregate(self, start: Token) -> Any:
+        has_parameters = self.has_parameters()
+        name, parameters = self.advance().text, ()
+        discrete = bool(self.accept("!"))
+        if has_parameters:
+            parameters = self.parameters()
+            discrete = bool(self.accept("!")) or discrete
+        arguments: tuple[str, ...] = ()
+        if self.accept("["):
+            arguments = tuple(self.separated(lambda: self.name("a variable in the brackets of the aggregate").text))
+            self.expect("]", "after the argument variables")
+        self.expect("(", f"after `{name}`")
+        if self.at("(") and self.peek().kind == "name" and self.peek(2).text == ":":
+            return self.aggregate(start, name, parameters, discrete, arguments, *self.typed_bindings())
+        # No argument of an atom begins with an atom or a negation, so this is an aggregate without variables.
+        is_formula = self.at("not", "~") or (self.token.kind == "name" and self.peek().text == "(")
+        if is_formula and (name in AGGREGATES or name in s.LATER_AGGREGATES):
+            return self.aggregate(start, name, parameters, discrete, arguments, (), ())
+        found = []
+        while not self.at(")"):
+            found.append(self.conditional())
+            if not self.accept(","):
+                break
+        if self.at(":"):
+            for node in found:
+                if not isinstance(node, s.Variable):
+                    self.fail("only variables can stand before the `:` of an aggregate", span=node.span)
+            names = tuple(node.name for node in found)
+            self.advance()
+            return self.aggregate(start, name, parameters, discrete, arguments, names, ())
+        if discrete or arguments:
+            self.fail(f"expected `:` in the aggregate `{name}`, found {self.token.shown()}", "write `count(x: p(x))`")
+        self.expect(")", f"to close the arguments of `{name}`")
+        for word, value in parameters:
+            if word is None or value is not True:
+                self.fail(
+                    f"the parameters of `{name}` are types, as in `range<usize>(0, n, i)`",
+                    f"an aggregate is written `{name}<...>(x: p(x))`",
+                    self.since(start),
+                )
+        return s.Atom(name, tuple(found), tuple(word for word, _ in parameters if word), span=self.since(start))
+
+    # Parameters, as in `top<3>`, `sort<desc>`, `range<usize>`
+
+    def is_discrete(self) -> bool:
+        """Whether what follows a name is the `!` of a discrete aggregate."""
+        return self.peek().text == "!" and self.peek(2).text in ("(", "[", "<")
+
+    def has_parameters(self) -> bool:
+        """Whether the name here is followed by parameters, and not compared: `a<b, c>(d)` has them, `a < b` has not."""
+        name, after = self.token, 2 if self.peek().text == "!" else 1
+        opening = self.peek(after)
+        if opening.text != "<" or opening.start != self.peek(after - 1).end:
+            return False
+        words, offset = [], after + 1
+        while True:
+            if self.peek(offset).kind == "name" and self.peek(offset + 1).text == "=":
+                offset += 2
+            if self.peek(offset).text == "-":
+                offset += 1
+            value = self.peek(offset)
+            if value.kind not in ("name", *LITERALS) and value.text not in ("true", "false", "&str"):
+                return False
+            words.append(value.text)
+            offset += 1
+            if self.peek(offset).text != ",":
+                break
+            offset += 1
+        following = self.peek(offset + 1).text
+        if self.peek(offset).text != ">" or following not in ("(", "[", "!"):
+            return False
+        if following != "(" or name.text in AGGREGATES or name.text in s.LATER_AGGREGATES:
+            return True
+        # A type is no variable, and what has `x:` behind its parenthesis is an aggregate, known or not.
+        is_binding = self.peek(offset + 2).kind == "name" and self.peek(offset + 3).text in (":", ",")
+        return all(word in TYPES or word in TYPE_ALIASES for word in words) or is_binding
+
+    def parameters(self) -> s.Parameters:
+        self.expect("<", "before the parameters")
+        found = self.separated(self.parameter)
+        self.expect(">", "after the parameters")
+        return tuple(found)
+
+    def parameter(self) -> tuple[str | None, Any]:
+        if self.token.kind == "name" or self.at("&str"):
+            word = self.advance().text
+            return word, self.literal() if self.accept("=") else True
+        return None, self.literal()
+
+    def literal(self) -> Any:
+        """The Python value of a constant, with its sign."""
+        start = self.token
+        sign = self.accept("-", "+")
+        node = self.constant()
+        if node is None or (sign and node.kind not in ("integer", "float")):
+            self.fail(f"expected a constant, found {self.token.shown()}", span=start.span)
+        return -node.value if sign and sign.text == "-" else node.value
+
+    def typed_bindings(self) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+        def one() -> tuple[str, str]:
+            self.expect("(", "before a typed variable")
+            name = self.name("a variable").text
+            self.expect(":", "before the type of the variable")
+            type_name = self.type_name()
+            self.expect(")", "after a typed variable")
+            return name, type_name
+
+        found = self.separated(one)
+        self.expect(":", "after the variables of the aggregate")
+        return tuple(name for name, _ in found), tuple(found)
+
+    def aggregate(self, start: Token, name, parameters, discrete, arguments, bindings, binding_types) -> s.Aggregate:
+        body = self.body("in the aggregate")
+        group: tuple[str, ...] = ()
+        group_body = None
+        if self.accept("where"):
+            group = tuple(self.separated(lambda: self.name("a group variable after `where`").text))
+            self.expect(":", "after the group variables")
+            group_body = self.body("after `where`")
+        self.expect(")", f"to close the aggregate `{name}`")
+        return s.Aggregate(
+            name,
+            bindings,
+            body,
+            None,
+            arguments,
+            parameters,
+            discrete,
+            group,
+            group_body,
+            binding_types,
+            span=self.since(start),
+        )
+
+    def type_name(self) -> str:
+        if self.at("&str"):
+            return self.advance().text
+        return self.name("a type").text

@@ -1,0 +1,68 @@
+"""What a program declares: names of types, relations with their columns, constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from derivable.core.diagnostics import BindingError, Span, TypeMismatchError, UnsupportedError
+from derivable.core.registry import suggestion
+from derivable.datalog.syntax import nodes as s
+from derivable.datalog.types.unification import Open, Type, Unifier
+from derivable.datalog.values import TYPE_ALIASES, TYPES, UNSUPPORTED_TYPES, ValueType
+
+
+class Declarations(Unifier):
+    """The names of one program and what is known of them so far."""
+
+    def __init__(self, syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]]):
+        super().__init__(syntax)
+        self.hints = hints
+        self.types: dict[str, ValueType] = dict(TYPES)
+        self.named: dict[str, Span] = {}
+        self.columns: dict[str, list[Type]] = {}
+        self.names: dict[str, tuple[str | None, ...]] = {}
+        self.first_use: dict[str, Span] = {}
+        self.declared: dict[str, Span] = {}
+        self.defined: set[str] = set()
+        self.constants: dict[str, tuple[Any, Type]] = {}
+        self.of: dict[int, Type] = {}
+        self.scope: dict[str, Type] = {}
+        self.variables: dict[int, dict[str, Type]] = {}
+        self.literals: list[tuple[s.Constant, Type]] = []
+        self.casts: list[s.Cast] = []
+
+    def new_name(self, name: str, span: Span) -> None:
+        if name in self.named or name in TYPES:
+            hint = f"the first declaration is on line {self.named[name].line}" if name in self.named else None
+            self.error(
+                BindingError, f"`{name}` is declared twice" if hint else f"`{name}` is a built-in type", span, hint
+            )
+        self.named[name] = span
+
+    def named_type(self, name: str, span: Span) -> ValueType:
+        name = TYPE_ALIASES.get(name, name)
+        if name in self.types:
+            return self.types[name]
+        if name in UNSUPPORTED_TYPES:
+            self.error(UnsupportedError, f"the type {name} is not supported yet", span)
+        hint = suggestion(name, self.types, "declare it with `type`")
+        return self.error(TypeMismatchError, f"unknown type `{name}`", span, hint)
+
+    def relation(self, name: str, arity: int, span: Span) -> list[Type]:
+        """The column types of a relation used with `arity` columns at `span`."""
+        if name not in self.columns:
+            self.columns[name] = [Open() for _ in range(arity)]
+            self.names[name] = (None,) * arity
+            self.first_use[name] = span
+        columns = self.columns[name]
+        if len(columns) != arity:
+            place = self.declared.get(name) or self.first_use[name]
+            verb = "declared" if name in self.declared else "first used"
+            self.error(
+                TypeMismatchError,
+                f"`{name}` has {len(columns)} column{'s' if len(columns) != 1 else ''}, but is used with {arity} here",
+                span,
+                f"it is {verb} on line {place.line}",
+            )
+        return columns

@@ -1,0 +1,106 @@
+"""The types of expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
+from derivable.core.registry import suggestion
+from derivable.datalog.foreign import FUNCTIONS
+from derivable.datalog.syntax import nodes as s
+from derivable.datalog.types.declarations import Declarations
+from derivable.datalog.types.unification import Open, Type, resolve
+from derivable.datalog.values import BOOL, TYPES, ValueType
+
+
+class Expressions(Declarations):
+    """Types each expression node, by identity, in `of`."""
+
+    def tag(self, tag: Any) -> None:
+        t = resolve(self.expression(tag))
+        if isinstance(t, ValueType) and not (t.is_number or t is BOOL):
+            self.error(TypeMismatchError, f"a tag must be a number, this is {t}", tag.span)
+
+    def expression(self, node: Any) -> Type:
+        t = self.of[id(node)] = self._expression(node)
+        return t
+
+    def _expression(self, node: Any) -> Type:
+        match node:
+            case s.Constant(kind="datetime" | "duration"):
+                self.error(UnsupportedError, "dates and durations are not supported yet", node.span)
+            case s.Constant(kind=kind):
+                t: Type = {
+                    "bool": BOOL,
+                    "char": TYPES["char"],
+                    "symbol": TYPES["Symbol"],
+                }.get(kind) or Open("number" if kind == "integer" else kind)
+                self.literals.append((node, t))
+                return t
+            case s.Variable(name=name):
+                if name in self.constants and name not in self.scope:
+                    return self.constants[name][1]
+                return self.scope.setdefault(name, Open())
+            case s.Wildcard():
+                return Open()
+            case s.Unary(operator=operator, operand=a):
+                t = self.expression(a)
+                if operator == "!":
+                    self.unify(t, BOOL, a.span, "`!`")
+                else:
+                    self.require(t, "number", a.span, f"`{operator}`")
+                return t
+            case s.Binary(operator=operator, left=a, right=b):
+                return self.binary(node, operator, a, b)
+            case s.Conditional(condition=c, then=a, otherwise=b):
+                self.unify(self.expression(c), BOOL, c.span, "the condition of `if`")
+                t = self.expression(a)
+                self.unify(self.expression(b), t, b.span, "the other branch")
+                return t
+            case s.Cast(operand=a, type_name=name):
+                self.expression(a)
+                self.casts.append(node)
+                return self.named_type(name, node.span)
+            case s.Call(name=name, arguments=arguments):
+                return self.call(node, name, arguments)
+            case s.Atom(relation=name):
+                self.error(TypeMismatchError, f"the atom `{name}(...)` stands where a value is expected", node.span)
+            case s.Aggregate(operator=name):
+                self.error(
+                    TypeMismatchError,
+                    f"the aggregate `{name}` stands where a value is expected",
+                    node.span,
+                    f"assign it in the body first: `n := {name}(...)`",
+                )
+        return self.error(TypeMismatchError, "a formula stands where a value is expected", node.span)
+
+    def call(self, node: s.Call, name: str, arguments: tuple[Any, ...]) -> Type:
+        if name not in FUNCTIONS:
+            otherwise = "`derivable.datalog.function` makes a Python function known"
+            hint = suggestion(name, FUNCTIONS, otherwise, "$")
+            self.error(UnsupportedError, f"unknown function `${name}`", node.span, hint)
+        record = FUNCTIONS[name]
+        wanted = len(record.parameters)
+        if len(arguments) != wanted:
+            count = "one argument" if wanted == 1 else f"{wanted} arguments"
+            self.error(TypeMismatchError, f"`${name}` takes {count}, {len(arguments)} are given", node.span)
+        for argument, parameter in zip(arguments, record.parameters):
+            t = self.expression(argument)
+            if isinstance(parameter, ValueType):
+                self.unify(t, parameter, argument.span, f"the parameter of `${name}`")
+            else:
+                self.require(t, parameter, argument.span, f"`${name}`")
+        return record.result if isinstance(record.result, ValueType) else Open(record.result)
+
+    def binary(self, node: s.Binary, operator: str, a: Any, b: Any) -> Type:
+        left = self.expression(a)
+        right = self.expression(b)
+        if operator in ("&&", "||", "^"):
+            self.unify(left, BOOL, a.span, f"`{operator}`")
+            self.unify(right, BOOL, b.span, f"`{operator}`")
+            return BOOL
+        self.unify(right, left, b.span, f"the left side of `{operator}`")
+        if operator in ("==", "!=", "<", "<=", ">", ">="):
+            return BOOL
+        self.require(left, "addable" if operator == "+" else "number", node.span, f"`{operator}`")
+        return left

@@ -1,0 +1,143 @@
+"""The types of formulas: atoms, aggregates, conditions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
+from derivable.core.registry import suggestion
+from derivable.datalog.aggregates import AGGREGATES
+from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.nodes import LATER_AGGREGATES
+from derivable.datalog.types.expressions import Expressions
+from derivable.datalog.types.unification import Open, Type, resolve
+from derivable.datalog.values import BOOL
+
+FOREIGN_PREDICATES = (
+    "range", "float_eq", "soft_eq", "soft_neq", "soft_gt", "soft_lt", "string_chars", "string_index", "string_find",
+    "string_split", "datetime_ymd", "tensor_shape", "new_tag_variable",
+)  # fmt: skip
+
+
+class Formulas(Expressions):
+    """Types what stands in bodies and heads."""
+
+    def formula(self, node: Any) -> None:
+        match node:
+            case s.Atom():
+                self.atom(node)
+            case s.Not() | s.Conjunction() | s.Disjunction() | s.Implies() | s.Tuple():
+                for child in s.children(node):
+                    self.formula(child)
+            case s.Aggregate():
+                result = self.aggregate(node)
+                outputs = node.outputs
+                if outputs is None:
+                    if node.operator not in ("exists", "forall"):
+                        self.error(
+                            TypeMismatchError,
+                            f"the result of `{node.operator}` is not used",
+                            node.span,
+                            f"assign it: `n := {node.operator}(...)`",
+                        )
+                    return
+                if len(outputs) != len(result):
+                    self.error(
+                        TypeMismatchError,
+                        f"`{node.operator}` gives {len(result)} value{'s' if len(result) != 1 else ''},"
+                        f" but {len(outputs)} {'are' if len(outputs) != 1 else 'is'} assigned",
+                        node.span,
+                    )
+                for output, t in zip(outputs, result):
+                    self.unify(self.expression(output), t, output.span, f"the result of `{node.operator}`")
+            case s.InRange(variable=variable, low=low, high=high):
+                t = self.expression(variable)
+                for bound in (low, high):
+                    self.unify(self.expression(bound), t, bound.span, "the other parts of the range")
+                self.require(t, "integer", node.span, "a range")
+            case s.Variable() | s.Constant() | s.Binary() | s.Unary() | s.Conditional() | s.Cast() | s.Call():
+                t = self.expression(node)
+                resolved = resolve(t)
+                if resolved is not BOOL:
+                    if isinstance(resolved, Open) and resolved.family == "any":
+                        self.unify(t, BOOL, node.span, "a condition")
+                    else:
+                        self.error(
+                            TypeMismatchError,
+                            "a condition in a body must be a comparison or a bool",
+                            node.span,
+                            "write an atom, a comparison such as `x > 1`, or `n := count(...)`",
+                        )
+            case _:
+                self.error(TypeMismatchError, "this cannot stand in a body", node.span)
+
+    def atom(self, node: s.Atom) -> None:
+        if node.parameters or (node.relation in FOREIGN_PREDICATES and node.relation not in self.columns):
+            if node.relation in AGGREGATES or node.relation in LATER_AGGREGATES:
+                self.error(TypeMismatchError, f"the aggregate `{node.relation}` needs variables and a `:`", node.span)
+            self.error(
+                UnsupportedError,
+                f"the foreign predicate `{node.relation}` is not supported yet",
+                node.span,
+                "write `x in a..b`" if node.relation == "range" else None,
+            )
+        self.arguments(node.relation, node.arguments, self.relation(node.relation, len(node.arguments), node.span))
+
+    def arguments(self, relation: str, arguments: tuple[Any, ...], columns: list[Type]) -> None:
+        for i, (argument, column) in enumerate(zip(arguments, columns)):
+            if isinstance(argument, s.Wildcard):
+                self.of[id(argument)] = column
+                continue
+            self.unify(self.expression(argument), column, argument.span, f"column {i + 1} of `{relation}`")
+
+    def parameters(self, node: s.Aggregate, known: tuple[str, ...]) -> None:
+        """Whether an aggregate has parameters of these names and at most so many."""
+        for name, _ in node.parameters:
+            if name is not None and name not in known:
+                otherwise = f"its parameters are {', '.join(known)}" if known else "it has no parameters"
+                hint = suggestion(name, known, otherwise)
+                self.error(TypeMismatchError, f"`{node.operator}` has no parameter `{name}`", node.span, hint)
+        if len(node.parameters) > len(known):
+            count = "no parameters" if not known else "one parameter" if len(known) == 1 else f"{len(known)} parameters"
+            self.error(TypeMismatchError, f"`{node.operator}` has {count}, {len(node.parameters)} are given", node.span)
+
+    def aggregate(self, node: s.Aggregate) -> list[Type]:
+        if node.operator not in AGGREGATES:
+            if node.operator in LATER_AGGREGATES:
+                self.error(UnsupportedError, f"the aggregate `{node.operator}` is not supported yet", node.span)
+            known = [*AGGREGATES, *LATER_AGGREGATES]
+            hint = suggestion(node.operator, known, f"the aggregates are {', '.join(AGGREGATES)}")
+            self.error(TypeMismatchError, f"unknown aggregate `{node.operator}`", node.span, hint)
+        record = AGGREGATES[node.operator]
+        self.parameters(node, record.parameters)
+        # Bindings and bracket variables are local to the aggregate.
+        outer = {n: self.scope.pop(n) for n in (*node.bindings, *node.arguments) if n in self.scope}
+        local: dict[str, Type] = {name: Open() for name in (*node.bindings, *node.arguments)}
+        for name, type_name in node.binding_types:
+            local[name] = self.named_type(type_name, node.span)
+        self.scope.update(local)
+        if node.group_body is not None:
+            self.formula(node.group_body)
+            for name in node.group:
+                self.scope.setdefault(name, Open())
+        self.formula(node.body)
+        for name in local:
+            del self.scope[name]
+        self.variables[id(node)] = local
+        self.scope.update(outer)
+        values = [local[name] for name in node.bindings]
+        arguments = [local[name] for name in node.arguments]
+        if record.takes is not None:
+            if len(values) != len(record.takes):
+                count = "one variable" if len(record.takes) == 1 else f"{len(record.takes)} variables"
+                self.error(TypeMismatchError, f"`{node.operator}` folds {count}, {len(values)} are given", node.span)
+            for value, family in zip(values, record.takes):
+                self.require(value, family, node.span, f"`{node.operator}`")
+        if record.returns == "arguments" and not arguments:
+            self.error(
+                TypeMismatchError,
+                f"`{node.operator}` needs the variables it returns in brackets",
+                node.span,
+                f"write `{node.operator}[a](x: ...)`",
+            )
+        return record.result_types(arguments, values)

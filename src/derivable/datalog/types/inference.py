@@ -1,0 +1,165 @@
+"""Inference over one program: its items declare and constrain types; at the end all are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError
+from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.text import expression_text
+from derivable.datalog.types.formulas import Formulas
+from derivable.datalog.types.typed import RelationSignature, Typed
+from derivable.datalog.types.unification import Open, final, meet, resolve
+from derivable.datalog.values import USIZE, ValueType
+
+
+def _valued(value: Any, t: ValueType) -> Any:
+    """A literal's value in its type: integers are floats where a float is wanted."""
+    return float(value) if t.family == "float" else value
+
+
+def infer(syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]] | None = None) -> Typed:
+    """Infer all types. `hints` gives families for the columns of relations that only Python facts define.
+
+    Raises TypeMismatchError (arity or type clash), BindingError (duplicate declaration), UnsupportedError.
+    """
+    return _Inference(syntax, hints or {}).run()
+
+
+class _Inference(Formulas):
+    def run(self) -> Typed:
+        for item in self.syntax.items:
+            self.declare(item)
+        for name, families in self.hints.items():
+            self.relation(name, len(families), s.NOWHERE)
+            for column, family in zip(self.columns[name], families):
+                open_type = resolve(column)
+                if name not in self.declared and isinstance(open_type, Open):
+                    open_type.family = meet(open_type.family, family) or open_type.family
+        for item in self.syntax.items:
+            self.item(item)
+        return self.finish()
+
+    def declare(self, item: s.Item) -> None:
+        match item:
+            case s.AliasType(name=name, type_name=target):
+                self.new_name(name, item.span)
+                self.types[name] = self.named_type(target, item.span)
+            case s.EnumType(name=name, members=members):
+                self.new_name(name, item.span)
+                self.types[name] = USIZE
+                following = 0
+                taken: dict[int, str] = {}
+                for member, value in members:
+                    self.new_name(member, item.span)
+                    following = following if value is None else value
+                    if following in taken:
+                        self.error(
+                            BindingError,
+                            f"`{member}` has the value {following} of `{taken[following]}`",
+                            item.span,
+                            "the members of an enum have different values; one without its own follows the one before",
+                        )
+                    taken[following] = member
+                    self.constants[member] = (following, USIZE)
+                    following += 1
+            case s.RelationType(name=name, columns=columns):
+                if name in self.declared:
+                    self.error(
+                        BindingError,
+                        f"relation `{name}` is declared twice",
+                        item.span,
+                        f"the first declaration is on line {self.declared[name].line}",
+                    )
+                self.declared[name] = item.span
+                self.columns[name] = [self.named_type(c.type_name, c.span) for c in columns]
+                self.names[name] = tuple(c.name for c in columns)
+            case s.ConstantItem(name=name, type_name=type_name, value=value):
+                self.new_name(name, item.span)
+                if not isinstance(value, s.Constant):
+                    self.error(UnsupportedError, f"the constant `{name}` must be a literal", value.span)
+                t = self.expression(value)
+                if type_name is not None:
+                    self.unify(t, self.named_type(type_name, item.span), value.span, f"the declared type of `{name}`")
+                self.constants[name] = (value.value, t)
+
+    def item(self, item: s.Item) -> None:
+        self.scope = {}
+        match item:
+            case s.FactSet(relation=name, facts=facts):
+                self.defined.add(name)
+                for fact in facts:
+                    columns = self.relation(name, len(fact.arguments), fact.span)
+                    self.arguments(name, fact.arguments, columns)
+                    if fact.tag is not None:
+                        self.expression(fact.tag)
+            case s.Rule(heads=heads, body=body, tag=tag):
+                for head in heads:
+                    self.defined.add(head.relation)
+                    self.atom(head)
+                if body is not None:
+                    self.formula(body)
+                if tag is not None:
+                    self.tag(tag)
+            case s.ReduceRule(relation=name, aggregate=aggregate):
+                self.defined.add(name)
+                self.reduce_rule(item, aggregate)
+            case s.Query(relation=name, arguments=arguments):
+                if arguments is not None:
+                    self.arguments(name, arguments, self.relation(name, len(arguments), item.span))
+                elif name not in self.columns:
+                    self.first_use.setdefault(name, item.span)
+            case _:
+                return
+        self.variables[id(item)] = self.scope
+
+    def reduce_rule(self, item: s.ReduceRule, aggregate: s.Aggregate) -> None:
+        result = self.aggregate(aggregate)
+        group = list(aggregate.group)
+        columns = self.relation(item.relation, len(group) + len(result), item.span)
+        for column, name in zip(columns, group):
+            self.unify(self.scope[name], column, item.span, f"a column of `{item.relation}`")
+        for column, t in zip(columns[len(group) :], result):
+            self.unify(t, column, item.span, f"a column of `{item.relation}`")
+
+    # Result
+
+    def finish(self) -> Typed:
+        for node, t in self.literals:
+            fixed = final(t)
+            low, high = fixed.limits
+            if fixed.family == "float":
+                high = float(np.finfo(fixed.dtype).max)
+                low = -high
+            if fixed.is_number and not low <= node.value <= high:
+                self.error(TypeMismatchError, f"{node.value} does not fit {fixed}", node.span)
+        for node in self.casts:
+            source, target = final(self.of[id(node.operand)]), final(self.of[id(node)])
+            if {source.family, target.family} == {"float", "char"}:
+                self.error(
+                    TypeMismatchError,
+                    f"{source} cannot be cast to {target}",
+                    node.span,
+                    f"go through an integer: `{expression_text(node.operand)} as u32 as {target}`",
+                )
+        signatures = {}
+        for name, columns in self.columns.items():
+            signatures[name] = RelationSignature(
+                name,
+                tuple(final(c) for c in columns),
+                self.names[name],
+                name in self.declared,
+                name in self.defined,
+                self.declared.get(name) or self.first_use.get(name, s.NOWHERE),
+            )
+        return Typed(
+            self.syntax,
+            signatures,
+            {name: (_valued(value, final(t)), final(t)) for name, (value, t) in self.constants.items()},
+            {key: final(t) for key, t in self.of.items()},
+            {key: {name: final(t) for name, t in scope.items()} for key, scope in self.variables.items()},
+            self.types,
+        )
