@@ -24,8 +24,10 @@ from derivable.datalog.pending import Pending
 from derivable.datalog.profile import Effort, StratumEffort
 from derivable.datalog.queries import Columns, Queries
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.plan import planned
 from derivable.datalog.rounds import Rounds
 from derivable.datalog.rules.nodes import AggregateRule, BernoulliRule
+from derivable.datalog.statistics import Statistics
 from derivable.datalog.storage import Table
 from derivable.datalog.tags import Algebra, ColumnTags, GraphTags, Untagged
 from derivable.datalog.values import F64, from_words
@@ -37,6 +39,10 @@ def run_deadline(time_limit: float | None) -> Deadline:
 
     hint = "raise time_limit, ask for fewer outputs, or approximate with provenance='topkproofs'"
     return Deadline(checked_time_limit(time_limit), "the run", hint)
+
+
+# Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
+PLAN_AGAIN = 16
 
 
 class Executor(Queries):
@@ -64,7 +70,11 @@ class Executor(Queries):
         self.iteration_limit = iteration_limit
         self.graph: GroundGraph | None = algebra.graph if isinstance(algebra, GraphTags) else None
         self.efforts: dict[int, Effort] = {}
+        # The stratum that runs, and the rows at which the orders of its joins are chosen again.
+        self.number = 0
+        self.plan_again = 0
         self.stratum_effort = [StratumEffort() for _ in ram.strata]
+        self.statistics = Statistics(tables, facts.symbols)
 
     def run(self) -> dict[str, Table]:
         for number in range(len(self.ram.strata)):
@@ -77,7 +87,7 @@ class Executor(Queries):
 
     def run_stratum(self, number: int) -> None:
         """Compute the relations of one stratum, those before it being complete."""
-        began = perf_counter()
+        began, self.number = perf_counter(), number
         if isinstance(self.algebra, GraphTags):
             ground_stratum(self, number, self.algebra)
         elif isinstance(self.algebra, ColumnTags):
@@ -92,15 +102,25 @@ class Executor(Queries):
 
     def instructions(self, number: int, part: Literal["once", "loop", "full"]) -> tuple[Any, ...]:
         """The instructions of a stratum that are to run now."""
-        return getattr(self.ram.strata[number], part)
+        given = getattr(self.ram.strata[number], part)
+        return planned(self.ram, (number, part), given, self.statistics, isinstance(self.mode, Untagged))
 
-    def begin_round(self, number: int) -> bool:
+    def rounds(self, number: int) -> Rounds:
+        """The rounds of a stratum whose relations have what they begin with."""
+        relations = self.ram.strata[number].relations
+        self.plan_again = PLAN_AGAIN * max(PLAN_AGAIN, sum(self.tables[name].size for name in relations))
+        return Rounds(relations, self.instructions(number, "loop"))
+
+    def begin_round(self, number: int, rounds: Rounds) -> bool:
         """Before each round of a recursive stratum; false ends its recursion."""
         effort = self.stratum_effort[number]
         if effort.rounds == self.iteration_limit:
             return False
         self.deadline.remaining()
         effort.rounds += 1
+        if effort.rows >= self.plan_again:
+            self.plan_again = PLAN_AGAIN * effort.rows
+            rounds.change(self.instructions(number, "loop"))
         return True
 
     def effort(self, instruction: m.Instruction) -> Effort:
@@ -139,9 +159,9 @@ class Executor(Queries):
             table.recent = slice(stable, size)
             return size > stable
 
-        rounds = Rounds(stratum.relations, self.instructions(number, "loop"))
+        rounds = self.rounds(number)
         for instructions, _ in rounds.run(has_news):
-            if not self.begin_round(number):
+            if not self.begin_round(number, rounds):
                 return
             for instruction in instructions:
                 self.insert(instruction)
@@ -156,6 +176,7 @@ class Executor(Queries):
                 effort.candidates += count
                 table.insert(columns, count)
             effort.rows += table.size - before
+            self.stratum_effort[self.number].rows += table.size - before
 
     # Tag columns
 
@@ -171,8 +192,9 @@ class Executor(Queries):
                 pending[name].parts.append((columns, len(variables), tags))
         for instruction in self.instructions(number, "once"):
             self.collect(instruction, pending[instruction.relation], 1)
+        effort = self.stratum_effort[number]
         for waiting in pending.values():
-            waiting.merge(1)
+            effort.rows += waiting.merge(1)
         if not stratum.loop:
             return
         stamp = 1
@@ -184,15 +206,15 @@ class Executor(Queries):
             rows = table.recent
             return (rows.stop - rows.start if isinstance(rows, slice) else len(rows)) > 0
 
-        rounds = Rounds(stratum.relations, self.instructions(number, "loop"))
+        rounds = self.rounds(number)
         for instructions, active in rounds.run(has_news):
-            if not self.begin_round(number):
+            if not self.begin_round(number, rounds):
                 return
             stamp += 1
             for instruction in instructions:
                 self.collect(instruction, pending[instruction.relation], stamp)
             for name in active:
-                pending[name].merge(stamp)
+                effort.rows += pending[name].merge(stamp)
 
     def collect(self, instruction: m.Instruction, pending: Pending, stamp: int) -> None:
         """Run an instruction; what it finds waits for the end of round `stamp`."""

@@ -18,12 +18,14 @@ class Pending:
     """Candidates as columns, or once they have been many, added up as they come.
 
     count  of all rounds
+    size   of the table after the last round
     """
 
     def __init__(self, table: Table, algebra: ColumnTags):
         self.table, self.algebra = table, algebra
         self.parts: list[Part] = []
         self.count = 0
+        self.size = table.size
         self.sums: Sums | None = None
 
     @property
@@ -53,7 +55,13 @@ class Pending:
             self.sums.add(columns, count, tags, stamp)
         self.parts = []
 
-    def merge(self, stamp: int) -> None:
+    def merge(self, stamp: int) -> int:
+        """The end of round `stamp`: candidates are entered. Returns how many rows are new."""
+        self._enter(stamp)
+        before, self.size = self.size, self.table.size
+        return self.size - before
+
+    def _enter(self, stamp: int) -> None:
         """Add up equal candidates, then enter them; what is new or not saturated becomes recent in round `stamp`."""
         table, algebra = self.table, self.algebra
         if self.sums is not None:

@@ -35,7 +35,8 @@ class Effort:
 
 @dataclass
 class StratumEffort:
-    """Of a stratum: its rounds and all its seconds, merging included."""
+    """Of a stratum: its rounds, the rows that its rules added, and all its seconds, merging included."""
 
     rounds: int = 0
+    rows: int = 0
     seconds: float = 0.0

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.order import Define, order
+from derivable.datalog.rules.order import Define, Step, order
 from derivable.datalog.strata import Strata
 from derivable.datalog.values import BOOL
 
 
 def lower(strata: Strata) -> m.Ram:
-    """RAM of a stratified program: join orders chosen, recursive rules split by the atom that changes."""
+    """RAM of a stratified program; recursive rules are split by the atom that changes.
+
+    Join orders know no sizes here: `ram.plan` chooses again when they are known.
+    """
     program = strata.program
     lowered = []
     for stratum in strata.strata:
@@ -26,7 +31,7 @@ def lower(strata: Strata) -> m.Ram:
             recursive = [
                 i for i, literal in enumerate(rule.body) if isinstance(literal, r.Atom) and literal.relation in own
             ]
-            plain = _store(rule, program, None, {})
+            plain = store(m.Origin(rule), order(rule, program))
             full.append(plain)
             if not recursive:
                 once.append(plain)
@@ -34,28 +39,34 @@ def lower(strata: Strata) -> m.Ram:
                 # Earlier recursive atoms read what is stable, so that no combination is derived twice.
                 parts: dict[int, m.Part] = dict.fromkeys(recursive[:k], "stable")
                 parts[position] = "recent"
-                loop.append(_store(rule, program, position, parts))
+                loop.append(store(m.Origin(rule, parts), order(rule, program, (position,))))
         lowered.append(m.Stratum(stratum.relations, stratum.is_recursive, tuple(once), tuple(loop), tuple(full)))
     return m.Ram(program.relations, program.facts, tuple(lowered), program.outputs, program.text, program.source)
 
 
-def _store(rule: r.Clause, program: r.Rules, first: int | None, parts: dict[int, m.Part]) -> m.Store:
-    position = {id(literal): i for i, literal in enumerate(rule.body)}
+def store(origin: m.Origin, steps: Iterable[Step]) -> m.Store:
+    """The store of a clause whose body is evaluated in these steps."""
     query: m.Query = m.Unit()
-    for step in order(rule, program, first):
-        match step:
-            case r.Atom(relation=name, terms=terms):
-                scan = m.Scan(name, terms, parts.get(position[id(step)], "all"))
-                query = scan if isinstance(query, m.Unit) else m.Join(query, scan)
-            case r.Negated(relation=name, terms=terms):
-                query = m.Difference(query, m.Scan(name, terms))
-            case r.Filter(condition=condition):
-                query = m.Select(query, condition)
-            case Define(variable=v, expression=e):
-                query = m.Extend(query, v, e)
-            case r.Generate(variable=v, low=low, high=high, inclusive=inclusive):
-                query = _range(query, v, low, high, inclusive)
-    return m.Store(rule.relation, m.Project(query, rule.terms))
+    for step in steps:
+        query = extended(query, step, origin)
+    return m.Store(origin.clause.relation, m.Project(query, origin.clause.terms), origin)
+
+
+def extended(query: m.Query, step: Step, origin: m.Origin) -> m.Query:
+    """A query and one more step of the body."""
+    match step:
+        case r.Atom(relation=name, terms=terms):
+            scan = m.Scan(name, terms, origin.part_of(step))
+            return scan if isinstance(query, m.Unit) else m.Join(query, scan)
+        case r.Negated(relation=name, terms=terms):
+            return m.Difference(query, m.Scan(name, terms))
+        case r.Filter(condition=condition):
+            return m.Select(query, condition)
+        case Define(variable=v, expression=e):
+            return m.Extend(query, v, e)
+        case r.Generate(variable=v, low=low, high=high, inclusive=inclusive):
+            return _range(query, v, low, high, inclusive)
+    raise TypeError(f"not a step: {step!r}")
 
 
 def _range(query: m.Query, v: r.Var, low: r.Expr, high: r.Expr, inclusive: bool) -> m.Query:

@@ -10,9 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from derivable.datalog.rules.nodes import AggregateRule, BernoulliRule, Const, Expr, Facts, Relation, Var, names
+from derivable.datalog.rules.nodes import (
+    AggregateRule,
+    Atom,
+    BernoulliRule,
+    Clause,
+    Const,
+    Expr,
+    Facts,
+    Relation,
+    Var,
+    names,
+)
 
 Part = Literal["all", "recent", "stable"]
 
@@ -87,11 +98,32 @@ Query = Unit | Scan | Join | Difference | Select | Extend | Range | Project
 
 
 @dataclass(frozen=True)
+class Origin:
+    """The clause that a store was lowered from, and the part of a relation that the atom at each position reads."""
+
+    clause: Clause
+    parts: Mapping[int, Part] = field(default_factory=dict)
+
+    def part_of(self, atom: Atom) -> Part:
+        # The same object: equal atoms may read different parts.
+        for position, part in self.parts.items():
+            if self.clause.body[position] is atom:
+                return part
+        return "all"
+
+    @property
+    def driver(self) -> int | None:
+        """The position of the atom whose recent rows are read; None without one."""
+        return next((i for i, part in self.parts.items() if part == "recent"), None)
+
+
+@dataclass(frozen=True)
 class Store:
     """`path <- project [x, z] ...`: add the rows of a query to a relation"""
 
     relation: str
     query: Project
+    origin: Origin | None = field(default=None, compare=False, repr=False)
 
 
 Instruction = Store | AggregateRule | BernoulliRule
@@ -115,7 +147,7 @@ class Stratum:
 
 @dataclass(frozen=True)
 class Ram:
-    """A RAM program: relations, facts, strata, outputs."""
+    """A RAM program: relations, facts, strata, outputs. `plans` are those that `ram.plan` has made for sizes."""
 
     relations: Mapping[str, Relation]
     facts: tuple[Facts, ...]
@@ -123,6 +155,7 @@ class Ram:
     outputs: tuple[str, ...]
     text: str = field(default="", repr=False)
     source: str = "<program>"
+    plans: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 def columns(query: Query) -> tuple[str, ...]:

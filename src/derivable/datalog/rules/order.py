@@ -23,36 +23,56 @@ Step = r.Literal | Define
 _INVERSE = {"+": "-", "-": "+"}
 
 
-def order(clause: r.Clause, program: r.Rules, first: int | None = None) -> list[Step]:
+class Ordering:
+    """The steps of a body so far, the literals that are still to come, and the variables that are bound."""
+
+    def __init__(self, body: Sequence[r.Literal]):
+        self.remaining = list(enumerate(body))
+        self.bound: set[str] = set()
+        self.steps: list[Step] = []
+
+    def copy(self) -> Ordering:
+        made = Ordering(())
+        made.remaining, made.bound, made.steps = list(self.remaining), set(self.bound), list(self.steps)
+        return made
+
+    def take(self, position: int, step: Step) -> None:
+        """Do a step; `position` is that of its literal, -1 for a definition whose equation stays as a check."""
+        self.remaining = [(i, literal) for i, literal in self.remaining if i != position]
+        self.steps.append(step)
+        self.bound.update(v.name for v in ([step.variable] if isinstance(step, Define) else r.variables(step)))
+
+    def take_atom(self, position: int) -> None:
+        """Do an atom, and then whatever only filters or computes."""
+        self.take(position, next(literal for i, literal in self.remaining if i == position))
+        while (chosen := _cheap_step(self.remaining, self.bound)) is not None:
+            self.take(*chosen)
+
+    def finish(self) -> None:
+        """Take what remains, greedily, as far as it can be: the atom with the most bound terms comes first."""
+        while self.remaining:
+            left, bound = self.remaining, self.bound
+            chosen = _cheap_step(left, bound) or _atom(left, bound) or _generator(left, bound)
+            if chosen is None:
+                return
+            self.take(*chosen)
+
+
+def order(clause: r.Clause, program: r.Rules, atoms: Sequence[int] = ()) -> list[Step]:
     """Steps for the body, greedily: whatever only filters or computes as early as possible, then the atom with the
-    most bound terms. `first` is the position of an atom to begin with (the one that changes).
+    most bound terms. `atoms` are positions of atoms to begin with, in this order.
 
     Raises BindingError for a variable that nothing binds.
     """
-    remaining = list(enumerate(clause.body))
-    bound: set[str] = set()
-    steps: list[Step] = []
-
-    def take(position: int, step: Step) -> None:
-        remaining[:] = [(i, literal) for i, literal in remaining if i != position]
-        steps.append(step)
-        bound.update(v.name for v in ([step.variable] if isinstance(step, Define) else r.variables(step)))
-
-    if first is not None:
-        take(first, clause.body[first])
-    while remaining:
-        chosen = _cheap_step(remaining, bound) or _atom(remaining, bound) or _generator(remaining, bound)
-        if chosen is None:
-            _fail(clause, program, [literal for _, literal in remaining], bound)
-        position, step = chosen
-        if isinstance(step, Define) and position < 0:
-            steps.append(step)
-            bound.add(step.variable.name)
-        else:
-            take(position, step)
+    ordering = Ordering(clause.body)
+    for position in atoms:
+        ordering.take_atom(position)
+    ordering.finish()
+    if ordering.remaining:
+        _fail(clause, program, [literal for _, literal in ordering.remaining], ordering.bound)
     for term in clause.terms:
         for v in r.variables(term):
-            if v.name not in bound:
+            if v.name not in ordering.bound:
                 raise BindingError(
                     f"variable `{v.name}` in the head of `{clause.relation}` is not bound by the body",
                     hint=f"use `{v.name}` in a positive atom of the body, or replace it by a constant",
@@ -60,7 +80,7 @@ def order(clause: r.Clause, program: r.Rules, first: int | None = None) -> list[
                     text=program.text,
                     span=v.span,
                 )
-    return steps
+    return ordering.steps
 
 
 def _cheap_step(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tuple[int, Step] | None:

@@ -1,0 +1,160 @@
+"""How many rows each operator of a query gives, and what it costs, by what is known of the relations.
+
+Columns are taken to be independent of each other, but not their values to be equally frequent: how many pairs of rows
+agree on a column comes from summaries of both (`datalog.statistics`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.rules.nodes import Apply, Const, Expr, Var
+
+# Nanoseconds, about, on one core: a row of the driver, a look into an index of one column or of several, a row found
+# there, a look for a whole row, a row put into such an index, a condition, a row to store.
+DRIVER, LOOK, LOOK_CHAIN, MATCH, PROBE = 1.0, 3.0, 8.0, 2.0, 10.0
+INDEX, INDEX_CHAIN, CONDITION, STORE = 4.0, 15.0, 0.5, 12.0
+# The part of rows for which a comparison holds, and rows of a range, where nothing is known.
+COMPARISON, RANGE_ROWS, ABSENT = 0.4, 10.0, 0.8
+
+
+class Summary(Protocol):
+    """What is known of a column; see `datalog.statistics.ColumnSummary`."""
+
+    rows: int
+    distinct: float
+
+    def pairs(self, other, /) -> float: ...
+
+    def occurrences(self, word: int, /) -> float: ...
+
+
+class Known(Protocol):
+    """What is known of relations. `word` is that of a constant, None for a text that no fact has."""
+
+    def rows(self, relation: str) -> int: ...
+
+    def column(self, relation: str, column: int) -> Summary: ...
+
+    def word(self, constant: Const) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Rows of a query, nanoseconds so far, and for each column its distinct values and where they come from."""
+
+    rows: float
+    cost: float
+    values: Mapping[str, tuple[float, Summary | None]]
+
+
+class Estimator:
+    """known       what is known of relations
+    stops_at_first  whether a join that binds nothing more is over at the first row found: without tags
+    """
+
+    def __init__(self, known: Known, stops_at_first: bool):
+        self.known, self.stops_at_first = known, stops_at_first
+
+    def query(self, query: m.Query, needed: frozenset[str]) -> list[Estimate]:
+        """Estimates of all operators of a query, from its first; `needed` are the names read of its rows."""
+        nodes = m.steps(query)
+        later = [needed]
+        for node in reversed(nodes):
+            later.append(later[-1] | m.reads(node))
+        found: list[Estimate] = []
+        for node, names in zip(nodes, reversed(later[:-1])):
+            found.append(self.step(found[-1] if found else None, node, names))
+        return found
+
+    def stored(self, last: Estimate) -> float:
+        """The cost of a query whose last operator is estimated so, its rows being stored."""
+        return last.cost + STORE * last.rows
+
+    def step(self, before: Estimate | None, node: m.Query, needed: frozenset[str] | set[str]) -> Estimate:
+        """The rows of an operator; `needed` are the names that are read after it."""
+        match node:
+            case m.Unit():
+                return Estimate(1.0, 0.0, {})
+            case m.Scan():
+                return self.joined(Estimate(1.0, 0.0, {}), node, needed, is_driver=True)
+        assert before is not None
+        match node:
+            case m.Join(right=right):
+                return self.joined(before, right, needed, is_driver=False)
+            case m.Difference():
+                return self._kept(before, ABSENT, PROBE)
+            case m.Select(condition=condition):
+                return self._kept(before, self.holds(before, condition), CONDITION)
+            case m.Extend(variable=v, expression=e):
+                there = before.values.get(e.name) if isinstance(e, Var) else None
+                there = there or (1.0 if isinstance(e, Const) else before.rows, None)
+                return Estimate(before.rows, before.cost + before.rows, {**before.values, v.name: there})
+            case m.Range(variable=v):
+                rows = before.rows * RANGE_ROWS
+                return Estimate(rows, before.cost + rows * MATCH, {**before.values, v.name: (rows, None)})
+        return before
+
+    def _kept(self, before: Estimate, part: float, cost: float) -> Estimate:
+        rows = before.rows * part
+        values = {name: (min(distinct, rows), summary) for name, (distinct, summary) in before.values.items()}
+        return Estimate(rows, before.cost + before.rows * cost, values)
+
+    def holds(self, before: Estimate, condition: Expr) -> float:
+        """The part of rows for which a condition holds."""
+        match condition:
+            case Apply(operator="==", operands=operands):
+                known = [before.values[e.name][0] for e in operands if isinstance(e, Var) and e.name in before.values]
+                return 1.0 / max([1.0, *known])
+            case Apply(operator="!="):
+                return 1.0
+            case Apply(operator="&&", operands=(a, b)):
+                return self.holds(before, a) * self.holds(before, b)
+        return COMPARISON
+
+    def joined(self, before: Estimate, scan: m.Scan, needed: frozenset[str] | set[str], is_driver: bool) -> Estimate:
+        known, name = self.known, scan.relation
+        size = float(known.rows(name))
+        found = m.bindings(scan, before.values)
+        matches = size
+        values = dict(before.values)
+        for column, term in found.keys:
+            summary = known.column(name, column)
+            if isinstance(term, Const):
+                word = known.word(term)
+                matches *= 0.0 if word is None or not size else summary.occurrences(word) / size
+                continue
+            distinct, other = before.values[term.name]
+            if other is not None and other.rows and summary.rows:
+                matches *= min(1.0, summary.pairs(other) / summary.rows / other.rows)
+            else:
+                matches /= max(1.0, distinct, summary.distinct)
+            if summary.distinct < distinct or other is None:
+                values[term.name] = (min(distinct, summary.distinct), summary)
+        for a, b in found.repeats:
+            matches /= max(1.0, known.column(name, a).distinct, known.column(name, b).distinct)
+        is_whole = bool(found.keys) and len(found.keys) == len(scan.terms)
+        is_needed = any(fresh in needed for fresh in found.fresh)
+        if is_whole or (self.stops_at_first and not is_driver and not is_needed):
+            matches = min(1.0, matches)
+        rows = before.rows * matches
+        cost = before.cost
+        if is_driver:
+            cost += DRIVER * size
+        elif is_whole:
+            cost += PROBE * before.rows
+        elif not found.keys:
+            cost += MATCH * rows
+        elif len(found.keys) == 1:
+            cost += INDEX * size + before.rows * LOOK + rows * MATCH
+        else:
+            cost += INDEX_CHAIN * size + before.rows * LOOK_CHAIN + rows * MATCH
+        for fresh, column in found.fresh.items():
+            if fresh in needed:
+                summary = known.column(name, column)
+                values[fresh] = (min(summary.distinct, max(rows, 1.0)), summary)
+        values = {name: (min(d, max(rows, 1.0)), summary) for name, (d, summary) in values.items()}
+        return Estimate(rows, cost, values)

@@ -1,0 +1,184 @@
+"""Join orders by the sizes at hand.
+
+The atoms of a clause are ordered by dynamic programming over sets of them, as long as these are few, else greedily;
+whatever only filters or computes follows the first atom that makes it possible. The atom whose recent rows are read
+stays first: each of them has to be looked at in any order.
+
+An order that knows no sizes stays where another one is not clearly better, so that programs keep their kernels. Plans
+are kept with the program, by size class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.estimate import Estimate, Estimator, Known
+from derivable.datalog.ram.lower import extended, store
+from derivable.datalog.rules.nodes import Atom, Clause, names
+from derivable.datalog.rules.order import Ordering
+
+# Atoms up to which all orders are compared; rows of all atoms from which a clause is worth it; what a plan must cost of
+# the order without sizes, and nanoseconds that it must save, to replace it.
+FEW_ATOMS, LEAST_ROWS, CLEARLY, LEAST_SAVING = 6, 512, 0.7, 20_000.0
+
+
+def choices(origin: m.Origin | None) -> list[int]:
+    """The positions of the atoms of a store that may come in another order; none if there is no choice."""
+    if origin is None:
+        return []
+    atoms = [i for i, literal in enumerate(origin.clause.body) if isinstance(literal, Atom) and i != origin.driver]
+    return atoms if len(atoms) > 1 else []
+
+
+def sized_relations(instructions: Sequence[m.Instruction]) -> tuple[str, ...]:
+    """The relations whose sizes decide on the orders of these instructions."""
+    found: dict[str, None] = {}
+    for instruction in instructions:
+        if isinstance(instruction, m.Store) and choices(instruction.origin):
+            assert instruction.origin is not None
+            found |= dict.fromkeys(a.relation for a in instruction.origin.clause.body if isinstance(a, Atom))
+    return tuple(found)
+
+
+def size_class(rows: int) -> int:
+    """Relations of one class have one plan: the binary logarithm."""
+    return rows.bit_length()
+
+
+def planned(ram: m.Ram, key: tuple, instructions: tuple[Any, ...], known: Known, stops_at_first: bool) -> tuple:
+    """The instructions in the orders that are best for what is known.
+
+    key  what tells these instructions from others of the program
+    """
+    relations = ram.plans.get(key)
+    if relations is None:
+        relations = ram.plans[key] = sized_relations(instructions)
+    if not relations:
+        return instructions
+    sizes = [known.rows(name) for name in relations]
+    if sum(sizes) < LEAST_ROWS:
+        return instructions
+    classes = (*key, stops_at_first, *map(size_class, sizes))
+    found = ram.plans.get(classes)
+    if found is None:
+        estimator = Estimator(known, stops_at_first)
+        found = ram.plans[classes] = tuple(_planned(instruction, estimator) for instruction in instructions)
+    return found
+
+
+def _planned(instruction: m.Instruction, estimator: Estimator) -> m.Instruction:
+    if not isinstance(instruction, m.Store):
+        return instruction
+    origin = instruction.origin
+    atoms = choices(origin)
+    if origin is None or not atoms:
+        return instruction
+    clause, known = origin.clause, estimator.known
+    if sum(known.rows(literal.relation) for literal in clause.body if isinstance(literal, Atom)) < LEAST_ROWS:
+        return instruction
+    best = _Search(origin, estimator).best(atoms)
+    as_written = cost(instruction, estimator)
+    if best is None or as_written - best.cost < LEAST_SAVING or best.cost > CLEARLY * as_written:
+        return instruction
+    return store(origin, best.ordering.steps)
+
+
+def cost(instruction: m.Store, estimator: Estimator) -> float:
+    """Nanoseconds that a store is estimated to take."""
+    project = instruction.query
+    return estimator.stored(estimator.query(project.source, frozenset(m.reads(project)))[-1])
+
+
+class _Partial:
+    """An order of some atoms: its steps, its query and the estimate of that."""
+
+    __slots__ = ("estimate", "ordering", "query")
+
+    def __init__(self, ordering: Ordering, query: m.Query, estimate: Estimate | None):
+        self.ordering, self.query, self.estimate = ordering, query, estimate
+
+    @property
+    def cost(self) -> float:
+        return 0.0 if self.estimate is None else self.estimate.cost
+
+
+class _Search:
+    def __init__(self, origin: m.Origin, estimator: Estimator):
+        self.origin, self.clause, self.estimator = origin, origin.clause, estimator
+        self.head = _names_of_terms(origin.clause)
+
+    def best(self, atoms: list[int]) -> _Partial | None:
+        """The cheapest order; None if there is none."""
+        first = _Partial(Ordering(self.clause.body), m.Unit(), None)
+        if self.origin.driver is not None:
+            first = self.with_atom(first, self.origin.driver)
+        found = self.of_all(first, atoms) if len(atoms) <= FEW_ATOMS else self.greedy(first, atoms)
+        return found and self.finished(found)
+
+    def of_all(self, first: _Partial, atoms: list[int]) -> _Partial:
+        layer: dict[frozenset[int], _Partial] = {frozenset(): first}
+        for _ in atoms:
+            following: dict[frozenset[int], _Partial] = {}
+            for taken, partial in layer.items():
+                for atom in atoms:
+                    if atom in taken:
+                        continue
+                    key, made = taken | {atom}, self.with_atom(partial, atom)
+                    if key not in following or made.cost < following[key].cost:
+                        following[key] = made
+            layer = following
+        return layer[frozenset(atoms)]
+
+    def greedy(self, first: _Partial, atoms: list[int]) -> _Partial:
+        """The atom that leaves the fewest rows comes next, of those that cost equally much the first."""
+        partial, left = first, list(atoms)
+        while left:
+            made = {atom: self.with_atom(partial, atom) for atom in left}
+            chosen = min(left, key=lambda atom: made[atom].cost + _rows(made[atom]))
+            partial = made[chosen]
+            left.remove(chosen)
+        return partial
+
+    def with_atom(self, partial: _Partial, atom: int) -> _Partial:
+        ordering = partial.ordering.copy()
+        ordering.take_atom(atom)
+        return self.grown(partial, ordering)
+
+    def finished(self, partial: _Partial) -> _Partial | None:
+        ordering = partial.ordering.copy()
+        ordering.finish()
+        if ordering.remaining:
+            return None
+        made = self.grown(partial, ordering)
+        assert made.estimate is not None
+        last = made.estimate
+        made.estimate = Estimate(last.rows, self.estimator.stored(last), last.values)
+        return made
+
+    def grown(self, partial: _Partial, ordering: Ordering) -> _Partial:
+        """The query and its estimate for the steps that an ordering has more."""
+        query, estimate = partial.query, partial.estimate
+        added = ordering.steps[len(partial.ordering.steps) :]
+        nodes = []
+        for step in added:
+            query = extended(query, step, self.origin)
+            nodes.append(query)
+        needed = set(self.head)
+        for _, literal in ordering.remaining:
+            needed |= names(literal)
+        later = [needed]
+        for node in reversed(nodes):
+            later.append(later[-1] | m.reads(node))
+        for node, after in zip(nodes, reversed(later[:-1])):
+            estimate = self.estimator.step(estimate, node, after)
+        return _Partial(ordering, query, estimate)
+
+
+def _rows(partial: _Partial) -> float:
+    return 0.0 if partial.estimate is None else partial.estimate.rows
+
+
+def _names_of_terms(clause: Clause) -> set[str]:
+    return {name for term in clause.terms for name in names(term)}

@@ -1,0 +1,159 @@
+"""Join orders: every order of a body means the same, and the planner takes a good one."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import derivable as dv
+from datalog.naive import fact_sets, least_model, programs, text_of
+from derivable.datalog import statistics
+from derivable.datalog.ram import plan
+from derivable.datalog.statistics import summary_of
+
+PROVENANCES = ["unit", "minmaxprob", "addmultprob", "topkproofs", "exact", "min_plus"]
+
+
+@settings(max_examples=80, deadline=None)
+@given(programs(), fact_sets(), st.sampled_from([0, 1, 6]))
+def test_planned_programs_agree_with_the_naive_evaluator(program, facts, few_atoms):
+    rules, order = program
+    model = least_model(rules, facts, order)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("LEAST_ROWS", 0), ("LEAST_SAVING", -1e9), ("CLEARLY", 1e9), ("FEW_ATOMS", few_atoms)):
+            patch.setattr(plan, name, value)
+        db = dv.Program(text_of(rules)).run(facts=facts)
+    for name in order:
+        assert set(db[name]) == model[name]
+
+
+BODY = ["e(x, y)", "e(y, z)", "not u(z)", "x != z", "u(x)", "f(z, w)", "w > 0"]
+ATOMS = [0, 1, 4, 5]
+
+
+@pytest.mark.parametrize("provenance", PROVENANCES)
+def test_all_orders_of_a_body_have_the_same_rows_and_tags(provenance, monkeypatch):
+    """The search is made to give each order in turn; sums of floats may differ in the last bits, nothing else may."""
+    rng = np.random.default_rng(0)
+    facts = {
+        name: {
+            tuple(row): 0.1 + 0.03 * i
+            for i, row in enumerate(np.unique(rng.integers(0, 6, (4 * width**2, width)), axis=0).tolist())
+        }
+        for name, width in (("e", 2), ("u", 1), ("f", 2))
+    }
+    text = f"type e(i32, i32), u(i32), f(i32, i32)\nrel q(x, w) = {', '.join(BODY)}"
+    expected = dv.Program(text).run(facts=facts, provenance=provenance)["q"]
+    assert len(expected) > 2
+    monkeypatch.setattr(plan, "LEAST_ROWS", 0)
+    monkeypatch.setattr(plan, "LEAST_SAVING", -1e9)
+    monkeypatch.setattr(plan, "CLEARLY", 1e9)
+    seen = set()
+    orders = list(itertools.permutations(ATOMS))[:: 5 if provenance == "exact" else 1]
+    for atoms in orders:
+
+        def one_order(search, given, atoms=atoms):
+            partial = plan._Partial(plan.Ordering(search.clause.body), plan.m.Unit(), None)
+            for atom in atoms:
+                partial = search.with_atom(partial, atom)
+            return search.finished(partial)
+
+        monkeypatch.setattr(plan._Search, "best", one_order)
+        program = dv.Program(text)
+        found = program.run(facts=facts, provenance=provenance)["q"]
+        (stores,) = [p for key, p in program.lowered().plans.items() if len(key) > 2]
+        seen.add(repr(stores))
+        assert list(found) == list(expected)
+        np.testing.assert_allclose(found.tag_list(), expected.tag_list(), rtol=1e-12)
+    assert len(seen) == len(orders)
+
+
+STAR = """type likes(i32, i32), few(i32), rare(i32)
+rel q(a, b) = likes(a, x), likes(b, x), few(a), rare(b), a != b
+query q"""
+
+
+def star(size=4000):
+    """Everybody likes thing 0: the join of `likes` with itself has about size^2 rows."""
+    likes = np.stack([np.arange(size), np.zeros(size, np.int64)], 1)
+    return {"likes": likes, "few": np.arange(5)[:, None], "rare": np.arange(10)[:, None]}
+
+
+def test_a_star_is_not_joined_with_itself():
+    """The order as written goes through 16 million pairs."""
+    db = dv.Program(STAR).run(star())
+    assert set(db["q"]) == {(a, b) for a in range(5) for b in range(10) if a != b}
+
+
+def test_orders_are_kept_by_size_class():
+    program, facts = dv.Program(STAR), star(2000)
+    program.run(facts)
+    plans = program.lowered().plans
+    before = dict(plans)
+    program.run({**facts, "likes": facts["likes"][:1500]})
+    assert plans == before
+    program.run({**facts, "likes": facts["likes"][:700]})
+    assert len(plans) == len(before) + 1
+
+
+def test_small_programs_are_not_planned(monkeypatch):
+    monkeypatch.setattr(statistics, "summary_of", None)
+    monkeypatch.setattr(plan, "_Search", None)
+    program = dv.Program(STAR)
+    program.run(star(100))
+    assert all(len(key) == 2 for key in program.lowered().plans)
+
+
+def test_recursion_is_planned_again_when_it_has_grown():
+    """`p` begins with one row, so that at first it is the best to join with; later `tiny` is."""
+    program = dv.Program("""type e(i32, i32), tiny(i32)
+rel p(x, y) = e(x, y), x == 0
+rel p(x, z) = p(x, y), e(y, z)
+rel p(y, z) = p(x, y), e(y, z), tiny(z)
+query p""")
+    edges = np.stack([np.arange(600), np.arange(1, 601)], 1)
+    db = program.run({"e": edges, "tiny": [(k,) for k in range(0, 600, 3)]})
+    path = {(0, y) for y in range(1, 601)}
+    path |= {(x, y) for z in range(3, 600, 3) if (z - 1) > 0 for x in [z - 1] for y in range(z, 601)}
+    assert set(db["p"]) == path
+
+
+def column_of(words):
+    return summary_of(np.asarray(words, np.int64), len(words))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(-5, 40), max_size=60), st.lists(st.integers(-5, 40), max_size=60))
+def test_summaries_of_small_columns_are_nearly_exact(a, b):
+    left, right = column_of(a), column_of(b)
+    exact = sum(x == y for x in a for y in b)
+    assert left.rows == len(a)
+    assert left.distinct == pytest.approx(len(set(a)), rel=0.01)
+    # Buckets collide, and what is expected of that is taken off.
+    assert left.pairs(right) >= 0
+    if len(set(a) | set(b)) <= 3:
+        assert left.pairs(right) == pytest.approx(max(exact, 0), abs=0.02 * len(a) * len(b) + 1) or exact == 0
+    for value in set(a):
+        assert left.occurrences(value) >= a.count(value)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "zipf", "keys", "sorted"])
+def test_join_sizes_of_large_columns(kind):
+    rng = np.random.default_rng(1)
+    a, b = {
+        "uniform": (rng.integers(0, 1000, 300_000), rng.integers(0, 1000, 20_000)),
+        "zipf": (rng.zipf(1.5, 200_000) % 100_000, rng.zipf(1.5, 100_000) % 100_000),
+        "keys": (np.arange(100_000), rng.integers(0, 100_000, 400_000)),
+        "sorted": (np.arange(300_000) // 10, rng.integers(0, 30_000, 50_000)),
+    }[kind]
+    values = np.union1d(a, b)
+    counts = [np.bincount(np.searchsorted(values, column), minlength=len(values)) for column in (a, b)]
+    exact = int(counts[0] @ counts[1])
+    rows = rng.permutation(len(a))[:65_536]
+    left = summary_of(a.astype(np.int64)[rows] if len(a) > 131_072 else a.astype(np.int64), len(a))
+    right = column_of(b)
+    assert left.pairs(right) == pytest.approx(exact, rel=0.5)
+    # A sample misses rare values.
+    assert left.distinct == pytest.approx(len(np.unique(a)), rel=0.6 if kind == "zipf" else 0.1)
