@@ -17,6 +17,7 @@ import numpy as np
 from derivable.core.diagnostics import DomainError
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.facts import FactColumns, FactStore
+from derivable.datalog.gather import Gathered
 from derivable.datalog.ground_graph import GroundGraph
 from derivable.datalog.grounding import ground_stratum
 from derivable.datalog.grouping import aggregate
@@ -172,11 +173,27 @@ class Executor(Queries):
         with self.effort(instruction) as effort:
             before = table.size
             stores = isinstance(instruction, m.Store)
-            for columns, count, _ in self.stored(instruction, False) if stores else (self.special(instruction),):
-                effort.candidates += count
-                table.insert(columns, count)
+            if stores and not before and table.may_be_built:
+                self.insert_first(instruction, table, effort)
+            else:
+                for columns, count, _ in self.stored(instruction, False) if stores else (self.special(instruction),):
+                    effort.candidates += count
+                    table.insert(columns, count)
             effort.rows += table.size - before
             self.stratum_effort[self.number].rows += table.size - before
+
+    def insert_first(self, store: m.Store, table: Table, effort: Effort) -> None:
+        """Enter the rows of a store, which may be many, in a table that has none yet."""
+        copied = m.copied_relation(store.query)
+        if copied in self.complete and table.may_share(self.tables[copied]):
+            effort.candidates += self.tables[copied].size
+            table.share(self.tables[copied])
+            return
+        gathered = Gathered(table)
+        for columns, count, _ in self.stored(store, keep=False):
+            effort.candidates += count
+            gathered.add(columns, count)
+        gathered.flush()
 
     # Tag columns
 

@@ -42,6 +42,8 @@ class FactColumns:
         """(columns, variables) of all facts."""
         if not self.variables:
             return [np.empty(0, dtype=np.int64) for _ in range(width)], np.empty(0, dtype=np.int64)
+        if len(self.variables) == 1:
+            return self.columns[0], self.variables[0]
         columns = [np.concatenate([part[c] for part in self.columns]) for c in range(width)]
         return columns, np.concatenate(self.variables)
 

@@ -187,6 +187,7 @@ class _Planner:
                 if self.tags == "rows":
                     raise _Unsupported
                 table = self.read(right, None)
+                table.catch_up()
                 terms = tuple(self.term(t) for t in right.terms if t is not None)
                 certain = self.tags is None and table.tags is not None
                 self.steps.append(emit.Probe(layout_of(table), terms, True, False, certain))
@@ -220,6 +221,7 @@ class _Planner:
         is_stamped = scan.part == "stable" and not plain
         if keys and len(keys) == len(scan.terms):
             table = self.read(scan, None)
+            table.catch_up()
             terms = tuple(term for _, term in keys)
             self.steps.append(emit.Probe(layout_of(table), terms, False, is_stamped, False))
             return
@@ -280,10 +282,13 @@ class Running:
 
     def _plan(self) -> None:
         """Plan again if a table has changed its layout since."""
-        signature = (type(self.queries.mode), *(table.log.dtype.char for table in self.tables))
-        if signature != self.signature:
+        # To plan is to make sets of rows that are to be asked, which may change a layout.
+        while (signature := self._layouts()) != self.signature:
             self.signature, self.kernel = signature, None
             self.fused = plan(self.queries, self.store)
+
+    def _layouts(self) -> tuple:
+        return (type(self.queries.mode), *(table.log.dtype.char for table in self.tables))
 
     def run(self, keep: bool) -> Iterator[tuple[list, int, Any]]:
         """Columns, count and tags of the rows that the kernel writes, some thousands at a time.

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from derivable.datalog.aggregates import AGGREGATES
+from derivable.datalog.packing import is_in_order, order_of
 from derivable.datalog.rules.nodes import AggregateRule
 from derivable.datalog.storage import Table
 from derivable.datalog.tag_columns import concatenate
@@ -66,7 +67,7 @@ class Groups:
             certain = mode.is_one(tags)  # type: ignore[union-attr]
         values = self.value_columns()
         # Group by group, values in order within each: the order in which min and max look at them.
-        order = np.lexsort((*reversed([self.sort_key(v, t) for v, t in values]), group))
+        order = order_of([group, *(self.sort_key(v, t) for v, t in values)])
         self.group = group[order]
         self.values = [v[order] for v, _ in values]
         self.value_types = [t for _, t in values]
@@ -105,6 +106,14 @@ class Groups:
         if not rule.num_group:
             self.keys, self.num_groups = [], 1
             return np.zeros(body.size, dtype=np.int64)
+        if body.size and is_in_order(keys):
+            is_new = np.zeros(body.size, dtype=bool)
+            is_new[0] = True
+            for key in keys:
+                is_new[1:] |= key[1:] != key[:-1]
+            self.keys = [key[is_new] for key in keys]
+            self.num_groups = len(self.keys[0])
+            return np.cumsum(is_new) - 1
         seen = Table("groups", body.types[: rule.num_group])
         seen.leave_sets()
         numbers = seen.insert(keys, body.size)

@@ -42,10 +42,15 @@ class RowSets:
     @staticmethod
     def can_hold(columns: Sequence[np.ndarray]) -> bool:
         """Whether values are in reach; there is at least one row."""
-        tops = [row_sets.TOP] * len(columns)
-        if len(columns) == 2:
+        return RowSets.holds([int(c.min()) for c in columns], [int(c.max()) for c in columns])
+
+    @staticmethod
+    def holds(lows: Sequence[int], highs: Sequence[int]) -> bool:
+        """Whether values between these, for each column, are in reach."""
+        tops = [row_sets.TOP] * len(highs)
+        if len(highs) == 2:
             tops[0] = MAX_FIRST
-        return all(int(c.min()) >= 0 and int(c.max()) < top for c, top in zip(columns, tops))
+        return min(lows) >= 0 and all(high < top for high, top in zip(highs, tops))
 
     @property
     def find_arguments(self) -> list:
@@ -120,13 +125,14 @@ class RowSets:
         table.size = 0
         self.enter(table, size)
 
-    def enter(self, table: Table, size: int) -> None:
-        """Enter the first `size` rows of the log, which are in reach, into empty sets."""
+    def enter(self, table: Table, size: int) -> bool:
+        """Enter the first `size` rows of the log, which are in reach, into empty sets; False if these are too many."""
         step = min(size, 1 << 14) or 1
         ids, *columns = (empty(step, np.int64) for _ in range(self.form.width + 1))
         for start in range(0, size, step):
             count = min(step, size - start)
             for c, column in enumerate(columns):
                 column[:count] = table.log[start : start + count, c]
-            done = self.insert(table, columns, 0, count, ids)
-            assert done == count
+            if self.insert(table, columns, 0, count, ids) < count:
+                return False
+        return True

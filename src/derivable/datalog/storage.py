@@ -6,16 +6,20 @@ stable. Untagged recent rows are a slice of the log; tagged ones a list of row n
 old row recent again; a stamp, the round in which it last became recent, tells the parts apart.
 
 The set is one hash of row numbers while the table is small or has values that are no small integers, else `RowSets`.
+Rows without tags that come in bulk are sorted instead, and enter the set when somebody asks it.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from derivable.core.forks import renew_in_children
 from derivable.datalog.kernels import relations as kernels
+from derivable.datalog.packing import Packing, distinct
 from derivable.datalog.sets import RowSets
 from derivable.datalog.tag_columns import longer_tags
 from derivable.datalog.values import ValueType
@@ -25,6 +29,8 @@ CHUNK = 1 << 16
 # A table of so many rows goes over to sets by prefix.
 SET_ROWS = 1 << 12
 _NO_STAMPS = empty(0, np.int32)
+_catching_up = threading.Lock()
+renew_in_children(globals(), _catching_up=threading.Lock)
 
 
 class Index:
@@ -138,6 +144,8 @@ class Table:
 
     log     [capacity, max(arity, 1)] int64 (a nullary relation has one column of zeros); int32 with `sets`
     sets    the set of its rows by prefix, instead of the hash set `table`
+    lags    whether the rows, which are distinct, are in neither yet
+    shared  whether another table has the same log, so that it must not be written to
     tags    [capacity] made by `new_tags`, or None for untagged tables
     stamps  [capacity] int32, the round in which a row last became recent, or None where no rule asks what is stable
     recent  row numbers, or a slice of the log
@@ -157,6 +165,8 @@ class Table:
         self.size = 0
         self.sets: RowSets | None = None
         self.may_have_sets = bool(self.types) and all(t.family != "float" for t in self.types)
+        self.may_be_built = bool(self.types) and new_tags is None
+        self.lags = self.shared = False
         self.log: np.ndarray = empty((16, self.width), np.int64)
         self.table = zeros(128, np.uint32)
         self.new_tags = new_tags
@@ -192,6 +202,10 @@ class Table:
     def grow_log(self, least: int) -> None:
         """Make room for at least so many rows, and their tags."""
         capacity = next_length(len(self.log), least)
+        if self.shared:
+            there = self.log[: self.size]
+            self.log, self.shared = longer(empty((16, self.width), there.dtype), capacity, 0), False
+            self.log[: self.size] = there
         self.log = longer(self.log, capacity, self.size)
         if self.stamps is not None:
             self.stamps = longer(self.stamps, capacity, self.size)
@@ -214,9 +228,7 @@ class Table:
             self.may_have_sets = False
             return
         top = max(int(columns[-1].max()), int(there[-1].max()) if there else 0)
-        # Widening means to build all again; a guess far above what is there would make dense sets too large.
-        domain = max(top, self.top if self.top <= 2 * top else 0) + 1
-        self.sets = RowSets(self.width, self.new_tags is not None, domain)
+        self.sets = RowSets(self.width, self.new_tags is not None, self._domain(top))
         log = empty(self.log.shape, np.int32)
         log[: self.size] = self.log[: self.size]
         self.log, self.table = log, self.table[:0]
@@ -225,17 +237,67 @@ class Table:
 
     def leave_sets(self) -> None:
         """Go over, for good, to the set that numbers its rows and holds any values."""
-        self.may_have_sets = False
-        if self.sets is not None:
-            self.sets = None
+        self.may_have_sets = self.may_be_built = False
+        if self.sets is not None or self.lags:
+            self.sets, self.lags, self.shared = None, False, False
             self.log = self.log.astype(np.int64)
             self._rehash(max(64, 2 * self.size))
+
+    def _build(self, columns: Sequence[np.ndarray]) -> bool:
+        """Make the given rows those of the table, which has none, in order; False if they do not fit in words."""
+        words = [np.ascontiguousarray(column, np.int64) for column in columns]
+        packing = Packing.of(words)
+        if packing is None:
+            return False
+        rows = distinct(packing.pack(words))
+        self.may_have_sets = self.may_have_sets and RowSets.holds(packing.lows, packing.highs)
+        dtype = np.int32 if self.may_have_sets else np.int64
+        self.log = longer(empty((16, self.width), dtype), len(rows), 0)
+        packing.unpack(rows, self.log)
+        self.table, self.size, self.lags = self.table[:0], len(rows), True
+        return True
+
+    def may_share(self, other: Table) -> bool:
+        """Whether this table may have the rows of another, which has all of its own, for itself."""
+        is_plain = self.may_be_built and other.new_tags is None and self.types == other.types
+        return is_plain and not self.size and other.size >= SET_ROWS
+
+    def share(self, other: Table) -> None:
+        """Have the rows of another table, on the same memory until one more is inserted."""
+        self.log, self.size = other.log[: other.size], other.size
+        self.may_have_sets = other.log.dtype == np.int32
+        self.table, self.lags, self.shared = self.table[:0], True, True
+
+    def catch_up(self) -> None:
+        """Enter rows that were built in bulk into the set."""
+        if not self.lags:
+            return
+        # Several threads may ask what a run has returned.
+        with _catching_up:
+            if self.lags and self.may_have_sets:
+                size, self.size = self.size, 0
+                self.sets = RowSets(self.width, False, self._domain(int(self.log[:size, -1].max())))
+                is_entered = self.sets.enter(self, size)
+                self.size = size
+                if not is_entered:
+                    # Its prefixes are nearly all different.
+                    self.leave_sets()
+            elif self.lags:
+                self._rehash(max(64, 2 * self.size))
+            self.lags = False
+
+    def _domain(self, top: int) -> int:
+        # Widening means to build all again; a guess far above what is there would make dense sets too large.
+        return max(top, self.top if self.top <= 2 * top else 0) + 1
 
     def insert(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Find or append rows given as word columns; returns their numbers [row] int64 (not of untagged sets)."""
         ids = empty(count, np.int64)
         if not count:
             return ids
+        if not self.size and self.may_be_built and count >= SET_ROWS and self._build(columns):
+            return ids
+        self.catch_up()
         if self.sets is None and self.may_have_sets and self.size + count >= SET_ROWS:
             self._enter_sets(columns)
         done = 0
@@ -259,6 +321,7 @@ class Table:
     def find(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Row numbers [row] int64 of rows given as word columns, -1 if absent (of untagged sets: 0 if present)."""
         ids = empty(count, np.int64)
+        self.catch_up()
         if self.sets is not None:
             self.sets.find(columns, count, ids)
         else:

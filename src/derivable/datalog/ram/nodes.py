@@ -252,6 +252,15 @@ def recent_relation(query: Query) -> str:
     return first.relation
 
 
+def copied_relation(query: Project) -> str | None:
+    """The relation whose rows are those of a query, column by column; None if the query computes anything."""
+    scan = query.source
+    if not isinstance(scan, Scan) or scan.part != "all" or scan.terms != query.terms:
+        return None
+    names = {term.name for term in scan.terms if isinstance(term, Var)}
+    return scan.relation if len(names) == len(scan.terms) else None
+
+
 def stable_relations(ram: Ram) -> set[str]:
     """The relations of which some query reads what is stable."""
     instructions = [instruction for stratum in ram.strata for instruction in stratum.loop]
