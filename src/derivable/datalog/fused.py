@@ -18,6 +18,7 @@ from derivable.algebra.expr.optional import TRUE as ALWAYS
 from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog import arithmetic
+from derivable.datalog.packing import Packing
 from derivable.datalog.ram import emit
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import Const, Var
@@ -36,6 +37,8 @@ FEW_ROWS, MANY_ROWS = 1 << 12, 1 << 16
 # Candidates, which stay in cache until they are entered; and rows of the driver between looks at the clock.
 ROOM, DRIVER_ROWS = 1 << 14, 1 << 16
 MOST_LOOPS = 8
+# So many rows of a driver are sorted by the keys of an index of so many bytes, rather than to miss the cache for each.
+ORDERED_ROWS, CACHE_BYTES = 1 << 16, 1 << 20
 
 
 class _Unsupported(Exception):
@@ -307,6 +310,7 @@ class Running:
         bounds = {step: queries.bounds_of(scan) for step, scan in fused.scans.items()}
         positions = [-1] * kernel.num_positions
         columns: list[np.ndarray] = []
+        ordered = self._in_order_of_keys(i, end)
         # Kernels of tagged rows read their numbers from a list, also where they are a slice; it is made in parts.
         first_step = fused.plan.steps[0]
         is_listed = isinstance(first_step, emit.Rows) and first_step.is_listed
@@ -328,7 +332,10 @@ class Running:
                 stop = first + len(listed)
             arguments: list[Any] = []
             for what, step, part in kernel.parameters:
-                arguments += _argument(fused, bounds, listed, what, step, part)
+                if ordered is not None and step == 0 and what == "log":
+                    arguments.append(ordered)
+                else:
+                    arguments += _argument(fused, bounds, listed, what, step, part)
             written, i, *positions = kernel.function(i - first, stop - first, ROOM, *positions, *arguments, *columns)
             i += first
             # Else a log that grows now would stay beside its successor.
@@ -337,6 +344,35 @@ class Running:
                 found = [column[:written] for column in columns]
                 number = len(fused.plan.outputs)
                 yield found[:number], written, _tags(queries.mode, fused, found[number:])
+
+    def _in_order_of_keys(self, start: int, stop: int) -> np.ndarray | None:
+        """The driver's log, flat, with these rows in the order of the keys of the first join.
+
+        None where that would not pay: the index that is asked is in cache, or it is asked in order anyway.
+        """
+        fused = self.fused
+        assert fused is not None
+        driver, match = fused.plan.steps[0], fused.plan.steps[1]
+        index = fused.reads[1][1] if isinstance(match, emit.Match) else None
+        if stop - start < ORDERED_ROWS or index is None or index.offsets is None or fused.plan.tags is not None:
+            return None
+        assert isinstance(driver, emit.Rows)
+        assert isinstance(match, emit.Match)
+        columns = {register: column for column, register in driver.takes}
+        column = columns.get(match.keys[0][1], 0)  # type: ignore[call-overload]
+        if not column or driver.checks or index.offsets.nbytes < CACHE_BYTES:
+            return None
+        log = self.tables[0].log
+        order = [column, *(c for c in range(log.shape[1]) if c != column)]
+        words = [log[start:stop, c].astype(np.int64) for c in order]
+        packing = Packing.of(words)
+        if packing is None:
+            return None
+        packed = packing.pack(words)
+        packed.sort()
+        ordered = empty((stop, len(order)), log.dtype)
+        packing.unpack(packed, ordered[start:], order)
+        return ordered.reshape(-1)
 
 
 def _argument(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, what: str, step: int, part: int) -> Any:

@@ -1,8 +1,7 @@
 """Candidates of a table that has no rows yet: gathered and sorted, or entered as they come, whichever is faster.
 
-A rule whose candidates come prefix after prefix, with many repeats, is best entered row by row: its set is in cache.
-Candidates that jump from prefix to prefix miss the cache each time; those are gathered, some millions at a time, sorted,
-and entered in order without repeats.
+A rule whose candidates have many repeats is best entered row by row. Candidates that jump from prefix to prefix miss
+the cache each time; those are gathered, some millions at a time, sorted, and entered in order without repeats.
 """
 
 from __future__ import annotations

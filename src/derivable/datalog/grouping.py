@@ -74,7 +74,8 @@ class Groups:
         self.arguments = [self.body.column(rule.num_group + i)[order] for i in range(rule.num_arguments)]
         self.tags: Any = None if tags is None else tags[order]
         certain = certain[order]
-        self.starts = np.searchsorted(self.group, np.arange(self.num_groups + 1))
+        lengths = np.bincount(self.group, minlength=self.num_groups + 1)[: self.num_groups]
+        self.starts = np.concatenate([[0], np.cumsum(lengths)])
         all_certain = np.ones(self.num_groups + 1, dtype=bool)
         all_certain[self.group[~certain]] = False
         all_certain = all_certain[:-1]

@@ -51,16 +51,17 @@ class Packing:
                 np.bitwise_or(packed, part, out=packed)
         return packed
 
-    def unpack(self, words: np.ndarray, rows: np.ndarray) -> None:
-        """Write the columns of `words` to `rows` [row, column]; the words are overwritten."""
+    def unpack(self, words: np.ndarray, rows: np.ndarray, order: Sequence[int] | None = None) -> None:
+        """Write the columns of `words` to `rows` [row, column], there in their order or to the columns `order`."""
         part = empty(len(words), np.uint64)
-        for c, (low, high, shift) in enumerate(zip(self.lows, self.highs, self.shifts)):
+        places = range(len(self.lows)) if order is None else order
+        for c, low, high, shift in zip(places, self.lows, self.highs, self.shifts):
             bits = (high - low).bit_length()
             if not bits:
                 rows[:, c] = low
                 continue
             np.right_shift(words, np.uint64(shift), out=part)
-            if c:
+            if shift + bits < WORD_BITS:
                 np.bitwise_and(part, np.uint64((1 << bits) - 1), out=part)
             if low:
                 np.add(part, np.uint64(low % (1 << WORD_BITS)), out=part)

@@ -1,0 +1,141 @@
+"""Relations that are built in bulk have the rows of those that are entered one by one."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import derivable as dv
+from derivable.datalog import fused, gather, storage
+from derivable.datalog.packing import Packing, distinct, is_in_order, order_of
+from derivable.datalog.storage import Table
+from derivable.datalog.values import TYPES
+
+I64 = TYPES["i64"]
+EXTREMES = [0, 1, -1, 255, 1 << 31, -(1 << 31), (1 << 63) - 1, -(1 << 63)]
+VALUES = st.sampled_from([st.integers(-3, 3), st.integers(0, 1 << 20), st.sampled_from(EXTREMES), st.just(7)])
+
+
+@st.composite
+def tables(draw, min_rows=1):
+    """Columns [row] int64, each with values of one kind."""
+    count = draw(st.integers(min_rows, 40))
+    return [
+        np.array(draw(st.lists(draw(VALUES), min_size=count, max_size=count)), np.int64)
+        for _ in range(draw(st.integers(1, 4)))
+    ]
+
+
+@settings(max_examples=300, deadline=None)
+@given(tables())
+def test_packed_rows_sort_like_rows_and_come_back(columns):
+    rows = list(zip(*(column.tolist() for column in columns)))
+    packing = Packing.of(columns)
+    bits = sum((int(column.max()) - int(column.min())).bit_length() for column in columns)
+    assert (packing is None) == (bits > 64)
+    if packing is not None:
+        found = distinct(packing.pack(columns))
+        back = np.empty((len(found), len(columns)), np.int64)
+        packing.unpack(found, back)
+        assert list(map(tuple, back.tolist())) == sorted(set(rows))
+
+
+@settings(max_examples=300, deadline=None)
+@given(tables(min_rows=0))
+def test_orders_are_stable(columns):
+    rows = list(zip(*(column.tolist() for column in columns)))
+    expected = sorted(range(len(rows)), key=rows.__getitem__)
+    assert np.arange(len(rows))[order_of(columns)].tolist() == expected
+    assert is_in_order(columns) == (rows == sorted(rows))
+    floats = [column.astype(np.float64) for column in columns]
+    keys = list(zip(*(column.tolist() for column in floats)))
+    assert np.arange(len(rows))[order_of(floats)].tolist() == sorted(range(len(rows)), key=keys.__getitem__)
+
+
+@contextmanager
+def small_bulks(rows=4, most=16):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "SET_ROWS", rows)
+        patch.setattr(gather, "MOST", most)
+        yield
+
+
+@settings(max_examples=200, deadline=None)
+@given(tables(min_rows=5), st.data())
+def test_a_table_built_in_bulk_goes_on_as_a_set(columns, data):
+    """The oracle is Python's set."""
+    width = len(columns)
+    rows = set(zip(*(column.tolist() for column in columns)))
+    with small_bulks():
+        table = Table("t", [I64] * width)
+        table.insert(columns, len(columns[0]))
+        copy = Table("copy", [I64] * width)
+        shares = copy.may_share(table)
+        if shares:
+            copy.share(table)
+        assert table.size == len(rows)
+        before = table.log[: table.size].copy()
+        more = data.draw(st.lists(st.tuples(*[st.one_of(st.sampled_from(sorted(c.tolist())), st.integers(-9, 9))
+                                              for c in columns]), max_size=30))  # fmt: skip
+        words = [np.array([row[c] for row in more], np.int64) for c in range(width)]
+        for each in [copy, table] if shares else [table]:
+            each.insert(words, len(more))
+            assert set(map(tuple, each.log[: each.size].tolist())) == rows | set(more)
+            assert each.size == len(rows | set(more))
+            probes = [*more, *[tuple(v ^ 1 for v in row) for row in more]]
+            found = each.find([np.array([row[c] for row in probes], np.int64) for c in range(width)], len(probes))
+            assert [number >= 0 for number in found.tolist()] == [row in rows | set(more) for row in probes]
+        np.testing.assert_array_equal(table.log[: len(before)], before)
+
+
+JOINS = """
+type r(i64, i64), s(i64, i64)
+rel t(a, c) = r(a, b), s(b, c)
+rel back(c, a) = r(a, b), s(b, c)
+rel back(a, c) = s(a, b), r(b, c)
+rel wide(a, b, c, d) = r(a, b), s(c, d), b == d
+rel same(a, b) = r(a, b)
+rel same(b, a) = same(a, b)
+rel n(a, k) = k := count(c: t(a, c))
+rel low(a, k) = k := min(c: back(a, c))
+rel total(k) = k := sum(c: t(a, c))
+"""
+KEYS = st.sampled_from([st.integers(0, 12), st.just(3), st.sampled_from([-5, 0, 1 << 40, 2, 3])])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_joins_in_bulk_agree_with_sets_of_python(data):
+    key = data.draw(KEYS)
+    r, s = (data.draw(st.lists(st.tuples(key, key), max_size=40)) for _ in range(2))
+    t = {(a, d) for a, b in r for c, d in s if b == c}
+    with small_bulks(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused, "ORDERED_ROWS", 1)
+        patch.setattr(fused, "CACHE_BYTES", 0)
+        db = dv.Program(JOINS).run({"r": r, "s": s})
+    assert set(db["t"]) == t
+    assert set(db["back"]) == {(d, a) for a, d in t} | {(a, d) for a, b in s for c, d in r if b == c}
+    assert set(db["wide"]) == {(a, b, c, d) for a, b in r for c, d in s if b == d}
+    assert set(db["same"]) == set(r) | {(b, a) for a, b in r}
+    assert set(db["n"]) == {(a, sum(x == a for x, _ in t)) for a, _ in t}
+    assert set(db["low"]) == {(a, min(c for x, c in db["back"] if x == a)) for a, _ in db["back"]}
+    limits = -(1 << 63), (1 << 63) - 1
+    assert set(db["total"]) == {(min(max(sum({c for _, c in t}), limits[0]), limits[1]),)}
+
+
+def test_large_joins_are_sorted_and_right():
+    rng = np.random.default_rng(0)
+    r, s = (rng.integers(0, 200_000, (200_000, 2)) for _ in range(2))
+    text = "type r(i64, i64)\ntype s(i64, i64)\nrel t(a, c) = r(a, b), s(b, c)\nquery t"
+    first, second = (dv.Program(text).run({"r": r[rows], "s": s}) for rows in (slice(None), slice(None, None, -1)))
+    by_key = np.argsort(s[:, 0], kind="stable")
+    low, high = (np.searchsorted(s[by_key, 0], r[:, 1], side) for side in ("left", "right"))
+    left = np.repeat(np.arange(len(r)), high - low)
+    inside = np.arange(len(left)) - np.repeat(np.cumsum(high - low) - (high - low), high - low)
+    expected = np.unique(np.stack([r[left, 0], s[by_key[low[left] + inside], 1]], axis=1), axis=0)
+    for db in (first, second):
+        np.testing.assert_array_equal(np.stack(db["t"].columns, axis=1), expected)
+    assert tuple(expected[17].tolist()) in first["t"]
+    assert (-1, 5) not in first["t"]
