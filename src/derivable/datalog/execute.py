@@ -22,9 +22,10 @@ from derivable.datalog.ground_graph import GroundGraph
 from derivable.datalog.grounding import ground_stratum
 from derivable.datalog.grouping import aggregate
 from derivable.datalog.pending import Pending
-from derivable.datalog.profile import Effort, StratumEffort
+from derivable.datalog.profile import Effort, Profile, StratumEffort
 from derivable.datalog.queries import Columns, Queries
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.estimate import Estimator
 from derivable.datalog.ram.plan import planned
 from derivable.datalog.rounds import Rounds
 from derivable.datalog.rules.nodes import AggregateRule, BernoulliRule
@@ -128,8 +129,15 @@ class Executor(Queries):
         """What an instruction has cost so far."""
         found = self.efforts.get(id(instruction))
         if found is None:
-            found = self.efforts[id(instruction)] = Effort(instruction)
+            found = self.efforts[id(instruction)] = Effort(instruction, self.number)
+            if self.counts is not None and isinstance(instruction, m.Store):
+                estimator = Estimator(self.statistics, isinstance(self.mode, Untagged))
+                found.estimates = [e.rows for e in estimator.store(instruction)]
         return found
+
+    def profile(self) -> Profile:
+        """What the run has spent so far."""
+        return Profile(self.ram, self.stratum_effort, list(self.efforts.values()), self.counts)
 
     # Untagged
 

@@ -51,6 +51,7 @@ class Fused:
 
     reads    step -> its table and index
     rest     the query that the kernel computes, whose columns are `names`; None if it computes the whole store
+    counted  the operators whose rows the kernel counts, in the order of `emit.Plan.counted`
     """
 
     plan: emit.Plan
@@ -59,6 +60,7 @@ class Fused:
     scans: dict[int, m.Scan]
     prefix: m.Query | None
     names: tuple[str, ...]
+    counted: tuple[tuple[m.Query, ...], ...] = ()
 
 
 def layout_of(table: Table) -> emit.Layout:
@@ -105,6 +107,7 @@ class _Planner:
         prefix: m.Query | None = None
         outputs: tuple[Expr, ...] = ()
         number, loops = 0, 0
+        marks: dict[int, tuple[m.Query, ...]] = {}
         for number, node in enumerate(nodes):
             before = len(self.steps)
             try:
@@ -116,6 +119,8 @@ class _Planner:
             if loops > MOST_LOOPS:
                 return None
             prefix = node
+            if self.queries.counts is not None:
+                marks[len(self.steps)] = (*marks.get(len(self.steps), ()), node)
         else:
             try:
                 before = len(self.steps)
@@ -131,8 +136,8 @@ class _Planner:
             kept = tuple(name for name in self.registers if name in needed[number])
             outputs = tuple(self.registers[name] for name in kept)
         words = tuple(Argument(k, "int64", f"word{k}") for k in range(len(self.words)))
-        made = emit.Plan(tuple(self.steps), outputs, words, self.tags)
-        return Fused(made, self.words, self.reads, self.scans, prefix, kept)
+        made = emit.Plan(tuple(self.steps), outputs, words, self.tags, tuple(marks))
+        return Fused(made, self.words, self.reads, self.scans, prefix, kept, tuple(marks.values()))
 
     # Terms
 
@@ -336,8 +341,12 @@ class Running:
                     arguments.append(ordered)
                 else:
                     arguments += _argument(fused, bounds, listed, what, step, part)
-            written, i, *positions = kernel.function(i - first, stop - first, ROOM, *positions, *arguments, *columns)
+            written, i, *found = kernel.function(i - first, stop - first, ROOM, *positions, *arguments, *columns)
             i += first
+            positions, counts = found[: kernel.num_positions], found[kernel.num_positions :]
+            for nodes, count in zip(fused.counted, counts):
+                for node in nodes:
+                    queries.count(node, count)
             # Else a log that grows now would stay beside its successor.
             del arguments
             if written:

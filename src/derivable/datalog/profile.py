@@ -1,11 +1,17 @@
-"""What a run spends on each of its rules."""
+"""What a run spends on each of its rules, and the rows that its planner expected, as a text to act on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.text import operator_text
+from derivable.datalog.rules.text import rule_text
+
+# Rules that the text shows, the most expensive ones.
+SHOWN = 40
 
 
 @dataclass
@@ -15,13 +21,16 @@ class Effort:
     runs        how often it ran
     candidates  rows that it found, repeats included
     rows        how many of them were new (of untagged relations; tagged ones are added up first)
+    estimates   rows of each operator, from the first, that were expected of its first run
     """
 
     instruction: m.Instruction
+    stratum: int = 0
     seconds: float = 0.0
     runs: int = 0
     candidates: int = 0
     rows: int = 0
+    estimates: Sequence[float] = ()
     began: float = 0.0
 
     def __enter__(self) -> Effort:
@@ -40,3 +49,109 @@ class StratumEffort:
     rounds: int = 0
     rows: int = 0
     seconds: float = 0.0
+
+
+@dataclass
+class Profile:
+    """What a run has spent.
+
+    strata  of each stratum
+    rules   of each instruction that ran
+    counts  rows that each operator gave, by its identity, if they were counted
+    """
+
+    ram: m.Ram
+    strata: Sequence[StratumEffort]
+    rules: Sequence[Effort]
+    counts: Mapping[int, int] | None = None
+
+    def __str__(self) -> str:
+        return "\n".join(_Text(self).lines())
+
+
+@dataclass
+class _Rule:
+    """All instructions of one rule: one with `or` or recursion has several."""
+
+    title: str
+    stratum: int
+    efforts: list[Effort] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        return sum(effort.seconds for effort in self.efforts)
+
+
+class _Text:
+    def __init__(self, profile: Profile):
+        self.profile = profile
+        self.source = profile.ram.text.splitlines()
+        found: dict[tuple[str, int], _Rule] = {}
+        for effort in profile.rules:
+            title = self.title(_rule_of(effort.instruction))
+            entry = found.setdefault((title, effort.stratum), _Rule(title, effort.stratum))
+            entry.efforts.append(effort)
+        self.rules = sorted(found.values(), key=lambda entry: -entry.seconds)
+
+    def title(self, rule) -> str:
+        """`line 3: rel path(x, y) = ...`, or the core rule if it stands in no line of the program."""
+        line = rule.span.line
+        if line <= len(self.source) and not rule.relation.startswith("#"):
+            return f"line {line}: {self.source[line - 1].strip()}"
+        return f"line {line}: {rule_text(rule)}"
+
+    def lines(self) -> list[str]:
+        profile = self.profile
+        total = sum(entry.seconds for entry in self.rules)
+        lines = [f"{len(profile.strata)} strata, {_seconds(sum(s.seconds for s in profile.strata))}"]
+        if self.rules:
+            first = self.rules[0]
+            part = f" ({first.seconds / total:.0%} of all rules)" if total else ""
+            lines.append(f"most expensive: {first.title}, {_seconds(first.seconds)}{part}")
+        with_rules = {entry.stratum for entry in self.rules}
+        for number, (stratum, effort) in enumerate(zip(profile.ram.strata, profile.strata)):
+            if number not in with_rules and effort.seconds < 0.001:
+                continue
+            kind = f" (recursive, {_number(effort.rounds, 'round')})" if stratum.loop else ""
+            names = [name for name in stratum.relations if not name.startswith("#")] or list(stratum.relations)
+            shown = ", ".join(names[:8]) + (f", ... {len(names)} in all" if len(names) > 8 else "")
+            lines.append(f"stratum {number}{kind}: {shown}; {_number(effort.rows, 'row')}, {_seconds(effort.seconds)}")
+        for entry in self.rules[:SHOWN]:
+            lines += ["", f"{_seconds(entry.seconds)}  stratum {entry.stratum}, {entry.title}"]
+            for effort in entry.efforts:
+                lines += self.instruction(effort)
+        if len(self.rules) > SHOWN:
+            rest = self.rules[SHOWN:]
+            lines += ["", f"... {len(rest)} more rules, {_seconds(sum(entry.seconds for entry in rest))}"]
+        return lines
+
+    def instruction(self, effort: Effort) -> list[str]:
+        head = f"  {_number(effort.runs, 'run')}, {_number(effort.candidates, 'candidate')}"
+        head += f", {effort.rows:,} new" if effort.rows else ""
+        if not isinstance(effort.instruction, m.Store):
+            return [head]
+        nodes = m.steps(effort.instruction.query.source)
+        table = [("estimated", "a run", "in all", "")]
+        for place, node in enumerate(nodes):
+            actual = None if self.profile.counts is None else self.profile.counts.get(id(node), 0)
+            expected = f"{effort.estimates[place]:,.0f}" if place < len(effort.estimates) else "-"
+            mean = "-" if actual is None else f"{actual / max(effort.runs, 1):,.0f}"
+            table.append((expected, mean, "-" if actual is None else f"{actual:,}", operator_text(node)))
+        widths = [max(len(row[c]) for row in table) for c in range(3)]
+        rows = [[text.rjust(width) for text, width in zip(row, widths)] + [row[3]] for row in table]
+        return [head, *(f"    {'  '.join(row).rstrip()}" for row in rows)]
+
+
+def _rule_of(instruction: m.Instruction):
+    if isinstance(instruction, m.Store):
+        assert instruction.origin is not None
+        return instruction.origin.clause
+    return instruction
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.3f} s"

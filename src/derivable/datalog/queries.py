@@ -61,6 +61,13 @@ class Queries:
         self.work = 0
         # A query that a kernel computes, and its batches.
         self.computed: tuple[m.Query | None, Iterator[Batch]] = None, iter(())
+        # Rows of each operator, by its identity, if they are to be counted.
+        self.counts: dict[int, int] | None = None
+
+    def count(self, node: m.Query, rows: int) -> None:
+        """An operator of a query has given rows."""
+        assert self.counts is not None
+        self.counts[id(node)] = self.counts.get(id(node), 0) + rows
 
     def stored(self, instruction: m.Store, keep: bool = True) -> Iterator[tuple[Columns, int, Any]]:
         """Columns, count and tags of the rows to store, batch by batch, by a kernel once they are many.
@@ -107,8 +114,17 @@ class Queries:
     def stream(self, query: m.Query, needed: frozenset[str]) -> Iterator[Batch]:
         """Batches with at least the needed columns."""
         if query is self.computed[0]:
-            yield from self.computed[1]
-            return
+            return self.computed[1]
+        found = self.batches(query, needed)
+        return found if self.counts is None else self.counted(query, found)
+
+    def counted(self, query: m.Query, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            self.count(query, batch.count)
+            yield batch
+
+    def batches(self, query: m.Query, needed: frozenset[str]) -> Iterator[Batch]:
+        """The batches of an operator."""
         match query:
             case m.Unit():
                 yield Batch(1, {}, self.mode.start(1))

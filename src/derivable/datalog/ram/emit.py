@@ -114,17 +114,19 @@ class Plan:
     outputs    terms to write, int64
     words      constants of scans, which are parameters
     tags       the semiring of tags; "rows" to write the row number of the driver and of each join; None for no tags
+    counted    numbers of steps: of how many rows come to each is counted, for a profile
     """
 
     steps: tuple[Step, ...]
     outputs: tuple[Term, ...]
     words: tuple[Argument, ...]
     tags: TypedSemiring | str | None
+    counted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class StoreKernel:
-    """The compiled kernel: (i, stop, room, *positions, *arguments, *columns) -> (written, i, *positions).
+    """The compiled kernel: (i, stop, room, *positions, *arguments, *columns) -> (written, i, *positions, *counts).
 
     parameters  for each argument (what, number of the step, column or component), see `datalog.fused`
     columns     dtypes of the columns to write
@@ -191,11 +193,12 @@ class _Emitter:
         for word in plan.words:
             self.values[word] = self.scalar("word", 0, word.index)
         self.written = k.let("written", 0)
+        self.counts = {number: k.let("count", 0) for number in plan.counted}
         kinds = ["int64"] * len(plan.outputs)
         with k.while_(self.i < stop):
             self.driver()
             k.set(self.i, self.i + 1)
-        k.return_(self.written, self.i, *self.positions)
+        k.return_(self.written, self.i, *self.positions, *self.counts.values())
         if isinstance(plan.tags, TypedSemiring):
             kinds += plan.tags.dtypes
         elif plan.tags == "rows":
@@ -259,6 +262,8 @@ class _Emitter:
 
     def rest(self, number: int, tags: tuple | None) -> None:
         """The steps from this one on, for the rows at hand."""
+        if number in self.counts:
+            self.k.set(self.counts[number], self.counts[number] + 1)
         if number == len(self.plan.steps):
             self.write(tags)
             return
@@ -410,7 +415,8 @@ class _Emitter:
             if isinstance(typed, TypedSemiring):
                 blocks.enter_context(k.when(self.is_kept(tags or ())))
             with k.when(equal(self.written, self.room)):
-                k.return_(self.written, self.i, *self.positions)
+                # The rows at hand come again.
+                k.return_(self.written, self.i, *self.positions, *(count - 1 for count in self.counts.values()))
             kinds = ["int64"] * len(values) + list(typed.dtypes if isinstance(typed, TypedSemiring) else ())
             if typed == "rows":
                 self.rows = list(tags or ())

@@ -6,7 +6,7 @@ agree on a column comes from summaries of both (`datalog.statistics`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,22 +59,26 @@ class Estimator:
     def __init__(self, known: Known, stops_at_first: bool):
         self.known, self.stops_at_first = known, stops_at_first
 
-    def query(self, query: m.Query, needed: frozenset[str]) -> list[Estimate]:
-        """Estimates of all operators of a query, from its first; `needed` are the names read of its rows."""
-        nodes = m.steps(query)
+    def store(self, store: m.Store) -> list[Estimate]:
+        """Estimates of all operators of a store's query, from its first to the one that is projected."""
+        return self.chain(None, m.steps(store.query.source), m.reads(store.query))
+
+    def chain(self, before: Estimate | None, nodes: Sequence[m.Query], needed: set[str]) -> list[Estimate]:
+        """Estimates of operators, each of which gets the rows of the one before; `needed` names are read at last."""
         later = [needed]
         for node in reversed(nodes):
             later.append(later[-1] | m.reads(node))
         found: list[Estimate] = []
         for node, names in zip(nodes, reversed(later[:-1])):
-            found.append(self.step(found[-1] if found else None, node, names))
+            before = self.step(before, node, names)
+            found.append(before)
         return found
 
     def stored(self, last: Estimate) -> float:
         """The cost of a query whose last operator is estimated so, its rows being stored."""
         return last.cost + STORE * last.rows
 
-    def step(self, before: Estimate | None, node: m.Query, needed: frozenset[str] | set[str]) -> Estimate:
+    def step(self, before: Estimate | None, node: m.Query, needed: set[str]) -> Estimate:
         """The rows of an operator; `needed` are the names that are read after it."""
         match node:
             case m.Unit():
@@ -115,7 +119,7 @@ class Estimator:
                 return self.holds(before, a) * self.holds(before, b)
         return COMPARISON
 
-    def joined(self, before: Estimate, scan: m.Scan, needed: frozenset[str] | set[str], is_driver: bool) -> Estimate:
+    def joined(self, before: Estimate, scan: m.Scan, needed: set[str], is_driver: bool) -> Estimate:
         known, name = self.known, scan.relation
         size = float(known.rows(name))
         found = m.bindings(scan, before.values)

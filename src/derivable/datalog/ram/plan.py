@@ -87,8 +87,7 @@ def _planned(instruction: m.Instruction, estimator: Estimator) -> m.Instruction:
 
 def cost(instruction: m.Store, estimator: Estimator) -> float:
     """Nanoseconds that a store is estimated to take."""
-    project = instruction.query
-    return estimator.stored(estimator.query(project.source, frozenset(m.reads(project)))[-1])
+    return estimator.stored(estimator.store(instruction)[-1])
 
 
 class _Partial:
@@ -168,11 +167,8 @@ class _Search:
         needed = set(self.head)
         for _, literal in ordering.remaining:
             needed |= names(literal)
-        later = [needed]
-        for node in reversed(nodes):
-            later.append(later[-1] | m.reads(node))
-        for node, after in zip(nodes, reversed(later[:-1])):
-            estimate = self.estimator.step(estimate, node, after)
+        chain = self.estimator.chain(estimate, nodes, needed)
+        estimate = chain[-1] if chain else estimate
         return _Partial(ordering, query, estimate)
 
 

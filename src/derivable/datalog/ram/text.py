@@ -31,6 +31,13 @@ def query_lines(query: m.Query, indent: int) -> list[str]:
     raise TypeError(f"not a query: {query!r}")
 
 
+def operator_text(node: m.Query) -> str:
+    """An operator in one line, without what it gets its rows from: `join [y] edge(y, z)`."""
+    scan = m.scan_of(node)
+    first = query_lines(node, 0)[0]
+    return first if scan is None or scan is node else f"{first} {query_lines(scan, 0)[0].removeprefix('scan ')}"
+
+
 def instruction_lines(instruction: m.Instruction, indent: int) -> list[str]:
     pad = "  " * indent
     if isinstance(instruction, m.Store):
