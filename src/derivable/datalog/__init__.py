@@ -9,11 +9,11 @@ from derivable.core.lazy import lazy
 if TYPE_CHECKING:
     from derivable.datalog.aggregates import aggregate
     from derivable.datalog.database import Database
-    from derivable.datalog.foreign import function
+    from derivable.datalog.foreign.own import function, predicate
     from derivable.datalog.inputs import InputMapping, categorical, independent
     from derivable.datalog.program import Program
 
-__all__ = ["Database", "InputMapping", "Program", "aggregate", "categorical", "function", "independent"]
+__all__ = ["Database", "InputMapping", "Program", "aggregate", "categorical", "function", "independent", "predicate"]
 
 __getattr__, __dir__ = lazy(
     __name__,
@@ -23,7 +23,8 @@ __getattr__, __dir__ = lazy(
         "Program": "derivable.datalog.program",
         "aggregate": "derivable.datalog.aggregates",
         "categorical": "derivable.datalog.inputs",
-        "function": "derivable.datalog.foreign",
+        "function": "derivable.datalog.foreign.own",
         "independent": "derivable.datalog.inputs",
+        "predicate": "derivable.datalog.foreign.own",
     },
 )

@@ -22,9 +22,10 @@ from derivable.algebra import expr
 from derivable.algebra.expr import Argument, Constant, Optional, interpreter, optional
 from derivable.algebra.expr.optional import TRUE
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
-from derivable.datalog.foreign import FUNCTIONS
+from derivable.datalog.foreign.function import ForeignFunction
+from derivable.datalog.foreign.library import FUNCTIONS
 from derivable.datalog.rules.nodes import Const, Expr, Var
-from derivable.datalog.values import SymbolTable, ValueType, from_words, to_words, word_of
+from derivable.datalog.values import SymbolTable, ValueType, texts_of, to_words, word_of
 
 Valid = np.ndarray | None
 Columns = Mapping[str, np.ndarray]
@@ -199,10 +200,14 @@ class _Translation:
             value = ord(e.value) if e.type.family == "char" else e.value
             # Adding zero turns -0.0 into 0.0, which is how a column holds it.
             return Optional(Constant(value + 0.0 if e.type.family == "float" else value, dtype))
-        source, operator, operands = e.operands[-1].type, e.operator, e.operands
+        operator, operands = e.operator, e.operands
         if operator.startswith("$"):
+            record = FUNCTIONS[operator[1:]]
             types = tuple(operand.type for operand in operands)
-            return self.foreign(partial(_call, operator[1:], types, e.type), e.type, *operands)
+            if record.scalar is not None:
+                return record.scalar(dtype, *(self.optional(operand) for operand in operands))
+            return self.foreign(partial(_call, record, types, e.type), e.type, *operands)
+        source = operands[-1].type
         if operator == "cast":
             return self.cast(operands[0], source, e.type)
         if operator in _SWAPPED:
@@ -239,9 +244,9 @@ class _Translation:
 
 
 def _call(
-    name: str, types: tuple[ValueType, ...], result: ValueType, symbols: SymbolTable, *words: np.ndarray
+    record: ForeignFunction, types: tuple[ValueType, ...], result: ValueType, symbols: SymbolTable, *words: np.ndarray
 ) -> tuple[np.ndarray, Valid]:
-    return FUNCTIONS[name].words(types, result, symbols, *words)
+    return record.words(types, result, symbols, *words)
 
 
 def _intern(text: str, symbols: SymbolTable) -> tuple[np.ndarray, Valid]:
@@ -260,16 +265,7 @@ _FOREIGN: dict[str, Foreign] = {"+": _join, "<": partial(_compare, np.less), "<=
 
 
 def _show(source: ValueType, symbols: SymbolTable, a: np.ndarray) -> tuple[np.ndarray, Valid]:
-    def one(value: Any) -> str:
-        if source.family == "bool":
-            return "true" if value else "false"
-        if source.family == "char":
-            return chr(value)
-        if source.family == "float":
-            return str(int(value)) if value.is_integer() else f"{value:g}"
-        return str(value)
-
-    return symbols.intern_all(one(value) for value in from_words(a, source).tolist()), None
+    return symbols.intern_all(texts_of(a, source, symbols)), None
 
 
 def _parse(target: ValueType, symbols: SymbolTable, a: np.ndarray) -> tuple[np.ndarray, Valid]:

@@ -65,10 +65,9 @@ class Executor(Queries):
         new_tags = None if isinstance(algebra, Untagged) else algebra.empty
         stable = m.stable_relations(ram) if isinstance(algebra, ColumnTags) else set()
         tables = {name: Table(name, r.types, new_tags, name in stable) for name, r in ram.relations.items()}
-        super().__init__(tables, algebra, facts.symbols, deadline)
+        super().__init__(tables, algebra, facts.symbols, facts.random, deadline)
         self.ram = ram
         self.facts = facts
-        self.algebra = algebra
         self.iteration_limit = iteration_limit
         self.graph: GroundGraph | None = algebra.graph if isinstance(algebra, GraphTags) else None
         self.efforts: dict[int, Effort] = {}

@@ -18,6 +18,7 @@ from derivable.algebra.expr.optional import TRUE as ALWAYS
 from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog import arithmetic
+from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.packing import Packing
 from derivable.datalog.ram import emit
 from derivable.datalog.ram import nodes as m
@@ -115,7 +116,7 @@ class _Planner:
             except _Unsupported:
                 del self.steps[before:]
                 break
-            loops += isinstance(node, (m.Join, m.Range))
+            loops += isinstance(node, (m.Join, m.Generate))
             if loops > MOST_LOOPS:
                 return None
             prefix = node
@@ -204,8 +205,8 @@ class _Planner:
             case m.Extend(variable=v, expression=e):
                 value = self.word(e)
                 self.steps.append(emit.Define(self.register(v.name), value))
-            case m.Range(variable=v):
-                self.range(node)
+            case m.Generate():
+                self.integers(node)
             case _:
                 raise _Unsupported
 
@@ -240,16 +241,26 @@ class _Planner:
         layout = _log_of(table) if index.kind != "dense" else emit.Layout(table.width, "int64", None)
         self.steps.append(emit.Match(layout, index.kind, keys, repeats, takes, only_exists, is_stamped))
 
-    def range(self, node: m.Range) -> None:
-        low, low_valid, _ = self.value(node.low)
-        high, high_valid, _ = self.value(node.high)
+    def integers(self, node: m.Generate) -> None:
+        """The integers from one input to the other; other predicates run over columns."""
+        closed, output = PREDICATES[node.predicate].closed, node.outputs[0] if node.outputs else None
+        if closed is None or output is None:
+            raise _Unsupported
+        is_bound = isinstance(output, Const) or output.name in self.registers
+        low, low_valid, _ = self.value(node.inputs[0])
+        high, high_valid, _ = self.value(node.inputs[1])
         for valid in (low_valid, high_valid):
             if valid is not ALWAYS:
                 self.steps.append(emit.Condition(valid))
+        if is_bound:
+            value = self.value(output)[0]
+            inside = (low <= value) & (value <= high if closed else value < high)
+            self.steps.append(emit.Condition(~inside if node.negated else inside))
+            return
         first, last = emit.word_of_value(low), emit.word_of_value(high)
-        there = low <= high if node.inclusive else low < high
-        number = where(there, last - first + (1 if node.inclusive else 0), 0)
-        self.steps.append(emit.Count(self.register(node.variable.name), first, number))
+        there = low <= high if closed else low < high
+        number = where(there, last - first + (1 if closed else 0), 0)
+        self.steps.append(emit.Count(self.register(output.name), first, number))
 
 
 def _as(register: Expr, dtype: Any) -> Expr:

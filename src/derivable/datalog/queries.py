@@ -14,13 +14,16 @@ import numpy as np
 from derivable.core.and_or import TRUE
 from derivable.core.progress import Deadline
 from derivable.datalog import arithmetic
+from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.fused import Running
+from derivable.datalog.generate import ForeignFacts, generate
 from derivable.datalog.ground_graph import negate
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.rules.nodes import Const, Var
 from derivable.datalog.storage import CHUNK, Table
 from derivable.datalog.tags import Algebra, GraphTags, Untagged
-from derivable.datalog.values import SymbolTable, from_words, word_of
+from derivable.datalog.values import SymbolTable, word_of
 
 Columns = list[np.ndarray]
 
@@ -50,9 +53,18 @@ class Queries:
     complete  the relations that have all their rows
     """
 
-    def __init__(self, tables: dict[str, Table], algebra: Algebra, symbols: SymbolTable, deadline: Deadline):
+    def __init__(
+        self,
+        tables: dict[str, Table],
+        algebra: Algebra,
+        symbols: SymbolTable,
+        random: RandomFacts,
+        deadline: Deadline,
+    ):
         self.tables = tables
         self.symbols = symbols
+        self.algebra = algebra
+        self.foreign = ForeignFacts(random)
         self.deadline = deadline
         self.complete: set[str] = set()
         self.mode: Any = algebra
@@ -149,9 +161,10 @@ class Queries:
                         batch = batch.only(self.mode, valid)
                     if batch.count:
                         yield batch
-            case m.Range():
-                for batch in self.stream(query.source, (needed - {query.variable.name}) | m.reads(query)):
-                    yield from self.range(batch, query)
+            case m.Generate():
+                there = set(m.columns(query.source))
+                for batch in self.stream(query.source, (needed | m.reads(query)) & there):
+                    yield from generate(self, batch, query, PREDICATES[query.predicate], self.foreign)
 
     def rows_of(self, scan: m.Scan) -> slice | np.ndarray:
         """The rows of a driver: a slice of the log, or row numbers."""
@@ -279,24 +292,3 @@ class Queries:
             batch = Batch(batch.count, batch.columns, tags).only(self.mode, ~self.mode.is_zero(tags))
         if batch.count:
             yield batch
-
-    def range(self, batch: Batch, query: m.Range) -> Iterator[Batch]:
-        t = query.variable.type
-        low_words, low_valid = arithmetic.evaluate(query.low, batch.columns, batch.count, self.symbols)
-        high_words, high_valid = arithmetic.evaluate(query.high, batch.columns, batch.count, self.symbols)
-        low, high = from_words(low_words, t), from_words(high_words, t)
-        counts = np.where(high > low, (high - low).astype(np.int64), 0)
-        if query.inclusive:
-            counts = np.where(high >= low, counts + 1, 0)
-        for valid in (low_valid, high_valid):
-            if valid is not None:
-                counts = np.where(valid, counts, 0)
-        ends = np.cumsum(counts)
-        total = int(ends[-1]) if len(ends) else 0
-        for start in range(0, total, CHUNK):
-            position = np.arange(start, min(start + CHUNK, total))
-            row = np.searchsorted(ends, position, side="right")
-            value = low_words[row] + (position - (ends[row] - counts[row]))
-            chosen = batch.only(self.mode, row)
-            chosen.columns[query.variable.name] = value
-            yield chosen

@@ -7,7 +7,7 @@ set of kernels serves all types; the types matter only where values are computed
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -165,6 +165,29 @@ def word_of(value: Any, value_type: ValueType, symbols: SymbolTable) -> int:
         return int(bool(value))
     number = int(value)
     return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def words_of(values: Sequence[Any], value_type: ValueType, symbols: SymbolTable) -> np.ndarray:
+    """Words [row] int64 of Python values that are known to fit the type."""
+    if value_type.family == "text":
+        return symbols.intern_all(values)
+    if value_type.family == "float":
+        with np.errstate(over="ignore"):
+            numbers = np.array(values, np.float32 if value_type.bits == 32 else np.float64)
+        return to_words(numbers, value_type)
+    return np.fromiter((word_of(value, value_type, symbols) for value in values), np.int64, len(values))
+
+
+def texts_of(words: np.ndarray, value_type: ValueType, symbols: SymbolTable) -> list[str]:
+    """What a cast to String makes of words [row]: floats have no exponents, and as few digits as tell them apart."""
+    shown = show_column(words, value_type, symbols)
+    if value_type.family in ("text", "char"):
+        return shown.tolist()
+    if value_type.family == "bool":
+        return ["true" if value else "false" for value in shown.tolist()]
+    if value_type.family == "float":
+        return [np.format_float_positional(value, trim="-") for value in shown]
+    return list(map(str, shown.tolist()))
 
 
 def fits(value: Any, value_type: ValueType) -> bool:

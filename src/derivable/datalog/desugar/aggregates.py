@@ -29,7 +29,7 @@ class Aggregates(Scope, ABC):
         local = {*leaf.bindings, *leaf.arguments}
         group = self.group_variables(body, elsewhere - local)
         # A group variable that the body does not bind is bound by the atoms next to the quantifier.
-        bound = set.intersection(*(bound_in(d) for d in self.owner.normal_form(body, True)))
+        bound = set.intersection(*(bound_in(d, self.owner.typed.relations) for d in self.owner.normal_form(body, True)))
         missing = set(group) - bound
         binders = tuple(atom for atom in self.binders if missing & set(variables_of(atom)))
         if binders:
@@ -77,7 +77,7 @@ class Aggregates(Scope, ABC):
                     f"add it after `where`: `where {', '.join([*node.group, stray[0]])}: ...`",
                 )
             groups = self.body_relation(node, node.group_body, group, ())
-            bound = set.intersection(*(bound_in(d) for d in owner.normal_form(body, True)))
+            bound = set.intersection(*(bound_in(d, owner.typed.relations) for d in owner.normal_form(body, True)))
             if not bound.issuperset(group):
                 body = s.Conjunction((node.group_body, body), span=body.span)
         source = self.body_relation(node, body, group, (*node.arguments, *node.bindings))

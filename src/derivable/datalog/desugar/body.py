@@ -7,6 +7,7 @@ from typing import Any
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.desugar.aggregates import Aggregates
 from derivable.datalog.desugar.variables import variables_of
+from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.values import BOOL
@@ -19,7 +20,8 @@ class Body(Aggregates):
         """Literals of the leaves; `outer` are the variables that are used outside this body."""
         uses = [set(variables_of(leaf)) for leaf, _ in leaves]
         literals: list[r.Literal] = []
-        self.binders = [leaf for leaf, positive in leaves if positive and isinstance(leaf, s.Atom)]
+        atoms = [leaf for leaf, positive in leaves if positive and isinstance(leaf, s.Atom)]
+        self.binders = [leaf for leaf in atoms if leaf.relation in self.owner.typed.relations]
         for i, (leaf, positive) in enumerate(leaves):
             elsewhere = outer.union(*(names for j, names in enumerate(uses) if j != i))
             literals += self.leaf(leaf, positive, elsewhere)
@@ -29,6 +31,8 @@ class Body(Aggregates):
 
     def leaf(self, leaf: Any, positive: bool, elsewhere: set[str]) -> list[r.Literal]:
         match leaf:
+            case s.Atom(relation=name) if name not in self.owner.typed.relations:
+                return [self.generator(leaf, positive, elsewhere)]
             case s.Atom(relation=name, arguments=arguments):
                 if positive:
                     return [r.Atom(name, self.atom_terms(name, arguments), leaf.span)]
@@ -41,22 +45,27 @@ class Body(Aggregates):
                 outputs = leaf.outputs or ()
                 return [self.aggregate(leaf, outputs, elsewhere | {n for o in outputs for n in variables_of(o)})]
             case s.InRange(variable=variable, low=low, high=high, inclusive=inclusive):
-                a, b = self.expression(low), self.expression(high)
-                v = self.expression(variable)
-                if positive:
-                    if not isinstance(v, r.Var):
-                        fresh = self.fresh_variable(v.type, leaf.span)
-                        self.extra.append(r.Filter(r.Apply("==", (fresh, v), BOOL), leaf.span))
-                        v = fresh
-                    return [r.Generate(v, a, b, inclusive, leaf.span)]
-                inside = r.Apply(
-                    "&&",
-                    (r.Apply(">=", (v, a), BOOL), r.Apply("<=" if inclusive else "<", (v, b), BOOL)),
-                    BOOL,
-                )
-                return [r.Filter(r.Apply("!", (inside,), BOOL), leaf.span)]
+                name, inputs = "range_inclusive" if inclusive else "range", (self.expression(low), self.expression(high))
+                output = self.term(variable, inputs[0].type)
+                return [r.Generate(name, inputs, (output,), (inputs[0].type,), not positive, leaf.span)]
         condition = self.expression(leaf)
         return [r.Filter(condition if positive else r.Apply("!", (condition,), BOOL), leaf.span)]
+
+    def generator(self, leaf: s.Atom, positive: bool, elsewhere: set[str]) -> r.Generate:
+        """An atom of a foreign predicate."""
+        number = len(PREDICATES[leaf.relation].signature.parameters)
+        inputs = tuple(self.expression(argument) for argument in leaf.arguments[:number])
+        bound = elsewhere | {v.name for e in inputs for v in r.variables(e)}
+        outputs: list[r.Var | r.Const | None] = []
+        for argument in leaf.arguments[number:]:
+            # A variable that occurs nowhere else is existential under a negation.
+            is_local = isinstance(argument, s.Variable) and argument.name in self.environment
+            if isinstance(argument, s.Wildcard) or (not positive and is_local and argument.name not in bound):
+                outputs.append(None)
+            else:
+                outputs.append(self.term(argument, self.owner.typed.of(argument)))
+        types = tuple(self.owner.typed.of(argument) for argument in leaf.arguments[number:])
+        return r.Generate(leaf.relation, inputs, tuple(outputs), types, not positive, leaf.span)
 
     def negated_atom(self, leaf: s.Atom, elsewhere: set[str]) -> r.Literal:
         terms = self.atom_terms(leaf.relation, leaf.arguments)

@@ -38,13 +38,17 @@ class Scope:
             if isinstance(argument, s.Wildcard):
                 terms.append(None if keep_wildcards else self.fresh_variable(t, argument.span))
                 continue
-            value = self.expression(argument)
-            if isinstance(value, r.Apply):
-                fresh = self.fresh_variable(t, argument.span)
-                self.extra.append(r.Filter(r.Apply("==", (fresh, value), BOOL), argument.span))
-                value = fresh
-            terms.append(value)
+            terms.append(self.term(argument, t))
         return tuple(terms)
+
+    def term(self, argument: Any, t: ValueType) -> r.Var | r.Const:
+        """A variable or constant for an expression; any other becomes an equation."""
+        value = self.expression(argument)
+        if isinstance(value, r.Apply):
+            fresh = self.fresh_variable(t, argument.span)
+            self.extra.append(r.Filter(r.Apply("==", (fresh, value), BOOL), argument.span))
+            value = fresh
+        return value
 
     def expression(self, node: Any) -> r.Expr:
         match node:
@@ -70,7 +74,8 @@ class Scope:
                 parts = tuple(map(self.expression, (c, a, b)))
                 return r.Apply("if", parts, parts[1].type)
             case s.Call(name=name, arguments=arguments):
-                return r.Apply(f"${name}", tuple(map(self.expression, arguments)), self.owner.typed.of(node))
+                t = self.owner.typed.of(node)
+                return r.Apply(f"${name}", tuple(map(self.expression, arguments)), t, node.span)
             case s.Cast(operand=a):
                 return r.Apply("cast", (self.expression(a),), self.owner.typed.of(node))
         return self.owner.error(UnsupportedError, f"`{expression_text(node)}` cannot stand in an expression", node.span)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
+from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.syntax import nodes as s
 
 
@@ -19,6 +21,16 @@ def variables_of(node: Any) -> list[str]:
     return [n for child in s.children(node) for n in variables_of(child)]
 
 
-def bound_in(disjunct: list[tuple[Any, bool]]) -> set[str]:
-    """Variables in the positive atoms of one disjunct."""
-    return {n for leaf, positive in disjunct if positive and isinstance(leaf, s.Atom) for n in variables_of(leaf)}
+def bound_in(disjunct: list[tuple[Any, bool]], relations: Container[str]) -> set[str]:
+    """Variables in the positive atoms of one disjunct, and in the outputs of its foreign predicates.
+
+    relations  the names of the program's; an atom of another name is a foreign predicate's
+    """
+    bound: set[str] = set()
+    for leaf, positive in disjunct:
+        if positive and isinstance(leaf, s.Atom):
+            inputs = 0 if leaf.relation in relations else len(PREDICATES[leaf.relation].signature.parameters)
+            bound.update(name for argument in leaf.arguments[inputs:] for name in variables_of(argument))
+        elif positive and isinstance(leaf, s.InRange):
+            bound.update(variables_of(leaf.variable))
+    return bound

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from derivable.core.diagnostics import LayoutError
+from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.text import query_lines
+from derivable.datalog.rules.nodes import names
 
 
 def check_ram(ram: m.Ram) -> None:
@@ -40,5 +42,10 @@ def _check(ram: m.Ram, query: m.Query, complete: set[str], own: set[str]) -> Non
                 raise LayoutError(f"{name} is negated in its own stratum")
         if source is not None and not isinstance(node, m.Join):
             missing = m.reads(node) - set(m.columns(source))
+            if isinstance(node, m.Generate):
+                if node.predicate not in PREDICATES:
+                    raise LayoutError(f"there is no foreign predicate {node.predicate}")
+                missing &= {name for e in node.inputs for name in names(e)}
+                missing |= set(m.columns(node)) - set(m.columns(source)) if node.negated else set()
             if missing:
                 raise LayoutError(f"columns {sorted(missing)} are not there in `{query_lines(node, 0)[0].strip()}`")

@@ -97,9 +97,13 @@ class Estimator:
                 there = before.values.get(e.name) if isinstance(e, Var) else None
                 there = there or (1.0 if isinstance(e, Const) else before.rows, None)
                 return Estimate(before.rows, before.cost + before.rows, {**before.values, v.name: there})
-            case m.Range(variable=v):
+            case m.Generate(outputs=outputs, negated=negated):
+                fresh = [] if negated else [t.name for t in outputs if isinstance(t, Var) and t.name not in before.values]
+                if not fresh:
+                    return self._kept(before, COMPARISON, CONDITION)
                 rows = before.rows * RANGE_ROWS
-                return Estimate(rows, before.cost + rows * MATCH, {**before.values, v.name: (rows, None)})
+                values = {**before.values, **{name: (rows, None) for name in fresh}}
+                return Estimate(rows, before.cost + rows * MATCH, values)
         return before
 
     def _kept(self, before: Estimate, part: float, cost: float) -> Estimate:

@@ -13,6 +13,7 @@ import numpy as np
 
 from derivable.datalog import arithmetic
 from derivable.datalog.aggregates import AGGREGATES
+from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import AggregateRule, BernoulliRule, Const, Expr, Var, variables
 from derivable.datalog.values import SymbolTable, ValueType, show_column, word_of
@@ -84,10 +85,14 @@ def query_rows(query: m.Query, model: Database) -> Iterator[Row]:
                     yield {**row, v.name: evaluate(e, row)}
                 except _NoValueError:
                     continue
-        case m.Range(source=source, variable=v, low=low, high=high, inclusive=inclusive):
+        case m.Generate(source=source):
             for row in query_rows(source, model):
-                for value in range(evaluate(low, row), evaluate(high, row) + int(inclusive)):
-                    yield {**row, v.name: value}
+                try:
+                    inputs = [evaluate(e, row) for e in query.inputs]
+                except _NoValueError:
+                    continue
+                found = list(_answers(query, inputs, row))
+                yield from ([row] if not found else []) if query.negated else found
 
 
 def _matches(scan: m.Scan, row: Row, model: Database) -> Iterator[Row]:
@@ -98,6 +103,24 @@ def _matches(scan: m.Scan, row: Row, model: Database) -> Iterator[Row]:
                 if term.value != value:
                     break
             elif isinstance(term, Var) and found.setdefault(term.name, value) != value:
+                break
+        else:
+            yield found
+
+
+def _answers(query: m.Generate, inputs: list[Any], row: Row) -> Iterator[Row]:
+    """The row with each row of outputs that agrees with it; one of probability 0 is none."""
+    record = PREDICATES[query.predicate]
+    for values in record.call(*inputs):
+        if record.is_tagged and isinstance(values, tuple) and len(values) == 2 and isinstance(values[1], tuple):
+            tag, values = values
+            if tag == 0.0:
+                continue
+        found = dict(row)
+        for term, value in zip(query.outputs, values if isinstance(values, tuple) else (values,)):
+            if isinstance(term, Const) and term.value != value:
+                break
+            if isinstance(term, Var) and found.setdefault(term.name, value) != value:
                 break
         else:
             yield found

@@ -8,7 +8,6 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.order import Define, Step, order
 from derivable.datalog.strata import Strata
-from derivable.datalog.values import BOOL
 
 
 def lower(strata: Strata) -> m.Ram:
@@ -64,13 +63,6 @@ def extended(query: m.Query, step: Step, origin: m.Origin) -> m.Query:
             return m.Select(query, condition)
         case Define(variable=v, expression=e):
             return m.Extend(query, v, e)
-        case r.Generate(variable=v, low=low, high=high, inclusive=inclusive):
-            return _range(query, v, low, high, inclusive)
+        case r.Generate():
+            return m.Generate(query, step.predicate, step.inputs, step.outputs, step.types, step.negated)
     raise TypeError(f"not a step: {step!r}")
-
-
-def _range(query: m.Query, v: r.Var, low: r.Expr, high: r.Expr, inclusive: bool) -> m.Query:
-    if v.name not in m.columns(query):
-        return m.Range(query, v, low, high, inclusive)
-    below = r.Apply("<=" if inclusive else "<", (v, high), BOOL)
-    return m.Select(query, r.Apply("&&", (r.Apply(">=", (v, low), BOOL), below), BOOL))

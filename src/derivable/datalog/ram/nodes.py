@@ -24,6 +24,7 @@ from derivable.datalog.rules.nodes import (
     Var,
     names,
 )
+from derivable.datalog.values import ValueType
 
 Part = Literal["all", "recent", "stable"]
 
@@ -76,14 +77,17 @@ class Extend:
 
 
 @dataclass(frozen=True)
-class Range:
-    """`range x in low..high <source>`: one row for each integer of the range"""
+class Generate:
+    """`generate x in low..high <source>`, `generate string_chars(s; i, _) <source>`: one row for each row of outputs
+    that a foreign predicate gives, and that agrees with the columns there are; negated, the rows for which none does.
+    Tags are multiplied by those that the predicate gives"""
 
     source: Query
-    variable: Var
-    low: Expr
-    high: Expr
-    inclusive: bool
+    predicate: str
+    inputs: tuple[Expr, ...]
+    outputs: tuple[Var | Const | None, ...]
+    types: tuple[ValueType, ...]
+    negated: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class Project:
     terms: tuple[Expr, ...]
 
 
-Query = Unit | Scan | Join | Difference | Select | Extend | Range | Project
+Query = Unit | Scan | Join | Difference | Select | Extend | Generate | Project
 
 
 @dataclass(frozen=True)
@@ -169,8 +173,10 @@ def columns(query: Query) -> tuple[str, ...]:
             return tuple(dict.fromkeys(columns(left) + columns(right)))
         case Difference(left=source) | Select(source=source):
             return columns(source)
-        case Extend(source=source, variable=v) | Range(source=source, variable=v):
+        case Extend(source=source, variable=v):
             return tuple(dict.fromkeys((*columns(source), v.name)))
+        case Generate(source=source, outputs=outputs):
+            return tuple(dict.fromkeys((*columns(source), *(t.name for t in outputs if isinstance(t, Var)))))
         case Project(terms=terms):
             return tuple(str(i) for i in range(len(terms)))
     raise TypeError(f"not a query: {query!r}")
@@ -181,7 +187,7 @@ def source(node: Query) -> Query | None:
     match node:
         case Join(left=left) | Difference(left=left):
             return left
-        case Select() | Extend() | Range() | Project():
+        case Select() | Extend() | Generate() | Project():
             return node.source
     return None
 
@@ -209,8 +215,8 @@ def reads(node: Query) -> set[str]:
     match node:
         case Select(condition=e) | Extend(expression=e):
             return names(e)
-        case Range(low=low, high=high):
-            return names(low) | names(high)
+        case Generate(inputs=inputs, outputs=outputs):
+            return {name for e in (*inputs, *outputs) for name in names(e)}
         case Join(right=right) | Difference(right=right):
             return {t.name for t in right.terms if isinstance(t, Var)}
         case Project(terms=terms):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.text import expr_text, facts_text, rule_text, terms_text
+from derivable.datalog.rules.text import expr_text, facts_text, generator_text, rule_text, terms_text
 
 
 def query_lines(query: m.Query, indent: int) -> list[str]:
@@ -23,9 +23,8 @@ def query_lines(query: m.Query, indent: int) -> list[str]:
             return [f"{pad}select {expr_text(condition)}", *query_lines(source, indent + 1)]
         case m.Extend(source=source, variable=v, expression=e):
             return [f"{pad}extend {v.name} := {expr_text(e)}", *query_lines(source, indent + 1)]
-        case m.Range(source=source, variable=v, low=low, high=high, inclusive=inclusive):
-            bounds = f"{expr_text(low)}..{'=' if inclusive else ''}{expr_text(high)}"
-            return [f"{pad}range {v.name} in {bounds}", *query_lines(source, indent + 1)]
+        case m.Generate(source=source):
+            return [f"{pad}generate {generator_text(query)}", *query_lines(source, indent + 1)]
         case m.Project(source=source, terms=terms):
             return [f"{pad}project [{terms_text(terms)}]", *query_lines(source, indent + 1)]
     raise TypeError(f"not a query: {query!r}")

@@ -47,11 +47,12 @@ class Const:
 @dataclass(frozen=True)
 class Apply:
     """`(x + 1)`: operators + - * / % == != < <= > >= && || ^ ! neg if cast, operands of one type, result `type`; and
-    `$name(x, y)`, a foreign function."""
+    `$name(x, y)`, a foreign function. Dates and durations also mix: `(t + d)`, `(t - t)`, `(d * n)`."""
 
     operator: str
     operands: tuple[Expr, ...]
     type: ValueType
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 Expr = Var | Const | Apply
@@ -85,16 +86,28 @@ class Filter:
 
 @dataclass(frozen=True)
 class Generate:
-    """`x in low..high`, `x in low..=high`"""
+    """`string_chars(s; i, _)`, `not string_find(s, "a"; _, _)`, `x in low..high`: a foreign predicate.
 
-    variable: Var
-    low: Expr
-    high: Expr
-    inclusive: bool
+    The inputs are before the semicolon, the outputs after it; `types` are those of the outputs. It holds for as many
+    outputs as it likes. Negated, it holds where none match.
+    """
+
+    predicate: str
+    inputs: tuple[Expr, ...]
+    outputs: tuple[Var | Const | None, ...]
+    types: tuple[ValueType, ...]
+    negated: bool = False
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 Literal = Atom | Negated | Filter | Generate
+
+
+def inputs(literal: Literal) -> set[str]:
+    """The names that a literal needs and never binds: of a generator those of its inputs, if negated of its outputs."""
+    if not isinstance(literal, Generate):
+        return set()
+    return {name for e in (*literal.inputs, *(literal.outputs if literal.negated else ())) for name in names(e)}
 
 
 @dataclass(frozen=True)
@@ -205,8 +218,8 @@ def variables(node: Any) -> Iterator[Var]:
                 yield from variables(child)
         case Filter(condition=condition):
             yield from variables(condition)
-        case Generate(variable=variable, low=low, high=high):
-            for child in (variable, low, high):
+        case Generate():
+            for child in (*node.inputs, *node.outputs):
                 yield from variables(child)
 
 

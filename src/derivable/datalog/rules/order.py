@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from derivable.core.diagnostics import BindingError
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.text import RANGES
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,8 @@ def _cheap_step(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tupl
                             return i, Define(target, value)
         elif (isinstance(literal, r.Negated) and r.names(literal) <= bound) or (
             isinstance(literal, r.Generate)
-            and r.names(literal.low) | r.names(literal.high) <= bound
-            and (literal.variable.name in bound or literal.variable.name not in in_atoms)
+            and r.inputs(literal) <= bound
+            and (r.names(literal) - bound).isdisjoint(in_atoms)
         ):
             return i, literal
     # An equation whose unknown is inside an expression is solved for it; the equation itself stays as a check.
@@ -145,7 +146,7 @@ def _atom(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tuple[int,
 
 def _generator(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tuple[int, Step] | None:
     for i, literal in remaining:
-        if isinstance(literal, r.Generate) and r.names(literal.low) | r.names(literal.high) <= bound:
+        if isinstance(literal, r.Generate) and r.inputs(literal) <= bound:
             return i, literal
     return None
 
@@ -158,7 +159,10 @@ def _fail(clause: r.Clause, program: r.Rules, left: Sequence[r.Literal], bound: 
             if isinstance(literal, r.Negated):
                 where, hint = "under `not`", f"bind `{v.name}` in a positive atom, or replace it by `_`"
             elif isinstance(literal, r.Generate):
-                where, hint = "in this range", f"bind `{v.name}` in a positive atom first"
+                if v.name not in r.inputs(literal):
+                    continue
+                what = "range" if literal.predicate in RANGES else f"input of `{literal.predicate}`"
+                where, hint = f"in this {what}", f"bind `{v.name}` in a positive atom first"
             else:
                 where, hint = "in this expression", f"bind `{v.name}` in a positive atom of the same body"
             raise BindingError(

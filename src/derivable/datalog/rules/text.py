@@ -8,6 +8,9 @@ from derivable.datalog.rules import nodes as r
 from derivable.datalog.syntax.text import parameters_text
 from derivable.datalog.values import show_value
 
+# The predicates of consecutive integers, as the language writes them.
+RANGES = {"range": "..", "range_inclusive": "..="}
+
 
 def expr_text(node: Any) -> str:
     """An expression or term; None is the wildcard."""
@@ -45,9 +48,18 @@ def literal_text(node: r.Literal) -> str:
             return f"not {name}({terms_text(terms)})"
         case r.Filter(condition=condition):
             return expr_text(condition)
-        case r.Generate(variable=v, low=low, high=high, inclusive=inclusive):
-            return f"{v.name} in {expr_text(low)}..{'=' if inclusive else ''}{expr_text(high)}"
+        case r.Generate():
+            return generator_text(node)
     raise TypeError(f"not a literal: {node!r}")
+
+
+def generator_text(node: Any) -> str:
+    """A generator of core rules or of RAM."""
+    if (sign := RANGES.get(node.predicate)) and not node.negated:
+        low, high = map(expr_text, node.inputs)
+        return f"{expr_text(node.outputs[0])} in {low}{sign}{high}"
+    outputs = f"; {terms_text(node.outputs)}" if node.outputs else ""
+    return f"{'not ' if node.negated else ''}{node.predicate}({terms_text(node.inputs)}{outputs})"
 
 
 def rule_text(rule: r.Rule) -> str:

@@ -12,6 +12,18 @@ from derivable.datalog.types.unification import Open, Type, Unifier
 from derivable.datalog.values import TYPE_ALIASES, TYPES, UNSUPPORTED_TYPES, ValueType
 
 
+def _defined(syntax: s.Syntax) -> set[str]:
+    """The relations that a program declares, or gives facts or rules for."""
+    names: set[str] = set()
+    for item in syntax.items:
+        match item:
+            case s.RelationType(name=name) | s.FactSet(relation=name) | s.ReduceRule(relation=name):
+                names.add(name)
+            case s.Rule(heads=heads):
+                names.update(head.relation for head in heads)
+    return names
+
+
 class Declarations(Unifier):
     """The names of one program and what is known of them so far."""
 
@@ -31,6 +43,8 @@ class Declarations(Unifier):
         self.variables: dict[int, dict[str, Type]] = {}
         self.literals: list[tuple[s.Constant, Type]] = []
         self.casts: list[s.Cast] = []
+        # Relations that the program has itself hide foreign predicates of their names.
+        self.own = {*hints, *_defined(syntax)}
 
     def new_name(self, name: str, span: Span) -> None:
         if name in self.named or name in TYPES:

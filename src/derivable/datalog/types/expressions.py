@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 from derivable.core.registry import suggestion
-from derivable.datalog.foreign import FUNCTIONS
+from derivable.datalog.foreign.library import FUNCTIONS
+from derivable.datalog.foreign.signature import Kind, Signature
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.declarations import Declarations
 from derivable.datalog.types.unification import Open, Type, resolve
@@ -79,18 +81,25 @@ class Expressions(Declarations):
             otherwise = "`derivable.datalog.function` makes a Python function known"
             hint = suggestion(name, FUNCTIONS, otherwise, "$")
             self.error(UnsupportedError, f"unknown function `${name}`", node.span, hint)
-        record = FUNCTIONS[name]
-        wanted = len(record.parameters)
-        if len(arguments) != wanted:
-            count = "one argument" if wanted == 1 else f"{wanted} arguments"
-            self.error(TypeMismatchError, f"`${name}` takes {count}, {len(arguments)} are given", node.span)
-        for argument, parameter in zip(arguments, record.parameters):
-            t = self.expression(argument)
-            if isinstance(parameter, ValueType):
-                self.unify(t, parameter, argument.span, f"the parameter of `${name}`")
-            else:
-                self.require(t, parameter, argument.span, f"`${name}`")
-        return record.result if isinstance(record.result, ValueType) else Open(record.result)
+        found = FUNCTIONS[name].signature
+        kinds = found.kinds(len(arguments))
+        if kinds is None:
+            verb = "is" if len(arguments) == 1 else "are"
+            message = f"`${name}` takes {found.counts()}, {len(arguments) or 'none'} {verb} given"
+            self.error(TypeMismatchError, message, node.span, f"it is `${name}{found}`")
+        generics = self.generics(found)
+        for i, (argument, kind) in enumerate(zip(arguments, kinds)):
+            place = "the parameter" if len(arguments) == 1 else f"parameter {i + 1}"
+            self.unify(self.expression(argument), self.opened(kind, generics), argument.span, f"{place} of `${name}`")
+        return self.opened(found.results[0], generics)
+
+    def generics(self, found: Signature) -> dict[str, Open]:
+        """The generic types of one use of a function or predicate."""
+        return {name: Open(family) for name, family in found.generics}
+
+    def opened(self, kind: Kind, generics: Mapping[str, Open]) -> Type:
+        """The type of an argument or result of a kind."""
+        return kind if isinstance(kind, ValueType) else generics.get(kind) or Open(kind)
 
     def binary(self, node: s.Binary, operator: str, a: Any, b: Any) -> Type:
         left = self.expression(a)

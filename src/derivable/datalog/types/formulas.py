@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
+from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError
 from derivable.core.registry import suggestion
 from derivable.datalog.aggregates import AGGREGATES
+from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.nodes import LATER_AGGREGATES
 from derivable.datalog.types.expressions import Expressions
 from derivable.datalog.types.unification import Open, Type, resolve
 from derivable.datalog.values import BOOL
-
-FOREIGN_PREDICATES = (
-    "range", "float_eq", "soft_eq", "soft_neq", "soft_gt", "soft_lt", "string_chars", "string_index", "string_find",
-    "string_split", "datetime_ymd", "tensor_shape", "new_tag_variable",
-)  # fmt: skip
 
 
 class Formulas(Expressions):
@@ -72,16 +68,46 @@ class Formulas(Expressions):
                 self.error(TypeMismatchError, "this cannot stand in a body", node.span)
 
     def atom(self, node: s.Atom) -> None:
-        if node.parameters or (node.relation in FOREIGN_PREDICATES and node.relation not in self.columns):
+        if node.parameters or (node.relation in PREDICATES and node.relation not in self.own):
             if node.relation in AGGREGATES or node.relation in LATER_AGGREGATES:
                 self.error(TypeMismatchError, f"the aggregate `{node.relation}` needs variables and a `:`", node.span)
-            self.error(
-                UnsupportedError,
-                f"the foreign predicate `{node.relation}` is not supported yet",
-                node.span,
-                "write `x in a..b`" if node.relation == "range" else None,
-            )
+            self.predicate(node)
+            return
         self.arguments(node.relation, node.arguments, self.relation(node.relation, len(node.arguments), node.span))
+
+    def predicate(self, node: s.Atom) -> None:
+        """An atom of a foreign predicate: inputs, then outputs."""
+        name = node.relation
+        if name not in PREDICATES:
+            hint = suggestion(name, PREDICATES, f"the foreign predicates are {', '.join(PREDICATES)}")
+            self.error(TypeMismatchError, f"unknown foreign predicate `{name}`", node.span, hint)
+        found = PREDICATES[name].signature
+        kinds = (*found.parameters, *found.results)
+        if len(node.arguments) != len(kinds):
+            wanted = "one argument" if len(kinds) == 1 else f"{len(kinds) or 'no'} arguments"
+            given = f"{len(node.arguments) or 'none'} {'is' if len(node.arguments) == 1 else 'are'} given"
+            self.error(TypeMismatchError, f"`{name}` takes {wanted}, {given}", node.span, f"it is `{name}{found}`")
+        generics = self.generics(found)
+        if node.parameters:
+            if len(node.parameters) != len(generics):
+                count = {0: "no type parameters", 1: "one type parameter"}.get(len(generics), f"{len(generics)}")
+                message = f"`{name}` has {count}, but {len(node.parameters)} given"
+                self.error(TypeMismatchError, message, node.span, f"it is `{name}{found}`")
+            for generic, given in zip(generics.values(), node.parameters):
+                self.unify(self.named_type(given, node.span), generic, node.span, f"the type parameter of `{name}`")
+        for i, (argument, kind) in enumerate(zip(node.arguments, kinds)):
+            t = self.opened(kind, generics)
+            if isinstance(argument, s.Wildcard):
+                if i < len(found.parameters):
+                    self.error(
+                        BindingError,
+                        f"argument {i + 1} of `{name}` is an input, which a wildcard cannot give",
+                        argument.span,
+                        f"the inputs come first: `{name}{found}`",
+                    )
+                self.of[id(argument)] = t
+                continue
+            self.unify(self.expression(argument), t, argument.span, f"argument {i + 1} of `{name}`")
 
     def arguments(self, relation: str, arguments: tuple[Any, ...], columns: list[Type]) -> None:
         for i, (argument, column) in enumerate(zip(arguments, columns)):

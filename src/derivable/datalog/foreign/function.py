@@ -1,0 +1,142 @@
+"""Foreign functions: what expressions of a program call, `$name(x, y)`.
+
+Where a result is None, NaN, or outside its type, the row has no value there and is dropped, as where a division by zero
+is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from derivable.algebra.expr import Optional
+from derivable.core.diagnostics import DerivableError, DomainError, Span
+from derivable.datalog.foreign.signature import Signature
+from derivable.datalog.values import SymbolTable, ValueType, fits, show_column, words_of
+
+Types = tuple[ValueType, ...]
+
+
+@dataclass(frozen=True)
+class ForeignFunction:
+    """One function, computed in one of four ways.
+
+    call    of Python values, of one row: called once for each combination of operands that differs
+    form    what `call` takes instead of that: "columns" of the operands, NumPy arrays [row], or "words" of them, the
+            symbol table and types first, to give (words [row], valid [row])
+    scalar  of expressions of scalars (`algebra.expr`), with the type of the result last; None where it does not know
+            those types. It is part of the expression around it, and so of kernels
+    drops   exceptions that mean that there is no value
+    """
+
+    name: str
+    signature: Signature
+    call: Callable[..., Any] | None
+    form: str = "values"
+    scalar: Callable[..., Optional | None] | None = field(default=None, compare=False)
+    drops: tuple[type[Exception], ...] = ()
+
+    def words(
+        self, types: Types, result: ValueType, symbols: SymbolTable, *operands: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(words [row], valid [row]) of the results for words [row] of the operands."""
+        assert self.call is not None
+        if self.form == "words":
+            return self._called((symbols, types, *operands), types)
+        operands, places = distinct(operands)
+        columns = [show_column(words, t, symbols) for words, t in zip(operands, types)]
+        count = len(operands[0]) if operands else 1
+        if self.form == "columns":
+            found = self._called(columns, types)
+            if np.shape(found) != (count,):
+                raise DomainError(f"the function ${self.name} gives shape {np.shape(found)} for {count} rows")
+            values = np.asarray(found).tolist()
+        else:
+            rows: Iterable[tuple] = zip(*(column.tolist() for column in columns)) if columns else [()]
+            values = [self._called(row, types) for row in rows]
+        words, valid = result_words(f"the function ${self.name} gives", values, result, symbols)
+        return (words, valid) if places is None else (words[places], valid[places])
+
+    def _called(self, operands: Sequence[Any], types: Types) -> Any:
+        assert self.call is not None
+        try:
+            return self.call(*operands)
+        except self.drops:
+            return None
+        except DerivableError:
+            raise
+        except Exception as error:
+            raise failure(f"function ${self.name}", operands if self.form == "values" else None, error) from error
+
+
+class ForeignError(DomainError):
+    """An exception in a foreign function or predicate, whose place in the program the caller knows."""
+
+    def at(self, span: Span | None, source: str | None = None, text: str | None = None) -> DomainError:
+        """The error at a place, once that is known."""
+        return DomainError(self.message, hint=self.hint, source=source, text=text, span=span)
+
+
+def failure(what: str, operands: Sequence[Any] | None, error: Exception) -> ForeignError:
+    """The error that a Python function has failed for these operands, shortened."""
+    given = ""
+    if operands is not None:
+        shown = [repr(operand) for operand in operands]
+        given = " for " + ", ".join(text if len(text) <= 60 else f"{text[:57]}..." for text in shown)
+    return ForeignError(f"the {what} failed{given}: {type(error).__name__}: {error}")
+
+
+def distinct(columns: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray | None]:
+    """(columns [k] of the rows that differ, place [row] of each row among them), or the columns as they are and None.
+
+    Few rows are not looked at.
+    """
+    count = len(columns[0]) if columns else 0
+    if count <= 16:
+        return list(columns), None
+    places, number = np.zeros(count, np.int64), 1
+    for column in columns:
+        values, inverse = np.unique(column, return_inverse=True)
+        if number == 1:
+            places, number = inverse.astype(np.int64, copy=False), len(values)
+        elif len(values) > 1:
+            # Both are below the number of rows, so that the product fits.
+            kept, places = np.unique(places * len(values) + inverse, return_inverse=True)
+            number = len(kept)
+    if number == count:
+        return list(columns), None
+    first = np.zeros(number, np.int64)
+    first[places[::-1]] = np.arange(count - 1, -1, -1)
+    return [column[first] for column in columns], places
+
+
+def result_words(what: str, values: list, t: ValueType, symbols: SymbolTable) -> tuple[np.ndarray, np.ndarray]:
+    """(words [row], valid [row]) of Python values, None where there is none.
+
+    Raises DomainError for a value of another kind than the type's; one outside its limits is none.
+    """
+    values = [v.item() if isinstance(v, np.generic) else v for v in values]
+    if t.family == "float":
+        values = [float(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in values]
+    valid = np.array([v is not None and fits(v, t) for v in values], bool)
+    if not valid.all():
+        for value in values:
+            if value is not None and not _is_of(value, t):
+                raise ForeignError(
+                    f"{what} {value!r}, which is not of the type {t}",
+                    hint="annotate what it returns, as in `-> str`",
+                )
+    words = np.zeros(len(values), np.int64)
+    words[valid] = words_of([value for value, fine in zip(values, valid.tolist()) if fine], t, symbols)
+    return words, valid
+
+
+def _is_of(value: Any, t: ValueType) -> bool:
+    """Whether a Python value is of the kind of a type, inside its limits or not."""
+    kinds = {"bool": bool, "char": str, "text": str, "float": float}
+    if t.is_integer:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return t.family in kinds and isinstance(value, kinds[t.family])

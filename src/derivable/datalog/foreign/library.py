@@ -1,0 +1,21 @@
+"""The functions and predicates that programs know: the language's, and those that users have added."""
+
+from __future__ import annotations
+
+from derivable.core.registry import Registry
+from derivable.datalog.foreign import comparisons, numbers, texts
+from derivable.datalog.foreign.function import ForeignFunction
+from derivable.datalog.foreign.predicate import ForeignPredicate
+
+_PARTS = (numbers, texts, comparisons)
+
+FUNCTIONS: Registry[ForeignFunction] = Registry(
+    "function",
+    {record.name: record for part in _PARTS for record in part.FUNCTIONS},
+    more="`derivable.datalog.function` adds one",
+)
+PREDICATES: Registry[ForeignPredicate] = Registry(
+    "foreign predicate",
+    {record.name: record for part in _PARTS for record in part.PREDICATES},
+    more="`derivable.datalog.predicate` adds one",
+)

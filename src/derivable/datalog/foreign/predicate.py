@@ -1,0 +1,120 @@
+"""Foreign predicates: what bodies of rules ask, `name(x, y)`, and Python answers with rows of outputs.
+
+The first arguments are inputs, which must be bound; the others are outputs, and where they are bound too, only the rows
+that agree with them count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from derivable.core.diagnostics import DerivableError
+from derivable.core.graph import offsets_of
+from derivable.datalog.foreign.function import ForeignError, failure, result_words
+from derivable.datalog.foreign.signature import Signature
+from derivable.datalog.values import SymbolTable, ValueType, show_column
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The rows of outputs for rows of inputs: those of input row i are offsets[i] .. offsets[i + 1].
+
+    offsets        [input row + 1]
+    columns        words [row] of each output that is wanted, None of the others
+    probabilities  [row], NaN for a row that is certain; None if all are
+    """
+
+    offsets: np.ndarray
+    columns: list[np.ndarray | None]
+    probabilities: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class ForeignPredicate:
+    """One predicate.
+
+    call       of Python values of one row of inputs: an iterable of tuples of outputs, of a value where there is one
+               output, or, if `is_tagged`, of pairs (probability, tuple)
+    is_tagged  whether rows have probabilities: each is an independent random fact, the same one wherever the program
+               asks for the same inputs and outputs
+    closed     of the predicates of the integers from the first input to the second: whether the second is one of them.
+               None for all others; these never call `call`
+    drops      exceptions that mean that there are no more rows
+    """
+
+    name: str
+    signature: Signature
+    call: Callable[..., Iterable[Any]]
+    is_tagged: bool = False
+    closed: bool | None = None
+    drops: tuple[type[Exception], ...] = ()
+
+    def answers(
+        self,
+        types: Sequence[ValueType],
+        results: Sequence[ValueType | None],
+        symbols: SymbolTable,
+        columns: Sequence[np.ndarray],
+        count: int,
+    ) -> Answers:
+        """The answers to `count` rows of inputs, words [row]; `results` are the types of outputs, None if not wanted."""
+        shown = [show_column(words, t, symbols).tolist() for words, t in zip(columns, types)]
+        rows: list[tuple] = []
+        tags: list[float] = []
+        counts = np.zeros(count, np.int64)
+        for i, inputs in enumerate(zip(*shown) if shown else [()] * count):
+            before = len(rows)
+            self._ask(inputs, rows, tags)
+            counts[i] = len(rows) - before
+        found: list[np.ndarray | None] = []
+        valid = np.ones(len(rows), bool)
+        for place, t in enumerate(results):
+            if t is None:
+                found.append(None)
+                continue
+            what = f"the predicate {self.name} gives as output {place + 1}"
+            words, fine = result_words(what, [row[place] for row in rows], t, symbols)
+            found.append(words)
+            valid &= fine
+        probabilities = np.array(tags, np.float64) if self.is_tagged else None
+        if not valid.all():
+            counts = np.bincount(np.repeat(np.arange(count), counts)[valid], minlength=count)
+            found = [None if words is None else words[valid] for words in found]
+            probabilities = None if probabilities is None else probabilities[valid]
+        return Answers(offsets_of(counts), found, probabilities)
+
+    def _ask(self, inputs: tuple, rows: list[tuple], tags: list[float]) -> None:
+        width = len(self.signature.results)
+        try:
+            for row in self.call(*inputs):
+                tag: Any = np.nan
+                if self.is_tagged and isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
+                    tag, row = row
+                if not isinstance(row, tuple):
+                    row = (row,)
+                if len(row) != width:
+                    raise ForeignError(
+                        f"the predicate {self.name} gives {row!r}, {len(row)} values for {width} outputs",
+                        hint="yield one tuple for each row" + (", as (probability, tuple)" if self.is_tagged else ""),
+                    )
+                rows.append(row)
+                tags.append(np.nan if tag is None else self._probability(tag))
+        except self.drops:
+            return
+        except DerivableError:
+            raise
+        except Exception as error:
+            raise failure(f"predicate {self.name}", inputs, error) from error
+
+    def _probability(self, tag: Any) -> float:
+        number = float(tag)
+        if not 0.0 <= number <= 1.0 and number == number:
+            raise ForeignError(
+                f"the predicate {self.name} gives the tag {number:g}, which is no probability",
+                hint="tags are in [0, 1]",
+            )
+        return number

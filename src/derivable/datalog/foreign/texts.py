@@ -1,0 +1,114 @@
+"""The language's functions and predicates of texts.
+
+As in Scallop, lengths and places count the bytes of a text in UTF-8; only `string_char_at` and `string_chars` count
+characters. A place inside a character is none: `substring` has no value there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from derivable.datalog.foreign.function import ForeignError, ForeignFunction
+from derivable.datalog.foreign.hashing import siphash
+from derivable.datalog.foreign.predicate import ForeignPredicate
+from derivable.datalog.foreign.signature import signature
+from derivable.datalog.values import SymbolTable, ValueType, show_column, texts_of
+
+# Unicode's White_Space, to which Python adds four control characters.
+_SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _length(text: str) -> int:
+    return len(text) if text.isascii() else len(_bytes(text))
+
+
+def _character(text: str, place: int) -> str | None:
+    return text[place] if place < len(text) else None
+
+
+def _substring(text: str, begin: int, end: int | None = None) -> str | None:
+    raw = _bytes(text)
+    end = len(raw) if end is None else end
+    if not begin <= end <= len(raw):
+        return None
+    try:
+        return raw[begin:end].decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return None
+
+
+def _index(text: str, part: str) -> int | None:
+    place = text.find(part)
+    return None if place < 0 else _length(text[:place])
+
+
+def _format(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.ndarray) -> tuple[np.ndarray, None]:
+    """The first text with each `{}` replaced by the next of the others, as a cast to String writes it."""
+    patterns = [text.split("{}") for text in symbols.lookup(operands[0]).tolist()]
+    for parts in patterns:
+        if len(parts) != len(operands):
+            given, places = len(operands) - 1, len(parts) - 1
+            raise ForeignError(
+                f"`$format` has {places} place{'s' if places != 1 else ''} `{{}}`"
+                f" for {given} argument{'s' if given != 1 else ''}",
+                hint="give one argument for each place",
+            )
+    columns = [texts_of(words, t, symbols) for words, t in zip(operands[1:], types[1:])]
+    rows = zip(*columns) if columns else [()] * len(patterns)
+    made = ("".join(p for pair in zip(parts, (*row, "")) for p in pair) for parts, row in zip(patterns, rows))
+    return symbols.intern_all(made), None
+
+
+def _hash(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.ndarray) -> tuple[np.ndarray, None]:
+    return siphash([show_column(words, t, symbols) for words, t in zip(operands, types)], types).view(np.int64), None
+
+
+def _values(name: str, text: str, call: Callable[..., Any]) -> ForeignFunction:
+    return ForeignFunction(name, signature(text), call)
+
+
+FUNCTIONS = (
+    _values("string_concat", "(String...) -> String", lambda *parts: "".join(parts)),
+    _values("string_length", "(s: String) -> usize", _length),
+    _values("string_char_at", "(s: String, place: usize) -> char", _character),
+    _values("substring", "(s: String, begin: usize, end: usize?) -> String", _substring),
+    _values("string_upper", "(s: String) -> String", str.upper),
+    _values("string_lower", "(s: String) -> String", str.lower),
+    _values("string_trim", "(s: String) -> String", lambda text: text.strip(_SPACES)),
+    _values("string_index_of", "(s: String, part: String) -> usize", _index),
+    _values("string_replace", "(s: String, part: String, by: String) -> String", str.replace),
+    ForeignFunction("format", signature("(pattern: String, Any...) -> String"), _format, "words"),
+    ForeignFunction("hash", signature("(Any...) -> u64"), _hash, "words"),
+)
+
+
+def _find(text: str, part: str) -> Iterator[tuple[int, int]]:
+    """The first and the last place of each occurrence; they do not overlap."""
+    width, place = _length(part), text.find(part)
+    while place >= 0:
+        begin = _length(text[:place])
+        yield begin, begin + width
+        place = text.find(part, place + (len(part) or 1))
+
+
+def _split(text: str, by: str) -> Iterator[tuple[str]]:
+    # By nothing, a text is split before and behind each character.
+    for part in text.split(by) if by else ["", *text, ""]:
+        yield (part,)
+
+
+PREDICATES = (
+    ForeignPredicate("string_chars", signature("(s: String) -> (place: usize, c: char)"), enumerate),
+    ForeignPredicate(
+        "string_index", signature("(s: String) -> (place: usize)"), lambda text: ((i,) for i in range(_length(text)))
+    ),
+    ForeignPredicate("string_find", signature("(s: String, part: String) -> (begin: usize, end: usize)"), _find),
+    ForeignPredicate("string_split", signature("(s: String, by: String) -> (part: String)"), _split),
+)
