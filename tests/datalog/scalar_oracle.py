@@ -5,6 +5,7 @@ nodes of the rules.
 """
 
 import math
+from decimal import Decimal
 
 import numpy as np
 
@@ -89,6 +90,15 @@ def rounded(value, t):
     return float(np.float32(value)) if t.family == "float" and t.bits == 32 else value
 
 
+def float_text(value, t):
+    """Decimals without an exponent, as few as tell the number from its neighbours; a column holds no -0.0."""
+    value += 0.0
+    if math.isinf(value):
+        return str(value)
+    text = format(Decimal(str(np.float32(value)) if t.bits == 32 else repr(value)), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def cast(value, source, target):
     if source == target:
         return value
@@ -114,9 +124,7 @@ def cast(value, source, target):
     if target.family == "text":
         if source.family == "bool":
             return "true" if value else "false"
-        if source.family == "float":
-            return f"{value:g}" if math.isinf(value) or value != int(value) else str(int(value))
-        return str(value)
+        return float_text(value, source) if source.family == "float" else str(value)
     if source.family == "char":
         if target.family == "float":
             raise NoValueError

@@ -67,8 +67,16 @@ PROGRAMS = {
     "fact_with_variable": "rel d = {x}",
     "unknown_attribute": "@sparkle(3) rel p(1)",
     "data_type": "type Tree = Leaf() | Node(i32, Tree)",
-    "foreign_function": "rel p($hash(x)) = q(x)",
-    "foreign_predicate": "rel p(i) = range<usize>(0, 3, i)",
+    "function_unknown": "rel p($string_lenght(x)) = q(x)",
+    "function_arguments": 'rel p($substring("a"))',
+    "function_type": "type q(i32)\nrel p($string_length(x)) = q(x)",
+    "function_generic": "type q(f32), r(f64)\nrel p($max(x, y)) = q(x), r(y)",
+    "predicate_arguments": 'rel p(i) = string_chars("abc", i)',
+    "predicate_input": "rel p(i) = string_chars(_, i, _)",
+    "predicate_input_unbound": "rel p(i) = string_chars(s, i, _)",
+    "predicate_output_type": 'type q(i32)\nrel p(i) = string_chars("abc", i, _), q(i)',
+    "predicate_type_parameters": 'rel p(i) = string_chars<usize>("abc", i, _)',
+    "predicate_unknown": "rel p(i) = rnge<usize>(0, 3, i)",
     "disjunctive_head": "rel {on(x); off(x)} = lamp(x)",
     "import_missing": 'import "nowhere.scl"',
 }
@@ -96,6 +104,7 @@ RUNS = {
     "facts_tag": (EDGE, {"edge": [(1.2, (0, 1))]}),
     "facts_no_probabilities": ("type d(i32)", {"d": dv.categorical([1, 2])}),
     "facts_undeclared_text": ("rel p(x + 1) = q(x)", {"q": [("a",)]}),
+    "format_places": ('rel p = {"a"}\nrel q($format("{} {}", x)) = p(x)', {}),
     "rule_tag_out_of_range": ("rel p = {0.25, 2.0}\nrel (1.0 / x)::q(x) = p(x)", {}),
 }
 

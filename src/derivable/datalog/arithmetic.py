@@ -11,7 +11,8 @@ scalar operation: it is a foreign function of whole columns, and its result an a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -22,9 +23,9 @@ from derivable.algebra import expr
 from derivable.algebra.expr import Argument, Constant, Optional, interpreter, optional
 from derivable.algebra.expr.optional import TRUE
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
-from derivable.datalog.foreign.function import ForeignFunction
+from derivable.datalog.foreign.function import ForeignError, ForeignFunction
 from derivable.datalog.foreign.library import FUNCTIONS
-from derivable.datalog.rules.nodes import Const, Expr, Var
+from derivable.datalog.rules.nodes import Const, Expr, Var, applied
 from derivable.datalog.values import SymbolTable, ValueType, texts_of, to_words, word_of
 
 Valid = np.ndarray | None
@@ -41,12 +42,28 @@ def evaluate(expression: Expr, columns: Columns, count: int, symbols: SymbolTabl
         return columns[expression.name], None
     if isinstance(expression, Const):
         return np.full(count, word_of(expression.value, expression.type, symbols), dtype=np.int64), None
-    return translate(expression).words(columns, count, symbols)
+    with _placed(expression):
+        return translate(expression).words(columns, count, symbols)
 
 
 def condition(expression: Expr, columns: Columns, count: int, symbols: SymbolTable) -> np.ndarray:
     """Mask [row] of the rows where a bool expression has the value true."""
-    return translate(expression).mask(columns, count, symbols)
+    with _placed(expression):
+        return translate(expression).mask(columns, count, symbols)
+
+
+@contextmanager
+def _placed(expression: Expr) -> Iterator[None]:
+    """Say where in the program the function stands that fails.
+
+    Equal expressions share a translation, wherever they stand.
+    """
+    try:
+        yield
+    except ForeignError as error:
+        calls = (node for node in applied(expression) if node.operator == error.by)
+        error.span = error.span or next((node.span for node in calls), None)
+        raise
 
 
 @dataclass(frozen=True)

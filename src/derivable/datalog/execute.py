@@ -17,6 +17,7 @@ import numpy as np
 from derivable.core.diagnostics import DomainError
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.facts import FactColumns, FactStore
+from derivable.datalog.foreign.function import ForeignError
 from derivable.datalog.gather import Gathered
 from derivable.datalog.ground_graph import GroundGraph
 from derivable.datalog.grounding import ground_stratum
@@ -78,8 +79,11 @@ class Executor(Queries):
         self.statistics = Statistics(tables, facts.symbols)
 
     def run(self) -> dict[str, Table]:
-        for number in range(len(self.ram.strata)):
-            self.run_stratum(number)
+        try:
+            for number in range(len(self.ram.strata)):
+                self.run_stratum(number)
+        except ForeignError as error:
+            raise error.placed(self.ram.source, self.ram.text) from error.__cause__
         # These know the executor and the tables: cycles, which would keep the tables until Python looks for such.
         self.running.clear()
         for table in self.tables.values():

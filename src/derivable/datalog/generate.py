@@ -1,4 +1,4 @@
-"""Foreign predicates over the rows of a query: each row once for every row of outputs that the predicate gives for it."""
+"""Foreign predicates over the rows of a query: each row once for every row of outputs that is its answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from derivable.core.graph import offsets_of
 from derivable.datalog import arithmetic
-from derivable.datalog.foreign.function import distinct
+from derivable.datalog.foreign.function import ForeignError, distinct
 from derivable.datalog.foreign.predicate import ForeignPredicate
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.random_facts import RandomFacts
@@ -117,7 +117,11 @@ def _answers(
         places = np.zeros(batch.count, np.int64)
     # A tagged row is a fact of all its outputs, wanted or not.
     types = [t if record.is_tagged or output is not None else None for output, t in zip(query.outputs, query.types)]
-    found = record.answers([e.type for e in query.inputs], types, queries.symbols, columns, count)
+    try:
+        found = record.answers([e.type for e in query.inputs], types, queries.symbols, columns, count)
+    except ForeignError as error:
+        error.span = query.span
+        raise
     answer_of = np.repeat(np.arange(count), np.diff(found.offsets))
     tags = None
     if found.probabilities is not None:

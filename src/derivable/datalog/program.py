@@ -17,9 +17,10 @@ from derivable.core.diagnostics import DerivableError, DomainError, ParseError, 
 from derivable.core.files import checked_path
 from derivable.datalog.database import Database, RelationView
 from derivable.datalog.desugar import desugar
+from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.inputs import taken
 from derivable.datalog.ram.lower import lower
-from derivable.datalog.ram.nodes import Ram
+from derivable.datalog.ram.nodes import Generate, Ram, Store, steps
 from derivable.datalog.ram.text import ram_text
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.rules.nodes import BernoulliRule
@@ -193,9 +194,12 @@ class Program:
 
 
 def _num_probabilities(ram: Ram, store: FactStore) -> int:
-    """How many facts and tagged rules have probabilities."""
-    choices = sum(isinstance(i, BernoulliRule) for stratum in ram.strata for i in stratum.full)
-    return len(store.random.probabilities) + choices
+    """How many facts, tagged rules and uses of tagged predicates have probabilities."""
+    instructions = [i for stratum in ram.strata for i in stratum.full]
+    choices = sum(isinstance(i, BernoulliRule) for i in instructions)
+    queries = [node for i in instructions if isinstance(i, Store) for node in steps(i.query)]
+    soft = sum(isinstance(node, Generate) and PREDICATES[node.predicate].is_tagged for node in queries)
+    return len(store.random.probabilities) + choices + soft
 
 
 def _default_text(ram: Ram) -> str:

@@ -45,7 +45,10 @@ class Body(Aggregates):
                 outputs = leaf.outputs or ()
                 return [self.aggregate(leaf, outputs, elsewhere | {n for o in outputs for n in variables_of(o)})]
             case s.InRange(variable=variable, low=low, high=high, inclusive=inclusive):
-                name, inputs = "range_inclusive" if inclusive else "range", (self.expression(low), self.expression(high))
+                name, inputs = (
+                    "range_inclusive" if inclusive else "range",
+                    (self.expression(low), self.expression(high)),
+                )
                 output = self.term(variable, inputs[0].type)
                 return [r.Generate(name, inputs, (output,), (inputs[0].type,), not positive, leaf.span)]
         condition = self.expression(leaf)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.expr import Optional
-from derivable.core.diagnostics import DerivableError, DomainError, Span
+from derivable.core.diagnostics import DerivableError, DomainError
 from derivable.datalog.foreign.signature import Signature
 from derivable.datalog.values import SymbolTable, ValueType, fits, show_column, words_of
 
@@ -52,12 +52,13 @@ class ForeignFunction:
         if self.form == "columns":
             found = self._called(columns, types)
             if np.shape(found) != (count,):
-                raise DomainError(f"the function ${self.name} gives shape {np.shape(found)} for {count} rows")
+                message = f"the function ${self.name} gives shape {np.shape(found)} for {count} rows"
+                raise ForeignError(message, f"${self.name}")
             values = np.asarray(found).tolist()
         else:
             rows: Iterable[tuple] = zip(*(column.tolist() for column in columns)) if columns else [()]
             values = [self._called(row, types) for row in rows]
-        words, valid = result_words(f"the function ${self.name} gives", values, result, symbols)
+        words, valid = result_words(f"${self.name}", f"function ${self.name} gives", values, result, symbols)
         return (words, valid) if places is None else (words[places], valid[places])
 
     def _called(self, operands: Sequence[Any], types: Types) -> Any:
@@ -65,28 +66,36 @@ class ForeignFunction:
         try:
             return self.call(*operands)
         except self.drops:
-            return None
+            return None if self.form == "values" else [None] * len(operands[0])
         except DerivableError:
             raise
         except Exception as error:
-            raise failure(f"function ${self.name}", operands if self.form == "values" else None, error) from error
+            raise failure(f"${self.name}", operands if self.form == "values" else None, error) from error
 
 
 class ForeignError(DomainError):
-    """An exception in a foreign function or predicate, whose place in the program the caller knows."""
+    """What went wrong in a foreign function or predicate; `by` is its operator in core rules, `$half` or `divisor`.
 
-    def at(self, span: Span | None, source: str | None = None, text: str | None = None) -> DomainError:
-        """The error at a place, once that is known."""
-        return DomainError(self.message, hint=self.hint, source=source, text=text, span=span)
+    Those who evaluate the expression set `span`, and the run makes a DomainError with the program's line of it.
+    """
+
+    def __init__(self, message: str, by: str, hint: str | None = None):
+        super().__init__(message, hint=hint)
+        self.by = by
+
+    def placed(self, source: str, text: str) -> DomainError:
+        """The error with its line."""
+        return DomainError(self.message, hint=self.hint, source=source, text=text, span=self.span)
 
 
-def failure(what: str, operands: Sequence[Any] | None, error: Exception) -> ForeignError:
+def failure(by: str, operands: Sequence[Any] | None, error: Exception) -> ForeignError:
     """The error that a Python function has failed for these operands, shortened."""
+    what = f"function {by}" if by.startswith("$") else f"predicate {by}"
     given = ""
     if operands is not None:
         shown = [repr(operand) for operand in operands]
         given = " for " + ", ".join(text if len(text) <= 60 else f"{text[:57]}..." for text in shown)
-    return ForeignError(f"the {what} failed{given}: {type(error).__name__}: {error}")
+    return ForeignError(f"the {what} failed{given}: {type(error).__name__}: {error}", by)
 
 
 def distinct(columns: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray | None]:
@@ -113,7 +122,7 @@ def distinct(columns: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarra
     return [column[first] for column in columns], places
 
 
-def result_words(what: str, values: list, t: ValueType, symbols: SymbolTable) -> tuple[np.ndarray, np.ndarray]:
+def result_words(by: str, what: str, values: list, t: ValueType, symbols: SymbolTable) -> tuple[np.ndarray, np.ndarray]:
     """(words [row], valid [row]) of Python values, None where there is none.
 
     Raises DomainError for a value of another kind than the type's; one outside its limits is none.
@@ -126,7 +135,8 @@ def result_words(what: str, values: list, t: ValueType, symbols: SymbolTable) ->
         for value in values:
             if value is not None and not _is_of(value, t):
                 raise ForeignError(
-                    f"{what} {value!r}, which is not of the type {t}",
+                    f"the {what} {value!r}, which is not of the type {t}",
+                    by,
                     hint="annotate what it returns, as in `-> str`",
                 )
     words = np.zeros(len(values), np.int64)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from derivable.algebra import expr
 from derivable.algebra.expr import Constant, Optional, optional
 from derivable.algebra.expr.types import FLOATS, UNSIGNED, Dtype
 from derivable.datalog.foreign.function import ForeignFunction

@@ -118,7 +118,9 @@ def predicate(
     return _add_predicate(call, name, outputs, tagged, drops)
 
 
-def _add_predicate(call: Callable[..., Any], name: str | None, outputs: Any, tagged: bool | None, drops: Any) -> Callable:
+def _add_predicate(
+    call: Callable[..., Any], name: str | None, outputs: Any, tagged: bool | None, drops: Any
+) -> Callable:
     title = _title_of(call, name, "predicate")
     if outputs is None:
         outputs, is_tagged = _yielded(call, title)

@@ -61,7 +61,7 @@ class ForeignPredicate:
         columns: Sequence[np.ndarray],
         count: int,
     ) -> Answers:
-        """The answers to `count` rows of inputs, words [row]; `results` are the types of outputs, None if not wanted."""
+        """The answers to `count` rows of inputs, words [row]; `results` are types of outputs, None if not wanted."""
         shown = [show_column(words, t, symbols).tolist() for words, t in zip(columns, types)]
         rows: list[tuple] = []
         tags: list[float] = []
@@ -76,8 +76,8 @@ class ForeignPredicate:
             if t is None:
                 found.append(None)
                 continue
-            what = f"the predicate {self.name} gives as output {place + 1}"
-            words, fine = result_words(what, [row[place] for row in rows], t, symbols)
+            what = f"predicate {self.name} gives as output {place + 1}"
+            words, fine = result_words(self.name, what, [row[place] for row in rows], t, symbols)
             found.append(words)
             valid &= fine
         probabilities = np.array(tags, np.float64) if self.is_tagged else None
@@ -99,6 +99,7 @@ class ForeignPredicate:
                 if len(row) != width:
                     raise ForeignError(
                         f"the predicate {self.name} gives {row!r}, {len(row)} values for {width} outputs",
+                        self.name,
                         hint="yield one tuple for each row" + (", as (probability, tuple)" if self.is_tagged else ""),
                     )
                 rows.append(row)
@@ -108,13 +109,14 @@ class ForeignPredicate:
         except DerivableError:
             raise
         except Exception as error:
-            raise failure(f"predicate {self.name}", inputs, error) from error
+            raise failure(self.name, inputs, error) from error
 
     def _probability(self, tag: Any) -> float:
         number = float(tag)
         if not 0.0 <= number <= 1.0 and number == number:
             raise ForeignError(
                 f"the predicate {self.name} gives the tag {number:g}, which is no probability",
+                self.name,
                 hint="tags are in [0, 1]",
             )
         return number

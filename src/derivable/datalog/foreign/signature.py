@@ -1,7 +1,7 @@
 """What a foreign function or predicate takes and gives.
 
-    >>> print(signature("<T: Number>(x: T, places: u32?, T...) -> T"))
-    <T: number>(T, u32?, T...) -> T
+>>> print(signature("<T: Number>(x: T, places: u32?, T...) -> T"))
+<T: number>(T, u32?, T...) -> T
 """
 
 from __future__ import annotations

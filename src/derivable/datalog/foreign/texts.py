@@ -18,7 +18,7 @@ from derivable.datalog.foreign.signature import signature
 from derivable.datalog.values import SymbolTable, ValueType, show_column, texts_of
 
 # Unicode's White_Space, to which Python adds four control characters.
-_SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+_SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
 
 def _bytes(text: str) -> bytes:
@@ -58,6 +58,7 @@ def _format(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.nd
             raise ForeignError(
                 f"`$format` has {places} place{'s' if places != 1 else ''} `{{}}`"
                 f" for {given} argument{'s' if given != 1 else ''}",
+                "$format",
                 hint="give one argument for each place",
             )
     columns = [texts_of(words, t, symbols) for words, t in zip(operands[1:], types[1:])]

@@ -98,11 +98,13 @@ class Estimator:
                 there = there or (1.0 if isinstance(e, Const) else before.rows, None)
                 return Estimate(before.rows, before.cost + before.rows, {**before.values, v.name: there})
             case m.Generate(outputs=outputs, negated=negated):
-                fresh = [] if negated else [t.name for t in outputs if isinstance(t, Var) and t.name not in before.values]
+                fresh = (
+                    [] if negated else [t.name for t in outputs if isinstance(t, Var) and t.name not in before.values]
+                )
                 if not fresh:
                     return self._kept(before, COMPARISON, CONDITION)
                 rows = before.rows * RANGE_ROWS
-                values = {**before.values, **{name: (rows, None) for name in fresh}}
+                values = {**before.values, **dict.fromkeys(fresh, (rows, None))}
                 return Estimate(rows, before.cost + rows * MATCH, values)
         return before
 

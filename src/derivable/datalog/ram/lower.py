@@ -64,5 +64,5 @@ def extended(query: m.Query, step: Step, origin: m.Origin) -> m.Query:
         case Define(variable=v, expression=e):
             return m.Extend(query, v, e)
         case r.Generate():
-            return m.Generate(query, step.predicate, step.inputs, step.outputs, step.types, step.negated)
+            return m.Generate(query, step.predicate, step.inputs, step.outputs, step.types, step.negated, step.span)
     raise TypeError(f"not a step: {step!r}")

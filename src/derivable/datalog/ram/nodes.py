@@ -12,7 +12,9 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from derivable.core.diagnostics import Span
 from derivable.datalog.rules.nodes import (
+    NOWHERE,
     AggregateRule,
     Atom,
     BernoulliRule,
@@ -88,6 +90,7 @@ class Generate:
     outputs: tuple[Var | Const | None, ...]
     types: tuple[ValueType, ...]
     negated: bool = False
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -223,6 +223,14 @@ def variables(node: Any) -> Iterator[Var]:
                 yield from variables(child)
 
 
+def applied(node: Expr) -> Iterator[Apply]:
+    """All applied operators and functions of an expression."""
+    if isinstance(node, Apply):
+        yield node
+        for operand in node.operands:
+            yield from applied(operand)
+
+
 def names(node: Any) -> set[str]:
     """The names of all variables of an expression or literal."""
     return {v.name for v in variables(node)}

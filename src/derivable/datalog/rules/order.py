@@ -161,8 +161,8 @@ def _fail(clause: r.Clause, program: r.Rules, left: Sequence[r.Literal], bound: 
             elif isinstance(literal, r.Generate):
                 if v.name not in r.inputs(literal):
                     continue
-                what = "range" if literal.predicate in RANGES else f"input of `{literal.predicate}`"
-                where, hint = f"in this {what}", f"bind `{v.name}` in a positive atom first"
+                what = "this range" if literal.predicate in RANGES else f"an input of `{literal.predicate}`"
+                where, hint = f"in {what}", f"bind `{v.name}` in a positive atom first"
             else:
                 where, hint = "in this expression", f"bind `{v.name}` in a positive atom of the same body"
             raise BindingError(
