@@ -123,8 +123,16 @@ class UnsupportedError(DerivableError):
     """A declared refusal: the request is understood and not supported, with the reason."""
 
 
-class CompileTimeout(DerivableError):
-    """Knowledge compilation hit its time limit."""
+class LimitError(DerivableError):
+    """A run passed a limit on its rounds, its tuples, its seconds or its memory."""
+
+
+class CompileTimeout(LimitError):
+    """A run, or knowledge compilation, passed its time limit."""
+
+
+class OutOfMemory(LimitError, MemoryError):
+    """There is less memory than a run needs, or than it was allowed."""
 
 
 class MissingDependencyError(DerivableError):

@@ -1,8 +1,9 @@
-"""Progress bars for long work, on stderr, silent when stderr is not a terminal; and its time limits."""
+"""Progress bars for long work, on stderr, silent where nobody sees them; and its time limits."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +37,13 @@ class Deadline:
 NEVER = Deadline(None, "", "")
 
 
+def is_seen() -> bool:
+    """Whether a person sees stderr: a terminal or a notebook, unless DERIVABLE_PROGRESS is 0."""
+    if os.environ.get("DERIVABLE_PROGRESS", "").strip() == "0":
+        return False
+    return sys.stderr.isatty() or "ipykernel.zmqshell" in sys.modules
+
+
 @contextlib.contextmanager
 def progress(
     description: str, total: float | None = None, *, enabled: bool | None = None
@@ -43,10 +51,10 @@ def progress(
     """Show a bar while the block runs; yields `advance(amount=1, note="")`.
 
     total    steps in all; None shows a spinner with the elapsed time
-    enabled  None means: only if stderr is a terminal
+    enabled  None means: if a person sees stderr (`is_seen`)
     """
     if enabled is None:
-        enabled = sys.stderr.isatty()
+        enabled = is_seen()
     if not enabled:
         yield lambda amount=1, note="": None
         return

@@ -15,10 +15,11 @@ from derivable.circuit.circuit import Circuit
 from derivable.core.and_or import FALSE
 from derivable.core.diagnostics import CompileTimeout, TypeMismatchError
 from derivable.core.progress import NEVER, Deadline
-from derivable.datalog.execute import Executor, run_deadline
+from derivable.datalog.execute import Executor
 from derivable.datalog.facts import FactStore, known_relation, load_program_facts, load_python_facts, tuple_columns
 from derivable.datalog.ground_graph import GroundGraph
 from derivable.datalog.inputs import InputMapping, as_tuple, taken
+from derivable.datalog.limits import EXACT_HINT, Watch, checked_limits
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.storage import Table
@@ -57,13 +58,12 @@ class Grounding:
 def ground_facts(
     ram: Ram,
     facts: FactStore,
-    iteration_limit: int | None = None,
-    deadline: Deadline = NEVER,
+    watch: Watch | None = None,
     semiring: Semiring = boolean,
 ) -> Grounding:
     """Run a RAM program on the ground derivation graph, simplified by the laws of the semiring."""
     graph = GroundGraph(semiring)
-    tables = Executor(ram, facts, GraphTags(graph), iteration_limit, deadline).run()
+    tables = Executor(ram, facts, GraphTags(graph), watch).run()
     return Grounding(tables, graph.finish(), facts, tuple(graph.recursive))
 
 
@@ -71,7 +71,7 @@ def ground_inputs(
     program: Program,
     inputs: Mapping[str, InputMapping],
     facts: Mapping[str, Any] | None,
-    deadline: Deadline = NEVER,
+    watch: Watch | None = None,
     semiring: Semiring = boolean,
 ) -> tuple[Ram, Grounding, dict[str, np.ndarray]]:
     """Ground a program whose inputs have no probabilities yet; also the variable of each input fact."""
@@ -96,7 +96,7 @@ def ground_inputs(
         store.add(name, columns, variables[name])
     load_program_facts(ram, store)
     load_python_facts(ram, facts, store, given=inputs)
-    return ram, ground_facts(ram, store, deadline=deadline, semiring=semiring), variables
+    return ram, ground_facts(ram, store, watch, semiring), variables
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,9 +145,11 @@ def compile_exact(
 
     Source: tags as formulas, Lobster section 3.5; compilation as in `circuit.choice`. Cycles are broken in `unroll`.
     """
-    deadline = run_deadline(time_limit)
-    ram, grounding, variables = ground_inputs(program, inputs, facts, deadline=deadline)
-    circuit = _circuit_of(grounding, grounding.nodes_of(ram, outputs), deadline)
+    with Watch(checked_limits(time_limit=time_limit)) as watch:
+        watch.hint = EXACT_HINT
+        ram, grounding, variables = ground_inputs(program, inputs, facts, watch)
+        watch.hide()
+        circuit = _circuit_of(grounding, grounding.nodes_of(ram, outputs), watch)
     random = grounding.facts.random
     return ExactQuery(circuit, variables, random.group_of() >= 0, *random.fixed(variables))
 

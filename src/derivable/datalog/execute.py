@@ -15,13 +15,13 @@ from typing import Any, Literal
 import numpy as np
 
 from derivable.core.diagnostics import DomainError
-from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.facts import FactColumns, FactStore
 from derivable.datalog.foreign.function import ForeignError
 from derivable.datalog.gather import Gathered
 from derivable.datalog.ground_graph import GroundGraph
 from derivable.datalog.grounding import ground_stratum
 from derivable.datalog.grouping import aggregate
+from derivable.datalog.limits import Limits, Watch
 from derivable.datalog.pending import Pending
 from derivable.datalog.profile import Effort, Profile, StratumEffort
 from derivable.datalog.queries import Columns, Queries
@@ -34,14 +34,6 @@ from derivable.datalog.statistics import Statistics
 from derivable.datalog.storage import Table
 from derivable.datalog.tags import Algebra, ColumnTags, GraphTags, Untagged
 from derivable.datalog.values import F64, from_words
-
-
-def run_deadline(time_limit: float | None) -> Deadline:
-    """The deadline of a run that begins now."""
-    from derivable.circuit.compile_process import checked_time_limit
-
-    hint = "raise time_limit, ask for fewer outputs, or approximate with provenance='topkproofs'"
-    return Deadline(checked_time_limit(time_limit), "the run", hint)
 
 
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
@@ -60,16 +52,17 @@ class Executor(Queries):
         ram: m.Ram,
         facts: FactStore,
         algebra: Algebra,
-        iteration_limit: int | None = None,
-        deadline: Deadline = NEVER,
+        watch: Watch | None = None,
     ):
+        watch = watch or Watch(Limits())
         new_tags = None if isinstance(algebra, Untagged) else algebra.empty
         stable = m.stable_relations(ram) if isinstance(algebra, ColumnTags) else set()
         tables = {name: Table(name, r.types, new_tags, name in stable) for name, r in ram.relations.items()}
-        super().__init__(tables, algebra, facts.symbols, facts.random, deadline)
+        super().__init__(tables, algebra, facts.symbols, facts.random, watch)
         self.ram = ram
         self.facts = facts
-        self.iteration_limit = iteration_limit
+        self.watch = watch
+        self.finished = 0
         self.graph: GroundGraph | None = algebra.graph if isinstance(algebra, GraphTags) else None
         self.efforts: dict[int, Effort] = {}
         # The stratum that runs, and the rows at which the orders of its joins are chosen again.
@@ -79,12 +72,14 @@ class Executor(Queries):
         self.statistics = Statistics(tables, facts.symbols)
 
     def run(self) -> dict[str, Table]:
+        self.watch.executor = self
         try:
             for number in range(len(self.ram.strata)):
                 self.run_stratum(number)
         except ForeignError as error:
             raise error.placed(self.ram.source, self.ram.text) from error.__cause__
         # These know the executor and the tables: cycles, which would keep the tables until Python looks for such.
+        self.watch.executor = None
         self.running.clear()
         for table in self.tables.values():
             table.indexes.clear()
@@ -93,6 +88,7 @@ class Executor(Queries):
     def run_stratum(self, number: int) -> None:
         """Compute the relations of one stratum, those before it being complete."""
         began, self.number = perf_counter(), number
+        self.watch.stratum, self.watch.round = number, 0
         if isinstance(self.algebra, GraphTags):
             ground_stratum(self, number, self.algebra)
         elif isinstance(self.algebra, ColumnTags):
@@ -103,6 +99,9 @@ class Executor(Queries):
             table = self.tables[name]
             table.visible_size = table.size
             self.complete.add(name)
+            self.finished += table.size
+        self.watch.tuples = self.finished
+        self.watch.remaining()
         self.stratum_effort[number].seconds += perf_counter() - began
 
     def instructions(self, number: int, part: Literal["once", "loop", "full"]) -> tuple[Any, ...]:
@@ -119,9 +118,9 @@ class Executor(Queries):
     def begin_round(self, number: int, rounds: Rounds) -> bool:
         """Before each round of a recursive stratum; false ends its recursion."""
         effort = self.stratum_effort[number]
-        if effort.rounds == self.iteration_limit:
+        if effort.rounds == self.watch.limits.iteration_limit:
             return False
-        self.deadline.remaining()
+        self.watch.begin_round(number, effort.rounds)
         effort.rounds += 1
         if effort.rows >= self.plan_again:
             self.plan_again = PLAN_AGAIN * effort.rows
@@ -154,6 +153,7 @@ class Executor(Queries):
                 there = (variables < 0) | (chances[variables] > 0)
                 columns, variables = [column[there] for column in columns], variables[there]
             self.tables[name].insert(columns, len(variables))
+            self.watch.tuples += self.tables[name].size
         for instruction in self.instructions(number, "once"):
             self.insert(instruction)
         if stratum.loop:
@@ -182,16 +182,19 @@ class Executor(Queries):
         """Run an instruction and enter what it finds."""
         table = self.tables[instruction.relation]
         with self.effort(instruction) as effort:
-            before = table.size
+            self.watch.enter(table)
             stores = isinstance(instruction, m.Store)
-            if stores and not before and table.may_be_built:
+            if stores and not table.size and table.may_be_built:
                 self.insert_first(instruction, table, effort)
             else:
                 for columns, count, _ in self.stored(instruction, False) if stores else (self.special(instruction),):
                     effort.candidates += count
                     table.insert(columns, count)
-            effort.rows += table.size - before
-            self.stratum_effort[self.number].rows += table.size - before
+            added = self.watch.leave()
+            if added:
+                effort.rows += added
+                effort.grew(self.watch.round, added)
+                self.stratum_effort[self.number].rows += added
 
     def insert_first(self, store: m.Store, table: Table, effort: Effort) -> None:
         """Enter the rows of a store, which may be many, in a table that has none yet."""
@@ -222,7 +225,7 @@ class Executor(Queries):
             self.collect(instruction, pending[instruction.relation], 1)
         effort = self.stratum_effort[number]
         for waiting in pending.values():
-            effort.rows += waiting.merge(1)
+            effort.rows += self.merge(waiting, 1)
         if not stratum.loop:
             return
         stamp = 1
@@ -242,22 +245,37 @@ class Executor(Queries):
             for instruction in instructions:
                 self.collect(instruction, pending[instruction.relation], stamp)
             for name in active:
-                effort.rows += pending[name].merge(stamp)
+                effort.rows += self.merge(pending[name], stamp)
 
     def collect(self, instruction: m.Instruction, pending: Pending, stamp: int) -> None:
         """Run an instruction; what it finds waits for the end of round `stamp`."""
         with self.effort(instruction) as effort:
-            is_kept = pending.keeps_columns
-            if not isinstance(instruction, m.Store):
-                part = self.special(instruction)
-                effort.candidates += part[1]
-                pending.add(part, stamp)
-                return
-            for part in self.stored(instruction, is_kept):
-                effort.candidates += part[1]
-                running = self.running.get(id(instruction))
-                by_kernel = running is not None and running.kernel is not None
-                pending.add(part, stamp, is_kept or not by_kernel)
+            before = effort.candidates
+            self.watch.enter(pending.table)
+            self._collect(instruction, pending, stamp, effort)
+            self.watch.leave()
+            if effort.candidates > before:
+                effort.grew(self.watch.round, effort.candidates - before)
+
+    def _collect(self, instruction: m.Instruction, pending: Pending, stamp: int, effort: Effort) -> None:
+        is_kept = pending.keeps_columns
+        if not isinstance(instruction, m.Store):
+            part = self.special(instruction)
+            effort.candidates += part[1]
+            pending.add(part, stamp)
+            return
+        for part in self.stored(instruction, is_kept):
+            effort.candidates += part[1]
+            running = self.running.get(id(instruction))
+            by_kernel = running is not None and running.kernel is not None
+            pending.add(part, stamp, is_kept or not by_kernel)
+
+    def merge(self, pending: Pending, stamp: int) -> int:
+        """The end of round `stamp` for a table; returns how many rows are new."""
+        self.watch.enter(pending.table)
+        added = pending.merge(stamp)
+        self.watch.leave()
+        return added
 
     # Facts and special instructions
 

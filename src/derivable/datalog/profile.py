@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -13,6 +14,9 @@ from derivable.datalog.rules.text import rule_text
 # Rules that the text shows, the most expensive ones.
 SHOWN = 40
 
+# So many rounds of an instruction are remembered.
+_LAST = 5
+
 
 @dataclass
 class Effort:
@@ -22,6 +26,7 @@ class Effort:
     candidates  rows that it found, repeats included
     rows        how many of them were new (of untagged relations; tagged ones are added up first)
     estimates   rows of each operator, from the first, that were expected of its first run
+    last        (round, rows) of the last rounds in which it found something; of tagged relations candidates
     """
 
     instruction: m.Instruction
@@ -32,13 +37,35 @@ class Effort:
     rows: int = 0
     estimates: Sequence[float] = ()
     began: float = 0.0
+    is_running: bool = False
+    last: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_LAST))
+
+    def grew(self, number: int, rows: int) -> None:
+        """It found so many rows in a round."""
+        self.last.append((number, rows))
+
+    def recent_growth(self, number: int) -> int:
+        """What it found in the last rounds before and with this one."""
+        return sum(rows for place, rows in self.last if place > number - _LAST)
+
+    def growth_text(self) -> str:
+        """`added 3 tuples in its last round`"""
+        rows = [rows for _, rows in self.last]
+        if len(rows) == 1:
+            return f"added {rows[0]:,}"
+        if len(set(rows)) == 1:
+            return f"added {rows[0]:,} in each of its last {len(rows)} rounds"
+        shown = f"{', '.join(f'{n:,}' for n in rows[:-1])} and {rows[-1]:,}"
+        return f"added {shown} in its last {len(rows)} rounds"
 
     def __enter__(self) -> Effort:
         self.runs += 1
+        self.is_running = True
         self.began = perf_counter()
         return self
 
     def __exit__(self, *_) -> None:
+        self.is_running = False
         self.seconds += perf_counter() - self.began
 
 

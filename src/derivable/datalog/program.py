@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from derivable.algebra.semiring import Semiring
-from derivable.algebra.semirings import boolean
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError, UnsupportedError
 from derivable.core.files import checked_path
@@ -33,6 +29,7 @@ from derivable.datalog.types import Typed, infer, types_text
 
 if TYPE_CHECKING:
     from derivable.datalog.facts import FactStore
+    from derivable.datalog.limits import Watch
 
 STAGES = ("syntax", "types", "desugar", "strata", "ram")
 
@@ -114,7 +111,11 @@ class Program:
         *,
         k: int = 3,
         iteration_limit: int | None = None,
+        round_limit: int | None = None,
+        tuple_limit: int | None = None,
         time_limit: float | None = None,
+        memory_limit: int | str | None = None,
+        progress: bool | None = None,
     ) -> Database:
         """Compute all outputs.
 
@@ -123,23 +124,32 @@ class Program:
                          "minmaxprob" (godel), "addmultprob", "real", "counting"; None takes "exact" if facts or rules
                          have probabilities, else "unit" (`Database.provenance` says which)
         k                proofs kept by topkproofs
-        iteration_limit  at most this many rounds of each recursive stratum; None runs to the fixpoint
-        time_limit       seconds; then CompileTimeout is raised
+        iteration_limit  rounds of each recursive stratum, after which it stays as it is; None runs to the fixpoint
+        round_limit      rounds of each recursive stratum, after which LimitError is raised
+        tuple_limit      tuples of all relations together, then LimitError
+        time_limit       seconds, then CompileTimeout
+        memory_limit     bytes that the run may take, or a text such as "2 GB", then OutOfMemory; that is raised too
+                         when the machine has hardly any memory left
+        progress         whether to show after a second how far the run is; None: if a person sees stderr
 
         Under "exact" a tag is the probability that the tuple holds in a random world, under a semiring what `show` of
         its record makes of its value. Raises UnsupportedError where recursion would add up infinitely many derivations.
         """
-        from derivable.datalog.execute import Executor, run_deadline
-        from derivable.datalog.facts import FactStore, load_program_facts, load_python_facts
-        from derivable.datalog.provenance import EXACT, needs_derivations, provenance_of, tags_of
-        from derivable.datalog.tags import Untagged
+        from derivable.datalog.limits import Watch, checked_limits, watched
+        from derivable.datalog.provenance import provenance_of
 
         record = None if provenance is None else provenance_of(provenance)
-        facts = taken(_checked_facts(facts))
         k = integer(k, "k", 1)
-        if iteration_limit is not None:
-            iteration_limit = integer(iteration_limit, "iteration_limit", 0)
-        deadline = run_deadline(time_limit)
+        watch = Watch(checked_limits(iteration_limit, round_limit, tuple_limit, time_limit, memory_limit), progress)
+        return watched(watch, lambda: self._run(_checked_facts(facts), record, provenance, k, watch))
+
+    def _run(self, facts: Mapping[str, Any], record: Any, provenance: Any, k: int, watch: Watch) -> Database:
+        from derivable.datalog.evaluation import Evaluation
+        from derivable.datalog.facts import FactStore, load_program_facts, load_python_facts
+        from derivable.datalog.limits import EXACT_HINT
+        from derivable.datalog.provenance import EXACT, provenance_of
+
+        facts = taken(facts)
         ram = self.lowered(facts)
         store = FactStore(random=RandomFacts())
         load_program_facts(ram, store)
@@ -147,47 +157,14 @@ class Program:
         if record is None:
             provenance = "exact" if _num_probabilities(ram, store) else "unit"
             record = provenance_of(provenance)
-        if record is not EXACT:
-            deadline.hint = "raise time_limit, or bound the rounds of recursion with iteration_limit"
         if record is EXACT:
-            from derivable.datalog.exact import exact_probabilities, ground_facts
-
-            grounding = ground_facts(ram, store, iteration_limit, deadline)
-            tables = grounding.tables
-            nodes = [_tags(tables[name]) for name in ram.outputs]
-            values = exact_probabilities(grounding, np.concatenate(nodes), deadline) if nodes else np.empty(0)
-            shown = dict(zip(ram.outputs, _split(values, nodes)))
-            kept = {name: values != 0.0 for name, values in shown.items()}
-        elif record is boolean:
-            tables = Executor(ram, store, Untagged(), iteration_limit, deadline).run()
-            shown, kept = dict.fromkeys(ram.outputs), {}
-        else:
-            tags = tags_of(record, store.random, k)
-            if isinstance(record, Semiring) and needs_derivations(record, ram):
-                from derivable.datalog.batched import levelled
-                from derivable.datalog.exact import ground_facts
-
-                grounding = ground_facts(ram, store, iteration_limit, deadline, record)
-                tables = grounding.tables
-                nodes = [_tags(tables[name]) for name in ram.outputs]
-                roots = np.concatenate([*nodes, np.empty(0, np.int64)])
-                values = levelled(grounding, roots, {}, record, deadline).evaluate(tags)
-                columns = dict(zip(ram.outputs, _split(values, nodes)))
-            else:
-                tables = Executor(ram, store, tags, iteration_limit, deadline).run()
-                columns = {name: _tags(tables[name]) for name in ram.outputs}
-            shown = {name: tags.show(column) for name, column in columns.items()}
-            kept = {
-                name: ~tags.is_zero(column) if isinstance(record, Semiring) else shown[name] != 0.0
-                for name, column in columns.items()
-            }
+            watch.hint = EXACT_HINT
+        evaluation = Evaluation(ram, store, record, k)
+        evaluation.run(watch)
+        shown = evaluation.shown(ram.outputs, watch)
         views = {
-            name: RelationView(
-                *_possible(tables[name], shown[name], kept.get(name)),
-                store.symbols,
-                ram.relations[name].column_names or None,
-            )
-            for name in ram.outputs
+            name: RelationView(table, tags, store.symbols, ram.relations[name].column_names or None)
+            for name, (table, tags) in shown.items()
         }
         name = provenance if isinstance(provenance, str) else record.name
         return Database(views, name, [n for n in ram.relations if not n.startswith("#")])
@@ -211,28 +188,6 @@ def _default_text(ram: Ram) -> str:
     if count:
         return f"provenance exact: the program has {count} probabilit{'ies' if count > 1 else 'y'}"
     return "provenance unit: the program has no probabilities; exact if the facts of a run have some"
-
-
-def _possible(table: Any, tags: Any, kept: np.ndarray | None) -> tuple[Any, Any]:
-    """The table and tags without the tuples that are in no world."""
-    if kept is None or kept.all():
-        return table, tags
-    from derivable.datalog.storage import Table
-
-    keep = np.flatnonzero(kept)
-    possible = Table(table.name, table.types, table.new_tags)
-    possible.insert([table.column(c, keep) for c in range(len(table.types))], len(keep))
-    return possible, tags[keep]
-
-
-def _split(values: Any, like: Sequence[np.ndarray]) -> list[Any]:
-    """The values in parts of these lengths."""
-    ends = np.cumsum([0, *map(len, like)]).tolist()
-    return [values[start:stop] for start, stop in pairwise(ends)]
-
-
-def _tags(table) -> np.ndarray:
-    return table.tags[: table.size]
 
 
 class _Plan:

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from derivable.core.diagnostics import DomainError
+from derivable.device.cpu.available import available_bytes, has_limited_addresses, shown_bytes
 from derivable.device.cpu.pages import PAGE, pages
 
 # Arrays of fewer bytes are NumPy's own: malloc serves them from memory that it keeps.
@@ -36,6 +37,9 @@ SMALLEST = 1 << 15
 # costs nothing on Linux before it is touched.
 _RESERVING = 1 << 22
 _RESERVES = (1024, 64, 4) if sys.platform == "linux" else ()
+# Before so many bytes are taken the system is asked whether it has them: it lends more than there is, and ends the
+# process that touches it.
+_ASKING = 1 << 26
 # Memory that is always allowed to stay, whatever the use was.
 _FLOOR = 1 << 25
 _SECONDS = 10.0
@@ -103,6 +107,7 @@ def longer(array: np.ndarray, count: int, kept: int, cleared: bool = False) -> n
     root = array if array.base is None else array.base
     lease = next((ref for ref in weakref.getweakrefs(root) if isinstance(ref, _Lease)), None)
     if lease is None or root.dtype != array.dtype or root.size < number:  # type: ignore[union-attr]
+        _ask(number * itemsize)
         block = _reserved(number * itemsize, (array.dtype, shape[1:]))
         used = block.used
         root = _leased(block, array.dtype, block.view.nbytes // itemsize)
@@ -112,6 +117,7 @@ def longer(array: np.ndarray, count: int, kept: int, cleared: bool = False) -> n
     else:
         block, start = lease.block, len(array)
         used = block.used
+        _ask(number * itemsize - used)
         made = root[:number].reshape(shape)  # type: ignore[index]
     if cleared:
         row = itemsize * math.prod(shape[1:])
@@ -138,7 +144,7 @@ def _leased(block: _Block, dtype: Any, count: int) -> np.ndarray:
 
 def _reserved(size: int, row: tuple) -> _Block:
     """A block that has room for many times `size` bytes, if the system lends so many addresses."""
-    for factor in _RESERVES:
+    for factor in () if has_limited_addresses() else _RESERVES:
         try:
             return _take((_rounded(size * factor), row), 0)
         except MemoryError:
@@ -227,17 +233,29 @@ def _take(key: _Key, used: int) -> _Block:
         if block is not None:
             return block
     try:
+        _ask(used)
         return _Block(key, _made(key[0]), used)
     except MemoryError:
         if not used:
             raise
         empty_cache()
     try:
+        _ask(used)
         return _Block(key, _made(key[0]), used)
     except MemoryError:
         with _lock:
             _in_use -= used
         raise
+
+
+def _ask(size: int) -> None:
+    """Raise MemoryError if the system has not so many bytes."""
+    if size >= _ASKING:
+        left = available_bytes()
+        if left is not None and left < size:
+            left += empty_cache()
+            if left < size:
+                raise MemoryError(f"an array of {shown_bytes(size)} where {shown_bytes(left)} are left")
 
 
 def _made(size: int) -> memoryview:

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from derivable.device.cpu.available import shown_bytes
+
 PAGE = 1 << 21
 _LARGE = 1 << 20  # bytes below which an array is NumPy's own
 
@@ -39,7 +41,7 @@ def pages(size: int) -> memoryview:
     try:
         mapped = mmap.mmap(-1, size + PAGE, **private)
     except (OSError, OverflowError) as error:
-        raise MemoryError(f"{size:,} bytes") from error
+        raise MemoryError(f"an array of {shown_bytes(size)}") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
         # Kernels may be built without large pages.
         with contextlib.suppress(OSError):
