@@ -35,7 +35,6 @@ from derivable.datalog.storage import Table
 from derivable.datalog.tags import Algebra, ColumnTags, GraphTags, Untagged
 from derivable.datalog.values import F64, from_words
 
-
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16
 
