@@ -12,10 +12,11 @@ import click
 
 def write_json(value: Any) -> None:
     """One JSON document, indented, and a newline. NumPy numbers and arrays become plain ones."""
-    click.echo(json.dumps(value, indent=2, default=_plain, ensure_ascii=False))
+    click.echo(json.dumps(value, indent=2, default=plain, ensure_ascii=False))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """What JSON can hold of a value that it does not know."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, (set, frozenset, tuple)):
@@ -35,21 +36,20 @@ def write_facts(rows: Iterable[tuple[str, str]]) -> None:
         click.echo(f"{click.style(name.ljust(width), dim=True)}  {click.style(value, bold=True)}")
 
 
-def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], limit: int | None = None) -> None:
-    """A table on the terminal, cut after `limit` rows with a note of how many there are."""
+def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], count: int) -> None:
+    """A table on the terminal of the first rows, with a note of how many there are if `count` are more."""
     from rich.console import Console
     from rich.table import Table
 
-    rows = list(rows)
-    shown = rows if limit is None else rows[:limit]
     table = Table(title=title, title_justify="left", title_style="bold")
     for column in columns:
         table.add_column(column)
-    for row in shown:
+    shown = 0
+    for shown, row in enumerate(rows, 1):
         table.add_row(*row)
     Console().print(table)
-    if len(shown) < len(rows):
-        click.echo(f"... {len(rows) - len(shown):,} more of {len(rows):,}; pipe the output or use --json to see all")
+    if shown < count:
+        click.echo(f"... {count - shown:,} more of {count:,}; pipe the output or use --json to see all")
 
 
 def percent(share: float) -> str:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 
-from derivable.cli.report import write_json, write_table
+from derivable.cli.report import plain, write_table
 from derivable.cli.user_file import PYTHON, provenance_option
 
 TABLE_ROWS = 50
+# Values that are written at once.
+PART = 1 << 14
 
 
 @click.command("run")
@@ -21,7 +26,7 @@ TABLE_ROWS = 50
 @PYTHON
 @click.option("-k", type=click.IntRange(min=1), default=3, show_default=True, help="Proofs kept by topkproofs.")
 @click.option("--query", "queries", multiple=True, metavar="RELATION", help="Show only this; may be repeated.")
-@click.option("--facts", type=click.Path(), metavar="DIR", help="Facts from DIR/RELATION.csv, .facts or .txt.")
+@click.option("--facts", type=click.Path(), metavar="DIR", help="Facts from DIR/RELATION.csv, .tsv, .parquet, ...")
 @click.option("--iteration-limit", type=click.IntRange(min=1), help="Rounds of each recursion at most.")
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Give up after this long.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the tuples and tags of each relation.")
@@ -43,16 +48,16 @@ def run_command(
     program, shown = _program(file, queries)
     given: dict[str, Any] = {}
     if facts is not None:
-        from derivable.cli.fact_files import facts_from
+        from derivable.datalog.fact_files import facts_from
 
         relations = program.lowered().relations
-        given = facts_from(facts, {name: r.types for name, r in relations.items() if not name.startswith("#")})
+        given = facts_from(facts, {name: r for name, r in relations.items() if not name.startswith("#")})
     database: Any = program.run(
         facts=given, provenance=provenance, k=k, iteration_limit=iteration_limit, time_limit=time_limit
     )
     names = [name for name in database if shown is None or name in shown]
     if as_json:
-        write_json({name: _document(database[name]) for name in names})
+        _write_documents(database, names)
         return
     for name in names:
         _write(name, database[name])
@@ -84,29 +89,55 @@ def _decoded(data: bytes, source: str) -> str:
         raise ParseError(f"not UTF-8 text: byte {error.start} is {data[error.start]:#04x}", source=source) from None
 
 
-def _document(view: Any) -> dict[str, Any]:
-    document: dict[str, Any] = {"tuples": [list(row) for row in view]}
-    if view.tags is not None:
-        document["tags"] = view.tag_list()
-    return document
+def _write_documents(database: Any, names: list[str]) -> None:
+    """One JSON document, part by part: {relation: {"tuples": [...], "tags": [...]}}; "tags" only if there are some."""
+    write = sys.stdout.write
+    write("{")
+    for place, name in enumerate(names):
+        view = database[name]
+        write(f'{"," if place else ""}\n  {json.dumps(name, ensure_ascii=False)}: {{\n    "tuples": [')
+        _write_list(map(list, view))
+        if view.tags is not None:
+            write('],\n    "tags": [')
+            _write_list(view.tag_list())
+        write("]\n  }")
+    write("\n}\n")
+
+
+def _write_list(values: Iterable[Any]) -> None:
+    separator = ""
+    for part in _parts(values):
+        text = json.dumps(part, ensure_ascii=False, default=plain)
+        sys.stdout.write(separator + text[1:-1])
+        separator = ", "
+
+
+def _parts(values: Iterable[Any]) -> Iterator[list[Any]]:
+    rest = iter(values)
+    while part := list(islice(rest, PART)):
+        yield part
 
 
 def _write(name: str, view: Any) -> None:
     from derivable.datalog.database import tag_text
-    from derivable.datalog.values import show_value
 
     relation = name.partition("(")[0]  # the facts of `query path(0, x)` are facts of path
-    tags = None if view.tags is None else view.tag_list()
-    rows = ([show_value(value) for value in row] for row in view)
     if sys.stdout.isatty():
         arity = len(view.columns)
-        columns = [*([] if tags is None else ["tag"]), *(str(place) for place in range(arity))]
-        shown = (row if tags is None else [tag_text(tags[place]), *row] for place, row in enumerate(rows))
-        if arity == 0 and tags is None:
+        columns = [*([] if view.tags is None else ["tag"]), *(str(place) for place in range(arity))]
+        if arity == 0 and view.tags is None:
             click.echo(f"{name}(): {'true' if len(view) else 'false'}")
             return
-        write_table(f"{name}  ({len(view):,})", columns, shown, TABLE_ROWS)
+        texts = next(view.shown_rows(TABLE_ROWS), [])
+        shown = (
+            texts if view.tags is None else [[tag_text(t), *row] for t, row in zip(view.tag_list(TABLE_ROWS), texts)]
+        )
+        write_table(f"{name}  ({len(view):,})", columns, shown, len(view))
         return
-    for place, row in enumerate(rows):
-        fact = f"{relation}({', '.join(row)})"
-        click.echo(fact if tags is None else f"{tag_text(tags[place], 9)}::{fact}")
+    tags = iter(()) if view.tags is None else iter(view.tag_list())
+    for rows in view.shown_rows():
+        facts = [f"{relation}({', '.join(row)})" for row in rows]
+        if view.tags is not None:
+            facts = [f"{tag_text(tag, 9)}::{fact}" for tag, fact in zip(islice(tags, len(facts)), facts)]
+        facts.append("")
+        sys.stdout.write("\n".join(facts))

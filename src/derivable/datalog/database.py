@@ -24,6 +24,8 @@ _SHOWN_ROWS = 20
 _SHOWN_COLUMNS = 20
 _SHOWN_RELATIONS = 30
 _COMPLETED_KEYS = 1000
+# Rows that become texts at once.
+_PART = 1 << 14
 _OPEN = ' open=""'
 
 
@@ -74,9 +76,17 @@ class RelationView(Mapping):
 
     def _sorted(self) -> np.ndarray:
         if self._order is None:
-            keys = [ranks(c) if c.dtype == object else c for c in self.columns]
+            keys = [self._sort_key(c) for c in range(len(self._table.types))]
             self._order = np.lexsort(keys[::-1]) if keys else np.arange(len(self))
         return self._order
+
+    def _sort_key(self, position: int) -> np.ndarray:
+        """Numbers [row] in the order of a column's values."""
+        if self._table.types[position].family == "text":
+            ids, places = np.unique(self._table.column(position), return_inverse=True)
+            return ranks(self._symbols.lookup(ids))[places]
+        column = self.columns[position]
+        return ranks(column) if column.dtype == object else column
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return self._rows(None)
@@ -87,6 +97,14 @@ class RelationView(Mapping):
         if not self.columns:
             return iter([()] * len(order))
         return zip(*(column[order].tolist() for column in self.columns))
+
+    def shown_rows(self, count: int | None = None) -> Iterator[list[tuple[str, ...]]]:
+        """The first `count` tuples, None for all, as the language writes them, in sorted order and in parts."""
+        order = self._sorted()[:count]
+        for start in range(0, len(order), _PART):
+            part = order[start : start + _PART]
+            columns = [_shown(column[part]) for column in self.columns]
+            yield list(zip(*columns)) if columns else [()] * len(part)
 
     def items(self) -> Any:
         return _Items(self)
@@ -118,7 +136,7 @@ class RelationView(Mapping):
     def _head(self) -> list[tuple[str | None, list[str]]]:
         """The first rows as texts: the tag, None without tags, and the values."""
         tags = [None if self._tags is None else tag_text(tag) for tag in self.tag_list(_SHOWN_ROWS)]
-        return [(tag, [show_value(v) for v in row]) for tag, row in zip(tags, self._rows(_SHOWN_ROWS))]
+        return [(tag, list(row)) for tag, row in zip(tags, next(self.shown_rows(_SHOWN_ROWS), []))]
 
     def __repr__(self) -> str:
         shown = [f"({', '.join(row)})" if tag is None else f"{tag}::({', '.join(row)})" for tag, row in self._head()]
@@ -171,17 +189,31 @@ class RelationView(Mapping):
             return pandas.DataFrame(self._named_columns(), index=pandas.RangeIndex(len(self)))
 
     def to_arrow(self) -> Any:
-        """A pyarrow Table with the rows and columns of `to_pandas`; texts are columns of strings.
+        """A pyarrow Table with the rows and columns of `to_pandas`; texts are columns of strings."""
+        import pyarrow as arrow
 
-        Raises MissingDependencyError without pyarrow.
-        """
-        arrow = optional_module("pyarrow", "pyarrow", "frames")
         with _texts_in_utf8():
-            columns = {
-                name: arrow.array(column.tolist(), arrow.string()) if column.dtype == object else arrow.array(column)
-                for name, column in self._named_columns().items()
-            }
+            columns = {name: _arrow_column(arrow, column) for name, column in self._named_columns().items()}
         return arrow.table(columns) if columns else arrow.table({"": arrow.nulls(len(self))}).select([])
+
+
+def _shown(column: np.ndarray) -> list[str]:
+    """The values of a column as the language writes them."""
+    if column.dtype.kind in "iu":
+        return list(map(str, column.tolist()))
+    return list(map(show_value, column.tolist()))
+
+
+def _arrow_column(arrow: Any, column: np.ndarray) -> Any:
+    if column.dtype != object:
+        return arrow.array(column)
+    distinct = dict.fromkeys(column)
+    if len(distinct) * 4 > len(column):
+        return arrow.array(column, arrow.string())
+    # Each text is converted once.
+    place = {text: i for i, text in enumerate(distinct)}
+    places = np.fromiter(map(place.__getitem__, column), np.int64, len(column))
+    return arrow.array(list(distinct), arrow.string()).take(arrow.array(places))
 
 
 @contextmanager

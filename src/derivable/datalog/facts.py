@@ -6,9 +6,11 @@ Python facts of a relation may be
     {(0, 1): 0.9, (1, 2): 0.4}            the same
     np.array([[0, 1], [1, 2]])            certain tuples, [row, column]; no Python tuple is built
     {"from": [0, 1], "to": [1, 2]}        certain tuples by columns; so are pandas, polars and Arrow frames. Columns are
-                                          taken by name where these are the declared ones, else in order
+                                          taken by name where these are the declared ones, else in order; one column
+                                          more, `tag` or `probability`, makes them independent random facts
     dv.independent(tuples, probabilities) independent random facts
     dv.categorical(values, probabilities) one choice among the values
+    pathlib.Path("edges.csv")             a file, see `derivable.datalog.fact_files`
 or an iterable of tuples, gone through once, or of such `independent` and `categorical` objects. A pair (number, tuple)
 is never ambiguous, because no column holds a tuple.
 """
@@ -16,15 +18,17 @@ is never ambiguous, because no column holds a tuple.
 from __future__ import annotations
 
 import numbers
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, NoReturn
 
 import numpy as np
 
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError, TypeMismatchError
 from derivable.core.registry import suggestion
-from derivable.datalog.inputs import Columns, InputMapping
+from derivable.datalog.inputs import TAG_NAMES, Columns, InputMapping, Texts
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.rules.nodes import Relation
@@ -67,10 +71,7 @@ def load_program_facts(ram: Ram, store: FactStore) -> None:
     """Enter the facts written in the program."""
     for facts in ram.facts:
         types = ram.relations[facts.relation].types
-        columns = [
-            np.array([word_of(row[c], t, store.symbols) for row in facts.rows], dtype=np.int64)
-            for c, t in enumerate(types)
-        ]
+        columns = [words_of([row[c] for row in facts.rows], t, store.symbols) for c, t in enumerate(types)]
         variables = np.full(len(facts.rows), -1, dtype=np.int64)
         if facts.tags is not None:
             tagged = np.array([tag is not None for tag in facts.tags])
@@ -115,13 +116,26 @@ def _load(relation: Relation, given: Any, store: FactStore) -> None:
     elif isinstance(given, np.ndarray):
         columns, count = array_columns(relation, given, store.symbols)
         store.add(relation.name, columns, np.full(count, -1, dtype=np.int64))
+    elif isinstance(given, os.PathLike):
+        from derivable.datalog.fact_files import read_facts
+
+        _load(relation, read_facts(given, relation.name, relation.types, relation.column_names), store)
     elif isinstance(given, Columns):
+        given = _with_tags(relation, given)
         columns = named_columns(relation, given, store.symbols)
-        store.add(relation.name, columns, np.full(len(given.arrays[0]) if given.arrays else 0, -1, dtype=np.int64))
+        variables = np.full(len(given), -1, dtype=np.int64)
+        if given.probabilities is not None:
+            variables = store.random.add(given.probabilities)
+        store.add(relation.name, columns, variables)
     elif isinstance(given, Mapping):
         _load_tuples(relation, list(given.keys()), list(given.values()), store)
     else:
         rows = list(given)
+        columns = _plain_columns(relation, rows)
+        if columns is not None:
+            words = [_object_words(relation, c, column, store.symbols) for c, column in enumerate(columns)]
+            store.add(relation.name, words, np.full(len(rows), -1, dtype=np.int64))
+            return
         if any(isinstance(row, InputMapping) for row in rows):
             for i, row in enumerate(rows):
                 if not isinstance(row, InputMapping):
@@ -135,6 +149,40 @@ def _load(relation: Relation, given: Any, store: FactStore) -> None:
             if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
                 tags[i], rows[i] = row
         _load_tuples(relation, rows, tags, store)
+
+
+def _with_tags(relation: Relation, given: Columns) -> Columns:
+    """The columns with that of the probabilities, if there is one more than the relation has, apart."""
+    names = [str(name) for name in given.names]
+    tagged = [i for i, n in enumerate(names) if n in TAG_NAMES and n not in relation.column_names]
+    if given.probabilities is not None or len(names) != len(relation.types) + 1 or not tagged:
+        return given
+    column = given.arrays[tagged[-1]]
+    try:
+        if isinstance(column, Texts):
+            raise TypeError
+        probabilities = np.asarray(column, dtype=np.float64)
+        bad = np.flatnonzero(~((probabilities >= 0) & (probabilities <= 1)))
+    except (TypeError, ValueError):
+        raise TypeMismatchError(
+            f"facts for `{relation.name}`: the column {names[tagged[-1]]!r} is not one of probabilities"
+        ) from None
+    if len(bad):
+        raise DomainError(
+            f"facts for `{relation.name}`, row {bad[0]}: the tag {probabilities[bad[0]]:g} is not a probability",
+            hint="tags are numbers in [0, 1]",
+        )
+    kept = [i for i in range(len(names)) if i != tagged[-1]]
+    arrays = tuple(given.arrays[i] for i in kept)
+    return Columns(tuple(given.names[i] for i in kept), arrays, probabilities, len(probabilities))
+
+
+def _plain_columns(relation: Relation, rows: list[Any]) -> list[list[Any]] | None:
+    """Columns of certain tuples of the right length; None if some are something else."""
+    if set(map(type, rows)) != {tuple} or set(map(len, rows)) != {len(relation.types)} or not relation.types:
+        return None
+    columns = [list(map(itemgetter(c), rows)) for c in range(len(relation.types))]
+    return None if len(columns) == 2 and tuple in set(map(type, columns[1])) else columns
 
 
 def _load_mapping(relation: Relation, given: InputMapping, store: FactStore) -> None:
@@ -186,10 +234,34 @@ def tuple_columns(relation: Relation, rows: Sequence[Any], symbols: SymbolTable)
 def _object_words(relation: Relation, c: int, values: Sequence[Any], symbols: SymbolTable) -> np.ndarray:
     """Words [row] of Python values in column `c`, every one checked."""
     t = relation.types[c]
+    array = _plain_array(values, t)
+    if array is not None:
+        return _array_words(relation, c, array, symbols)
     for i, value in enumerate(values):
         if not fits(value, t):
             _bad_value(relation, i, c, value, t)
+    return words_of(values, t, symbols)
+
+
+def words_of(values: Sequence[Any], t: ValueType, symbols: SymbolTable) -> np.ndarray:
+    """Words [row] of Python values that are known to fit the type."""
+    if t.family == "text":
+        return symbols.intern_all(values)
+    array = _plain_array(values, t)
+    if array is not None:
+        return np.ascontiguousarray(to_words(array.astype(np.float32) if t.dtype == np.float32 else array, t))
     return np.array([word_of(v, t, symbols) for v in values], dtype=np.int64)
+
+
+def _plain_array(values: Sequence[Any], t: ValueType) -> np.ndarray | None:
+    """An array [row] if all values are of the one Python type that needs no look at each of them."""
+    kinds = set(map(type, values))
+    plain = int if t.is_integer else {"float": float, "bool": bool}.get(t.family)
+    if kinds != {plain}:
+        return None
+    array = np.array(values)
+    # Integers beyond 64 bits become objects or floats.
+    return array if array.dtype.kind == {int: "i", float: "f", bool: "b"}[plain] else None
 
 
 def _bad_value(relation: Relation, row: int, column: int, value: Any, t: ValueType) -> NoReturn:
@@ -232,9 +304,12 @@ def named_columns(relation: Relation, given: Columns, symbols: SymbolTable) -> l
     return [_array_words(relation, c, array, symbols) for c, array in enumerate(arrays)]
 
 
-def _array_words(relation: Relation, c: int, values: np.ndarray, symbols: SymbolTable) -> np.ndarray:
-    """Words [row] of an array [row] in column `c`."""
-    t, kind = relation.types[c], values.dtype.kind
+def _array_words(relation: Relation, c: int, values: np.ndarray | Texts, symbols: SymbolTable) -> np.ndarray:
+    """Words [row] of a column `c` [row]."""
+    t = relation.types[c]
+    if isinstance(values, Texts):
+        return _object_words(relation, c, values.texts, symbols)[values.places]
+    kind = values.dtype.kind
     if kind == "O" or t.family in ("text", "char"):
         return _object_words(relation, c, values.astype(object).tolist(), symbols)
     wanted = {"bool": "b", "float": "fiu"}.get(t.family, "iu")
@@ -262,9 +337,12 @@ def hints_from(facts: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     families = {"f": "float", "i": "integer", "u": "integer", "b": "bool"}
     for name, given in facts.items():
         row: Any = None
+        if isinstance(given, os.PathLike):
+            continue
         if isinstance(given, Columns):
             hints[name] = tuple(
-                families.get(a.dtype.kind) or (_family(a[0]) if len(a) else "any") for a in given.arrays
+                "text" if isinstance(a, Texts) else families.get(a.dtype.kind) or (_family(a[0]) if len(a) else "any")
+                for a in given.arrays
             )
         elif isinstance(given, np.ndarray):
             if given.ndim in (1, 2) and given.dtype.kind in families:

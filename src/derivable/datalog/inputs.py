@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,15 +34,43 @@ class InputMapping:
 
 
 @dataclass(frozen=True, eq=False)
+class Texts:
+    """A column of texts: row `i` has texts[places[i]]."""
+
+    texts: list[str]
+    places: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+@dataclass(frozen=True, eq=False)
 class Columns:
-    """Certain facts of one relation by columns: their names, and [row] arrays of any dtype, equally long."""
+    """Facts of one relation by columns.
+
+    names          of the columns
+    arrays         [row] each, of any dtype, equally long
+    probabilities  [row], None if the facts are certain
+    count          of the facts of a relation without columns
+    """
 
     names: tuple[Any, ...]
-    arrays: tuple[np.ndarray, ...]
+    arrays: tuple[np.ndarray | Texts, ...]
+    probabilities: np.ndarray | None = None
+    count: int = 0
+
+    def __len__(self) -> int:
+        return len(self.arrays[0]) if self.arrays else self.count
+
+
+# What the column of probabilities may be called, in frames and files.
+TAG_NAMES = {"tag", "probability"}
+# A column of so many texts is worth importing Arrow, which finds the distinct ones.
+_MANY_TEXTS = 1 << 14
 
 
 def taken(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of each relation as an InputMapping, an array, a mapping from facts to tags, Columns or a list.
+    """The facts of each relation as an InputMapping, an array, a mapping from facts to tags, Columns, a path or a list.
 
     Iterables are gone through here, once, so that generators lose nothing. Frames are known by what they offer, so that
     no library of frames need be imported: pandas `columns` and `iloc`, polars `columns` and `to_series`, Arrow
@@ -51,7 +80,7 @@ def taken(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _taken(name: str, given: Any) -> Any:
-    if isinstance(given, (InputMapping, np.ndarray, Columns, list)):
+    if isinstance(given, (InputMapping, np.ndarray, Columns, list, os.PathLike)):
         return given
     if isinstance(given, Mapping):
         if given and not any(isinstance(key, tuple) for key in given) and all(map(_is_column, given.values())):
@@ -77,15 +106,61 @@ def _is_column(given: Any) -> bool:
 
 
 def _columns(name: str, names: tuple[Any, ...], columns: Sequence[Any]) -> Columns:
-    arrays = []
+    arrays: list[np.ndarray | Texts] = []
     for label, column in zip(names, columns):
-        values = column if hasattr(column, "__array__") else np.fromiter(column, dtype=object, count=len(column))
-        array = np.asarray(values)
-        if array.ndim != 1 or (arrays and len(array) != len(arrays[0])):
+        array = _values(name, label, column)
+        shape = (len(array),) if isinstance(array, Texts) else array.shape
+        if len(shape) != 1 or (arrays and shape[0] != len(arrays[0])):
             size = f"{len(arrays[0])} rows in column {names[0]!r}" if arrays else "one value a row"
-            raise ShapeError(f"facts for `{name}`: column {label!r} has shape {array.shape}, expected {size}")
+            raise ShapeError(f"facts for `{name}`: column {label!r} has shape {shape}, expected {size}")
         arrays.append(array)
     return Columns(names, tuple(arrays))
+
+
+def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
+    """One column, whatever it is."""
+    if hasattr(column, "combine_chunks") or hasattr(column, "dictionary_encode"):
+        return arrow_column(name, label, column)
+    values = column if hasattr(column, "__array__") else np.fromiter(column, dtype=object, count=len(column))
+    array = np.asarray(values)
+    if array.dtype.kind not in "OUT" or len(array) < _MANY_TEXTS or not isinstance(array.flat[0], str):
+        return array
+    import pyarrow as arrow
+
+    try:
+        return arrow_column(name, label, arrow.array(array, arrow.string()))
+    except (arrow.ArrowException, TypeError, UnicodeError):
+        # Not texts only: what is wrong is said where each value is looked at.
+        return array
+
+
+def arrow_column(name: str, label: Any, column: Any) -> np.ndarray | Texts:
+    """The values of an Arrow column. Raises TypeMismatchError where one is missing."""
+    import pyarrow as arrow
+
+    if column.null_count:
+        row = column.is_null().to_numpy(zero_copy_only=False) if isinstance(column, arrow.Array) else None
+        row = column.is_null().to_numpy() if row is None else row
+        raise TypeMismatchError(
+            f"facts for `{name}`, row {int(np.flatnonzero(row)[0])}, column {label!r}: the value is missing",
+            hint="a relation has no missing values; drop such rows first",
+        )
+    t = column.type
+    if arrow.types.is_dictionary(t) and not arrow.types.is_string(t.value_type):
+        return arrow_column(name, label, column.cast(t.value_type))
+    if arrow.types.is_dictionary(t) or arrow.types.is_string(t) or arrow.types.is_large_string(t):
+        if not arrow.types.is_dictionary(t):
+            column = column.dictionary_encode()
+        column = column.unify_dictionaries() if isinstance(column, arrow.ChunkedArray) else column
+        if isinstance(column, arrow.ChunkedArray):
+            chunks = column.chunks
+            texts = chunks[0].dictionary.to_pylist() if chunks else []
+            places = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in chunks]
+            return Texts(texts, np.concatenate([np.empty(0, np.int64), *places]).astype(np.int64))
+        return Texts(column.dictionary.to_pylist(), column.indices.to_numpy(zero_copy_only=False).astype(np.int64))
+    if isinstance(column, arrow.ChunkedArray):
+        return column.to_numpy()
+    return column.to_numpy(zero_copy_only=False)
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:

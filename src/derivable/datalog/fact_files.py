@@ -1,0 +1,405 @@
+"""Files of facts: text in columns, Parquet and Arrow.
+
+.csv             comma-separated, fields may be quoted
+.tsv, .facts     tab-separated (Soufflé's form), or separated by spaces if there is no tab
+.txt             the same; lines that start with # are comments
+.parquet, .arrow, .feather   columns with names and types
+
+Text files may be gzipped. A file with one column more than its relation has the probability of each fact in its first
+column, or in the column named `tag` or `probability`. A first line that has the names of the relation's columns is a
+header.
+
+Arrow reads the text. Where it refuses something, the file is read again line by line: what is wrong is then said with
+its line and column, and what Arrow is too strict for (spaces before a quote, say) is taken.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from derivable.core.diagnostics import ParseError, Span
+from derivable.core.files import read_bytes
+from derivable.core.registry import suggestion
+from derivable.datalog.inputs import TAG_NAMES, Columns, arrow_column
+from derivable.datalog.values import ValueType
+
+TEXT_ENDINGS = (".csv", ".tsv", ".facts", ".txt")
+COLUMN_ENDINGS = (".parquet", ".arrow", ".feather")
+ENDINGS = (*TEXT_ENDINGS, *COLUMN_ENDINGS)
+_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+# Files of fewer bytes are read line by line: importing Arrow takes longer.
+_FEW_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class FileForm:
+    """How a file of facts is to be read.
+
+    header           whether the first line has names; None if that is to be seen
+    delimiter        one character; None for that of the file's ending
+    has_probability  whether there is a column of probabilities; None if there is one column more
+    keys             names of columns that say whose values the others are: each other column is then facts
+                     (keys ..., name of the column, value), all texts in the last two
+    fields           names of the columns to take, the others are left out
+    """
+
+    header: bool | None = None
+    delimiter: str | None = None
+    has_probability: bool | None = None
+    keys: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The relation that a file is for, and where messages point."""
+
+    name: str
+    types: Sequence[ValueType]
+    column_names: Sequence[str | None]
+    form: FileForm
+    source: str
+
+    def width_error(self, found: int) -> str:
+        wanted = len(self.types)
+        if self.form.has_probability is None:
+            return f"{found} columns; `{self.name}` has {wanted} (or {wanted + 1}, the first one the probability)"
+        return f"{found} columns; `{self.name}` needs {wanted + self.form.has_probability}"
+
+    def has_width(self, found: int) -> bool:
+        extra = (0, 1) if self.form.has_probability is None else (int(self.form.has_probability),)
+        return found - len(self.types) in extra
+
+
+def ending_of(path: Path) -> str:
+    """The ending of a file's name in lower case, without that of gzip."""
+    return os.path.splitext(path.name.lower().removesuffix(".gz"))[1]
+
+
+def files_in(directory: str | os.PathLike, names: Iterable[str]) -> dict[str, Path]:
+    """Relation -> the file in `directory` that is named after it.
+
+    Raises ParseError if two files are for one relation, and if no file is for any.
+    """
+    folder, known = Path(directory), list(names)
+    if not folder.is_dir():
+        raise ParseError("not a directory", source=os.fspath(directory), hint="--facts takes a folder of fact files")
+    paths: dict[str, Path] = {}
+    others = []
+    for path in sorted(folder.iterdir()):
+        ending = ending_of(path)
+        if ending not in ENDINGS or not path.is_file():
+            continue
+        stem = re.sub(r"\.gz$", "", path.name, flags=re.IGNORECASE)[: -len(ending)]
+        if stem not in known:
+            others.append(path.name)
+        elif stem in paths:
+            raise ParseError(
+                f"two files for the relation `{stem}`: {paths[stem].name} and {path.name}", source=os.fspath(folder)
+            )
+        else:
+            paths[stem] = path
+    if not paths:
+        found = f"; it has {', '.join(others[:5])}" if others else ""
+        raise ParseError(
+            f"no file is named after a relation of the program{found}",
+            source=os.fspath(folder),
+            hint=f"the relations are {', '.join(known)}; name a file RELATION.csv, RELATION.facts or RELATION.txt",
+        )
+    return paths
+
+
+def read_facts(
+    path: str | os.PathLike,
+    name: str,
+    types: Sequence[ValueType],
+    column_names: Sequence[str | None] = (),
+    form: FileForm = FileForm(),
+) -> Columns:
+    """The facts of one file as columns, and their probabilities if the file has them.
+
+    Raises ParseError with file, line and column for a wrong number of columns or a value that does not fit its type.
+    """
+    place = Path(path)
+    target = _Target(name, types, column_names, form, os.fspath(path))
+    if ending_of(place) in COLUMN_ENDINGS:
+        return _from_columns(place, target)
+    data = read_bytes(place).removeprefix(b"\xef\xbb\xbf")
+    is_csv = form.delimiter is not None or ending_of(place) == ".csv"
+    if not is_csv:
+        data = _tabbed(data, comments=ending_of(place) == ".txt")
+    delimiter = form.delimiter or ("," if is_csv else "\t")
+    found = None if form.keys or form.fields else _by_arrow(data, delimiter, is_csv, target)
+    return _by_lines(data, delimiter, is_csv, target) if found is None else found
+
+
+def _tabbed(data: bytes, comments: bool) -> bytes:
+    """Data with tabs between columns; lines stay where they are."""
+    data = data.replace(b"\r\n", b"\n")
+    if comments and b"#" in data:
+        data = re.sub(rb"(?m)^#.*$", b"", data)
+    if b"\t" not in data:
+        data = re.sub(rb"(?m)^ +| +$", b"", data)
+        data = re.sub(rb" +", b"\t", data)
+    return data
+
+
+# By Arrow
+
+
+def _by_arrow(data: bytes, delimiter: str, is_csv: bool, target: _Target) -> Columns | None:
+    """The columns if Arrow takes the file as it is; None if it is small or Arrow refuses something."""
+    first = data.lstrip(b"\n\r").partition(b"\n")[0].decode("utf-8", "replace")
+    names = next(csv.reader([first], delimiter=delimiter, quoting=_quoting(is_csv)), [])
+    has_texts = any(t.family in ("text", "char") for t in target.types)
+    if (
+        len(data) < _FEW_BYTES
+        or not target.types
+        or not target.has_width(len(names))
+        or (is_csv and has_texts and f"{delimiter} ".encode() in data)
+    ):
+        return None
+    import pyarrow as arrow
+    from pyarrow import csv as arrow_csv
+
+    of_type = {"float": arrow.float64(), "bool": arrow.bool_(), "signed": arrow.int64(), "unsigned": arrow.uint64()}
+    header = _is_header(names, target)
+    order = _places(names if header else None, len(names), target)
+    wanted = {place: of_type.get(t.family, arrow.string()) for place, t in zip(order[1:], target.types)}
+    if order[0] is not None:
+        wanted[order[0]] = arrow.float64()
+    labels = [str(i) for i in range(len(names))]
+    try:
+        table = arrow_csv.read_csv(
+            arrow.BufferReader(data),
+            arrow_csv.ReadOptions(column_names=labels, skip_rows=int(header)),
+            arrow_csv.ParseOptions(delimiter=delimiter, quote_char='"' if is_csv else False, newlines_in_values=is_csv),
+            arrow_csv.ConvertOptions(
+                column_types={labels[i]: t for i, t in wanted.items()},
+                null_values=[],
+                true_values=["true", "True", "TRUE", "1"],
+                false_values=["false", "False", "FALSE", "0"],
+            ),
+        )
+        arrays = [arrow_column(target.name, labels[i], table.column(i)) for i in order[1:]]
+    except arrow.ArrowInvalid:
+        return None
+    for array, t in zip(arrays, target.types):
+        if isinstance(array, np.ndarray) and not _all_fit(array, t):
+            return None
+    probabilities = None
+    if order[0] is not None:
+        probabilities = table.column(order[0]).to_numpy()
+        if not ((probabilities >= 0) & (probabilities <= 1)).all():
+            return None
+    return Columns(tuple(labels[: len(arrays)]), tuple(arrays), probabilities)
+
+
+def _all_fit(array: np.ndarray, t: ValueType) -> bool:
+    if t.family == "float":
+        return not np.isnan(array).any()
+    if t.is_integer and len(array):
+        low, high = t.limits
+        return low <= int(array.min()) and int(array.max()) <= high
+    return True
+
+
+def _from_columns(path: Path, target: _Target) -> Columns:
+    import pyarrow as arrow
+
+    try:
+        if ending_of(path) == ".parquet":
+            from pyarrow import parquet
+
+            table = parquet.read_table(path)
+        else:
+            from pyarrow import feather
+
+            table = feather.read_table(path)
+    except (arrow.ArrowException, OSError) as error:
+        raise ParseError(f"cannot read the file: {error}", source=target.source, hint="check the path") from None
+    names = list(table.column_names)
+    if target.form.fields or target.form.keys:
+        rows = [tuple(map(str, row)) for row in zip(*(column.to_pylist() for column in table.columns))]
+        return _selected([names, *rows], list(range(len(rows) + 1)), "", target)
+    if not target.has_width(len(names)):
+        raise ParseError(target.width_error(len(names)), source=target.source, hint=f"it has {', '.join(names)}")
+    arrays = [arrow_column(target.name, n, table.column(i)) for i, n in enumerate(names)]
+    order = _places(names, len(names), target)
+    probabilities = None if order[0] is None else np.asarray(arrays[order[0]], dtype=np.float64)
+    return Columns(tuple(names[i] for i in order[1:]), tuple(arrays[i] for i in order[1:]), probabilities)
+
+
+# Line by line
+
+
+def _by_lines(data: bytes, delimiter: str, is_csv: bool, target: _Target) -> Columns:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ParseError(f"not UTF-8 text: {error}", source=target.source) from None
+    rows, lines = _rows(text, delimiter, is_csv, target)
+    if target.form.keys or target.form.fields:
+        return _selected(rows, lines, text, target)
+    header = bool(rows) and _is_header(rows[0], target)
+    first = rows[0] if rows else []
+    for row, line in zip(rows, lines):
+        if not target.has_width(len(row)) or len(row) != len(first):
+            message = target.width_error(len(row))
+            if target.has_width(len(row)):
+                message = f"{len(row)} columns, and {len(first)} in the first row"
+            hint = f"the columns are separated by {_shown(delimiter)}"
+            raise _error(message, target, text, line, hint=hint)
+    if header:
+        rows, lines = rows[1:], lines[1:]
+    return _columns(rows, lines, _places(first if header else None, len(first), target), text, target)
+
+
+def _columns(rows: Sequence, lines: list[int], order: list, text: str, target: _Target) -> Columns:
+    """Columns of the texts at the places `order`, the first one for the probability or None."""
+    arrays = tuple(
+        _column([row[place] for row in rows], t, c, text, lines, target)
+        for c, (place, t) in enumerate(zip(order[1:], target.types))
+    )
+    probabilities = None
+    if order and order[0] is not None:
+        probabilities = np.array([_probability(row[order[0]], text, line, target) for row, line in zip(rows, lines)])
+    return Columns(tuple(map(str, range(len(arrays)))), arrays, probabilities, len(rows))
+
+
+def _quoting(is_csv: bool) -> Any:
+    return csv.QUOTE_MINIMAL if is_csv else csv.QUOTE_NONE
+
+
+def _rows(text: str, delimiter: str, is_csv: bool, target: _Target) -> tuple[list[list[str]], list[int]]:
+    """The fields of each row that is not empty, and the 1-based line it ends on."""
+    rows, lines = [], []
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=is_csv, quoting=_quoting(is_csv)
+    )
+    try:
+        for row in reader:
+            if row and (is_csv or any(map(str.strip, row))):
+                rows.append(row)
+                lines.append(reader.line_num)
+    except csv.Error as error:
+        raise _error(f"cannot read the row: {error}", target, text, reader.line_num) from None
+    return rows, lines
+
+
+def _is_header(names: Sequence[str], target: _Target) -> bool:
+    if target.form.header is not None:
+        return target.form.header
+    declared = {n for n in target.column_names if n is not None}
+    return len(declared) == len(target.types) > 0 and declared == {n.strip() for n in names} - TAG_NAMES
+
+
+def _places(names: Sequence[str] | None, count: int, target: _Target) -> list[int | None]:
+    """Where the probability is, None if there is none, and where each column is."""
+    there = list(range(count))
+    labels = [n.strip() for n in names or ()]
+    tag: int | None = None
+    if count > len(target.types):
+        named = [i for i, label in enumerate(labels) if label in TAG_NAMES and label not in target.column_names]
+        tag = named[0] if named else 0
+        there.remove(tag)
+    if labels and sorted(labels[i] for i in there) == sorted(map(str, target.column_names)):
+        there = [labels.index(str(name)) for name in target.column_names]
+    return [tag, *there]
+
+
+def _selected(rows: list, lines: list[int], text: str, target: _Target) -> Columns:
+    """Some of the columns by name, or with keys a fact for each value: (keys ..., name, value)."""
+    form = target.form
+    if not rows:
+        return Columns((), tuple(np.empty(0, object) for _ in target.types))
+    names = [n.strip() for n in rows[0]]
+    for name in (*form.keys, *form.fields):
+        if name not in names:
+            hint = suggestion(name, names, f"the first line has {', '.join(names)}")
+            raise _error(f"the file has no column `{name}`", target, text, lines[0], hint=hint)
+    fields = list(form.fields or (n for n in names if n not in form.keys and n not in TAG_NAMES))
+    body, numbers = rows[1:], lines[1:]
+    for row, line in zip(body, numbers):
+        if len(row) != len(names):
+            raise _error(f"{len(row)} columns, and {len(names)} in the first row", target, text, line)
+    tag = next((i for i, n in enumerate(names) if n in TAG_NAMES), 0) if form.has_probability else None
+    keys = [names.index(name) for name in form.keys]
+    if form.keys:
+        width = len(form.keys) + 2
+        long = [
+            [*(row[k] for k in keys), field, row[names.index(field)], *([row[tag]] if tag is not None else [])]
+            for row in body
+            for field in fields
+        ]
+        numbers = [line for line in numbers for _ in fields]
+        body, order = long, [width if tag is not None else None, *range(width)]
+    else:
+        order = [tag, *(names.index(field) for field in fields)]
+        width = len(fields)
+    if width != len(target.types):
+        raise _error(f"{width} columns are taken; `{target.name}` has {len(target.types)}", target, text, lines[0])
+    return _columns(body, numbers, order, text, target)
+
+
+def _column(texts: list[str], t: ValueType, place: int, text: str, lines: list[int], target: _Target) -> np.ndarray:
+    values = np.empty(len(texts), object)
+    if t.family not in ("signed", "unsigned", "float", "bool"):
+        values[:] = texts
+        return values
+    convert: Any = int if t.is_integer else float
+    for i, (value, line) in enumerate(zip(texts, lines)):
+        try:
+            number = _TRUTH[value.strip().lower()] if t.family == "bool" else convert(value)
+        except (ValueError, KeyError):
+            number = None
+        if number is None or number != number:
+            hint = "remove a header line, or declare the column as String" if line == lines[0] else None
+            message = f"{value!r} in column {place + 1} is not of type {t}, which `{target.name}` has there"
+            raise _error(message, target, text, line, value, hint=hint)
+        if t.is_integer and not t.limits[0] <= number <= t.limits[1]:
+            message = f"{value} in column {place + 1} is too large or too small for {t}"
+            hint = f"{t} holds {t.limits[0]} to {t.limits[1]}"
+            raise _error(message, target, text, line, value, hint=hint)
+        values[i] = number
+    return values
+
+
+def _probability(value: str, text: str, line: int, target: _Target) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = float("nan")
+    if not 0 <= number <= 1:
+        raise _error(f"{value!r} is not a probability in [0, 1]", target, text, line, value)
+    return number
+
+
+def _shown(delimiter: str) -> str:
+    return {",": "commas", "\t": "tabs (or, where no line has one, by spaces)"}.get(delimiter, repr(delimiter))
+
+
+def _error(message: str, target: _Target, text: str, line: int, value: str = "", hint: str | None = None) -> ParseError:
+    if not text:
+        return ParseError(message, source=target.source, hint=hint)
+    shown = text.split("\n")[line - 1]
+    column = max(shown.find(value), 0) + 1 if value else 1
+    span = Span(line, column, max(1, len(value) or len(shown.rstrip())))
+    return ParseError(message, source=target.source, text=text, span=span, hint=hint)
+
+
+def facts_from(directory: str | os.PathLike, relations: Mapping[str, Any]) -> dict[str, Columns]:
+    """Facts for `Program.run` from the files in `directory` that are named after one of `relations` (name -> record)."""
+    return {
+        name: read_facts(path, name, relations[name].types, relations[name].column_names)
+        for name, path in files_in(directory, relations).items()
+    }

@@ -1,0 +1,182 @@
+"""Files of facts, beside Python's csv module and Arrow's writers."""
+
+import contextlib
+import csv
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import feather, parquet
+
+import derivable as dv
+from derivable.core.diagnostics import DerivableError, ParseError, TypeMismatchError
+from derivable.datalog import fact_files
+from derivable.datalog.fact_files import FileForm, read_facts
+from derivable.datalog.values import TYPES
+
+NAMES = ("i64", "String", "f64", "bool")
+KINDS = [TYPES[name] for name in NAMES]
+PROGRAM = dv.Program("type r(number: i64, word: String, size: f64, flag: bool)\nquery r")
+
+texts = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters='"'), min_size=1).filter(
+    lambda s: s == s.strip() and not s.startswith("#")
+)
+row = st.tuples(
+    st.integers(-(2**63), 2**63 - 1), texts, st.floats(allow_nan=False).map(lambda x: x + 0.0), st.booleans()
+)
+
+
+def tuples_of(columns):
+    def values(array):
+        if isinstance(array, np.ndarray):
+            return array.tolist()
+        return [array.texts[i] for i in array.places.tolist()]
+
+    return list(zip(*map(values, columns.arrays)))
+
+
+@pytest.fixture(params=["by Arrow", "by lines"])
+def route(request, monkeypatch):
+    monkeypatch.setattr(fact_files, "_FEW_BYTES", 0 if request.param == "by Arrow" else 1 << 60)
+    return request.param
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.lists(row, min_size=1, max_size=6), ending=st.sampled_from([".csv", ".tsv", ".facts"]), packed=st.booleans()
+)
+def test_both_routes_read_what_was_written(tmp_path_factory, rows, ending, packed):
+    path = tmp_path_factory.mktemp("files") / f"r{ending}{'.gz' if packed else ''}"
+    delimiter = "," if ending == ".csv" else "\t"
+    with (gzip.open if packed else open)(path, "wt", encoding="utf-8", newline="") as file:
+        quoting = csv.QUOTE_MINIMAL if ending == ".csv" else csv.QUOTE_NONE
+        writer = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=quoting, quotechar='"')
+        writer.writerows([(n, word, repr(x), str(b).lower()) for n, word, x, b in rows])
+    few = fact_files._FEW_BYTES
+    try:
+        for fact_files._FEW_BYTES in (0, 1 << 60):
+            assert tuples_of(read_facts(path, "r", KINDS)) == rows
+    finally:
+        fact_files._FEW_BYTES = few
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".feather", ".arrow"])
+def test_columns(tmp_path, ending):
+    path = tmp_path / f"r{ending}"
+    table = pa.table(
+        {"word": ["a", "b", "a"], "size": [1.5, 2.0, 3.0], "flag": [True, False, True], "number": [1, 2, 3]}
+    )
+    parquet.write_table(table, path) if ending == ".parquet" else feather.write_feather(table, path)
+    found = PROGRAM.run(facts={"r": path})["r"]
+    assert set(found) == {(1, "a", 1.5, True), (2, "b", 2.0, False), (3, "a", 3.0, True)}
+
+
+def test_results_come_back_from_a_file_with_their_tags(tmp_path):
+    program = dv.Program("type edge(a: i32, b: String)\nquery edge")
+    first = program.run(facts={"edge": {(1, "x"): 0.25, (2, "y"): 0.5}})
+    parquet.write_table(first["edge"].to_arrow(), tmp_path / "edge.parquet")
+    for given_facts in (tmp_path / "edge.parquet", first["edge"].to_arrow(), first["edge"].to_pandas()):
+        again = program.run(facts={"edge": given_facts})
+        assert dict(again["edge"].items()) == {(1, "x"): 0.25, (2, "y"): 0.5}
+        assert again.provenance == "exact"
+
+
+def test_headers(tmp_path, route):
+    (tmp_path / "r.csv").write_text("flag,word,number,size\ntrue,a,1,0.5\n")
+    (tmp_path / "s.csv").write_text("word,probability,number,size,flag\na,0.25,1,0.5,true\n")
+    (tmp_path / "t.csv").write_text("n,w,s,f\n1,a,0.5,true\n")
+    names = ("number", "word", "size", "flag")
+    for file, form in [("r.csv", FileForm()), ("s.csv", FileForm()), ("t.csv", FileForm(header=True))]:
+        found = read_facts(tmp_path / file, "r", KINDS, names, form)
+        assert tuples_of(found) == [(1, "a", 0.5, True)]
+        assert (found.probabilities is not None) == (file == "s.csv")
+    with pytest.raises(ParseError, match="t.csv:1:1: error: 'n' in column 1 is not of type i64"):
+        read_facts(tmp_path / "t.csv", "r", KINDS, names)
+
+
+def test_quotes_spaces_and_lines_in_values(tmp_path, route):
+    (tmp_path / "r.csv").write_text('1, "Ada, ""L""",1.5,true\n2,"two\nlines",2,0\n\n3,x y,-0.0,FALSE\n')
+    expected = [(1, 'Ada, "L"', 1.5, True), (2, "two\nlines", 2.0, False), (3, "x y", 0.0, False)]
+    assert tuples_of(read_facts(tmp_path / "r.csv", "r", KINDS)) == expected
+
+
+def test_entities_attributes_values(tmp_path):
+    (tmp_path / "people.csv").write_text("id,name,age\n7,Ada,36\n8,Bo,41\n")
+    kinds = [TYPES["u32"], TYPES["String"], TYPES["String"]]
+    found = read_facts(tmp_path / "people.csv", "people", kinds, form=FileForm(keys=("id",)))
+    assert tuples_of(found) == [(7, "name", "Ada"), (7, "age", "36"), (8, "name", "Bo"), (8, "age", "41")]
+    form = FileForm(fields=("age", "id"))
+    assert tuples_of(read_facts(tmp_path / "people.csv", "people", kinds[:1] * 2, form=form)) == [(36, 7), (41, 8)]
+    with pytest.raises(ParseError, match="the file has no column `nam`") as caught:
+        read_facts(tmp_path / "people.csv", "people", kinds, form=FileForm(fields=("id", "nam", "age")))
+    assert caught.value.hint == "did you mean `name`?"
+
+
+def test_an_error_far_down_is_found(tmp_path):
+    lines = [f"{i},w{i % 7},0.5,true" for i in range(5000)]
+    path = tmp_path / "r.csv"
+    path.write_text("\n".join(lines))
+    assert len(read_facts(path, "r", KINDS)) == 5000
+    for text, message in [
+        ("x,w,0.5,true", "'x' in column 1 is not of type i64"),
+        ("9223372036854775808,w,0.5,true", "is too large or too small for i64"),
+        ("1,w,nan,true", "'nan' in column 3 is not of type f64"),
+        ("1,w,0.5,yes", "'yes' in column 4 is not of type bool"),
+        ("1,w,0.5", "3 columns; `r` has 4"),
+        ("0.5,1,w,0.5,true", "5 columns, and 4 in the first row"),
+    ]:
+        lines[4321] = text
+        path.write_text("\n".join(lines))
+        with pytest.raises(ParseError, match="r.csv:4322:") as caught:
+            read_facts(path, "r", KINDS)
+        assert message in str(caught.value)
+
+
+def test_probabilities_far_down(tmp_path):
+    path = tmp_path / "e.facts"
+    path.write_text("".join(f"0.5\t{i}\t{i + 1}\n" for i in range(9000)))
+    found = read_facts(path, "e", [TYPES["u32"]] * 2)
+    assert tuples_of(found)[8999] == (8999, 9000)
+    assert (found.probabilities == 0.5).all()
+    path.write_text(path.read_text() + "1.5\t0\t0\n")
+    with pytest.raises(ParseError, match=r"e.facts:9001:1: error: '1.5' is not a probability"):
+        read_facts(path, "e", [TYPES["u32"]] * 2)
+
+
+def test_frames_of_many_texts():
+    program = dv.Program("type r(i64, String)\nrel n(w, c) = c := count(i: r(i, w))\nquery n")
+    words = [f"w{i % 10}" for i in range(20_000)]
+    import pandas as pd
+
+    columns = {"i": list(range(20_000)), "w": words}
+    frames = [pd.DataFrame(columns), pa.table(columns), list(zip(*columns.values()))]
+    with contextlib.suppress(ImportError):
+        import polars
+
+        frames.append(polars.DataFrame(columns))
+    for frame in frames:
+        assert dict.fromkeys(program.run({"r": frame})["n"]) == {(f"w{i}", 2000): None for i in range(10)}
+
+
+def test_missing_values_are_refused():
+    table = pa.table({"i": [1, 2], "w": ["a", None]})
+    with pytest.raises(TypeMismatchError, match="row 1, column 'w': the value is missing"):
+        dv.Program("type r(i64, String)\nquery r").run({"r": table})
+
+
+def test_bad_files(tmp_path):
+    (tmp_path / "r.parquet").write_text("no parquet")
+    with pytest.raises(ParseError, match="cannot read the file"):
+        PROGRAM.run({"r": tmp_path / "r.parquet"})
+    with pytest.raises(ParseError, match="cannot read the file"):
+        PROGRAM.run({"r": tmp_path / "absent.csv"})
+    parquet.write_table(pa.table({"a": [1]}), tmp_path / "r.parquet")
+    with pytest.raises(ParseError, match="1 columns; `r` has 4") as caught:
+        PROGRAM.run({"r": tmp_path / "r.parquet"})
+    assert caught.value.hint == "it has a"
+    (tmp_path / "r.csv").write_bytes(b"\xff\xfe1,2")
+    with pytest.raises(DerivableError, match="not UTF-8 text"):
+        PROGRAM.run({"r": tmp_path / "r.csv"})
