@@ -93,7 +93,7 @@ def test_headers(tmp_path, route):
         found = read_facts(tmp_path / file, "r", KINDS, names, form)
         assert tuples_of(found) == [(1, "a", 0.5, True)]
         assert (found.probabilities is not None) == (file == "s.csv")
-    with pytest.raises(ParseError, match="t.csv:1:1: error: 'n' in column 1 is not of type i64"):
+    with pytest.raises(ParseError, match=r"t\.csv:1:1: error: 'n' in column 1 is not of type i64"):
         read_facts(tmp_path / "t.csv", "r", KINDS, names)
 
 
@@ -130,7 +130,7 @@ def test_an_error_far_down_is_found(tmp_path):
     ]:
         lines[4321] = text
         path.write_text("\n".join(lines))
-        with pytest.raises(ParseError, match="r.csv:4322:") as caught:
+        with pytest.raises(ParseError, match=r"r\.csv:4322:") as caught:
             read_facts(path, "r", KINDS)
         assert message in str(caught.value)
 

@@ -44,12 +44,11 @@ def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     table = Table(title=title, title_justify="left", title_style="bold")
     for column in columns:
         table.add_column(column)
-    shown = 0
-    for shown, row in enumerate(rows, 1):
+    for row in rows:
         table.add_row(*row)
     Console().print(table)
-    if shown < count:
-        click.echo(f"... {count - shown:,} more of {count:,}; pipe the output or use --json to see all")
+    if table.row_count < count:
+        click.echo(f"... {count - table.row_count:,} more of {count:,}; pipe the output or use --json to see all")
 
 
 def percent(share: float) -> str:

@@ -129,15 +129,14 @@ def _write(name: str, view: Any) -> None:
             click.echo(f"{name}(): {'true' if len(view) else 'false'}")
             return
         texts = next(view.shown_rows(TABLE_ROWS), [])
-        shown = (
-            texts if view.tags is None else [[tag_text(t), *row] for t, row in zip(view.tag_list(TABLE_ROWS), texts)]
-        )
+        tags = [[] for _ in texts] if view.tags is None else [[tag_text(t)] for t in view.tag_list(TABLE_ROWS)]
+        shown = [[*tag, *row] for tag, row in zip(tags, texts)]
         write_table(f"{name}  ({len(view):,})", columns, shown, len(view))
         return
-    tags = iter(()) if view.tags is None else iter(view.tag_list())
+    rest = iter(()) if view.tags is None else iter(view.tag_list())
     for rows in view.shown_rows():
         facts = [f"{relation}({', '.join(row)})" for row in rows]
         if view.tags is not None:
-            facts = [f"{tag_text(tag, 9)}::{fact}" for tag, fact in zip(islice(tags, len(facts)), facts)]
+            facts = [f"{tag_text(tag, 9)}::{fact}" for tag, fact in zip(islice(rest, len(facts)), facts)]
         facts.append("")
         sys.stdout.write("\n".join(facts))

@@ -29,7 +29,7 @@ import numpy as np
 from derivable.core.diagnostics import ParseError, Span
 from derivable.core.files import read_bytes
 from derivable.core.registry import suggestion
-from derivable.datalog.inputs import TAG_NAMES, Columns, arrow_column
+from derivable.datalog.inputs import TAG_NAMES, Columns, Texts, arrow_column
 from derivable.datalog.values import ValueType
 
 TEXT_ENDINGS = (".csv", ".tsv", ".facts", ".txt")
@@ -173,10 +173,10 @@ def _by_arrow(data: bytes, delimiter: str, is_csv: bool, target: _Target) -> Col
 
     of_type = {"float": arrow.float64(), "bool": arrow.bool_(), "signed": arrow.int64(), "unsigned": arrow.uint64()}
     header = _is_header(names, target)
-    order = _places(names if header else None, len(names), target)
-    wanted = {place: of_type.get(t.family, arrow.string()) for place, t in zip(order[1:], target.types)}
-    if order[0] is not None:
-        wanted[order[0]] = arrow.float64()
+    tag, places = _places(names if header else None, len(names), target)
+    wanted = {place: of_type.get(t.family, arrow.string()) for place, t in zip(places, target.types)}
+    if tag is not None:
+        wanted[tag] = arrow.float64()
     labels = [str(i) for i in range(len(names))]
     try:
         table = arrow_csv.read_csv(
@@ -190,15 +190,15 @@ def _by_arrow(data: bytes, delimiter: str, is_csv: bool, target: _Target) -> Col
                 false_values=["false", "False", "FALSE", "0"],
             ),
         )
-        arrays = [arrow_column(target.name, labels[i], table.column(i)) for i in order[1:]]
+        arrays = [arrow_column(target.name, labels[i], table.column(i)) for i in places]
     except arrow.ArrowInvalid:
         return None
     for array, t in zip(arrays, target.types):
         if isinstance(array, np.ndarray) and not _all_fit(array, t):
             return None
     probabilities = None
-    if order[0] is not None:
-        probabilities = table.column(order[0]).to_numpy()
+    if tag is not None:
+        probabilities = table.column(tag).to_numpy()
         if not ((probabilities >= 0) & (probabilities <= 1)).all():
             return None
     return Columns(tuple(labels[: len(arrays)]), tuple(arrays), probabilities)
@@ -234,9 +234,20 @@ def _from_columns(path: Path, target: _Target) -> Columns:
     if not target.has_width(len(names)):
         raise ParseError(target.width_error(len(names)), source=target.source, hint=f"it has {', '.join(names)}")
     arrays = [arrow_column(target.name, n, table.column(i)) for i, n in enumerate(names)]
-    order = _places(names, len(names), target)
-    probabilities = None if order[0] is None else np.asarray(arrays[order[0]], dtype=np.float64)
-    return Columns(tuple(names[i] for i in order[1:]), tuple(arrays[i] for i in order[1:]), probabilities)
+    tag, places = _places(names, len(names), target)
+    probabilities = None if tag is None else _probabilities(arrays[tag], target)
+    return Columns(tuple(names[i] for i in places), tuple(arrays[i] for i in places), probabilities)
+
+
+def _probabilities(column: np.ndarray | Texts, target: _Target) -> np.ndarray:
+    if isinstance(column, np.ndarray) and column.dtype.kind in "fiu":
+        outside = np.flatnonzero(~((column >= 0) & (column <= 1)))
+        if not len(outside):
+            return column.astype(np.float64)
+        message = f"row {outside[0]}: {column[outside[0]]} is not a probability in [0, 1]"
+    else:
+        message = f"the column of probabilities of `{target.name}` holds no numbers"
+    raise ParseError(message, source=target.source)
 
 
 # Line by line
@@ -261,18 +272,21 @@ def _by_lines(data: bytes, delimiter: str, is_csv: bool, target: _Target) -> Col
             raise _error(message, target, text, line, hint=hint)
     if header:
         rows, lines = rows[1:], lines[1:]
-    return _columns(rows, lines, _places(first if header else None, len(first), target), text, target)
+    tag, places = _places(first if header else None, len(first), target)
+    return _columns(rows, lines, tag, places, text, target)
 
 
-def _columns(rows: Sequence, lines: list[int], order: list, text: str, target: _Target) -> Columns:
-    """Columns of the texts at the places `order`, the first one for the probability or None."""
+def _columns(
+    rows: Sequence, lines: list[int], tag: int | None, places: list[int], text: str, target: _Target
+) -> Columns:
+    """Columns of the texts at `places`, and the probabilities at `tag` if there are any."""
     arrays = tuple(
         _column([row[place] for row in rows], t, c, text, lines, target)
-        for c, (place, t) in enumerate(zip(order[1:], target.types))
+        for c, (place, t) in enumerate(zip(places, target.types))
     )
     probabilities = None
-    if order and order[0] is not None:
-        probabilities = np.array([_probability(row[order[0]], text, line, target) for row, line in zip(rows, lines)])
+    if tag is not None:
+        probabilities = np.array([_probability(row[tag], text, line, target) for row, line in zip(rows, lines)])
     return Columns(tuple(map(str, range(len(arrays)))), arrays, probabilities, len(rows))
 
 
@@ -303,7 +317,7 @@ def _is_header(names: Sequence[str], target: _Target) -> bool:
     return len(declared) == len(target.types) > 0 and declared == {n.strip() for n in names} - TAG_NAMES
 
 
-def _places(names: Sequence[str] | None, count: int, target: _Target) -> list[int | None]:
+def _places(names: Sequence[str] | None, count: int, target: _Target) -> tuple[int | None, list[int]]:
     """Where the probability is, None if there is none, and where each column is."""
     there = list(range(count))
     labels = [n.strip() for n in names or ()]
@@ -314,7 +328,7 @@ def _places(names: Sequence[str] | None, count: int, target: _Target) -> list[in
         there.remove(tag)
     if labels and sorted(labels[i] for i in there) == sorted(map(str, target.column_names)):
         there = [labels.index(str(name)) for name in target.column_names]
-    return [tag, *there]
+    return tag, there
 
 
 def _selected(rows: list, lines: list[int], text: str, target: _Target) -> Columns:
@@ -342,13 +356,13 @@ def _selected(rows: list, lines: list[int], text: str, target: _Target) -> Colum
             for field in fields
         ]
         numbers = [line for line in numbers for _ in fields]
-        body, order = long, [width if tag is not None else None, *range(width)]
+        body, tag, places = long, None if tag is None else width, list(range(width))
     else:
-        order = [tag, *(names.index(field) for field in fields)]
+        places = [names.index(field) for field in fields]
         width = len(fields)
     if width != len(target.types):
         raise _error(f"{width} columns are taken; `{target.name}` has {len(target.types)}", target, text, lines[0])
-    return _columns(body, numbers, order, text, target)
+    return _columns(body, numbers, tag, places, text, target)
 
 
 def _column(texts: list[str], t: ValueType, place: int, text: str, lines: list[int], target: _Target) -> np.ndarray:
@@ -398,7 +412,7 @@ def _error(message: str, target: _Target, text: str, line: int, value: str = "",
 
 
 def facts_from(directory: str | os.PathLike, relations: Mapping[str, Any]) -> dict[str, Columns]:
-    """Facts for `Program.run` from the files in `directory` that are named after one of `relations` (name -> record)."""
+    """Facts for `Program.run` from the files in `directory` that are named after a relation (name -> record)."""
     return {
         name: read_facts(path, name, relations[name].types, relations[name].column_names)
         for name, path in files_in(directory, relations).items()
