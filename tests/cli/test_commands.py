@@ -282,3 +282,29 @@ def test_a_bug_says_so(monkeypatch, capsys):
     assert "Traceback" in text
     assert "This is a bug in derivable" in text
     assert sys.version.split()[0] in text
+
+
+def test_run_writes_files(tmp_path, capsys):
+    (tmp_path / "edge.csv").write_text("a,b\n0,1\n1,2\n")
+    (tmp_path / "p.scl").write_text(
+        '@file("edge.csv", header=true) type edge(a: u8, b: u8)\nrel path(x, y) = edge(x, y)\n'
+        'rel path(x, z) = path(x, y), edge(y, z)\n@file("out.csv") query path\nquery edge'
+    )
+    assert main(["run", str(tmp_path / "p.scl")]) == 0
+    assert capsys.readouterr().out == "path(0, 1)\npath(0, 2)\npath(1, 2)\nedge(0, 1)\nedge(1, 2)\n"
+    assert (tmp_path / "out.csv").read_text() == "0,1\n0,2\n1,2\n"
+    assert main(["run", str(tmp_path / "p.scl"), "-o", str(tmp_path / "all")]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "edge.csv: 2 facts" in captured.err
+    assert (tmp_path / "all" / "edge.csv").read_text() == "a,b\n0,1\n1,2\n"
+    assert main(["run", str(tmp_path / "p.scl"), "-o", str(tmp_path / "all" / "*.parquet")]) == 0
+    assert sorted(p.name for p in (tmp_path / "all").glob("*.parquet")) == ["edge.parquet", "path.parquet"]
+
+
+def test_large_results_are_written_in_parts(tmp_path, capsys):
+    (tmp_path / "p.scl").write_text('rel n(x) = x in 0..40000\nrel m(x, "a", 0.5) = n(x)\nquery m')
+    assert main(["run", str(tmp_path / "p.scl")]) == 0
+    assert capsys.readouterr().out == "".join(f'm({i}, "a", 0.5)\n' for i in range(40_000))
+    assert main(["run", str(tmp_path / "p.scl"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"m": {"tuples": [[i, "a", 0.5] for i in range(40_000)]}}

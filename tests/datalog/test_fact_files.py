@@ -180,3 +180,55 @@ def test_bad_files(tmp_path):
     (tmp_path / "r.csv").write_bytes(b"\xff\xfe1,2")
     with pytest.raises(DerivableError, match="not UTF-8 text"):
         PROGRAM.run({"r": tmp_path / "r.csv"})
+
+
+def test_files_of_a_program(tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "edges.csv").write_text("from,to,p\n0,1,0.5\n1,2,0.25\n")
+    (tmp_path / "lib" / "edges.scl").write_text(
+        '@file("edges.csv", header=true, fields=["from", "to"])\ntype edge(a: u32, b: u32)\n'
+    )
+    (tmp_path / "names.tsv").write_text("0;zero\n2;two\n")
+    (tmp_path / "p.scl").write_text(
+        'import "lib/edges.scl"\n@file("names.tsv", deliminator=";")\ntype name(u32, String)\n'
+        "rel path(a, b) = edge(a, b) or (path(a, c) and edge(c, b))\n"
+        'rel named(x, y) = path(a, b), name(a, x), name(b, y)\n@file("out.csv", header=true) query named\nquery edge'
+    )
+    program = dv.Program.from_file(tmp_path / "p.scl")
+    for _ in range(2):
+        assert set(program.run()["named"]) == {("zero", "two")}
+    (tmp_path / "names.tsv").write_text("0;null\n2;two\n")
+    assert set(program.run()["named"]) == {("null", "two")}
+    (tmp_path / "names.tsv").unlink()
+    with pytest.raises(ParseError, match=r"p.scl:2:1: error: cannot find the file of `name`"):
+        program.run()
+
+
+def test_probabilities_of_a_declared_file(tmp_path):
+    (tmp_path / "rain.csv").write_text("0.25,1\n0.5,2\n")
+    (tmp_path / "p.scl").write_text(
+        '@file("rain.csv", has_probability=true) type rain(day: i32)\nrel wet() = rain(_)\nquery wet'
+    )
+    assert dv.Program.from_file(tmp_path / "p.scl").run()["wet"][()] == pytest.approx(1 - 0.75 * 0.5)
+    (tmp_path / "rain.csv").write_text("1\n2\n")
+    with pytest.raises(ParseError, match=r"rain.csv:1:1: error: 1 columns; `rain` needs 2"):
+        dv.Program.from_file(tmp_path / "p.scl").run()
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet", ".arrow"])
+def test_what_is_written_is_read_again(tmp_path, ending):
+    rows = {(1, 'a "b"' if ending != ".tsv" else "a", 0.5, True): 0.25, (2, "c", 1e300, False): 1.0}
+    view = PROGRAM.run({"r": rows})["r"]
+    path = tmp_path / f"r{ending}"
+    fact_files.write_facts(view, path, FileForm(header=True))
+    assert dict(PROGRAM.run({"r": path})["r"].items()) == rows
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_what_a_file_cannot_hold(tmp_path):
+    view = dv.Program("type r(String)\nquery r").run({"r": ["a\tb"]})["r"]
+    with pytest.raises(DerivableError, match="cannot hold the values"):
+        fact_files.write_facts(view, tmp_path / "r.tsv")
+    with pytest.raises(DerivableError, match="cannot tell the format"):
+        fact_files.write_facts(view, tmp_path / "r.xls")
+    assert not list(tmp_path.iterdir())

@@ -29,6 +29,12 @@ PART = 1 << 14
 @click.option("--facts", type=click.Path(), metavar="DIR", help="Facts from DIR/RELATION.csv, .tsv, .parquet, ...")
 @click.option("--iteration-limit", type=click.IntRange(min=1), help="Rounds of each recursion at most.")
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Give up after this long.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR|DIR/*.parquet",
+    help="Write each relation to a file in DIR (.csv by default) instead of stdout.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the tuples and tags of each relation.")
 def run_command(
     file: str,
@@ -38,6 +44,7 @@ def run_command(
     facts: str | None,
     iteration_limit: int | None,
     time_limit: float | None,
+    output: str | None,
     as_json: bool,
 ) -> None:
     """Run the logic program in FILE (- for stdin) and print its output relations.
@@ -56,6 +63,9 @@ def run_command(
         facts=given, provenance=provenance, k=k, iteration_limit=iteration_limit, time_limit=time_limit
     )
     names = [name for name in database if shown is None or name in shown]
+    _write_files(program, database, file, names, output)
+    if output is not None:
+        return
     if as_json:
         _write_documents(database, names)
         return
@@ -78,6 +88,25 @@ def _program(file: str, queries: tuple[str, ...]) -> tuple[Any, set[str] | None]
     program = Program(text + "".join(f"\nquery {query}" for query in queries) + "\n", source)
     added = set(program.lowered().outputs) - before
     return program, added | set(queries)
+
+
+def _write_files(program: Any, database: Any, file: str, names: list[str], output: str | None) -> None:
+    """The files that the program's queries name with `@file`, and those that --output asks for."""
+    from derivable.datalog.fact_files import FileForm, declared, write_facts
+
+    for name, attribute in program.files.items():
+        path, form = declared(attribute)
+        place = path if file == "-" else Path(file).parent / path
+        write_facts(database[name], place, form)
+    if output is None:
+        return
+    folder, star, ending = output.partition("*")
+    ending = ending if star else ".csv"
+    Path(folder or ".").mkdir(parents=True, exist_ok=True)
+    for name in names:
+        path = Path(folder) / f"{name}{ending}"
+        write_facts(database[name], path, FileForm(header=True))
+        click.echo(f"{path}: {len(database[name]):,} facts", err=True)
 
 
 def _decoded(data: bytes, source: str) -> str:

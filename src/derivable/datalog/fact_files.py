@@ -21,16 +21,21 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.core.diagnostics import ParseError, Span
-from derivable.core.files import read_bytes
+from derivable.core.diagnostics import DomainError, ParseError, Span, UnsupportedError
+from derivable.core.files import atomic_write, checked_path, read_bytes
 from derivable.core.registry import suggestion
 from derivable.datalog.inputs import TAG_NAMES, Columns, Texts, arrow_column
+from derivable.datalog.rules.nodes import Attribute, Relation
 from derivable.datalog.values import ValueType
+
+if TYPE_CHECKING:
+    from derivable.datalog.database import RelationView
 
 TEXT_ENDINGS = (".csv", ".tsv", ".facts", ".txt")
 COLUMN_ENDINGS = (".parquet", ".arrow", ".feather")
@@ -38,6 +43,8 @@ ENDINGS = (*TEXT_ENDINGS, *COLUMN_ENDINGS)
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 # Files of fewer bytes are read line by line: importing Arrow takes longer.
 _FEW_BYTES = 1 << 16
+# The columns of larger files are not kept for another run.
+_KEPT_BYTES = 1 << 25
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,42 @@ class _Target:
     def has_width(self, found: int) -> bool:
         extra = (0, 1) if self.form.has_probability is None else (int(self.form.has_probability),)
         return found - len(self.types) in extra
+
+
+def declared(attribute: Attribute) -> tuple[str, FileForm]:
+    """The path and the form that an attribute `@file` names."""
+    given = dict(attribute.arguments)
+    names = {
+        key: (given[key],) if isinstance(given.get(key), str) else given.get(key, ()) for key in ("keys", "fields")
+    }
+    form = FileForm(given.get("header"), given.get("deliminator"), given.get("has_probability"), **names)
+    if form.delimiter is not None and len(form.delimiter) != 1:
+        raise DomainError(f"the delimiter {form.delimiter!r} is not one character", span=attribute.span)
+    return given["path"], form
+
+
+def read_declared(relation: Relation, attribute: Attribute, source: str, text: str) -> Columns:
+    """The facts of the file that a relation's `@file` names; the path is relative to the program's file."""
+    path, form = declared(attribute)
+    place = Path(source).parent / path if source and not source.startswith("<") else Path(path)
+    if not place.is_file():
+        raise ParseError(
+            f"cannot find the file of `{relation.name}`",
+            hint=f"looked for {place.absolute()}",
+            source=source,
+            text=text,
+            span=attribute.span,
+        )
+    status = place.stat()
+    read = _read_again if status.st_size < _KEPT_BYTES else _read_again.__wrapped__
+    key = (relation.name, relation.types, relation.column_names, form)
+    return read(os.fspath(place), status.st_mtime_ns, status.st_size, *key)
+
+
+@lru_cache(maxsize=8)
+def _read_again(path: str, modified: int, size: int, *target: Any) -> Columns:
+    """The facts of a file as it was then: a program that is run in a loop reads its files once."""
+    return read_facts(path, *target)
 
 
 def ending_of(path: Path) -> str:
@@ -411,7 +454,52 @@ def _error(message: str, target: _Target, text: str, line: int, value: str = "",
     return ParseError(message, source=target.source, text=text, span=span, hint=hint)
 
 
-def facts_from(directory: str | os.PathLike, relations: Mapping[str, Any]) -> dict[str, Columns]:
+def write_facts(view: RelationView, path: str | os.PathLike, form: FileForm = FileForm()) -> None:
+    """Write a relation to a file whose ending says how, whole or not at all; tags come first, as `tag`.
+
+    Raises UnsupportedError for an ending that is none of `ENDINGS`, or if the file is to be compressed.
+    """
+    import pyarrow as arrow
+
+    place = checked_path(path)
+    ending = os.path.splitext(place.name.lower())[1]
+    if ending not in ENDINGS:
+        raise UnsupportedError(
+            f"cannot tell the format of {place.name!r} from its ending", hint=f"end it in {', '.join(ENDINGS)}"
+        )
+    table = view.to_arrow()
+    if view.tags is not None:
+        extra = table.num_columns - len(view.columns)
+        names = table.column_names
+        table = table.select([*names[-extra:], *names[:-extra]])
+    with atomic_write(place, "wb") as file:
+        if ending == ".parquet":
+            from pyarrow import parquet
+
+            parquet.write_table(table, file)
+        elif ending in COLUMN_ENDINGS:
+            from pyarrow import feather
+
+            feather.write_feather(table, file)
+        else:
+            from pyarrow import csv as arrow_csv
+
+            delimiter = form.delimiter or ("," if ending == ".csv" else "\t")
+            style = "needed" if ending == ".csv" else "none"
+            options = arrow_csv.WriteOptions(include_header=False, delimiter=delimiter, quoting_style=style)
+            if form.header:
+                # Arrow would quote the names.
+                file.write(f"{delimiter.join(table.column_names)}\n".encode())
+            try:
+                arrow_csv.write_csv(table, file, options)
+            except arrow.ArrowInvalid as error:
+                raise UnsupportedError(
+                    f"{place.name} cannot hold the values of this relation: {error}",
+                    hint="write a .csv or .parquet file",
+                ) from None
+
+
+def facts_from(directory: str | os.PathLike, relations: Mapping[str, Relation]) -> dict[str, Columns]:
     """Facts for `Program.run` from the files in `directory` that are named after a relation (name -> record)."""
     return {
         name: read_facts(path, name, relations[name].types, relations[name].column_names)

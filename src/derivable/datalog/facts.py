@@ -68,7 +68,13 @@ class FactStore:
 
 
 def load_program_facts(ram: Ram, store: FactStore) -> None:
-    """Enter the facts written in the program."""
+    """Enter the facts written in the program, and those of the files that `@file` names."""
+    for relation in ram.relations.values():
+        for attribute in relation.attributes:
+            if attribute.name == "file":
+                from derivable.datalog.fact_files import read_declared
+
+                _load(relation, read_declared(relation, attribute, ram.source, ram.text), store)
     for facts in ram.facts:
         types = ram.relations[facts.relation].types
         columns = [words_of([row[c] for row in facts.rows], t, store.symbols) for c, t in enumerate(types)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from derivable.datalog.ram.lower import lower
 from derivable.datalog.ram.nodes import Generate, Ram, Store, steps
 from derivable.datalog.ram.text import ram_text
 from derivable.datalog.random_facts import RandomFacts
-from derivable.datalog.rules.nodes import BernoulliRule
+from derivable.datalog.rules.nodes import Attribute, BernoulliRule
 from derivable.datalog.rules.text import rules_text
 from derivable.datalog.strata import Strata, strata_text, stratify
 from derivable.datalog.syntax import nodes as s
@@ -101,6 +102,12 @@ class Program:
             case "ram":
                 return f"{ram_text(plan.ram)}\n{_default_text(plan.ram)}"
         raise DomainError(f"unknown stage {stage!r}", hint=f"the stages are {', '.join(STAGES)}")
+
+    @property
+    def files(self) -> dict[str, Attribute]:
+        """Output -> the `@file` of its query, which `derivable run` writes."""
+        queries = self._plan({}).strata.program.queries
+        return {q.output: a for q in queries for a in q.attributes if a.name == "file"}
 
     # Runs
 
@@ -233,5 +240,19 @@ def _with_imports(syntax: s.Syntax, directory: Path, chain: tuple[Path, ...]) ->
                 span=item.span,
             )
         imported = _with_imports(parse(_read(path), str(item.path)), path.parent, (*chain, path))
-        items += imported.items
+        items += [_located(found, path.parent) for found in imported.items]
     return s.Syntax(tuple(items), syntax.text, syntax.source)
+
+
+def _located(item: s.Item, directory: Path) -> s.Item:
+    """The item of an imported file; files that it names are relative to that file."""
+    if not isinstance(item, (s.RelationType, s.Query)) or not item.attributes:
+        return item
+
+    def located(attribute: s.Attribute) -> s.Attribute:
+        first, *rest = attribute.arguments or ((None, None),)
+        if attribute.name != "file" or not isinstance(first[1], str):
+            return attribute
+        return replace(attribute, arguments=((first[0], str(directory / first[1])), *rest))
+
+    return replace(item, attributes=tuple(map(located, item.attributes)))

@@ -124,8 +124,6 @@ class Desugaring(Constants):
             case "demand":
                 self.demand(name, dict(attribute.arguments)["pattern"], attribute.span)
             case "file":
-                hint = "load the file in Python and pass `facts=`"
-                self.error(UnsupportedError, "the attribute `@file` is not supported yet", attribute.span, hint)
                 self.relations[name] = replace(relation, attributes=(*relation.attributes, attribute))
 
     def demand(self, name: str, pattern: str, span: Span) -> None:
