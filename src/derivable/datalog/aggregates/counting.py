@@ -1,0 +1,146 @@
+"""`count`, `exists` and `forall`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from derivable.datalog.aggregates.groups import Groups
+from derivable.datalog.aggregates.record import Aggregate
+from derivable.datalog.aggregates.worlds import Budget, by_size
+from derivable.datalog.tag_columns import concatenate
+from derivable.datalog.tags import SemiringTags
+
+# From so many rows on, a group's counts are found by the special forms below.
+_MANY = 32
+_ACCUMULATE = {"mul": np.multiply, "min": np.minimum, "add": np.add}
+
+
+def _certain_count(groups: Groups, chosen: np.ndarray) -> None:
+    chosen = groups.existing(chosen)
+    groups.emit(chosen, [groups.sizes[chosen]], None)
+
+
+def _count(groups: Groups, chosen: np.ndarray) -> None:
+    uncertain_rows = groups.order[~groups.is_certain[groups.order]]
+    rows, offsets = groups.by_group(uncertain_rows)
+    numbers = np.diff(offsets)
+    certain = groups.sizes - numbers
+    tags = groups.row_tags[rows]
+    for part in by_size(groups, chosen, numbers):
+        size, count = int(numbers[part[0]]), len(part)
+        first = offsets[part]
+        special = _best_subsets(groups.mode, tags[first[0] : first[0] + size]) if count == 1 and size >= _MANY else None
+        if special is None and count == 1 and size >= _MANY:
+            special = _convolved(groups.mode, tags[first[0] : first[0] + size])
+        state = _counted(groups, tags, first, size) if special is None else special
+        group = np.tile(part, size + 1)
+        number = np.repeat(np.arange(size + 1), count) + certain[group]
+        keep = ~groups.mode.is_zero(state)
+        if not groups.keeps_empty:
+            keep &= number > 0
+        groups.emit(group[keep], [number[keep]], state[keep])
+
+
+def _counted(groups: Groups, tags: Any, first: np.ndarray, size: int) -> Any:
+    """Tags [number of rows, group] of how many of the rows first..first + size - 1 of each group are there."""
+    mode, count = groups.mode, len(first)
+    budget = Budget(groups, size, "counts")
+    state = mode.one(count)
+    for row in range(size):
+        budget.spend(row, row + 1)
+        there = tags[first + row]
+        present = there[np.tile(np.arange(count), row + 1)]
+        stay = mode.times(state, mode.negate(present))
+        step = mode.times(state, present)
+        zero = mode.zero(count)
+        state = mode.plus(concatenate([stay, zero]), concatenate([zero, step]))
+    return state
+
+
+def _best_subsets(mode: Any, tags: Any) -> Any:
+    """The counts' tags where plus takes the better of two: of so many rows, the best are there and the others not.
+
+    If a is better than b, and not b better than not a, exchanging a for b makes no set better. None if tags are not
+    ordered in that way. Time n log n, as Scallop has for minmaxprob.
+    """
+    if not isinstance(mode, SemiringTags) or not mode.semiring.selective_plus or not mode.semiring.distributive:
+        return None
+    accumulate = _ACCUMULATE.get(mode.typed.times.special or "")
+    if not isinstance(tags, np.ndarray) or accumulate is None:
+        return None
+    order = np.argsort(tags, kind="stable")
+    for direction in (order[::-1], order):
+        best = tags[direction]
+        absent = mode.negate(best)
+        if (mode.plus(best[:-1], best[1:]) == best[:-1]).all() and (
+            mode.plus(absent[1:], absent[:-1]) == absent[1:]
+        ).all():
+            one = mode.one(1)
+            chosen = accumulate.accumulate(np.concatenate([one, best]))
+            others = accumulate.accumulate(np.concatenate([one, absent[::-1]]))[::-1]
+            return mode.times(chosen, others)
+    return None
+
+
+def _convolved(mode: Any, tags: Any) -> Any:
+    """The counts' tags in the reals: the product of the polynomials (not p) + p x, halves first. Nothing cancels."""
+    if not isinstance(mode, SemiringTags):
+        return None
+    if mode.typed.plus.special != "add" or mode.typed.times.special != "mul" or not isinstance(tags, np.ndarray):
+        return None
+    absent = mode.negate(tags)
+    polynomials = [np.array([q, p]) for q, p in zip(absent, tags)]
+    while len(polynomials) > 1:
+        pairs = zip(polynomials[::2], polynomials[1::2])
+        last = polynomials[-1:] if len(polynomials) % 2 else []
+        polynomials = [np.convolve(a, b) for a, b in pairs] + last
+    return polynomials[0]
+
+
+def _certain_exists(groups: Groups, chosen: np.ndarray) -> None:
+    chosen = groups.existing(chosen)
+    groups.emit(chosen, [((groups.sizes[chosen] > 0) == (groups.rule.operator == "exists")).astype(np.int64)], None)
+
+
+def _exists(groups: Groups, chosen: np.ndarray) -> None:
+    mode: Any = groups.mode
+    word = int(groups.rule.operator == "exists")
+    wanted = np.zeros(groups.num_groups + 1, dtype=bool)
+    wanted[chosen] = True
+    rows, offsets = groups.by_group(np.flatnonzero(wanted[groups.number]))
+    tags = groups.row_tags[rows]
+    starts = np.concatenate([offsets[chosen], [len(rows)]])
+    groups.emit(chosen, [np.full(len(chosen), word)], mode.reduce(tags, starts))
+    if groups.keeps_empty:
+        groups.emit(chosen, [np.full(len(chosen), 1 - word)], product(mode, mode.negate(tags), starts))
+
+
+def product(mode: Any, tags: Any, offsets: np.ndarray) -> Any:
+    """The product of each segment [segment] of tags; segments are not empty."""
+    lengths = np.diff(offsets)
+    result = tags[offsets[:-1]]
+    for position in range(1, int(lengths.max(initial=0))):
+        some = np.flatnonzero(lengths > position)
+        result[some] = mode.times(result[some], tags[offsets[some] + position])
+    return result
+
+
+def _count_meaning(group):
+    yield len(group.rows)
+
+
+def _exists_meaning(group):
+    yield bool(group.rows)
+
+
+def _forall_meaning(group):
+    yield not group.rows
+
+
+RECORDS = (
+    Aggregate("count", None, ("usize",), _certain_count, _count, _count_meaning),
+    Aggregate("exists", None, ("bool",), _certain_exists, _exists, _exists_meaning),
+    Aggregate("forall", None, ("bool",), _certain_exists, _exists, _forall_meaning),
+)

@@ -1,0 +1,312 @@
+"""The rows of an aggregate, group by group, and what is found for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+
+from derivable.core.diagnostics import DerivableError, UnsupportedError
+from derivable.datalog.aggregates.record import AGGREGATES
+from derivable.datalog.kernels import relations as kernels
+from derivable.datalog.random_facts import RandomFacts
+from derivable.datalog.rules.nodes import AggregateRule
+from derivable.datalog.storage import Table
+from derivable.datalog.tag_columns import concatenate
+from derivable.datalog.tags import ColumnTags, GraphTags, Untagged
+from derivable.datalog.values import SymbolTable, ValueType, from_words, ranks, to_words
+from derivable.device.cpu.memory import empty
+
+Result = tuple[list[np.ndarray], int, Any]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What an aggregate needs of the run: its tags, its strings, its random facts, and the program for messages."""
+
+    mode: Untagged | ColumnTags | GraphTags
+    symbols: SymbolTable
+    random: RandomFacts
+    source: str = "<program>"
+    text: str = ""
+
+
+def run_aggregate(
+    rule: AggregateRule, types: tuple[ValueType, ...], body: Table, groups: Table | None, context: Context
+) -> Result:
+    """Columns [group..., result...], number and tags of the aggregate's rows; `types` are those of its relation."""
+    return Groups(rule, types, body, groups, context).run()
+
+
+class Groups:
+    """The rows of an aggregate, and what was found.
+
+    number  [row] the group of each row of the body; rows whose group is not asked for have the number of groups
+    keys    columns [group]; a group may have no rows (`sizes`)
+
+    Columns that are `ordered` have the rows group by group, within a group by their values, then by their arguments.
+    """
+
+    def __init__(self, rule, types, body: Table, groups: Table | None, context: Context):
+        self.rule, self.types, self.body, self.groups, self.context = rule, types, body, groups, context
+        self.mode: Any = context.mode
+        self.symbols = context.symbols
+        self.record = AGGREGATES[rule.operator]
+        self.settings = self.record.settings(rule.parameters)
+        self.has_tags = not isinstance(context.mode, Untagged)
+        self.num_rows = body.size
+        self.group_tags: Any = None
+        self.row_tags: Any = self._loaded(body) if self.has_tags else None
+        self.number, self.keys, self.num_groups = self._numbered()
+        self.found: list[tuple[np.ndarray, list[np.ndarray], Any]] = []
+
+    def run(self) -> Result:
+        uncertain = np.empty(0, np.int64)
+        if self.has_tags and not self.rule.discrete:
+            marked = np.zeros(self.num_groups + 1, dtype=bool)
+            marked[self.number[~self.is_certain]] = True
+            uncertain = np.flatnonzero(marked[:-1])
+            certain = np.flatnonzero(~marked[:-1])
+        else:
+            certain = np.arange(self.num_groups)
+        self.record.certain(self, certain)
+        if len(uncertain):
+            self.record.uncertain(self, uncertain)
+        return self._finished()
+
+    def error(self, kind: type[DerivableError], message: str, hint: str | None = None) -> NoReturn:
+        context = self.context
+        raise kind(message, hint=hint, source=context.source, text=context.text, span=self.rule.span)
+
+    # Groups
+
+    def _loaded(self, table: Table) -> Any:
+        loaded = self.mode.load(table, slice(0, table.size))
+        return loaded[0] if isinstance(self.mode, GraphTags) else loaded
+
+    def _numbered(self) -> tuple[np.ndarray, list[np.ndarray], int]:
+        body, width = self.body, self.rule.num_group
+        columns = [body.column(c) for c in range(width)]
+        if self.groups is not None:
+            self.groups.leave_sets()
+            count = self.groups.size
+            keys = [self.groups.column(c) for c in range(width)]
+            if self.has_tags:
+                self.group_tags = self._loaded(self.groups)
+            numbers = self.groups.find(columns, body.size)
+            return np.where(numbers < 0, count, numbers), keys, count
+        if not width:
+            return np.zeros(body.size, dtype=np.int64), [], 1
+        lows = [int(column.min(initial=0)) for column in columns]
+        sizes = [int(column.max(initial=0)) - low + 1 for column, low in zip(columns, lows)]
+        product = 1
+        for size in sizes:
+            product *= size
+        if product <= 4 * body.size + 1024:
+            # The key itself is the number; numbers that no row has are groups without rows.
+            number = columns[0] - lows[0]
+            for column, low, size in zip(columns[1:], lows[1:], sizes[1:]):
+                number = number * size + (column - low)
+            keys, rest = [], np.arange(product)
+            for low, size in zip(lows[::-1], sizes[::-1]):
+                keys.append(rest % size + low)
+                rest = rest // size
+            return number, keys[::-1], product
+        seen = Table("groups", body.types[:width])
+        seen.leave_sets()
+        number = seen.insert(columns, body.size)
+        return number, [seen.column(c) for c in range(width)], seen.size
+
+    @property
+    def keeps_empty(self) -> bool:
+        return self.groups is not None or self.rule.num_group == 0
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """[group] how many rows."""
+        return np.bincount(self.number, minlength=self.num_groups + 1)[:-1]
+
+    def existing(self, chosen: np.ndarray, with_empty: bool = True) -> np.ndarray:
+        """Those of the chosen groups that have rows, or are there without any."""
+        if with_empty and self.keeps_empty:
+            return chosen
+        return chosen[self.sizes[chosen] > 0]
+
+    def rows_of(self, chosen: np.ndarray) -> np.ndarray | slice:
+        """The rows of the body that belong to the chosen groups."""
+        if len(chosen) == self.num_groups and self.groups is None:
+            return slice(None)
+        wanted = np.zeros(self.num_groups + 1, dtype=bool)
+        wanted[chosen] = True
+        return np.flatnonzero(wanted[self.number])
+
+    # Columns
+
+    @cached_property
+    def value_types(self) -> tuple[ValueType, ...]:
+        return self.body.types[self.rule.num_group + self.rule.num_arguments :]
+
+    @cached_property
+    def argument_types(self) -> tuple[ValueType, ...]:
+        return self.body.types[self.rule.num_group :][: self.rule.num_arguments]
+
+    @cached_property
+    def value_words(self) -> list[np.ndarray]:
+        first = self.rule.num_group + self.rule.num_arguments
+        return [self.body.column(first + i) for i in range(self.rule.num_values)]
+
+    @cached_property
+    def argument_words(self) -> list[np.ndarray]:
+        return [self.body.column(self.rule.num_group + i) for i in range(self.rule.num_arguments)]
+
+    @cached_property
+    def row_values(self) -> list[np.ndarray]:
+        """[variable] typed values, in the order of the body."""
+        return [from_words(words, t) for words, t in zip(self.value_words, self.value_types)]
+
+    @cached_property
+    def value_keys(self) -> list[np.ndarray]:
+        return [self.sort_key(words, t) for words, t in zip(self.value_words, self.value_types)]
+
+    @cached_property
+    def argument_keys(self) -> list[np.ndarray]:
+        return [self.sort_key(words, t) for words, t in zip(self.argument_words, self.argument_types)]
+
+    def sort_key(self, words: np.ndarray, t: ValueType) -> np.ndarray:
+        """Integers in the order of the values: of texts by their characters."""
+        if t.family == "text":
+            ids, where = np.unique(words, return_inverse=True)
+            return ranks(self.symbols.lookup(ids))[where]
+        if t.family == "float":
+            # The bits of floats below zero grow the other way.
+            return np.where(words < 0, words ^ np.int64(2**63 - 1), words)
+        if t.family == "unsigned" and t.bits == 64:
+            return words ^ np.int64(-(2**63))
+        return words
+
+    # Order
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        """Rows of the body group by group, by values, then by arguments."""
+        return self.sorted([self.number, *self.value_keys, *self.argument_keys])
+
+    def sorted(self, keys: Sequence[np.ndarray]) -> np.ndarray:
+        """Rows of the body in lexicographic order of columns, the first counting most."""
+        if not keys:
+            return np.arange(self.num_rows)
+        packed = _packed(keys) if self.num_rows and all(key.dtype == np.int64 for key in keys) else None
+        # No two rows are equal, so no two keys are, where they have all columns.
+        return np.lexsort(keys[::-1]) if packed is None else np.argsort(packed)
+
+    def by_group(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(rows, offsets [group + 1]): the rows, whose order is kept, sorted by group; a counting sort."""
+        offsets, places = empty(self.num_groups + 2, np.int64), empty(len(rows), np.int64)
+        kernels.dense_index(np.ascontiguousarray(self.number[rows]), 0, offsets, places)
+        return rows[places], offsets[:-1]
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """[group + 1] where the rows of each group begin, in order."""
+        return np.concatenate([[0], np.cumsum(self.sizes)])
+
+    @cached_property
+    def values(self) -> list[np.ndarray]:
+        """[variable] typed values, ordered."""
+        return [column[self.order] for column in self.row_values]
+
+    @cached_property
+    def tags(self) -> Any:
+        """The tags, ordered; one for each row of a discrete aggregate."""
+        if self.rule.discrete:
+            return self.mode.one(self.num_rows)
+        return self.row_tags[self.order]
+
+    # Tags
+
+    @cached_property
+    def is_certain(self) -> np.ndarray:
+        """[row] whether it is there in every world."""
+        if not self.has_tags or self.rule.discrete:
+            return np.ones(self.num_rows, dtype=bool)
+        return self.mode.is_one(self.row_tags)
+
+    def tags_of(self, rows: np.ndarray | slice) -> Any:
+        """The tags of rows of the body, None without tags or if they are ignored."""
+        return self.row_tags[rows] if self.has_tags and not self.rule.discrete else None
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """[row] float64, what the tag of each row of the body weighs: 1 for certain rows.
+
+        Raises UnsupportedError where weights are not known.
+        """
+        found = np.ones(self.num_rows)
+        if self.has_tags:
+            some = np.flatnonzero(~self.mode.is_one(self.row_tags))
+            if len(some):
+                try:
+                    found[some] = self.mode.weights(self.row_tags[some])
+                except UnsupportedError as error:
+                    self.error(
+                        UnsupportedError, f"`{self.rule.operator}` goes by weights, but {error.message}", error.hint
+                    )
+        return found
+
+    # Results
+
+    def words_of(self, rows: np.ndarray | slice) -> list[np.ndarray]:
+        """The columns of a result that are the arguments and variables of rows of the body."""
+        columns = {"arguments": self.argument_words, "values": self.value_words}
+        return [words[rows] for word in self.record.returns for words in columns.get(word, ())]
+
+    def emit(self, group: np.ndarray, results: list[np.ndarray], tags: Any) -> None:
+        """Results [row] of groups [row], words; tags None if they are certain."""
+        if len(group):
+            self.found.append((group, results, tags))
+
+    def emit_values(self, group: np.ndarray, values: np.ndarray, tags: Any) -> None:
+        """Results of one typed column; NaN is none."""
+        t = self.types[-1]
+        if t.family == "float":
+            fine = ~np.isnan(values)
+            if not fine.all():
+                group, values, tags = group[fine], values[fine], None if tags is None else tags[fine]
+        self.emit(group, [to_words(values, t)], tags)
+
+    def _finished(self) -> Result:
+        mode: Any = self.mode
+        if not self.found:
+            none = [np.empty(0, dtype=np.int64) for _ in self.types]
+            return none, 0, (mode.one(0) if self.has_tags else None)
+        group = np.concatenate([g for g, _, _ in self.found])
+        columns = [key[group] for key in self.keys]
+        for i in range(len(self.types) - len(self.keys)):
+            columns.append(np.concatenate([results[i] for _, results, _ in self.found]).astype(np.int64, copy=False))
+        tags = None
+        if self.has_tags:
+            tags = concatenate([mode.one(len(g)) if t is None else t for g, _, t in self.found])
+            if self.group_tags is not None:
+                tags = mode.times(tags, self.group_tags[group])
+            keep = ~mode.is_zero(tags)
+            if not keep.all():
+                columns, group, tags = [c[keep] for c in columns], group[keep], tags[keep]
+        return columns, len(group), tags
+
+
+def _packed(keys: Sequence[np.ndarray]) -> np.ndarray | None:
+    """One integer for each row, in the lexicographic order of the keys, if they are small enough together."""
+    product, parts = 1, []
+    for key in keys:
+        low = int(key.min())
+        parts.append((key, low, int(key.max()) - low + 1))
+        product *= parts[-1][2]
+        if product >= 1 << 62:
+            return None
+    packed = parts[0][0] - parts[0][1]
+    for key, low, size in parts[1:]:
+        packed = packed * size + (key - low)
+    return packed

@@ -1,0 +1,101 @@
+"""`sort`, `argsort` and `enumerate`: rows with their places, from 0.
+
+In every world the rows that are there are numbered. The tag of (place, row) is that of the worlds in which the row is
+there and so many of the rows before it; which of them does not matter, so this is polynomial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from derivable.datalog.aggregates.groups import Groups
+from derivable.datalog.aggregates.record import ASC, DESC, Aggregate, Group
+from derivable.datalog.aggregates.worlds import Budget
+from derivable.datalog.tag_columns import concatenate, repeat, within
+
+
+def _is_ascending(settings: Any) -> bool:
+    return settings.get("asc", True)
+
+
+def _order(groups: Groups) -> np.ndarray:
+    """Rows of the body group by group, as asked for by value; equal values by their arguments."""
+    if _is_ascending(groups.settings):
+        return groups.order
+    return groups.sorted([groups.number, *(~key for key in groups.value_keys), *groups.argument_keys])
+
+
+def emit_places(groups: Groups, rows: np.ndarray) -> None:
+    """Rows of the body, group by group, with their places, under their own tags."""
+    number = groups.number[rows]
+    places = within(np.bincount(number, minlength=groups.num_groups + 1))
+    groups.emit(number, [places, *groups.words_of(rows)], groups.tags_of(rows))
+
+
+def of_chosen(groups: Groups, rows: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Those of the rows that are in the chosen groups."""
+    if len(chosen) == groups.num_groups and groups.groups is None:
+        return rows
+    wanted = np.zeros(groups.num_groups + 1, dtype=bool)
+    wanted[chosen] = True
+    return rows[wanted[groups.number[rows]]]
+
+
+def _certain_sort(groups: Groups, chosen: np.ndarray) -> None:
+    emit_places(groups, of_chosen(groups, _order(groups), chosen))
+
+
+def _sort(groups: Groups, chosen: np.ndarray) -> None:
+    mode: Any = groups.mode
+    order = _order(groups)
+    for g in chosen.tolist():
+        rows = order[groups.starts[g] : groups.starts[g + 1]]
+        tags, certain = groups.row_tags[rows], groups.is_certain[rows]
+        words = groups.words_of(rows)
+        budget = Budget(groups, len(rows), "places")
+        # state[j]: low + j of the rows so far are there.
+        state, low = mode.one(1), 0
+        for row in range(len(rows)):
+            size = len(state)
+            budget.spend(row, size)
+            places = np.arange(low, low + size)
+            results = [places, *(np.full(size, column[row]) for column in words)]
+            present = repeat(tags[row : row + 1], size)
+            step = mode.times(state, present)
+            groups.emit(np.full(size, g), results, step)
+            if certain[row]:
+                low += 1
+                continue
+            stay, zero = mode.times(state, mode.negate(present)), mode.zero(1)
+            state = mode.plus(concatenate([stay, zero]), concatenate([zero, step]))
+
+
+def _meaning(returns_values: bool) -> Any:
+    def meaning(group: Group) -> Iterator[Any]:
+        rows = sorted(group.rows)
+        rows.sort(key=group.values, reverse=not _is_ascending(group.settings))
+        for place, row in enumerate(rows):
+            yield (place, *(row if returns_values else group.arguments(row)))
+
+    return meaning
+
+
+RECORDS = (
+    Aggregate(
+        "sort", None, ("usize", "arguments", "values"), _certain_sort, _sort, _meaning(True), parameters=(ASC, DESC)
+    ),
+    Aggregate(
+        "argsort",
+        None,
+        ("usize", "arguments"),
+        _certain_sort,
+        _sort,
+        _meaning(False),
+        parameters=(ASC, DESC),
+        arguments="some",
+    ),
+    Aggregate("enumerate", None, ("usize", "values"), _certain_sort, _sort, _meaning(True), arguments="none"),
+)

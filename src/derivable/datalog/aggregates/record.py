@@ -1,0 +1,153 @@
+"""The record of an aggregate, and the registry of them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from derivable.core.registry import Registry, suggestion
+from derivable.datalog.values import TYPES, ValueType, show_value
+
+if TYPE_CHECKING:
+    from derivable.datalog.aggregates.groups import Groups
+
+FAMILIES = ("any", "number", "integer", "float", "text", "bool")
+_KINDS = {"integer": "a whole number from 0", "text": "a text", "bool": "`true` or `false`"}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What may stand in `<...>` behind the name: `top<3>`, `rank<asc=true>`, `sort<desc>`.
+
+    kind           "integer", "text" or "bool"; the name of a bool alone means true
+    default        None: it must be given
+    is_positional  whether a value without a name may be this one
+    """
+
+    name: str
+    kind: Literal["integer", "text", "bool"]
+    default: Any = None
+    is_positional: bool = False
+
+    def fits(self, value: Any) -> bool:
+        if self.kind == "integer":
+            return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        return isinstance(value, str if self.kind == "text" else bool)
+
+
+ASC, DESC = Parameter("asc", "bool", False), Parameter("desc", "bool", False)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rows of one group as Python values: what the reference interpreter folds.
+
+    key       the values of the group's variables
+    rows      each the arguments, then the variables; in no order
+    types     of the aggregate's relation: of the key, then of the result
+    settings  parameter -> value
+    """
+
+    key: tuple
+    rows: list[tuple]
+    num_arguments: int
+    types: tuple[ValueType, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+    def arguments(self, row: tuple) -> tuple:
+        return row[: self.num_arguments]
+
+    def values(self, row: tuple) -> tuple:
+        return row[self.num_arguments :]
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One aggregate.
+
+    takes       the families of its variables ("any", "number", ...), None for any number of variables of any types
+    returns     the columns of a result: types' names, "arguments" and "values" (the types of its variables)
+    certain     (groups, group numbers [group]) emits the results of groups whose rows are all there
+    uncertain   (groups, group numbers [group]) emits those of the others, with tags
+    meaning     group -> results, one Python value or tuple each: what the reference interpreter does
+    parameters  what may stand in `<...>`
+    arguments   whether there may be variables in brackets: "any", "none", or "some" if there must be
+    """
+
+    name: str
+    takes: tuple[str, ...] | None
+    returns: tuple[str, ...]
+    certain: Callable[[Groups, np.ndarray], None]
+    uncertain: Callable[[Groups, np.ndarray], None]
+    meaning: Callable[[Group], Iterator[Any]]
+    parameters: tuple[Parameter, ...] = ()
+    arguments: Literal["any", "none", "some"] = "any"
+
+    def result_types(self, arguments: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+        """The types of the result's columns from those of the arguments and of the variables."""
+        columns = {"arguments": arguments, "values": values}
+        return [t for word in self.returns for t in columns.get(word) or ([TYPES[word]] if word in TYPES else [])]
+
+    def misuse(
+        self, num_arguments: int, num_values: int, given: Sequence[tuple[str | None, Any]]
+    ) -> tuple[str, str | None] | None:
+        """What is wrong with a use, and what helps; None if it is right."""
+        name = self.name
+        if self.takes is not None and num_values != len(self.takes):
+            count = "one variable" if len(self.takes) == 1 else f"{len(self.takes)} variables"
+            return f"`{name}` folds {count}, {num_values} are given", None
+        if self.arguments == "some" and not num_arguments:
+            return f"`{name}` needs the variables it returns in brackets", f"write `{name}[a](x: ...)`"
+        if self.arguments == "none" and num_arguments:
+            return f"`{name}` takes no variables in brackets, {num_arguments} are given", f"write `{name}(x: ...)`"
+        return self._wrong_parameters(given)
+
+    def _wrong_parameters(self, given: Sequence[tuple[str | None, Any]]) -> tuple[str, str | None] | None:
+        known = {p.name: p for p in self.parameters}
+        all_known = f"its parameters are {', '.join(known)}" if known else f"write `{self.name}(x: ...)`"
+        positional = [p for p in self.parameters if p.is_positional]
+        seen: dict[str, Any] = {}
+        for name, value in given:
+            if name is None:
+                if not positional:
+                    return f"`{self.name}` has no parameter for {show_value(value)}", all_known
+                parameter = positional.pop(0)
+            elif name not in known:
+                return f"`{self.name}` has no parameter `{name}`", suggestion(name, known, all_known)
+            else:
+                parameter = known[name]
+                positional = [p for p in positional if p.name != name]
+            if parameter.name in seen:
+                return f"the parameter `{parameter.name}` of `{self.name}` is given twice", None
+            if not parameter.fits(value):
+                return (
+                    f"the parameter `{parameter.name}` of `{self.name}` is {_KINDS[parameter.kind]}, "
+                    f"not {show_value(value)}",
+                    None,
+                )
+            seen[parameter.name] = value
+        missing = [p.name for p in self.parameters if p.default is None and p.name not in seen]
+        if missing:
+            return f"`{self.name}` needs the parameter `{missing[0]}`", f"for instance `{self.name}<3>(x: ...)`"
+        if {"asc", "desc"} <= set(seen) and seen["asc"] == seen["desc"]:
+            return f"`asc` and `desc` of `{self.name}` contradict each other", "give one of them"
+        return None
+
+    def settings(self, given: Sequence[tuple[str | None, Any]]) -> dict[str, Any]:
+        """The value of every parameter, of a use that is right."""
+        found = {p.name: p.default for p in self.parameters}
+        positional = [p.name for p in self.parameters if p.is_positional]
+        named = {name for name, _ in given if name is not None}
+        free = iter([name for name in positional if name not in named])
+        found.update({next(free) if name is None else name: value for name, value in given})
+        if {"asc", "desc"} <= set(found):
+            # Descending unless something says otherwise.
+            found["asc"] = found["asc"] or ("desc" in named and not found["desc"])
+        return found
+
+
+AGGREGATES: Registry[Aggregate] = Registry("aggregate", more="`derivable.datalog.aggregate` adds one")

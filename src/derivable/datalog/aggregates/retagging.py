@@ -1,0 +1,91 @@
+"""`normalize`, `softmax` and `disjunct`: rows whose tags become those of one random choice.
+
+`normalize` and `softmax` give the rows of a group new tags: the values of a fresh choice, with probabilities from the
+weights of the old tags. Without tags, and under provenances whose facts have no probabilities, rows stay as they are.
+
+`disjunct` is what a disjunctive head does: the rows with the same arguments exclude each other, and each is as likely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from derivable.core.diagnostics import UnsupportedError
+from derivable.datalog.aggregates.groups import Groups
+from derivable.datalog.aggregates.record import Aggregate, Group
+from derivable.datalog.tags import GraphTags, IntegerTags, SemiringTags
+
+
+def _all_rows(groups: Groups, chosen: np.ndarray) -> None:
+    rows = np.arange(groups.num_rows)[groups.rows_of(chosen)]
+    groups.emit(groups.number[rows], groups.words_of(rows), groups.tags_of(rows))
+
+
+def _segments(groups: Groups, keys: list[np.ndarray], chosen: np.ndarray) -> Iterator[np.ndarray]:
+    """Rows of the body that agree in the group and in some columns, in order of their values."""
+    order = groups.sorted([groups.number, *keys, *groups.value_keys])
+    wanted = np.zeros(groups.num_groups + 1, dtype=bool)
+    wanted[chosen] = True
+    order = order[wanted[groups.number[order]]]
+    if not len(order):
+        return
+    differs = np.zeros(len(order) - 1, dtype=bool)
+    for key in (groups.number, *keys):
+        differs |= key[order[1:]] != key[order[:-1]]
+    yield from np.split(order, np.flatnonzero(differs) + 1)
+
+
+def _choice(groups: Groups, probabilities: np.ndarray) -> Any:
+    """The tags [row] of a fresh choice."""
+    variables = groups.context.random.add_choice(probabilities, is_complete=True)
+    mode: Any = groups.mode
+    return mode.graph.literals_of(variables) if isinstance(mode, GraphTags) else mode.fact_tags(variables)
+
+
+def _retagged(groups: Groups, chosen: np.ndarray) -> None:
+    if not groups.has_tags or groups.rule.discrete or isinstance(groups.mode, IntegerTags):
+        _all_rows(groups, chosen)
+        return
+    if isinstance(groups.mode, GraphTags) and groups.mode.weigh is None:
+        groups.error(
+            UnsupportedError,
+            f"`{groups.rule.operator}` makes new probabilities of old ones, which are not known here",
+            "apply the softmax in the network, or to the output of the layer",
+        )
+    for rows in _segments(groups, [], chosen):
+        weights = groups.weights[rows]
+        if groups.rule.operator == "softmax":
+            weights = np.exp(weights - weights.max())
+        total = weights.sum()
+        if total > 0:
+            groups.emit(groups.number[rows], groups.words_of(rows), _choice(groups, weights / total))
+
+
+def _disjunct(groups: Groups, chosen: np.ndarray) -> None:
+    # A semiring's tags have no exclusion: in them, as in Scallop, rows keep their tags.
+    if not groups.has_tags or groups.rule.discrete or isinstance(groups.mode, (IntegerTags, SemiringTags)):
+        _all_rows(groups, chosen)
+        return
+    mode: Any = groups.mode
+    if isinstance(mode, GraphTags) and not mode.graph.semiring.absorptive:
+        _all_rows(groups, chosen)
+        return
+    for rows in _segments(groups, groups.argument_keys, chosen):
+        tags = groups.row_tags[rows]
+        if len(rows) > 1:
+            tags = mode.times(tags, _choice(groups, np.full(len(rows), 1.0 / len(rows))))
+        groups.emit(groups.number[rows], groups.words_of(rows), tags)
+
+
+def _meaning(group: Group) -> Iterator[Any]:
+    yield from group.rows
+
+
+RECORDS = (
+    Aggregate("normalize", None, ("values",), _retagged, _retagged, _meaning, arguments="none"),
+    Aggregate("softmax", None, ("values",), _retagged, _retagged, _meaning, arguments="none"),
+    Aggregate("disjunct", None, ("arguments", "values"), _disjunct, _disjunct, _meaning),
+)

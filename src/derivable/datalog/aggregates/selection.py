@@ -1,0 +1,149 @@
+"""Aggregates that choose or number rows by the weights of their tags: `top`, `unique`, `rank`, `categorical`, `uniform`.
+
+They decide once, not in each world, and the rows keep their tags. Rows of equal weight, and so all rows of a run
+without tags, are taken in ascending order. A sample depends on the seed of the run, the group and the row alone: its
+random numbers are hashes of them, so neither the order of the rows nor further groups change it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from derivable.datalog.aggregates.groups import Groups
+from derivable.datalog.aggregates.ordering import emit_places, of_chosen
+from derivable.datalog.aggregates.record import ASC, DESC, Aggregate, Group, Parameter
+from derivable.datalog.tag_columns import within
+from derivable.datalog.values import SymbolTable, ValueType, word_of
+
+_MASK = (1 << 64) - 1
+_STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def _by_weight(groups: Groups, ascending: bool = False) -> np.ndarray:
+    """Rows of the body group by group, the weightiest first, equal ones by value."""
+    weights = np.ones(groups.num_rows) if groups.rule.discrete else groups.weights
+    return groups.sorted([groups.number, weights if ascending else -weights, *groups.value_keys])
+
+
+def _emit(groups: Groups, rows: np.ndarray) -> None:
+    groups.emit(groups.number[rows], groups.words_of(rows), groups.tags_of(rows))
+
+
+def _top(groups: Groups, chosen: np.ndarray) -> None:
+    rows = of_chosen(groups, _by_weight(groups), chosen)
+    places = within(np.bincount(groups.number[rows], minlength=1))
+    _emit(groups, rows[places < groups.settings.get("k", 1)])
+
+
+def _top_meaning(group: Group) -> Iterator[Any]:
+    yield from sorted(group.rows)[: group.settings.get("k", 1)]
+
+
+def _rank(groups: Groups, chosen: np.ndarray) -> None:
+    emit_places(groups, of_chosen(groups, _by_weight(groups, groups.settings["asc"]), chosen))
+
+
+def _rank_meaning(group: Group) -> Iterator[Any]:
+    for place, row in enumerate(sorted(group.rows)):
+        yield (place, *row)
+
+
+# Samples
+
+
+def _mixed(state: Any, words: Any) -> Any:
+    """A hash of 64 bits of a hash and words, Vigna's splitmix64; on arrays of uint64, which wrap."""
+    z = (state ^ words) + np.uint64(_STEP)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
+    return z ^ (z >> np.uint64(31))
+
+
+def _text_word(text: str) -> int:
+    return struct.unpack("<Q", hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())[0]
+
+
+def _hashed(groups: Groups, draw: int) -> np.ndarray:
+    """[row] uniform in (0, 1): of the seed, the draw, the group's key and the row."""
+    state = np.full(groups.num_rows, groups.context.random.seed & _MASK, np.uint64)
+    types = groups.body.types
+    for c in range(len(types)):
+        words = groups.body.column(c).view(np.uint64)
+        if types[c].family == "text":
+            ids, where = np.unique(words, return_inverse=True)
+            texts = groups.symbols.lookup(ids.astype(np.int64)).tolist()
+            words = np.array([_text_word(text) for text in texts], np.uint64)[where]
+        state = _mixed(state, words)
+    state = _mixed(state, np.uint64(draw))
+    return ((state >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def _uniform(groups: Groups, chosen: np.ndarray) -> None:
+    rows = of_chosen(groups, groups.sorted([groups.number, _hashed(groups, 0), *groups.value_keys]), chosen)
+    places = within(np.bincount(groups.number[rows], minlength=1))
+    _emit(groups, rows[places < groups.settings["k"]])
+
+
+def _categorical(groups: Groups, chosen: np.ndarray) -> None:
+    weights = np.ones(groups.num_rows) if groups.rule.discrete else groups.weights
+    drawn = np.zeros(groups.num_rows, dtype=bool)
+    rows = of_chosen(groups, np.flatnonzero(weights > 0), chosen)
+    number = groups.number[rows]
+    for draw in range(groups.settings["k"]):
+        # Of independent waiting times with these rates, the first is each row's with its share of the weight.
+        waits = -np.log(_hashed(groups, draw)[rows]) / weights[rows]
+        first = np.full(groups.num_groups + 1, math.inf)
+        np.minimum.at(first, number, waits)
+        drawn[rows[waits == first[number]]] = True
+    _emit(groups, np.flatnonzero(drawn))
+
+
+def _random(group: Group, row: tuple, draw: int) -> float:
+    """What `_hashed` gives, number by number."""
+    types: Sequence[ValueType] = group.types
+    state, symbols = group.seed & _MASK, SymbolTable()
+    for value, t in zip((*group.key, *row), types):
+        word = _text_word(value) if t.family == "text" else word_of(value, t, symbols) & _MASK
+        state = _mixed_word(state, word)
+    return ((_mixed_word(state, draw) >> 11) + 0.5) * 2.0**-53
+
+
+def _mixed_word(state: int, word: int) -> int:
+    z = ((state ^ word) + _STEP) & _MASK
+    z = ((z ^ (z >> 30)) * _FIRST) & _MASK
+    z = ((z ^ (z >> 27)) * _SECOND) & _MASK
+    return z ^ (z >> 31)
+
+
+def _uniform_meaning(group: Group) -> Iterator[Any]:
+    yield from sorted(group.rows, key=lambda row: _random(group, row, 0))[: group.settings["k"]]
+
+
+def _categorical_meaning(group: Group) -> Iterator[Any]:
+    drawn = set()
+    for draw in range(group.settings["k"] if group.rows else 0):
+        drawn.add(min(group.rows, key=lambda row: -math.log(_random(group, row, draw))))
+    yield from drawn
+
+
+def _size(default: int | None) -> Parameter:
+    return Parameter("k", "integer", default, is_positional=True)
+
+
+def _record(name: str, chosen: Any, meaning: Any, *parameters: Parameter) -> Aggregate:
+    return Aggregate(name, None, ("values",), chosen, chosen, meaning, parameters, "none")
+
+
+RECORDS = (
+    _record("top", _top, _top_meaning, _size(1)),
+    _record("unique", _top, _top_meaning),
+    _record("categorical", _categorical, _categorical_meaning, _size(None)),
+    _record("uniform", _uniform, _uniform_meaning, _size(None)),
+    Aggregate("rank", None, ("usize", "values"), _rank, _rank, _rank_meaning, (ASC, DESC), "none"),
+)

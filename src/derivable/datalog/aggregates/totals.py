@@ -1,0 +1,169 @@
+"""`sum`, `prod`, `avg`, `weighted_sum` and `weighted_avg`.
+
+Each folds scalars of the rows to a state and makes a value of it. Integers are added exactly: in 64 bits where nothing
+can overflow, else as Python integers. Floats are added in double precision, in order of their values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from derivable.datalog.aggregates.groups import Groups
+from derivable.datalog.aggregates.record import Aggregate, Group
+from derivable.datalog.aggregates.worlds import merged, reached
+from derivable.datalog.values import ValueType, wrap
+
+# Sums of magnitudes below this are exact in 64 bits, rounding in the estimate included.
+_EXACT = 2.0**62
+
+Columns = list[np.ndarray]
+
+
+@dataclass(frozen=True)
+class _Total:
+    """One of them.
+
+    is_product   whether states are multiplied, else added
+    is_weighted  whether a row counts as often as its tag weighs
+    is_average   whether the state has the number, or weight, of the rows too, by which the sum is divided
+    """
+
+    is_product: bool = False
+    is_weighted: bool = False
+    is_average: bool = False
+
+    def scalars(self, groups: Groups, rows: np.ndarray) -> Columns:
+        """What rows of the body add to each scalar of the state."""
+        t = groups.value_types[0]
+        values = groups.row_values[0][rows]
+        if t.family == "float":
+            values = values.astype(np.float64)
+        if not self.is_weighted:
+            return [values, np.ones(len(rows), np.int64)] if self.is_average else [values]
+        weights = groups.weights[rows]
+        with np.errstate(all="ignore"):
+            return [weights * values, weights] if self.is_average else [weights * values]
+
+    def neutral(self, columns: Columns) -> list[Any]:
+        return [column.dtype.type(1 if self.is_product else 0) for column in columns]
+
+    def results(self, states: Columns, t: ValueType) -> np.ndarray:
+        """Typed values of states; of no rows an average is NaN."""
+        with np.errstate(all="ignore"):
+            if t.family == "float":
+                found = states[0] / states[1] if self.is_average else states[0]
+                return found.astype(np.float32).astype(np.float64) if t.bits == 32 else found
+            if self.is_product:
+                return wrap(states[0], t)
+            total = states[0]
+            if self.is_average:
+                size = np.maximum(states[1], 1)
+                # Towards zero, as integers are divided in expressions.
+                total = np.where(total < 0, -(-total // size), total // size) if t.family == "signed" else total // size
+            low, high = t.limits
+            if total.dtype == object:
+                fitted = [min(max(int(value), low), high) for value in total.tolist()]
+                return np.array(fitted, np.uint64 if t.family == "unsigned" and t.bits == 64 else np.int64)
+            return np.clip(total, low, high) if t.bits < 64 else total
+
+    def certain(self, groups: Groups, chosen: np.ndarray) -> None:
+        chosen = groups.existing(chosen, with_empty=not self.is_average)
+        t = groups.value_types[0]
+        # The order of the rows matters to floats only.
+        rows = groups.order if t.family == "float" else np.arange(groups.num_rows)
+        columns, number = self.scalars(groups, rows), groups.number[rows]
+        states = [self.folded(groups, column, number)[chosen] for column in columns]
+        groups.emit_values(chosen, self.results(states, t), None)
+
+    def folded(self, groups: Groups, column: np.ndarray, number: np.ndarray) -> np.ndarray:
+        """One scalar of the state of each group [group]."""
+        count = groups.num_groups + 1
+        with np.errstate(all="ignore"):
+            if self.is_product:
+                result = np.ones(count, column.dtype)
+                np.multiply.at(result, number, column)
+            elif column.dtype.kind == "f":
+                result = np.bincount(number, weights=column, minlength=count)
+            elif _may_overflow(groups, column):
+                result = np.zeros(count, object)
+                np.add.at(result, number, column.astype(object))
+            else:
+                result = np.zeros(count, column.dtype)
+                np.add.at(result, number, column)
+        return result
+
+    def uncertain(self, groups: Groups, chosen: np.ndarray) -> None:
+        for g in chosen.tolist():
+            self.uncertain_group(groups, g)
+
+    def uncertain_group(self, groups: Groups, g: int) -> None:
+        t, mode = groups.value_types[0], groups.mode
+        part = slice(int(groups.starts[g]), int(groups.starts[g + 1]))
+        columns = self.scalars(groups, groups.order[part])
+        if not self.is_product and t.is_integer and _may_overflow(groups, columns[0]):
+            columns[0] = columns[0].astype(object)
+        neutral = self.neutral(columns)
+
+        def moved(states: Columns, row: int) -> Columns:
+            with np.errstate(all="ignore"):
+                if self.is_product:
+                    after = states[0] * columns[0][row]
+                    return [wrap(after, t) if t.is_integer else after]
+                return [state + column[row] for state, column in zip(states, columns)]
+
+        states, tags, empty = reached(groups, part, [c[:0] for c in columns], neutral, moved)
+        if groups.keeps_empty and not self.is_average:
+            of_none = [np.array([value], column.dtype) for value, column in zip(neutral, columns)]
+            groups.emit_values(np.array([g]), self.results(of_none, t), empty)
+        if len(tags):
+            (values,), tags = merged(mode, [self.results(states, t)], tags)
+            groups.emit_values(np.full(len(values), g), values, tags)
+
+    def meaning(self, group: Group) -> Iterator[Any]:
+        t = group.types[-1]
+        values = [group.values(row)[0] for row in sorted(group.rows, key=lambda row: (group.values(row), row))]
+        if self.is_average and not values:
+            return
+        if self.is_product:
+            total: Any = math.prod(values)
+        else:
+            total = 0
+            for value in values:
+                total += value
+        if t.is_integer:
+            low, high = t.limits
+            if self.is_average:
+                total = abs(total) // len(values) * (1 if total >= 0 else -1)
+            yield (total - low) % (high - low + 1) + low if self.is_product else max(low, min(high, total))
+            return
+        if self.is_average:
+            total /= len(values)
+        if not math.isnan(total):
+            with np.errstate(over="ignore"):
+                yield float(np.float32(total)) if t.bits == 32 else float(total)
+
+
+def _may_overflow(groups: Groups, column: np.ndarray) -> bool:
+    if not len(column):
+        return False
+    largest = max(abs(int(column.min())), abs(int(column.max())))
+    return largest * int(groups.sizes.max(initial=0)) >= _EXACT
+
+
+def _record(name: str, family: str, total: _Total) -> Aggregate:
+    certain: Callable[[Groups, np.ndarray], None] = total.certain
+    return Aggregate(name, (family,), ("values",), certain, total.uncertain, total.meaning)
+
+
+RECORDS = (
+    _record("sum", "number", _Total()),
+    _record("prod", "number", _Total(is_product=True)),
+    _record("avg", "number", _Total(is_average=True)),
+    _record("weighted_sum", "float", _Total(is_weighted=True)),
+    _record("weighted_avg", "float", _Total(is_weighted=True, is_average=True)),
+)
