@@ -16,12 +16,12 @@ from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.facts import FactStore, load_program_facts
 from derivable.datalog.foreign.library import FUNCTIONS
 from derivable.datalog.ram.interpret import interpret
-from strangers.avg import avg
 from strangers.dual import dual
+from strangers.mean import mean
 from strangers.words import half
 
 HERE = Path(__file__).parent
-MEAN = "rel m(a) = a := avg(x: e(x))\nquery m\n"
+MEAN = "rel m(a) = a := mean(x: e(x))\nquery m\n"
 CHANCES = {1: 0.5, 2: 0.25, 6: 0.75, 3: 0.5}
 
 
@@ -42,19 +42,19 @@ def means(chances):
 
 
 def test_the_records_are_short():
-    assert AGGREGATES["avg"] is avg
-    assert len((HERE / "avg.py").read_text().splitlines()) <= 25
+    assert AGGREGATES["mean"] is mean
+    assert len((HERE / "mean.py").read_text().splitlines()) <= 25
     assert len((HERE / "words.py").read_text().splitlines()) <= 25
 
 
 def test_certain_rows():
     text = """rel g = {(0, 1), (0, 2), (1, 7), (2, 3), (2, 3), (2, 8)}
-    rel by(k, a) = a := avg(x: g(k, x))
-    rel all(a) = a := avg(x: g(_, x))
-    rel empty(a) = a := avg(x: g(9, x))
-    rel asked(k, a) = a := avg(x: g(k, x) where k: k in 1..4)
+    rel by(k, a) = a := mean(x: g(k, x))
+    rel all(a) = a := mean(x: g(_, x))
+    rel empty(a) = a := mean(x: g(9, x))
+    rel asked(k, a) = a := mean(x: g(k, x) where k: k in 1..4)
     rel f = {1.5, 2.5}
-    rel of_floats(a) = a := avg(x: f(x))"""
+    rel of_floats(a) = a := mean(x: f(x))"""
     program = dv.Program(text)
     db = program.run()
     assert set(db["by"]) == {(0, 1.5), (1, 7.0), (2, 5.5)}
@@ -67,7 +67,7 @@ def test_certain_rows():
 def test_the_reference_interpreter_agrees():
     program = dv.Program(
         """rel g = {(0, 1), (0, 2), (1, 7), (2, 3), (2, 8)}
-        rel by(k, a) = a := avg(x: g(k, x))
+        rel by(k, a) = a := mean(x: g(k, x))
         rel h($half(x)) = g(_, x)"""
     )
     ram, store = program.lowered(), FactStore()
@@ -88,13 +88,13 @@ def test_uncertain_rows_in_a_semiring_on_nests():
     """Dual numbers: the probability of each mean, and its derivative by that of the first fact."""
     db = dv.Program(MEAN).run(facts={"e": CHANCES}, provenance=dual)
     up, down = means({**CHANCES, 1: 0.75}), means({**CHANCES, 1: 0.25})
-    for mean, p in means(CHANCES).items():
-        slope = (up.get(mean, 0) - down.get(mean, 0)) / 0.5
-        assert db["m"][mean] == pytest.approx((p, slope), abs=1e-12)
+    for value, p in means(CHANCES).items():
+        slope = (up.get(value, 0) - down.get(value, 0)) / 0.5
+        assert db["m"][value] == pytest.approx((p, slope), abs=1e-12)
 
 
 def test_groups_that_are_asked_for():
-    text = "type g(i32, i32)\nrel k = {0, 1}\nrel m(y, a) = a := avg(x: g(y, x) where y: k(y))"
+    text = "type g(i32, i32)\nrel k = {0, 1}\nrel m(y, a) = a := mean(x: g(y, x) where y: k(y))"
     db = dv.Program(text).run(facts={"g": {(0, 2): 0.5, (0, 4): 0.5, (2, 9): 0.5}})
     assert dict(db["m"].items()) == pytest.approx({(0, 2.0): 0.25, (0, 4.0): 0.25, (0, 3.0): 0.25})
 
@@ -143,7 +143,7 @@ def test_functions_keep_tags_and_gradients():
 def test_on_the_command_line(tmp_path):
     program = tmp_path / "program.scl"
     program.write_text(f"rel e = {{1, 2, 6}}\n{MEAN}rel h($half(x)) = e(x)\nquery h\n")
-    files = ["--python", str(HERE / "avg.py"), "--python", str(HERE / "words.py")]
+    files = ["--python", str(HERE / "mean.py"), "--python", str(HERE / "words.py")]
     command = [sys.executable, "-m", "derivable.cli", "run", str(program), *files, "--json"]
     document = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert document["m"]["tuples"] == [[3.0]]
@@ -158,9 +158,9 @@ def test_on_the_command_line(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rel e = {1}\nrel m(a) = a := avg(x, y: e(x), e(y))", "`avg` folds one variable, 2 are given"),
-        ('rel e = {"a"}\nrel m(a) = a := avg(x: e(x))', "type clash"),
-        ("rel e = {1}\nrel m(a) = a := avge(x: e(x))", "did you mean `avg`"),
+        ("rel e = {1}\nrel m(a) = a := mean(x, y: e(x), e(y))", "`mean` folds one variable, 2 are given"),
+        ('rel e = {"a"}\nrel m(a) = a := mean(x: e(x))', "type clash"),
+        ("rel e = {1}\nrel m(a) = a := meen(x: e(x))", "did you mean `mean`"),
         ("rel e = {1}\nrel m($halve(x)) = e(x)", r"unknown function `\$halve`"),
         ("rel e = {1}\nrel m($half(x, x)) = e(x)", "takes one argument, 2 are given"),
         ('rel e = {"a"}\nrel m($half(x)) = e(x)', "type clash"),
@@ -174,7 +174,7 @@ def test_misuse_in_programs(text, message):
 def test_misuse_of_records():
     add = dv.parallel.operator(lambda a, b: a + b, neutral=0.0)
     with pytest.raises(dv.DerivableError, match="is taken"):
-        dv.datalog.aggregate("avg", add, lift=lambda x: x, result=lambda s: s, returns="f64")
+        dv.datalog.aggregate("mean", add, lift=lambda x: x, result=lambda s: s, returns="f64")
     with pytest.raises(dv.DerivableError, match="not a type of the language"):
         dv.datalog.aggregate("new", add, lift=lambda x: x, result=lambda s: s, returns="float")
     with pytest.raises(dv.DerivableError, match="no annotation"):

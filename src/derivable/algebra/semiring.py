@@ -47,6 +47,8 @@ class Semiring:
                  propagated again; None: if they are equal
     discard      value -> whether a tuple with that value is not there; None: if it is zero
     show         value -> what the user sees, a scalar or a nest of them; None: the value itself
+    weight       value -> how much it counts, a number from 0 on, by which `top`, `rank`, `categorical`, `normalize` and
+                 other aggregates go; None: what the user sees, if that is one number
 
     The properties below are declarations; `tests/laws` tests them for every registered semiring.
 
@@ -86,6 +88,7 @@ class Semiring:
     discard: Callable[[Any], Any] | None = None
     show: Callable[[Any], Any] | None = None
     plus_rule: Callable[[Any, Any, Any], Any] | None = None
+    weight: Callable[[Any], Any] | None = None
 
     @cached_property
     def _key(self) -> tuple:
@@ -189,6 +192,7 @@ class TypedSemiring:
     saturated, discard    of (old, new) and (a): one bool
     fact                  of (probability, variable); None for a nest that does not say it
     show                  of (a)
+    weight                of (a): one number; None if what is shown is a nest and the record does not say it
     """
 
     semiring: Semiring
@@ -203,6 +207,16 @@ class TypedSemiring:
     fact: TypedFunction | None
     show: TypedFunction
     shown: Element
+    weight: TypedFunction | None
+
+    def require_weight(self) -> TypedFunction:
+        """`weight`. Raises UnsupportedError for a nest that does not say it."""
+        if self.weight is None:
+            raise UnsupportedError(
+                f"the semiring {self.semiring.name!r} does not say how much a value weighs",
+                hint="give its record `weight`, a function of a value to one number",
+            )
+        return self.weight
 
     def require_fact(self) -> TypedFunction:
         """`fact`. Raises UnsupportedError for a nest that does not say it."""
@@ -261,6 +275,11 @@ def _typed(record: Semiring, precision: str) -> TypedSemiring:
         pairs = zip(components(element, one, "one"), components(element, zero, "zero"), plus.dtypes)
         return record.nest([where(gone, Constant(x, dtype), Constant(y, dtype)) for x, y, dtype in pairs])
 
+    show = traced("show", record.show or (lambda a: a), "a", None, None)
+    shown = element_of(record.show(record.one)) if record.show else element
+    weight = show if shown == SCALAR else None
+    if record.weight is not None:
+        weight = traced("weight", record.weight, "a", None, None)
     return TypedSemiring(
         record,
         precision,  # type: ignore[arg-type]
@@ -274,8 +293,9 @@ def _typed(record: Semiring, precision: str) -> TypedSemiring:
         traced("saturated", record.saturated or same, "old new", SCALAR, ("bool",)),
         traced("discard", discard, "a", SCALAR, ("bool",)),
         fact,
-        traced("show", record.show or (lambda a: a), "a", None, None),
-        element_of(record.show(record.one)) if record.show else element,
+        show,
+        shown,
+        weight,
     )
 
 

@@ -18,8 +18,17 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.element import components, element_of
+from derivable.algebra.expr.functions import (
+    exp,
+    log1mexp,
+    logaddexp,
+    logical_and,
+    logical_not,
+    logical_or,
+    maximum,
+    minimum,
+)
 from derivable.algebra.expr.functions import log as _log
-from derivable.algebra.expr.functions import log1mexp, logaddexp, logical_and, logical_not, logical_or, maximum, minimum
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError
 from derivable.core.registry import Registry
@@ -97,7 +106,7 @@ def check_record(semiring: Semiring) -> None:
     for field in ("plus", "times"):
         if not callable(getattr(semiring, field)):
             raise DomainError(f"{field} of semiring {name!r} is not a function of two scalars")
-    for field in ("complement", "inverse", "fact", "saturated", "discard", "show", "plus_rule"):
+    for field in ("complement", "inverse", "fact", "saturated", "discard", "show", "plus_rule", "weight"):
         if getattr(semiring, field) is not None and not callable(getattr(semiring, field)):
             arity = {"fact": "two", "saturated": "two", "plus_rule": "three"}.get(field, "one")
             noun = "scalar" if arity == "one" else "scalars"
@@ -167,6 +176,10 @@ def _surprise(probability, variable):
     return -_log(probability)
 
 
+def _of_surprise(value):
+    return exp(-value)
+
+
 def _add_to_one(a, b):
     return minimum(a + b, 1.0)
 
@@ -203,6 +216,7 @@ log = Semiring(
     one=0.0,
     complement=log1mexp,
     fact=_log_probability,
+    weight=exp,
     **_BY_NEGATION,
     description="the real semiring for numbers given as natural logarithms (nats)",
 )
@@ -240,6 +254,7 @@ max_plus = Semiring(
     zero=-math.inf,
     one=0.0,
     fact=_log_probability,
+    weight=exp,
     **_SELECTS,
     **_BY_NEGATION,
     description="longest paths; max_product for logarithms",
@@ -251,6 +266,7 @@ min_plus = Semiring(
     zero=math.inf,
     one=0.0,
     fact=_surprise,
+    weight=_of_surprise,
     **_SELECTS,
     **_BY_NEGATION,
     description="shortest paths; also called tropical",

@@ -51,6 +51,8 @@ class Evaluation:
 
     def run(self, watch: Watch) -> None:
         """Compute all relations."""
+        if isinstance(self.algebra, GraphTags):
+            self.algebra.weigh = lambda nodes: self.weights(nodes, watch)
         self.tables = Executor(self.ram, self.facts, self.algebra, watch).run()
 
     def shown(self, names: Iterable[str], watch: Watch) -> dict[str, Shown]:
@@ -72,6 +74,11 @@ class Evaluation:
                 kept = tags != 0.0
             found[name] = _possible(self.tables[name], tags, kept)
         return found
+
+    def weights(self, nodes: np.ndarray, watch: Watch) -> np.ndarray:
+        """How much nodes count for aggregates, while relations are computed: [node] float64."""
+        values = self.values(nodes, watch)
+        return values if self.columns is None else self.columns.weights(values)
 
     def values(self, nodes: np.ndarray, watch: Watch) -> Any:
         """The values [node] of nodes of the ground derivation graph."""

@@ -15,12 +15,12 @@ from typing import Any, Literal
 import numpy as np
 
 from derivable.core.diagnostics import DomainError
+from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.facts import FactColumns, FactStore
 from derivable.datalog.foreign.function import ForeignError
 from derivable.datalog.gather import Gathered
 from derivable.datalog.ground_graph import GroundGraph
 from derivable.datalog.grounding import ground_stratum
-from derivable.datalog.grouping import aggregate
 from derivable.datalog.limits import Limits, Watch
 from derivable.datalog.pending import Pending
 from derivable.datalog.profile import Effort, Profile, StratumEffort
@@ -288,7 +288,8 @@ class Executor(Queries):
             table = self.tables[instruction.relation]
             body = self.tables[instruction.body]
             groups = None if instruction.groups is None else self.tables[instruction.groups]
-            return aggregate(instruction, table.types, body, groups, self.mode, self.symbols)
+            context = Context(self.mode, self.symbols, self.facts.random, self.ram.source, self.ram.text)
+            return run_aggregate(instruction, table.types, body, groups, context)
         body = self.tables[instruction.body]
         columns = [body.column(c) for c in range(len(body.types))]
         probabilities = from_words(columns.pop(), F64)

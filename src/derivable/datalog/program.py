@@ -123,6 +123,7 @@ class Program:
         time_limit: float | None = None,
         memory_limit: int | str | None = None,
         progress: bool | None = None,
+        seed: int = 0,
     ) -> Database:
         """Compute all outputs.
 
@@ -138,6 +139,7 @@ class Program:
         memory_limit     bytes that the run may take, or a text such as "2 GB", then OutOfMemory; that is raised too
                          when the machine has hardly any memory left
         progress         whether to show after a second how far the run is; None: if a person sees stderr
+        seed             of the samples that `categorical` and `uniform` draw: the same seed, the same samples
 
         Under "exact" a tag is the probability that the tuple holds in a random world, under a semiring what `show` of
         its record makes of its value. Raises UnsupportedError where recursion would add up infinitely many derivations.
@@ -146,11 +148,11 @@ class Program:
         from derivable.datalog.provenance import provenance_of
 
         record = None if provenance is None else provenance_of(provenance)
-        k = integer(k, "k", 1)
+        k, seed = integer(k, "k", 1), integer(seed, "seed", 0)
         watch = Watch(checked_limits(iteration_limit, round_limit, tuple_limit, time_limit, memory_limit), progress)
-        return watched(watch, lambda: self._run(_checked_facts(facts), record, provenance, k, watch))
+        return watched(watch, lambda: self._run(_checked_facts(facts), record, provenance, k, seed, watch))
 
-    def _run(self, facts: Mapping[str, Any], record: Any, provenance: Any, k: int, watch: Watch) -> Database:
+    def _run(self, facts: Mapping[str, Any], record: Any, provenance: Any, k: int, seed: int, watch: Watch) -> Database:
         from derivable.datalog.evaluation import Evaluation
         from derivable.datalog.facts import FactStore, load_program_facts, load_python_facts
         from derivable.datalog.limits import EXACT_HINT
@@ -158,7 +160,7 @@ class Program:
 
         facts = taken(facts)
         ram = self.lowered(facts)
-        store = FactStore(random=RandomFacts())
+        store = FactStore(random=RandomFacts(seed=seed))
         load_program_facts(ram, store)
         load_python_facts(ram, facts, store)
         if record is None:

@@ -14,10 +14,12 @@ class RandomFacts:
 
     probabilities  of each variable
     groups         arrays of variables of which exactly one is true; the others are independent
+    seed           of samples that aggregates draw
     """
 
     probabilities: list[float] = field(default_factory=list)
     groups: list[np.ndarray] = field(default_factory=list)
+    seed: int = 0
 
     def add(self, probabilities: np.ndarray) -> np.ndarray:
         """Numbers of new independent variables."""

@@ -8,7 +8,7 @@ is a structure of arrays, one per scalar (`tag_columns.Columns`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from derivable.algebra.element import records
 from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.core.and_or import FALSE, TRUE
+from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.ground_graph import GroundGraph, negate
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.tag_columns import column_of, concatenate, parts_of, reduce_segments
@@ -52,6 +53,7 @@ class ColumnTags(ABC):
     is_zero      tags -> mask of the tuples to drop
     fact_tags    variables [fact] -> tags of random facts
     show         tags -> what the user sees, an array [row]
+    weights      tags -> how much each counts, float64 [row]
     """
 
     is_tagged = True
@@ -88,6 +90,10 @@ class ColumnTags(ABC):
 
     @abstractmethod
     def show(self, tags: Any) -> np.ndarray: ...
+
+    def weights(self, tags: Any) -> np.ndarray:
+        """Raises UnsupportedError where the provenance does not say it."""
+        return np.asarray(self.show(tags), dtype=np.float64)
 
     def load(self, table, rows) -> Any:
         return table.tags[: table.size][rows]
@@ -186,6 +192,10 @@ class SemiringTags(ColumnTags):
         probabilities = np.asarray(self.facts.probabilities, dtype=np.float64)[variables]
         return column_of(self.typed.require_fact().apply((probabilities,), (variables,)))
 
+    def weights(self, tags: Any) -> np.ndarray:
+        (found,) = self.typed.require_weight().apply(parts_of(tags))
+        return np.asarray(found, dtype=np.float64)
+
     def show(self, tags: Any) -> np.ndarray:
         """[row]; of a nest an array with fields, see `algebra.element.records`."""
         if self.semiring.show is None:
@@ -232,13 +242,26 @@ class IntegerTags(ScalarColumns, ColumnTags):
 
 
 class GraphTags(ScalarColumns):
-    """Nodes of the ground derivation graph. While a query runs, tags are the list of factor columns."""
+    """Nodes of the ground derivation graph. While a query runs, tags are the list of factor columns.
+
+    weigh  nodes [row] -> how much each counts; None where probabilities are given only later, as in a layer
+    """
 
     is_tagged = True
 
-    def __init__(self, graph: GroundGraph):
+    def __init__(self, graph: GroundGraph, weigh: Callable[[np.ndarray], np.ndarray] | None = None):
         super().__init__(np.int64, FALSE, TRUE)
         self.graph = graph
+        self.weigh = weigh
+
+    def weights(self, nodes: np.ndarray) -> np.ndarray:
+        """[row] float64. Raises UnsupportedError where they are not known."""
+        if self.weigh is None:
+            raise UnsupportedError(
+                "those depend on probabilities that are given only later",
+                hint="choose in Python, from the output of a layer without it",
+            )
+        return self.weigh(nodes)
 
     def load(self, table, rows) -> list[np.ndarray]:
         return [table.tags[: table.size][rows]]

@@ -70,7 +70,8 @@ def _meaning(name: str) -> Any:
 
 
 RECORDS = tuple(
-    Aggregate(name, None, ("arguments", "values"), _certain_extreme, _extreme, _meaning(name)) for name in ("min", "max")
+    Aggregate(name, None, ("arguments", "values"), _certain_extreme, _extreme, _meaning(name))
+    for name in ("min", "max")
 ) + tuple(
     Aggregate(name, None, ("arguments",), _certain_extreme, _extreme, _meaning(name), arguments="some")
     for name in ("argmin", "argmax")

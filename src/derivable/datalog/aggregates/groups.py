@@ -12,6 +12,7 @@ import numpy as np
 from derivable.core.diagnostics import DerivableError, UnsupportedError
 from derivable.datalog.aggregates.record import AGGREGATES
 from derivable.datalog.kernels import relations as kernels
+from derivable.datalog.packing import is_in_order, order_of
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.rules.nodes import AggregateRule
 from derivable.datalog.storage import Table
@@ -115,6 +116,12 @@ class Groups:
                 keys.append(rest % size + low)
                 rest = rest // size
             return number, keys[::-1], product
+        if is_in_order(columns):
+            is_new = np.zeros(body.size, dtype=bool)
+            is_new[0] = True
+            for column in columns:
+                is_new[1:] |= column[1:] != column[:-1]
+            return np.cumsum(is_new) - 1, [column[is_new] for column in columns], int(is_new.sum())
         seen = Table("groups", body.types[:width])
         seen.leave_sets()
         number = seen.insert(columns, body.size)
@@ -198,9 +205,8 @@ class Groups:
         """Rows of the body in lexicographic order of columns, the first counting most."""
         if not keys:
             return np.arange(self.num_rows)
-        packed = _packed(keys) if self.num_rows and all(key.dtype == np.int64 for key in keys) else None
-        # No two rows are equal, so no two keys are, where they have all columns.
-        return np.lexsort(keys[::-1]) if packed is None else np.argsort(packed)
+        found = order_of(keys)
+        return np.arange(self.num_rows)[found] if isinstance(found, slice) else found
 
     def by_group(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(rows, offsets [group + 1]): the rows, whose order is kept, sorted by group; a counting sort."""
@@ -295,18 +301,3 @@ class Groups:
             if not keep.all():
                 columns, group, tags = [c[keep] for c in columns], group[keep], tags[keep]
         return columns, len(group), tags
-
-
-def _packed(keys: Sequence[np.ndarray]) -> np.ndarray | None:
-    """One integer for each row, in the lexicographic order of the keys, if they are small enough together."""
-    product, parts = 1, []
-    for key in keys:
-        low = int(key.min())
-        parts.append((key, low, int(key.max()) - low + 1))
-        product *= parts[-1][2]
-        if product >= 1 << 62:
-            return None
-    packed = parts[0][0] - parts[0][1]
-    for key, low, size in parts[1:]:
-        packed = packed * size + (key - low)
-    return packed

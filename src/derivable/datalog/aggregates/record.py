@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from derivable.core.registry import Registry, suggestion
+from derivable.core.registry import Registry, nearest
 from derivable.datalog.values import TYPES, ValueType, show_value
 
 if TYPE_CHECKING:
@@ -100,6 +100,8 @@ class Aggregate:
         if self.takes is not None and num_values != len(self.takes):
             count = "one variable" if len(self.takes) == 1 else f"{len(self.takes)} variables"
             return f"`{name}` folds {count}, {num_values} are given", None
+        if self.takes is None and not num_values and not set(self.returns) <= {"bool", "usize"}:
+            return f"`{name}` needs a variable before the `:`", f"write `{name}(x: ...)`"
         if self.arguments == "some" and not num_arguments:
             return f"`{name}` needs the variables it returns in brackets", f"write `{name}[a](x: ...)`"
         if self.arguments == "none" and num_arguments:
@@ -117,7 +119,8 @@ class Aggregate:
                     return f"`{self.name}` has no parameter for {show_value(value)}", all_known
                 parameter = positional.pop(0)
             elif name not in known:
-                return f"`{self.name}` has no parameter `{name}`", suggestion(name, known, all_known)
+                close = nearest(name, known)
+                return f"`{self.name}` has no parameter `{name}`", f"did you mean `{close}`?" if close else all_known
             else:
                 parameter = known[name]
                 positional = [p for p in positional if p.name != name]

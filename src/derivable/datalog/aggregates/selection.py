@@ -1,4 +1,4 @@
-"""Aggregates that choose or number rows by the weights of their tags: `top`, `unique`, `rank`, `categorical`, `uniform`.
+"""`top`, `unique`, `rank`, `categorical`, `uniform`: rows are chosen or numbered by the weights of their tags.
 
 They decide once, not in each world, and the rows keep their tags. Rows of equal weight, and so all rows of a run
 without tags, are taken in ascending order. A sample depends on the seed of the run, the group and the row alone: its

@@ -62,7 +62,7 @@ class _Total:
                 return wrap(states[0], t)
             total = states[0]
             if self.is_average:
-                size = np.maximum(states[1], 1)
+                size = np.maximum(states[1], 1).astype(total.dtype)
                 # Towards zero, as integers are divided in expressions.
                 total = np.where(total < 0, -(-total // size), total // size) if t.family == "signed" else total // size
             low, high = t.limits
@@ -116,7 +116,7 @@ class _Total:
                     return [wrap(after, t) if t.is_integer else after]
                 return [state + column[row] for state, column in zip(states, columns)]
 
-        states, tags, empty = reached(groups, part, [c[:0] for c in columns], neutral, moved)
+        states, tags, empty = reached(groups, groups.tags[part], [c[:0] for c in columns], neutral, moved)
         if groups.keeps_empty and not self.is_average:
             of_none = [np.array([value], column.dtype) for value, column in zip(neutral, columns)]
             groups.emit_values(np.array([g]), self.results(of_none, t), empty)

@@ -47,7 +47,7 @@ class Budget:
 
 def reached(
     groups: Groups,
-    rows: slice,
+    tags: Any,
     states: States,
     neutral: Sequence[Any],
     moved: Callable[[States, int], Sequence[np.ndarray]],
@@ -55,12 +55,11 @@ def reached(
 ) -> tuple[States, Any, Any]:
     """The states that some of the uncertain rows make, with their tags, and the tag of the worlds without any row.
 
-    rows    of one group, ordered
+    tags    of the rows of one group
     states  no states, a column for each of their scalars; `neutral` has the scalars before any row
     moved   (states, row) -> the states with that row, which counts from the first of the group
     """
     mode: Any = groups.mode
-    tags = groups.tags[rows]
     budget = Budget(groups, len(tags), what)
     # The worlds without any row so far stand apart: there the group may not exist.
     empty, found = mode.one(1), mode.one(0)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from derivable.datalog import arithmetic
-from derivable.datalog.aggregates import AGGREGATES
+from derivable.datalog.aggregates import AGGREGATES, Group
 from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import AggregateRule, BernoulliRule, Const, Expr, Var, variables
@@ -47,7 +47,7 @@ def interpret(ram: m.Ram, facts: Mapping[str, Any] | None = None) -> Database:
 
 def _instruction(instruction: m.Instruction, model: Database, ram: m.Ram) -> Iterator[tuple[Any, ...]]:
     if isinstance(instruction, AggregateRule):
-        yield from _aggregate(instruction, model, ram.relations[instruction.relation].types[-1])
+        yield from _aggregate(instruction, model, ram.relations[instruction.relation].types)
     elif isinstance(instruction, BernoulliRule):
         yield from (row[:-1] for row in model[instruction.body] if row[-1] > 0)
     else:
@@ -126,8 +126,9 @@ def _answers(query: m.Generate, inputs: list[Any], row: Row) -> Iterator[Row]:
             yield found
 
 
-def _aggregate(rule: AggregateRule, model: Database, t: ValueType) -> Iterator[tuple[Any, ...]]:
-    g, a = rule.num_group, rule.num_arguments
+def _aggregate(rule: AggregateRule, model: Database, types: tuple[ValueType, ...]) -> Iterator[tuple[Any, ...]]:
+    g, record = rule.num_group, AGGREGATES[rule.operator]
+    settings = record.settings(rule.parameters)
     groups: dict[tuple, list[tuple]] = {}
     if rule.groups is not None:
         groups = {key: [] for key in model[rule.groups]}
@@ -138,7 +139,7 @@ def _aggregate(rule: AggregateRule, model: Database, t: ValueType) -> Iterator[t
             groups.setdefault(row[:g], []).append(row[g:])
     for key, rows in groups.items():
         if rows or rule.groups is not None or g == 0:
-            for found in AGGREGATES[rule.operator].meaning(rows, a, t):
+            for found in record.meaning(Group(key, rows, rule.num_arguments, types, settings)):
                 yield (*key, *(found if isinstance(found, tuple) else (found,)))
 
 

@@ -177,7 +177,7 @@ class Expressions(Reader, ABC):
             return self.aggregate(start, name, parameters, discrete, arguments, *self.typed_bindings())
         # No argument of an atom begins with an atom or a negation, so this is an aggregate without variables.
         is_formula = self.at("not", "~") or (self.token.kind == "name" and self.peek().text == "(")
-        if is_formula and (name in AGGREGATES or name in s.LATER_AGGREGATES):
+        if is_formula and name in AGGREGATES:
             return self.aggregate(start, name, parameters, discrete, arguments, (), ())
         found = []
         while not self.at(")"):
@@ -232,7 +232,7 @@ class Expressions(Reader, ABC):
         following = self.peek(offset + 1).text
         if self.peek(offset).text != ">" or following not in ("(", "[", "!"):
             return False
-        if following != "(" or name.text in AGGREGATES or name.text in s.LATER_AGGREGATES:
+        if following != "(" or name.text in AGGREGATES:
             return True
         # A type is no variable, and what has `x:` behind its parenthesis is an aggregate, known or not.
         is_binding = self.peek(offset + 2).kind == "name" and self.peek(offset + 3).text in (":", ",")

@@ -12,10 +12,6 @@ from derivable.core.diagnostics import Span
 
 NOWHERE = Span(1, 1)
 Parameters = tuple[tuple[str | None, Any], ...]
-LATER_AGGREGATES = (
-    "unique", "top", "categorical", "uniform", "avg", "weighted_sum", "weighted_avg", "string_join", "sort",
-    "argsort", "rank", "enumerate", "normalize", "softmax", "disjunct",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError
+from derivable.core.diagnostics import BindingError, TypeMismatchError
 from derivable.core.registry import suggestion
 from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.syntax.nodes import LATER_AGGREGATES
 from derivable.datalog.types.expressions import Expressions
 from derivable.datalog.types.unification import Open, Type, resolve
 from derivable.datalog.values import BOOL
@@ -69,7 +68,7 @@ class Formulas(Expressions):
 
     def atom(self, node: s.Atom) -> None:
         if node.parameters or (node.relation in PREDICATES and node.relation not in self.own):
-            if node.relation in AGGREGATES or node.relation in LATER_AGGREGATES:
+            if node.relation in AGGREGATES:
                 self.error(TypeMismatchError, f"the aggregate `{node.relation}` needs variables and a `:`", node.span)
             self.predicate(node)
             return
@@ -116,26 +115,14 @@ class Formulas(Expressions):
                 continue
             self.unify(self.expression(argument), column, argument.span, f"column {i + 1} of `{relation}`")
 
-    def parameters(self, node: s.Aggregate, known: tuple[str, ...]) -> None:
-        """Whether an aggregate has parameters of these names and at most so many."""
-        for name, _ in node.parameters:
-            if name is not None and name not in known:
-                otherwise = f"its parameters are {', '.join(known)}" if known else "it has no parameters"
-                hint = suggestion(name, known, otherwise)
-                self.error(TypeMismatchError, f"`{node.operator}` has no parameter `{name}`", node.span, hint)
-        if len(node.parameters) > len(known):
-            count = "no parameters" if not known else "one parameter" if len(known) == 1 else f"{len(known)} parameters"
-            self.error(TypeMismatchError, f"`{node.operator}` has {count}, {len(node.parameters)} are given", node.span)
-
     def aggregate(self, node: s.Aggregate) -> list[Type]:
         if node.operator not in AGGREGATES:
-            if node.operator in LATER_AGGREGATES:
-                self.error(UnsupportedError, f"the aggregate `{node.operator}` is not supported yet", node.span)
-            known = [*AGGREGATES, *LATER_AGGREGATES]
-            hint = suggestion(node.operator, known, f"the aggregates are {', '.join(AGGREGATES)}")
+            hint = suggestion(node.operator, AGGREGATES, f"the aggregates are {', '.join(AGGREGATES)}")
             self.error(TypeMismatchError, f"unknown aggregate `{node.operator}`", node.span, hint)
         record = AGGREGATES[node.operator]
-        self.parameters(node, record.parameters)
+        wrong = record.misuse(len(node.arguments), len(node.bindings), node.parameters)
+        if wrong is not None:
+            self.error(TypeMismatchError, wrong[0], node.span, wrong[1])
         # Bindings and bracket variables are local to the aggregate.
         outer = {n: self.scope.pop(n) for n in (*node.bindings, *node.arguments) if n in self.scope}
         local: dict[str, Type] = {name: Open() for name in (*node.bindings, *node.arguments)}
@@ -153,17 +140,6 @@ class Formulas(Expressions):
         self.scope.update(outer)
         values = [local[name] for name in node.bindings]
         arguments = [local[name] for name in node.arguments]
-        if record.takes is not None:
-            if len(values) != len(record.takes):
-                count = "one variable" if len(record.takes) == 1 else f"{len(record.takes)} variables"
-                self.error(TypeMismatchError, f"`{node.operator}` folds {count}, {len(values)} are given", node.span)
-            for value, family in zip(values, record.takes):
-                self.require(value, family, node.span, f"`{node.operator}`")
-        if record.returns == "arguments" and not arguments:
-            self.error(
-                TypeMismatchError,
-                f"`{node.operator}` needs the variables it returns in brackets",
-                node.span,
-                f"write `{node.operator}[a](x: ...)`",
-            )
+        for value, family in zip(values, record.takes or ()):
+            self.require(value, family, node.span, f"`{node.operator}`")
         return record.result_types(arguments, values)

@@ -2,8 +2,8 @@
 
 import derivable as dv
 
-avg = dv.datalog.aggregate(
-    "avg",
+mean = dv.datalog.aggregate(
+    "mean",
     dv.parallel.operator(lambda a, b: (a[0] + b[0], a[1] + b[1]), neutral=(0.0, 0)),
     lift=lambda x: (dv.cast(x, "float64"), 1),
     result=lambda state: state[0] / state[1],
