@@ -246,13 +246,12 @@ class _Planner:
         closed, output = PREDICATES[node.predicate].closed, node.outputs[0] if node.outputs else None
         if closed is None or output is None:
             raise _Unsupported
-        is_bound = isinstance(output, Const) or output.name in self.registers
         low, low_valid, _ = self.value(node.inputs[0])
         high, high_valid, _ = self.value(node.inputs[1])
         for valid in (low_valid, high_valid):
             if valid is not ALWAYS:
                 self.steps.append(emit.Condition(valid))
-        if is_bound:
+        if isinstance(output, Const) or output.name in self.registers:
             value = self.value(output)[0]
             inside = (low <= value) & (value <= high if closed else value < high)
             self.steps.append(emit.Condition(~inside if node.negated else inside))

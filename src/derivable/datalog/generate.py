@@ -201,6 +201,7 @@ def _without(queries: Queries, batch: Batch, made: Made) -> Iterator[Batch]:
         keep[row] = False
         batch = batch.only(mode, keep)
     elif len(row):
+        assert not isinstance(mode, Untagged)
         order = np.argsort(row, kind="stable")
         blocked = np.unique(row)
         offsets = offsets_of(np.bincount(row, minlength=batch.count)[blocked])

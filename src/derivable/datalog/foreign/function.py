@@ -27,8 +27,8 @@ class ForeignFunction:
     call    of Python values, of one row: called once for each combination of operands that differs
     form    what `call` takes instead of that: "columns" of the operands, NumPy arrays [row], or "words" of them, the
             symbol table and types first, to give (words [row], valid [row])
-    scalar  of expressions of scalars (`algebra.expr`), with the type of the result last; None where it does not know
-            those types. It is part of the expression around it, and so of kernels
+    scalar  of the result's type and expressions of scalars (`algebra.expr`): it is part of the expression around it,
+            and so of kernels
     drops   exceptions that mean that there is no value
     """
 
@@ -36,7 +36,7 @@ class ForeignFunction:
     signature: Signature
     call: Callable[..., Any] | None
     form: str = "values"
-    scalar: Callable[..., Optional | None] | None = field(default=None, compare=False)
+    scalar: Callable[..., Optional] | None = field(default=None, compare=False)
     drops: tuple[type[Exception], ...] = ()
 
     def words(
@@ -46,9 +46,9 @@ class ForeignFunction:
         assert self.call is not None
         if self.form == "words":
             return self._called((symbols, types, *operands), types)
-        operands, places = distinct(operands)
-        columns = [show_column(words, t, symbols) for words, t in zip(operands, types)]
-        count = len(operands[0]) if operands else 1
+        given, places = distinct(operands)
+        columns = [show_column(words, t, symbols) for words, t in zip(given, types)]
+        count = len(given[0]) if given else 1
         if self.form == "columns":
             found = self._called(columns, types)
             if np.shape(found) != (count,):

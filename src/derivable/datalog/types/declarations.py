@@ -44,7 +44,7 @@ class Declarations(Unifier):
         self.literals: list[tuple[s.Constant, Type]] = []
         self.casts: list[s.Cast] = []
         # Relations that the program has itself hide foreign predicates of their names.
-        self.own = {*hints, *_defined(syntax)}
+        self.own = _defined(syntax)
 
     def new_name(self, name: str, span: Span) -> None:
         if name in self.named or name in TYPES:

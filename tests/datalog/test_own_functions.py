@@ -1,0 +1,264 @@
+"""Functions and predicates of a user's own: their types, forms and errors."""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+import derivable as dv
+from derivable.datalog import fused
+from derivable.datalog.foreign.library import FUNCTIONS, PREDICATES
+from derivable.datalog.foreign.signature import signature
+
+T = TypeVar("T", int, float)
+W = TypeVar("W")
+U8 = "u8"
+
+
+@pytest.fixture
+def known():
+    """What the test registers is forgotten after it."""
+    before = set(FUNCTIONS.names()), set(PREDICATES.names())
+    yield
+    for registry, names in zip((FUNCTIONS, PREDICATES), before):
+        for name in set(registry.names()) - names:
+            registry.remove(name)
+
+
+pytestmark = pytest.mark.usefixtures("known")
+
+
+def run(text, relation="r", facts=None):
+    return set(dv.Program(text, "own.scl").run(facts)[relation])
+
+
+def test_types_by_annotations():
+    @dv.datalog.function
+    def middle(text: str, width: U8, fill: np.float32 = 0.5, *rest: bool) -> str | None:
+        return f"{text}{width}{fill}{len(rest)}" if text else None
+
+    @dv.datalog.function
+    def twice(x: T) -> T:
+        return x + x
+
+    @dv.datalog.function
+    def kind(x: Any) -> str:
+        return type(x).__name__
+
+    @dv.datalog.function
+    def either(first: W, second: W, use_first: bool) -> W:
+        return first if use_first else second
+
+    shown = {name: str(FUNCTIONS[name].signature) for name in ("middle", "twice", "kind", "either")}
+    assert shown == {
+        "middle": "(String, u8, f32?, bool...) -> String",
+        "twice": "<T: number>(T) -> T",
+        "kind": "(any) -> String",
+        "either": "<W>(W, W, bool) -> W",
+    }
+    assert run('rel r = {}\nrel r($middle("a", 3)) rel r($middle("", 3)) rel r($middle("b", 1, 2.0, true, false))') == {
+        ("a30.50",),
+        ("b12.02",),
+    }
+    assert run("type q(u8, f32)\nrel r($twice(x), $twice(y)) = q(x, y)", "r", {"q": [(3, 0.25)]}) == {(6, 0.5)}
+    # Outside its type a value is none.
+    assert run("type q(u8)\nrel r($twice(x)) = q(x)", "r", {"q": [(3,), (200,)]}) == {(6,)}
+    assert run("rel r($kind(1), $kind(2.5), $kind('c'), $kind(true))") == {("int", "float", "str", "bool")}
+    assert run('rel r($either("a", "b", false))') == {("b",)}
+
+
+def test_missing_values():
+    @dv.datalog.function(drops=(ValueError, KeyError))
+    def root(x: float) -> float:
+        if x > 100:
+            raise KeyError(x)
+        return math.sqrt(x)
+
+    assert run("type q(f64)\nrel r($root(x)) = q(x)", "r", {"q": [4.0, -1.0, 900.0]}) == {(2.0,)}
+
+
+def test_columns_are_distinct_rows():
+    sizes = []
+
+    @dv.datalog.function(columns=True)
+    def total(x: np.int64, y: np.int64) -> np.int64:
+        sizes.append(len(x))
+        return x + y
+
+    calls = []
+
+    @dv.datalog.function
+    def one(x: np.int64) -> np.int64:
+        calls.append(x)
+        return -x
+
+    rows = [(i, i % 3, i % 2) for i in range(60)]
+    text = "type q(i64, i64, i64)\nrel r(i, $total(x, y), $one(x)) = q(i, x, y)"
+    assert run(text, "r", {"q": rows}) == {(i, x + y, -x) for i, x, y in rows}
+    assert sizes == [6]
+    assert sorted(calls) == [0, 1, 2]
+
+
+def test_traced_functions_are_fused(monkeypatch):
+    @dv.datalog.function(traced=True)
+    def bent(x: int, y: int) -> int:
+        return dv.where(x < y, x * 2, x - y)
+
+    @dv.datalog.function(traced=True)
+    def inverse(x: float) -> float:
+        return (x - x) / x + 1 / x
+
+    @dv.datalog.function(traced=True)
+    def is_small(x: int) -> bool:
+        return x < 3
+
+    assert run("type q(f64)\nrel r($inverse(x)) = q(x)", "r", {"q": [4.0, 0.0]}) == {(0.25,)}
+    monkeypatch.setattr(fused, "FEW_ROWS", 1)
+    monkeypatch.setattr(fused, "MANY_ROWS", 1)
+    plans = []
+    plan = fused.plan
+    monkeypatch.setattr(fused, "plan", lambda queries, store: plans.append(plan(queries, store)) or plans[-1])
+    e = [(i, (i * 7) % 11) for i in range(11)]
+    text = "type e(i32, i32)\nrel r(x, $bent(x, z)) = e(x, y), e(y, z), $is_small(z)"
+    expected = {(x, x * 2 if x < z else x - z) for x, y in e for a, z in e if a == y and z < 3}
+    assert run(text, "r", {"e": e}) == expected
+    assert any(made is not None and made.prefix is None for made in plans)
+
+
+def test_predicates():
+    @dv.datalog.predicate
+    def divisor(n: int) -> Iterator[tuple[int]]:
+        yield from ((d,) for d in range(1, n + 1) if n % d == 0)
+
+    @dv.datalog.predicate
+    def letter(text: str) -> Iterator[str]:
+        yield from text
+
+    @dv.datalog.predicate(outputs=("u8", str), drops=ValueError)
+    def numbered(text: str):
+        for i, word in enumerate(text.split("|")):
+            if word == "stop":
+                raise ValueError
+            yield i, word
+
+    @dv.datalog.predicate(name="known_at", outputs=())
+    def _is_known(x: int, text: str):
+        if x == len(text):
+            yield ()
+
+    assert str(PREDICATES["divisor"].signature) == "(integer) -> integer"
+    assert str(PREDICATES["letter"].signature) == "(String) -> String"
+    assert str(PREDICATES["numbered"].signature) == "(String) -> (u8, String)"
+    assert str(PREDICATES["known_at"].signature) == "(integer, String) -> ()"
+    assert run("rel r(n, d) = n in 5..=6, divisor(n, d)") == {(5, 1), (5, 5), (6, 1), (6, 2), (6, 3), (6, 6)}
+    primes = "rel composite(n) = n in 2..30, divisor(n, d), d > 1, d < n\nrel r(n) = n in 2..30, not composite(n)"
+    assert run(primes) == {(p,) for p in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)}
+    assert run('rel r(c) = letter("hello", c)') == {(c,) for c in "helo"}
+    assert run('rel r(i, w) = numbered("a|b|stop|c", i, w)') == {(0, "a"), (1, "b")}
+    assert run('rel r(n) = n in 0..9, known_at(n, "four")') == {(4,)}
+
+
+def test_tagged_predicates():
+    @dv.datalog.predicate
+    def likely(x: int) -> Iterator[tuple[float, tuple[int, str]]]:
+        yield 0.5, (x + 1, "up")
+        yield 0.25, (x - 1, "down")
+        yield 1, "stays"
+
+    text = "rel r(y) = likely(1, y, _)\nrel s(w) = likely(1, 2, w), likely(1, 0, _)\nrel t() = not likely(1, 2, _)"
+    program = dv.Program(text)
+    db = program.run()
+    assert dict(db["r"].items()) == pytest.approx({(2,): 0.5, (0,): 0.25, (1,): 1.0})
+    assert dict(db["s"].items()) == pytest.approx({("up",): 0.125})
+    assert dict(db["t"].items()) == pytest.approx({(): 0.5})
+    assert dict(program.run(provenance="minmaxprob")["s"].items()) == {("up",): 0.25}
+    assert set(program.run(provenance="unit")["s"]) == {("up",)}
+
+
+MISUSE = {
+    "no_annotation": (
+        lambda: dv.datalog.function(lambda x: x, name="bare"),
+        "`x` of $bare has no annotation",
+    ),
+    "no_name": (lambda: dv.datalog.function(lambda x: x), "the name of a function is an identifier, not '<lambda>'"),
+    "both_forms": (
+        lambda: dv.datalog.function(name="f", columns=True, traced=True)(_typed),
+        "the function $f takes columns or is traced, not both",
+    ),
+    "drops": (
+        lambda: dv.datalog.function(name="f", drops=3)(_typed),
+        "of the function $f are exceptions, not 3",
+    ),
+    "keyword": (lambda: dv.datalog.function(name="f")(_keyword), "which no call can fill"),
+    "taken": (lambda: dv.datalog.function(name="abs")(_typed), "the function name 'abs' is taken"),
+    "no_outputs": (lambda: dv.datalog.predicate(name="p")(_typed), "the predicate p does not say what it yields"),
+    "optional_input": (
+        lambda: dv.datalog.predicate(name="p", outputs=(int,))(_optional),
+        "the predicate p has parameters that may be left out",
+    ),
+    "unknown_type": (lambda: signature("(x: Sting) -> u8"), "unknown type `Sting`"),
+    "no_signature": (lambda: signature("String -> u8"), "is no signature"),
+}
+
+
+def _typed(x: int) -> int:
+    return x
+
+
+def _keyword(x: int, *, y: int) -> int:
+    return x
+
+
+def _optional(x: int = 0):
+    yield (x,)
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_misuse_of_decorators(name):
+    call, message = MISUSE[name]
+    with pytest.raises(dv.DerivableError, match=re.escape(message)):
+        call()
+
+
+def test_failures_name_the_arguments_and_the_line():
+    @dv.datalog.function
+    def broken(x: int, text: str) -> int:
+        return x // (x - 2)
+
+    @dv.datalog.predicate(outputs=(int, int))
+    def uneven(x: int):
+        yield (x,)
+
+    @dv.datalog.predicate(outputs=(int,), tagged=True)
+    def unlikely(x: int):
+        yield 1.5, (x,)
+
+    @dv.datalog.function
+    def liar(x: int) -> str:
+        return x  # type: ignore[return-value]
+
+    @dv.datalog.function(columns=True)
+    def short(x: int) -> int:
+        return x[:1]
+
+    @dv.datalog.predicate(outputs=(str,))
+    def raises(x: int):
+        raise RuntimeError("no answer")
+
+    head = "rel n = {1, 2, 3}\n"
+    for text, message in {
+        'rel r($broken(x, "a")) = n(x)': "2:7: the function $broken failed for 2, 'a': ZeroDivisionError",
+        'rel q(1)\nrel r(x) = n(x),\n  $broken(x, "b") > 0': "4:3: the function $broken failed for 2, 'b'",
+        "rel r(y) = n(x), uneven(x, y, _)": "2:18: the predicate uneven gives (1,), 1 values for 2 outputs",
+        "rel r(y) = n(x), unlikely(x, y)": "2:18: the predicate unlikely gives the tag 1.5",
+        "rel r($liar(x)) = n(x)": "2:7: the function $liar gives 1, which is not of the type String",
+        "rel r($short(x)) = n(x)": "2:7: the function $short gives shape (1,) for 3 rows",
+        "rel r(y) = n(x), raises(x, y)": "2:18: the predicate raises failed for 1: RuntimeError: no answer",
+    }.items():
+        with pytest.raises(dv.DerivableError) as caught:
+            dv.Program(head + text, "own.scl").run()
+        assert caught.value.report().replace("error: ", "").startswith(f"own.scl:{message}")
+        assert "    ^" in caught.value.report() or "^^" in caught.value.report()
