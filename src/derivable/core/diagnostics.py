@@ -13,16 +13,29 @@ Printed form:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A text that a program took in: its name and the text itself."""
+
+    source: str
+    text: str = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Span:
-    """A place in a text: 1-based `line` and `column`, `length` characters (at least 1)."""
+    """A place in a text: 1-based `line` and `column`, `length` characters (at least 1).
+
+    origin  the text, where it is not the one that is at hand, as for the items of an imported file
+    """
 
     line: int
     column: int
     length: int = 1
+    origin: Origin | None = field(default=None, compare=False, repr=False)
 
 
 class DerivableError(Exception):
@@ -32,6 +45,7 @@ class DerivableError(Exception):
     hint     the likely fix
     source   name of the file or `<program>`
     text     the text that `span` points into; only the line that is shown is kept
+    others   further errors that were found, independent of this one; see `together`
     """
 
     def __init__(
@@ -43,10 +57,13 @@ class DerivableError(Exception):
         text: str | None = None,
         span: Span | None = None,
     ):
+        if span is not None and span.origin is not None:
+            source, text, span = span.origin.source, span.origin.text, replace(span, origin=None)
         self.message = message
         self.hint = hint
         self.source = source
         self.span = span
+        self.others: tuple[DerivableError, ...] = ()
         self.line_text: str | None = None
         if text is not None and span is not None:
             lines = text.split("\n")
@@ -76,7 +93,21 @@ class DerivableError(Exception):
             rows.append(f"  {' ' * len(number)} | {' ' * start}{'^' * width}")
         if self.hint:
             rows.append(f"help: {self.hint}")
+        for other in self.others:
+            rows += ["", other.report()]
         return "\n".join(rows)
+
+
+def together(errors: Sequence[DerivableError], most: int = 10) -> DerivableError:
+    """The first of several errors, whose report has those of the others too, at most `most` in all."""
+    first = errors[0]
+    if len(errors) > 1:
+        first.others = tuple(errors[1:most])
+        text = first.report()
+        if len(errors) > most:
+            text += f"\n\nand {len(errors) - most} more errors"
+        first.args = (text,)
+    return first
 
 
 def _rebuild(kind: type[DerivableError], state: dict) -> DerivableError:

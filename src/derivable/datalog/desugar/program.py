@@ -20,6 +20,7 @@ from derivable.datalog.desugar.variables import variables_of
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.order import order
 from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.parse import as_written
 from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.types import Typed
 from derivable.datalog.values import F64
@@ -55,6 +56,8 @@ class Desugaring(Constants):
             match item:
                 case s.FactSet():
                     self.fact_set(item)
+                case s.FactTable():
+                    self.fact_table(item)
                 case s.Rule():
                     self.rule(item)
                 case s.ReduceRule():
@@ -83,7 +86,7 @@ class Desugaring(Constants):
         for written in getattr(item, "attributes", ()):
             attribute = checked(self.syntax, written, places.get(type(item), "rel"))
             names = [head.relation for head in item.heads] if isinstance(item, s.Rule) else []
-            if isinstance(item, (s.FactSet, s.ReduceRule, s.Query)):
+            if isinstance(item, (s.FactSet, s.FactTable, s.ReduceRule, s.Query)):
                 names = [item.relation]
             elif isinstance(item, s.RelationType):
                 names = [item.name]
@@ -182,6 +185,20 @@ class Desugaring(Constants):
             tags.append(tag)
         if rows:
             self.add_facts(item.relation, rows, tags, item.exclusive, item.span)
+
+    def fact_table(self, item: s.FactTable) -> None:
+        tags = item.tags
+        if tags is not None and not all(0.0 <= tag <= 1.0 for tag in tags):
+            for written in as_written(item):
+                if isinstance(written, s.FactSet):
+                    for fact in written.facts:
+                        self.tag_value(fact.tag)
+                elif isinstance(written, s.Rule) and written.tag is not None:
+                    self.tag_value(written.tag)
+        types = self.typed.relations[item.relation].types
+        columns = [map(float, c) if t.family == "float" else c for c, t in zip(item.columns, types)]
+        rows = list(zip(*columns))
+        self.add_facts(item.relation, rows, list(tags or [None] * len(rows)), item.exclusive, item.span)
 
     def rule(self, item: s.Rule) -> None:
         if item.exclusive_heads:

@@ -14,6 +14,10 @@ from derivable.datalog.values import TYPE_ALIASES, TYPES
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
+# More cannot be of any type, and Python refuses to read thousands.
+MOST_DIGITS = 1000
+
+
 class Expressions(Reader, ABC):
     """Formulas and expressions are one ladder, as in Scallop; `formula` and `body` are its upper steps."""
 
@@ -131,17 +135,19 @@ class Expressions(Reader, ABC):
         text = token.text
         match token.kind:
             case "integer":
+                if len(text) > MOST_DIGITS:
+                    self.fail(f"this integer has {len(text)} digits", "integers have at most 64 bits")
                 value, kind = int(text), "integer"
             case "float":
                 value, kind = float(text), "float"
             case "text":
-                value, kind = unescape(text[1:-1]), "text"
+                value, kind = self.unescaped(1), "text"
             case "longtext":
-                value, kind = unescape(text[3:-3]), "text"
+                value, kind = text[3:-3], "text"
             case "symbol":
-                value, kind = unescape(text[2:-1]), "symbol"
+                value, kind = self.unescaped(2), "symbol"
             case "char":
-                value, kind = unescape(text[1:-1]), "char"
+                value, kind = self.unescaped(1), "char"
             case "moment":
                 value, kind = text[2:-1], "datetime" if text[0] == "t" else "duration"
             case "keyword" if text in ("true", "false"):
@@ -150,6 +156,17 @@ class Expressions(Reader, ABC):
                 return None
         self.advance()
         return s.Constant(value, kind, span=token.span)
+
+    def unescaped(self, quote: int) -> str:
+        """The text of the literal here, whose opening quote ends after `quote` characters."""
+        token = self.token
+        try:
+            return unescape(token.text[quote:-1])
+        except ValueError as error:
+            start, escape = error.args
+            span = self.places.span(token.start + quote + start, token.start + quote + start + 2)
+            hint = 'known are \\t, \\r, \\n, \\0, \\", \\\' and \\\\; `"""..."""` keeps a text as it is'
+            self.fail(f"unknown escape `{escape}`", hint, span)
 
     def call_arguments(self, name: str) -> tuple[Any, ...]:
         self.expect("(", f"after `{name}`")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, field
 
-from derivable.core.diagnostics import ParseError, Span
+from derivable.core.diagnostics import Origin, ParseError, Span
+from derivable.datalog.syntax.fact_rows import Rows, fact_run, fact_set
 
 _WORDS = (
     "and or not where if then else in case is new as import extern type const rel relation query true false "
@@ -16,17 +18,19 @@ ITEM_KEYWORDS = ("rel", "relation", "type", "const", "query", "import", "extern"
 
 _TOKEN = re.compile(
     r"""
-      (?P<skip>[ \t\r\n\f]+|//[^\n]*|/\*.*?\*/)
-    | (?P<longtext>\"\"\"(?:[^"\\]++|\\.|"(?!""))*+\"\"\")
-    | (?P<symbol>s"(?:[^"\\\n]|\\[tnr0"'\\])*")
+      (?P<skip>[ \t\r\n\f\ufeff]+|//[^\n]*|/\*.*?\*/)
+    | (?P<longtext>\"\"\".*?\"\"\"(?!"))
+    | (?P<symbol>s"(?:[^"\\\n]|\\.)*+")
     | (?P<moment>[td]"[^"\n]*")
-    | (?P<text>"(?:[^"\\\n]|\\[tnr0"'\\])*")
-    | (?P<char>'(?:[^'\\\n]|\\[tnr0"'\\])')
-    | (?P<float>[0-9]+\.[0-9]+(?:e-?[0-9]+)?)
-    | (?P<integer>[0-9]+)
+    | (?P<text>"(?:[^"\\\n]|\\.)*+")
+    | (?P<char>'(?:[^'\\\n]|\\.)')
     | (?P<name>[a-zA-Z][a-zA-Z_0-9]*)
+    | (?P<float>[0-9]+(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)(?![a-zA-Z_0-9]))
+    | (?P<integer>[0-9]+(?![a-zA-Z_0-9]))
     | (?P<wildcard>_(?![a-zA-Z_0-9]))
-    | (?P<mark>::|:=|:-|:|=>|==|=|!=|!|<=|<:|<|>=|>|&&|&str|\|\||\||\^|\\/|/\\|->|\.\.=|\.\.|[-+*/%?~(){}\[\],;@$])
+    | (?P<mark>::|:=|:-|:|=>|==|=|!=|!|<=|<:|<|>=|>|&&|&str|\|\||\||\^|\\/|/\\|/(?!\*)|->|\.\.=|\.\.)
+    | (?P<bracket>[-+*%?~(){}\[\],;@$])
+    | (?P<bad>/\*.*|"[^\n]*|[0-9][0-9a-zA-Z_.]*|_[a-zA-Z_0-9]+|.)
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -34,71 +38,124 @@ LITERALS = ("integer", "float", "text", "longtext", "symbol", "moment", "char")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "0": "\0", '"': '"', "'": "'", "\\": "\\"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the lines of one text begin; an imported file is the origin of its spans."""
+
+    text: str
+    origin: Origin | None = None
+    starts: list[int] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        self.starts.append(0)
+        self.starts.extend(match.end() for match in re.finditer("\n", self.text))
+
+    def span(self, start: int, end: int) -> Span:
+        """The span of text[start:end]."""
+        line = bisect_right(self.starts, start)
+        return Span(line, start - self.starts[line - 1] + 1, max(1, end - start), self.origin)
+
+
+@dataclass(slots=True, eq=False)
 class Token:
-    """kind is "name", "keyword", "integer", "float", "text", "symbol", "moment", "char", "wildcard",
-    "mark" or "end"."""
+    """kind is "name", "keyword", "integer", "float", "text", "longtext", "symbol", "moment", "char", "wildcard",
+    "mark", "rows", "bad" or "end". Facts of constants are one token, "rows", with what they hold."""
 
     kind: str
     text: str
-    line: int
-    column: int
     start: int
     end: int
+    places: Places
+    rows: list[Rows] | None = None
 
     @property
     def span(self) -> Span:
-        return Span(self.line, self.column, max(1, self.end - self.start))
+        return self.places.span(self.start, self.end)
 
     def shown(self) -> str:
         return "the end of the program" if self.kind == "end" else f"`{self.text}`"
 
 
 def unescape(body: str) -> str:
-    """The text between the quotes, escapes resolved; a backslash before anything else stays (in long texts only)."""
-    return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m.group(1), m.group()), body)
+    """The text between the quotes, escapes resolved. Raises ValueError, with its place, at a `\\` before anything
+    else."""
+    if "\\" not in body:
+        return body
+
+    def one(match: re.Match) -> str:
+        if match.group(1) not in _ESCAPES:
+            raise ValueError(match.start(), match.group())
+        return _ESCAPES[match.group(1)]
+
+    return re.sub(r"\\(.)", one, body, flags=re.DOTALL)
 
 
-def tokens(text: str, source: str) -> list[Token]:
-    """All tokens, with an "end" token last. Raises ParseError at a character that begins no token."""
+def tokens(places: Places, fewest_rows: int, start: int = 0, stop: int | None = None) -> list[Token]:
+    """All tokens of text[start:stop], with an "end" token last. What begins no token is one of kind "bad".
+
+    fewest_rows  facts of constants in a row that become one token
+    """
+    text = places.text
     found: list[Token] = []
-    position, line, line_start = 0, 1, 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        column = position - line_start + 1
-        if match is None or match.lastgroup is None or (text.startswith("/*", position) and match.lastgroup != "skip"):
-            raise _bad_character(text, source, position, Span(line, column))
-        end = match.end()
-        if match.lastgroup != "skip":
-            body, kind = match.group(), match.lastgroup
-            if kind == "name" and body in KEYWORDS:
-                kind = "keyword"
-            found.append(Token(kind, body, line, column, position, end))
-        newlines = text.count("\n", position, end)
-        if newlines:
-            line += newlines
-            line_start = text.rfind("\n", position, end) + 1
-        position = end
-    found.append(Token("end", "", line, position - line_start + 1, position, position))
+    position, length, match = start, len(text) if stop is None else stop, _TOKEN.match
+    looked_at = start
+    while position < length:
+        token = match(text, position, length)
+        assert token is not None
+        start, position, kind = position, token.end(), token.lastgroup
+        assert kind is not None
+        if kind == "skip":
+            continue
+        body = token.group()
+        if kind == "name" and body in KEYWORDS:
+            kind = "keyword"
+            if body in ("rel", "relation") and start >= looked_at:
+                looked_at, rows = fact_run(text, start, fewest_rows)
+                if rows:
+                    position = looked_at
+                    found.append(Token("rows", "rel", start, position, places, rows))
+                    continue
+        elif kind == "bracket":
+            kind = "mark"
+            if body == "{" and len(found) > 2 and found[-3].text in ("rel", "relation") and found[-2].kind == "name":
+                row_set = fact_set(text, start, fewest_rows)
+                if row_set is not None:
+                    position = row_set.end
+                    found.append(Token("rows", "{", start, position, places, [row_set]))
+                    continue
+        found.append(Token(kind, body, start, position, places))
+    found.append(Token("end", "", length, length, places))
     return found
 
 
-def _bad_character(text: str, source: str, position: int, span: Span) -> ParseError:
-    character = text[position]
-    if text.startswith('"', position):
+def bad_token(token: Token, source: str) -> ParseError:
+    """What is wrong with a token of kind "bad"."""
+    text, hint = token.text, None
+    character = text[0]
+    start, end = token.start, token.start + 1
+    if character == '"':
         message, hint = (
             "this text literal does not end on its line",
             'close it with `"`, or use `"""` for several lines',
         )
-    elif text.startswith("/*", position):
+        if text.startswith('"""'):
+            message, hint = "this text literal does not end", 'close it with `"""`'
+    elif text.startswith("/*"):
         message, hint = "this comment does not end", "close it with `*/`"
     elif character == "_":
         message, hint = "a name cannot begin with `_`", "use `_` alone as the wildcard, or begin the name with a letter"
     elif character == "'":
         message, hint = "a character literal holds exactly one character", 'write `"..."` for a text'
+    elif character.isdigit():
+        message, hint, end = f"`{text}` is no number", "a name begins with a letter", token.end
+        if re.fullmatch(r"[0-9]+[iuf][0-9a-z]+", text):
+            number, suffix = re.match(r"([0-9]+)(.*)", text).groups()  # type: ignore[union-attr]
+            hint = f"numbers have no suffix: write `{number} as {suffix}`"
+        elif re.fullmatch(r"[0-9]+\.", text):
+            hint = f"write `{text}0`"
     elif character == ".":
         message = "unexpected character '.'"
         hint = "rules begin with `rel` and end without a dot: `rel path(a, b) :- edge(a, b)`"
     else:
-        message, hint = f"unexpected character {character!r}", None
-    return ParseError(message, hint=hint, source=source, text=text, span=span)
+        message = f"unexpected character {character!r}"
+    return ParseError(message, hint=hint, source=source, text=token.places.text, span=token.places.span(start, end))

@@ -256,6 +256,27 @@ class FactSet(Node):
 
 
 @dataclass(frozen=True)
+class FactTable(Node):
+    """`rel edge = {(0, 1), (1, 2)}` of constants only, of one kind a column, as columns: many facts take little time.
+
+    kinds    [column] as of `Constant`
+    columns  [column] the values of the rows
+    tags     [row] or None
+    places   the text, of which text[start:end] are the facts as they were written
+    """
+
+    relation: str
+    kinds: tuple[str, ...]
+    columns: tuple[tuple[Any, ...], ...]
+    tags: tuple[float, ...] | None = None
+    exclusive: bool = False
+    attributes: tuple[Attribute, ...] = ()
+    places: Any = field(default=None, compare=False, repr=False, kw_only=True)
+    start: int = field(default=0, compare=False, repr=False, kw_only=True)
+    end: int = field(default=0, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
 class Rule(Node):
     """`rel 0.8::p(x) = q(x)`; several heads: `rel {p(x), q(x)} = r(x)`; no body: a fact."""
 
@@ -291,7 +312,7 @@ class Import(Node):
     path: str
 
 
-Item = AliasType | EnumType | RelationType | ConstantItem | FactSet | Rule | ReduceRule | Query | Import
+Item = AliasType | EnumType | RelationType | ConstantItem | FactSet | FactTable | Rule | ReduceRule | Query | Import
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,40 @@ and a table parser cannot say what it was in the middle of when it failed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from derivable.core.diagnostics import DerivableError, Origin, together
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.formulas import Formulas
-from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, Token, unescape
+from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, Places, Token, tokens
+
+# So many facts of constants behind each other are read as one table.
+FEWEST_ROWS = 16
 
 
-def parse(text: str, source: str = "<program>") -> s.Syntax:
-    """Parse a program. Raises ParseError with line, column, caret and hint."""
-    parser = _Parser(text, source)
-    try:
-        return s.Syntax(tuple(parser.items()), text, source)
-    except RecursionError:
-        return parser.fail("this is nested too deep", "split the rule with an auxiliary relation")
+def parse(text: str, source: str = "<program>", is_imported: bool = False) -> s.Syntax:
+    """Parse a program. Raises ParseError with line, column, caret and hint, for all the items that have errors.
+
+    is_imported  every span names this text, because the program is another one
+    """
+    places = Places(text, Origin(source, text) if is_imported else None)
+    parser = _Parser(places, source, tokens(places, FEWEST_ROWS))
+    return s.Syntax(tuple(parser.items()), text, source)
+
+
+def as_written(table: s.FactTable) -> list[s.Item]:
+    """The items of a table of facts, one node for each constant, which have their places."""
+    places: Places = table.places
+    never = len(places.text)
+    parser = _Parser(places, "<program>", tokens(places, never, table.start, table.end))
+    found: list[s.Item] = []
+    for item in parser.items():
+        if isinstance(item, s.FactSet):
+            found.append(replace(item, attributes=table.attributes))
+        elif isinstance(item, s.Rule) and item.heads[0].relation == table.relation:
+            found.append(item)
+    return found
 
 
 class _Parser(Formulas):
@@ -28,7 +48,20 @@ class _Parser(Formulas):
     def items(self) -> list[s.Item]:
         found: list[s.Item] = []
         while self.token.kind != "end":
-            found += self.item()
+            before = self.position
+            try:
+                found += self.item()
+            except DerivableError as error:
+                self.errors.append(error)
+            except RecursionError:
+                hint = "split the rule with an auxiliary relation"
+                self.errors.append(self.error("this is nested too deep", hint))
+            else:
+                continue
+            self.position = max(self.position, before + 1)
+            self.recover()
+        if self.errors:
+            raise together(self.errors)
         return found
 
     def item(self) -> list[s.Item]:
@@ -36,17 +69,24 @@ class _Parser(Formulas):
         while self.at("@"):
             attributes.append(self.attribute())
         start = self.token
+        if start.kind == "rows":
+            if not attributes:
+                return self.tables(self.advance())
+            self.spell_out()
+            start = self.token
         if start.kind != "keyword" or start.text not in ITEM_KEYWORDS:
             hint = "items begin with `rel`, `type`, `const`, `query` or `import`"
-            if self.position and start.kind == "name":
-                hint = f"join it with `,`, `and` or `or`; {hint}"
+            if start.kind == "name":
+                before = "join it with `,`, `and` or `or`" if self.position else "rules begin with `rel`"
+                if any(token.kind == "bad" and token.text == "." for token in self.tokens):
+                    before = "rules begin with `rel` and end without a dot"
+                hint = f"{before}; {hint}"
             self.fail(f"expected an item, found {start.shown()}", hint)
         self.advance()
         if start.text == "import":
             if self.token.kind != "text":
                 self.fail(f"expected a file name in quotes after `import`, found {self.token.shown()}")
-            path = unescape(self.advance().text[1:-1])
-            return [s.Import(path, span=self.since(start))]
+            return [s.Import(self.literal(), span=self.since(start))]
         if start.text == "extern":
             if not self.accept("type"):
                 self.fail(f"expected `type` after `extern`, found {self.token.shown()}")
@@ -151,6 +191,8 @@ class _Parser(Formulas):
         if self.token.kind == "name" and self.peek().text in ("=", ":=", ":-") and self.peek(2).text == "{":
             name = self.advance().text
             self.advance()
+            if self.token.kind == "rows":
+                return self.table(start, name, attributes)
             facts, exclusive = self.fact_set()
             return s.FactSet(name, facts, exclusive, attributes, span=self.since(start))
         if self.token.kind == "name" and self.peek().text in ("=", ":=", ":-"):
@@ -187,6 +229,48 @@ class _Parser(Formulas):
                 "a rule is written `rel head(x) = body(x)`",
             )
         return s.Rule(tuple(heads), body, tag, exclusive, attributes, span=self.since(start))
+
+    def tables(self, token: Token) -> list[s.Item]:
+        """The tables of single facts of constants that are one token."""
+        return [
+            s.FactTable(
+                rows.relation,
+                rows.kinds,
+                rows.columns,
+                rows.tags,
+                False,
+                (),
+                places=self.places,
+                start=token.start,
+                end=token.end,
+                span=token.span,
+            )
+            for rows in token.rows or ()
+        ]
+
+    def table(self, start: Token, name: str, attributes: tuple[s.Attribute, ...]) -> s.FactTable:
+        """The table of a fact set of constants, whose braces are one token."""
+        token = self.advance()
+        assert token.rows is not None
+        rows = token.rows[0]
+        return s.FactTable(
+            name,
+            rows.kinds,
+            rows.columns,
+            rows.tags,
+            rows.exclusive,
+            attributes,
+            places=self.places,
+            start=start.start,
+            end=token.end,
+            span=self.since(start),
+        )
+
+    def spell_out(self) -> None:
+        """Replace the token of many facts by the tokens that they are written with."""
+        token = self.token
+        inside = tokens(self.places, len(self.text), token.start, token.end)[:-1]
+        self.tokens[self.position : self.position + 1] = inside
 
     def heads(self) -> tuple[list[Any], bool]:
         if self.accept("{"):

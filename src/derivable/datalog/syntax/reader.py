@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from derivable.core.diagnostics import ParseError, Span, UnsupportedError
-from derivable.datalog.syntax.lexer import Token, tokens
+from derivable.core.diagnostics import DerivableError, ParseError, Span, UnsupportedError
+from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, Places, Token, bad_token
 
 MAX_DEPTH = 80
 
@@ -13,11 +13,12 @@ MAX_DEPTH = 80
 class Reader:
     """The tokens of one program and the place in them."""
 
-    def __init__(self, text: str, source: str):
-        self.text, self.source = text, source
-        self.tokens = tokens(text, source)
+    def __init__(self, places: Places, source: str, found: list[Token]):
+        self.text, self.source, self.places = places.text, source, places
+        self.tokens = found
         self.position = 0
         self.depth = 0
+        self.errors: list[DerivableError] = []
 
     @property
     def token(self) -> Token:
@@ -27,20 +28,20 @@ class Reader:
         return self.tokens[min(self.position + offset, len(self.tokens) - 1)]
 
     def at(self, *texts: str) -> bool:
-        token = self.token
-        return token.kind in ("mark", "keyword") and token.text in texts
+        # The texts of marks and keywords are those of no other token.
+        return self.tokens[self.position].text in texts
 
     def advance(self) -> Token:
-        token = self.token
+        token = self.tokens[self.position]
         if token.kind != "end":
             self.position += 1
         return token
 
     def accept(self, *texts: str) -> Token | None:
-        return self.advance() if self.at(*texts) else None
+        return self.advance() if self.tokens[self.position].text in texts else None
 
     def expect(self, text: str, where: str, hint: str | None = None) -> Token:
-        if not self.at(text):
+        if self.tokens[self.position].text != text:
             self.fail(f"expected `{text}` {where}, found {self.token.shown()}", hint)
         return self.advance()
 
@@ -50,15 +51,26 @@ class Reader:
             self.fail(f"expected {what}, found {self.token.shown()}", hint)
         return self.advance()
 
+    def error(self, message: str, hint: str | None = None, span: Span | None = None) -> ParseError:
+        if self.token.kind == "bad":
+            return bad_token(self.token, self.source)
+        return ParseError(message, hint=hint, source=self.source, text=self.text, span=span or self.token.span)
+
     def fail(self, message: str, hint: str | None = None, span: Span | None = None) -> NoReturn:
-        raise ParseError(message, hint=hint, source=self.source, text=self.text, span=span or self.token.span)
+        raise self.error(message, hint, span)
 
     def unsupported(self, message: str, span: Span, hint: str | None = None) -> NoReturn:
         raise UnsupportedError(message, hint=hint, source=self.source, text=self.text, span=span)
 
+    def recover(self) -> None:
+        """Go on to where the next item may begin."""
+        self.depth = 0
+        while self.token.kind not in ("end", "rows") and self.token.text not in ITEM_KEYWORDS:
+            self.advance()
+
     def since(self, start: Token) -> Span:
         end = self.tokens[max(self.position - 1, 0)].end
-        return Span(start.line, start.column, max(1, end - start.start))
+        return self.places.span(start.start, end)
 
     def separated(self, parse_one) -> list[Any]:
         found = [parse_one()]

@@ -112,7 +112,12 @@ def item_text(item: s.Item) -> str:
             shown = [
                 (f"{expression_text(f.tag)}::" if f.tag is not None else "") + f"({_list(f.arguments)})" for f in facts
             ]
-            return f"rel {name} = {{{('; ' if exclusive else ', ').join(shown)}}}"
+            return f"{_attributes(item.attributes)}rel {name} = {{{('; ' if exclusive else ', ').join(shown)}}}"
+        case s.FactTable(relation=name, kinds=kinds, columns=columns, tags=tags, exclusive=exclusive):
+            shown = [f"({_list(map(s.Constant, row, kinds))})" for row in zip(*columns)]
+            if tags is not None:
+                shown = [f"{show_value(tag)}::{row}" for tag, row in zip(tags, shown)]
+            return f"{_attributes(item.attributes)}rel {name} = {{{('; ' if exclusive else ', ').join(shown)}}}"
         case s.Rule(heads=heads, body=body, tag=tag):
             head = expression_text(heads[0])
             if len(heads) > 1:
@@ -120,7 +125,7 @@ def item_text(item: s.Item) -> str:
             text = f"{_attributes(item.attributes)}rel {expression_text(tag) + '::' if tag is not None else ''}{head}"
             return text if body is None else f"{text} = {expression_text(body)}"
         case s.ReduceRule(relation=name, aggregate=aggregate):
-            return f"rel {name} = {expression_text(aggregate)}"
+            return f"{_attributes(item.attributes)}rel {name} = {expression_text(aggregate)}"
         case s.Query(relation=name, arguments=arguments, attributes=attributes):
             return f"{_attributes(attributes)}query {name}" + (f"({_list(arguments)})" if arguments is not None else "")
         case s.Import(path=path):

@@ -42,6 +42,7 @@ class Declarations(Unifier):
         self.scope: dict[str, Type] = {}
         self.variables: dict[int, dict[str, Type]] = {}
         self.literals: list[tuple[s.Constant, Type]] = []
+        self.tables: list[tuple[s.FactTable, list[Type]]] = []
         self.casts: list[s.Cast] = []
         # Relations that the program has itself hide foreign predicates of their names.
         self.own = _defined(syntax)

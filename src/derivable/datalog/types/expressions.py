@@ -32,11 +32,7 @@ class Expressions(Declarations):
             case s.Constant(kind="datetime" | "duration"):
                 self.error(UnsupportedError, "dates and durations are not supported yet", node.span)
             case s.Constant(kind=kind):
-                t: Type = {
-                    "bool": BOOL,
-                    "char": TYPES["char"],
-                    "symbol": TYPES["Symbol"],
-                }.get(kind) or Open("number" if kind == "integer" else kind)
+                t = self.literal(kind)
                 self.literals.append((node, t))
                 return t
             case s.Variable(name=name):
@@ -75,6 +71,11 @@ class Expressions(Declarations):
                     f"assign it in the body first: `n := {name}(...)`",
                 )
         return self.error(TypeMismatchError, "a formula stands where a value is expected", node.span)
+
+    def literal(self, kind: str) -> Type:
+        """The type of a literal of a kind."""
+        known = {"bool": BOOL, "char": TYPES["char"], "symbol": TYPES["Symbol"]}
+        return known.get(kind) or Open("number" if kind == "integer" else kind)
 
     def call(self, node: s.Call, name: str, arguments: tuple[Any, ...]) -> Type:
         if name not in FUNCTIONS:

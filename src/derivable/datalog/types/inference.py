@@ -9,6 +9,7 @@ import numpy as np
 
 from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError
 from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.parse import as_written
 from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.types.formulas import Formulas
 from derivable.datalog.types.typed import RelationSignature, Typed
@@ -27,6 +28,28 @@ def infer(syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]] | None = None) 
     Raises TypeMismatchError (arity or type clash), BindingError (duplicate declaration), UnsupportedError.
     """
     return _Inference(syntax, hints or {}).run()
+
+
+def _fits(value: Any, t: ValueType) -> bool:
+    """Whether a literal is inside the limits of its type."""
+    if not t.is_number:
+        return True
+    low, high = t.limits
+    if t.family == "float":
+        high = float(np.finfo(t.dtype).max)
+        low = -high
+    return low <= value <= high
+
+
+def _arguments_as_written(table: s.FactTable) -> list[tuple[Any, ...]]:
+    """[row] the nodes of the arguments."""
+    rows: list[tuple[Any, ...]] = []
+    for item in as_written(table):
+        if isinstance(item, s.FactSet):
+            rows += [fact.arguments for fact in item.facts]
+        elif isinstance(item, s.Rule):
+            rows.append(item.heads[0].arguments)
+    return rows
 
 
 class _Inference(Formulas):
@@ -96,6 +119,9 @@ class _Inference(Formulas):
                     self.arguments(name, fact.arguments, columns)
                     if fact.tag is not None:
                         self.expression(fact.tag)
+            case s.FactTable():
+                self.table(item)
+                return
             case s.Rule(heads=heads, body=body, tag=tag):
                 for head in heads:
                     self.defined.add(head.relation)
@@ -116,6 +142,22 @@ class _Inference(Formulas):
                 return
         self.variables[id(item)] = self.scope
 
+    def table(self, item: s.FactTable) -> None:
+        """A column of a table has one kind, and so one type. What does not fit is said of the facts as written."""
+        self.defined.add(item.relation)
+        columns = self.columns.get(item.relation)
+        types = [self.literal(kind) for kind in item.kinds]
+        try:
+            for t, column in zip(types, self.relation(item.relation, len(types), item.span)):
+                self.unify(t, column, item.span, "")
+        except TypeMismatchError:
+            if columns is None:
+                raise
+            for written in as_written(item):
+                self.item(written)
+            raise
+        self.tables.append((item, types))
+
     def reduce_rule(self, item: s.ReduceRule, aggregate: s.Aggregate) -> None:
         result = self.aggregate(aggregate)
         group = list(aggregate.group)
@@ -130,12 +172,15 @@ class _Inference(Formulas):
     def finish(self) -> Typed:
         for node, t in self.literals:
             fixed = final(t)
-            low, high = fixed.limits
-            if fixed.family == "float":
-                high = float(np.finfo(fixed.dtype).max)
-                low = -high
-            if fixed.is_number and not low <= node.value <= high:
+            if not _fits(node.value, fixed):
                 self.error(TypeMismatchError, f"{node.value} does not fit {fixed}", node.span)
+        for item, types in self.tables:
+            for place, t in enumerate(types):
+                fixed, values = final(t), item.columns[place]
+                if not (_fits(min(values), fixed) and _fits(max(values), fixed)):
+                    row = next(row for row, value in enumerate(values) if not _fits(value, fixed))
+                    span = _arguments_as_written(item)[row][place].span
+                    self.error(TypeMismatchError, f"{values[row]} does not fit {fixed}", span)
         for node in self.casts:
             source, target = final(self.of[id(node.operand)]), final(self.of[id(node)])
             if {source.family, target.family} == {"float", "char"}:
