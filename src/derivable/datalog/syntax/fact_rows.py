@@ -80,14 +80,16 @@ def fact_set(text: str, start: int, fewest: int) -> Rows | None:
         return None
     has_tag, has_parenthesis, separator = bool(first["tag"]), bool(first["open"]), first["separator"] or ","
     arity = len(_VALUE.findall(first["row"])) if has_parenthesis else 1
-    match, rows, position = _row_pattern(arity, has_tag, has_parenthesis, separator), [], start + 1
+    match, position, count = _row_pattern(arity, has_tag, has_parenthesis, separator), start + 1, 0
+    # Texts behind each other: a tuple for each row would keep the garbage collector busy.
+    flat: list[str] = []
     while (row := match(text, position)) is not None:
-        rows.append(row.groups())
-        position = row.end()
+        flat += row.groups()
+        position, count = row.end(), count + 1
     end = _END.match(text, position)
-    if end is None or len(rows) < fewest:
+    if end is None or count < fewest:
         return None
-    columns = list(zip(*rows))
+    columns = _columns(flat, arity + has_tag)
     tags = tuple(map(float, columns.pop(0))) if has_tag else None
     converted = [_column(column) for column in columns]
     if not all(converted):
@@ -99,7 +101,7 @@ def fact_set(text: str, start: int, fewest: int) -> Rows | None:
 def fact_run(text: str, start: int, fewest: int) -> tuple[int, list[Rows]]:
     """(where they end, their rows by relation) of the single facts `rel edge(0, 1)` from `start` on, up to the first
     item that is none. There are no rows if there are fewer than `fewest`, or several kinds in a column."""
-    found: dict[tuple[str, int, bool], list[tuple[str, ...]]] = {}
+    found: dict[tuple[str, int, bool], list[str]] = {}
     position, count, ends = start, 0, start
     while (head := _HEAD.match(text, position)) is not None:
         tag, name = head.groups()
@@ -107,17 +109,17 @@ def fact_run(text: str, start: int, fewest: int) -> tuple[int, list[Rows]]:
         following = _NEXT.match(text, row.end()) if row is not None else None
         if row is None or following is None:
             break
-        values = tuple(_VALUE.findall(row[1]))
-        arity = len(values)
+        values = _VALUE.findall(row[1])
+        flat = found.setdefault((name, len(values), tag is not None), [])
         if tag is not None:
-            values = (tag, *values)
-        found.setdefault((name, arity, tag is not None), []).append(values)
+            flat.append(tag)
+        flat += values
         count, ends, position = count + 1, row.end(), following.end()
     if count < fewest:
         return ends, []
     result = []
-    for (name, _, has_tag), rows in found.items():
-        columns = list(zip(*rows))
+    for (name, arity, has_tag), flat in found.items():
+        columns = _columns(flat, arity + has_tag)
         tags = tuple(map(float, columns.pop(0))) if has_tag else None
         converted = [_column(column) for column in columns]
         if not all(converted):
@@ -127,7 +129,11 @@ def fact_run(text: str, start: int, fewest: int) -> tuple[int, list[Rows]]:
     return ends, result
 
 
-def _column(texts: tuple[str, ...]) -> tuple[str, tuple[Any, ...]] | None:
+def _columns(flat: list[str], arity: int) -> list[list[str]]:
+    return [flat[column::arity] for column in range(arity)]
+
+
+def _column(texts: list[str]) -> tuple[str, tuple[Any, ...]] | None:
     """(kind, values) of a column of constants, None if they are of several kinds."""
     quote = texts[0][0]
     if quote in "\"'s":
