@@ -10,6 +10,7 @@ import derivable as dv
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "datalog"
 EDGE = "type edge(a: usize, b: usize)\n"
+TREE = "type Tree = Leaf() | Node(i32, Tree)\n"
 
 PROGRAMS = {
     "syntax_missing_parenthesis": "rel path(a, b = edge(a, b)",
@@ -77,7 +78,34 @@ PROGRAMS = {
     "exclusive_without_tag": "rel d = {0.9::1; 2}",
     "fact_with_variable": "rel d = {x}",
     "unknown_attribute": "@sparkle(3) rel p(1)",
-    "data_type": "type Tree = Leaf() | Node(i32, Tree)",
+    "data_type_one_variant": "type Tree = Leaf(i32)",
+    "data_type_mixed_with_enum": "type Tree = Leaf | Node(i32, Tree)",
+    "data_type_variant_without_parentheses": "type Tree = Node(i32, Tree) | Leaf",
+    "data_type_constructor_twice": "type Tree = Leaf() | Node(i32, Tree)\ntype List = Nil() | Leaf(i32, List)",
+    "data_type_endless": "type Tree = Fork(Tree, Tree) | Node(i32, Tree)",
+    "data_type_unknown_field": "type Tree = Leaf() | Node(i32, Tre)",
+    "term_unknown_constructor": TREE + "rel p(t) = case t is Nod(_, _)",
+    "term_unknown_constructor_of_new": TREE + "rel p(new Nodes(1, t)) = q(t)",
+    "term_new_of_enum": "type Colour = Red | Green\n" + TREE + "rel p(new Red()) = q(1)",
+    "term_new_of_type": TREE + "rel p(new Tree(1)) = q(1)",
+    "term_new_without_types": "rel p(new Node(1)) = q(1)",
+    "term_arity": TREE + "rel p(t) = case t is Node(_)",
+    "term_arity_of_new": TREE + "rel p(new Leaf(1)) = q(1)",
+    "term_field_type": TREE + 'rel p(t) = case t is Node("a", _)',
+    "term_field_of_other_type": TREE + "type List = Nil() | Cons(i32, List)\nrel p(new Node(1, l)) = case l is Nil()",
+    "term_pattern_of_other_type": TREE + "type r(i32)\nrel p(x) = r(x), case x is Leaf()",
+    "term_in_fact_of_other_type": TREE + "type List = Nil() | Cons(i32, List)\ntype r(List)\nrel r = {Leaf()}",
+    "term_as_atom": TREE + "rel p(x) = Node(x, _)",
+    "term_without_parentheses": TREE + "rel p(t) = case t is Leaf",
+    "term_compared_by_order": TREE + "type r(Tree)\nrel p(t) = r(t), r(u), t < u",
+    "term_is_without_case": TREE + "rel p(t) = t is Leaf()",
+    "term_new_with_wildcard": TREE + "rel p(new Node(_, t)) = case t is Leaf()",
+    "term_new_unbound": TREE + "rel p(new Node(x, t)) = case t is Leaf()",
+    "term_negated_unbound": TREE + "rel p() = not case t is Leaf()",
+    "term_constant_with_variable": TREE + "const T = Node(x, Leaf())",
+    "term_constant_computed": TREE + "const T = Node(1 + 2, Leaf())",
+    "term_constant_of_itself": TREE + "const A = Node(1, B)\nconst B = Node(2, A)",
+    "term_constant_of_other_type": TREE + "const A: i32 = Leaf()",
     "function_unknown": "rel p($string_lenght(x)) = q(x)",
     "function_arguments": 'rel p($substring("a"))',
     "function_type": "type q(i32)\nrel p($string_length(x)) = q(x)",

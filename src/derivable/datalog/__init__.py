@@ -12,14 +12,26 @@ if TYPE_CHECKING:
     from derivable.datalog.foreign.own import function, predicate
     from derivable.datalog.inputs import InputMapping, categorical, independent
     from derivable.datalog.program import Program
+    from derivable.datalog.terms import Entity
 
-__all__ = ["Database", "InputMapping", "Program", "aggregate", "categorical", "function", "independent", "predicate"]
+__all__ = [
+    "Database",
+    "Entity",
+    "InputMapping",
+    "Program",
+    "aggregate",
+    "categorical",
+    "function",
+    "independent",
+    "predicate",
+]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
         "Database": "derivable.datalog.database",
         "InputMapping": "derivable.datalog.inputs",
+        "Entity": "derivable.datalog.terms",
         "Program": "derivable.datalog.program",
         "aggregate": "derivable.datalog.aggregates",
         "categorical": "derivable.datalog.inputs",

@@ -23,6 +23,7 @@ from derivable.algebra import expr
 from derivable.algebra.expr import Argument, Constant, Optional, interpreter, optional
 from derivable.algebra.expr.optional import TRUE
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
+from derivable.datalog.constructors import function_of_terms
 from derivable.datalog.foreign.function import ForeignError, ForeignFunction
 from derivable.datalog.foreign.library import FUNCTIONS
 from derivable.datalog.rules.nodes import Const, Expr, Var, applied
@@ -153,7 +154,7 @@ def _foreign_words(
 
 def scalar_type(t: ValueType) -> Dtype:
     """The scalar type that computes a value type; characters are code points, texts numbers of the symbol table."""
-    others = {"bool": "bool", "char": "uint32", "text": "int64"}
+    others = {"bool": "bool", "char": "uint32", "text": "int64", "entity": "int64"}
     prefixes = {"signed": "int", "unsigned": "uint", "float": "float"}
     return check_dtype(others.get(t.family) or f"{prefixes[t.family]}{t.bits}")
 
@@ -212,8 +213,8 @@ class _Translation:
                 self.variables[e.name] = self.argument(dtype, e.name)
             return Optional(self.variables[e.name])
         if isinstance(e, Const):
-            if e.type.family == "text":
-                return Optional(self.foreign(partial(_intern, e.value), e.type).value)
+            if e.type.family in ("text", "entity"):
+                return Optional(self.foreign(partial(_word, e), e.type).value)
             value = ord(e.value) if e.type.family == "char" else e.value
             # Adding zero turns -0.0 into 0.0, which is how a column holds it.
             return Optional(Constant(value + 0.0 if e.type.family == "float" else value, dtype))
@@ -224,6 +225,9 @@ class _Translation:
             if record.scalar is not None:
                 return record.scalar(dtype, *(self.optional(operand) for operand in operands))
             return self.foreign(partial(_call, record, types, e.type), e.type, *operands)
+        on_terms = function_of_terms(operator)
+        if on_terms is not None:
+            return self.foreign(on_terms, e.type, *operands)
         source = operands[-1].type
         if operator == "cast":
             return self.cast(operands[0], source, e.type)
@@ -266,8 +270,8 @@ def _call(
     return record.words(types, result, symbols, *words)
 
 
-def _intern(text: str, symbols: SymbolTable) -> tuple[np.ndarray, Valid]:
-    return np.array(symbols.intern(str(text))), None
+def _word(constant: Const, symbols: SymbolTable) -> tuple[np.ndarray, Valid]:
+    return np.array(word_of(constant.value, constant.type, symbols)), None
 
 
 def _join(symbols: SymbolTable, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Valid]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core import html
-from derivable.core.diagnostics import BindingError, DomainError
+from derivable.core.diagnostics import BindingError, DerivableError, DomainError
 from derivable.core.lazy import optional_module
 from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
@@ -82,9 +82,9 @@ class RelationView(Mapping):
 
     def _sort_key(self, position: int) -> np.ndarray:
         """Numbers [row] in the order of a column's values."""
-        if self._table.types[position].family == "text":
-            ids, places = np.unique(self._table.column(position), return_inverse=True)
-            return ranks(self._symbols.lookup(ids))[places]
+        if self._table.types[position].family in ("text", "entity"):
+            words, places = np.unique(self._table.column(position), return_inverse=True)
+            return ranks(show_column(words, self._table.types[position], self._symbols))[places]
         column = self.columns[position]
         return ranks(column) if column.dtype == object else column
 
@@ -114,9 +114,19 @@ class RelationView(Mapping):
         types = self._table.types
         if len(values) != len(types) or not all(fits(v, t) for v, t in zip(values, types)):
             return -1
+        if any(t.family == "entity" for t in types):
+            return self._row_of_terms(values)
         if any(t.family == "text" and v not in self._symbols.ids for v, t in zip(values, types)):
             return -1
         words = [np.array([word_of(v, t, self._symbols)], dtype=np.int64) for v, t in zip(values, types)]
+        return int(self._table.find(words, 1)[0])
+
+    def _row_of_terms(self, values: tuple[Any, ...]) -> int:
+        """The row of values of which some are terms, -1 also where they are not terms of the program."""
+        try:
+            words = [np.array([word_of(v, t, self._symbols)]) for v, t in zip(values, self._table.types)]
+        except DerivableError:
+            return -1
         return int(self._table.find(words, 1)[0])
 
     def __contains__(self, key: Any) -> bool:
@@ -208,12 +218,12 @@ def _arrow_column(arrow: Any, column: np.ndarray) -> Any:
     if column.dtype != object:
         return arrow.array(column)
     distinct = dict.fromkeys(column)
-    if len(distinct) * 4 > len(column):
+    if len(distinct) * 4 > len(column) and isinstance(column[0], str):
         return arrow.array(column, arrow.string())
-    # Each text is converted once.
+    # Each text, or term, is converted once.
     place = {text: i for i, text in enumerate(distinct)}
     places = np.fromiter(map(place.__getitem__, column), np.int64, len(column))
-    return arrow.array(list(distinct), arrow.string()).take(arrow.array(places))
+    return arrow.array(list(map(str, distinct)), arrow.string()).take(arrow.array(places))
 
 
 @contextmanager

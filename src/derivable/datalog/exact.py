@@ -16,7 +16,14 @@ from derivable.core.and_or import FALSE
 from derivable.core.diagnostics import CompileTimeout, TypeMismatchError
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.execute import Executor
-from derivable.datalog.facts import FactStore, known_relation, load_program_facts, load_python_facts, tuple_columns
+from derivable.datalog.facts import (
+    FactStore,
+    known_relation,
+    load_program_facts,
+    load_python_facts,
+    new_store,
+    tuple_columns,
+)
 from derivable.datalog.ground_graph import GroundGraph
 from derivable.datalog.inputs import InputMapping, as_tuple, taken
 from derivable.datalog.limits import EXACT_HINT, Watch, checked_limits
@@ -83,7 +90,7 @@ def ground_inputs(
             )
     facts = taken(facts or {})
     ram = program.lowered({**inputs, **facts})
-    store = FactStore()
+    store = new_store(ram)
     variables: dict[str, np.ndarray] = {}
     for name, mapping in inputs.items():
         known_relation(ram, name, f"the program does not use the input `{name}`")

@@ -212,7 +212,9 @@ class Executor(Queries):
 
     def tagged_stratum(self, number: int, algebra: ColumnTags) -> None:
         stratum = self.ram.strata[number]
-        pending = {name: Pending(self.tables[name], algebra) for name in stratum.relations}
+        pending = {
+            name: Pending(self.tables[name], algebra, self.ram.relations[name].is_certain) for name in stratum.relations
+        }
         for name in stratum.relations:
             columns, variables = self.fact_columns(name)
             if len(variables):

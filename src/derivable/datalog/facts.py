@@ -26,13 +26,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from derivable.core.diagnostics import BindingError, DomainError, ShapeError, TypeMismatchError
+from derivable.core.diagnostics import BindingError, DerivableError, DomainError, ShapeError, TypeMismatchError
 from derivable.core.registry import suggestion
 from derivable.datalog.inputs import TAG_NAMES, Columns, InputMapping, Texts
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.rules.nodes import Relation
-from derivable.datalog.values import SymbolTable, ValueType, fits, show_value, to_words, word_of
+from derivable.datalog.terms import Entity
+from derivable.datalog.values import SymbolTable, ValueType, fits, show_value, terms_of, to_words, word_of
 
 
 @dataclass
@@ -67,6 +68,33 @@ class FactStore:
         store.variables.append(variables)
 
 
+def new_store(ram: Ram, random: RandomFacts | None = None) -> FactStore:
+    """No facts yet, for a program."""
+    store = FactStore(random=random or RandomFacts())
+    if ram.constructors:
+        from derivable.datalog.entities import EntityStore
+
+        store.symbols.entities = EntityStore(ram.constructors, store.symbols)
+    return store
+
+
+def add_terms(ram: Ram, store: FactStore) -> None:
+    """Enter the terms in the facts so far, and the terms in them, into their constructors' relations."""
+    entities = store.symbols.entities
+    if entities is None or not entities.size:
+        return
+    own = {c.relation for c in ram.constructors.values()}
+    words = [np.empty(0, np.int64)]
+    for name, facts in store.relations.items():
+        places = [c for c, t in enumerate(ram.relations[name].types) if t.family == "entity"]
+        words += [part[c] for part in facts.columns for c in places if name not in own or c == 0]
+    terms = entities.parts(np.concatenate(words))
+    for name, constructor in ram.constructors.items():
+        columns = entities.rows_of(name, terms)
+        if len(columns[0]):
+            store.add(constructor.relation, columns, np.full(len(columns[0]), -1, dtype=np.int64))
+
+
 def load_program_facts(ram: Ram, store: FactStore) -> None:
     """Enter the facts written in the program, and those of the files that `@file` names."""
     for relation in ram.relations.values():
@@ -95,6 +123,7 @@ def load_python_facts(ram: Ram, facts: Mapping[str, Any], store: FactStore, give
     """
     for name, rows in facts.items():
         _load(known_relation(ram, name, f"facts for an unknown relation `{name}`", ram.source), rows, store)
+    add_terms(ram, store)
     for relation in ram.relations.values():
         if relation.is_input and relation.name not in facts and relation.name not in given:
             known = [n for n, other in ram.relations.items() if not other.is_input and not n.startswith("#")]
@@ -246,6 +275,8 @@ def _object_words(relation: Relation, c: int, values: Sequence[Any], symbols: Sy
     for i, value in enumerate(values):
         if not fits(value, t):
             _bad_value(relation, i, c, value, t)
+    if t.family == "entity":
+        return _terms(relation, c, values, symbols)
     return words_of(values, t, symbols)
 
 
@@ -253,6 +284,8 @@ def words_of(values: Sequence[Any], t: ValueType, symbols: SymbolTable) -> np.nd
     """Words [row] of Python values that are known to fit the type."""
     if t.family == "text":
         return symbols.intern_all(values)
+    if t.family == "entity":
+        return terms_of(symbols).intern_all(values, t)
     array = _plain_array(values, t)
     if array is not None:
         return np.ascontiguousarray(to_words(array.astype(np.float32) if t.dtype == np.float32 else array, t))
@@ -268,6 +301,27 @@ def _plain_array(values: Sequence[Any], t: ValueType) -> np.ndarray | None:
     array = np.array(values)
     # Integers beyond 64 bits become objects or floats.
     return array if array.dtype.kind == {int: "i", float: "f", bool: "b"}[plain] else None
+
+
+def _terms(relation: Relation, c: int, values: Sequence[Any], symbols: SymbolTable) -> np.ndarray:
+    """Words [row] of terms in column `c`, or texts of terms."""
+    t = relation.types[c]
+    if symbols.entities is None:
+        raise TypeMismatchError(
+            f"facts for `{relation.name}`, column {c}: the program has no data types, so it has no terms",
+            hint="declare one: `type Tree = Leaf() | Node(i32, Tree)`",
+        )
+    try:
+        return symbols.entities.intern_all(values, t)
+    except DerivableError:
+        for i, value in enumerate(values):
+            try:
+                symbols.entities.intern(value, t)
+            except DerivableError as error:
+                raise TypeMismatchError(
+                    f"facts for `{relation.name}`, row {i}, column {c}: {error.message}", hint=error.hint
+                ) from None
+        raise
 
 
 def _bad_value(relation: Relation, row: int, column: int, value: Any, t: ValueType) -> NoReturn:
@@ -316,7 +370,7 @@ def _array_words(relation: Relation, c: int, values: np.ndarray | Texts, symbols
     if isinstance(values, Texts):
         return _object_words(relation, c, values.texts, symbols)[values.places]
     kind = values.dtype.kind
-    if kind == "O" or t.family in ("text", "char"):
+    if kind == "O" or t.family in ("text", "char", "entity"):
         return _object_words(relation, c, values.astype(object).tolist(), symbols)
     wanted = {"bool": "b", "float": "fiu"}.get(t.family, "iu")
     if kind not in wanted:
@@ -377,6 +431,8 @@ def _family(value: Any) -> str:
         return "bool"
     if isinstance(value, str):
         return "text"
+    if isinstance(value, Entity):
+        return "entity"
     if isinstance(value, (float, np.floating)):
         return "float"
     return "integer" if isinstance(value, (int, np.integer)) else "any"

@@ -29,7 +29,8 @@ def ground_stratum(executor: Executor, number: int, algebra: GraphTags) -> None:
             table = executor.tables[name]
             table.visible_size = table.size
             assert table.tags is not None
-            table.tags[: table.size] = algebra.graph.new_nodes(OR, table.size)
+            is_certain = executor.ram.relations[name].is_certain
+            table.tags[: table.size] = TRUE if is_certain else algebra.graph.new_nodes(OR, table.size)
     found: dict[str, Derivations] = {}
     for name in stratum.relations:
         derivations = found[name] = []
@@ -38,6 +39,9 @@ def ground_stratum(executor: Executor, number: int, algebra: GraphTags) -> None:
             ids = executor.tables[name].insert(columns, len(variables))
             derivations.append((ids, algebra.graph.literals_of(variables)))
     for instruction in executor.instructions(number, "full"):
+        if executor.ram.relations[instruction.relation].is_certain:
+            executor.insert(instruction)
+            continue
         with executor.effort(instruction) as effort:
             _derive(executor, instruction, algebra, found[instruction.relation], effort)
     if stratum.is_recursive:
@@ -45,7 +49,10 @@ def ground_stratum(executor: Executor, number: int, algebra: GraphTags) -> None:
         return
     for name in stratum.relations:
         table = executor.tables[name]
-        if found[name]:
+        if executor.ram.relations[name].is_certain:
+            assert table.tags is not None
+            table.tags[: table.size] = TRUE
+        elif found[name]:
             ids = np.concatenate([i for i, _ in found[name]])
             nodes = np.concatenate([n for _, n in found[name]])
             assert table.tags is not None
@@ -72,7 +79,8 @@ def _derive(executor: Executor, instruction: m.Instruction, algebra: GraphTags, 
 def _close(executor: Executor, stratum: m.Stratum, found: dict[str, Derivations], graph: GroundGraph) -> None:
     """Unfold the cycles among the tuples of a recursive stratum."""
     tuples, segments, nodes, start = [], [], [], 0
-    for name in stratum.relations:
+    own = [name for name in stratum.relations if not executor.ram.relations[name].is_certain]
+    for name in own:
         table = executor.tables[name]
         assert table.tags is not None
         tuples.append(table.tags[: table.size].copy())
@@ -85,7 +93,7 @@ def _close(executor: Executor, stratum: m.Stratum, found: dict[str, Derivations]
     all_tuples = np.concatenate(tuples)
     certain = graph.close_cycles(all_tuples, np.concatenate(segments), np.concatenate(nodes))
     start = 0
-    for name in stratum.relations:
+    for name in own:
         table = executor.tables[name]
         assert table.tags is not None
         table.tags[: table.size][certain[start : start + table.size]] = TRUE

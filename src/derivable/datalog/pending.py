@@ -17,12 +17,13 @@ Part = tuple[list[np.ndarray], int, Any]
 class Pending:
     """Candidates as columns, or once they have been many, added up as they come.
 
-    count  of all rounds
-    size   of the table after the last round
+    count       of all rounds
+    size        of the table after the last round
+    is_certain  whether the rows are certain whatever the tags of what they follow from (`Relation.is_certain`)
     """
 
-    def __init__(self, table: Table, algebra: ColumnTags):
-        self.table, self.algebra = table, algebra
+    def __init__(self, table: Table, algebra: ColumnTags, is_certain: bool = False):
+        self.table, self.algebra, self.is_certain = table, algebra, is_certain
         self.parts: list[Part] = []
         self.count = 0
         self.size = table.size
@@ -41,6 +42,8 @@ class Pending:
         self.parts.append(part)
         self.count += part[1]
         algebra = self.algebra
+        if self.is_certain:
+            return
         if isinstance(algebra, SemiringTags) and Sums.is_ready(self.count, algebra.typed):
             self.sums = self.sums or Sums(self.table, algebra.typed)
             self.sum_up(stamp)
@@ -72,6 +75,9 @@ class Pending:
         table.recent = np.empty(0, dtype=np.int64)
         if not parts:
             return
+        if self.is_certain:
+            self.merge_certain(parts, stamp)
+            return
         tags = algebra.concatenate([t for _, _, t in parts])
         columns = [np.concatenate([c[i] for c, _, _ in parts]) for i in range(len(table.types))]
         keep = ~algebra.is_zero(tags)
@@ -101,3 +107,12 @@ class Pending:
             recent = np.concatenate([changed, recent])
         table.recent = recent
         table.become_recent(recent, stamp)
+
+    def merge_certain(self, parts: list[Part], stamp: int) -> None:
+        table, before = self.table, self.table.size
+        for columns, count, _ in parts:
+            table.insert(columns, count)
+        assert table.tags is not None
+        table.recent = np.arange(before, table.size)
+        table.tags[table.recent] = self.algebra.one(table.size - before)
+        table.become_recent(table.recent, stamp)

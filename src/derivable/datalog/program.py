@@ -20,6 +20,7 @@ from derivable.datalog.ram.lower import lower
 from derivable.datalog.ram.nodes import Generate, Ram, Store, steps
 from derivable.datalog.ram.text import ram_text
 from derivable.datalog.random_facts import RandomFacts
+from derivable.datalog.rules.creation import with_terms
 from derivable.datalog.rules.nodes import Attribute, BernoulliRule
 from derivable.datalog.rules.text import rules_text
 from derivable.datalog.strata import Strata, strata_text, stratify
@@ -154,13 +155,13 @@ class Program:
 
     def _run(self, facts: Mapping[str, Any], record: Any, provenance: Any, k: int, seed: int, watch: Watch) -> Database:
         from derivable.datalog.evaluation import Evaluation
-        from derivable.datalog.facts import FactStore, load_program_facts, load_python_facts
+        from derivable.datalog.facts import load_program_facts, load_python_facts, new_store
         from derivable.datalog.limits import EXACT_HINT
         from derivable.datalog.provenance import EXACT, provenance_of
 
         facts = taken(facts)
         ram = self.lowered(facts)
-        store = FactStore(random=RandomFacts(seed=seed))
+        store = new_store(ram, RandomFacts(seed=seed))
         load_program_facts(ram, store)
         load_python_facts(ram, facts, store)
         if record is None:
@@ -189,9 +190,9 @@ def _num_probabilities(ram: Ram, store: FactStore) -> int:
 
 
 def _default_text(ram: Ram) -> str:
-    from derivable.datalog.facts import FactStore, load_program_facts
+    from derivable.datalog.facts import load_program_facts, new_store
 
-    store = FactStore(random=RandomFacts())
+    store = new_store(ram)
     load_program_facts(ram, store)
     count = _num_probabilities(ram, store)
     if count:
@@ -202,7 +203,7 @@ def _default_text(ram: Ram) -> str:
 class _Plan:
     def __init__(self, syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]]):
         self.typed: Typed = infer(syntax, hints)
-        self.strata: Strata = stratify(desugar(self.typed))
+        self.strata: Strata = stratify(with_terms(desugar(self.typed)))
         self.ram: Ram = lower(self.strata)
 
 

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from derivable.datalog.terms import Entity
+
+if TYPE_CHECKING:
+    from derivable.datalog.entities import EntityStore
 
 
 @dataclass(frozen=True)
 class ValueType:
     """A value type, printed by its name: `usize`.
 
-    family  "signed", "unsigned", "float", "bool", "char" or "text"
+    family  "signed", "unsigned", "float", "bool", "char", "text" or "entity" (terms of algebraic data types)
     bits    width of an integer or float
     dtype   of the NumPy column that `columns` shows; i128 and u128 are held in 64 bits (a documented limit)
     """
@@ -71,17 +76,29 @@ TYPES: dict[str, ValueType] = {
     ]
 }
 TYPE_ALIASES = {"&str": "String"}
-UNSUPPORTED_TYPES = ("DateTime", "Duration", "Entity", "Tensor")
+UNSUPPORTED_TYPES = ("DateTime", "Duration", "Tensor")
 
 I32, F32, F64, BOOL, USIZE, STRING = (TYPES[n] for n in ("i32", "f32", "f64", "bool", "usize", "String"))
+# Terms of any algebraic data type; the types that a program declares have its family.
+ENTITY = ValueType("Entity", "entity", 64, np.dtype("O"))
+
+
+def same_words(types: Iterable[ValueType], others: Iterable[ValueType]) -> bool:
+    """Whether columns of these types hold the same words: equal types, and terms of whatever data types."""
+    return [_words(t) for t in types] == [_words(t) for t in others]
+
+
+def _words(t: ValueType) -> ValueType:
+    return ENTITY if t.family == "entity" else t
 
 
 @dataclass
 class SymbolTable:
-    """Strings interned to ids 0, 1, ...; one table per run."""
+    """Strings interned to ids 0, 1, ...; one table per run. `entities` has the terms of the run, None without any."""
 
     ids: dict[str, int] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
+    entities: EntityStore | None = None
 
     def intern(self, text: str) -> int:
         found = self.ids.get(text)
@@ -102,7 +119,15 @@ class SymbolTable:
         return table[ids]
 
     def copy(self) -> SymbolTable:
-        return SymbolTable(dict(self.ids), list(self.texts))
+        copied = SymbolTable(dict(self.ids), list(self.texts))
+        copied.entities = None if self.entities is None else self.entities.copy(copied)
+        return copied
+
+
+def terms_of(symbols: SymbolTable) -> EntityStore:
+    """The terms of a run whose program has data types."""
+    assert symbols.entities is not None
+    return symbols.entities
 
 
 def to_words(values: np.ndarray, value_type: ValueType) -> np.ndarray:
@@ -145,6 +170,8 @@ def show_column(words: np.ndarray, value_type: ValueType, symbols: SymbolTable) 
     """The column a user sees: dtype of the type, texts and characters as an object array of str."""
     if value_type.family == "text":
         return symbols.lookup(words)
+    if value_type.family == "entity":
+        return terms_of(symbols).lookup(words)
     if value_type.family == "char":
         shown = np.empty(len(words), dtype=object)
         shown[:] = [chr(w) for w in words.tolist()]
@@ -156,6 +183,8 @@ def word_of(value: Any, value_type: ValueType, symbols: SymbolTable) -> int:
     """The word of one Python value that is known to fit the type."""
     if value_type.family == "text":
         return symbols.intern(str(value))
+    if value_type.family == "entity":
+        return terms_of(symbols).intern(value, value_type)
     if value_type.family == "char":
         return ord(value)
     if value_type.family == "float":
@@ -194,6 +223,9 @@ def fits(value: Any, value_type: ValueType) -> bool:
     """Whether a Python value can be stored in a column of the type without loss (ints are accepted as floats)."""
     if value_type.family == "text":
         return isinstance(value, str)
+    if value_type.family == "entity":
+        # A term, or the text of one; whether it is one of the program's terms the store says.
+        return isinstance(value, (str, Entity))
     if value_type.family == "char":
         return isinstance(value, str) and len(value) == 1
     if value_type.family == "bool":

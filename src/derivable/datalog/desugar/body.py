@@ -20,8 +20,9 @@ class Body(Aggregates):
         """Literals of the leaves; `outer` are the variables that are used outside this body."""
         uses = [set(variables_of(leaf)) for leaf, _ in leaves]
         literals: list[r.Literal] = []
-        atoms = [leaf for leaf, positive in leaves if positive and isinstance(leaf, s.Atom)]
-        self.binders = [leaf for leaf in atoms if leaf.relation in self.owner.typed.relations]
+        atoms = [leaf for leaf, positive in leaves if positive and isinstance(leaf, (s.Atom, s.Case))]
+        known = self.owner.typed.relations
+        self.binders = [leaf for leaf in atoms if isinstance(leaf, s.Case) or leaf.relation in known]
         for i, (leaf, positive) in enumerate(leaves):
             elsewhere = outer.union(*(names for j, names in enumerate(uses) if j != i))
             literals += self.leaf(leaf, positive, elsewhere)
@@ -37,6 +38,12 @@ class Body(Aggregates):
                 if positive:
                     return [r.Atom(name, self.atom_terms(name, arguments), leaf.span)]
                 return [self.negated_atom(leaf, elsewhere)]
+            case s.Case():
+                return [self.case(leaf, positive, elsewhere)]
+            case s.Binary(operator="==", left=a, right=b) if positive and self.is_pattern(b):
+                return [self.case(s.Case(a, b, span=leaf.span), True, elsewhere)]
+            case s.Binary(operator="==", left=a, right=b) if positive and self.is_pattern(a):
+                return [self.case(s.Case(b, a, span=leaf.span), True, elsewhere)]
             case s.Aggregate(operator="exists" | "forall", outputs=None):
                 return [self.quantifier(leaf, positive, elsewhere)]
             case s.Aggregate():
@@ -71,7 +78,11 @@ class Body(Aggregates):
         return r.Generate(leaf.relation, inputs, tuple(outputs), types, not positive, leaf.span)
 
     def negated_atom(self, leaf: s.Atom, elsewhere: set[str]) -> r.Literal:
-        terms = self.atom_terms(leaf.relation, leaf.arguments)
+        own = {i: a for i, a in enumerate(leaf.arguments) if self.is_pattern(a) and self.is_open(a, elsewhere)}
+        # A pattern of which all is known is a term.
+        arguments = tuple(s.Wildcard() if i in own else a for i, a in enumerate(leaf.arguments))
+        arguments = tuple(self.construct(a) if self.is_pattern(a) else a for a in arguments)
+        terms = list(self.atom_terms(leaf.relation, arguments))
         counts: dict[str, int] = {}
         for name in variables_of(leaf):
             counts[name] = counts.get(name, 0) + 1
@@ -79,7 +90,14 @@ class Body(Aggregates):
         local = {t.name for t in terms if isinstance(t, r.Var) and t.name in counts and t.name not in elsewhere}
         if all(t is not None and not (isinstance(t, r.Var) and t.name in local) for t in terms):
             return r.Negated(leaf.relation, tuple(t for t in terms if t is not None), leaf.span)
-        kept = tuple(dict.fromkeys(t for t in terms if isinstance(t, r.Var) and t.name not in local))
+        kept = dict.fromkeys(t for t in terms if isinstance(t, r.Var) and t.name not in local)
+        outside, self.extra = self.extra, []
+        for i, pattern in own.items():
+            terms[i] = self.match(pattern)
+            shared = [n for n in variables_of(pattern) if n in elsewhere and n in self.environment]
+            kept.update(dict.fromkeys(r.Var(n, self.environment[n], pattern.span) for n in shared))
+        inside, self.extra = self.extra, outside
         name = self.owner.new_relation("not", tuple(t.type for t in kept))
-        self.owner.rules.append(r.Clause(name, kept, (r.Atom(leaf.relation, terms, leaf.span),), leaf.span))
-        return r.Negated(name, kept, leaf.span)
+        body = (r.Atom(leaf.relation, tuple(terms), leaf.span), *inside)
+        self.owner.rules.append(r.Clause(name, tuple(kept), body, leaf.span))
+        return r.Negated(name, tuple(kept), leaf.span)

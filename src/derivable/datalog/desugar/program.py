@@ -22,7 +22,9 @@ from derivable.datalog.rules.order import order
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import as_written
 from derivable.datalog.syntax.text import expression_text
+from derivable.datalog.terms import Entity, subterms
 from derivable.datalog.types import Typed
+from derivable.datalog.types.data_types import is_term
 from derivable.datalog.values import F64
 
 
@@ -38,6 +40,8 @@ class Desugaring(Constants):
         super().__init__(typed)
         self.goal: tuple[str, Span] | None = None
         self.queries: list[r.Query] = []
+        # Terms that queries ask for: a term that is asked for is there.
+        self.asked: list[Entity] = []
 
     # Items
 
@@ -64,6 +68,7 @@ class Desugaring(Constants):
                     self.reduce_rule(item)
                 case s.Query():
                     self.queries.append(self.query(item))
+        self.term_facts()
         outputs = [query.output for query in self.queries]
         if not outputs:
             outputs = [name for name, relation in self.relations.items() if not relation.is_hidden]
@@ -75,11 +80,29 @@ class Desugaring(Constants):
             self.syntax.text,
             self.syntax.source,
             tuple(self.queries),
+            self.typed.constructors,
         )
         for rule in self.rules:
             if isinstance(rule, r.Clause):
                 order(rule, program)
         return program
+
+    def term_facts(self) -> None:
+        """The terms that the program mentions, as facts of their constructors' relations."""
+        for constructor in self.typed.constructors.values():
+            types = (constructor.type, *constructor.fields)
+            self.relations[constructor.relation] = r.Relation(
+                constructor.relation, types, is_hidden=True, span=constructor.span, is_certain=True
+            )
+        mentioned = [value for value, _ in self.typed.constants.values() if isinstance(value, Entity)]
+        mentioned += [v for facts in self.facts for row in facts.rows for v in row if isinstance(v, Entity)]
+        mentioned += self.asked
+        rows: dict[str, list[tuple[Any, ...]]] = {}
+        for term in subterms(mentioned):
+            rows.setdefault(term.functor, []).append((term, *term.fields))
+        for name, constructor in self.typed.constructors.items():
+            if name in rows:
+                self.facts.append(r.Facts(constructor.relation, tuple(rows[name]), span=constructor.span))
 
     def attributes(self, item: s.Item) -> None:
         places = {s.RelationType: "type", s.Query: "query"}
@@ -162,6 +185,7 @@ class Desugaring(Constants):
         name = f"{item.relation}({', '.join(map(expression_text, item.arguments))})"
         clause = Body(self, item, dict(self.typed.variables(item)))
         terms = clause.atom_terms(item.relation, item.arguments, keep_wildcards=False)
+        self.asked += [t.value for t in terms if isinstance(t, r.Const) and isinstance(t.value, Entity)]
         pattern = "".join("b" if isinstance(term, r.Const) else "f" for term in terms)
         if name not in self.relations:
             self.relations[name] = r.Relation(name, self.typed.relations[item.relation].types)
@@ -219,6 +243,8 @@ class Desugaring(Constants):
         self.clauses(list(item.heads), item.body, environment, item, item.tag)
 
     def is_constant(self, node: Any) -> bool:
+        if is_term(node, self.typed.constructors):
+            return all(map(self.is_constant, node.arguments))
         return isinstance(node, s.Constant) or (isinstance(node, s.Variable) and node.name in self.typed.constants)
 
     def clauses(self, heads: list[s.Atom], body: Any, environment: Environment, item: Any, tag: Any) -> None:
@@ -241,8 +267,14 @@ class Desugaring(Constants):
                 for argument in head.arguments:
                     if isinstance(argument, s.Wildcard):
                         self.error(BindingError, "a wildcard cannot stand in a head", argument.span)
-                    terms.append(clause.expression(argument))
-                self.rules.append(r.Clause(head.relation, tuple(terms), tuple(literals), item.span))
+                    # A rule takes terms apart that are there; `new`, and a fact, makes them.
+                    if body is not None and clause.is_pattern(argument):
+                        terms.append(clause.match(argument))
+                    else:
+                        terms.append(clause.expression(argument))
+                found = (*literals, *clause.extra)
+                clause.extra = []
+                self.rules.append(r.Clause(head.relation, tuple(terms), found, item.span))
 
     def dynamic_tag(self, tag: Any, clause: Body, literals: list[r.Literal], item: Any) -> r.Atom:
         """A random fact for each value of the tag's variables, with the tag's value as its probability."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from derivable.core.diagnostics import BindingError, Span, UnsupportedError
+from derivable.datalog.desugar.terms import Terms
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.text import expression_text
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 Environment = Mapping[str, ValueType]
 
 
-class Scope:
+class Scope(Terms, ABC):
     """One conjunctive body under construction: the environment of variable types and the equations it collects."""
 
     def __init__(self, owner: Desugaring, item: Any, environment: Environment):
@@ -25,7 +27,7 @@ class Scope:
         self.item = item
         self.environment = dict(environment)
         self.extra: list[r.Literal] = []
-        self.binders: list[s.Atom] = []
+        self.binders: list[s.Atom | s.Case] = []
 
     def fresh_variable(self, t: ValueType, span: Span) -> r.Var:
         name = self.owner.fresh("'")
@@ -33,17 +35,21 @@ class Scope:
         return r.Var(name, t, span)
 
     def atom_terms(self, relation: str, arguments: tuple[Any, ...], keep_wildcards: bool = True) -> tuple:
-        terms: list[r.Var | r.Const | None] = []
-        for argument, t in zip(arguments, self.owner.typed.relations[relation].types):
+        return self.terms(arguments, self.owner.typed.relations[relation].types, keep_wildcards)
+
+    def terms(self, arguments: tuple[Any, ...], types: tuple[ValueType, ...], keep_wildcards: bool = True) -> tuple:
+        found: list[r.Var | r.Const | None] = []
+        for argument, t in zip(arguments, types):
             if isinstance(argument, s.Wildcard):
-                terms.append(None if keep_wildcards else self.fresh_variable(t, argument.span))
+                found.append(None if keep_wildcards else self.fresh_variable(t, argument.span))
                 continue
-            terms.append(self.term(argument, t))
-        return tuple(terms)
+            found.append(self.term(argument, t))
+        return tuple(found)
 
     def term(self, argument: Any, t: ValueType) -> r.Var | r.Const:
         """A variable or constant for an expression; any other becomes an equation."""
-        value = self.expression(argument)
+        is_open = self.is_pattern(argument) and self.ground(argument, t) is None
+        value = self.match(argument) if is_open else self.expression(argument)
         if isinstance(value, r.Apply):
             fresh = self.fresh_variable(t, argument.span)
             self.extra.append(r.Filter(r.Apply("==", (fresh, value), BOOL), argument.span))
@@ -61,8 +67,10 @@ class Scope:
                 if name in self.owner.typed.constants:
                     return r.Const(*self.owner.typed.constants[name])
                 self.owner.error(BindingError, f"variable `{name}` is not bound", node.span)
-            case r.Const():
+            case r.Const() | r.Var() | r.Apply():
                 return node
+            case s.Atom() | s.New() if self.is_term(node):
+                return self.construct(node)
             case s.Wildcard():
                 self.owner.error(BindingError, "a wildcard cannot stand in an expression", node.span)
             case s.Unary(operator=operator, operand=a):

@@ -22,7 +22,7 @@ def variables_of(node: Any) -> list[str]:
 
 
 def bound_in(disjunct: list[tuple[Any, bool]], relations: Container[str]) -> set[str]:
-    """Variables in the positive atoms of one disjunct, and in the outputs of its foreign predicates.
+    """Variables in the positive atoms and patterns of one disjunct, and in the outputs of its foreign predicates.
 
     relations  the names of the program's; an atom of another name is a foreign predicate's
     """
@@ -31,6 +31,8 @@ def bound_in(disjunct: list[tuple[Any, bool]], relations: Container[str]) -> set
         if positive and isinstance(leaf, s.Atom):
             inputs = 0 if leaf.relation in relations else len(PREDICATES[leaf.relation].signature.parameters)
             bound.update(name for argument in leaf.arguments[inputs:] for name in variables_of(argument))
+        elif positive and isinstance(leaf, s.Case):
+            bound.update(variables_of(leaf))
         elif positive and isinstance(leaf, s.InRange):
             bound.update(variables_of(leaf.variable))
     return bound

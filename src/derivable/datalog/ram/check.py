@@ -7,6 +7,7 @@ from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.text import query_lines
 from derivable.datalog.rules.nodes import names
+from derivable.datalog.values import same_words
 
 
 def check_ram(ram: m.Ram) -> None:
@@ -20,7 +21,7 @@ def check_ram(ram: m.Ram) -> None:
             if isinstance(instruction, m.Store):
                 _check(ram, instruction.query, complete, own)
                 types = tuple(t.type for t in instruction.query.terms)
-                if types != ram.relations[instruction.relation].types:
+                if not same_words(types, ram.relations[instruction.relation].types):
                     raise LayoutError(f"the columns stored into {instruction.relation} have types {types}")
             elif instruction.body not in complete:
                 raise LayoutError(f"{instruction.relation} aggregates {instruction.body}, which is not complete")

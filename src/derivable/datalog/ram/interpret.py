@@ -7,15 +7,18 @@ machine also shows that splitting recursive rules by the atom that changes loses
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog import arithmetic
 from derivable.datalog.aggregates import AGGREGATES, Group
 from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import AggregateRule, BernoulliRule, Const, Expr, Var, variables
+from derivable.datalog.rules.nodes import AggregateRule, Apply, BernoulliRule, Const, Expr, Var, variables
+from derivable.datalog.terms import Entity, subterms
 from derivable.datalog.values import SymbolTable, ValueType, show_column, word_of
 
 Row = dict[str, Any]
@@ -33,6 +36,8 @@ def interpret(ram: m.Ram, facts: Mapping[str, Any] | None = None) -> Database:
         model[given.relation] |= set(given.rows)
     for name, rows in (facts or {}).items():
         model[name] |= {row if isinstance(row, tuple) else (row,) for row in rows}
+        for term in subterms(v for row in model[name] for v in row if isinstance(v, Entity)):
+            model[ram.constructors[term.functor].relation].add((term, *term.fields))
     for stratum in ram.strata:
         changed = True
         while changed:
@@ -144,11 +149,51 @@ def _aggregate(rule: AggregateRule, model: Database, types: tuple[ValueType, ...
 
 
 def evaluate(e: Expr, row: Row) -> Any:
-    """The value of an expression for one row, in Python numbers and strings."""
+    """The value of an expression for one row, in Python numbers, strings and terms."""
     symbols = SymbolTable()
+    e, row = _without_terms(e, row)
+    if isinstance(e, Var):
+        return row[e.name]
+    if isinstance(e, Const):
+        return e.value
     found = {v.name: v for v in variables(e)}
     columns = {name: np.array([word_of(row[name], v.type, symbols)]) for name, v in found.items()}
     words, valid = arithmetic.evaluate(e, columns, 1, symbols)
     if valid is not None and not valid[0]:
         raise _NoValueError
     return show_column(words, e.type, symbols).tolist()[0]
+
+
+def _without_terms(e: Expr, row: Row) -> tuple[Expr, Row]:
+    """An equal expression over a row with more columns, in which no operator takes or gives a term."""
+    if not isinstance(e, Apply):
+        return e, row
+    if e.operator == "if":
+        # Only the branch that is taken must have a value.
+        taken = e.operands[1 if evaluate(e.operands[0], row) else 2]
+        return _without_terms(taken, row)
+    if "entity" in (e.type.family, *(operand.type.family for operand in e.operands)) or e.operator.startswith("new "):
+        name = f"'{len(row)}"
+        return Var(name, e.type), {**row, name: _of_terms(e, [evaluate(operand, row) for operand in e.operands])}
+    operands = []
+    for operand in e.operands:
+        operand, row = _without_terms(operand, row)
+        operands.append(operand)
+    return replace(e, operands=tuple(operands)), row
+
+
+def _of_terms(e: Apply, values: list[Any]) -> Any:
+    """The value of an operator that takes or gives terms."""
+    kind, _, name = e.operator.partition(" ")
+    if kind == "new":
+        return Entity(name, *values)
+    if kind == "is":
+        return values[0].functor == name
+    if e.operator in ("==", "!="):
+        return (values[0] == values[1]) == (e.operator == "==")
+    name, dot, position = e.operator.partition(".")
+    if not dot:
+        raise UnsupportedError(f"the interpreter has no `{e.operator}` on terms")
+    if values[0].functor != name:
+        raise _NoValueError
+    return values[0].fields[int(position)]

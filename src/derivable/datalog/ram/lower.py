@@ -40,7 +40,15 @@ def lower(strata: Strata) -> m.Ram:
                 parts[position] = "recent"
                 loop.append(store(m.Origin(rule, parts), order(rule, program, (position,))))
         lowered.append(m.Stratum(stratum.relations, stratum.is_recursive, tuple(once), tuple(loop), tuple(full)))
-    return m.Ram(program.relations, program.facts, tuple(lowered), program.outputs, program.text, program.source)
+    return m.Ram(
+        program.relations,
+        program.facts,
+        tuple(lowered),
+        program.outputs,
+        program.text,
+        program.source,
+        program.constructors,
+    )
 
 
 def store(origin: m.Origin, steps: Iterable[Step]) -> m.Store:

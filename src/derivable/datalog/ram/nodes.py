@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from derivable.core.diagnostics import Span
+from derivable.datalog.constructors import Constructor
 from derivable.datalog.rules.nodes import (
     NOWHERE,
     AggregateRule,
@@ -162,6 +163,7 @@ class Ram:
     outputs: tuple[str, ...]
     text: str = field(default="", repr=False)
     source: str = "<program>"
+    constructors: Mapping[str, Constructor] = field(default_factory=dict)
     plans: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
 

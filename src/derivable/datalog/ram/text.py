@@ -46,7 +46,11 @@ def instruction_lines(instruction: m.Instruction, indent: int) -> list[str]:
 
 def ram_text(ram: m.Ram) -> str:
     """The whole program: relations with their types, facts, strata."""
-    rows = [f"relation {r.name}({', '.join(map(str, r.types))})" for r in ram.relations.values()]
+    rows = [f"constructor {constructor}" for constructor in ram.constructors.values()]
+    rows += [
+        f"relation {r.name}({', '.join(map(str, r.types))}){' certain' if r.is_certain else ''}"
+        for r in ram.relations.values()
+    ]
     rows += [f"fact {facts_text(f)}" for f in ram.facts]
     for i, stratum in enumerate(ram.strata):
         rows.append(f"stratum {i}{' (recursive)' if stratum.is_recursive else ''}: {', '.join(stratum.relations)}")

@@ -6,6 +6,7 @@ from derivable.core.diagnostics import LayoutError
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.order import order
 from derivable.datalog.rules.text import literal_text, rule_text
+from derivable.datalog.values import same_words
 
 
 def check_rules(rules: r.Rules) -> None:
@@ -21,13 +22,13 @@ def check_rules(rules: r.Rules) -> None:
         place = rule_text(rule)
         types = _types(rules, rule.relation, place)
         if isinstance(rule, r.Clause):
-            if tuple(t.type for t in rule.terms) != types:
+            if not same_words([t.type for t in rule.terms], types):
                 raise LayoutError(f"the head's types differ from the relation's in `{place}`")
             for literal in rule.body:
                 if isinstance(literal, (r.Atom, r.Negated)):
                     columns = _types(rules, literal.relation, place)
                     found = tuple(c if t is None else t.type for t, c in zip(literal.terms, columns))
-                    if len(literal.terms) != len(columns) or found != columns:
+                    if len(literal.terms) != len(columns) or not same_words(found, columns):
                         raise LayoutError(f"types of `{literal_text(literal)}` differ from the relation's in `{place}`")
             order(rule, rules)
         elif isinstance(rule, r.AggregateRule):

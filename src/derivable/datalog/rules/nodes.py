@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from derivable.core.diagnostics import Span
+from derivable.datalog.constructors import Constructor
 from derivable.datalog.values import ValueType
 
 NOWHERE = Span(1, 1)
@@ -46,8 +47,10 @@ class Const:
 
 @dataclass(frozen=True)
 class Apply:
-    """`(x + 1)`: operators + - * / % == != < <= > >= && || ^ ! neg if cast, operands of one type, result `type`; and
-    `$name(x, y)`, a foreign function. Dates and durations also mix: `(t + d)`, `(t - t)`, `(d * n)`."""
+    """`(x + 1)`: operators + - * / % == != < <= > >= && || ^ ! neg if cast, operands of one type, result `type`;
+    `$name(x, y)`, a foreign function; `new Node(x, l)`, a term; `(e is Node)`, whether a term has this functor; and
+    `Node.1(e)`, one of its fields, which has a value only then. Dates and durations also mix: `(t + d)`, `(t - t)`,
+    `(d * n)`."""
 
     operator: str
     operands: tuple[Expr, ...]
@@ -168,6 +171,8 @@ class Relation:
     """`edge(usize, usize)`; an input is neither declared nor defined and needs facts at run time
 
     demand      `bf` of `@demand("bf")` or of `bound` and `free` columns: how it is asked, None if nothing says
+    is_certain  whether its rows are certain whatever the tags of the rows that they follow from: the structure of a
+                term is no random event
     is_goal     whether a run may stop once it has its tuple (`@goal`)
     attributes  the attributes that somebody else reads, such as `@file`
     """
@@ -179,6 +184,7 @@ class Relation:
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     column_names: tuple[str | None, ...] = field(default=(), compare=False, repr=False)
     demand: str | None = None
+    is_certain: bool = False
     is_goal: bool = False
     attributes: tuple[Attribute, ...] = ()
 
@@ -206,6 +212,7 @@ class Rules:
     text: str = field(default="", repr=False)
     source: str = "<program>"
     queries: tuple[Query, ...] = ()
+    constructors: Mapping[str, Constructor] = field(default_factory=dict)
 
 
 def variables(node: Any) -> Iterator[Var]:

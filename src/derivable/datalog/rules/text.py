@@ -27,7 +27,9 @@ def expr_text(node: Any) -> str:
             return f"({expr_text(a)} as {t})"
         case r.Apply(operator="neg", operands=(a,)):
             return f"(-{expr_text(a)})"
-        case r.Apply(operator=operator, operands=operands) if operator.startswith("$"):
+        case r.Apply(operator=operator, operands=(a,)) if operator.startswith("is "):
+            return f"({expr_text(a)} {operator})"
+        case r.Apply(operator=operator, operands=operands) if operator.startswith(("$", "new ")) or "." in operator:
             return f"{operator}({terms_text(operands)})"
         case r.Apply(operator=operator, operands=(a,)):
             return f"({operator}{expr_text(a)})"
@@ -94,13 +96,14 @@ def facts_text(facts: r.Facts) -> str:
 
 def rules_text(rules: r.Rules) -> str:
     """The whole program: relations, facts, rules, outputs."""
-    rows = []
+    rows = [f"constructor {constructor}" for constructor in rules.constructors.values()]
     for relation in rules.relations.values():
         marks = "".join(
             mark
             for mark, on in (
                 (" input", relation.is_input),
                 (" hidden", relation.is_hidden),
+                (" certain", relation.is_certain),
                 (" goal", relation.is_goal),
                 (f" demand {relation.demand}", relation.demand),
             )

@@ -9,6 +9,7 @@ from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.lexer import LITERALS, Token, unescape
 from derivable.datalog.syntax.reader import MAX_DEPTH, Reader
+from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.values import TYPE_ALIASES, TYPES
 
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
@@ -65,7 +66,7 @@ class Expressions(Reader, ABC):
         if level == 1 and self.at("in"):
             return self.in_range(start, left)
         if level == 1 and self.at("is"):
-            self.unsupported("`case ... is ...` needs algebraic data types, which are not supported yet", left.span)
+            self.fail("`is` stands behind `case`", f"write `case {expression_text(left)} is ...`")
         return left
 
     def in_range(self, start: Token, variable: Any) -> s.InRange:
@@ -109,13 +110,27 @@ class Expressions(Reader, ABC):
         if self.accept("$"):
             name = self.name("a function name after `$`").text
             return s.Call(name, self.call_arguments(name), span=self.since(start))
-        if self.at("new"):
-            self.unsupported("`new` needs algebraic data types, which are not supported yet", start.span)
-        if self.at("case"):
-            self.unsupported("`case` needs algebraic data types, which are not supported yet", start.span)
+        if self.accept("new"):
+            name = self.name("a constructor after `new`").text
+            return s.New(name, self.call_arguments(name), span=self.since(start))
+        if self.accept("case"):
+            return self.case(start)
         if self.accept("("):
             return self.parenthesised(start)
         return self.fail(f"expected an expression or an atom, found {start.shown()}")
+
+    def case(self, start: Token) -> s.Case:
+        subject = self.binary(2)
+        self.expect("is", "in `case ... is ...`", "write `case e is Node(x, _)`")
+        pattern = self.primary()
+        if not isinstance(pattern, s.Atom):
+            hint = f"a constructor has parentheses: `{expression_text(pattern)}()`"
+            self.fail(
+                "a pattern is a constructor with its fields, such as `Node(x, _)`",
+                hint if isinstance(pattern, s.Variable) else None,
+                pattern.span,
+            )
+        return s.Case(subject, pattern, span=self.since(start))
 
     def parenthesised(self, start: Token) -> Any:
         if self.accept(")"):
@@ -193,7 +208,7 @@ class Expressions(Reader, ABC):
         if self.at("(") and self.peek().kind == "name" and self.peek(2).text == ":":
             return self.aggregate(start, name, parameters, discrete, arguments, *self.typed_bindings())
         # No argument of an atom begins with an atom or a negation, so this is an aggregate without variables.
-        is_formula = self.at("not", "~") or (self.token.kind == "name" and self.peek().text == "(")
+        is_formula = self.at("not", "~", "case") or (self.token.kind == "name" and self.peek().text == "(")
         if is_formula and name in AGGREGATES:
             return self.aggregate(start, name, parameters, discrete, arguments, (), ())
         found = []

@@ -102,6 +102,22 @@ class Atom(Node):
 
 
 @dataclass(frozen=True)
+class New(Node):
+    """`new Node(x, l)`: the term itself, whether it is there already or not"""
+
+    constructor: str
+    arguments: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class Case(Node):
+    """`case e is Node(x, Leaf())`"""
+
+    subject: Expression
+    pattern: Atom
+
+
+@dataclass(frozen=True)
 class Not(Node):
     """`not p(x)`"""
 
@@ -173,6 +189,8 @@ Expression = (
     | Tuple
     | Call
     | Atom
+    | New
+    | Case
     | Not
     | Conjunction
     | Disjunction
@@ -217,6 +235,22 @@ class EnumType(Node):
 
     name: str
     members: tuple[tuple[str, int | None], ...]
+
+
+@dataclass(frozen=True)
+class Variant(Node):
+    """`Node(i32, Tree)`, `Node(value: i32, rest: Tree)`"""
+
+    name: str
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class DataType(Node):
+    """`type Tree = Leaf() | Node(i32, Tree)`"""
+
+    name: str
+    variants: tuple[Variant, ...]
 
 
 @dataclass(frozen=True)
@@ -312,7 +346,19 @@ class Import(Node):
     path: str
 
 
-Item = AliasType | EnumType | RelationType | ConstantItem | FactSet | FactTable | Rule | ReduceRule | Query | Import
+Item = (
+    AliasType
+    | EnumType
+    | DataType
+    | RelationType
+    | ConstantItem
+    | FactSet
+    | FactTable
+    | Rule
+    | ReduceRule
+    | Query
+    | Import
+)
 
 
 @dataclass(frozen=True)
@@ -337,7 +383,9 @@ def children(node: Any) -> list[Any]:
             return [a, b, c]
         case Tuple(items=many) | Conjunction(operands=many) | Disjunction(operands=many):
             return list(many)
-        case Call(arguments=many) | Atom(arguments=many):
+        case Case(subject=a, pattern=b):
+            return [a, b]
+        case Call(arguments=many) | Atom(arguments=many) | New(arguments=many):
             return list(many)
         case Aggregate():
             parts = [*(node.outputs or ()), node.body]

@@ -140,28 +140,53 @@ class _Parser(Formulas):
             leading = self.accept("|")
             if (not leading and self.peek().text not in ("|", "=", "(")) or self.token.text == "&str":
                 return s.AliasType(name, self.type_name(), span=self.since(start))
-            members = [self.enum_member(start)]
+            if self.peek().text == "(":
+                return self.data_type(start, name)
+            members = [self.enum_member()]
             while self.accept("|"):
-                members.append(self.enum_member(start))
+                members.append(self.enum_member())
             return s.EnumType(name, tuple(members), span=self.since(start))
         self.expect("(", f"after `type {name}`", "a relation type is written `type edge(usize, usize)`")
-        columns = []
-        while not self.at(")"):
-            columns.append(self.column())
-            if not self.accept(","):
-                break
-        self.expect(")", "after the columns of the relation")
-        return s.RelationType(name, tuple(columns), attributes, span=self.since(start))
+        return s.RelationType(name, self.columns(name), attributes, span=self.since(start))
 
-    def enum_member(self, start: Token) -> tuple[str, int | None]:
+    def enum_member(self) -> tuple[str, int | None]:
         name = self.name("the name of an enum member").text
         if self.at("("):
-            self.unsupported("algebraic data types are not supported yet", self.since(start))
+            hint = "give every variant parentheses, as in `Leaf() | Node(i32, Tree)`, or none"
+            self.fail(f"`{name}` is a variant of a data type among members of an enum", hint)
         if not self.accept("="):
             return name, None
         if self.token.kind != "integer":
             self.fail(f"expected an integer as the value of `{name}`, found {self.token.shown()}")
         return name, int(self.advance().text)
+
+    def data_type(self, start: Token, name: str) -> s.DataType:
+        variants = [self.variant(name)]
+        while self.accept("|"):
+            variants.append(self.variant(name))
+        if len(variants) < 2:
+            self.fail(
+                f"the data type `{name}` has one variant, it needs at least two",
+                f"add one, as in `type {name} = {variants[0].name}(...) | Other()`, or use columns of a relation",
+                variants[0].span,
+            )
+        return s.DataType(name, tuple(variants), span=self.since(start))
+
+    def variant(self, data_type: str) -> s.Variant:
+        start = self.name(f"a constructor of `{data_type}`")
+        hint = f"write `{start.text}()`" if self.at("|") or self.token.kind in ("end", "keyword") else None
+        self.expect("(", f"after the constructor `{start.text}`", hint)
+        return s.Variant(start.text, self.columns(start.text), span=self.since(start))
+
+    def columns(self, name: str) -> tuple[s.Column, ...]:
+        """Columns up to the closing parenthesis."""
+        columns = []
+        while not self.at(")"):
+            columns.append(self.column())
+            if not self.accept(","):
+                break
+        self.expect(")", f"after the columns of `{name}`")
+        return tuple(columns)
 
     def column(self) -> s.Column:
         start = self.token

@@ -39,6 +39,10 @@ def expression_text(node: Any) -> str:
         case s.Atom(relation=name, arguments=arguments, parameters=parameters):
             special = f"<{', '.join(parameters)}>" if parameters else ""
             return f"{name}{special}({_list(arguments)})"
+        case s.New(constructor=name, arguments=arguments):
+            return f"new {name}({_list(arguments)})"
+        case s.Case(subject=subject, pattern=pattern):
+            return f"case {show(subject)} is {show(pattern)}"
         case s.Not(operand=a):
             return f"not {show(a)}"
         case s.Conjunction(operands=operands):
@@ -56,6 +60,13 @@ def expression_text(node: Any) -> str:
 
 def _list(items) -> str:
     return ", ".join(map(expression_text, items))
+
+
+def _columns(columns: tuple[s.Column, ...]) -> str:
+    shown = [
+        f"{c.adornment + ' ' if c.adornment else ''}{c.name + ': ' if c.name else ''}{c.type_name}" for c in columns
+    ]
+    return ", ".join(shown)
 
 
 def _aggregate(node: s.Aggregate) -> str:
@@ -100,12 +111,10 @@ def item_text(item: s.Item) -> str:
             return f"type {name} {'<:' if is_subtype else '='} {target}"
         case s.EnumType(name=name, members=members):
             return f"type {name} = " + " | ".join(m if v is None else f"{m} = {v}" for m, v in members)
+        case s.DataType(name=name, variants=variants):
+            return f"type {name} = " + " | ".join(f"{v.name}({_columns(v.columns)})" for v in variants)
         case s.RelationType(name=name, columns=columns, attributes=attributes):
-            shown = [
-                f"{c.adornment + ' ' if c.adornment else ''}{c.name + ': ' if c.name else ''}{c.type_name}"
-                for c in columns
-            ]
-            return f"{_attributes(attributes)}type {name}({', '.join(shown)})"
+            return f"{_attributes(attributes)}type {name}({_columns(columns)})"
         case s.ConstantItem(name=name, type_name=type_name, value=value):
             return f"const {name}{': ' + type_name if type_name else ''} = {expression_text(value)}"
         case s.FactSet(relation=name, facts=facts, exclusive=exclusive):

@@ -9,7 +9,7 @@ from derivable.core.diagnostics import BindingError, Span, TypeMismatchError, Un
 from derivable.core.registry import suggestion
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.unification import Open, Type, Unifier
-from derivable.datalog.values import TYPE_ALIASES, TYPES, UNSUPPORTED_TYPES, ValueType
+from derivable.datalog.values import ENTITY, TYPE_ALIASES, TYPES, UNSUPPORTED_TYPES, ValueType
 
 
 def _defined(syntax: s.Syntax) -> set[str]:
@@ -30,7 +30,7 @@ class Declarations(Unifier):
     def __init__(self, syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]]):
         super().__init__(syntax)
         self.hints = hints
-        self.types: dict[str, ValueType] = dict(TYPES)
+        self.types: dict[str, ValueType] = {**TYPES, ENTITY.name: ENTITY}
         self.named: dict[str, Span] = {}
         self.columns: dict[str, list[Type]] = {}
         self.names: dict[str, tuple[str | None, ...]] = {}
@@ -48,7 +48,7 @@ class Declarations(Unifier):
         self.own = _defined(syntax)
 
     def new_name(self, name: str, span: Span) -> None:
-        if name in self.named or name in TYPES:
+        if name in self.named or name in TYPES or name == ENTITY.name:
             hint = f"the first declaration is on line {self.named[name].line}" if name in self.named else None
             self.error(
                 BindingError, f"`{name}` is declared twice" if hint else f"`{name}` is a built-in type", span, hint

@@ -10,12 +10,12 @@ from derivable.core.registry import suggestion
 from derivable.datalog.foreign.library import FUNCTIONS
 from derivable.datalog.foreign.signature import Kind, Signature
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.types.declarations import Declarations
+from derivable.datalog.types.data_types import DataTypes
 from derivable.datalog.types.unification import Open, Type, resolve
 from derivable.datalog.values import BOOL, TYPES, ValueType
 
 
-class Expressions(Declarations):
+class Expressions(DataTypes):
     """Types each expression node, by identity, in `of`."""
 
     def tag(self, tag: Any) -> None:
@@ -61,6 +61,10 @@ class Expressions(Declarations):
                 return self.named_type(name, node.span)
             case s.Call(name=name, arguments=arguments):
                 return self.call(node, name, arguments)
+            case s.New():
+                return self.term(node)
+            case s.Atom(relation=name) if name in self.constructors or (self.constructors and name not in self.columns):
+                return self.term(node)
             case s.Atom(relation=name):
                 self.error(TypeMismatchError, f"the atom `{name}(...)` stands where a value is expected", node.span)
             case s.Aggregate(operator=name):
@@ -111,6 +115,8 @@ class Expressions(Declarations):
             return BOOL
         self.unify(right, left, b.span, f"the left side of `{operator}`")
         if operator in ("==", "!=", "<", "<=", ">", ">="):
+            if operator not in ("==", "!="):
+                self.require(left, "ordered", node.span, f"`{operator}`")
             return BOOL
         self.require(left, "addable" if operator == "+" else "number", node.span, f"`{operator}`")
         return left

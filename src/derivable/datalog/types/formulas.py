@@ -50,6 +50,8 @@ class Formulas(Expressions):
                 for bound in (low, high):
                     self.unify(self.expression(bound), t, bound.span, "the other parts of the range")
                 self.require(t, "integer", node.span, "a range")
+            case s.Case():
+                self.case(node)
             case s.Variable() | s.Constant() | s.Binary() | s.Unary() | s.Conditional() | s.Cast() | s.Call():
                 t = self.expression(node)
                 resolved = resolve(t)
@@ -67,6 +69,13 @@ class Formulas(Expressions):
                 self.error(TypeMismatchError, "this cannot stand in a body", node.span)
 
     def atom(self, node: s.Atom) -> None:
+        if node.relation in self.constructors and node.relation not in self.own:
+            self.error(
+                TypeMismatchError,
+                f"the term `{node.relation}(...)` stands where an atom is expected",
+                node.span,
+                f"write `case e is {node.relation}(...)` to take a term apart",
+            )
         if node.parameters or (node.relation in PREDICATES and node.relation not in self.own):
             if node.relation in AGGREGATES:
                 self.error(TypeMismatchError, f"the aggregate `{node.relation}` needs variables and a `:`", node.span)

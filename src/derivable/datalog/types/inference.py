@@ -17,11 +17,6 @@ from derivable.datalog.types.unification import Open, final, meet, resolve
 from derivable.datalog.values import USIZE, ValueType
 
 
-def _valued(value: Any, t: ValueType) -> Any:
-    """A literal's value in its type: integers are floats where a float is wanted."""
-    return float(value) if t.family == "float" else value
-
-
 def infer(syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]] | None = None) -> Typed:
     """Infer all types. `hints` gives families for the columns of relations that only Python facts define.
 
@@ -54,8 +49,11 @@ def _arguments_as_written(table: s.FactTable) -> list[tuple[Any, ...]]:
 
 class _Inference(Formulas):
     def run(self) -> Typed:
+        self.declare_data_types()
         for item in self.syntax.items:
             self.declare(item)
+        self.declare_constructors()
+        self.declare_terms()
         for name, families in self.hints.items():
             self.relation(name, len(families), s.NOWHERE)
             for column, family in zip(self.columns[name], families):
@@ -102,6 +100,10 @@ class _Inference(Formulas):
                 self.names[name] = tuple(c.name for c in columns)
             case s.ConstantItem(name=name, type_name=type_name, value=value):
                 self.new_name(name, item.span)
+                if isinstance(value, (s.Atom, s.New)):
+                    constructor = value.constructor if isinstance(value, s.New) else value.relation
+                    self.constants[name] = value, self.variants.get(constructor, (None, Open()))[1]
+                    return
                 if not isinstance(value, s.Constant):
                     self.error(UnsupportedError, f"the constant `{name}` must be a literal", value.span)
                 t = self.expression(value)
@@ -203,8 +205,9 @@ class _Inference(Formulas):
         return Typed(
             self.syntax,
             signatures,
-            {name: (_valued(value, final(t)), final(t)) for name, (value, t) in self.constants.items()},
+            self.constant_terms(),
             {key: final(t) for key, t in self.of.items()},
             {key: {name: final(t) for name, t in scope.items()} for key, scope in self.variables.items()},
             self.types,
+            self.constructors,
         )

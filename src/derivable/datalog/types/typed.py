@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from derivable.core.diagnostics import Span
+from derivable.datalog.constructors import Constructor
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.values import ValueType
 
@@ -40,6 +41,7 @@ class Typed:
     _of: Mapping[int, ValueType] = field(repr=False)
     _variables: Mapping[int, Mapping[str, ValueType]] = field(repr=False)
     aliases: Mapping[str, ValueType] = field(default_factory=dict)
+    constructors: Mapping[str, Constructor] = field(default_factory=dict)
 
     def of(self, node: Any) -> ValueType:
         """The type of an expression node of this program."""
@@ -52,6 +54,7 @@ class Typed:
 
 def types_text(typed: Typed) -> str:
     """The printer: one signature a line."""
-    rows = [f"type {typed.relations[name]}" for name in typed.relations]
+    rows = [f"constructor {constructor}" for constructor in typed.constructors.values()]
+    rows += [f"type {typed.relations[name]}" for name in typed.relations]
     rows += [f"const {name}: {t} = {value}" for name, (value, t) in typed.constants.items()]
     return "\n".join(rows)

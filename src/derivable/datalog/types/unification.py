@@ -11,27 +11,41 @@ from typing import NoReturn
 
 from derivable.core.diagnostics import DerivableError, Span, TypeMismatchError
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.values import BOOL, F32, I32, STRING, ValueType
+from derivable.datalog.values import BOOL, ENTITY, F32, I32, STRING, ValueType
 
 # What an open type may become, from loose to strict.
 _FAMILIES = {
-    "any": ("signed", "unsigned", "float", "bool", "char", "text"),
+    "any": ("signed", "unsigned", "float", "bool", "char", "text", "entity"),
+    "ordered": ("signed", "unsigned", "float", "bool", "char", "text"),
     "number": ("signed", "unsigned", "float"),
     "addable": ("signed", "unsigned", "float", "text"),
     "integer": ("signed", "unsigned"),
     "float": ("float",),
     "text": ("text",),
     "bool": ("bool",),
+    "entity": ("entity",),
 }
-_DEFAULTS = {"any": I32, "number": I32, "addable": I32, "integer": I32, "float": F32, "text": STRING, "bool": BOOL}
+_DEFAULTS = {
+    "any": I32,
+    "ordered": I32,
+    "number": I32,
+    "addable": I32,
+    "integer": I32,
+    "float": F32,
+    "text": STRING,
+    "bool": BOOL,
+    "entity": ENTITY,
+}
 _FAMILY_NAMES = {
     "any": "unknown",
+    "ordered": "something with an order",
     "number": "a number",
     "addable": "a number or text",
     "integer": "an integer",
     "float": "a float",
     "text": "a text",
     "bool": "a bool",
+    "entity": "a term",
 }
 
 
@@ -100,7 +114,8 @@ class Unifier:
         if a is b:
             return
         if isinstance(a, ValueType) and isinstance(b, ValueType):
-            if a != b:
+            # A column of type Entity takes the terms of every data type.
+            if a != b and not (a.family == b.family == "entity" and ENTITY in (a, b)):
                 self.clash(a, b, span, where)
             return
         if isinstance(a, Open) and isinstance(b, Open):

@@ -1,0 +1,62 @@
+"""Constructors of algebraic data types, and the operators of the core rules on terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from derivable.core.diagnostics import Span
+from derivable.datalog.values import SymbolTable, ValueType, terms_of
+
+NOWHERE = Span(1, 1)
+
+
+@dataclass(frozen=True)
+class Constructor:
+    """`Node(i32, Tree): Tree`
+
+    type    of the terms that it builds
+    fields  the types of its fields
+    """
+
+    name: str
+    type: ValueType
+    fields: tuple[ValueType, ...]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.fields))}): {self.type}"
+
+    @property
+    def relation(self) -> str:
+        """The relation of its terms: a row is a term and its fields."""
+        return f"#is_{self.name}"
+
+
+def function_of_terms(operator: str) -> Callable[..., tuple[np.ndarray, np.ndarray | None]] | None:
+    """What an operator of the core rules on terms is as a function (symbols, *columns) -> (words, valid), if it is one:
+    `new Node`, `is Node`, `Node.1`."""
+    kind, _, name = operator.partition(" ")
+    if kind == "new" and name:
+        return partial(_create, name)
+    if kind == "is" and name:
+        return partial(_has_functor, name)
+    name, dot, position = operator.partition(".")
+    return partial(_field, name, int(position)) if dot else None
+
+
+def _create(name: str, symbols: SymbolTable, *fields: np.ndarray) -> tuple[np.ndarray, None]:
+    count = len(fields[0]) if fields else 1
+    terms = terms_of(symbols).create(name, fields, count)
+    return terms if fields else terms[0], None
+
+
+def _has_functor(name: str, symbols: SymbolTable, terms: np.ndarray) -> tuple[np.ndarray, None]:
+    return terms_of(symbols).has_functor(name, terms).astype(np.int64), None
+
+
+def _field(name: str, position: int, symbols: SymbolTable, terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return terms_of(symbols).field(name, position, terms)

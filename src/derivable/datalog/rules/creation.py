@@ -1,0 +1,131 @@
+"""Terms that rules make become rows of their constructors' relations.
+
+A term is there if it stands in a fact or in a tuple that was derived, or is part of one that is. So beside a rule like
+
+    simple(e, new Const(a + b)) :- ...
+
+there has to be
+
+    #is_Const(e, x) :- simple(_, e), (e is Const), (x == Const.0(e))
+
+and for a term inside another one, `new Neg(new Const(1))`, the same over the rows of `#is_Neg`. Which terms are there
+does not depend on the order in which bodies are evaluated, because only heads make them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from derivable.datalog.rules import nodes as r
+from derivable.datalog.terms import Entity, subterms
+from derivable.datalog.values import BOOL, ValueType
+
+# Functors that a term may have which a rule makes, and (constructor, field, functor) for the terms inside it.
+Made = tuple[set[str], set[tuple[str, int, str]]]
+
+
+def with_terms(program: r.Rules) -> r.Rules:
+    """The program with the rules for the terms that its rules make. It is the last pass over core rules."""
+    if not program.constructors:
+        return program
+    heads: dict[tuple[str, int, str], r.Clause] = {}
+    nested: dict[tuple[str, int, str], r.Clause] = {}
+    own = {c.relation for c in program.constructors.values()}
+    there = {row[0] for facts in program.facts if facts.relation in own for row in facts.rows}
+    for rule in program.rules:
+        if not isinstance(rule, r.Clause):
+            continue
+        making = _Making(program, there, rule)
+        for position, term in enumerate(rule.terms):
+            if term.type.family == "entity":
+                roots, inside = making.made(term)
+                for functor in sorted(roots):
+                    heads.setdefault((rule.relation, position, functor), rule)
+                for key in sorted(inside):
+                    nested.setdefault(key, rule)
+    added = [_rule(program, relation, position, functor, rule) for (relation, position, functor), rule in heads.items()]
+    for (outer, field, functor), rule in nested.items():
+        added.append(_rule(program, program.constructors[outer].relation, field + 1, functor, rule))
+    return replace(program, rules=(*program.rules, *added))
+
+
+def _definitions(rule: r.Clause) -> dict[str, list[r.Expr]]:
+    """The expressions that variables of a clause are equal to."""
+    found: dict[str, list[r.Expr]] = {}
+    for literal in rule.body:
+        match literal:
+            case r.Filter(condition=r.Apply(operator="==", operands=(a, b))):
+                for name, value in ((a, b), (b, a)):
+                    if isinstance(name, r.Var) and not isinstance(value, r.Const):
+                        found.setdefault(name.name, []).append(value)
+    return found
+
+
+class _Making:
+    """What one clause makes.
+
+    there  terms that the program mentions
+    """
+
+    def __init__(self, program: r.Rules, there: set[Entity], rule: r.Clause):
+        self.program, self.there = program, there
+        self.definitions = _definitions(rule)
+
+    def made(self, e: r.Expr, seen: frozenset[str] = frozenset()) -> Made:
+        """What a term of the head may be that the clause makes."""
+        match e:
+            case r.Var(name=name) if name not in seen:
+                return _union(self.made(value, seen | {name}) for value in self.definitions.get(name, ()))
+            case r.Apply(operator="if", operands=(_, a, b)):
+                return _union((self.made(a, seen), self.made(b, seen)))
+            case r.Apply(operator=operator, operands=operands) if operator.startswith("new "):
+                functor, inside = operator[4:], set()
+                for i, operand in enumerate(operands):
+                    if operand.type.family == "entity":
+                        roots, below = self.made(operand, seen)
+                        inside |= below | {(functor, i, other) for other in roots}
+                return {functor}, inside
+            case r.Apply(operator=operator, type=t) if operator.startswith("$") and t.family == "entity":
+                return self.anything(t)
+            case r.Const(value=Entity() as term) if term not in self.there:
+                parts = [(t.functor, i, f.functor) for t in subterms([term]) for i, f in enumerate(t.fields)
+                         if isinstance(f, Entity)]  # fmt: skip
+                return {term.functor}, set(parts)
+        return set(), set()
+
+    def anything(self, t: ValueType) -> Made:
+        """Any term of a type: nothing is known of what a function gives."""
+        inside: set[tuple[str, int, str]] = set()
+        for constructor in self.program.constructors.values():
+            for i, field in enumerate(constructor.fields):
+                if field.family == "entity":
+                    inside.update((constructor.name, i, other) for other in self.of_type(field))
+        return self.of_type(t), inside
+
+    def of_type(self, t: ValueType) -> set[str]:
+        return {c.name for c in self.program.constructors.values() if t.name in (c.type.name, "Entity")}
+
+
+def _union(parts: Iterable[Made]) -> Made:
+    roots: set[str] = set()
+    inside: set[tuple[str, int, str]] = set()
+    for more_roots, more_inside in parts:
+        roots |= more_roots
+        inside |= more_inside
+    return roots, inside
+
+
+def _rule(program: r.Rules, relation: str, position: int, functor: str, cause: r.Clause) -> r.Clause:
+    """The rows of a constructor for the terms with its functor in a column of a relation."""
+    constructor, width = program.constructors[functor], len(program.relations[relation].types)
+    term = r.Var("e", program.relations[relation].types[position], cause.span)
+    fields = [r.Var(f"x{i}", t, cause.span) for i, t in enumerate(constructor.fields)]
+    body: list[r.Literal] = [
+        r.Atom(relation, tuple(term if c == position else None for c in range(width)), cause.span),
+        r.Filter(r.Apply(f"is {functor}", (term,), BOOL), cause.span),
+    ]
+    for i, field in enumerate(fields):
+        value = r.Apply(f"{functor}.{i}", (term,), field.type)
+        body.append(r.Filter(r.Apply("==", (field, value), BOOL), cause.span))
+    return r.Clause(constructor.relation, (term, *fields), tuple(body), cause.span)
