@@ -1,10 +1,16 @@
 """Algebraic data types: programs of the usual kinds against plain Python recursion; all routes agree."""
 
+import copy
+import itertools
+import pickle
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.worlds import probabilities
 from derivable.datalog import Entity
 from derivable.datalog.desugar import desugar
 from derivable.datalog.ram.check import check_ram
@@ -113,3 +119,413 @@ def test_trees_agree_with_recursion(given_trees):
     }
     assert found["number"] == {(len(everything),)}
     assert found["has"] == {(t.fields[0],) for t in inner}
+
+
+EXPRESSION = """
+type Expr = Const(i32) | Var(String) | Add(Expr, Expr) | Mul(Expr, Expr)
+type input(e: Expr)
+rel part(e) = input(e)
+rel {part(a), part(b)} = part(e), case e is Add(a, b) or case e is Mul(a, b)
+rel simple(e, e) = part(e), case e is Const(_) or case e is Var(_)
+rel simple(e, new Const(x + y)) = part(e), case e is Add(a, b), simple(a, Const(x)), simple(b, Const(y))
+rel simple(e, new Const(x * y)) = part(e), case e is Mul(a, b), simple(a, Const(x)), simple(b, Const(y))
+rel simple(e, c) = part(e), case e is Add(a, b), simple(a, Const(0)), simple(b, c), not case c is Const(_)
+rel simple(e, c) = part(e), case e is Add(a, b), simple(b, Const(0)), simple(a, c), not case c is Const(_)
+rel simple(e, new Const(0)) = part(e), case e is Mul(a, b), simple(a, Const(0)), simple(b, c), not case c is Const(_)
+rel simple(e, new Const(0)) = part(e), case e is Mul(a, b), simple(b, Const(0)), simple(a, c), not case c is Const(_)
+rel simple(e, new Add(c, d)) = part(e), case e is Add(a, b), simple(a, c), simple(b, d),
+    not (case c is Const(_) and case d is Const(_)), not case c is Const(0), not case d is Const(0)
+rel simple(e, new Mul(c, d)) = part(e), case e is Mul(a, b), simple(a, c), simple(b, d),
+    not (case c is Const(_) and case d is Const(_)), c != Const(0), d != Const(0)
+rel answer(e, s) = input(e), simple(e, s)
+rel constant(e, n) = answer(e, Const(n))
+query answer
+query constant
+"""
+expressions = st.recursive(
+    st.one_of(
+        st.integers(-2, 2).map(lambda n: term("Const", n)), st.sampled_from("xy").map(lambda name: term("Var", name))
+    ),
+    lambda inner: st.builds(term, st.sampled_from(["Add", "Mul"]), inner, inner),
+    max_leaves=6,
+)
+
+
+def simplified(e):
+    if e.functor in ("Const", "Var"):
+        return e
+    a, b = map(simplified, e.fields)
+    if a.functor == b.functor == "Const":
+        x, y = a.fields[0], b.fields[0]
+        return term("Const", x + y if e.functor == "Add" else x * y)
+    zero = term("Const", 0)
+    if zero in (a, b):
+        return zero if e.functor == "Mul" else b if a == zero else a
+    return term(e.functor, a, b)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(expressions, min_size=1, max_size=3, unique=True))
+def test_simplification_agrees_with_recursion(inputs):
+    found = run(EXPRESSION, {"input": inputs})
+    assert found["answer"] == {(e, simplified(e)) for e in inputs}
+    assert found["constant"] == {(e, s.fields[0]) for e, s in found["answer"] if s.functor == "Const"}
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([0.5, 0.25, 1.0]), expressions), min_size=1, max_size=3))
+def test_probabilities_of_made_terms_agree_with_all_worlds(inputs):
+    program = dv.Program(
+        EXPRESSION + "rel 0.5::kept(c) = answer(_, Const(c))\nrel n(k) = k := count(c: kept(c))\nquery kept\nquery n"
+    )
+    facts = {e: p for p, e in inputs}
+    found = program.run({"input": [(p, (e,)) for e, p in facts.items()]})
+    values = {e: simplified(e) for e in facts}
+    independent = [("input", (e,), p) for e, p in facts.items()] + [("tag", (), 0.5)]
+
+    def model(given):
+        present = {row[0] for row in given.get("input", ())}
+        answer = {(e, values[e]) for e in present}
+        kept = {n for _, v in answer if v.functor == "Const" for n in v.fields} if "tag" in given else set()
+        return {"answer": answer, "kept": {(n,) for n in kept}, "n": {(len(kept),)}}
+
+    wanted = probabilities(independent, (), model)
+    for name in ("answer", "kept", "n"):
+        expected = {row: p for (relation, row), p in wanted.items() if relation == name and p > 0}
+        assert dict(found[name].items()) == pytest.approx(expected)
+
+
+def test_terms_are_certain_in_every_semiring():
+    """`p` has two derivations of one term; taking it apart counts none of them twice."""
+    text = """
+    type T = A(i32) | B(T)
+    rel q = {0.5::1, 0.25::2}
+    rel p(new B(new A(7))) = q(_)
+    rel r(x) = p(B(A(x)))
+    rel s(x) = case _ is A(x)
+    query p
+    query r
+    query s
+    """
+    program = dv.Program(text)
+    counted = {"exact": 1 - 0.5 * 0.75, "addmultprob": 0.75, "minmaxprob": 0.5, "topkproofs": 1 - 0.5 * 0.75}
+    for provenance, value in counted.items():
+        found = program.run(provenance=provenance)
+        assert found["r"].tag_list() == found["p"].tag_list() == [pytest.approx(value)], provenance
+        assert found["s"].tag_list() == [1.0]
+    certain = dv.Program(text.replace("0.5::", "").replace("0.25::", "")).run(provenance="counting")
+    assert dict(certain["r"].items()) == {(7,): 2}
+    assert dict(certain["s"].items()) == {(7,): 1}
+
+
+def test_patterns_everywhere():
+    found = run(
+        """
+        type Shape = Circle(f32) | Square(f32) | Group(Shape, Shape) | Named(String, Shape) | Flag(bool, char)
+        type Any = Nothing() | Some(Shape)
+        const UNIT = Circle(1.0), PAIR = Group(UNIT, Square(2))
+        type shape(Shape)
+        rel shape = {UNIT, PAIR, Named("a", PAIR), Flag(true, 'c'), Group(UNIT, UNIT)}
+        rel area(s, 3.0 * r * r) = case s is Circle(r)
+        rel area(s, r * r) = case s is Square(r)
+        rel area(Group(a, b), x + y) = area(a, x), area(b, y)
+        rel area(Named(_, s), x) = area(s, x)
+        rel twin(s) = shape(s), case s is Group(a, a)
+        rel units(s) = shape(s), case s is Group(UNIT, _) or case s is Named(_, Group(UNIT, _))
+        rel by_equation(r) = shape(s), s == Group(Circle(r), Square(_))
+        rel other(s) = shape(s), s != UNIT
+        rel flags(b, c) = shape(Flag(b, c))
+        rel no_area(s) = shape(s), not area(s, _)
+        rel small(s) = shape(s), exists(x: area(s, x) and x < 6.0)
+        rel every() = forall(s: shape(s) implies (area(s, _) or case s is Flag(_, _)))
+        rel number(n) = n := count(s: shape(s), case s is Group(_, _))
+        rel largest(s) = s := argmax[s](x: area(s, x))
+        rel wrapped(new Some(s)) = shape(s), s != PAIR
+        rel wrapped(if b then Nothing() else new Some(Flag(b, c))) = shape(Flag(b, c))
+        rel unwrapped(s) = wrapped(Some(s))
+        rel missing() = not wrapped(Some(Square(_)))
+        rel unnamed() = not wrapped(Some(Named("b", PAIR)))
+        rel has(x) = shape(s), (case s is Named(x, _) and not case s is Named("b", _))
+        """
+    )
+    unit, square = term("Circle", 1.0), term("Square", 2.0)
+    pair, twin = term("Group", unit, square), term("Group", unit, unit)
+    named, flag = term("Named", "a", pair), term("Flag", True, "c")
+    shapes = {unit, pair, named, flag, twin}
+    assert found["area"] == {(unit, 3.0), (square, 4.0), (pair, 7.0), (named, 7.0), (twin, 6.0)}
+    assert found["twin"] == {(twin,)}
+    assert found["units"] == {(pair,), (named,), (twin,)}
+    assert found["by_equation"] == {(1.0,)}
+    assert found["other"] == {(s,) for s in shapes - {unit}}
+    assert found["flags"] == {(True, "c")}
+    assert found["no_area"] == {(flag,)}
+    assert found["small"] == {(unit,)}
+    assert found["every"] == {()}
+    assert found["number"] == {(2,)}
+    assert found["largest"] == {(pair,), (named,)}
+    assert found["wrapped"] == {(term("Some", s),) for s in shapes - {pair}} | {(term("Nothing"),)}
+    assert found["unwrapped"] == {(s,) for s in shapes - {pair}}
+    assert found["missing"] == found["unnamed"] == {()}
+    assert found["has"] == {("a",)}
+
+
+def test_mutually_recursive_types_and_the_type_of_all_terms():
+    found = run(
+        """
+        type Forest = None() | Trees(Rose, Forest)
+        type Rose = Flower() | Rose(i32, Forest)
+        type anything(Entity)
+        const F = Trees(Rose(1, None()), Trees(Rose(2, Trees(Flower(), None())), None()))
+        rel anything = {F, Flower()}
+        rel anything(f) = anything(Trees(_, f))
+        rel anything(r) = anything(Trees(r, _))
+        rel anything(f) = anything(e), case e is Rose(_, f)
+        rel count_of(n) = n := count(e: anything(e))
+        rel number(x) = anything(e), case e is Rose(x, _)
+        rel none(e) = anything(e), e == None()
+        """
+    )
+    assert found["number"] == {(1,), (2,)}
+    assert found["count_of"] == {(7,)}
+    assert found["none"] == {(term("None"),)}
+
+
+def test_terms_that_were_never_made_do_not_match():
+    text = TREE + "rel p(t) = case t is Node(_, _, _)\nrel q(t) = case t is Leaf()\nrel r(Node(1, t, t)) = q(t)"
+    found = run(text, {"tree": [node(3)]})
+    assert found["p"] == {(node(3),)}
+    assert found["q"] == {(LEAF,)}
+    assert found["r"] == set()
+    assert run(text)["q"] == set()
+
+
+def test_a_term_that_a_query_asks_for_is_there():
+    found = run(
+        "type List = Cons(i32, List) | Nil()\nrel total(Nil(), 0)\nrel total(Cons(x, l), x + s) = total(l, s)\n"
+        "query total(Cons(5, Cons(6, Nil())), s)\nquery total(Cons(x, Nil()), _)"
+    )
+    short = term("Cons", 6, term("Nil"))
+    assert found["total(Cons(5, Cons(6, Nil())), s)"] == {(term("Cons", 5, short), 11)}
+    assert found["total(Cons(x, Nil()), _)"] == {(short, 6)}
+
+
+def test_only_derived_terms_are_there():
+    """A term that a body makes and drops is not there, in whatever order the body is evaluated."""
+    found = run(
+        """
+        type T = A(i32) | B(i32)
+        rel q = {1, 2, 3}
+        rel seen = {A(1)}
+        rel p(x) = q(x), t == new A(x), seen(t)
+        rel other(x) = q(x), t == new B(x), not seen(t)
+        rel a(x) = case _ is A(x)
+        rel b(x) = case _ is B(x)
+        """
+    )
+    assert found["p"] == {(1,)}
+    assert found["other"] == {(1,), (2,), (3,)}
+    assert found["a"] == {(1,)}
+    assert found["b"] == set()
+
+
+# Python values
+
+
+def test_terms_are_values():
+    t = node(1, node(2), LEAF)
+    assert str(t) == repr(t) == "Node(1, Node(2, Leaf(), Leaf()), Leaf())"
+    assert t == node(1, node(2), LEAF)
+    assert hash(t) == hash(node(1, node(2), LEAF))
+    assert t != node(1, LEAF, node(2))
+    assert t != "Node"
+    assert t != (1,)
+    assert pickle.loads(pickle.dumps(t)) == t
+    assert copy.copy(t) is t
+    assert copy.deepcopy([t])[0] is t
+    with pytest.raises(AttributeError):
+        t.functor = "Leaf"
+    with pytest.raises(dv.DerivableError, match="field 1 of Node is a list"):
+        term("Node", [1])
+    with pytest.raises(dv.DerivableError, match="identifier"):
+        term("No de")
+    match t:
+        case Entity("Node", (x, Entity("Node", (y, *_)), _)):
+            assert (x, y) == (1, 2)
+    assert str(term("A", 'say "hi"\n', True, 0.5)) == 'A("say \\"hi\\"\\n", true, 0.5)'
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(trees, min_size=2, max_size=6))
+def test_terms_are_ordered_by_height_functor_and_fields(given_trees):
+    def key(t):
+        return t.height, t.functor, tuple((1, key(f)) if isinstance(f, Entity) else (0, f) for f in t.fields)
+
+    assert [key(t) for t in sorted(given_trees)] == sorted(map(key, given_trees))
+    for a, b in itertools.product(given_trees, repeat=2):
+        assert [a == b, a < b, a <= b, a > b, a >= b] == [
+            key(a) == key(b), key(a) < key(b), key(a) <= key(b), key(a) > key(b), key(a) >= key(b)
+        ]  # fmt: skip
+    for t in given_trees:
+        assert pickle.loads(pickle.dumps(t)) == t
+
+
+def list_of(n):
+    found = term("Nil")
+    for i in range(n):
+        found = term("Cons", i, found)
+    return found
+
+
+LIST = "type List = Cons(i32, List) | Nil()\ntype list(List)\n"
+
+
+def test_deep_terms():
+    deep, other = list_of(1500), list_of(1500)
+    assert deep == other
+    assert not deep < other
+    assert hash(deep) == hash(other)
+    assert deep < list_of(1501)
+    assert pickle.loads(pickle.dumps(deep)) == deep
+    program = dv.Program(
+        LIST + "rel total(l, 0) = case l is Nil()\nrel total(l, x + s) = case l is Cons(x, t), total(t, s)\n"
+        "rel answer(s) = list(l), total(l, s)\nquery answer\nquery list"
+    )
+    for given_list in (deep, str(deep)):
+        found = program.run({"list": [given_list]})
+        assert set(found["answer"]) == {(1500 * 1499 // 2,)}
+        assert set(found["list"]) == {(deep,)}
+        assert deep in found["list"]
+        assert str(deep) in found["list"]
+        assert list_of(3) not in found["list"]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (term("Nope"), "row 1, column 0: unknown constructor `Nope`"),
+        (term("Cons", 1), "row 1, column 0: `Cons\\(1\\)` has 1 fields for 2"),
+        (term("Cons", 1, 2), "field 2 of `Cons\\(1, 2\\)`: expected List, found 2"),
+        (term("Cons", "a", term("Nil")), "field 1 of `Cons\\(\"a\", Nil\\(\\)\\)`: expected i32, found \"a\""),
+        (term("Cons", 2**40, term("Nil")), "field 1 of .*: expected i32"),
+        (term("Cons", 1, term("Leaf")), "`Leaf\\(\\)` is Tree, expected List"),
+        (term("Leaf"), "`Leaf\\(\\)` is Tree, expected List"),
+        ("Cons(1, Nil)", "expected `\\(` after `Nil`"),
+        ("Cons(1, Nil()", "expected `,` between the fields of `Cons`"),
+        ("Cons(1, Nil(),)", "expected a field after `,`"),
+        ("Cons(1, Nil()) Nil()", "expected the end of the term"),
+        ("Cno(1, Nil())", "unknown constructor `Cno`"),
+        ("", "expected a term, found the end"),
+        (3, "expected List, found 3"),
+    ],
+)  # fmt: skip
+def test_facts_that_are_no_terms(value, message):
+    program = dv.Program(LIST + "type Tree = Leaf() | Node(i32, Tree)")
+    with pytest.raises(dv.DerivableError, match=message):
+        program.run({"list": [term("Nil"), value]})
+
+
+def test_no_data_types_no_terms():
+    with pytest.raises(dv.DerivableError, match="the program has no data types"):
+        dv.Program("rel q(x) = p(x)").run({"p": [term("Leaf")]})
+
+
+def test_terms_are_shown_as_terms():
+    pytest.importorskip("pandas")
+    program = dv.Program(LIST + "type named(name: String, l: List)\nquery list\nquery named")
+    found = program.run({"list": [list_of(1), term("Nil")], "named": {("a", list_of(2)): 0.5}})
+    assert str(found) == 'list: {1::(Nil()), 1::(Cons(0, Nil()))}\nnamed: {0.5::("a", Cons(1, Cons(0, Nil())))}'
+    assert list(found["list"]) == [(term("Nil"),), (list_of(1),)]
+    assert found["named"].to_pandas()["l"].tolist() == [list_of(2)]
+    assert found["named"].to_arrow()["l"].to_pylist() == ["Cons(1, Cons(0, Nil()))"]
+    assert "Cons(0, Nil())" in found["list"]._repr_html_()
+
+
+def test_facts_in_every_form():
+    program = dv.Program(LIST + "type named(name: String, l: List)\nrel both(n, x) = named(n, Cons(x, _))")
+    for facts in (
+        [("a", list_of(1)), ("b", "Nil()")],
+        {"name": ["a", "b"], "l": [list_of(1), "Nil()"]},
+        iter([("a", "Cons(0, Nil())"), ("b", term("Nil"))]),
+    ):
+        assert set(program.run({"named": facts})["both"]) == {("a", 0)}
+    choice = dv.categorical([("a", list_of(1)), ("b", list_of(2))], [0.25, 0.5])
+    assert dict(program.run({"named": choice})["both"].items()) == {("a", 0): 0.25, ("b", 1): 0.5}
+
+
+def test_random_functions_of_random_terms():
+    """Programs of random patterns and constructions against the same in Python."""
+    seeded = random.Random(7)
+    for _ in range(25):
+        left = _random_pattern(seeded, 3, itertools.count())
+        names = [w for w in left.replace("(", " ").replace(")", " ").replace(",", " ").split() if w[0] in "nt"]
+        right = _random_construction(seeded, 3, names)
+        inputs = list({_random_tree(seeded, 3) for _ in range(6)})
+        text = TREE + f"rel f(t, {right}) = tree(t), case t is {left}\nrel g(u) = f(_, u), not case u is {left}\n"
+        found = run(text + "rel h(x) = case _ is Node(x, _, _)", {"tree": inputs})
+        images = {(t, _built(right, env)) for t in inputs if (env := _matched(left, t)) is not None}
+        assert found["f"] == images, text
+        assert found["g"] == {(u,) for _, u in images if _matched(left, u) is None}
+        there = set().union(*map(parts, inputs), *(parts(u) for _, u in images))
+        assert found["h"] == {(t.fields[0],) for t in there if t.functor == "Node"}
+
+
+def _random_pattern(seeded, depth, numbers):
+    kind = seeded.randrange(4) if depth else 3
+    if kind == 0:
+        return "Leaf()"
+    if kind == 3:
+        return seeded.choice(["_", f"t{next(numbers)}"]) if depth < 3 else _random_pattern(seeded, depth, numbers)
+    left, right = (_random_pattern(seeded, depth - 1, numbers) for _ in range(2))
+    return f"Node({seeded.choice(['_', '1', f'n{next(numbers)}'])}, {left}, {right})"
+
+
+def _random_construction(seeded, depth, names):
+    if depth and seeded.random() < 0.6:
+        number = seeded.choice([*(n for n in names if n[0] == "n"), "1", "2"])
+        left, right = (_random_construction(seeded, depth - 1, names) for _ in range(2))
+        return f"new Node({number}, {left}, {right})"
+    return seeded.choice([*(n for n in names if n[0] == "t"), "new Leaf()"])
+
+
+def _random_tree(seeded, depth):
+    if not depth or seeded.random() < 0.3:
+        return LEAF
+    return node(seeded.randrange(3), _random_tree(seeded, depth - 1), _random_tree(seeded, depth - 1))
+
+
+def _split(text):
+    """The functor and the fields of `Node(a, Node(...), c)`."""
+    functor, _, rest = text.partition("(")
+    fields, depth = [""], 0
+    for letter in rest[:-1]:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and not depth:
+            fields.append("")
+        else:
+            fields[-1] += letter
+    return functor, [f.strip() for f in fields if f.strip()]
+
+
+def _matched(text, value):
+    if "(" not in text:
+        if text == "_":
+            return {}
+        return {text: value} if text[0] in "nt" else {} if value == int(text) else None
+    functor, fields = _split(text)
+    if not isinstance(value, Entity) or value.functor != functor:
+        return None
+    found = {}
+    for field, part in zip(fields, value.fields):
+        inner = _matched(field, part)
+        if inner is None:
+            return None
+        found |= inner
+    return found
+
+
+def _built(text, env):
+    text = text.removeprefix("new ")
+    if "(" not in text:
+        return env[text] if text in env else int(text)
+    functor, fields = _split(text)
+    return Entity(functor, *(_built(f, env) for f in fields))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from derivable.core.diagnostics import BindingError
 from derivable.core.registry import suggestion
 from derivable.datalog.constructors import Constructor
 from derivable.datalog.syntax.formulas import Formulas
+from derivable.datalog.syntax.lexer import Places, tokens
 from derivable.datalog.terms import Entity
 from derivable.datalog.values import ValueType
 
@@ -18,7 +20,8 @@ def parse_term(text: str, constructors: Mapping[str, Constructor], t: ValueType)
 
     Its fields are literals and terms; whether they have the types of the constructor's is not looked at.
     """
-    reader = Formulas(text, f"a term of type {t}")
+    places = Places(text)
+    reader = Formulas(places, f"a term of type {t}", tokens(places, sys.maxsize))
     # Constructors whose parenthesis is open, with the fields so far.
     open_terms: list[tuple[Constructor, list[Any]]] = []
     while True:
