@@ -12,9 +12,10 @@ from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.circuit.circuit import Circuit
-from derivable.core.and_or import FALSE
+from derivable.core.and_or import FALSE, LITERAL
 from derivable.core.diagnostics import CompileTimeout, TypeMismatchError
 from derivable.core.progress import NEVER, Deadline
+from derivable.datalog.derived import Derived
 from derivable.datalog.execute import Executor
 from derivable.datalog.facts import (
     FactStore,
@@ -39,12 +40,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Grounding:
-    """A program grounded over its facts: the tables with node numbers as tags, and the derivation graph."""
+    """A program grounded over its facts: the tables with node numbers as tags, and the derivation graph.
+
+    derived  random facts whose probabilities follow from those of nodes, in order
+    """
 
     tables: Mapping[str, Table]
     graph: AndOrGraph
     facts: FactStore
     recursive: tuple[np.ndarray, ...] = ()
+    derived: tuple[Derived, ...] = ()
 
     def nodes_of(self, ram: Ram, outputs: Mapping[str, Sequence[Any]]) -> np.ndarray:
         """Node of each output tuple, concatenated in order; FALSE for what cannot be derived."""
@@ -67,11 +72,17 @@ def ground_facts(
     facts: FactStore,
     watch: Watch | None = None,
     semiring: Semiring = boolean,
+    has_derived: bool = False,
 ) -> Grounding:
-    """Run a RAM program on the ground derivation graph, simplified by the laws of the semiring."""
+    """Run a RAM program on the ground derivation graph, simplified by the laws of the semiring.
+
+    has_derived  whether aggregates may make random facts whose probabilities follow from those of tuples
+    """
     graph = GroundGraph(semiring)
-    tables = Executor(ram, facts, GraphTags(graph), watch).run()
-    return Grounding(tables, graph.finish(), facts, tuple(graph.recursive))
+    algebra = GraphTags(graph)
+    algebra.derived = [] if has_derived else None
+    tables = Executor(ram, facts, algebra, watch).run()
+    return Grounding(tables, graph.finish(), facts, tuple(graph.recursive), tuple(algebra.derived or ()))
 
 
 def ground_inputs(
@@ -80,6 +91,7 @@ def ground_inputs(
     facts: Mapping[str, Any] | None,
     watch: Watch | None = None,
     semiring: Semiring = boolean,
+    has_derived: bool = False,
 ) -> tuple[Ram, Grounding, dict[str, np.ndarray]]:
     """Ground a program whose inputs have no probabilities yet; also the variable of each input fact."""
     for name, mapping in inputs.items():
@@ -103,7 +115,10 @@ def ground_inputs(
         store.add(name, columns, variables[name])
     load_program_facts(ram, store)
     load_python_facts(ram, facts, store, given=inputs)
-    return ram, ground_facts(ram, store, watch, semiring), variables
+    return ram, ground_facts(ram, store, watch, semiring, has_derived), variables
+
+
+DerivedCircuits = tuple[tuple[Derived, Circuit], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +127,7 @@ class ExactQuery:
 
     circuit        roots are the output tuples, in order; evaluate it in the real or log semiring
     variables      relation -> [fact] int64: column of `weights` for each input fact
+    derived        random facts whose weights follow from what circuits with their rows as roots give, in order
     exclusive      [variable] bool: a choice's variable, whose negative literal has weight one
     fixed          [fixed] int64: columns of the random facts written in the program, and
     fixed_weights  [fixed] float64: their probabilities
@@ -122,6 +138,7 @@ class ExactQuery:
     exclusive: np.ndarray
     fixed: np.ndarray
     fixed_weights: np.ndarray
+    derived: DerivedCircuits = ()
 
     def probabilities(self, **inputs: np.ndarray) -> np.ndarray:
         """P(output) [*batch, output] for input probabilities [*batch, fact], by NumPy, no gradients."""
@@ -131,6 +148,9 @@ class ExactQuery:
         weights[..., self.fixed] = self.fixed_weights
         for name, values in inputs.items():
             weights[..., self.variables[name]] = values
+        for facts, circuit in self.derived:
+            values = circuit.evaluate(weights, np.where(self.exclusive, 1.0, 1.0 - weights), "real")
+            weights[..., facts.variables] = facts.probabilities(np.asarray(values))
         return self.circuit.evaluate(weights, np.where(self.exclusive, 1.0, 1.0 - weights), "real")
 
 
@@ -154,11 +174,30 @@ def compile_exact(
     """
     with Watch(checked_limits(time_limit=time_limit)) as watch:
         watch.hint = EXACT_HINT
-        ram, grounding, variables = ground_inputs(program, inputs, facts, watch)
+        ram, grounding, variables = ground_inputs(program, inputs, facts, watch, has_derived=True)
         watch.hide()
         circuit = _circuit_of(grounding, grounding.nodes_of(ram, outputs), watch)
+        derived = _derived_circuits(grounding, circuit, watch)
     random = grounding.facts.random
-    return ExactQuery(circuit, variables, random.group_of() >= 0, *random.fixed(variables))
+    return ExactQuery(circuit, variables, random.group_of() >= 0, *random.fixed(variables), derived)
+
+
+def _derived_circuits(
+    grounding: Grounding, circuit: Circuit, deadline: Deadline
+) -> tuple[tuple[Derived, Circuit], ...]:
+    """The derived facts that a circuit mentions, or one of their own circuits, and these."""
+    found: list[tuple[Derived, Circuit]] = []
+    mentioned = _mentioned(circuit)
+    for facts in reversed(grounding.derived):
+        if np.isin(facts.variables, mentioned).any():
+            found.append((facts, _circuit_of(grounding, facts.nodes, deadline)))
+            mentioned = np.union1d(mentioned, _mentioned(found[-1][1]))
+    return tuple(reversed(found))
+
+
+def _mentioned(circuit: Circuit) -> np.ndarray:
+    """The variables (from 0) of a circuit's literals."""
+    return np.unique(np.abs(circuit.literal[circuit.kind == LITERAL].astype(np.int64)) - 1)
 
 
 def _circuit_of(grounding: Grounding, nodes: np.ndarray, deadline: Deadline) -> Circuit:

@@ -17,6 +17,7 @@ from derivable.algebra.element import records
 from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.core.and_or import FALSE, TRUE
 from derivable.core.diagnostics import UnsupportedError
+from derivable.datalog.derived import Derived
 from derivable.datalog.ground_graph import GroundGraph, negate
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.tag_columns import column_of, concatenate, parts_of, reduce_segments
@@ -244,7 +245,8 @@ class IntegerTags(ScalarColumns, ColumnTags):
 class GraphTags(ScalarColumns):
     """Nodes of the ground derivation graph. While a query runs, tags are the list of factor columns.
 
-    weigh  nodes [row] -> how much each counts; None where probabilities are given only later, as in a layer
+    weigh    nodes [row] -> how much each counts; None where probabilities are given only later, as in a layer
+    derived  random facts whose probabilities will follow from those of nodes, in order; None where there can be none
     """
 
     is_tagged = True
@@ -253,13 +255,14 @@ class GraphTags(ScalarColumns):
         super().__init__(np.int64, FALSE, TRUE)
         self.graph = graph
         self.weigh = weigh
+        self.derived: list[Derived] | None = None
 
     def weights(self, nodes: np.ndarray) -> np.ndarray:
         """[row] float64. Raises UnsupportedError where they are not known."""
         if self.weigh is None:
             raise UnsupportedError(
                 "those depend on probabilities that are given only later",
-                hint="choose in Python, from the output of a layer without it",
+                hint='provenance="exact" has `top`, `rank`, `normalize` and `softmax` in layers; else choose in Python',
             )
         return self.weigh(nodes)
 

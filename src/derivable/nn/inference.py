@@ -17,6 +17,7 @@ from derivable.datalog.inputs import InputMapping
 from derivable.datalog.program import Program
 from derivable.datalog.provenance import EXACT, Inference
 from derivable.device.cpu.memory import full
+from derivable.nn.derived import DerivedFacts
 from derivable.nn.log_space import log1mexp, log_of_probability
 from derivable.nn.values import TOLERANCE
 
@@ -93,23 +94,35 @@ class ExactInference(torch.nn.Module):
         self.none_exclusive = not exclusive.any()
         self.real = self.circuit.to_torch(semiring="real")
         self.log = self.circuit.to_torch(semiring="log")
+        self.derived = torch.nn.ModuleList([DerivedFacts(facts) for facts, _ in query.derived])
+        self.derived_real = torch.nn.ModuleList([c.to_torch(semiring="real") for _, c in query.derived])
+        self.derived_log = torch.nn.ModuleList([c.to_torch(semiring="log") for _, c in query.derived])
 
     def forward(self, values: list[torch.Tensor], in_logs: bool, out_logs: bool) -> torch.Tensor:
         """values [*batch, fact] each -> [*batch, output fact], probabilities or log-probabilities."""
         weights = self.columns(values, in_logs)
+        for facts, real, log in zip(self.derived, self.derived_real, self.derived_log):
+            found = facts(self._evaluated(real, log, weights, in_logs, in_logs), in_logs)
+            weights = weights.index_copy(-1, cast(torch.Tensor, facts.variables), found)
+        return self._evaluated(self.real, self.log, weights, in_logs, out_logs)
+
+    def _evaluated(
+        self, real: torch.nn.Module, log: torch.nn.Module, weights: torch.Tensor, in_logs: bool, out_logs: bool
+    ) -> torch.Tensor:
+        """A circuit on [*batch, variable]."""
         if not out_logs:
             # Without negative weights the circuit takes the complements itself.
             if self.none_exclusive:
-                return snap_to_one(self.real(weights))
+                return snap_to_one(real(weights))
             absent = None if self.all_exclusive else 1 - weights
-            return snap_to_one(self.real(weights, self._negative(absent, 1.0, weights)))
+            return snap_to_one(real(weights, self._negative(absent, 1.0, weights)))
         if in_logs:
             log_weights = weights
             absent = None if self.all_exclusive else log1mexp(weights)
         else:
             log_weights = log_of_probability(weights.clamp_min(0))
             absent = None if self.all_exclusive else log_of_probability((1 - weights).clamp_min(0))
-        return snap_to_zero(self.log(log_weights, self._negative(absent, 0.0, log_weights)))
+        return snap_to_zero(log(log_weights, self._negative(absent, 0.0, log_weights)))
 
     def _negative(self, absent: torch.Tensor | None, one: float, like: torch.Tensor) -> torch.Tensor:
         """Weights of the absence of facts, `one` for values of choices; None stands for choices only."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from derivable.core.diagnostics import DerivableError, UnsupportedError
 from derivable.datalog.aggregates.record import AGGREGATES
+from derivable.datalog.derived import Derived
 from derivable.datalog.kernels import relations as kernels
 from derivable.datalog.packing import is_in_order, order_of
 from derivable.datalog.random_facts import RandomFacts
@@ -261,6 +262,16 @@ class Groups:
                         UnsupportedError, f"`{self.rule.operator}` goes by weights, but {error.message}", error.hint
                     )
         return found
+
+    def derived(self, chosen: np.ndarray) -> list[Derived] | None:
+        """Where probabilities are given only later, the random facts that will follow from them; else None.
+
+        Of groups whose rows are all certain the weights are known at all times.
+        """
+        mode = self.mode
+        if not isinstance(mode, GraphTags) or mode.weigh is not None or self.rule.discrete:
+            return None
+        return None if self.is_certain[self.rows_of(chosen)].all() else mode.derived
 
     # Results
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import Aggregate, Group
+from derivable.datalog.derived import Derived
 from derivable.datalog.tags import GraphTags, IntegerTags, SemiringTags
 
 
@@ -49,14 +49,19 @@ def _retagged(groups: Groups, chosen: np.ndarray) -> None:
     if not groups.has_tags or groups.rule.discrete or isinstance(groups.mode, IntegerTags):
         _all_rows(groups, chosen)
         return
-    if isinstance(groups.mode, GraphTags) and groups.mode.weigh is None:
-        groups.error(
-            UnsupportedError,
-            f"`{groups.rule.operator}` makes new probabilities of old ones, which are not known here",
-            "apply the softmax in the network, or to the output of the layer",
-        )
+    later = groups.derived(chosen)
+    if later is not None:
+        segments = list(_segments(groups, [], chosen))
+        rows, offsets = np.concatenate(segments), np.cumsum([0, *map(len, segments)])
+        new = [groups.context.random.add_choice(np.zeros(len(part)), is_complete=True) for part in segments]
+        variables = np.concatenate(new)
+        later.append(Derived(groups.rule.operator, offsets, groups.row_tags[rows], variables))  # type: ignore[arg-type]
+        groups.emit(groups.number[rows], groups.words_of(rows), groups.mode.graph.literals_of(variables))
+        return
+    is_known = groups.is_certain[groups.rows_of(chosen)].all()
+    known = np.ones(groups.num_rows) if is_known else groups.weights
     for rows in _segments(groups, [], chosen):
-        weights = groups.weights[rows]
+        weights = known[rows]
         if groups.rule.operator == "softmax":
             weights = np.exp(weights - weights.max())
         total = weights.sum()

@@ -11,13 +11,17 @@ import hashlib
 import math
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.ordering import emit_places, of_chosen
 from derivable.datalog.aggregates.record import ASC, DESC, Aggregate, Group, Parameter
+from derivable.datalog.aggregates.worlds import MOST_GRAPH_STEPS
+from derivable.datalog.derived import Derived
 from derivable.datalog.tag_columns import within
 from derivable.datalog.values import SymbolTable, ValueType, word_of
 
@@ -25,10 +29,19 @@ _MASK = (1 << 64) - 1
 _STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
-def _by_weight(groups: Groups, ascending: bool = False) -> np.ndarray:
-    """Rows of the body group by group, the weightiest first, equal ones by value."""
-    weights = np.ones(groups.num_rows) if groups.rule.discrete else groups.weights
-    return groups.sorted([groups.number, weights if ascending else -weights, *groups.value_keys])
+def _weights(groups: Groups, chosen: np.ndarray) -> np.ndarray:
+    """[row] of the body; only those of the chosen groups count."""
+    if groups.rule.discrete or groups.is_certain[groups.rows_of(chosen)].all():
+        return np.ones(groups.num_rows)
+    return groups.weights
+
+
+def _by_weight(groups: Groups, chosen: np.ndarray, ascending: bool = False) -> np.ndarray:
+    """Rows of the chosen groups, group by group, the weightiest first, equal ones by value."""
+    # What is equal but for rounding is equal, so that ties do not depend on the order of additions.
+    mantissas = (_weights(groups, chosen).view(np.int64) + (1 << 15)) >> 16
+    rows = groups.sorted([groups.number, mantissas if ascending else -mantissas, *groups.value_keys])
+    return of_chosen(groups, rows, chosen)
 
 
 def _emit(groups: Groups, rows: np.ndarray) -> None:
@@ -36,9 +49,36 @@ def _emit(groups: Groups, rows: np.ndarray) -> None:
 
 
 def _top(groups: Groups, chosen: np.ndarray) -> None:
-    rows = of_chosen(groups, _by_weight(groups), chosen)
+    k, later = groups.settings.get("k", 1), groups.derived(chosen)
+    if later is not None:
+        rows, offsets = _segments(groups, chosen)
+        is_chosen = _promised(groups, later, Derived("top", offsets, groups.row_tags[rows], np.empty(0, np.int64), k))
+        groups.emit(groups.number[rows], groups.words_of(rows), groups.mode.times(groups.row_tags[rows], is_chosen))
+        return
+    rows = _by_weight(groups, chosen)
     places = within(np.bincount(groups.number[rows], minlength=1))
-    _emit(groups, rows[places < groups.settings.get("k", 1)])
+    _emit(groups, rows[places < k])
+
+
+def _segments(groups: Groups, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, offsets [chosen group + 1]) in order of their values."""
+    return of_chosen(groups, groups.order, chosen), np.concatenate([[0], np.cumsum(groups.sizes[chosen])])
+
+
+def _promised(groups: Groups, later: list[Derived], facts: Derived) -> np.ndarray:
+    """Nodes [fact] of random facts whose probabilities will be 0 or 1."""
+    count = len(facts.nodes)
+    if facts.kind != "top":
+        count = int((np.diff(facts.offsets) ** 2).sum())
+        if count > MOST_GRAPH_STEPS:
+            groups.error(
+                UnsupportedError,
+                f"`{groups.rule.operator}` in a layer needs a fact for each row and place, here {count:,}",
+                "make the groups smaller, or take `top<k>`",
+            )
+    variables = groups.context.random.add(np.zeros(count))
+    later.append(replace(facts, variables=variables))
+    return groups.mode.graph.literals_of(variables)
 
 
 def _top_meaning(group: Group) -> Iterator[Any]:
@@ -46,7 +86,17 @@ def _top_meaning(group: Group) -> Iterator[Any]:
 
 
 def _rank(groups: Groups, chosen: np.ndarray) -> None:
-    emit_places(groups, of_chosen(groups, _by_weight(groups, groups.settings["asc"]), chosen))
+    ascending, later = groups.settings["asc"], groups.derived(chosen)
+    if later is None:
+        emit_places(groups, _by_weight(groups, chosen, ascending))
+        return
+    rows, offsets = _segments(groups, chosen)
+    kind = "rank_up" if ascending else "rank"
+    is_there = _promised(groups, later, Derived(kind, offsets, groups.row_tags[rows], np.empty(0, np.int64)))
+    sizes = np.diff(offsets)
+    rows, places = np.repeat(rows, np.repeat(sizes, sizes)), within(np.repeat(sizes, sizes))
+    tags = groups.mode.times(groups.row_tags[rows], is_there)
+    groups.emit(groups.number[rows], [places, *groups.words_of(rows)], tags)
 
 
 def _rank_meaning(group: Group) -> Iterator[Any]:
@@ -91,7 +141,7 @@ def _uniform(groups: Groups, chosen: np.ndarray) -> None:
 
 
 def _categorical(groups: Groups, chosen: np.ndarray) -> None:
-    weights = np.ones(groups.num_rows) if groups.rule.discrete else groups.weights
+    weights = _weights(groups, chosen)
     drawn = np.zeros(groups.num_rows, dtype=bool)
     rows = of_chosen(groups, np.flatnonzero(weights > 0), chosen)
     number = groups.number[rows]
