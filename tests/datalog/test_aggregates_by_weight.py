@@ -185,8 +185,7 @@ def test_the_interpreter_draws_the_same():
 def test_samples_follow_the_weights():
     rows = [(k, x) for k in range(4000) for x in range(3)]
     program = dv.Program(
-        "type e(i32, i32)\nrel one(k, x) = x := categorical<1>(x: e(k, x))\n"
-        "rel two(k, x) = x := uniform<2>(x: e(k, x))"
+        "type e(i32, i32)\nrel one(k, x) = x := categorical<1>(x: e(k, x))\nrel two(k, x) = x := uniform<2>(x: e(k, x))"
     )
     p = dict.fromkeys(rows, 0.0) | {(k, x): [0.1, 0.3, 0.6][x] for k, x in rows}
     db = program.run(facts={"e": p}, provenance="minmaxprob")
