@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core import html
-from derivable.core.diagnostics import BindingError, DerivableError, DomainError
+from derivable.core.diagnostics import BindingError, DerivableError, DomainError, UnsupportedError
+from derivable.core.interrupts import deferred
 from derivable.core.lazy import optional_module
 from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
-from derivable.datalog.inputs import as_tuple
+from derivable.datalog.inputs import as_tuple, checked_facts, taken
 from derivable.datalog.values import SymbolTable, fits, ranks, show_column, show_value, word_of
 
 if TYPE_CHECKING:
+    from derivable.datalog.evaluation import Evaluation
+    from derivable.datalog.incremental import Addition
     from derivable.datalog.storage import Table
 
 _SHOWN_ROWS = 20
@@ -52,18 +55,30 @@ class RelationView(Mapping):
         symbols: SymbolTable,
         column_names: Sequence[str | None] | None = None,
     ):
-        self._table = table
+        self.table = table
         self._symbols = symbols
         self._tags = tags
         self.column_names = tuple(column_names or [None] * len(table.types))
         self._columns: tuple[np.ndarray, ...] | None = None
         self._order: np.ndarray | None = None
+        self._keeper: Evaluation | None = None
+        self._size = table.size
+
+    def become(self, table: Table, tags: np.ndarray | None, keeper: Evaluation | None = None) -> None:
+        """Show other rows and tags.
+
+        keeper  who writes to the table, and is to know that somebody reads it
+        """
+        if table is not self.table or tags is not self._tags or table.size != self._size:
+            self._columns = self._order = None
+            self.table, self._tags, self._size = table, tags, table.size
+        self._keeper = keeper
 
     @property
     def columns(self) -> tuple[np.ndarray, ...]:
         if self._columns is None:
             self._columns = tuple(
-                show_column(self._table.column(c), t, self._symbols) for c, t in enumerate(self._table.types)
+                show_column(self.table.column(c), t, self._symbols) for c, t in enumerate(self.table.types)
             )
         return self._columns
 
@@ -72,19 +87,19 @@ class RelationView(Mapping):
         return self._tags
 
     def __len__(self) -> int:
-        return self._table.size
+        return self.table.size
 
     def _sorted(self) -> np.ndarray:
         if self._order is None:
-            keys = [self._sort_key(c) for c in range(len(self._table.types))]
+            keys = [self._sort_key(c) for c in range(len(self.table.types))]
             self._order = np.lexsort(keys[::-1]) if keys else np.arange(len(self))
         return self._order
 
     def _sort_key(self, position: int) -> np.ndarray:
         """Numbers [row] in the order of a column's values."""
-        if self._table.types[position].family in ("text", "entity"):
-            words, places = np.unique(self._table.column(position), return_inverse=True)
-            return ranks(show_column(words, self._table.types[position], self._symbols))[places]
+        if self.table.types[position].family in ("text", "entity"):
+            words, places = np.unique(self.table.column(position), return_inverse=True)
+            return ranks(show_column(words, self.table.types[position], self._symbols))[places]
         column = self.columns[position]
         return ranks(column) if column.dtype == object else column
 
@@ -111,7 +126,7 @@ class RelationView(Mapping):
 
     def _row(self, key: Any) -> int:
         values = as_tuple(key)
-        types = self._table.types
+        types = self.table.types
         if len(values) != len(types) or not all(fits(v, t) for v, t in zip(values, types)):
             return -1
         if any(t.family == "entity" for t in types):
@@ -119,15 +134,15 @@ class RelationView(Mapping):
         if any(t.family == "text" and v not in self._symbols.ids for v, t in zip(values, types)):
             return -1
         words = [np.array([word_of(v, t, self._symbols)], dtype=np.int64) for v, t in zip(values, types)]
-        return int(self._table.find(words, 1)[0])
+        return int(self.table.find(words, 1)[0])
 
     def _row_of_terms(self, values: tuple[Any, ...]) -> int:
         """The row of values of which some are terms, -1 also where they are not terms of the program."""
         try:
-            words = [np.array([word_of(v, t, self._symbols)]) for v, t in zip(values, self._table.types)]
+            words = [np.array([word_of(v, t, self._symbols)]) for v, t in zip(values, self.table.types)]
         except DerivableError:
             return -1
-        return int(self._table.find(words, 1)[0])
+        return int(self.table.find(words, 1)[0])
 
     def __contains__(self, key: Any) -> bool:
         return self._row(key) >= 0
@@ -156,7 +171,7 @@ class RelationView(Mapping):
 
     def _repr_html_(self) -> str:
         """A table for notebooks: the first rows in sorted order, with tags."""
-        types = self._table.types
+        types = self.table.types
         header = [t if name is None else f"{name}: {t}" for name, t in zip(self.column_names, types)]
         header = header[:_SHOWN_COLUMNS] + ["…"] * (len(types) > _SHOWN_COLUMNS)
         tagged = self._tags is not None
@@ -250,12 +265,101 @@ class _Items:
 
 
 class Database(Mapping):
-    """The output relations of a run by name; `provenance` is the one it ran under."""
+    """The output relations of a run by name; `provenance` is the one it ran under.
 
-    def __init__(self, relations: Mapping[str, RelationView], provenance: str, hidden: Sequence[str] = ()):
-        self._relations = dict(relations)
+    A run with `keep=True` makes a database that `add` goes on with.
+    """
+
+    def __init__(self, evaluation: Evaluation, provenance: str, keep: bool, is_default: bool):
+        ram = evaluation.ram
+        self._relations = {
+            name: RelationView(table, tags, evaluation.facts.symbols, ram.relations[name].column_names or None)
+            for name, (table, tags) in evaluation.outputs.items()
+        }
         self.provenance = provenance
-        self._hidden = tuple(hidden)
+        self._hidden = tuple(name for name in ram.relations if not name.startswith("#"))
+        self._evaluation = evaluation if keep else None
+        # Without a provenance of its own a run takes the one that its facts ask for.
+        self._is_default = is_default
+        if keep:
+            self._show()
+
+    def add(
+        self,
+        facts: Mapping[str, Any],
+        *,
+        round_limit: int | None = None,
+        tuple_limit: int | None = None,
+        time_limit: float | None = None,
+        memory_limit: int | str | None = None,
+        progress: bool | None = None,
+    ) -> Addition:
+        """Add facts, and compute again what they reach, so that the database is that of a run with all facts.
+
+        facts   relation -> facts, in the forms that `Program.run` takes
+        Limits are those of `Program.run`; `iteration_limit` is that of the run. Returns what became of the strata: its
+        text has a line for each one that the facts reached. Views that were taken before show the new tuples. Whatever
+        is raised, Ctrl-C included, the database stays as it was.
+
+        Raises UnsupportedError for a database that keeps its outputs alone.
+        """
+        from derivable.datalog.incremental import every_stratum
+        from derivable.datalog.limits import EXACT_HINT, Watch, checked_limits, watched
+
+        kept = self._kept("add facts to")
+        watch = Watch(
+            checked_limits(kept.iteration_limit, round_limit, tuple_limit, time_limit, memory_limit), progress
+        )
+        if self.provenance == "exact":
+            watch.hint = EXACT_HINT
+        given = taken(checked_facts(facts))
+        may_change = self._is_default and self.provenance == "unit"
+
+        def work() -> Addition:
+            if may_change and (anew := kept.exact(given, watch)) is not None:
+                with deferred():
+                    self._evaluation, self.provenance = anew, "exact"
+                return every_stratum(anew.ram, "facts have probabilities now")
+            return kept.add(given, watch)
+
+        try:
+            return watched(watch, work)
+        finally:
+            with deferred():
+                self._show()
+
+    def fork(self) -> Database:
+        """A database with the same relations, which `add` changes alone.
+
+        The two share their tables until one of them gets facts; the cost does not depend on the number of tuples.
+        """
+        return Database(self._kept("fork").fork(), self.provenance, True, self._is_default)
+
+    def freeze(self) -> None:
+        """Keep the output relations alone, and give back the memory of all else."""
+        if self._evaluation is not None:
+            for name, view in self._relations.items():
+                if self._evaluation.is_shared(name):
+                    # The others may write to the table when this evaluation has gone.
+                    view.become(view.table.fork(), view.tags)
+                else:
+                    view.become(view.table, view.tags)
+                    view.table.indexes.clear()
+        self._evaluation = None
+
+    def _kept(self, wish: str) -> Evaluation:
+        if self._evaluation is None:
+            raise UnsupportedError(
+                f"cannot {wish} a database that keeps its outputs alone", hint="run the program with keep=True"
+            )
+        return self._evaluation
+
+    def _show(self) -> None:
+        """Show what the evaluation has found."""
+        assert self._evaluation is not None
+        self._evaluation.recover()
+        for name, (table, tags) in self._evaluation.outputs.items():
+            self._relations[name].become(table, tags, self._evaluation)
 
     def __getitem__(self, name: str) -> RelationView:
         found = self._relations.get(name)

@@ -1,8 +1,15 @@
-"""The relations of a program under one provenance, computed from facts."""
+"""The relations of a program under one provenance, computed from facts, and from more facts.
+
+What an addition changes is written to tables where they are, after a note of what they were. Everything else that it
+makes, the ground derivation graph and the tables of strata that are computed anew among it, takes its place at the end,
+at once. So whatever ends an addition early, the evaluation is what it was.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +17,12 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
+from derivable.core.interrupts import deferred
 from derivable.datalog.execute import Executor
-from derivable.datalog.facts import FactStore
+from derivable.datalog.facts import FactStore, load_python_facts
+from derivable.datalog.generate import ForeignFacts
 from derivable.datalog.ground_graph import GroundGraph
+from derivable.datalog.incremental import Addition, Before, Continuation
 from derivable.datalog.limits import Watch
 from derivable.datalog.provenance import EXACT, Inference, needs_derivations, tags_of
 from derivable.datalog.ram.nodes import Ram
@@ -33,6 +43,10 @@ class Evaluation:
     columns  the tags of tuples where they are no probabilities of an exact inference, else None
     algebra  what the machine runs on
     tables   relation -> its table, after `run`
+    outputs  relation -> what users see of it
+    iteration_limit  of `run`: recursions may not be at their end
+    kin      the evaluations that may share tables with this one
+    journal  relation -> its table before an addition that is not at its end
     """
 
     def __init__(self, ram: Ram, facts: FactStore, record: Semiring | Inference, k: int):
@@ -48,23 +62,46 @@ class Evaluation:
             if isinstance(record, Semiring) and needs_derivations(record, ram):
                 self.algebra = GraphTags(GroundGraph(record))
         self.tables: dict[str, Table] = {}
+        self.outputs: dict[str, Shown] = {}
+        self.foreign = ForeignFacts(facts.random)
+        self.iteration_limit: int | None = None
+        self.kin: weakref.WeakSet[Evaluation] = weakref.WeakSet([self])
+        self.has_own_facts = True
+        self.journal: dict[str, Before] = {}
 
     def run(self, watch: Watch) -> None:
         """Compute all relations."""
-        if isinstance(self.algebra, GraphTags):
-            self.algebra.weigh = lambda nodes: self.weights(nodes, watch)
-        self.tables = Executor(self.ram, self.facts, self.algebra, watch).run()
+        executor = Executor(self.ram, self.facts, self.algebra, watch)
+        executor.foreign = self.foreign
+        self.iteration_limit = watch.limits.iteration_limit
+        with self.weighing(self.algebra, executor.tables, watch):
+            self.tables = executor.run()
+        self.outputs = self.shown(self.ram.outputs, self.tables, self.algebra, watch)
 
-    def shown(self, names: Iterable[str], watch: Watch) -> dict[str, Shown]:
+    @contextmanager
+    def weighing(self, algebra: Algebra, tables: Mapping[str, Table], watch: Watch) -> Iterator[None]:
+        """Aggregates may ask in this block how much nodes count."""
+        if not isinstance(algebra, GraphTags):
+            yield
+            return
+        algebra.weigh = lambda nodes: self.weights(nodes, tables, algebra.graph, watch)
+        try:
+            yield
+        finally:
+            algebra.weigh = None
+
+    def shown(
+        self, names: Iterable[str], tables: Mapping[str, Table], algebra: Algebra, watch: Watch
+    ) -> dict[str, Shown]:
         """What users see of some relations, which leaves out the tuples that are in no world."""
         names = list(names)
-        if isinstance(self.algebra, Untagged):
-            return {name: (self.tables[name], None) for name in names}
-        columns: dict[str, Any] = {name: _tags(self.tables[name]) for name in names}
-        if isinstance(self.algebra, GraphTags):
+        if isinstance(algebra, Untagged):
+            return {name: (tables[name], None) for name in names}
+        columns: dict[str, Any] = {name: _tags(tables[name]) for name in names}
+        if isinstance(algebra, GraphTags):
             nodes = list(columns.values())
             roots = np.concatenate([*nodes, np.empty(0, np.int64)])
-            columns = dict(zip(names, _split(self.values(roots, watch), nodes)))
+            columns = dict(zip(names, _split(self.values(roots, tables, algebra.graph, watch), nodes)))
         found: dict[str, Shown] = {}
         for name, column in columns.items():
             tags = column if self.columns is None else self.columns.show(column)
@@ -72,21 +109,19 @@ class Evaluation:
                 kept = ~self.columns.is_zero(column)
             else:
                 kept = tags != 0.0
-            found[name] = _possible(self.tables[name], tags, kept)
+            found[name] = _possible(tables[name], tags, kept)
         return found
 
-    def weights(self, nodes: np.ndarray, watch: Watch) -> np.ndarray:
+    def weights(self, nodes: np.ndarray, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch) -> np.ndarray:
         """How much nodes count for aggregates, while relations are computed: [node] float64."""
-        values = self.values(nodes, watch)
+        values = self.values(nodes, tables, graph, watch)
         return values if self.columns is None else self.columns.weights(values)
 
-    def values(self, nodes: np.ndarray, watch: Watch) -> Any:
-        """The values [node] of nodes of the ground derivation graph."""
+    def values(self, nodes: np.ndarray, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch) -> Any:
+        """The values [node] of nodes of a ground derivation graph."""
         from derivable.datalog.exact import Grounding, exact_probabilities
 
-        assert isinstance(self.algebra, GraphTags)
-        graph = self.algebra.graph
-        grounding = Grounding(self.tables, graph.finish(), self.facts, tuple(graph.recursive))
+        grounding = Grounding(tables, graph.finish(), self.facts, tuple(graph.recursive))
         watch.hide()
         if self.columns is None:
             return exact_probabilities(grounding, nodes, watch)
@@ -94,6 +129,90 @@ class Evaluation:
 
         assert isinstance(self.record, Semiring)
         return levelled(grounding, nodes, {}, self.record, watch).evaluate(self.columns)
+
+    # More facts
+
+    def add(self, facts: Mapping[str, Any], watch: Watch) -> Addition:
+        """Add facts, as `inputs.taken` hands them on, and compute what they reach. Afterwards `outputs` are new."""
+        self.recover()
+        self.own_facts()
+        given = FactStore(self.facts.symbols, self.facts.random)
+        load_python_facts(self.ram, facts, given, given=self.ram.relations)
+        algebra = self.algebra
+        if isinstance(algebra, GraphTags):
+            algebra = GraphTags(algebra.graph.fork())
+        try:
+            going = Continuation(self, given, algebra, watch)
+            going.foreign = self.foreign.copy(self.facts.random)
+            with self.weighing(algebra, going.tables, watch):
+                done = going.go_on()
+            reached = {name for step in done.steps for name in step.relations}
+            outputs = self.shown([n for n in self.ram.outputs if n in reached], going.tables, algebra, watch)
+            relations = self.facts.more(given)
+        except BaseException:
+            with deferred():
+                self.recover()
+            raise
+        with deferred():
+            self.tables, self.algebra, self.foreign = going.tables, algebra, going.foreign
+            self.outputs = self.outputs | outputs
+            self.facts.relations = relations
+            self.journal.clear()
+        return done
+
+    def exact(self, facts: Mapping[str, Any], watch: Watch) -> Evaluation | None:
+        """The exact evaluation with these facts too; None if none of them has a probability."""
+        self.own_facts()
+        given = FactStore(self.facts.symbols, self.facts.random)
+        load_python_facts(self.ram, facts, given, given=self.ram.relations)
+        if not any((part >= 0).any() for added in given.relations.values() for part in added.variables):
+            return None
+        made = Evaluation(self.ram, self.facts.fork(), EXACT, self.k)
+        made.facts.relations = self.facts.more(given)
+        made.run(watch)
+        return made
+
+    def recover(self) -> None:
+        """Undo what an addition has left behind that something ended."""
+        for name, before in list(self.journal.items()):
+            there, table = self.tables[name], before.again()
+            self.tables[name] = table
+            shown, tags = self.outputs.get(name, (None, None))
+            if shown is there:
+                self.outputs[name] = table, tags
+            del self.journal[name]
+
+    def own_facts(self) -> None:
+        """Have random facts, and numbers of proofs, that no other evaluation writes to."""
+        if self.has_own_facts:
+            return
+        random = self.facts.random.copy()
+        self.facts.random = random
+        self.foreign = self.foreign.copy(random)
+        if self.columns is not None:
+            columns = self.columns.copy(random)
+            if self.algebra is self.columns:
+                self.algebra = columns
+            self.columns = columns
+        self.has_own_facts = True
+
+    def is_shared(self, name: str) -> bool:
+        """Whether another evaluation has the same table of a relation."""
+        table = self.tables[name]
+        return any(other.tables.get(name) is table for other in list(self.kin) if other is not self)
+
+    def fork(self) -> Evaluation:
+        """An evaluation that has found the same, and goes its own way from here."""
+        self.recover()
+        made = Evaluation(self.ram, self.facts.fork(), self.record, self.k)
+        made.tables, made.outputs = dict(self.tables), dict(self.outputs)
+        made.iteration_limit = self.iteration_limit
+        made.columns, made.algebra, made.foreign = self.columns, self.algebra, self.foreign
+        # Both copy them before they write to them.
+        self.has_own_facts = made.has_own_facts = False
+        made.kin = self.kin
+        self.kin.add(made)
+        return made
 
 
 def _possible(table: Table, tags: Any, kept: np.ndarray) -> Shown:

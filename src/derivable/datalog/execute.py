@@ -52,11 +52,13 @@ class Executor(Queries):
         facts: FactStore,
         algebra: Algebra,
         watch: Watch | None = None,
+        tables: dict[str, Table] | None = None,
     ):
         watch = watch or Watch(Limits())
         new_tags = None if isinstance(algebra, Untagged) else algebra.empty
         stable = m.stable_relations(ram) if isinstance(algebra, ColumnTags) else set()
-        tables = {name: Table(name, r.types, new_tags, name in stable) for name, r in ram.relations.items()}
+        if tables is None:
+            tables = {name: Table(name, r.types, new_tags, name in stable) for name, r in ram.relations.items()}
         super().__init__(tables, algebra, facts.symbols, facts.random, watch)
         self.ram = ram
         self.facts = facts
@@ -142,7 +144,8 @@ class Executor(Queries):
 
     # Untagged
 
-    def plain_stratum(self, number: int) -> None:
+    def plain_stratum(self, number: int, first: tuple[m.Instruction, ...] | None = None) -> None:
+        """Run a stratum: facts, what comes first (`once` unless it is given), and the recursion."""
         stratum = self.ram.strata[number]
         for name in stratum.relations:
             columns, variables = self.fact_columns(name)
@@ -151,17 +154,16 @@ class Executor(Queries):
                 chances = np.asarray(self.facts.random.probabilities)
                 there = (variables < 0) | (chances[variables] > 0)
                 columns, variables = [column[there] for column in columns], variables[there]
+            self.watch.enter(self.tables[name])
             self.tables[name].insert(columns, len(variables))
-            self.watch.tuples += self.tables[name].size
-        for instruction in self.instructions(number, "once"):
+            self.watch.leave()
+        for instruction in self.instructions(number, "once") if first is None else first:
             self.insert(instruction)
         if stratum.loop:
             self.plain_loop(number)
 
     def plain_loop(self, number: int) -> None:
-        stratum, tables = self.ram.strata[number], self.tables
-        for name in stratum.relations:
-            tables[name].stable_size = tables[name].visible_size = 0
+        tables = self.tables
 
         def has_news(name: str) -> bool:
             table = tables[name]
@@ -210,8 +212,10 @@ class Executor(Queries):
 
     # Tag columns
 
-    def tagged_stratum(self, number: int, algebra: ColumnTags) -> None:
+    def tagged_stratum(self, number: int, algebra: ColumnTags, first: tuple[m.Instruction, ...] | None = None) -> None:
+        """As `plain_stratum`."""
         stratum = self.ram.strata[number]
+        stamp = 1 + max(self.tables[name].round for name in stratum.relations)
         pending = {
             name: Pending(self.tables[name], algebra, self.ram.relations[name].is_certain) for name in stratum.relations
         }
@@ -222,14 +226,13 @@ class Executor(Queries):
                 random = variables >= 0
                 tags[random] = algebra.fact_tags(variables[random])
                 pending[name].parts.append((columns, len(variables), tags))
-        for instruction in self.instructions(number, "once"):
-            self.collect(instruction, pending[instruction.relation], 1)
+        for instruction in self.instructions(number, "once") if first is None else first:
+            self.collect(instruction, pending[instruction.relation], stamp)
         effort = self.stratum_effort[number]
         for waiting in pending.values():
-            effort.rows += self.merge(waiting, 1)
+            effort.rows += self.merge(waiting, stamp)
         if not stratum.loop:
             return
-        stamp = 1
 
         def has_news(name: str) -> bool:
             table = self.tables[name]

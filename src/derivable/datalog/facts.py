@@ -62,6 +62,18 @@ class FactStore:
     relations: dict[str, FactColumns] = field(default_factory=dict)
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
 
+    def fork(self) -> FactStore:
+        """The same facts; more of them are added to one of the two alone. Texts have the same numbers in both."""
+        return FactStore(self.symbols, self.random, dict(self.relations), dict(self.inputs))
+
+    def more(self, others: FactStore) -> dict[str, FactColumns]:
+        """The facts of each relation here and there."""
+        found = dict(self.relations)
+        for name, facts in others.relations.items():
+            known = found.get(name, FactColumns())
+            found[name] = FactColumns([*known.columns, *facts.columns], [*known.variables, *facts.variables])
+        return found
+
     def add(self, name: str, columns: list[np.ndarray], variables: np.ndarray) -> None:
         store = self.relations.setdefault(name, FactColumns())
         store.columns.append(columns)

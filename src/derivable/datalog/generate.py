@@ -29,6 +29,12 @@ class ForeignFacts:
         self.random = random
         self.known: dict[tuple, int] = {}
 
+    def copy(self, random: RandomFacts) -> ForeignFacts:
+        """The same facts, for random facts that are a copy."""
+        made = ForeignFacts(random)
+        made.known = dict(self.known)
+        return made
+
     def variables(self, name: str, rows: list[tuple], probabilities: np.ndarray) -> np.ndarray:
         """The variables [row] of rows of words, -1 where the probability is NaN: the row is certain.
 

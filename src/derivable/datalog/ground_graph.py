@@ -42,6 +42,14 @@ class GroundGraph:
         self.literal_nodes = np.empty(0, dtype=np.int64)
         self.made_true: list[np.ndarray] = []
 
+    def fork(self) -> GroundGraph:
+        """The same graph, which grows on its own."""
+        made = GroundGraph(self.semiring)
+        made.size, made.literal_nodes = self.size, self.literal_nodes.copy()
+        made.kinds, made.literals, made.edges = [*self.kinds], [*self.literals], [*self.edges]
+        made.recursive, made.made_true = [*self.recursive], [*self.made_true]
+        return made
+
     def new_nodes(self, kind: int, count: int, literal: np.ndarray | None = None) -> np.ndarray:
         """Numbers of `count` new nodes."""
         self.kinds.append(np.full(count, kind, dtype=np.uint8))

@@ -69,6 +69,17 @@ TAG_NAMES = {"tag", "probability"}
 _MANY_TEXTS = 1 << 14
 
 
+def checked_facts(facts: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Facts of relations, none for None. Raises DomainError for anything but a mapping from names."""
+    if facts is None:
+        return {}
+    if not isinstance(facts, Mapping) or not all(isinstance(name, str) for name in facts):
+        raise DomainError(
+            "facts must map names of relations to their facts", hint='for instance {"edge": [(0, 1), (1, 2)]}'
+        )
+    return facts
+
+
 def taken(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of each relation as an InputMapping, an array, a mapping from facts to tags, Columns, a path or a list.
 

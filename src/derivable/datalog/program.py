@@ -12,10 +12,10 @@ from derivable.algebra.semiring import Semiring
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError, UnsupportedError
 from derivable.core.files import checked_path
-from derivable.datalog.database import Database, RelationView
+from derivable.datalog.database import Database
 from derivable.datalog.desugar import desugar
 from derivable.datalog.foreign.library import PREDICATES
-from derivable.datalog.inputs import taken
+from derivable.datalog.inputs import checked_facts, taken
 from derivable.datalog.ram.lower import lower
 from derivable.datalog.ram.nodes import Generate, Ram, Store, steps
 from derivable.datalog.ram.text import ram_text
@@ -125,6 +125,7 @@ class Program:
         memory_limit: int | str | None = None,
         progress: bool | None = None,
         seed: int = 0,
+        keep: bool = False,
     ) -> Database:
         """Compute all outputs.
 
@@ -141,6 +142,7 @@ class Program:
                          when the machine has hardly any memory left
         progress         whether to show after a second how far the run is; None: if a person sees stderr
         seed             of the samples that `categorical` and `uniform` draw: the same seed, the same samples
+        keep             whether the database keeps what `Database.add` goes on from, else its outputs alone
 
         Under "exact" a tag is the probability that the tuple holds in a random world, under a semiring what `show` of
         its record makes of its value. Raises UnsupportedError where recursion would add up infinitely many derivations.
@@ -151,9 +153,11 @@ class Program:
         record = None if provenance is None else provenance_of(provenance)
         k, seed = integer(k, "k", 1), integer(seed, "seed", 0)
         watch = Watch(checked_limits(iteration_limit, round_limit, tuple_limit, time_limit, memory_limit), progress)
-        return watched(watch, lambda: self._run(_checked_facts(facts), record, provenance, k, seed, watch))
+        return watched(watch, lambda: self._run(checked_facts(facts), record, provenance, k, seed, keep, watch))
 
-    def _run(self, facts: Mapping[str, Any], record: Any, provenance: Any, k: int, seed: int, watch: Watch) -> Database:
+    def _run(
+        self, facts: Mapping[str, Any], record: Any, provenance: Any, k: int, seed: int, keep: bool, watch: Watch
+    ) -> Database:
         from derivable.datalog.evaluation import Evaluation
         from derivable.datalog.facts import load_program_facts, load_python_facts, new_store
         from derivable.datalog.limits import EXACT_HINT
@@ -164,20 +168,16 @@ class Program:
         store = new_store(ram, RandomFacts(seed=seed))
         load_program_facts(ram, store)
         load_python_facts(ram, facts, store)
-        if record is None:
+        is_default = record is None
+        if is_default:
             provenance = "exact" if _num_probabilities(ram, store) else "unit"
             record = provenance_of(provenance)
         if record is EXACT:
             watch.hint = EXACT_HINT
         evaluation = Evaluation(ram, store, record, k)
         evaluation.run(watch)
-        shown = evaluation.shown(ram.outputs, watch)
-        views = {
-            name: RelationView(table, tags, store.symbols, ram.relations[name].column_names or None)
-            for name, (table, tags) in shown.items()
-        }
         name = provenance if isinstance(provenance, str) else record.name
-        return Database(views, name, [n for n in ram.relations if not n.startswith("#")])
+        return Database(evaluation, name, keep, is_default)
 
 
 def _num_probabilities(ram: Ram, store: FactStore) -> int:
@@ -205,16 +205,6 @@ class _Plan:
         self.typed: Typed = infer(syntax, hints)
         self.strata: Strata = stratify(with_terms(desugar(self.typed)))
         self.ram: Ram = lower(self.strata)
-
-
-def _checked_facts(facts: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    if facts is None:
-        return {}
-    if not isinstance(facts, Mapping) or not all(isinstance(name, str) for name in facts):
-        raise DomainError(
-            "facts must map names of relations to their facts", hint='for instance {"edge": [(0, 1), (1, 2)]}'
-        )
-    return facts
 
 
 def _read(path: Path) -> str:

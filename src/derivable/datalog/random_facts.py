@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,6 +20,9 @@ class RandomFacts:
     probabilities: list[float] = field(default_factory=list)
     groups: list[np.ndarray] = field(default_factory=list)
     seed: int = 0
+
+    def copy(self) -> RandomFacts:
+        return replace(self, probabilities=[*self.probabilities], groups=[*self.groups])
 
     def add(self, probabilities: np.ndarray) -> np.ndarray:
         """Numbers of new independent variables."""

@@ -268,6 +268,26 @@ class Table:
         self.may_have_sets = other.log.dtype == np.int32
         self.table, self.lags, self.shared = self.table[:0], True, True
 
+    def fork(self, size: int | None = None) -> Table:
+        """A table with the first `size` rows, all if it is None, on the same memory until one of the two gets more.
+
+        Tags and stamps are those of this table: who is going to change them puts copies in their place first.
+        """
+        made = Table(self.name, self.types, self.new_tags, self.stamps is not None)
+        made.top, made.round = self.top, self.round
+        count = self.size if size is None else size
+        if not count:
+            return made
+        made.log, made.size, made.visible_size = self.log[:count], count, count
+        made.tags, made.stamps, made.shared = self.tags, self.stamps, True
+        if self.log.dtype == np.int64 and count < SET_ROWS:
+            made.may_have_sets = self.may_have_sets
+            made._rehash(max(64, 2 * count))
+        else:
+            made.may_have_sets = self.log.dtype == np.int32
+            made.table, made.lags = made.table[:0], True
+        return made
+
     def catch_up(self) -> None:
         """Enter rows that were built in bulk into the set."""
         if not self.lags:
@@ -276,7 +296,7 @@ class Table:
         with _catching_up:
             if self.lags and self.may_have_sets:
                 size, self.size = self.size, 0
-                self.sets = RowSets(self.width, False, self._domain(int(self.log[:size, -1].max())))
+                self.sets = RowSets(self.width, self.new_tags is not None, self._domain(int(self.log[:size, -1].max())))
                 is_entered = self.sets.enter(self, size)
                 self.size = size
                 if not is_entered:

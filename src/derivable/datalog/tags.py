@@ -96,6 +96,10 @@ class ColumnTags(ABC):
         """Raises UnsupportedError where the provenance does not say it."""
         return np.asarray(self.show(tags), dtype=np.float64)
 
+    def copy(self, facts: RandomFacts) -> ColumnTags:
+        """The same tags, for random facts that are a copy of theirs and get more of their own."""
+        return self
+
     def load(self, table, rows) -> Any:
         return table.tags[: table.size][rows]
 
@@ -151,6 +155,9 @@ class SemiringTags(ColumnTags):
     def __init__(self, semiring: Semiring, facts: RandomFacts):
         self.semiring, self.facts = semiring, facts
         self.typed: TypedSemiring = semiring.typed("float64")
+
+    def copy(self, facts: RandomFacts) -> SemiringTags:
+        return SemiringTags(self.semiring, facts)
 
     def empty(self, count: int) -> Any:
         return column_of([empty(count, dtype) for dtype in self.typed.dtypes])

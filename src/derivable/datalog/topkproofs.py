@@ -40,8 +40,10 @@ class ProofTable:
     def id_of(self, proofs: Proofs) -> int:
         found = self.ids.get(proofs)
         if found is None:
-            found = self.ids[proofs] = len(self.sets)
+            # In this order, so that a Ctrl-C in between does no harm.
+            found = len(self.sets)
             self.sets.append(proofs)
+            self.ids[proofs] = found
         return found
 
     def chance(self, proof: Proof) -> float:
@@ -187,6 +189,11 @@ class ProofTags(ScalarColumns, ColumnTags):
     def __init__(self, facts: RandomFacts, k: int = 3):
         super().__init__(np.int64, ZERO, ONE)
         self.table = ProofTable(facts, k)
+
+    def copy(self, facts: RandomFacts) -> ProofTags:
+        made = ProofTags(facts, self.table.k)
+        made.table.sets, made.table.ids = [*self.table.sets], dict(self.table.ids)
+        return made
 
     def plus(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return self.table.column("plus", a, b)

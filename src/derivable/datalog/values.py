@@ -103,8 +103,10 @@ class SymbolTable:
     def intern(self, text: str) -> int:
         found = self.ids.get(text)
         if found is None:
-            found = self.ids[text] = len(self.texts)
+            # In this order, so that a Ctrl-C in between does no harm.
+            found = len(self.texts)
             self.texts.append(text)
+            self.ids[text] = found
         return found
 
     def intern_all(self, texts: Iterable[str]) -> np.ndarray:

@@ -1,0 +1,287 @@
+"""Databases that facts are added to are those of a run with all facts; branches know nothing of one another."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import derivable as dv
+from datalog.naive import fact_sets, least_model, programs, text_of
+from datalog.test_fused import settings_of
+from derivable.core.diagnostics import DerivableError, LimitError, TypeMismatchError, UnsupportedError
+
+PROVENANCES = [None, "unit", "minmaxprob", "max_product", "addmultprob", "topkproofs", "exact", "boolean", "min_plus"]
+
+
+def content(db):
+    return {name: dict(zip(view, view.tag_list())) for name, view in db.items()}
+
+
+def assert_same(found, wanted):
+    found, wanted = content(found), content(wanted)
+    assert found.keys() == wanted.keys()
+    for name, tuples in wanted.items():
+        assert found[name].keys() == tuples.keys()
+        for row, tag in tuples.items():
+            assert found[name][row] == pytest.approx(tag, abs=1e-9), (name, row)
+
+
+def united(*parts):
+    return {
+        name: [row for part in parts for row in part.get(name, ())] for name in dict.fromkeys(itertools.chain(*parts))
+    }
+
+
+@st.composite
+def splits(draw, facts, parts):
+    """The facts of each relation in parts, some of which come twice."""
+    made = [{} for _ in range(parts)]
+    for name, rows in facts.items():
+        for row in rows:
+            for number in draw(st.lists(st.integers(0, parts - 1), min_size=1, max_size=2)):
+                made[number].setdefault(name, []).append(row)
+    return [{name: draw(st.permutations(rows)) for name, rows in part.items()} for part in made]
+
+
+def with_chances(parts, random):
+    """Most facts random, with chances that are all different."""
+
+    def tagged(row):
+        return row if random.random() < 0.2 else (round(random.uniform(0.05, 0.95), 6), tuple(row))
+
+    return [{name: [tagged(row) for row in rows] for name, rows in part.items()} for part in parts]
+
+
+def outcome(work):
+    try:
+        return work()
+    except UnsupportedError as error:
+        return type(error)
+
+
+@settings(max_examples=120, deadline=None)
+@given(programs(), fact_sets(max_edges=6), st.data(), st.sampled_from(PROVENANCES), st.randoms(use_true_random=False))
+def test_adding_is_running_with_all_facts(program, facts, data, provenance, random):
+    rules, _ = program
+    parts = data.draw(splits(facts, 3))
+    if provenance != "unit":
+        parts = with_chances(parts, random)
+    made = dv.Program(text_of(rules))
+    db = made.run(facts=parts[0], provenance=provenance, keep=True)
+    branch = None
+    for number, part in enumerate(parts[1:], 2):
+        if number == 3:
+            branch = db.fork()
+        db.add(part)
+        assert_same(db, made.run(facts=united(*parts[:number]), provenance=provenance))
+    # The branch has seen nothing of the last part, and goes its own way.
+    assert_same(branch, made.run(facts=united(*parts[:2]), provenance=provenance))
+    branch.add(parts[0])
+    assert_same(branch, made.run(facts=united(*parts[:2], parts[0]), provenance=provenance))
+    assert_same(db, made.run(facts=united(*parts), provenance=provenance))
+
+
+@settings(max_examples=60, deadline=None)
+@given(programs(), fact_sets(), st.data(), st.sampled_from([1, 3, 1 << 60]), st.sampled_from([0, 1 << 60]))
+def test_adding_by_kernels_and_by_columns(program, facts, data, set_rows, few):
+    rules, order = program
+    parts = data.draw(splits(facts, 3))
+    made = dv.Program(text_of(rules))
+    with settings_of(few, set_rows):
+        db = made.run(facts=parts[0], keep=True)
+        db.add(parts[1])
+        branch = db.fork()
+        branch.add(parts[2])
+        db.add(parts[2])
+    model = least_model(rules, facts, order)
+    for name in order:
+        assert set(db[name]) == set(branch[name]) == model[name]
+
+
+AGGREGATES = """
+    type edge(a: i32, b: i32), label(a: i32, s: String)
+    rel 0.4::maybe(x) = edge(x, _)
+    rel path(x, y) = edge(x, y) or (path(x, z) and edge(z, y))
+    rel degree(x, n) = n := count(y: edge(x, y))
+    rel far(x, m) = m := max(y: path(x, y))
+    rel lonely(x) = label(x, _), not edge(x, _)
+    rel named(s) = label(x, s), path(x, _)
+    rel both(x) = maybe(x), lonely(y), x < y
+    query path
+    query degree
+    query far
+    query lonely
+    query named
+    query both
+    query maybe
+"""
+NODES = st.integers(0, 4)
+EDGES = st.lists(st.tuples(NODES, NODES), max_size=4, unique=True)
+LABELS = st.lists(st.tuples(NODES, st.sampled_from("abc")), max_size=3, unique=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.fixed_dictionaries({}, optional={"edge": EDGES, "label": LABELS}), min_size=2, max_size=4),
+    st.booleans(),
+)
+def test_adding_under_aggregates_choices_and_texts(parts, is_random):
+    made = dv.Program(AGGREGATES)
+    if is_random:
+        parts = [{n: [(0.5 + 0.01 * i, row) for i, row in enumerate(r)] for n, r in part.items()} for part in parts]
+    provenance = None if is_random else "minmaxprob"
+    db = made.run(facts=parts[0], provenance=provenance, keep=True)
+    for number in range(1, len(parts)):
+        db.add(parts[number])
+    assert_same(db, made.run(facts=united(*parts), provenance=provenance))
+
+
+CLOSURE = """
+    type edge(a: usize, b: usize), other(x: usize)
+    rel path(x, y) = edge(x, y) or (path(x, z) and edge(z, y))
+    rel number(n) = n := count(x, y: path(x, y))
+    rel also(x) = other(x)
+    query path
+    query number
+    query also
+"""
+
+
+def test_what_is_done_is_told():
+    db = dv.Program(CLOSURE).run({"edge": [(0, 1), (1, 2)], "other": [5]}, keep=True)
+    done = db.add({"edge": [(2, 3)]})
+    assert done.continued == ("edge", "path")
+    assert done.recomputed == ("number",)
+    assert "path went on; 3 tuples more, 1 round" in str(done)
+    assert "through an aggregate" in str(done)
+    assert str(done).endswith("2 strata kept")
+    # What is there already reaches nothing.
+    assert str(db.add({"edge": [(2, 3)]})).splitlines() == ["stratum 0: edge went on; 0 tuples more", "6 strata kept"]
+    assert db.add({}).steps == ()
+
+
+def test_a_negated_relation_takes_tuples_back():
+    program = dv.Program("type a(x: i32), b(x: i32) rel c(x) = a(x), not b(x) rel d(x) = c(x) query d")
+    db = program.run({"a": [1, 2]}, keep=True)
+    view = db["d"]
+    done = db.add({"b": [1]})
+    assert list(view) == [(2,)]
+    assert done.recomputed == ("c", "d")
+    assert "`b` through a negation" in str(done)
+
+
+def test_views_show_what_was_added():
+    db = dv.Program(CLOSURE).run({"edge": [(0, 1)], "other": []}, keep=True)
+    view = db["path"]
+    columns = view.columns
+    assert list(view) == [(0, 1)]
+    db.add({"edge": [(1, 2)]})
+    assert list(view) == [(0, 1), (0, 2), (1, 2)]
+    assert (0, 2) in view
+    assert view.columns[0].tolist() == [0, 1, 0]
+    assert columns[0].tolist() == [0]
+
+
+def test_all_forms_of_facts():
+    db = dv.Program(CLOSURE).run({"edge": np.array([[0, 1]]), "other": []}, keep=True)
+    db.add({"edge": {"a": [1], "b": [2]}})
+    db.add({"edge": ((i, i + 1) for i in range(2, 4))})
+    assert len(db["path"]) == 10
+    db.add({"edge": dv.independent([(4, 5)], [0.5])})
+    assert db.provenance == "exact"
+    assert db["path"][0, 5] == 0.5
+    db.add({"edge": dv.categorical([(5, 6), (5, 7)], [0.3, 0.7])})
+    assert db["path"][0, 7] == pytest.approx(0.35)
+
+
+def test_a_database_of_outputs_alone_says_so():
+    db = dv.Program(CLOSURE).run({"edge": [(0, 1)], "other": []})
+    for refused in (lambda: db.add({"edge": [(1, 2)]}), db.fork):
+        with pytest.raises(UnsupportedError, match="keep=True"):
+            refused()
+    kept = dv.Program(CLOSURE).run({"edge": [(0, 1)], "other": []}, keep=True)
+    branch = kept.fork()
+    kept.freeze()
+    branch.add({"edge": [(1, 2)]})
+    assert list(kept["path"]) == [(0, 1)]
+    assert (0, 1) in kept["path"]
+    assert (0, 2) not in kept["path"]
+    with pytest.raises(UnsupportedError, match="keep=True"):
+        kept.add({"edge": [(1, 2)]})
+
+
+def test_bad_facts_change_nothing():
+    db = dv.Program(CLOSURE).run({"edge": [(0, 1)], "other": []}, keep=True)
+    for bad in (
+        {"edge": [(1, "x")]},
+        {"edge": [(1, 2), (3,)]},
+        {"nothing": [1]},
+        {"edge": [(1, 2)], "other": ["x"]},
+        7,
+    ):
+        with pytest.raises(DerivableError):
+            db.add(bad)
+    with pytest.raises(TypeMismatchError, match="row 1"):
+        db.add({"edge": [(1, 2), (-1, 3)]})
+    assert list(db["path"]) == [(0, 1)]
+    db.add({"edge": [(1, 2)]})
+    assert len(db["path"]) == 3
+
+
+BAD = set()
+
+
+@dv.datalog.function(name="checked_step")
+def checked_step(x: np.int64) -> np.int64:
+    if int(x) in BAD:
+        raise ValueError(f"no {x}")
+    return x + 1
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "exact", "topkproofs", "addmultprob"])
+def test_an_addition_that_fails_leaves_all_as_it_was(provenance):
+    """A function that raises after its strata have begun to grow; the same facts go in once it does not."""
+    program = dv.Program("""
+        type start(x: i64), stop(x: i64)
+        rel n(x) = start(x)
+        rel n($checked_step(x)) = n(x), not stop(x)
+        rel pair(x, y) = n(x), n(y)
+        query n
+        query pair
+    """)
+    facts = {"start": [(0.5, (0,))], "stop": [3, 9]}
+    db = program.run(facts, provenance, keep=True)
+    branch = db.fork()
+    before = content(db)
+    BAD.add(7)
+    with pytest.raises(DerivableError, match="no 7"):
+        db.add({"start": [(0.7, (5,))]})
+    assert content(db) == before == content(branch)
+    BAD.clear()
+    db.add({"start": [(0.7, (5,))]})
+    assert content(branch) == before
+    wanted = program.run({"start": [(0.5, (0,)), (0.7, (5,))], "stop": [3, 9]}, provenance)
+    assert_same(db, wanted)
+
+
+def test_limits_hold_for_additions():
+    program = dv.Program("type s(x: i64) rel n(x) = s(x) rel n(x + 1) = n(x), x < 5000 query n")
+    db = program.run({"s": [4990]}, keep=True)
+    before = list(db["n"])
+    for limit in ({"tuple_limit": 100}, {"round_limit": 20}):
+        with pytest.raises(LimitError):
+            db.add({"s": [0]}, **limit)
+        assert list(db["n"]) == before
+        assert (0,) not in db["n"]
+    db.add({"s": [0]})
+    assert len(db["n"]) == 5001
+
+
+def test_limited_rounds_are_run_again():
+    program = dv.Program("type s(x: i64) rel n(x) = s(x) rel n(x + 1) = n(x) query n")
+    db = program.run({"s": [0]}, iteration_limit=3, keep=True)
+    done = db.add({"s": [100]})
+    assert set(db["n"]) == set(program.run({"s": [0, 100]}, iteration_limit=3)["n"])
+    assert "rounds are limited" in str(done)
