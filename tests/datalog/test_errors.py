@@ -27,6 +27,8 @@ PROGRAMS = {
     "syntax_empty_body": "rel p(x) =\nquery p",
     "syntax_range": "rel p(x) = x in 3",
     "syntax_too_deep": "rel p(x) = q(x), " + "(" * 300 + "x > 1" + ")" * 300,
+    "unbound_demand": "type f(bound n: i32, v: i32)\nrel f(n, n + 1) = n > 0\nrel p(x, v) = q(x, m), f(k, v)",
+    "unbound_demand_of_query": '@demand("bf") rel f(n, m) = e(n, m)\nquery f(n, 3)',
     "unbound_head_variable": EDGE + "rel path(a, c) = edge(a, b)",
     "unbound_negated_variable": EDGE + "rel lonely(a) = edge(a, _), not edge(b, a), b > 1",
     "unbound_expression": EDGE + "rel p(a) = edge(a, _), c > a",
@@ -203,6 +205,6 @@ query closed
 """
 
 
-@pytest.mark.parametrize("stage", ["syntax", "types", "desugar", "strata", "ram"])
+@pytest.mark.parametrize("stage", ["syntax", "types", "desugar", "demand", "strata", "ram"])
 def test_explain(stage):
     compare(f"explain_{stage}", dv.Program(EXPLAINED).explain(stage))

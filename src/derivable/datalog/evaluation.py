@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.core.interrupts import deferred
+from derivable.datalog.demanded import demanded
 from derivable.datalog.execute import Executor
 from derivable.datalog.facts import FactStore, load_python_facts
 from derivable.datalog.generate import ForeignFacts
@@ -39,6 +41,7 @@ Shown = tuple[Table, Any]
 class Evaluation:
     """A run of a program, and what it found.
 
+    ram      the program; `given_ram` is the one for runs without tags
     record   the provenance; the relations of some are computed with tags, of others as a ground derivation graph
     columns  the tags of tuples where they are no probabilities of an exact inference, else None
     algebra  what the machine runs on
@@ -50,7 +53,8 @@ class Evaluation:
     """
 
     def __init__(self, ram: Ram, facts: FactStore, record: Semiring | Inference, k: int):
-        self.ram, self.facts, self.record, self.k = ram, facts, record, k
+        self.ram = ram if record is boolean else ram.tagged or ram
+        self.given_ram, self.facts, self.record, self.k = ram, facts, record, k
         self.columns: ColumnTags | None = None
         if record is EXACT:
             self.algebra: Algebra = GraphTags(GroundGraph(boolean))
@@ -59,7 +63,7 @@ class Evaluation:
         else:
             self.columns = tags_of(record, facts.random, k)
             self.algebra = self.columns
-            if isinstance(record, Semiring) and needs_derivations(record, ram):
+            if isinstance(record, Semiring) and needs_derivations(record, self.ram):
                 self.algebra = GraphTags(GroundGraph(record))
         self.tables: dict[str, Table] = {}
         self.outputs: dict[str, Shown] = {}
@@ -71,6 +75,7 @@ class Evaluation:
 
     def run(self, watch: Watch) -> None:
         """Compute all relations."""
+        self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
         executor = Executor(self.ram, self.facts, self.algebra, watch)
         executor.foreign = self.foreign
         self.iteration_limit = watch.limits.iteration_limit
@@ -138,6 +143,8 @@ class Evaluation:
         self.own_facts()
         given = FactStore(self.facts.symbols, self.facts.random)
         load_python_facts(self.ram, facts, given, given=self.ram.relations)
+        everything = replace(self.facts, relations=self.facts.more(given))
+        given.relations = given.more(demanded(self.ram, everything, watch, self.tables))
         algebra = self.algebra
         if isinstance(algebra, GraphTags):
             algebra = GraphTags(algebra.graph.fork())
@@ -167,7 +174,7 @@ class Evaluation:
         load_python_facts(self.ram, facts, given, given=self.ram.relations)
         if not any((part >= 0).any() for added in given.relations.values() for part in added.variables):
             return None
-        made = Evaluation(self.ram, self.facts.fork(), EXACT, self.k)
+        made = Evaluation(self.given_ram, self.facts.fork(), EXACT, self.k)
         made.facts.relations = self.facts.more(given)
         made.run(watch)
         return made
@@ -204,7 +211,7 @@ class Evaluation:
     def fork(self) -> Evaluation:
         """An evaluation that has found the same, and goes its own way from here."""
         self.recover()
-        made = Evaluation(self.ram, self.facts.fork(), self.record, self.k)
+        made = Evaluation(self.given_ram, self.facts.fork(), self.record, self.k)
         made.tables, made.outputs = dict(self.tables), dict(self.outputs)
         made.iteration_limit = self.iteration_limit
         made.columns, made.algebra, made.foreign = self.columns, self.algebra, self.foreign

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from derivable.circuit.circuit import Circuit
 from derivable.core.and_or import FALSE, LITERAL
 from derivable.core.diagnostics import CompileTimeout, TypeMismatchError
 from derivable.core.progress import NEVER, Deadline
+from derivable.datalog.demanded import demanded
 from derivable.datalog.derived import Derived
 from derivable.datalog.execute import Executor
 from derivable.datalog.facts import (
@@ -78,6 +79,7 @@ def ground_facts(
 
     has_derived  whether aggregates may make random facts whose probabilities follow from those of tuples
     """
+    facts = replace(facts, relations=facts.more(demanded(ram, facts, watch)))
     graph = GroundGraph(semiring)
     algebra = GraphTags(graph)
     algebra.derived = [] if has_derived else None

@@ -31,7 +31,7 @@ from derivable.core.registry import suggestion
 from derivable.datalog.inputs import TAG_NAMES, Columns, InputMapping, Texts
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.random_facts import RandomFacts
-from derivable.datalog.rules.nodes import Relation
+from derivable.datalog.rules.nodes import Relation, Rules
 from derivable.datalog.terms import Entity
 from derivable.datalog.values import SymbolTable, ValueType, fits, show_value, terms_of, to_words, word_of
 
@@ -80,7 +80,7 @@ class FactStore:
         store.variables.append(variables)
 
 
-def new_store(ram: Ram, random: RandomFacts | None = None) -> FactStore:
+def new_store(ram: Ram | Rules, random: RandomFacts | None = None) -> FactStore:
     """No facts yet, for a program."""
     store = FactStore(random=random or RandomFacts())
     if ram.constructors:
@@ -90,7 +90,7 @@ def new_store(ram: Ram, random: RandomFacts | None = None) -> FactStore:
     return store
 
 
-def add_terms(ram: Ram, store: FactStore) -> None:
+def add_terms(ram: Ram | Rules, store: FactStore) -> None:
     """Enter the terms in the facts so far, and the terms in them, into their constructors' relations."""
     entities = store.symbols.entities
     if entities is None or not entities.size:
@@ -107,7 +107,7 @@ def add_terms(ram: Ram, store: FactStore) -> None:
             store.add(constructor.relation, columns, np.full(len(columns[0]), -1, dtype=np.int64))
 
 
-def load_program_facts(ram: Ram, store: FactStore) -> None:
+def load_program_facts(ram: Ram | Rules, store: FactStore) -> None:
     """Enter the facts written in the program, and those of the files that `@file` names."""
     for relation in ram.relations.values():
         for attribute in relation.attributes:
@@ -127,7 +127,7 @@ def load_program_facts(ram: Ram, store: FactStore) -> None:
         store.add(facts.relation, columns, variables)
 
 
-def load_python_facts(ram: Ram, facts: Mapping[str, Any], store: FactStore, given: Iterable[str] = ()) -> None:
+def load_python_facts(ram: Ram | Rules, facts: Mapping[str, Any], store: FactStore, given: Iterable[str] = ()) -> None:
     """Enter facts passed from Python, as `inputs.taken` hands them on; see the module's docstring for the forms.
 
     `given` names the relations whose facts are there already (the inputs of compile_exact).
@@ -148,7 +148,7 @@ def load_python_facts(ram: Ram, facts: Mapping[str, Any], store: FactStore, give
             )
 
 
-def known_relation(ram: Ram, name: str, message: str, source: str | None = None) -> Relation:
+def known_relation(ram: Ram | Rules, name: str, message: str, source: str | None = None) -> Relation:
     """The relation of that name. Raises BindingError with this message if the program has none that users know."""
     if name not in ram.relations or name.startswith("#"):
         known = [n for n in ram.relations if not n.startswith("#")]

@@ -17,13 +17,14 @@ from derivable.datalog.desugar import desugar
 from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.inputs import checked_facts, taken
 from derivable.datalog.ram.lower import lower
-from derivable.datalog.ram.nodes import Generate, Ram, Store, steps
+from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.ram.text import ram_text
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.rules.creation import with_terms
-from derivable.datalog.rules.nodes import Attribute, BernoulliRule
+from derivable.datalog.rules.demand import Demand, demand, demand_text
+from derivable.datalog.rules.nodes import Attribute, BernoulliRule, Clause, Generate, Rules
 from derivable.datalog.rules.text import rules_text
-from derivable.datalog.strata import Strata, strata_text, stratify
+from derivable.datalog.strata import strata_text, stratify
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import parse
 from derivable.datalog.syntax.text import syntax_text
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from derivable.datalog.facts import FactStore
     from derivable.datalog.limits import Watch
 
-STAGES = ("syntax", "types", "desugar", "strata", "ram")
+STAGES = ("syntax", "types", "desugar", "demand", "strata", "ram")
 
 
 class Program:
@@ -41,9 +42,12 @@ class Program:
 
     The text is parsed, typed, desugared, stratified and lowered to RAM here, so every error of the program itself is
     raised here; a relation without declaration, rule or fact may still get its facts from Python in `run`.
+
+    narrow  whether a run computes only what its outputs need, and of recursive relations only what questions with
+            constants such as `query path(0, x)` ask for; no result depends on it
     """
 
-    def __init__(self, text: str, source: str = "<program>"):
+    def __init__(self, text: str, source: str = "<program>", *, narrow: bool = True):
         if not isinstance(text, str):
             raise DomainError(f"a program is a text, not a {type(text).__name__}", hint="for a file: Program.from_file")
         self.text = text
@@ -52,9 +56,10 @@ class Program:
         if any(isinstance(item, s.Import) for item in self.syntax.items):
             directory = Path(source).parent if source != "<program>" else Path.cwd()
             self.syntax = _with_imports(self.syntax, directory, ())
+        self.narrow = narrow
         self._plans: dict[tuple, _Plan] = {}
         try:
-            self._plan({})
+            self._plan({}).ram(narrow)
         except RecursionError:
             raise UnsupportedError("an expression of the program is nested too deep", source=source) from None
 
@@ -74,21 +79,28 @@ class Program:
             self._plans[key] = _Plan(self.syntax, hints)
         return self._plans[key]
 
-    def lowered(self, facts: Mapping[str, Any] | None = None) -> Ram:
-        """The RAM program; the types of undeclared relations may depend on the facts."""
+    def _plan_for(self, facts: Mapping[str, Any] | None) -> _Plan:
+        """The plan for these facts: the types of undeclared relations may depend on them."""
         plan = self._plan({})
         if facts:
             from derivable.datalog.facts import hints_from
 
-            undeclared = {n: f for n, f in facts.items() if n in plan.ram.relations and plan.ram.relations[n].is_input}
+            relations = plan.rules.relations
+            undeclared = {n: f for n, f in facts.items() if n in relations and relations[n].is_input}
             if undeclared:
-                plan = self._plan(hints_from(undeclared))
-        return plan.ram
+                return self._plan(hints_from(undeclared))
+        return plan
+
+    def lowered(self, facts: Mapping[str, Any] | None = None) -> Ram:
+        """The RAM program, for any tags, of all that the program says, whether its outputs need it or not."""
+        ram = self._plan_for(facts).ram(narrow=False)
+        return ram.tagged or ram
 
     def explain(self, stage: str = "ram") -> str:
-        """The program after a stage: "syntax", "types", "desugar", "strata" or "ram".
+        """The program after a stage: "syntax", "types", "desugar", "demand", "strata" or "ram".
 
-        "ram" ends with the provenance that `run` takes if it is given none.
+        From "demand" on it is what a run without tags computes. "ram" ends with the provenance that `run` takes if it
+        is given none.
         """
         plan = self._plan({})
         match stage:
@@ -97,17 +109,19 @@ class Program:
             case "types":
                 return types_text(plan.typed)
             case "desugar":
-                return rules_text(plan.strata.program)
+                return rules_text(plan.rules)
+            case "demand":
+                return demand_text(plan.demand(self.narrow))
             case "strata":
-                return strata_text(plan.strata)
+                return strata_text(stratify(plan.demand(self.narrow).rules))
             case "ram":
-                return f"{ram_text(plan.ram)}\n{_default_text(plan.ram)}"
+                return f"{ram_text(plan.ram(self.narrow))}\n{_default_text(plan.rules)}"
         raise DomainError(f"unknown stage {stage!r}", hint=f"the stages are {', '.join(STAGES)}")
 
     @property
     def files(self) -> dict[str, Attribute]:
         """Output -> the `@file` of its query, which `derivable run` writes."""
-        queries = self._plan({}).strata.program.queries
+        queries = self._plan({}).rules.queries
         return {q.output: a for q in queries for a in q.attributes if a.name == "file"}
 
     # Runs
@@ -164,14 +178,16 @@ class Program:
         from derivable.datalog.provenance import EXACT, provenance_of
 
         facts = taken(facts)
-        ram = self.lowered(facts)
-        store = new_store(ram, RandomFacts(seed=seed))
-        load_program_facts(ram, store)
-        load_python_facts(ram, facts, store)
+        plan = self._plan_for(facts)
+        store = new_store(plan.rules, RandomFacts(seed=seed))
+        load_program_facts(plan.rules, store)
+        load_python_facts(plan.rules, facts, store)
         is_default = record is None
         if is_default:
-            provenance = "exact" if _num_probabilities(ram, store) else "unit"
+            provenance = "exact" if _num_probabilities(plan.rules, store) else "unit"
             record = provenance_of(provenance)
+        # A limit of rounds is one of the program as it is written.
+        ram = plan.ram(self.narrow and watch.limits.iteration_limit is None)
         if record is EXACT:
             watch.hint = EXACT_HINT
         evaluation = Evaluation(ram, store, record, k)
@@ -180,31 +196,52 @@ class Program:
         return Database(evaluation, name, keep, is_default)
 
 
-def _num_probabilities(ram: Ram, store: FactStore) -> int:
+def _num_probabilities(rules: Rules, store: FactStore) -> int:
     """How many facts, tagged rules and uses of tagged predicates have probabilities."""
-    instructions = [i for stratum in ram.strata for i in stratum.full]
-    choices = sum(isinstance(i, BernoulliRule) for i in instructions)
-    queries = [node for i in instructions if isinstance(i, Store) for node in steps(i.query)]
-    soft = sum(isinstance(node, Generate) and PREDICATES[node.predicate].is_tagged for node in queries)
+    choices = sum(isinstance(rule, BernoulliRule) for rule in rules.rules)
+    literals = [literal for rule in rules.rules if isinstance(rule, Clause) for literal in rule.body]
+    soft = sum(isinstance(literal, Generate) and PREDICATES[literal.predicate].is_tagged for literal in literals)
     return len(store.random.probabilities) + choices + soft
 
 
-def _default_text(ram: Ram) -> str:
+def _default_text(rules: Rules) -> str:
     from derivable.datalog.facts import load_program_facts, new_store
 
-    store = new_store(ram)
-    load_program_facts(ram, store)
-    count = _num_probabilities(ram, store)
+    store = new_store(rules)
+    load_program_facts(rules, store)
+    count = _num_probabilities(rules, store)
     if count:
         return f"provenance exact: the program has {count} probabilit{'ies' if count > 1 else 'y'}"
     return "provenance unit: the program has no probabilities; exact if the facts of a run have some"
 
 
 class _Plan:
+    """A program with types, and what it is lowered to."""
+
     def __init__(self, syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]]):
         self.typed: Typed = infer(syntax, hints)
-        self.strata: Strata = stratify(with_terms(desugar(self.typed)))
-        self.ram: Ram = lower(self.strata)
+        self.rules: Rules = desugar(self.typed)
+        # The rules as written must have strata, whatever becomes of them.
+        stratify(with_terms(self.rules))
+        self._demands: dict[bool, Demand] = {}
+        self._rams: dict[bool, Ram] = {}
+
+    def demand(self, narrow: bool) -> Demand:
+        """The rules with their demand; `narrow` if only the outputs matter."""
+        if narrow not in self._demands:
+            self._demands[narrow] = demand(self.rules, automatic=narrow)
+        return self._demands[narrow]
+
+    def ram(self, narrow: bool) -> Ram:
+        """RAM, in which there is also that for runs with tags if it is another."""
+        if narrow not in self._rams:
+            found = self.demand(narrow)
+            ram = lower(stratify(found.rules))
+            if found.first is not None:
+                first = lower(stratify(found.first))
+                ram = replace(ram, tagged=replace(lower(stratify(found.then)), demand=first))
+            self._rams[narrow] = ram
+        return self._rams[narrow]
 
 
 def _read(path: Path) -> str:

@@ -7,6 +7,7 @@ depends on through negation, aggregation or a choice, and together with what it 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -33,7 +34,7 @@ class Strata:
     strata: tuple[Stratum, ...]
 
 
-def _dependencies(rule: r.Rule) -> list[tuple[str, str | None]]:
+def dependencies(rule: r.Rule) -> list[tuple[str, str | None]]:
     """(relation, "negation", "aggregate" or "choice" if the dependency must be on a lower stratum, else None)."""
     if isinstance(rule, r.Clause):
         return [
@@ -50,38 +51,38 @@ def stratify(program: r.Rules) -> Strata:
     """Strata of a program. Raises StratificationError, which prints the cycle, if negation is inside a cycle."""
     edges: dict[str, dict[str, str | None]] = {name: {} for name in program.relations}
     for rule in program.rules:
-        for target, kind in _dependencies(rule):
+        for target, kind in dependencies(rule):
             edges[rule.relation][target] = edges[rule.relation].get(target) or kind
-    components = _components(edges)
-    position = {name: i for i, component in enumerate(components) for name in component}
+    parts = components(edges)
+    position = {name: i for i, component in enumerate(parts) for name in component}
     for rule in program.rules:
-        for target, kind in _dependencies(rule):
+        for target, kind in dependencies(rule):
             if kind is not None and position[target] == position[rule.relation]:
-                _fail(program, rule, target, kind, edges, set(components[position[target]]))
+                _fail(program, rule, target, kind, edges, set(parts[position[target]]))
     rank = {name: i for i, name in enumerate(program.relations)}
-    rules_of: list[list[r.Rule]] = [[] for _ in components]
+    rules_of: list[list[r.Rule]] = [[] for _ in parts]
     for rule in program.rules:
         rules_of[position[rule.relation]].append(rule)
     strata = []
-    for component, own in zip(components, rules_of):
+    for component, own in zip(parts, rules_of):
         members = tuple(sorted(component, key=rank.__getitem__))
         rules = tuple(own)
-        is_recursive = any(target in component for rule in rules for target, _ in _dependencies(rule))
+        is_recursive = any(target in component for rule in rules for target, _ in dependencies(rule))
         strata.append(Stratum(members, rules, is_recursive))
     return Strata(program, tuple(strata))
 
 
-def _components(edges: dict[str, dict[str, str | None]]) -> list[set[str]]:
+def components(edges: Mapping[str, Mapping[str, str | None]]) -> list[set[str]]:
     """Strongly connected components, dependencies first."""
     names = list(edges)
     number = {name: position for position, name in enumerate(names)}
     pairs = [(number[name], number[target]) for name, targets in edges.items() for target in targets]
     offsets, targets = from_edges(len(names), [pair[0] for pair in pairs], [pair[1] for pair in pairs])
     component, count = strongly_connected_components(offsets, targets)
-    components: list[set[str]] = [set() for _ in range(count)]
+    found: list[set[str]] = [set() for _ in range(count)]
     for name, place in zip(names, component.tolist()):
-        components[count - 1 - place].add(name)
-    return components
+        found[count - 1 - place].add(name)
+    return found
 
 
 def _fail(
@@ -147,7 +148,7 @@ def check_strata(strata: Strata) -> None:
         for rule in stratum.rules:
             if position[rule.relation] != i:
                 raise LayoutError(f"`{rule_text(rule)}` is in stratum {i}, its head is not")
-            for target, kind in _dependencies(rule):
+            for target, kind in dependencies(rule):
                 inside = position[target] == i
                 if position[target] > i or (inside and (kind is not None or not stratum.is_recursive)):
                     raise LayoutError(f"`{rule_text(rule)}` depends on {target} in stratum {position[target]}")

@@ -34,7 +34,12 @@ def interpret(ram: m.Ram, facts: Mapping[str, Any] | None = None) -> Database:
     model: Database = {name: set() for name in ram.relations}
     for given in ram.facts:
         model[given.relation] |= set(given.rows)
-    for name, rows in (facts or {}).items():
+    entered = dict(facts or {})
+    if ram.demand is not None:
+        first = ram.demand
+        asked = interpret(first, {name: rows for name, rows in entered.items() if name in first.relations})
+        entered.update((name, asked[name]) for name in first.outputs)
+    for name, rows in entered.items():
         model[name] |= {row if isinstance(row, tuple) else (row,) for row in rows}
         for term in subterms(v for row in model[name] for v in row if isinstance(v, Entity)):
             model[ram.constructors[term.functor].relation].add((term, *term.fields))

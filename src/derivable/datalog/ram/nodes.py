@@ -155,7 +155,11 @@ class Stratum:
 
 @dataclass(frozen=True)
 class Ram:
-    """A RAM program: relations, facts, strata, outputs. `plans` are those that `ram.plan` has made for sizes."""
+    """A RAM program: relations, facts, strata, outputs. `plans` are those that `ram.plan` has made for sizes.
+
+    demand  a program to run first, over the same facts and without tags, whose outputs are facts of this one
+    tagged  the program for runs with tags, None if it is this one
+    """
 
     relations: Mapping[str, Relation]
     facts: tuple[Facts, ...]
@@ -164,6 +168,8 @@ class Ram:
     text: str = field(default="", repr=False)
     source: str = "<program>"
     constructors: Mapping[str, Constructor] = field(default_factory=dict)
+    demand: Ram | None = None
+    tagged: Ram | None = field(default=None, repr=False)
     plans: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
 

@@ -45,8 +45,11 @@ def instruction_lines(instruction: m.Instruction, indent: int) -> list[str]:
 
 
 def ram_text(ram: m.Ram) -> str:
-    """The whole program: relations with their types, facts, strata."""
-    rows = [f"constructor {constructor}" for constructor in ram.constructors.values()]
+    """The whole program: the demand that is found first, relations with their types, facts, strata."""
+    rows = []
+    if ram.demand is not None:
+        rows = ["first", *(f"  {line}" for line in ram_text(ram.demand).split("\n"))]
+    rows += [f"constructor {constructor}" for constructor in ram.constructors.values()]
     rows += [
         f"relation {r.name}({', '.join(map(str, r.types))}){' certain' if r.is_certain else ''}"
         for r in ram.relations.values()

@@ -9,6 +9,7 @@ from typing import NoReturn
 from derivable.core.diagnostics import BindingError
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.text import RANGES
+from derivable.datalog.values import BOOL
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,14 @@ class Ordering:
     def take_atom(self, position: int) -> None:
         """Do an atom, and then whatever only filters or computes."""
         self.take(position, next(literal for i, literal in self.remaining if i == position))
-        while (chosen := _cheap_step(self.remaining, self.bound)) is not None:
+        while (chosen := cheap_step(self.remaining, self.bound)) is not None:
             self.take(*chosen)
 
     def finish(self) -> None:
         """Take what remains, greedily, as far as it can be: the atom with the most bound terms comes first."""
         while self.remaining:
             left, bound = self.remaining, self.bound
-            chosen = _cheap_step(left, bound) or _atom(left, bound) or _generator(left, bound)
+            chosen = cheap_step(left, bound) or _atom(left, bound) or generator(left, bound)
             if chosen is None:
                 return
             self.take(*chosen)
@@ -63,9 +64,13 @@ def order(clause: r.Clause, program: r.Rules, atoms: Sequence[int] = ()) -> list
     """Steps for the body, greedily: whatever only filters or computes as early as possible, then the atom with the
     most bound terms. `atoms` are positions of atoms to begin with, in this order.
 
+    What the head's relation is asked with (`demand`) counts as bound.
+
     Raises BindingError for a variable that nothing binds.
     """
-    ordering = Ordering(clause.body)
+    given, equations = asked(clause, bound_columns(program.relations[clause.relation].demand))
+    ordering = Ordering((*clause.body, *equations))
+    ordering.bound |= {name for term in given for name in r.names(term)}
     for position in atoms:
         ordering.take_atom(position)
     ordering.finish()
@@ -84,7 +89,29 @@ def order(clause: r.Clause, program: r.Rules, atoms: Sequence[int] = ()) -> list
     return ordering.steps
 
 
-def _cheap_step(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tuple[int, Step] | None:
+def bound_columns(pattern: str | None) -> tuple[int, ...]:
+    """The columns of a demand pattern that are bound: 0 of `bf`."""
+    return tuple(column for column, letter in enumerate(pattern or "") if letter == "b")
+
+
+def asked(clause: r.Clause, columns: tuple[int, ...]) -> tuple[tuple[r.Var | r.Const, ...], tuple[r.Filter, ...]]:
+    """The terms that a clause is asked with in these columns of its head, and the equations that say what an
+    expression there is equal to."""
+    terms: list[r.Var | r.Const] = []
+    equations = []
+    for column in columns:
+        term = clause.terms[column]
+        if isinstance(term, r.Apply):
+            variable = r.Var(f"{clause.relation}'{column}", term.type, clause.span)
+            equations.append(r.Filter(r.Apply("==", (variable, term), BOOL), clause.span))
+            term = variable
+        terms.append(term)
+    return tuple(terms), tuple(equations)
+
+
+def cheap_step(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tuple[int, Step] | None:
+    """The place of a literal that only filters or computes and what it does, given what is bound; -1 if the literal
+    is solved for an unknown and stays as a check. None if there is none."""
     in_atoms = {n for _, literal in remaining if isinstance(literal, r.Atom) for n in r.names(literal)}
     for i, literal in remaining:
         if isinstance(literal, r.Filter):
@@ -144,7 +171,8 @@ def _atom(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tuple[int,
     return best
 
 
-def _generator(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tuple[int, Step] | None:
+def generator(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tuple[int, r.Generate] | None:
+    """The place of a generator whose inputs are bound, and itself; None if there is none."""
     for i, literal in remaining:
         if isinstance(literal, r.Generate) and r.inputs(literal) <= bound:
             return i, literal

@@ -1,0 +1,224 @@
+"""Adornments: with which of its columns bound each relation is asked.
+
+Declared ones (`type fib(bound n: i32, v: i32)`, `@demand("bf")`) are as the program says; each use must bind these
+columns. The auxiliary relations of desugaring between a use and a declared relation are asked with whatever all their
+uses bind. So are the relations behind a question with constants, `query path(0, x)`, if demand is automatic: those
+that are reached only through such questions, and that are recursive or lead to recursive ones, because what is not
+recursive is computed once and costs about as much as its demand.
+
+An automatic pattern has the columns that every use binds, found from above: all columns first, then fewer until
+every use can bind them; a relation without any is computed whole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from derivable.core.diagnostics import BindingError
+from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.order import asked, bound_columns
+from derivable.datalog.rules.passing import Columns, Patterns, Unbound, passing
+from derivable.datalog.strata import components, dependencies
+
+
+@dataclass(frozen=True)
+class Adorned:
+    """How relations are asked.
+
+    patterns   relation -> its bound columns; what is not there is computed whole
+    declared   the relations whose pattern the program states
+    questions  the relations that are asked because a question has constants
+    """
+
+    patterns: Patterns
+    declared: frozenset[str]
+    questions: frozenset[str]
+
+
+def adorn(program: r.Rules, automatic: bool = True, whole: Collection[str] = ()) -> Adorned:
+    """The adornments of a program.
+
+    automatic  whether questions with constants make demand
+    whole      relations that are to be computed whole whatever is declared
+
+    Raises BindingError at a use of a declared relation that cannot bind its columns.
+    """
+    return _Adorning(program, automatic, whole).run()
+
+
+def guarded(clause: r.Clause, columns: Columns, demand: str) -> r.Clause:
+    """The clause for those values of its bound columns that are demanded: `fib(x, a) :- #demand_fib_bf(x), ...`."""
+    terms, equations = asked(clause, columns)
+    guard = r.Atom(demand, terms, clause.span)
+    return r.Clause(clause.relation, clause.terms, (guard, *equations, *clause.body), clause.span)
+
+
+class _Adorning:
+    def __init__(self, program: r.Rules, automatic: bool, whole: Collection[str]):
+        self.program = program
+        self.by_head: dict[str, list[r.Rule]] = {}
+        self.users: dict[str, list[r.Rule]] = {}
+        for rule in program.rules:
+            self.by_head.setdefault(rule.relation, []).append(rule)
+            for name in dict.fromkeys(target for target, _ in dependencies(rule)):
+                self.users.setdefault(name, []).append(rule)
+        self.patterns: dict[str, Columns] = {
+            name: columns
+            for name, relation in program.relations.items()
+            if (columns := bound_columns(relation.demand)) and name in self.by_head and name not in whole
+        }
+        self.declared = frozenset(self.patterns)
+        # Asked by any use, and asked by questions with constants alone.
+        self.recursion: set[str] = set()
+        above = self.above(self.declared)
+        self.between = {name for name in self.by_head if name.startswith("#") and name in above and name not in whole}
+        self.questions = self.questioned(above | set(whole)) if automatic else set()
+        self.flexible = self.between | self.questions
+        for name in self.by_head:
+            if name in self.flexible and (columns := tuple(range(self.num_columns(name)))):
+                self.patterns[name] = columns
+
+    def run(self) -> Adorned:
+        if not self.patterns:
+            return Adorned({}, frozenset(), frozenset())
+        self.settle(rule for name in self.patterns for rule in (*self.by_head[name], *self.users.get(name, ())))
+        while idle := self.idle():
+            self.settle(rule for name in idle for rule in self.lower(name, ()))
+        return Adorned(self.patterns, self.declared, frozenset(self.questions & set(self.patterns)))
+
+    def above(self, names: Iterable[str]) -> set[str]:
+        """The relations that depend on one of these, and these."""
+        found, queue = set(names), list(names)
+        while queue:
+            for rule in self.users.get(queue.pop(), ()):
+                if rule.relation not in found:
+                    found.add(rule.relation)
+                    queue.append(rule.relation)
+        return found
+
+    def recursive(self) -> set[str]:
+        edges = {
+            name: dict.fromkeys(t for rule in self.by_head.get(name, ()) for t, _ in dependencies(rule))
+            for name in self.program.relations
+        }
+        found = {name for name, targets in edges.items() if name in targets}
+        return found.union(*(c for c in components(edges) if len(c) > 1))
+
+    def questioned(self, others: set[str]) -> set[str]:
+        """Relations that questions with constants may lead to; `others` are not theirs to ask."""
+        outputs = set(self.program.outputs)
+        asks = any(
+            literal.relation in self.by_head and any(isinstance(term, r.Const) for term in literal.terms)
+            for name in outputs
+            for rule in self.by_head.get(name, ())
+            if isinstance(rule, r.Clause)
+            for literal in rule.body
+            if isinstance(literal, (r.Atom, r.Negated))
+        )
+        if not asks:
+            return set()
+        self.recursion = self.recursive()
+        above = self.above(self.recursion)
+        return {name for name in self.by_head if name in above and name not in outputs and name not in others}
+
+    def num_columns(self, name: str) -> int:
+        """How many columns, from the first, the rules of a relation can be asked with."""
+        counts = [len(self.program.relations[name].types)]
+        counts += [rule.num_group for rule in self.by_head[name] if isinstance(rule, r.AggregateRule)]
+        return min(counts)
+
+    def idle(self) -> set[str]:
+        """Questioned relations through which no recursion is asked."""
+        asked = self.questions & set(self.patterns)
+        if not asked:
+            return set()
+        useful = {name for name in asked if name in self.recursion}
+        queue = list(useful)
+        while queue:
+            for rule in self.users.get(queue.pop(), ()):
+                if rule.relation in asked and rule.relation not in useful:
+                    useful.add(rule.relation)
+                    queue.append(rule.relation)
+        return asked - useful
+
+    # From above
+
+    def settle(self, rules: Iterable[r.Rule]) -> None:
+        """Lower patterns until every use binds them."""
+        queue = deque(dict.fromkeys(rules))
+        waiting = set(map(id, queue))
+        while queue:
+            rule = queue.popleft()
+            waiting.discard(id(rule))
+            for name, columns in self.lowered(rule):
+                for other in self.lower(name, columns):
+                    if id(other) not in waiting:
+                        waiting.add(id(other))
+                        queue.append(other)
+
+    def lower(self, name: str, columns: Columns) -> list[r.Rule]:
+        """Give a relation fewer columns; the rules that this may matter to."""
+        if columns:
+            self.patterns[name] = columns
+        else:
+            del self.patterns[name]
+        return [*self.by_head[name], *self.users.get(name, ())]
+
+    def lowered(self, rule: r.Rule) -> list[tuple[str, Columns]]:
+        """What of the patterns a rule does not allow."""
+        if isinstance(rule, r.Clause):
+            found = self.clause(rule)
+            return [found] if found else []
+        mine = self.patterns.get(rule.relation, ())
+        changes = []
+        for name, _ in dependencies(rule):
+            if name in self.patterns and name in self.flexible:
+                allowed = tuple(c for c in self.patterns[name] if c in mine)
+                if allowed != self.patterns[name]:
+                    changes.append((name, allowed))
+        if mine and rule.relation in self.flexible and rule.body not in self.patterns:
+            changes.append((rule.relation, ()))
+        return changes
+
+    def clause(self, clause: r.Clause) -> tuple[str, Columns] | None:
+        is_asked = clause.relation in self.patterns
+        if not is_asked:
+            for literal in clause.body:
+                if isinstance(literal, (r.Atom, r.Negated)) and literal.relation in self.questions:
+                    pattern = self.patterns.get(literal.relation, ())
+                    constant = tuple(c for c in pattern if isinstance(literal.terms[c], r.Const))
+                    if constant != pattern:
+                        return literal.relation, constant
+        if not is_caller(clause, self.patterns):
+            return None
+        body = guarded(clause, self.patterns[clause.relation], "").body if is_asked else clause.body
+        found = passing(body, self.patterns, is_asked, self.flexible, self.questions)
+        if not isinstance(found, Unbound):
+            return None
+        if found.literal.relation in self.declared:
+            self.fail(clause, found)
+        return found.literal.relation, found.columns
+
+    def fail(self, clause: r.Clause, found: Unbound) -> NoReturn:
+        name, program = found.literal.relation, self.program
+        column = next(c for c in self.patterns[name] if c not in found.columns)
+        relation, term = program.relations[name], found.literal.terms[column]
+        title = (relation.column_names or (None,) * len(relation.types))[column]
+        title = f"`{title}`" if title else f"{column + 1}"
+        place = f" of the rule of `{clause.relation}`" if not clause.relation.startswith("#") else ""
+        shown = f"`{term.name}`" if isinstance(term, r.Var) else "it"
+        raise BindingError(
+            f"the bound column {title} of `{name}` has no value here: nothing else in the body{place} binds {shown}",
+            hint=f"bind {shown} by another atom, or take the demand `{relation.demand}` from `{name}`",
+            source=program.source,
+            text=program.text,
+            span=found.literal.span,
+        )
+
+
+def is_caller(clause: r.Clause, patterns: Patterns) -> bool:
+    """Whether a clause asks anything."""
+    return any(isinstance(a, (r.Atom, r.Negated)) and a.relation in patterns for a in clause.body)

@@ -1,0 +1,242 @@
+"""The demand transformation (magic sets): what a relation is never asked for is not computed.
+
+A relation that is asked with some columns bound gets a demand relation of the values that it is asked with. Its rules
+are guarded by it, and wherever it is asked a rule derives the demand from what is evaluated before:
+
+    fib(x, (a + b)) :- fib(y, a), (y == (x - 1)), fib(z, b), (z == (x - 2)), (x > 1)
+becomes
+    fib(x, (a + b)) :- #demand_fib_bf(x), fib(y, a), (y == (x - 1)), fib(z, b), (z == (x - 2)), (x > 1)
+    #demand_fib_bf(y) :- #demand_fib_bf(x), (x > 1), (y == (x - 1))
+    #demand_fib_bf(z) :- #demand_fib_bf(x), (x > 1), (z == (x - 2))
+
+This ends where the rules alone would not, and computes less where they would. Facts of an asked relation are kept as
+they are. A demand relation is certain: its tuples have no tags, so each derivation keeps its tag. Programs with tags
+are therefore run in two steps, the demand first (`first`), then the guarded rules with the demand as facts (`then`).
+These have the strata and the rounds of the program as written; without tags all is one program (`rules`).
+
+Demand may make a cycle through a negation or an aggregate. A demand rule in such a cycle is weakened: it loses its
+literals of that cycle, so that more is demanded than is needed, which changes no result; where these bind what is
+asked, the relation is computed whole.
+
+Source: Bancilhon, Maier, Sagiv, Ullman, "Magic sets and other strange ways to implement logic programs", 1986; Beeri
+and Ramakrishnan, "On the power of magic", 1991 (adornments, passing); Balbin, Port, Ramamohanarao, Meenakshi,
+"Efficient bottom-up computation of queries on stratified databases", 1991 (stratified negation; they relabel strata
+and keep every condition, we drop conditions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.adorn import Adorned, adorn, guarded, is_caller
+from derivable.datalog.rules.creation import with_terms
+from derivable.datalog.rules.order import bound_columns
+from derivable.datalog.rules.passing import Columns, evaluable, passing
+from derivable.datalog.rules.text import rules_text
+from derivable.datalog.strata import components, dependencies
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What demand makes of a program.
+
+    rules  everything, for a run without tags
+    first  what the demand relations depend on, which are its outputs; None if nothing is asked
+    then   the guarded rules, of which the demand relations are facts
+    notes  what was decided, a line each
+    """
+
+    rules: r.Rules
+    first: r.Rules | None
+    then: r.Rules
+    notes: tuple[str, ...]
+
+
+def demand(program: r.Rules, automatic: bool = True) -> Demand:
+    """Transform a program. `automatic` also makes demand of questions with constants, see `adorn`.
+
+    Raises BindingError at a use of a declared relation that does not bind its columns.
+    """
+    whole: list[str] = []
+    while True:
+        adorned = adorn(program, automatic, whole)
+        if not adorned.patterns:
+            plain = with_terms(_undeclared(program))
+            return Demand(plain, None, plain, _whole_notes(whole))
+        built = _Transformation(program, adorned)
+        stuck = built.stratify()
+        if not stuck:
+            return built.result(_whole_notes(whole))
+        whole += stuck
+
+
+def demand_text(found: Demand) -> str:
+    """The printer: what is asked how, then the rules."""
+    return "\n".join((*found.notes, rules_text(found.rules)))
+
+
+def _undeclared(program: r.Rules) -> r.Rules:
+    """The program, whose relations are asked by guards if at all."""
+    if all(relation.demand is None for relation in program.relations.values()):
+        return program
+    relations = {name: replace(relation, demand=None) for name, relation in program.relations.items()}
+    return replace(program, relations=relations)
+
+
+def _whole_notes(whole: list[str]) -> tuple[str, ...]:
+    return tuple(f"whole {name}: its demand would be in a cycle through a negation or an aggregate" for name in whole)
+
+
+class _Transformation:
+    def __init__(self, program: r.Rules, adorned: Adorned):
+        self.program, self.adorned, self.patterns = program, adorned, adorned.patterns
+        self.relations = dict(_undeclared(program).relations)
+        self.name_of = {name: self.new_relation(name, columns) for name, columns in self.patterns.items()}
+        self.guarded: list[r.Rule] = []
+        # Demand rules, and the relation that each asks.
+        self.asking: dict[r.Clause, str] = {}
+        self.weak: list[r.Clause] = []
+        for rule in program.rules:
+            if isinstance(rule, r.Clause):
+                self.clause(rule)
+            else:
+                self.guarded.append(rule)
+                self.special(rule)
+
+    def new_relation(self, name: str, columns: Columns) -> str:
+        relation = self.relations[name]
+        letters = "".join("b" if c in columns else "f" for c in range(len(relation.types)))
+        title = f"#demand_{name.removeprefix('#')}_{letters}"
+        while title in self.relations:
+            title += "'"
+        types = tuple(relation.types[c] for c in columns)
+        self.relations[title] = r.Relation(title, types, is_hidden=True, span=relation.span)
+        return title
+
+    def clause(self, rule: r.Clause) -> None:
+        columns = self.patterns.get(rule.relation)
+        if columns:
+            rule = guarded(rule, columns, self.name_of[rule.relation])
+        if is_caller(rule, self.patterns):
+            calls = passing(rule.body, self.patterns, bool(columns))
+            assert isinstance(calls, list)
+            for call in calls:
+                target = call.literal.relation
+                terms = tuple(term for c in self.patterns[target] if (term := call.literal.terms[c]) is not None)
+                self.ask(target, r.Clause(self.name_of[target], terms, call.before, call.literal.span))
+        self.guarded.append(rule)
+
+    def special(self, rule: r.AggregateRule | r.BernoulliRule) -> None:
+        """An aggregate and a choice ask for what they are asked for."""
+        columns = self.patterns.get(rule.relation, ())
+        types = self.program.relations[rule.relation].types
+        for target, _ in dependencies(rule):
+            if target in self.patterns:
+                wanted = self.patterns[target]
+                terms = tuple(r.Var(f"x{c}", types[c], rule.span) if c in wanted else None for c in columns)
+                head = tuple(term for term in terms if term is not None)
+                guard = r.Atom(self.name_of[rule.relation], terms, rule.span)
+                self.ask(target, r.Clause(self.name_of[target], head, (guard,), rule.span))
+
+    def ask(self, target: str, rule: r.Clause) -> None:
+        """Add a demand rule."""
+        if not _says_nothing(rule):
+            self.asking.setdefault(rule, target)
+
+    def stratify(self) -> list[str]:
+        """Weaken demand rules in cycles through negations; the relations for which that does not do."""
+        rules = self.program_of((*self.guarded, *self.asking)).rules
+        edges: dict[str, dict[str, str | None]] = {name: {} for name in self.relations}
+        for rule in rules:
+            for target, kind in dependencies(rule):
+                edges[rule.relation][target] = edges[rule.relation].get(target) or kind
+        component = {name: i for i, names in enumerate(components(edges)) for name in names}
+        broken = {
+            component[head]
+            for head, targets in edges.items()
+            for target, kind in targets.items()
+            if kind and component[head] == component[target]
+        }
+        if not broken:
+            return []
+        demands, stuck = set(self.name_of.values()), []
+        weakened: dict[r.Clause, str] = {}
+        for rule, target in self.asking.items():
+            place = component[rule.relation]
+            if place in broken:
+                kept = [
+                    literal
+                    for literal in rule.body
+                    if not isinstance(literal, (r.Atom, r.Negated))
+                    or component[literal.relation] != place
+                    or literal.relation in demands
+                ]
+                if len(kept) < len(rule.body):
+                    kept, bound = evaluable(kept)
+                    if not bound.issuperset(name for term in rule.terms for name in r.names(term)):
+                        stuck.append(target)
+                        continue
+                    rule = replace(rule, body=tuple(kept))
+                    self.weak.append(rule)
+            if not any(
+                isinstance(a, r.Atom) and (a.relation, a.terms) == (rule.relation, rule.terms) for a in rule.body
+            ):
+                weakened.setdefault(rule, target)
+        self.asking = weakened
+        return list(dict.fromkeys(stuck))
+
+    def program_of(self, rules: Iterable[r.Rule]) -> r.Rules:
+        return with_terms(replace(self.program, relations=self.relations, rules=tuple(rules)))
+
+    def result(self, notes: tuple[str, ...]) -> Demand:
+        rules, then = self.program_of((*self.guarded, *self.asking)), self.program_of(self.guarded)
+        return Demand(rules, _only(rules, tuple(self.name_of.values())), then, (*self.notes(), *notes))
+
+    def notes(self) -> list[str]:
+        found = []
+        for name, columns in self.patterns.items():
+            pattern = "".join("b" if c in columns else "f" for c in range(len(self.program.relations[name].types)))
+            why = "a part of what asks it"
+            if name in self.adorned.declared:
+                why = "declared"
+                declared = bound_columns(self.program.relations[name].demand)
+                assert columns == declared
+                if any(query.relation == name and query.pattern is None for query in self.program.queries):
+                    why += "; `query` shows what is asked elsewhere, and its facts"
+            elif name in self.adorned.questions:
+                why = "reached only through questions with constants"
+            found.append(f"demand {name} {pattern}: {why}")
+        weak = dict.fromkeys(rule.relation for rule in self.weak)
+        why = "more is demanded than is needed, to keep negations and aggregates out of cycles"
+        return found + [f"weak {name}: {why}" for name in weak]
+
+
+def _says_nothing(rule: r.Clause) -> bool:
+    """Whether a demand rule says that what is demanded is demanded."""
+    return any(isinstance(a, r.Atom) and (a.relation, a.terms) == (rule.relation, rule.terms) for a in rule.body)
+
+
+def _only(rules: r.Rules, outputs: tuple[str, ...]) -> r.Rules:
+    """What these relations depend on."""
+    by_head: dict[str, list[r.Rule]] = {}
+    for rule in rules.rules:
+        by_head.setdefault(rule.relation, []).append(rule)
+    needed = dict.fromkeys((*outputs, *(constructor.relation for constructor in rules.constructors.values())))
+    queue = list(needed)
+    while queue:
+        for rule in by_head.get(queue.pop(), ()):
+            for target, _ in dependencies(rule):
+                if target not in needed:
+                    needed[target] = None
+                    queue.append(target)
+    relations: Mapping[str, r.Relation] = {name: rel for name, rel in rules.relations.items() if name in needed}
+    return replace(
+        rules,
+        relations=relations,
+        facts=tuple(facts for facts in rules.facts if facts.relation in needed),
+        rules=tuple(rule for rule in rules.rules if rule.relation in needed),
+        outputs=outputs,
+        queries=(),
+    )

@@ -1,0 +1,190 @@
+"""Random programs as text: typed, stratified, ending without demand, with most of what the language has.
+
+`sources()` draws a `Source`, which writes itself as a program with other queries and demand patterns, and the facts
+that go with it. Relations are i32 and String; integers stay within 0 to 6, because whatever computes a new one is
+guarded, so that every relation is finite. What a rule negates or aggregates is above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+
+INPUTS = {"e": "ii", "u": "i", "s": "it"}
+TYPES = {"i": "i32", "t": "String"}
+LIMIT = 6
+TEXTS = ["a", "b", "c"]
+VARIABLES = {"i": ["x", "y", "z", "w"], "t": ["m", "n"]}
+
+
+@dataclass
+class Source:
+    """A program: relations with their column types (`i`, `t`), rules in order of strata, and facts of the inputs."""
+
+    relations: dict[str, str]
+    rules: list[str] = field(default_factory=list)
+
+    @property
+    def derived(self) -> list[str]:
+        return [name for name in self.relations if name not in INPUTS]
+
+    def text(self, queries: list[str] | tuple[str, ...] = (), demand: dict[str, str] | None = None) -> str:
+        rows = []
+        for name, types in self.relations.items():
+            marks = (demand or {}).get(name, "f" * len(types))
+            columns = [("bound " if mark == "b" else "") + TYPES[t] for mark, t in zip(marks, types)]
+            rows.append(f"type {name}({', '.join(columns)})")
+        return "\n".join([*rows, *self.rules, *(f"query {query}" for query in queries)])
+
+
+def constants(kind: str) -> st.SearchStrategy[str]:
+    if kind == "i":
+        return st.integers(0, 4).map(str)
+    return st.sampled_from([f'"{text}"' for text in TEXTS])
+
+
+class _Rule:
+    """A rule under construction; `bound` are the variables that its positive atoms bind."""
+
+    def __init__(self, draw, relations: dict[str, str], head: str, above: list[str]):
+        self.draw, self.relations, self.head, self.above = draw, relations, head, above
+        self.bound: dict[str, str] = {}
+        self.literals: list[str] = []
+
+    def pick(self, *options):
+        return self.draw(st.sampled_from(options))
+
+    def rarely(self) -> bool:
+        return self.draw(st.integers(0, 4)) == 0
+
+    def value(self, kind: str) -> str:
+        """Something bound or constant."""
+        known = [name for name, k in self.bound.items() if k == kind]
+        return self.pick(*known) if known and not self.rarely() else self.draw(constants(kind))
+
+    def atom(self, name: str) -> str:
+        arguments = []
+        fresh: dict[str, str] = {}
+        for kind in self.relations[name]:
+            if self.rarely():
+                arguments.append(self.pick("_", self.draw(constants(kind))))
+                continue
+            variable = self.pick(*VARIABLES[kind])
+            if kind == "i" and variable in self.bound and self.rarely():
+                # An expression: x + 1 of a bound x.
+                arguments.append(f"{variable} {self.pick('+', '-')} 1")
+                continue
+            fresh[variable] = kind
+            arguments.append(variable)
+        self.bound |= fresh
+        return f"{name}({', '.join(arguments)})"
+
+    def negated(self) -> str:
+        name = self.pick(*self.above)
+        arguments = ["_" if self.rarely() else self.value(kind) for kind in self.relations[name]]
+        return f"not {name}({', '.join(arguments)})"
+
+    def compared(self) -> str:
+        return f"{self.value('i')} {self.pick('<', '<=', '!=', '==', '>=')} {self.value('i')}"
+
+    def aggregated(self) -> str:
+        """A new variable for an aggregate over a relation above, grouped by what is bound or by nothing."""
+        name = self.pick(*self.above)
+        arguments, inner = [], []
+        for position, kind in enumerate(self.relations[name]):
+            known = [v for v, k in self.bound.items() if k == kind]
+            if known and self.draw(st.booleans()):
+                arguments.append(self.pick(*known))
+            else:
+                arguments.append(f"q{position}")
+                inner.append((f"q{position}", kind))
+        numbers = [v for v, kind in inner if kind == "i"]
+        formula = f"{name}({', '.join(arguments)})"
+        if not inner:
+            return f"{self.pick('', 'not ')}exists({formula})"
+        kind = self.pick("count", "exists", "forall", *(["min", "max"] if numbers else []))
+        if kind == "exists":
+            return f"{self.pick('', 'not ')}exists({', '.join(v for v, _ in inner)}: {formula})"
+        if kind == "forall":
+            (first, k), *_ = inner
+            unequal = f"{first} != {self.draw(constants(k))}"
+            return f"forall({', '.join(v for v, _ in inner)}: {formula} implies {unequal})"
+        result = "a0" if kind == "count" else "a1"
+        if result in self.bound or any(result in literal for literal in self.literals):
+            return self.compared()
+        if kind == "count":
+            return f"a0 := count({', '.join(v for v, _ in inner)}: {formula}), a0 < {self.pick('2', '3', '5')}"
+        self.bound["a1"] = "i"
+        return f"a1 := {kind}({numbers[0]}: {formula})"
+
+    def body(self, names: list[str]) -> list[str]:
+        positive = [self.atom(self.pick(*names)) for _ in range(self.draw(st.integers(1, 3)))]
+        rest = []
+        for _ in range(self.draw(st.integers(0, 2))):
+            rest.append(self.pick(self.compared, self.compared, self.negated, self.aggregated)())
+            self.literals += rest
+        return self.draw(st.permutations([*positive, *rest]))
+
+    def head_term(self, kind: str) -> tuple[str, str | None]:
+        """A term of the head, and a guard if it computes."""
+        term = self.value(kind)
+        known = [name for name, k in self.bound.items() if k == "i"]
+        if kind == "i" and known and self.rarely():
+            x = self.pick(*known)
+            return self.pick(
+                (f"{x} + 1", f"{x} < {LIMIT}"),
+                (f"{x} - 1", f"{x} > 0"),
+                (f"if {x} > 2 then 0 else {x}", None),
+            )
+        return term, None
+
+    def text(self, names: list[str]) -> str:
+        body = self.body(names)
+        terms = [self.head_term(kind) for kind in self.relations[self.head]]
+        guards = [guard for _, guard in terms if guard]
+        formula = ", ".join([*body, *guards])
+        return f"rel {self.head}({', '.join(term for term, _ in terms)}) = {formula}"
+
+
+@st.composite
+def sources(draw, max_relations: int = 4, max_rules: int = 3) -> Source:
+    """A program of up to `max_relations` derived relations with up to `max_rules` rules each, recursive at will."""
+    relations = dict(INPUTS)
+    rules = []
+    for i in range(draw(st.integers(1, max_relations))):
+        name = f"p{i}"
+        above = list(relations)
+        relations[name] = draw(st.sampled_from(["i", "ii", "ii", "it", "iit", "ti"]))
+        for _ in range(draw(st.integers(1, max_rules))):
+            recursive = draw(st.booleans())
+            rules.append(_Rule(draw, relations, name, above).text([*above, *[name] * (i + 2)] if recursive else above))
+    return Source(relations, rules)
+
+
+def inputs(max_rows: int = 7) -> st.SearchStrategy[dict[str, list[tuple]]]:
+    """Facts of the input relations."""
+    value = {"i": st.integers(0, 4), "t": st.sampled_from(TEXTS)}
+    return st.fixed_dictionaries(
+        {
+            name: st.lists(st.tuples(*(value[kind] for kind in types)), max_size=max_rows, unique=True)
+            for name, types in INPUTS.items()
+        }
+    )
+
+
+@st.composite
+def questions(draw, source: Source, demand: Mapping[str, str] | None = None) -> list[str]:
+    """Up to three queries of derived relations, most of them with constants; they bind what is demanded."""
+    found = []
+    for _ in range(draw(st.integers(1, 3))):
+        name = draw(st.sampled_from(source.derived))
+        types = source.relations[name]
+        marks = (demand or {}).get(name, "f" * len(types))
+        arguments = [
+            draw(constants(kind) if mark == "b" else st.one_of(constants(kind), st.sampled_from([f"v{i}", "_"])))
+            for i, (kind, mark) in enumerate(zip(types, marks))
+        ]
+        found.append(name if draw(st.integers(0, 3)) == 0 else f"{name}({', '.join(arguments)})")
+    return list(dict.fromkeys(found))
