@@ -188,7 +188,7 @@ def test_unknown_provenance_and_stage():
     with pytest.raises(dv.DerivableError, match="there is no provenance 'fuzzy'"):
         program.run(provenance="fuzzy")
     with pytest.raises(dv.DerivableError, match="unknown stage"):
-        program.explain("apm")
+        program.explain("amp")
 
 
 EXPLAINED = """type edge(src: usize, dst: usize)

@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
-from derivable.datalog import statistics
+from datalog.test_errors import compare
+from datalog.test_fused import settings_of
+from derivable.datalog import execute, profile, statistics
 from derivable.datalog.ram import plan
+from derivable.datalog.ram.nodes import Store, steps
 from derivable.datalog.statistics import summary_of
 
 PROVENANCES = ["unit", "minmaxprob", "addmultprob", "topkproofs", "exact", "min_plus"]
@@ -62,8 +65,9 @@ def test_all_orders_of_a_body_have_the_same_rows_and_tags(provenance, monkeypatc
 
         monkeypatch.setattr(plan._Search, "best", one_order)
         program = dv.Program(text)
-        found = program.run(facts=facts, provenance=provenance)["q"]
-        (stores,) = [p for key, p in program.lowered().plans.items() if len(key) > 2]
+        database = program.run(facts=facts, provenance=provenance)
+        found = database["q"]
+        (stores,) = [p for key, p in database.profile.ram.plans.items() if len(key) > 2]
         seen.add(repr(stores))
         assert list(found) == list(expected)
         np.testing.assert_allclose(found.tag_list(), expected.tag_list(), rtol=1e-12)
@@ -89,8 +93,7 @@ def test_a_star_is_not_joined_with_itself():
 
 def test_orders_are_kept_by_size_class():
     program, facts = dv.Program(STAR), star(2000)
-    program.run(facts)
-    plans = program.lowered().plans
+    plans = program.run(facts).profile.ram.plans
     before = dict(plans)
     program.run({**facts, "likes": facts["likes"][:1500]})
     assert plans == before
@@ -101,9 +104,8 @@ def test_orders_are_kept_by_size_class():
 def test_small_programs_are_not_planned(monkeypatch):
     monkeypatch.setattr(statistics, "summary_of", None)
     monkeypatch.setattr(plan, "_Search", None)
-    program = dv.Program(STAR)
-    program.run(star(100))
-    assert all(len(key) == 2 for key in program.lowered().plans)
+    plans = dv.Program(STAR).run(star(100)).profile.ram.plans
+    assert all(len(key) == 2 for key in plans)
 
 
 def test_recursion_is_planned_again_when_it_has_grown():
@@ -157,3 +159,54 @@ def test_join_sizes_of_large_columns(kind):
     assert left.pairs(right) == pytest.approx(exact, rel=0.5)
     # A sample misses rare values.
     assert left.distinct == pytest.approx(len(np.unique(a)), rel=0.6 if kind == "zipf" else 0.1)
+
+
+PROFILED = """type edge(i32, i32), start(i32)
+rel path(x, y) = edge(x, y) or (path(x, z) and edge(z, y))
+rel from_start(x, z) = path(x, y), path(y, z), start(x), not edge(x, z), z > x
+rel reached(n) = n := count(x, y: from_start(x, y))
+query reached"""
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Every look at the clock is a millisecond after the last."""
+    looks = itertools.count()
+
+    def look():
+        return next(looks) / 1000
+
+    monkeypatch.setattr(profile, "perf_counter", look)
+    monkeypatch.setattr(execute, "perf_counter", look)
+
+
+def test_the_plan_of_known_facts(clock):
+    """A line of 40 edges: all rows of all operators can be counted by hand."""
+    program = dv.Program(PROFILED)
+    facts = {"edge": [(i, i + 1) for i in range(40)], "start": [(0,), (10,)]}
+    compare("explain_plan", program.explain("plan", facts))
+    shown = program.run(facts).explain("plan")
+    assert "40 rounds" in shown
+    assert "line 3: rel from_start(x, z)" in shown
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "exact"])
+def test_kernels_count_the_rows_that_columns_count(provenance):
+    """Also where they go on in the middle of a row, because a buffer was full."""
+    rng = np.random.default_rng(3)
+    edges = np.unique(rng.integers(0, 12, (30, 2)), axis=0).tolist()
+    facts = {"edge": {tuple(e): 0.5 for e in edges[:16]} if provenance == "exact" else edges, "start": [(1,), (2,)]}
+
+    def actual():
+        database = dv.Program(PROFILED)._profile(facts, provenance)
+        return [[database.counts.get(id(n), 0) for n in steps(e.instruction.query.source)] for e in stores(database)]
+
+    def stores(found):
+        return sorted(
+            (e for e in found.rules if isinstance(e.instruction, Store)), key=lambda e: (e.stratum, repr(e.instruction))
+        )
+
+    expected = actual()
+    assert sum(map(sum, expected)) > 500
+    with settings_of(0, 4):
+        assert actual() == expected

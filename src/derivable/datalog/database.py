@@ -279,6 +279,7 @@ class Database(Mapping):
         self.provenance = provenance
         self._hidden = tuple(name for name in ram.relations if not name.startswith("#"))
         self._evaluation = evaluation if keep else None
+        self.profile = evaluation.profile
         # Without a provenance of its own a run takes the one that its facts ask for.
         self._is_default = is_default
         if keep:
@@ -327,6 +328,16 @@ class Database(Mapping):
         finally:
             with deferred():
                 self._show()
+
+    def explain(self, stage: str = "plan") -> str:
+        """What the run has spent: seconds, rounds and rows of its strata, and of its rules, the most expensive first.
+
+        `Program.explain("plan", facts)` also counts the rows of each operator. What `add` spends is in what it returns.
+        """
+        if stage != "plan":
+            hint = "Program.explain has the other stages"
+            raise DomainError(f"a database explains its plan, not {stage!r}", hint=hint)
+        return str(self.profile)
 
     def fork(self) -> Database:
         """A database with the same relations, which `add` changes alone.

@@ -26,6 +26,7 @@ from derivable.datalog.generate import ForeignFacts
 from derivable.datalog.ground_graph import GroundGraph
 from derivable.datalog.incremental import Addition, Before, Continuation
 from derivable.datalog.limits import Watch
+from derivable.datalog.profile import Profile
 from derivable.datalog.provenance import EXACT, Inference, needs_derivations, tags_of
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.storage import Table
@@ -47,6 +48,7 @@ class Evaluation:
     algebra  what the machine runs on
     tables   relation -> its table, after `run`
     outputs  relation -> what users see of it
+    profile  what the run has spent
     iteration_limit  of `run`: recursions may not be at their end
     kin      the evaluations that may share tables with this one
     journal  relation -> its table before an addition that is not at its end
@@ -67,20 +69,23 @@ class Evaluation:
                 self.algebra = GraphTags(GroundGraph(record))
         self.tables: dict[str, Table] = {}
         self.outputs: dict[str, Shown] = {}
+        self.profile: Profile | None = None
         self.foreign = ForeignFacts(facts.random)
         self.iteration_limit: int | None = None
         self.kin: weakref.WeakSet[Evaluation] = weakref.WeakSet([self])
         self.has_own_facts = True
         self.journal: dict[str, Before] = {}
 
-    def run(self, watch: Watch) -> None:
-        """Compute all relations."""
+    def run(self, watch: Watch, is_counted: bool = False) -> None:
+        """Compute all relations; the rows of each operator may be counted for the profile."""
         self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
         executor = Executor(self.ram, self.facts, self.algebra, watch)
         executor.foreign = self.foreign
+        executor.counts = {} if is_counted else None
         self.iteration_limit = watch.limits.iteration_limit
         with self.weighing(self.algebra, executor.tables, watch):
             self.tables = executor.run()
+        self.profile = executor.profile()
         self.outputs = self.shown(self.ram.outputs, self.tables, self.algebra, watch)
 
     @contextmanager
@@ -213,7 +218,7 @@ class Evaluation:
         self.recover()
         made = Evaluation(self.given_ram, self.facts.fork(), self.record, self.k)
         made.tables, made.outputs = dict(self.tables), dict(self.outputs)
-        made.iteration_limit = self.iteration_limit
+        made.iteration_limit, made.profile = self.iteration_limit, self.profile
         made.columns, made.algebra, made.foreign = self.columns, self.algebra, self.foreign
         # Both copy them before they write to them.
         self.has_own_facts = made.has_own_facts = False

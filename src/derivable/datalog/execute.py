@@ -202,6 +202,8 @@ class Executor(Queries):
         copied = m.copied_relation(store.query)
         if copied in self.complete and table.may_share(self.tables[copied]):
             effort.candidates += self.tables[copied].size
+            if self.counts is not None:
+                self.count(store.query.source, self.tables[copied].size)
             table.share(self.tables[copied])
             return
         gathered = Gathered(table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from derivable.datalog.ram import nodes as m
@@ -95,6 +95,17 @@ class Profile:
     def __str__(self) -> str:
         return "\n".join(_Text(self).lines())
 
+    @property
+    def seconds(self) -> float:
+        return sum(stratum.seconds for stratum in self.strata)
+
+    def with_counts(self, other: Profile) -> Profile:
+        """These seconds, with the rows that another run over the same facts has counted and expected."""
+        # Runs of one program share its instructions.
+        seconds = {id(effort.instruction): effort.seconds for effort in self.rules}
+        rules = [replace(e, seconds=seconds.get(id(e.instruction), e.seconds)) for e in other.rules]
+        return Profile(self.ram, self.strata, rules, other.counts)
+
 
 @dataclass
 class _Rule:
@@ -130,7 +141,7 @@ class _Text:
     def lines(self) -> list[str]:
         profile = self.profile
         total = sum(entry.seconds for entry in self.rules)
-        lines = [f"{len(profile.strata)} strata, {_seconds(sum(s.seconds for s in profile.strata))}"]
+        lines = [f"{len(profile.strata)} strata, {_seconds(profile.seconds)}"]
         if self.rules:
             first = self.rules[0]
             part = f" ({first.seconds / total:.0%} of all rules)" if total else ""

@@ -12,6 +12,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError, UnsupportedError
 from derivable.core.files import checked_path
+from derivable.core.registry import suggestion
 from derivable.datalog.database import Database
 from derivable.datalog.desugar import desugar
 from derivable.datalog.foreign.library import PREDICATES
@@ -33,8 +34,11 @@ from derivable.datalog.types import Typed, infer, types_text
 if TYPE_CHECKING:
     from derivable.datalog.facts import FactStore
     from derivable.datalog.limits import Watch
+    from derivable.datalog.profile import Profile
 
-STAGES = ("syntax", "types", "desugar", "demand", "strata", "ram")
+STAGES = ("syntax", "types", "desugar", "demand", "strata", "ram", "plan", "apm")
+# A run of fewer seconds is made once more for its profile.
+WARM = 5.0
 
 
 class Program:
@@ -96,12 +100,21 @@ class Program:
         ram = self._plan_for(facts).ram(narrow=False)
         return ram.tagged or ram
 
-    def explain(self, stage: str = "ram") -> str:
-        """The program after a stage: "syntax", "types", "desugar", "demand", "strata" or "ram".
+    def explain(
+        self,
+        stage: str = "ram",
+        facts: Mapping[str, Any] | None = None,
+        provenance: str | Semiring | None = None,
+    ) -> str:
+        """The program after a stage: "syntax", "types", "desugar", "demand", "strata", "ram", "plan" or "apm".
 
         From "demand" on it is what a run without tags computes. "ram" ends with the provenance that `run` takes if it
-        is given none.
+        is given none. "plan" runs the program over the facts, a first time to count the rows of each operator and again
+        for the seconds of each rule; `Database.explain` has the profile of a run without these counts. "apm" is the
+        program for a device with many lanes.
         """
+        if stage == "plan":
+            return str(self._profile(taken(checked_facts(facts)), provenance))
         plan = self._plan({})
         match stage:
             case "syntax":
@@ -116,7 +129,32 @@ class Program:
                 return strata_text(stratify(plan.demand(self.narrow).rules))
             case "ram":
                 return f"{ram_text(plan.ram(self.narrow))}\n{_default_text(plan.rules)}"
-        raise DomainError(f"unknown stage {stage!r}", hint=f"the stages are {', '.join(STAGES)}")
+            case "apm":
+                from derivable.datalog.apm.lower import lower as lower_to_apm
+                from derivable.datalog.apm.text import apm_text
+
+                return apm_text(lower_to_apm(plan.ram(self.narrow)))
+        hint = suggestion(str(stage), STAGES, f"the stages are {', '.join(STAGES)}")
+        raise DomainError(f"unknown stage {stage!r}", hint=hint)
+
+    def _profile(self, facts: Mapping[str, Any], provenance: str | Semiring | None) -> Profile:
+        """The seconds of a run, and the rows that another one has counted."""
+        from derivable.datalog.limits import Watch, checked_limits, watched
+        from derivable.datalog.provenance import provenance_of
+
+        record = None if provenance is None else provenance_of(provenance)
+
+        def run(is_counted: bool) -> Profile:
+            watch = Watch(checked_limits(None, None, None, None, None), None)
+            database = watched(watch, lambda: self._run(facts, record, provenance, 3, 0, False, watch, is_counted))
+            assert database.profile is not None
+            return database.profile
+
+        counted, timed = run(True), run(False)
+        if timed.seconds < WARM:
+            # Kernels that this run has compiled are there now.
+            timed = run(False)
+        return timed.with_counts(counted)
 
     @property
     def files(self) -> dict[str, Attribute]:
@@ -170,7 +208,15 @@ class Program:
         return watched(watch, lambda: self._run(checked_facts(facts), record, provenance, k, seed, keep, watch))
 
     def _run(
-        self, facts: Mapping[str, Any], record: Any, provenance: Any, k: int, seed: int, keep: bool, watch: Watch
+        self,
+        facts: Mapping[str, Any],
+        record: Any,
+        provenance: Any,
+        k: int,
+        seed: int,
+        keep: bool,
+        watch: Watch,
+        is_counted: bool = False,
     ) -> Database:
         from derivable.datalog.evaluation import Evaluation
         from derivable.datalog.facts import load_program_facts, load_python_facts, new_store
@@ -191,7 +237,7 @@ class Program:
         if record is EXACT:
             watch.hint = EXACT_HINT
         evaluation = Evaluation(ram, store, record, k)
-        evaluation.run(watch)
+        evaluation.run(watch, is_counted)
         name = provenance if isinstance(provenance, str) else record.name
         return Database(evaluation, name, keep, is_default)
 
