@@ -118,7 +118,6 @@ PROGRAMS = {
     "predicate_output_type": 'type q(i32)\nrel p(i) = string_chars("abc", i, _), q(i)',
     "predicate_type_parameters": 'rel p(i) = string_chars<usize>("abc", i, _)',
     "predicate_unknown": "rel p(i) = rnge<usize>(0, 3, i)",
-    "disjunctive_head": "rel {on(x); off(x)} = lamp(x)",
     "import_missing": 'import "nowhere.scl"',
 }
 

@@ -98,6 +98,27 @@ class DerivableError(Exception):
         return "\n".join(rows)
 
 
+class Errors:
+    """Collects independent errors: `with errors:` keeps the one that is raised inside, `report` raises them together.
+    One at a place is enough."""
+
+    def __init__(self) -> None:
+        self.found: list[DerivableError] = []
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        if not isinstance(error, DerivableError):
+            return False
+        if all((error.source, error.span) != (other.source, other.span) for other in self.found):
+            self.found.append(error)
+        return True
+
+    def report(self) -> None:
+        if self.found:
+            raise together(self.found)
+
+
 def together(errors: Sequence[DerivableError], most: int = 10) -> DerivableError:
     """The first of several errors, whose report has those of the others too, at most `most` in all."""
     first = errors[0]

@@ -110,7 +110,9 @@ def checked(syntax: s.Syntax, attribute: s.Attribute, place: str) -> Attribute:
     found: dict[str, Any] = {}
     for place_of, (given, value) in enumerate(attribute.arguments):
         if given is None and place_of >= min(record.positions, len(takes)):
-            count = "no argument" if not takes else "one argument" if record.positions == 1 else f"{record.positions}"
+            if not takes:
+                fail(TypeMismatchError, f"`@{name}` takes no arguments")
+            count = "one argument" if record.positions == 1 else f"{record.positions} arguments"
             rest = [f"`{other}=...`" for other in list(takes)[record.positions :]]
             hint = f"the others have names: {', '.join(rest)}" if rest else None
             fail(TypeMismatchError, f"`@{name}` takes {count} without a name", hint)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from derivable.algebra.semiring import Semiring
 from derivable.core.arguments import integer
-from derivable.core.diagnostics import DerivableError, DomainError, ParseError, UnsupportedError
+from derivable.core.diagnostics import DomainError, UnsupportedError
 from derivable.core.files import checked_path
 from derivable.core.registry import suggestion
 from derivable.datalog.database import Database
@@ -27,6 +27,7 @@ from derivable.datalog.rules.nodes import Attribute, BernoulliRule, Clause, Gene
 from derivable.datalog.rules.text import rules_text
 from derivable.datalog.strata import strata_text, stratify
 from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.imports import read, with_imports
 from derivable.datalog.syntax.parse import parse
 from derivable.datalog.syntax.text import syntax_text
 from derivable.datalog.types import Typed, infer, types_text
@@ -56,10 +57,7 @@ class Program:
             raise DomainError(f"a program is a text, not a {type(text).__name__}", hint="for a file: Program.from_file")
         self.text = text
         self.source = source
-        self.syntax = parse(text, source)
-        if any(isinstance(item, s.Import) for item in self.syntax.items):
-            directory = Path(source).parent if source != "<program>" else Path.cwd()
-            self.syntax = _with_imports(self.syntax, directory, ())
+        self.syntax = with_imports(parse(text, source), None if source == "<program>" else Path(source))
         self.narrow = narrow
         self._plans: dict[tuple, _Plan] = {}
         try:
@@ -70,7 +68,7 @@ class Program:
     @staticmethod
     def from_file(path: str | os.PathLike) -> Program:
         """The program of a file; imports are relative to it."""
-        return Program(_read(checked_path(path)), str(path))
+        return Program(read(checked_path(path)), str(path))
 
     def __repr__(self) -> str:
         return f"Program({self.source!r}, {len(self.syntax.items)} items)"
@@ -288,47 +286,3 @@ class _Plan:
                 ram = replace(ram, tagged=replace(lower(stratify(found.then)), demand=first))
             self._rams[narrow] = ram
         return self._rams[narrow]
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DerivableError(f"cannot read {path}: {error}") from None
-
-
-def _with_imports(syntax: s.Syntax, directory: Path, chain: tuple[Path, ...]) -> s.Syntax:
-    """The syntax with every import replaced by the items of its file, each file once."""
-    items: list[s.Item] = []
-    for item in syntax.items:
-        if not isinstance(item, s.Import):
-            items.append(item)
-            continue
-        path = (directory / item.path).resolve()
-        if path in chain:
-            raise ParseError(f"`{item.path}` imports itself", source=syntax.source, text=syntax.text, span=item.span)
-        if not path.is_file():
-            raise ParseError(
-                f"cannot find the imported file `{item.path}`",
-                hint=f"looked for {path}",
-                source=syntax.source,
-                text=syntax.text,
-                span=item.span,
-            )
-        imported = _with_imports(parse(_read(path), str(item.path)), path.parent, (*chain, path))
-        items += [_located(found, path.parent) for found in imported.items]
-    return s.Syntax(tuple(items), syntax.text, syntax.source)
-
-
-def _located(item: s.Item, directory: Path) -> s.Item:
-    """The item of an imported file; files that it names are relative to that file."""
-    if not isinstance(item, (s.RelationType, s.Query)) or not item.attributes:
-        return item
-
-    def located(attribute: s.Attribute) -> s.Attribute:
-        first, *rest = attribute.arguments or ((None, None),)
-        if attribute.name != "file" or not isinstance(first[1], str):
-            return attribute
-        return replace(attribute, arguments=((first[0], str(directory / first[1])), *rest))
-
-    return replace(item, attributes=tuple(map(located, item.attributes)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.desugar.aggregates import Aggregates
 from derivable.datalog.desugar.variables import variables_of
 from derivable.datalog.foreign.library import PREDICATES
@@ -47,10 +46,10 @@ class Body(Aggregates):
             case s.Aggregate(operator="exists" | "forall", outputs=None):
                 return [self.quantifier(leaf, positive, elsewhere)]
             case s.Aggregate():
-                if not positive:
-                    self.owner.error(UnsupportedError, "an assigned aggregate cannot be negated", leaf.span)
-                outputs = leaf.outputs or ()
-                return [self.aggregate(leaf, outputs, elsewhere | {n for o in outputs for n in variables_of(o)})]
+                outputs, before = leaf.outputs or (), len(self.extra)
+                assigned = {n for o in outputs for n in variables_of(o)}
+                atom = self.aggregate(leaf, outputs, elsewhere | assigned)
+                return [atom if positive else self.negated(atom, before, assigned - elsewhere)]
             case s.InRange(variable=variable, low=low, high=high, inclusive=inclusive):
                 name, inputs = (
                     "range_inclusive" if inclusive else "range",
@@ -69,8 +68,8 @@ class Body(Aggregates):
         outputs: list[r.Var | r.Const | None] = []
         for argument in leaf.arguments[number:]:
             # A variable that occurs nowhere else is existential under a negation.
-            is_local = isinstance(argument, s.Variable) and argument.name in self.environment
-            if isinstance(argument, s.Wildcard) or (not positive and is_local and argument.name not in bound):
+            name = argument.name if isinstance(argument, s.Variable) and argument.name in self.environment else None
+            if isinstance(argument, s.Wildcard) or (not positive and name is not None and name not in bound):
                 outputs.append(None)
             else:
                 outputs.append(self.term(argument, self.owner.typed.of(argument)))
@@ -82,14 +81,10 @@ class Body(Aggregates):
         # A pattern of which all is known is a term.
         arguments = tuple(s.Wildcard() if i in own else a for i, a in enumerate(leaf.arguments))
         arguments = tuple(self.construct(a) if self.is_pattern(a) else a for a in arguments)
+        before, local = len(self.extra), set(variables_of(leaf)) - elsewhere
         terms = list(self.atom_terms(leaf.relation, arguments))
-        counts: dict[str, int] = {}
-        for name in variables_of(leaf):
-            counts[name] = counts.get(name, 0) + 1
-        # A variable that occurs nowhere else is existential under the negation.
-        local = {t.name for t in terms if isinstance(t, r.Var) and t.name in counts and t.name not in elsewhere}
-        if all(t is not None and not (isinstance(t, r.Var) and t.name in local) for t in terms):
-            return r.Negated(leaf.relation, tuple(t for t in terms if t is not None), leaf.span)
+        if not own:
+            return self.negated(r.Atom(leaf.relation, tuple(terms), leaf.span), before, local)
         kept = dict.fromkeys(t for t in terms if isinstance(t, r.Var) and t.name not in local)
         outside, self.extra = self.extra, []
         for i, pattern in own.items():
@@ -101,3 +96,20 @@ class Body(Aggregates):
         body = (r.Atom(leaf.relation, tuple(terms), leaf.span), *inside)
         self.owner.rules.append(r.Clause(name, tuple(kept), body, leaf.span))
         return r.Negated(name, tuple(kept), leaf.span)
+
+    def negated(self, atom: r.Atom, before: int, local: set[str]) -> r.Negated:
+        """The negation of an atom. Variables that occur nowhere else are existential under it.
+
+        before  the equations from this one on belong to the atom
+        local   the variables that occur nowhere else
+        """
+        equations = [equation for equation in self.extra[before:] if r.names(equation) & local]
+        # The columns that these equations are about, which have names of their own.
+        local = local | {n for equation in equations for n in r.names(equation) if n.startswith("'")}
+        if all(t is not None and not (isinstance(t, r.Var) and t.name in local) for t in atom.terms):
+            return r.Negated(atom.relation, tuple(t for t in atom.terms if t is not None), atom.span)
+        self.extra = [equation for equation in self.extra if equation not in equations]
+        kept = tuple(dict.fromkeys(t for t in atom.terms if isinstance(t, r.Var) and t.name not in local))
+        name = self.owner.new_relation("not", tuple(t.type for t in kept))
+        self.owner.rules.append(r.Clause(name, kept, (atom, *equations), atom.span))
+        return r.Negated(name, kept, atom.span)

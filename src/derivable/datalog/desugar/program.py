@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from derivable.core.diagnostics import BindingError, DomainError, Span, TypeMismatchError, UnsupportedError
+from derivable.core.diagnostics import BindingError, DomainError, Errors, Span, TypeMismatchError, UnsupportedError
 from derivable.core.registry import suggestion
 from derivable.datalog.attributes import checked
 from derivable.datalog.desugar.body import Body
 from derivable.datalog.desugar.facts import Constants
 from derivable.datalog.desugar.scope import Environment
-from derivable.datalog.desugar.variables import variables_of
+from derivable.datalog.desugar.variables import bound_in, variables_of
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.order import order
 from derivable.datalog.syntax import nodes as s
@@ -25,7 +25,7 @@ from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.terms import Entity, subterms
 from derivable.datalog.types import Typed
 from derivable.datalog.types.data_types import is_term
-from derivable.datalog.values import F64
+from derivable.datalog.values import F64, USIZE
 
 
 def desugar(typed: Typed) -> r.Rules:
@@ -54,20 +54,14 @@ class Desugaring(Constants):
                 span=signature.span,
                 column_names=signature.column_names,
             )
+        errors = Errors()
         for item in self.syntax.items:
-            self.attributes(item)
+            with errors:
+                self.attributes(item)
         for item in self.syntax.items:
-            match item:
-                case s.FactSet():
-                    self.fact_set(item)
-                case s.FactTable():
-                    self.fact_table(item)
-                case s.Rule():
-                    self.rule(item)
-                case s.ReduceRule():
-                    self.reduce_rule(item)
-                case s.Query():
-                    self.queries.append(self.query(item))
+            with errors:
+                self.item(item)
+        errors.report()
         self.term_facts()
         outputs = [query.output for query in self.queries]
         if not outputs:
@@ -84,7 +78,9 @@ class Desugaring(Constants):
         )
         for rule in self.rules:
             if isinstance(rule, r.Clause):
-                order(rule, program)
+                with errors:
+                    order(rule, program)
+        errors.report()
         return program
 
     def term_facts(self) -> None:
@@ -103,6 +99,19 @@ class Desugaring(Constants):
         for name, constructor in self.typed.constructors.items():
             if name in rows:
                 self.facts.append(r.Facts(constructor.relation, tuple(rows[name]), span=constructor.span))
+
+    def item(self, item: s.Item) -> None:
+        match item:
+            case s.FactSet():
+                self.fact_set(item)
+            case s.FactTable():
+                self.fact_table(item)
+            case s.Rule():
+                self.rule(item)
+            case s.ReduceRule():
+                self.reduce_rule(item)
+            case s.Query():
+                self.queries.append(self.query(item))
 
     def attributes(self, item: s.Item) -> None:
         places = {s.RelationType: "type", s.Query: "query"}
@@ -201,9 +210,9 @@ class Desugaring(Constants):
             values = [self.constant(a, t) for a, t in zip(fact.arguments, types)]
             tag = None if fact.tag is None else self.tag_value(fact.tag)
             if any(v is None for v in values):
-                if tag is not None or item.exclusive:
-                    self.error(UnsupportedError, "a tagged or exclusive fact needs constant values", fact.span)
-                self.clauses([s.Atom(item.relation, fact.arguments, span=fact.span)], None, {}, item, None)
+                if item.exclusive:
+                    self.error(UnsupportedError, "an exclusive fact needs constant values", fact.span)
+                self.clauses([s.Atom(item.relation, fact.arguments, span=fact.span)], None, {}, item, fact.tag)
                 continue
             rows.append(tuple(values))
             tags.append(tag)
@@ -225,14 +234,10 @@ class Desugaring(Constants):
         self.add_facts(item.relation, rows, list(tags or [None] * len(rows)), item.exclusive, item.span)
 
     def rule(self, item: s.Rule) -> None:
-        if item.exclusive_heads:
-            self.error(
-                UnsupportedError,
-                "a disjunctive head `{a; b}` is not supported yet",
-                item.span,
-                "declare an exclusive fact set and join with it",
-            )
         environment = dict(self.typed.variables(item))
+        if item.exclusive_heads and len(item.heads) > 1:
+            self.exclusive_heads(item, environment)
+            return
         if item.body is None and all(self.is_constant(a) for head in item.heads for a in head.arguments):
             tag = None if item.tag is None else self.tag_value(item.tag)
             for head in item.heads:
@@ -241,6 +246,44 @@ class Desugaring(Constants):
                 self.add_facts(head.relation, [row], [tag], False, item.span)
             return
         self.clauses(list(item.heads), item.body, environment, item, item.tag)
+
+    def exclusive_heads(self, item: s.Rule, environment: Environment) -> None:
+        """For each row of the body, a choice of one of the heads: the aggregate `disjunct` over the heads' numbers."""
+        disjuncts = [[]] if item.body is None else self.normal_form(item.body, True)
+        wanted = {v for head in item.heads for v in variables_of(head)}
+        wanted |= set.intersection(*(bound_in(disjunct, self.typed.relations) for disjunct in disjuncts))
+        parts = [*item.heads, *([] if item.body is None else [item.body])]
+        written = dict.fromkeys(v for part in parts for v in variables_of(part))
+        names = [name for name in written if name in wanted and name in environment]
+        terms = tuple(r.Var(n, environment[n], item.span) for n in names)
+        types = tuple(term.type for term in terms)
+        body, options, chosen = (
+            self.new_relation(stem, found)
+            for stem, found in (("heads_body", types), ("heads", (*types, USIZE)), ("disjunct", (*types, USIZE)))
+        )
+        heads = [s.Atom(body, tuple(s.Variable(n) for n in names))]
+        self.clauses(heads, item.body, environment, item, item.tag)
+        rows = r.Atom(body, terms, item.span)
+        for number in range(len(item.heads)):
+            self.rules.append(r.Clause(options, (*terms, r.Const(number, USIZE)), (rows,), item.span))
+        self.rules.append(r.AggregateRule(chosen, "disjunct", options, 0, len(terms), 1, span=item.span))
+        for number, head in enumerate(item.heads):
+            clause = Body(self, item, environment)
+            choice = r.Atom(chosen, (*terms, r.Const(number, USIZE)), item.span)
+            self.head_clause(head, clause, (choice,), item)
+
+    def head_clause(self, head: s.Atom, clause: Body, literals: tuple[r.Literal, ...], item: Any) -> None:
+        terms = []
+        for argument in head.arguments:
+            if isinstance(argument, s.Wildcard):
+                self.error(BindingError, "a wildcard cannot stand in a head", argument.span)
+            # A rule takes terms apart that are there; `new`, and a fact, makes them.
+            if item.body is not None and clause.is_pattern(argument):
+                terms.append(clause.match(argument))
+            else:
+                terms.append(clause.expression(argument))
+        self.rules.append(r.Clause(head.relation, tuple(terms), (*literals, *clause.extra), item.span))
+        clause.extra = []
 
     def is_constant(self, node: Any) -> bool:
         if is_term(node, self.typed.constructors):
@@ -263,18 +306,7 @@ class Desugaring(Constants):
             if tag is not None and not extra:
                 literals.append(self.dynamic_tag(tag, clause, literals, item))
             for head in heads:
-                terms = []
-                for argument in head.arguments:
-                    if isinstance(argument, s.Wildcard):
-                        self.error(BindingError, "a wildcard cannot stand in a head", argument.span)
-                    # A rule takes terms apart that are there; `new`, and a fact, makes them.
-                    if body is not None and clause.is_pattern(argument):
-                        terms.append(clause.match(argument))
-                    else:
-                        terms.append(clause.expression(argument))
-                found = (*literals, *clause.extra)
-                clause.extra = []
-                self.rules.append(r.Clause(head.relation, tuple(terms), found, item.span))
+                self.head_clause(head, clause, tuple(literals), item)
 
     def dynamic_tag(self, tag: Any, clause: Body, literals: list[r.Literal], item: Any) -> r.Atom:
         """A random fact for each value of the tag's variables, with the tag's value as its probability."""

@@ -79,7 +79,7 @@ class Expressions(Reader, ABC):
 
     def unary(self) -> Any:
         start = self.token
-        if self.at("-", "+", "!"):
+        if self.at("-", "+", "!") and not self.is_negative_literal():
             self.depth += 1
             if self.depth > MAX_DEPTH:
                 self.fail("this is nested too deep")
@@ -89,10 +89,19 @@ class Expressions(Reader, ABC):
             if operator == "-" and isinstance(operand, s.Constant) and operand.kind in ("integer", "float"):
                 return s.Constant(-operand.value, operand.kind, span=self.since(start))
             return operand if operator == "+" else s.Unary(operator, operand, span=self.since(start))
-        node = self.primary()
+        if self.accept("-"):
+            # The sign is part of the literal: `-1 as u8` casts -1.
+            node = self.primary()
+            node = s.Constant(-node.value, node.kind, span=self.since(start))
+        else:
+            node = self.primary()
         while self.accept("as"):
             node = s.Cast(node, self.type_name(), span=self.since(start))
         return node
+
+    def is_negative_literal(self) -> bool:
+        following = self.peek()
+        return self.token.text == "-" and following.kind in ("integer", "float") and following.start == self.token.end
 
     def primary(self) -> Any:
         start = self.token
@@ -117,6 +126,8 @@ class Expressions(Reader, ABC):
             return self.case(start)
         if self.accept("("):
             return self.parenthesised(start)
+        if start.text == "if":
+            return self.conditional()
         return self.fail(f"expected an expression or an atom, found {start.shown()}")
 
     def case(self, start: Token) -> s.Case:

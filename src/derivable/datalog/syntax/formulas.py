@@ -30,6 +30,8 @@ class Formulas(Expressions):
         left = self.disjunction()
         if self.accept("implies", "=>"):
             left = s.Implies(left, self.disjunction(), span=self.since(start))
+            if self.at("implies", "=>"):
+                self.fail("`implies` cannot be chained", "write `(a implies b) implies c` or `a implies (b implies c)`")
         self.depth -= 1
         return left
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from derivable.core.diagnostics import BindingError, Span, TypeMismatchError, UnsupportedError
+from derivable.core.diagnostics import BindingError, Errors, Span, TypeMismatchError, UnsupportedError
 from derivable.core.registry import suggestion
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.unification import Open, Type, Unifier
@@ -43,6 +43,8 @@ class Declarations(Unifier):
         self.variables: dict[int, dict[str, Type]] = {}
         self.literals: list[tuple[s.Constant, Type]] = []
         self.tables: list[tuple[s.FactTable, list[Type]]] = []
+        self.tags: list[tuple[Any, Type]] = []
+        self.errors = Errors()
         self.casts: list[s.Cast] = []
         # Relations that the program has itself hide foreign predicates of their names.
         self.own = _defined(syntax)

@@ -11,7 +11,7 @@ from derivable.datalog.foreign.library import FUNCTIONS
 from derivable.datalog.foreign.signature import Kind, Signature
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.data_types import DataTypes
-from derivable.datalog.types.unification import Open, Type, resolve
+from derivable.datalog.types.unification import Open, Type
 from derivable.datalog.values import BOOL, TYPES, ValueType
 
 
@@ -19,9 +19,7 @@ class Expressions(DataTypes):
     """Types each expression node, by identity, in `of`."""
 
     def tag(self, tag: Any) -> None:
-        t = resolve(self.expression(tag))
-        if isinstance(t, ValueType) and not (t.is_number or t is BOOL):
-            self.error(TypeMismatchError, f"a tag must be a number, this is {t}", tag.span)
+        self.tags.append((tag, self.expression(tag)))
 
     def expression(self, node: Any) -> Type:
         t = self.of[id(node)] = self._expression(node)

@@ -14,7 +14,7 @@ from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.types.formulas import Formulas
 from derivable.datalog.types.typed import RelationSignature, Typed
 from derivable.datalog.types.unification import Open, final, meet, resolve
-from derivable.datalog.values import USIZE, ValueType
+from derivable.datalog.values import BOOL, USIZE, ValueType
 
 
 def infer(syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]] | None = None) -> Typed:
@@ -49,9 +49,12 @@ def _arguments_as_written(table: s.FactTable) -> list[tuple[Any, ...]]:
 
 class _Inference(Formulas):
     def run(self) -> Typed:
+        errors = self.errors
         self.declare_data_types()
         for item in self.syntax.items:
-            self.declare(item)
+            with errors:
+                self.declare(item)
+        errors.report()
         self.declare_constructors()
         self.declare_terms()
         for name, families in self.hints.items():
@@ -61,7 +64,14 @@ class _Inference(Formulas):
                 if name not in self.declared and isinstance(open_type, Open):
                     open_type.family = meet(open_type.family, family) or open_type.family
         for item in self.syntax.items:
-            self.item(item)
+            with errors:
+                self.item(item)
+        for item in self.syntax.items:
+            if isinstance(item, s.FactSet) and not item.facts and item.relation not in self.columns:
+                with errors:
+                    hint = f"declare them: `type {item.relation}(...)`"
+                    self.error(TypeMismatchError, f"the columns of `{item.relation}` are not known", item.span, hint)
+        errors.report()
         return self.finish()
 
     def declare(self, item: s.Item) -> None:
@@ -120,7 +130,7 @@ class _Inference(Formulas):
                     columns = self.relation(name, len(fact.arguments), fact.span)
                     self.arguments(name, fact.arguments, columns)
                     if fact.tag is not None:
-                        self.expression(fact.tag)
+                        self.tag(fact.tag)
             case s.FactTable():
                 self.table(item)
                 return
@@ -156,8 +166,9 @@ class _Inference(Formulas):
             if columns is None:
                 raise
             for written in as_written(item):
-                self.item(written)
-            raise
+                with self.errors:
+                    self.item(written)
+            return
         self.tables.append((item, types))
 
     def reduce_rule(self, item: s.ReduceRule, aggregate: s.Aggregate) -> None:
@@ -176,6 +187,11 @@ class _Inference(Formulas):
             fixed = final(t)
             if not _fits(node.value, fixed):
                 self.error(TypeMismatchError, f"{node.value} does not fit {fixed}", node.span)
+        for tag, t in self.tags:
+            fixed = final(t)
+            if not (fixed.is_number or fixed is BOOL):
+                hint = "tags are numbers or bools" if fixed.family != "text" else "convert it: `x as f64`"
+                self.error(TypeMismatchError, f"a tag must be a number, this is {fixed}", tag.span, hint)
         for item, types in self.tables:
             for place, t in enumerate(types):
                 fixed, values = final(t), item.columns[place]
