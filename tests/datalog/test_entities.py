@@ -4,15 +4,18 @@ import copy
 import itertools
 import pickle
 import random
+import struct
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.test_functions import siphash
 from datalog.worlds import probabilities
 from derivable.datalog import Entity
 from derivable.datalog.desugar import desugar
+from derivable.datalog.foreign.library import FUNCTIONS
 from derivable.datalog.ram.check import check_ram
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.ram.lower import lower
@@ -326,6 +329,98 @@ def test_only_derived_terms_are_there():
     assert found["other"] == {(1,), (2,), (3,)}
     assert found["a"] == {(1,)}
     assert found["b"] == set()
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(trees, min_size=1, max_size=5, unique=True))
+def test_the_order_of_terms(given_trees):
+    found = run(
+        TREE
+        + """
+        rel below(t, u) = tree(t), tree(u), t < u
+        rel above(t, u) = tree(t), tree(u), t >= u
+        rel least(t) = t := min(t: tree(t))
+        rel most(t) = t := max(t: tree(t))
+        rel sorted(i, t) = (i, t) := sort<asc>(t: tree(t))
+        """,
+        {"tree": given_trees},
+    )
+    pairs = set(itertools.product(given_trees, repeat=2))
+    assert found["below"] == {(t, u) for t, u in pairs if t < u}
+    assert found["above"] == {(t, u) for t, u in pairs if t >= u}
+    assert found["least"] == {(min(given_trees),)}
+    assert found["most"] == {(max(given_trees),)}
+    assert found["sorted"] == set(enumerate(sorted(given_trees)))
+    program = dv.Program("type T = A(f32, String) | B(T, bool) | C(u64, char, T)\ntype t(T)")
+    some = [
+        term("A", x, y) for x in (-1.5, 0.0, -0.0, 2.5) for y in ("", "b", "a")
+    ]  # fmt: skip
+    some += [term("B", a, b) for a in some[:5] for b in (True, False)]
+    some += [term("C", n, c, a) for n in (2**64 - 1, 3) for c in "xa" for a in some[::6]]
+    view = program.run({"t": some})["t"]
+    assert [t for (t,) in view] == sorted(set(some))
+
+
+def test_texts_and_terms():
+    program = dv.Program(
+        """
+        type Tree = Leaf() | Node(i32, Tree)
+        type List = Nil() | Cons(String, List)
+        type word(String)
+        rel parsed(w, $parse_entity(w)) = word(w)
+        rel tree(w, w as Tree) = word(w)
+        rel text(t as String) = parsed(_, t)
+        rel narrowed(t as List) = parsed(_, t)
+        rel number(x) = case _ is Node(x, _)
+        rel hashed(t, $hash(t, 1)) = parsed(_, t)
+        rel shown($format("<{}>", t)) = tree(_, t)
+        """
+    )
+    words = ["Node(3, Node(-4, Leaf()))", 'Cons("a, (b)", Nil())', "Leaf( )", "Leaf", "Nodes(1)", "Node(1)", "", "3"]
+    found = program.run({"word": words})
+    t, c, leaf = term("Node", 3, term("Node", -4, LEAF)), term("Cons", "a, (b)", term("Nil")), LEAF
+    assert set(found["parsed"]) == {(words[0], t), (words[1], c), (words[2], leaf)}
+    assert set(found["tree"]) == {(words[0], t), (words[2], leaf)}
+    assert set(found["text"]) == {(str(t),), (str(c),), (str(leaf),)}
+    assert set(found["narrowed"]) == {(c,)}
+    assert set(found["number"]) == {(3,), (-4,)}
+    assert set(found["shown"]) == {(f"<{t}>",), (f"<{leaf}>",)}
+
+    def identity(e):
+        fields = [
+            identity(f)
+            if isinstance(f, Entity)
+            else struct.pack("<i", f)
+            if isinstance(f, int)
+            else f.encode() + b"\xff"
+            for f in e.fields
+        ]
+        return b"entity\xff" + struct.pack("<Q", siphash(e.functor.encode() + b"\xff" + b"".join(fields)))
+
+    one = struct.pack("<i", 1)
+    assert set(found["hashed"]) == {(e, siphash(struct.pack("<Q", 2) + identity(e) + one)) for e in (t, c, leaf)}
+
+
+def test_functions_of_terms():
+    @dv.datalog.function(name="depth_of_term")
+    def depth(t: Entity) -> int:
+        return t.height
+
+    @dv.datalog.function(name="twice_of_term")
+    def twice(t: Entity) -> Entity:
+        return Entity("Node", 0, t, t) if t.height < 2 else None
+
+    try:
+        program = dv.Program(
+            TREE + "rel depth(t, d) = tree(t), d == $depth_of_term(t)\nrel twice($twice_of_term(t)) = "
+            "tree(t)\nrel number(t) = case t is Node(0, _, _)"
+        )
+        found = program.run({"tree": [LEAF, node(1, node(2))]})
+        assert set(found["depth"]) == {(LEAF, 0), (node(1, node(2)), 2)}
+        assert set(found["twice"]) == set(found["number"]) == {(node(0),)}
+    finally:
+        for name in ("depth_of_term", "twice_of_term"):
+            FUNCTIONS.remove(name)
 
 
 # Python values

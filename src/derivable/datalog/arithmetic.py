@@ -27,7 +27,7 @@ from derivable.datalog.constructors import function_of_terms
 from derivable.datalog.foreign.function import ForeignError, ForeignFunction
 from derivable.datalog.foreign.library import FUNCTIONS
 from derivable.datalog.rules.nodes import Const, Expr, Var, applied
-from derivable.datalog.values import SymbolTable, ValueType, texts_of, to_words, word_of
+from derivable.datalog.values import SymbolTable, ValueType, terms_of, texts_of, to_words, word_of
 
 Valid = np.ndarray | None
 Columns = Mapping[str, np.ndarray]
@@ -235,6 +235,8 @@ class _Translation:
             operator, operands = _SWAPPED[operator], operands[::-1]
         if source.family == "text" and operator in _FOREIGN:
             return self.foreign(_FOREIGN[operator], e.type, *operands)
+        if source.family == "entity" and operator in _ORDERS:
+            return self.foreign(partial(_compare_terms, _ORDERS[operator]), e.type, *operands)
         parts = [self.optional(operand) for operand in operands]
         if operator == "neg" and e.type.is_integer:
             return optional("saturating_subtract", Optional(Constant(0, dtype)), *parts)
@@ -246,6 +248,8 @@ class _Translation:
         dtype = scalar_type(target)
         if source == target or source.family == target.family == "text":
             return self.optional(operand)
+        if source.family == target.family == "entity":
+            return self.foreign(partial(_of_type, target), target, operand)
         if target.family == "text":
             return self.foreign(partial(_show, source), target, operand)
         if source.family == "text":
@@ -282,6 +286,12 @@ def _compare(ufunc: Callable, symbols: SymbolTable, a: np.ndarray, b: np.ndarray
     return ufunc(symbols.lookup(a), symbols.lookup(b)).astype(np.int64), None
 
 
+def _compare_terms(ufunc: Callable, symbols: SymbolTable, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Valid]:
+    ranks = terms_of(symbols).ranks(np.concatenate([a, b]))
+    return ufunc(ranks[: len(a)], ranks[len(a) :]).astype(np.int64), None
+
+
+_ORDERS = {"<": np.less, "<=": np.less_equal}
 _FOREIGN: dict[str, Foreign] = {"+": _join, "<": partial(_compare, np.less), "<=": partial(_compare, np.less_equal)}
 
 
@@ -289,7 +299,14 @@ def _show(source: ValueType, symbols: SymbolTable, a: np.ndarray) -> tuple[np.nd
     return symbols.intern_all(texts_of(a, source, symbols)), None
 
 
+def _of_type(target: ValueType, symbols: SymbolTable, terms: np.ndarray) -> tuple[np.ndarray, Valid]:
+    return terms, terms_of(symbols).is_of(target, terms)
+
+
 def _parse(target: ValueType, symbols: SymbolTable, a: np.ndarray) -> tuple[np.ndarray, Valid]:
+    if target.family == "entity":
+        return terms_of(symbols).parsed(symbols.lookup(a).tolist(), target)
+
     def one(text: str) -> Any:
         try:
             if target.family == "float":

@@ -16,7 +16,7 @@ from derivable.core.lazy import optional_module
 from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
 from derivable.datalog.inputs import as_tuple, checked_facts, taken
-from derivable.datalog.values import SymbolTable, fits, ranks, show_column, show_value, word_of
+from derivable.datalog.values import SymbolTable, fits, ranks, show_column, show_value, sort_keys, word_of
 
 if TYPE_CHECKING:
     from derivable.datalog.evaluation import Evaluation
@@ -97,9 +97,9 @@ class RelationView(Mapping):
 
     def _sort_key(self, position: int) -> np.ndarray:
         """Numbers [row] in the order of a column's values."""
-        if self.table.types[position].family in ("text", "entity"):
-            words, places = np.unique(self.table.column(position), return_inverse=True)
-            return ranks(show_column(words, self.table.types[position], self._symbols))[places]
+        t = self.table.types[position]
+        if t.family in ("text", "entity"):
+            return sort_keys(self.table.column(position), t, self._symbols)
         column = self.columns[position]
         return ranks(column) if column.dtype == object else column
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from derivable.core.diagnostics import TypeMismatchError
+from derivable.core.diagnostics import DerivableError, TypeMismatchError
 from derivable.core.registry import suggestion
 from derivable.datalog.constructors import Constructor
 from derivable.datalog.storage import Table
 from derivable.datalog.terms import Entity, subterms
-from derivable.datalog.values import SymbolTable, ValueType, fits, show_column, show_value, word_of
+from derivable.datalog.values import SymbolTable, ValueType, fits, show_column, show_value, sort_keys, word_of
 from derivable.device.cpu.memory import empty, longer, next_length
 
 
@@ -36,8 +36,8 @@ class EntityStore:
         self._tables = {name: _table(c) for name, c in constructors.items()}
         # [row of its constructor's table] the term
         self._terms = {name: empty(16, np.int64) for name in constructors}
-        # [term] number of its constructor, and its row
-        self._kinds, self._rows = empty(16, np.int32), empty(16, np.int64)
+        # [term] number of its constructor, its row, and its height
+        self._kinds, self._rows, self._heights = empty(16, np.int32), empty(16, np.int64), empty(16, np.int64)
         self._shown: list[Entity | None] = []
         self._known: dict[Entity, int] = {}
 
@@ -45,7 +45,8 @@ class EntityStore:
         """A store with the same terms under the same words."""
         other = EntityStore(self.constructors, symbols)
         other.size = self.size
-        other._kinds, other._rows = self._kinds[: self.size].copy(), self._rows[: self.size].copy()
+        for name in ("_kinds", "_rows", "_heights"):
+            setattr(other, name, getattr(self, name)[: self.size].copy())
         for name, table in self._tables.items():
             other._tables[name].insert([table.column(c) for c in range(len(table.types))], table.size)
             other._terms[name] = self._terms[name][: table.size].copy()
@@ -66,9 +67,15 @@ class EntityStore:
             terms[before : table.size] = np.arange(self.size, size)
             if len(self._kinds) < size:
                 room = next_length(len(self._kinds), size)
-                self._kinds, self._rows = longer(self._kinds, room, self.size), longer(self._rows, room, self.size)
+                for part in ("_kinds", "_rows", "_heights"):
+                    setattr(self, part, longer(getattr(self, part), room, self.size))
             self._kinds[self.size : size] = self._number[name]
             self._rows[self.size : size] = np.arange(before, table.size)
+            heights = np.zeros(added, np.int64)
+            for i, t in enumerate(self.constructors[name].fields):
+                if t.family == "entity":
+                    np.maximum(heights, self._heights[table.column(i, slice(before, table.size))] + 1, out=heights)
+            self._heights[self.size : size] = heights
             self.size = size
         return self._terms[name][rows]
 
@@ -99,6 +106,35 @@ class EntityStore:
             fresh = np.unique(np.concatenate(below))
             fresh = fresh[~found[fresh]]
         return np.flatnonzero(found)
+
+    def is_of(self, t: ValueType, terms: np.ndarray) -> np.ndarray:
+        """Whether terms [row] are of a data type."""
+        own = [self._number[c.name] for c in self.constructors.values() if t.name in ("Entity", c.type.name)]
+        return np.isin(self._kinds[terms], own)
+
+    def ranks(self, terms: np.ndarray) -> np.ndarray:
+        """Integers [row] in the order of the terms, equal ones alike; the order is that of `Entity`."""
+        parts = self.parts(terms)
+        parts = parts[np.argsort(self._heights[parts], kind="stable")]
+        rank = np.zeros(self.size, np.int64)
+        rank[parts] = np.arange(len(parts))
+        heights = self._heights[parts]
+        # Of one height there are often few, of which one needs no sorting.
+        starts = np.flatnonzero(np.diff(heights, prepend=-1))
+        lengths = np.diff(starts, append=len(parts))
+        for start, length in zip(starts[lengths > 1].tolist(), lengths[lengths > 1].tolist()):
+            level = parts[start : start + length]
+            for name in sorted(self.constructors):
+                own = level[self.has_functor(name, level)]
+                if len(own) > 1:
+                    keys = [
+                        rank[words] if t.family == "entity" else sort_keys(words, t, self.symbols)
+                        for words, t in zip(self.rows_of(name, own)[1:], self.constructors[name].fields)
+                    ]
+                    own = own[np.lexsort(keys[::-1])]
+                rank[own] = np.arange(start, start + len(own))
+                start += len(own)
+        return rank[terms]
 
     def rows_of(self, name: str, terms: np.ndarray) -> list[np.ndarray]:
         """The rows of a constructor's relation for those of the terms that it makes: columns term, fields."""
@@ -152,6 +188,18 @@ class EntityStore:
             if self.constructors[functor].type.name != t.name:
                 self._check_type(next(term for term in terms if term.functor == functor), t)
         return np.fromiter((known[term] for term in terms), np.int64, len(terms))
+
+    def parsed(self, texts: Iterable[str], t: ValueType) -> tuple[np.ndarray, np.ndarray]:
+        """(words [row] of the terms of a type that texts are, whether [row] they are such)."""
+        found: dict[str, int] = {}
+        for text in (texts := list(texts)):
+            if text not in found:
+                try:
+                    found[text] = self.intern(text, t)
+                except DerivableError:
+                    found[text] = -1
+        words = np.fromiter((found[text] for text in texts), np.int64, len(texts))
+        return np.maximum(words, 0), words >= 0
 
     def _enter(self, terms: list[Entity]) -> None:
         """Enter terms and the terms in them, all of one height and constructor at a time."""

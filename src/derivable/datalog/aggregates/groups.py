@@ -19,7 +19,7 @@ from derivable.datalog.rules.nodes import AggregateRule
 from derivable.datalog.storage import Table
 from derivable.datalog.tag_columns import concatenate
 from derivable.datalog.tags import ColumnTags, GraphTags, Untagged
-from derivable.datalog.values import SymbolTable, ValueType, from_words, ranks, to_words
+from derivable.datalog.values import SymbolTable, ValueType, from_words, sort_keys, to_words
 from derivable.device.cpu.memory import empty
 
 Result = tuple[list[np.ndarray], int, Any]
@@ -184,16 +184,8 @@ class Groups:
         return [self.sort_key(words, t) for words, t in zip(self.argument_words, self.argument_types)]
 
     def sort_key(self, words: np.ndarray, t: ValueType) -> np.ndarray:
-        """Integers in the order of the values: of texts by their characters."""
-        if t.family == "text":
-            ids, where = np.unique(words, return_inverse=True)
-            return ranks(self.symbols.lookup(ids))[where]
-        if t.family == "float":
-            # The bits of floats below zero grow the other way.
-            return np.where(words < 0, words ^ np.int64(2**63 - 1), words)
-        if t.family == "unsigned" and t.bits == 64:
-            return words ^ np.int64(-(2**63))
-        return words
+        """Integers in the order of the values."""
+        return sort_keys(words, t, self.symbols)
 
     # Order
 

@@ -23,7 +23,7 @@ from derivable.datalog.aggregates.record import ASC, DESC, Aggregate, Group, Par
 from derivable.datalog.aggregates.worlds import MOST_GRAPH_STEPS
 from derivable.datalog.derived import Derived
 from derivable.datalog.tag_columns import within
-from derivable.datalog.values import SymbolTable, ValueType, word_of
+from derivable.datalog.values import SymbolTable, ValueType, show_column, word_of
 
 _MASK = (1 << 64) - 1
 _STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -125,10 +125,10 @@ def _hashed(groups: Groups, draw: int) -> np.ndarray:
     types = groups.body.types
     for c in range(len(types)):
         words = groups.body.column(c).view(np.uint64)
-        if types[c].family == "text":
+        if types[c].family in ("text", "entity"):
             ids, where = np.unique(words, return_inverse=True)
-            texts = groups.symbols.lookup(ids.astype(np.int64)).tolist()
-            words = np.array([_text_word(text) for text in texts], np.uint64)[where]
+            shown = show_column(ids.astype(np.int64), types[c], groups.symbols).tolist()
+            words = np.array([_text_word(str(value)) for value in shown], np.uint64)[where]
         state = _mixed(state, words)
     state = _mixed(state, np.uint64(draw))
     return ((state >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
@@ -159,7 +159,7 @@ def _random(group: Group, row: tuple, draw: int) -> float:
     types: Sequence[ValueType] = group.types
     state, symbols = group.seed & _MASK, SymbolTable()
     for value, t in zip((*group.key, *row), types):
-        word = _text_word(value) if t.family == "text" else word_of(value, t, symbols) & _MASK
+        word = _text_word(str(value)) if t.family in ("text", "entity") else word_of(value, t, symbols) & _MASK
         state = _mixed_word(state, word)
     return ((_mixed_word(state, draw) >> 11) + 0.5) * 2.0**-53
 

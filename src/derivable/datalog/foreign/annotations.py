@@ -14,7 +14,7 @@ from typing import Any
 
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.foreign.signature import FAMILIES, Kind, Signature
-from derivable.datalog.values import BOOL, STRING, TYPE_ALIASES, TYPES
+from derivable.datalog.values import BOOL, ENTITY, STRING, TYPE_ALIASES, TYPES
 
 _KINDS: dict[str, Kind] = {
     "int": "integer",
@@ -30,6 +30,7 @@ _KINDS: dict[str, Kind] = {
     **{name: TYPES[known] for name, known in TYPE_ALIASES.items()},
     **{family.capitalize(): family for family in FAMILIES},
     **TYPES,
+    ENTITY.name: ENTITY,
 }
 # The constraints of a TypeVar, by the types among them.
 _CONSTRAINTS = {frozenset({int}): "integer", frozenset({float}): "float", frozenset({int, float}): "number"}

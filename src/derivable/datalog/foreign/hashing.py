@@ -1,31 +1,39 @@
 """SipHash-1-3 with the key 0, of many rows at a time: what `$hash` gives.
 
 A row is hashed as the number of its values in 8 bytes, then their bytes, little-endian, without their types: integers
-in their width, floats by their bits, a bool in one byte, a character in four, a text in UTF-8 and then the byte 255.
+in their width, floats by their bits, a bool in one byte, a character in four, a text in UTF-8 and then the byte 255, a
+term as a text `entity` and the hash of its functor and fields.
 Source: Aumasson and Bernstein 2012, with one round a word and three at the end, as Rust's standard library has it.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from derivable.datalog.constructors import Constructor
+from derivable.datalog.terms import Entity, subterms
 from derivable.datalog.values import ValueType
 
 _KEYS = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
 
 
-def siphash(columns: Sequence[np.ndarray], types: Sequence[ValueType]) -> np.ndarray:
+def siphash(
+    columns: Sequence[np.ndarray], types: Sequence[ValueType], constructors: Mapping[str, Constructor] | None = None
+) -> np.ndarray:
     """Hashes [row] uint64 of rows whose columns are as `values.show_column` gives them.
 
-    One row, if there are no columns.
+    One row, if there are no columns. `constructors` are those of the terms in them.
     """
     prefix = struct.pack("<Q", len(columns))
-    parts = [_parts(column, t) for column, t in zip(columns, types)]
-    rows = [prefix + b"".join(row) for row in zip(*parts)] if parts else [prefix]
+    parts = [_parts(column, t, constructors or {}) for column, t in zip(columns, types)]
+    return _rows_hashes([prefix + b"".join(row) for row in zip(*parts)] if parts else [prefix])
+
+
+def _rows_hashes(rows: list[bytes]) -> np.ndarray:
     found = np.empty(len(rows), np.uint64)
     lengths = np.array([len(row) for row in rows])
     for length in np.unique(lengths).tolist():
@@ -37,7 +45,27 @@ def siphash(columns: Sequence[np.ndarray], types: Sequence[ValueType]) -> np.nda
     return found
 
 
-def _parts(column: np.ndarray, t: ValueType) -> list[bytes]:
+def _terms(column: np.ndarray, constructors: Mapping[str, Constructor]) -> list[bytes]:
+    """A term is the text `entity` and the hash of its functor and fields, which are hashed by height."""
+    found: dict[Entity, bytes] = {}
+    levels: dict[int, list[Entity]] = {}
+    for term in subterms(column.tolist()):
+        levels.setdefault(term.height, []).append(term)
+    for level in sorted(levels):
+        rows = []
+        for term in levels[level]:
+            parts = [term.functor.encode() + b"\xff"]
+            for field, t in zip(term.fields, constructors[term.functor].fields):
+                parts.append(found[field] if t.family == "entity" else _parts(np.array([field], t.dtype), t, {})[0])
+            rows.append(b"".join(parts))
+        for term, number in zip(levels[level], _rows_hashes(rows).tolist()):
+            found[term] = b"entity\xff" + struct.pack("<Q", number)
+    return [found[term] for term in column.tolist()]
+
+
+def _parts(column: np.ndarray, t: ValueType, constructors: Mapping[str, Constructor]) -> list[bytes]:
+    if t.family == "entity":
+        return _terms(column, constructors)
     if t.family == "text":
         return [text.encode("utf-8", "surrogatepass") + b"\xff" for text in column.tolist()]
     if t.family == "char":

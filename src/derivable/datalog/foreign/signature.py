@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from derivable.core.diagnostics import DomainError
 from derivable.core.registry import suggestion
-from derivable.datalog.values import TYPE_ALIASES, TYPES, ValueType
+from derivable.datalog.values import ENTITY, TYPE_ALIASES, TYPES, ValueType
 
 # A type, a generic of the signature, or a family of types, which the program decides among.
 Kind = ValueType | str
@@ -102,6 +102,8 @@ def kind(name: str, generics: Sequence[str] = ()) -> Kind:
     if name in generics:
         return name
     name = TYPE_ALIASES.get(name, name)
+    if name == ENTITY.name:
+        return ENTITY
     return TYPES[name] if name in TYPES else family(name, generics)
 
 

@@ -15,7 +15,7 @@ from derivable.datalog.foreign.function import ForeignError, ForeignFunction
 from derivable.datalog.foreign.hashing import siphash
 from derivable.datalog.foreign.predicate import ForeignPredicate
 from derivable.datalog.foreign.signature import signature
-from derivable.datalog.values import SymbolTable, ValueType, show_column, texts_of
+from derivable.datalog.values import ENTITY, SymbolTable, ValueType, show_column, texts_of
 
 # Unicode's White_Space, to which Python adds four control characters.
 _SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -68,7 +68,16 @@ def _format(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.nd
 
 
 def _hash(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.ndarray) -> tuple[np.ndarray, None]:
-    return siphash([show_column(words, t, symbols) for words, t in zip(operands, types)], types).view(np.int64), None
+    constructors = {} if symbols.entities is None else symbols.entities.constructors
+    columns = [show_column(words, t, symbols) for words, t in zip(operands, types)]
+    return siphash(columns, types, constructors).view(np.int64), None
+
+
+def _parse_entity(symbols: SymbolTable, types: tuple[ValueType, ...], texts: np.ndarray) -> Any:
+    """Terms of the program; a text that is none gives nothing."""
+    if symbols.entities is None:
+        return np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
+    return symbols.entities.parsed(symbols.lookup(texts).tolist(), ENTITY)
 
 
 def _values(name: str, text: str, call: Callable[..., Any]) -> ForeignFunction:
@@ -87,6 +96,7 @@ FUNCTIONS = (
     _values("string_replace", "(s: String, part: String, by: String) -> String", str.replace),
     ForeignFunction("format", signature("(pattern: String, Any...) -> String"), _format, "words"),
     ForeignFunction("hash", signature("(Any...) -> u64"), _hash, "words"),
+    ForeignFunction("parse_entity", signature("(String) -> Entity"), _parse_entity, "words"),
 )
 
 

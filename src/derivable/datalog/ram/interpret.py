@@ -6,6 +6,7 @@ machine also shows that splitting recursive rules by the atom that changes loses
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,14 @@ from derivable.datalog.rules.nodes import AggregateRule, Apply, BernoulliRule, C
 from derivable.datalog.terms import Entity, subterms
 from derivable.datalog.values import SymbolTable, ValueType, show_column, word_of
 
+_COMPARISONS = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 Row = dict[str, Any]
 Database = dict[str, set[tuple[Any, ...]]]
 
@@ -194,8 +203,10 @@ def _of_terms(e: Apply, values: list[Any]) -> Any:
         return Entity(name, *values)
     if kind == "is":
         return values[0].functor == name
-    if e.operator in ("==", "!="):
-        return (values[0] == values[1]) == (e.operator == "==")
+    if e.operator in _COMPARISONS:
+        return _COMPARISONS[e.operator](*values)
+    if e.operator == "cast" and e.type.family == "text":
+        return str(values[0])
     name, dot, position = e.operator.partition(".")
     if not dot:
         raise UnsupportedError(f"the interpreter has no `{e.operator}` on terms")

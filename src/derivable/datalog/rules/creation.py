@@ -86,7 +86,9 @@ class _Making:
                         roots, below = self.made(operand, seen)
                         inside |= below | {(functor, i, other) for other in roots}
                 return {functor}, inside
-            case r.Apply(operator=operator, type=t) if operator.startswith("$") and t.family == "entity":
+            case r.Apply(operator="cast", operands=(a,)) if a.type.family == "entity":
+                return self.made(a, seen)
+            case r.Apply(operator=operator, type=t) if operator.startswith(("$", "cast")) and t.family == "entity":
                 return self.anything(t)
             case r.Const(value=Entity() as term) if term not in self.there:
                 parts = [(t.functor, i, f.functor) for t in subterms([term]) for i, f in enumerate(t.fields)

@@ -113,8 +113,6 @@ class Expressions(DataTypes):
             return BOOL
         self.unify(right, left, b.span, f"the left side of `{operator}`")
         if operator in ("==", "!=", "<", "<=", ">", ">="):
-            if operator not in ("==", "!="):
-                self.require(left, "ordered", node.span, f"`{operator}`")
             return BOOL
         self.require(left, "addable" if operator == "+" else "number", node.span, f"`{operator}`")
         return left

@@ -201,6 +201,12 @@ class _Inference(Formulas):
                     self.error(TypeMismatchError, f"{values[row]} does not fit {fixed}", span)
         for node in self.casts:
             source, target = final(self.of[id(node.operand)]), final(self.of[id(node)])
+            if (source.family == "entity") != (target.family == "entity") and "text" not in (
+                source.family,
+                target.family,
+            ):
+                hint = "a term becomes a text, `as String`, and a text a term; `case` takes a term apart"
+                self.error(TypeMismatchError, f"{source} cannot be cast to {target}", node.span, hint)
             if {source.family, target.family} == {"float", "char"}:
                 self.error(
                     TypeMismatchError,

@@ -16,7 +16,6 @@ from derivable.datalog.values import BOOL, ENTITY, F32, I32, STRING, ValueType
 # What an open type may become, from loose to strict.
 _FAMILIES = {
     "any": ("signed", "unsigned", "float", "bool", "char", "text", "entity"),
-    "ordered": ("signed", "unsigned", "float", "bool", "char", "text"),
     "number": ("signed", "unsigned", "float"),
     "addable": ("signed", "unsigned", "float", "text"),
     "integer": ("signed", "unsigned"),
@@ -27,7 +26,6 @@ _FAMILIES = {
 }
 _DEFAULTS = {
     "any": I32,
-    "ordered": I32,
     "number": I32,
     "addable": I32,
     "integer": I32,
@@ -38,7 +36,6 @@ _DEFAULTS = {
 }
 _FAMILY_NAMES = {
     "any": "unknown",
-    "ordered": "something with an order",
     "number": "a number",
     "addable": "a number or text",
     "integer": "an integer",
