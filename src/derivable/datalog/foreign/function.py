@@ -15,6 +15,7 @@ import numpy as np
 from derivable.algebra.expr import Optional
 from derivable.core.diagnostics import DerivableError, DomainError
 from derivable.datalog.foreign.signature import Signature
+from derivable.datalog.terms import Entity
 from derivable.datalog.values import SymbolTable, ValueType, fits, show_column, words_of
 
 Types = tuple[ValueType, ...]
@@ -149,4 +150,6 @@ def _is_of(value: Any, t: ValueType) -> bool:
     kinds = {"bool": bool, "char": str, "text": str, "float": float}
     if t.is_integer:
         return isinstance(value, int) and not isinstance(value, bool)
+    if t.family == "entity":
+        return isinstance(value, Entity)
     return t.family in kinds and isinstance(value, kinds[t.family])
