@@ -8,12 +8,13 @@ import numpy as np
 
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import Aggregate
-from derivable.datalog.aggregates.worlds import Budget, by_size
-from derivable.datalog.tag_columns import concatenate
-from derivable.datalog.tags import SemiringTags
+from derivable.datalog.aggregates.worlds import MOST_GRAPH_STEPS, by_size, placed, refuse
+from derivable.datalog.tags import GraphTags, SemiringTags
 
 # From so many rows on, a group's counts are found by the special forms below.
 _MANY = 32
+# Steps are cheap here: states are places in an array.
+_MOST_STEPS = 1 << 28
 _ACCUMULATE = {"mul": np.multiply, "min": np.minimum, "add": np.add}
 
 
@@ -28,7 +29,7 @@ def _count(groups: Groups, chosen: np.ndarray) -> None:
     numbers = np.diff(offsets)
     certain = groups.sizes - numbers
     tags = groups.row_tags[rows]
-    for part in by_size(groups, chosen, numbers):
+    for part in by_size(chosen, numbers):
         size, count = int(numbers[part[0]]), len(part)
         first = offsets[part]
         special = _best_subsets(groups.mode, tags[first[0] : first[0] + size]) if count == 1 and size >= _MANY else None
@@ -45,17 +46,12 @@ def _count(groups: Groups, chosen: np.ndarray) -> None:
 
 def _counted(groups: Groups, tags: Any, first: np.ndarray, size: int) -> Any:
     """Tags [number of rows, group] of how many of the rows first..first + size - 1 of each group are there."""
-    mode, count = groups.mode, len(first)
-    budget = Budget(groups, size, "counts")
-    state = mode.one(count)
-    for row in range(size):
-        budget.spend(row, row + 1)
-        there = tags[first + row]
-        present = there[np.tile(np.arange(count), row + 1)]
-        stay = mode.times(state, mode.negate(present))
-        step = mode.times(state, present)
-        zero = mode.zero(count)
-        state = mode.plus(concatenate([stay, zero]), concatenate([zero, step]))
+    most = MOST_GRAPH_STEPS if isinstance(groups.mode, GraphTags) else _MOST_STEPS
+    if size * size // 2 > most:
+        refuse(groups, size, size, size, most, "counts")
+    state = groups.mode.one(len(first))
+    for row in placed(groups.mode, tags, first, size):
+        state = row[1]
     return state
 
 

@@ -107,21 +107,19 @@ class _Fold:
 
     def uncertain(self, groups: Groups, chosen: np.ndarray) -> None:
         lift, monoid, result = self.typed(groups.value_types)
-        mode: Any = groups.mode
-        for g in chosen.tolist():
-            part = slice(int(groups.starts[g]), int(groups.starts[g + 1]))
-            lifted = lift.apply(*((column[part],) for column in groups.values))
+        lifted = lift.apply(*((column,) for column in groups.values))
+        neutral = [np.full(1, value) for value in monoid.neutral]
 
-            def moved(states: list[np.ndarray], row: int, lifted: Any = lifted) -> Sequence[np.ndarray]:
-                return monoid.apply(states, [column[row] for column in lifted])
+        def moved(states: list[np.ndarray], places: np.ndarray) -> Sequence[np.ndarray]:
+            return monoid.apply(states, [column[places] for column in lifted])
 
-            states, tags, empty = reached(groups, groups.tags[part], [c[:0] for c in lifted], monoid.neutral, moved)
+        for found in reached(groups, chosen, groups.order, neutral, moved):
             if groups.keeps_empty:
-                neutral = [np.full(1, value) for value in monoid.neutral]
-                self.emit(groups, np.array([g]), result.apply(neutral)[0], empty)
-            if len(tags):
-                values, tags = merged(mode, list(result.apply(states)), tags)
-                self.emit(groups, np.full(len(values[0]), g), values[0], tags)
+                of_none = np.repeat(result.apply(neutral)[0], len(found.chosen))
+                self.emit(groups, found.chosen, of_none, found.empty)
+            values = list(result.apply(found.states))
+            owner, (values,), tags = merged(groups.mode, found.owner, values, found.tags)
+            self.emit(groups, owner, values, tags)
 
     def emit(self, groups: Groups, chosen: np.ndarray, values: np.ndarray, tags: Any) -> None:
         fine = np.flatnonzero(values == values)

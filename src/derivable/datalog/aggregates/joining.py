@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from derivable.datalog.aggregates.counting import product
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import Aggregate, Group, Parameter
-from derivable.datalog.aggregates.worlds import Budget, merged, reached
+from derivable.datalog.aggregates.worlds import merged, most_steps, reached, refuse
 from derivable.datalog.tag_columns import concatenate
 
 
@@ -28,8 +29,8 @@ def _objects(values: Sequence[Any]) -> np.ndarray:
     return found
 
 
-def _emit(groups: Groups, g: int, texts: Sequence[str], tags: Any) -> None:
-    groups.emit(np.full(len(texts), g), [groups.symbols.intern_all(texts)], tags)
+def _emit(groups: Groups, owner: np.ndarray, texts: Sequence[str], tags: Any) -> None:
+    groups.emit(owner, [groups.symbols.intern_all(texts)], tags)
 
 
 def _texts(groups: Groups, rows: np.ndarray) -> list[str]:
@@ -51,31 +52,29 @@ def _certain_join(groups: Groups, chosen: np.ndarray) -> None:
 def _join(groups: Groups, chosen: np.ndarray) -> None:
     mode: Any = groups.mode
     order, separator = _order(groups), groups.settings["separator"]
-    for g in chosen.tolist():
-        rows = order[groups.starts[g] : groups.starts[g + 1]]
-        if groups.settings["all"] and groups.rule.num_arguments:
-            _combine(groups, g, order)
-            continue
-        texts = _texts(groups, rows)
-        if groups.settings["all"]:
-            tag = mode.one(1)
-            for row in rows.tolist():
-                tag = mode.times(tag, groups.row_tags[row : row + 1])
-            _emit(groups, g, [separator.join(texts)], tag)
-            continue
+    if groups.settings["all"]:
+        for g in chosen.tolist():
+            if groups.rule.num_arguments:
+                _combine(groups, g, order)
+                continue
+            rows = order[groups.starts[g] : groups.starts[g + 1]]
+            tag = product(mode, groups.row_tags[rows], np.array([0, len(rows)]))
+            _emit(groups, np.array([g]), [separator.join(_texts(groups, rows))], tag)
+        return
+    texts = _texts(groups, order)
 
-        def moved(states: list[np.ndarray], row: int, texts: list[str] = texts) -> list[np.ndarray]:
-            longer = [text + separator + texts[row] for text in states[0][:-1].tolist()]
-            # The last state is that before any row.
-            return [_objects([*longer, texts[row]])]
+    def moved(states: list[np.ndarray], places: np.ndarray) -> list[np.ndarray]:
+        pairs = zip(states[0].tolist(), places.tolist())
+        return [_objects([texts[p] if state is None else state + separator + texts[p] for state, p in pairs])]
 
-        states, tags, empty = reached(groups, groups.row_tags[rows], [_objects([])], [""], moved, "texts")
+    for found in reached(groups, chosen, order, [_objects([None])], moved, "texts"):
         if groups.keeps_empty:
-            _emit(groups, g, [""], empty)
-        _emit(groups, g, states[0].tolist(), tags)
+            _emit(groups, found.chosen, [""] * len(found.chosen), found.empty)
+        _emit(groups, found.owner, found.states[0].tolist(), found.tags)
 
 
 def _combine(groups: Groups, g: int, order: np.ndarray) -> None:
+    """One text of each arguments, in all combinations."""
     mode: Any = groups.mode
     rows = order[groups.starts[g] : groups.starts[g + 1]]
     texts, separator = _texts(groups, rows), groups.settings["separator"]
@@ -83,28 +82,21 @@ def _combine(groups: Groups, g: int, order: np.ndarray) -> None:
     differs = np.zeros(max(len(rows) - 1, 0), dtype=bool)
     for key in groups.argument_keys:
         differs |= key[rows[1:]] != key[rows[:-1]]
-    budget = Budget(groups, len(rows), "texts")
-    states: list[str] | None = None
+    states: list[str] = [""]
     tags = mode.one(1) if has_tags else None
-    for block in np.split(np.arange(len(rows)), np.flatnonzero(differs) + 1):
-        options = [texts[i] for i in block.tolist()]
-        before = [""] if states is None else states
-        budget.spend(int(block[0]) if len(block) else 0, len(before) * len(options))
-        if states is None:
-            states = options
-        else:
-            states = [text + separator + option for option in options for text in states]
-        if tags is not None:
-            size = len(before)
-            there = groups.row_tags[rows[block]]
-            tags = mode.times(concatenate([tags] * len(options)), there[np.repeat(np.arange(len(options)), size)])
-            (column,), tags = merged(mode, [_objects(states)], tags)
-            states = column.tolist()
-        else:
+    for number, block in enumerate(np.split(np.arange(len(rows)), np.flatnonzero(differs) + 1) if len(rows) else []):
+        options, size = [texts[i] for i in block.tolist()], len(states)
+        if size * len(options) > most_steps(groups) // 16:
+            refuse(groups, len(rows), size * len(options), int(block[-1]) + 1, most_steps(groups) // 16, "texts")
+        states = [text + separator + option if number else option for option in options for text in states]
+        if tags is None:
             states = list(dict.fromkeys(states))
-    if not len(rows):
-        states, tags = [""], (mode.one(1) if has_tags else None)
-    _emit(groups, g, states or [], tags)
+            continue
+        there = groups.row_tags[rows[block]]
+        tags = mode.times(concatenate([tags] * len(options)), there[np.repeat(np.arange(len(options)), size)])
+        _, (column,), tags = merged(mode, np.zeros(len(states), np.int64), [_objects(states)], tags)
+        states = column.tolist()
+    _emit(groups, np.full(len(states), g), states, tags)
 
 
 def _meaning(group: Group) -> Iterator[Any]:

@@ -13,8 +13,11 @@ import numpy as np
 
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import ASC, DESC, Aggregate, Group
-from derivable.datalog.aggregates.worlds import Budget
+from derivable.datalog.aggregates.worlds import by_size, most_steps, placed, refuse
 from derivable.datalog.tag_columns import concatenate, repeat, within
+
+# Groups of at most so many rows are done together.
+_SMALL = 16
 
 
 def _is_ascending(settings: Any) -> bool:
@@ -49,28 +52,39 @@ def _certain_sort(groups: Groups, chosen: np.ndarray) -> None:
 
 
 def _sort(groups: Groups, chosen: np.ndarray) -> None:
-    mode: Any = groups.mode
     order = _order(groups)
-    for g in chosen.tolist():
-        rows = order[groups.starts[g] : groups.starts[g + 1]]
-        tags, certain = groups.row_tags[rows], groups.is_certain[rows]
-        words = groups.words_of(rows)
-        budget = Budget(groups, len(rows), "places")
-        # state[j]: low + j of the rows so far are there.
-        state, low = mode.one(1), 0
-        for row in range(len(rows)):
-            size = len(state)
-            budget.spend(row, size)
-            places = np.arange(low, low + size)
-            results = [places, *(np.full(size, column[row]) for column in words)]
-            present = repeat(tags[row : row + 1], size)
-            step = mode.times(state, present)
-            groups.emit(np.full(size, g), results, step)
-            if certain[row]:
-                low += 1
-                continue
-            stay, zero = mode.times(state, mode.negate(present)), mode.zero(1)
-            state = mode.plus(concatenate([stay, zero]), concatenate([zero, step]))
+    is_small = groups.sizes[chosen] <= _SMALL
+    tags = groups.row_tags[order]
+    for part in by_size(chosen[is_small], groups.sizes):
+        first, count = groups.starts[part], len(part)
+        for row, (step, _) in enumerate(placed(groups.mode, tags, first, int(groups.sizes[part[0]]))):
+            rows = np.tile(order[first + row], row + 1)
+            groups.emit(np.tile(part, row + 1), [np.repeat(np.arange(row + 1), count), *groups.words_of(rows)], step)
+    for g in chosen[~is_small].tolist():
+        _sort_group(groups, g, order[groups.starts[g] : groups.starts[g + 1]])
+
+
+def _sort_group(groups: Groups, g: int, rows: np.ndarray) -> None:
+    """The rows of one group; a certain one moves all places by one."""
+    mode: Any = groups.mode
+    tags, certain = groups.row_tags[rows], groups.is_certain[rows]
+    words = groups.words_of(rows)
+    size, most = int((~certain).sum()), most_steps(groups)
+    if size * len(rows) // 2 > most:
+        refuse(groups, size, size, len(rows), most, "places")
+    # state[j]: low + j of the rows so far are there.
+    state, low = mode.one(1), 0
+    for row in range(len(rows)):
+        size = len(state)
+        results = [np.arange(low, low + size), *(np.full(size, column[row]) for column in words)]
+        present = repeat(tags[row : row + 1], size)
+        step = mode.times(state, present)
+        groups.emit(np.full(size, g), results, step)
+        if certain[row]:
+            low += 1
+            continue
+        stay, zero = mode.times(state, mode.negate(present)), mode.zero(1)
+        state = mode.plus(concatenate([stay, zero]), concatenate([zero, step]))
 
 
 def _meaning(returns_values: bool) -> Any:

@@ -49,9 +49,6 @@ class _Total:
         with np.errstate(all="ignore"):
             return [weights * values, weights] if self.is_average else [weights * values]
 
-    def neutral(self, columns: Columns) -> list[Any]:
-        return [column.dtype.type(1 if self.is_product else 0) for column in columns]
-
     def results(self, states: Columns, t: ValueType) -> np.ndarray:
         """Typed values of states; of no rows an average is NaN."""
         with np.errstate(all="ignore"):
@@ -98,31 +95,25 @@ class _Total:
         return result
 
     def uncertain(self, groups: Groups, chosen: np.ndarray) -> None:
-        for g in chosen.tolist():
-            self.uncertain_group(groups, g)
-
-    def uncertain_group(self, groups: Groups, g: int) -> None:
-        t, mode = groups.value_types[0], groups.mode
-        part = slice(int(groups.starts[g]), int(groups.starts[g + 1]))
-        columns = self.scalars(groups, groups.order[part])
+        t = groups.value_types[0]
+        columns = self.scalars(groups, groups.order)
         if not self.is_product and t.is_integer and _may_overflow(groups, columns[0]):
             columns[0] = columns[0].astype(object)
-        neutral = self.neutral(columns)
+        neutral = [np.array([1 if self.is_product else 0], column.dtype) for column in columns]
 
-        def moved(states: Columns, row: int) -> Columns:
+        def moved(states: Columns, places: np.ndarray) -> Columns:
             with np.errstate(all="ignore"):
                 if self.is_product:
-                    after = states[0] * columns[0][row]
+                    after = states[0] * columns[0][places]
                     return [wrap(after, t) if t.is_integer else after]
-                return [state + column[row] for state, column in zip(states, columns)]
+                return [state + column[places] for state, column in zip(states, columns)]
 
-        states, tags, empty = reached(groups, groups.tags[part], [c[:0] for c in columns], neutral, moved)
-        if groups.keeps_empty and not self.is_average:
-            of_none = [np.array([value], column.dtype) for value, column in zip(neutral, columns)]
-            groups.emit_values(np.array([g]), self.results(of_none, t), empty)
-        if len(tags):
-            (values,), tags = merged(mode, [self.results(states, t)], tags)
-            groups.emit_values(np.full(len(values), g), values, tags)
+        for found in reached(groups, chosen, groups.order, neutral, moved):
+            if groups.keeps_empty and not self.is_average:
+                of_none = np.repeat(self.results(neutral, t), len(found.chosen))
+                groups.emit_values(found.chosen, of_none, found.empty)
+            owner, (values,), tags = merged(groups.mode, found.owner, [self.results(found.states, t)], found.tags)
+            groups.emit_values(owner, values, tags)
 
     def meaning(self, group: Group) -> Iterator[Any]:
         t = group.types[-1]

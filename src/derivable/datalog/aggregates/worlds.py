@@ -1,19 +1,21 @@
 """Dynamic programmes over uncertain rows: the states that some of the rows make, each with its tag.
 
 The tag of a state is that of the worlds in which exactly such rows are there as make it. Rows are taken one after the
-other: a row is there, and changes the state, or it is not. So states that several sets of rows make are kept once.
+other: a row is there, and changes the state, or it is not. So states that several sets of rows make are kept once. All
+groups are done together, a row of each at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.aggregates.groups import Groups
-from derivable.datalog.tag_columns import concatenate, repeat
+from derivable.datalog.tag_columns import concatenate
 from derivable.datalog.tags import GraphTags
 
 States = list[np.ndarray]
@@ -21,84 +23,136 @@ States = list[np.ndarray]
 # Steps, one for each state and row, that a group may take. In the derivation graph each is three nodes.
 MOST_STEPS = 1 << 24
 MOST_GRAPH_STEPS = 1 << 20
+# States that groups which are done together may have, as far as their sizes tell.
+_TOGETHER = 1 << 18
 
 
-class Budget:
-    """How many steps a group may take; `spend` refuses what is too much."""
+@dataclass(frozen=True)
+class Reached:
+    """The states of some groups, and the worlds in which none of their rows is there.
 
-    def __init__(self, groups: Groups, num_rows: int, what: str = "values"):
-        self.groups, self.num_rows, self.what = groups, num_rows, what
-        self.most = MOST_GRAPH_STEPS if isinstance(groups.mode, GraphTags) else MOST_STEPS
-        self.left = self.most
+    chosen  [chosen] numbers of groups
+    owner   [state] the group of each state
+    states  [scalar] columns [state]
+    tags    [state]
+    empty   tags [chosen]
+    """
 
-    def spend(self, row: int, states: int) -> None:
-        """Before row `row` (from 0), with that many states."""
-        self.left -= states
-        if self.left < 0:
-            name = self.groups.rule.operator
-            self.groups.error(
-                UnsupportedError,
-                f"`{name}` over {self.num_rows} uncertain rows of one group has too many possible {self.what}: "
-                f"{states:,} after {row} rows, and {self.most:,} steps do not suffice",
-                f"ignore the tags with `{name}!`, make the groups smaller or the values coarser, or keep fewer rows, "
-                "for instance with `top<k>`",
-            )
+    chosen: np.ndarray
+    owner: np.ndarray
+    states: States
+    tags: Any
+    empty: Any
+
+
+def refuse(groups: Groups, num_rows: int, states: int, rows: int, most: int, what: str) -> None:
+    """Raise UnsupportedError: with `rows` of its rows, a group has that many states."""
+    name = groups.rule.operator
+    groups.error(
+        UnsupportedError,
+        f"`{name}` over {num_rows:,} uncertain rows of one group has too many possible {what}: "
+        f"{states:,} after {rows:,} rows, and {most:,} steps do not suffice",
+        f"ignore the tags with `{name}!`, make the groups smaller or the values coarser, or keep fewer rows, "
+        "for instance with `top<k>`",
+    )
+
+
+def most_steps(groups: Groups) -> int:
+    return MOST_GRAPH_STEPS if isinstance(groups.mode, GraphTags) else MOST_STEPS
 
 
 def reached(
     groups: Groups,
-    tags: Any,
-    states: States,
-    neutral: Sequence[Any],
-    moved: Callable[[States, int], Sequence[np.ndarray]],
+    chosen: np.ndarray,
+    order: np.ndarray,
+    neutral: Sequence[np.ndarray],
+    moved: Callable[[States, np.ndarray], Sequence[np.ndarray]],
     what: str = "values",
-) -> tuple[States, Any, Any]:
-    """The states that some of the uncertain rows make, with their tags, and the tag of the worlds without any row.
+) -> Iterator[Reached]:
+    """The states that some of the rows of each chosen group make; a part of the groups at a time.
 
-    tags    of the rows of one group
-    states  no states, a column for each of their scalars; `neutral` has the scalars before any row
-    moved   (states, row) -> the states with that row, which counts from the first of the group
+    order    the rows of the body group by group, in the order in which they are taken
+    neutral  [scalar] arrays of one element, the state before any row
+    moved    (states, places [state]) -> the states with one more row each, the one at that place in `order`
     """
+    sizes = np.minimum(groups.sizes[chosen], 30)
+    part = (np.cumsum(1 << sizes) - 1) // _TOGETHER
+    for some in np.split(chosen, np.flatnonzero(np.diff(part)) + 1):
+        yield _reached(groups, some, order, neutral, moved, what)
+
+
+def _reached(groups: Groups, chosen: np.ndarray, order: np.ndarray, neutral: Any, moved: Any, what: str) -> Reached:
     mode: Any = groups.mode
-    budget = Budget(groups, len(tags), what)
+    first, sizes = groups.starts[chosen], groups.sizes[chosen]
+    spent, most = np.zeros(len(chosen), np.int64), most_steps(groups)
     # The worlds without any row so far stand apart: there the group may not exist.
-    empty, found = mode.one(1), mode.one(0)
-    for row in range(len(tags)):
-        budget.spend(row, len(found) + 1)
-        present = repeat(tags[row : row + 1], len(found) + 1)
-        absent = mode.negate(present)
-        after = moved([_with_last(column, value) for column, value in zip(states, neutral)], row)
-        stepped = mode.times(concatenate([found, empty]), present)
-        stayed = mode.times(found, absent[:-1])
-        columns = [np.concatenate([old, new]) for old, new in zip(states, after)]
-        states, found = merged(mode, columns, concatenate([stayed, stepped]))
-        empty = mode.times(empty, absent[-1:])
-        keep = ~mode.is_zero(found)
-        if not keep.all():
-            states, found = [column[keep] for column in states], found[keep]
-    return states, found, empty
+    empty, found = mode.one(len(chosen)), mode.one(0)
+    owner, states = np.empty(0, np.int64), [column[:0] for column in neutral]
+    for position in range(int(sizes.max(initial=0))):
+        counts = np.bincount(owner, minlength=len(chosen)) + 1
+        spent += np.where(sizes > position, counts, 0)
+        if spent.max() > most:
+            worst = int(spent.argmax())
+            refuse(groups, int(sizes[worst]), int(counts[worst]), position, most, what)
+        going = np.flatnonzero(sizes > position)
+        is_going = sizes[owner] > position
+        done, open_states = np.flatnonzero(~is_going), np.flatnonzero(is_going)
+        # The states before this row of the groups that have it, the empty one of each among them.
+        owners = np.concatenate([owner[open_states], going])
+        before = [np.concatenate([c[open_states], np.repeat(n, len(going))]) for c, n in zip(states, neutral)]
+        tags = concatenate([found[open_states], empty[going]])
+        places = first[owners] + position
+        present = groups.row_tags[order[places]]
+        absent = mode.times(tags, mode.negate(present))
+        after = moved(before, places)
+        count = len(open_states)
+        owner, *states = (
+            np.concatenate([old[done], old_before, new])
+            for old, old_before, new in zip(
+                (owner, *states), (owners[:count], *(c[:count] for c in before)), (owners, *after)
+            )
+        )
+        found = concatenate([found[done], absent[np.arange(count)], mode.times(tags, present)])
+        empty[going] = absent[np.arange(count, len(owners))]
+        owner, states, found = merged(mode, owner, states, found)
+    return Reached(chosen, chosen[owner], states, found, empty)
 
 
-def _with_last(column: np.ndarray, value: Any) -> np.ndarray:
-    longer = np.empty(len(column) + 1, column.dtype)
-    longer[:-1], longer[-1] = column, value
-    return longer
-
-
-def merged(mode: Any, states: States, tags: Any) -> tuple[States, Any]:
-    """The distinct states, a column for each of their scalars, and for each the sum of its tags."""
-    if len(states) == 1:
-        _, first, where = np.unique(states[0], return_index=True, return_inverse=True)
-    else:
-        numbers = np.stack([np.unique(column, return_inverse=True)[1].reshape(-1) for column in states], axis=1)
-        _, first, where = np.unique(numbers, axis=0, return_index=True, return_inverse=True)
+def merged(mode: Any, owner: np.ndarray, states: States, tags: Any) -> tuple[np.ndarray, States, Any]:
+    """The distinct states of each owner with the sums of their tags, without those that cannot be."""
+    key = owner
+    for column in states:
+        distinct, where = np.unique(column, return_inverse=True)
+        key = np.unique(key, return_inverse=True)[1].reshape(-1) * max(len(distinct), 1) + where.reshape(-1)
+    _, first, where = np.unique(key, return_index=True, return_inverse=True)
     where = where.reshape(-1)
-    order = np.argsort(where, kind="stable")
-    offsets = np.searchsorted(where[order], np.arange(len(first) + 1))
-    return [column[first] for column in states], mode.reduce(tags[order], offsets)
+    if len(first) < len(key):
+        order = np.argsort(where, kind="stable")
+        tags = mode.reduce(tags[order], np.searchsorted(where[order], np.arange(len(first) + 1)))
+    else:
+        tags = tags[first]
+    keep = np.flatnonzero(~mode.is_zero(tags))
+    first = first[keep]
+    return owner[first], [column[first] for column in states], tags[keep]
 
 
-def by_size(groups: Groups, chosen: np.ndarray, counts: np.ndarray) -> list[np.ndarray]:
+def placed(mode: Any, tags: Any, first: np.ndarray, size: int) -> Iterator[tuple[Any, Any]]:
+    """For each of `size` rows of each group, the tags [place, group] of the worlds in which it is there and so many
+    rows before it, and those [number, group] of how many of the rows up to it are there.
+
+    tags   [row], those of a group from `first` [group] on
+    """
+    count = len(first)
+    state = mode.one(count)
+    for row in range(size):
+        present = tags[first + row][np.tile(np.arange(count), row + 1)]
+        step, zero = mode.times(state, present), mode.zero(count)
+        stay = mode.times(state, mode.negate(present))
+        state = mode.plus(concatenate([stay, zero]), concatenate([zero, step]))
+        yield step, state
+
+
+def by_size(chosen: np.ndarray, counts: np.ndarray) -> list[np.ndarray]:
     """The chosen groups in parts that have the same number [group] of rows that matter, to be done together."""
     order = np.argsort(counts[chosen], kind="stable")
     chosen = chosen[order]
