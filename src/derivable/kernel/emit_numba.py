@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from derivable.algebra.expr.emit import constant_source
-from derivable.algebra.expr.emit_numba import HEADER, preamble, statements
+from derivable.algebra.expr.emit_numba import preamble, statements
 from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, in_order
 from derivable.algebra.expr.operations import OPERATIONS
@@ -24,6 +24,7 @@ from derivable.kernel.build import substitute
 from derivable.kernel.emit import Printer, indented, infix
 
 SUPPORT = "derivable.device.cpu"
+_HEADER = "import math\n\nimport numpy as np\n"
 # Module of the support package -> the functions that kernels call, among them those of the table of operations.
 _SUPPORTING: dict[str, set[str]] = {
     "lanes": {"all_set", "load", "multiply_add", "prefetch", "prefetch_to_write", "store", "zero_of"}
@@ -58,9 +59,11 @@ def emit_numba(*kernels: n.Kernel) -> str:
     for module, names in _SUPPORTING.items():
         if needed := [_RENAMED.get(name, name) for name in called & names]:
             imports.append(f"from {SUPPORT}.{module} import {', '.join(sorted(needed))}\n")
-    imports.append(f"from {SUPPORT}.tiers import kernel\n")
     before = preamble([expr for printer in printers for expr in printer.scalars])
-    parts = ["".join([HEADER, *imports]), before, *bodies]
+    if before:
+        imports.append(f"from {SUPPORT}.compiling import njit\n")
+    imports.append(f"from {SUPPORT}.tiers import kernel\n")
+    parts = ["".join([_HEADER, *imports]), before, *bodies]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from derivable.device.cpu.compiling import njit
 from derivable.device.cpu.lane_exp import exp_and_complement, logarithm, minimum
 from derivable.device.cpu.lane_rows import (
     backwards,

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from derivable.device.cpu.compiling import njit
 from derivable.device.cpu.lanes import prefetch, prefetch_to_write
 from derivable.device.cpu.places import load, magnitude_bits, of_bits, store
 from derivable.parallel.element_kernels import AHEAD, WIDE_AHEAD

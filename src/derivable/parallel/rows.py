@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from derivable.algebra.monoids import NAMED
+from derivable.device.cpu.compiling import njit
 from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.parallel import layout

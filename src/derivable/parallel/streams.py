@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
+from derivable.device.cpu.compiling import njit
 from derivable.device.cpu.lanes import LINE_BYTES
 
 # Numba passes the typing context itself; type checkers need not know.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from derivable.circuit.scaled import DOWN, UP
 from derivable.core.and_or import AND, LITERAL, OR
+from derivable.device.cpu.compiling import njit
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_A = np.uint64(0xBF58476D1CE4E5B9)

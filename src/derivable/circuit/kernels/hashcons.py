@@ -23,9 +23,9 @@ sorting. All loops are iterative and the whole is linear, in expectation, in nod
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
+from derivable.device.cpu.compiling import njit
 from derivable.device.cpu.lanes import count_less, item, prefetch
 from derivable.device.cpu.pointers import pointer
 from derivable.device.cpu.tiers import kernel

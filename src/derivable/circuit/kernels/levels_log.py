@@ -15,12 +15,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from derivable.algebra import semirings
 from derivable.algebra.expr.emit_numba import DECORATOR
 from derivable.algebra.expr.generated import load_generated
 from derivable.circuit.kernels.levels import GRADIENT, VALUES, level_kernels
+from derivable.device.cpu.compiling import njit
 from derivable.device.cpu.lane_exp import LOG2_E, exp_and_complement, maximum, minimum
 from derivable.device.cpu.lane_rows import load_rows, store_rows
 from derivable.device.cpu.lanes import (
@@ -212,6 +212,6 @@ def compiled_log_rows() -> Callable[..., int]:
     fold = level_kernels(semirings.real, "float64").fold
     own = (name for name in log_rows.__code__.co_names if name not in ("forward", "backward", "math", "np"))
     names = ", ".join(sorted(name for name in own if name in globals()))
-    header = f"from {__name__} import {names}\n\n\n{DECORATOR}\n"
+    header = f"from {__name__} import {names}, njit\n\n\n{DECORATOR}\n"
     text = f"{emit_numba(fold.forward, fold.backward)}\n\n{header}{inspect.getsource(log_rows)}"
     return load_generated(text, "log_levels").log_rows

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from derivable.circuit.kernels.levels import GRADIENT, VALUES
 from derivable.circuit.kernels.levels_log import lane_max
+from derivable.device.cpu.compiling import njit
 from derivable.device.cpu.lane_exp import exp_and_complement, maximum, minimum, power_of_two, reduce_exp
 from derivable.device.cpu.lane_rows import load_rows, store_rows
 from derivable.device.cpu.lanes import (

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
+from derivable.device.cpu.compiling import njit
 from derivable.device.cpu.lanes import item
 from derivable.device.cpu.pointers import pointer
 

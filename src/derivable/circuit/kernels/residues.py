@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from derivable.core.and_or import AND, LITERAL, OR, TRUE
+from derivable.device.cpu.compiling import njit
 
 MASK = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)

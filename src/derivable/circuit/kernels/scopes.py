@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from derivable.core.and_or import AND, FALSE, LITERAL, OR
+from derivable.device.cpu.compiling import njit
 from derivable.device.cpu.tiers import kernel
 
 

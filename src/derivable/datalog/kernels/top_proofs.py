@@ -8,9 +8,9 @@ the rows start..stop-1 of the batch, so that threads can share it.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from derivable.core.and_or import AND, FALSE, LITERAL, NOT, TRUE
+from derivable.device.cpu.compiling import njit
 
 
 @njit(cache=True, nogil=True)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
-
+from derivable.device.cpu.compiling import njit
 from derivable.device.cpu.lanes import (
     add,
     bits_of,

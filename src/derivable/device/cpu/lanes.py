@@ -16,11 +16,13 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import extending, njit, types
+from numba import extending, types
 from numba.core import cgutils
 from numba.core.datamodel import models
 
-LINE_BYTES = 64
+from derivable.device.cpu.compiling import njit
+from derivable.device.cpu.python_lanes import LINE_BYTES
+
 # Numba passes the typing context itself; type checkers need not know.
 intrinsic: Any = extending.intrinsic
 

@@ -6,12 +6,16 @@ Masks are integers, -1 where true and 0 where not, as in compiled code; a buffer
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from derivable.algebra.expr.operations import OPERATIONS
-from derivable.device.cpu import lane_rows, lanes, places, pointers
+from derivable.device.cpu.intrinsics import Intrinsic
+
+LINE_BYTES = 64
 
 
 def _mask(truth: Any) -> Any:
@@ -49,7 +53,7 @@ def _nothing(*_: Any) -> None:
 
 def _zero_line(dtype: Any) -> Any:
     dtype = np.dtype(dtype)
-    return np.zeros(lanes.LINE_BYTES // dtype.itemsize, dtype)
+    return np.zeros(LINE_BYTES // dtype.itemsize, dtype)
 
 
 def _rows(position: int, stride: int, count: int, like: Any) -> Any:
@@ -116,7 +120,7 @@ _LANES: dict[str, Callable] = {
     **{
         name: _compared(row.meaning) if row.rule == "comparison" else row.meaning
         for name, row in OPERATIONS.items()
-        if row.rule != "logical" and isinstance(getattr(lanes, name, None), type(lanes.add))
+        if row.rule != "logical"
     },
 }
 _LANE_ROWS: dict[str, Callable] = {
@@ -169,10 +173,28 @@ _PLACES: dict[str, Callable] = {
     "slot_in": lambda found, size: found & (size - 1),
     "tag_of": lambda found: (found & _WRAP) >> 32,
 }
-# Intrinsic -> its meaning.
-MEANING: dict[Any, Callable] = {
-    getattr(module, name): function
-    for module, table in ((lanes, _LANES), (lane_rows, _LANE_ROWS), (places, _PLACES))
-    for name, function in table.items()
+_TABLES = {
+    "lanes": _LANES,
+    "lane_rows": _LANE_ROWS,
+    "place_code": _PLACES,
+    "pointers": {"pointer": lambda array: array},
 }
-MEANING[pointers.pointer] = lambda array: array
+
+
+@cache
+def _compiled_meanings() -> dict[Any, Callable]:
+    """Intrinsics of Numba -> their meaning; asked for only where there are some, so Numba is there."""
+    found = {}
+    for module, table in _TABLES.items():
+        members = vars(import_module(f"derivable.device.cpu.{module}"))
+        found.update((members[name], function) for name, function in table.items() if name in members)
+    return found
+
+
+def meaning_of(value: Any) -> Callable | None:
+    """What an intrinsic means; None for anything else."""
+    if isinstance(value, Intrinsic):
+        return _TABLES[value.module.rpartition(".")[2]].get(value.name)
+    if type(value).__name__ == "_Intrinsic":
+        return _compiled_meanings().get(value)
+    return None

@@ -17,23 +17,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import cached_property
 from importlib import import_module
 from types import FunctionType
 from typing import Any
 
 import numpy as np
-from numba import njit
-from numba.core.dispatcher import Dispatcher
 
-from derivable.device.cpu import lanes
-from derivable.device.cpu.python_lanes import MEANING
+from derivable.device.cpu.python_lanes import meaning_of
 
 # Entries of the largest array, and seconds of a kernel in a process, up to which Python runs it.
 SMALL = 4096
 PATIENCE = 0.25
 # Seconds after which it is taken from the cache on disk, which takes about as long.
 LOADING = 0.01
-_Intrinsic = type(lanes.load)
 _NARROW: Any = (np.signedinteger, np.bool_, np.uint8, np.uint16, np.uint32)
 
 
@@ -94,11 +91,18 @@ class Kernel:
     """A compiled function that Python may run instead; other kernels call it as they call any function of Numba."""
 
     def __init__(self, function: FunctionType, **options: Any):
-        self.dispatcher: Any = njit(cache=True, nogil=True, **options)(function)
         self.py_func = function
+        self.options = options
         self.__doc__, self.__name__, self.__module__ = function.__doc__, function.__name__, function.__module__
         self._run: Callable = self._first
         self._spent = 0.0
+
+    @cached_property
+    def dispatcher(self) -> Any:
+        """Numba's function, which compiles when it is called."""
+        from derivable.device.cpu.compiling import njit
+
+        return njit(cache=True, nogil=True, **self.options)(self.py_func)
 
     @property
     def _numba_type_(self) -> Any:
@@ -157,11 +161,10 @@ def _environment(names: dict[str, Any]) -> dict[str, Any]:
 def _meaning(value: Any) -> Any:
     if value is np:
         return _PYTHON_NUMPY
-    if isinstance(value, (Kernel, Dispatcher)):
+    # A dispatcher of Numba has its function under this name as well.
+    if isinstance(value, Kernel) or hasattr(value, "py_func"):
         return lambda *arguments: interpreted(value)(*arguments)
-    if isinstance(value, _Intrinsic):
-        return MEANING.get(value, value)
-    return value
+    return meaning_of(value) or value
 
 
 def _seen(argument: Any) -> Any:

@@ -1,0 +1,29 @@
+"""Functions of compiled code by name: Numba is imported, and their code made, when something is compiled."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+
+class Intrinsic:
+    """The function `name` of a module of intrinsics; kernels call it as they call that itself."""
+
+    def __init__(self, module: str, name: str):
+        self.module, self.name = module, name
+
+    @cached_property
+    def code(self) -> Any:
+        """Numba's own object."""
+        return getattr(import_module(self.module), self.name)
+
+    @cached_property
+    def _numba_type_(self) -> Any:
+        from numba.core.typing.templates import builtin_registry
+
+        # Looked up where Numba enters it: its context learns of it only between two compilations.
+        return next(kind for value, kind in builtin_registry.globals if value is self.code)
+
+    def __reduce__(self) -> Any:
+        return Intrinsic, (self.module, self.name)

@@ -1,0 +1,161 @@
+"""The code that the compiler emits for the functions of `places`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from derivable.device.cpu.lanes import intrinsic, of_arity, place_of
+
+
+@intrinsic
+def load(typingctx, array, position):
+    """array[position]"""
+
+    def codegen(context, builder, signature, args):
+        return context.unpack_value(builder, signature.return_type, place_of(context, builder, signature, args))
+
+    return array.dtype(array, position), codegen
+
+
+@intrinsic
+def store(typingctx, array, position, value):
+    """array[position] = value, converted to the array's type."""
+
+    def codegen(context, builder, signature, args):
+        value = context.cast(builder, args[2], signature.args[2], signature.args[0].dtype)
+        context.pack_value(builder, signature.args[0].dtype, value, place_of(context, builder, signature, args))
+        return context.get_dummy_value()
+
+    return types.void(array, position, value), codegen
+
+
+def _bit(context, builder, signature, args):
+    """(address of the word, its mask with one bit)"""
+    width, position = signature.args[0].dtype.bitwidth, args[1]
+    word = builder.lshr(position, position.type(width.bit_length() - 1))
+    place = place_of(context, builder, signature, [args[0], word])
+    shift = builder.and_(position, position.type(width - 1))
+    shift = builder.trunc(shift, place.type.pointee) if width < 64 else shift
+    return place, builder.shl(place.type.pointee(1), shift)
+
+
+@intrinsic
+def load_bit(typingctx, array, position):
+    """Bit `position` (int64) of an array of unsigned integers."""
+
+    def codegen(context, builder, signature, args):
+        place, mask = _bit(context, builder, signature, args)
+        found = builder.and_(builder.load(place), mask)
+        return builder.icmp_unsigned("!=", found, found.type(0))
+
+    return types.boolean(array, types.int64), codegen
+
+
+@intrinsic
+def set_bit(typingctx, array, position):
+    """Make bit `position` (int64) of an array of unsigned integers one."""
+
+    def codegen(context, builder, signature, args):
+        place, mask = _bit(context, builder, signature, args)
+        builder.store(builder.or_(builder.load(place), mask), place)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
+
+
+_I64 = ir.IntType(64)
+
+
+def _of_words(build: Any) -> Any:
+    """The function of int64 words, an int64 itself, that build(builder, *words) emits."""
+    arity = build.__code__.co_argcount - 1
+
+    def typed(*words):
+        def codegen(context, builder, signature, args):
+            return build(builder, *args)
+
+        return types.int64(*[types.int64] * arity), codegen
+
+    return of_arity(build.__name__, arity, typed, build.__doc__)
+
+
+@_of_words
+def hash_word(builder, word):
+    """The hash of one int64 word: Fibonacci hashing, the high half folded onto the low one."""
+    found = builder.mul(word, _I64(0x9E3779B97F4A7C15))
+    return builder.xor(found, builder.lshr(found, _I64(32)))
+
+
+@_of_words
+def mix_word(builder, found, word):
+    """The hash of the words hashed to `found` and one more: the finalizer of splitmix64."""
+    mixed = builder.xor(found, word)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = builder.mul(builder.xor(mixed, builder.lshr(mixed, _I64(shift))), _I64(factor))
+    return builder.xor(mixed, builder.lshr(mixed, _I64(31)))
+
+
+@_of_words
+def slot_in(builder, found, size):
+    """The place of a hash in a table of `size` slots, a power of two."""
+    return builder.and_(found, builder.sub(size, _I64(1)))
+
+
+@_of_words
+def tag_of(builder, found):
+    """The high 32 bits of a hash."""
+    return builder.lshr(found, _I64(32))
+
+
+@_of_words
+def hidden(builder, number):
+    """The int64 number, as one that the compiler cannot trace back.
+
+    LLVM tests whether arrays overlap before all rows if it can tell how a row's position goes on, and that test always
+    finds an overlap where positions fall: the loop over columns inside is then never vector code. Of positions that it
+    does not understand it tests each row.
+    """
+    return builder.asm(ir.FunctionType(_I64, [_I64]), "", "=r,0", [number], False)
+
+
+@intrinsic
+def choose(typingctx, condition, a, b):
+    """a if the condition holds, else b, of one type and without a branch: where guesses would often be wrong.
+
+    Of an `if` LLVM makes a branch again if one of the two comes from memory.
+    """
+    if a != b:
+        return None
+
+    def codegen(context, builder, signature, args):
+        found = builder.select(*args)
+        found.set_metadata("unpredictable", builder.module.add_metadata([]))
+        return found
+
+    return a(types.boolean, a, b), codegen
+
+
+@intrinsic
+def magnitude_bits(typingctx, value):
+    """The bits of |value| of a float as an integer of that width: in the order of the magnitudes, NaN last."""
+    bits = types.Integer.from_bitwidth(value.bitwidth)
+
+    def codegen(context, builder, signature, args):
+        kind = ir.IntType(value.bitwidth)
+        return builder.and_(builder.bitcast(args[0], kind), kind((1 << (value.bitwidth - 1)) - 1))
+
+    return bits(value), codegen
+
+
+@intrinsic
+def of_bits(typingctx, bits):
+    """The float with these bits."""
+    result = types.float32 if bits.bitwidth == 32 else types.float64
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], context.get_value_type(result))
+
+    return result(bits), codegen
