@@ -203,3 +203,186 @@ def test_semirings_agree_with_their_sum_over_worlds(facts, provenance):
         found = {row: math.exp(t) if provenance == "log" else t for row, t in db[f"{name}_r"].items()}
         wanted = {row: t for (relation, row), t in expected.items() if relation == f"{name}_r"}
         assert found == pytest.approx(wanted), name
+
+
+# At the limits of the types
+
+INTEGERS = {
+    "i8": [100, 27, -3, 99],
+    "u8": [200, 100],
+    "i32": [2**31 - 1, 1, 5],
+    "i64": [2**63 - 1, 2**62, -5],
+    "isize": [-(2**63), -1],
+    "u64": [2**64 - 1, 7, 2**63],
+    "usize": [2**64 - 1, 1],
+}
+
+
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_integers_at_the_limits(kind):
+    from derivable.datalog.values import TYPES
+
+    rows, (low, high) = INTEGERS[kind], TYPES[kind].limits
+    uses = ["sum", "prod", "avg", "min", "max"]
+    text = f"type p({kind}) " + " ".join(f"rel {u}_r(n) = n := {u}(x: p(x))" for u in uses)
+    db = dv.Program(text).run(facts={"p": rows})
+    total, product = sum(rows), math.prod(rows)
+    span = high - low + 1
+    wanted = {
+        "sum": min(max(total, low), high),
+        "prod": (product - low) % span + low,
+        "avg": abs(total) // len(rows) * (1 if total >= 0 else -1),
+        "min": min(rows),
+        "max": max(rows),
+    }
+    assert {u: [n for (n,) in db[f"{u}_r"]] for u in uses} == {u: [n] for u, n in wanted.items()}
+
+
+INF = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("rows", "total", "mean", "product"),
+    [
+        ([INF, 1.0], [INF], [INF], [INF]),
+        ([INF, -INF], [], [], [-INF]),
+        ([-INF, 0.0], [-INF], [-INF], []),
+        ([1e308, 1.5e308], [INF], [INF], [INF]),
+        ([-0.0], [0.0], [0.0], [0.0]),
+        ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9], None, None, None),
+    ],
+)
+def test_floats_at_the_limits(rows, total, mean, product):
+    if total is None:
+        # Added in order of their values, in double precision.
+        added = 0.0
+        for row in rows:
+            added += row
+        total, mean, product = [added], [added / len(rows)], [math.prod(rows)]
+    text = "type p(f64) " + " ".join(f"rel {u}_r(n) = n := {u}(x: p(x))" for u in ("sum", "avg", "prod", "min", "max"))
+    for facts in (rows, rows[::-1]):
+        db = dv.Program(text).run(facts={"p": facts})
+        found = {u: [n for (n,) in db[f"{u}_r"]] for u in ("sum", "avg", "prod", "min", "max")}
+        assert found == {"sum": total, "avg": mean, "prod": product, "min": [min(rows)], "max": [max(rows)]}
+        assert math.copysign(1, found["min"][0]) == math.copysign(1, min(rows) + 0.0)
+    single = dv.Program(text.replace("f64", "f32")).run(facts={"p": [0.1, 0.2, 0.7]})
+    wide = np.array([0.1, 0.2, 0.7], np.float32).astype(np.float64)
+    assert [n for (n,) in single["sum_r"]] == [float(np.float32(wide[0] + wide[1] + wide[2]))]
+    assert [n for (n,) in single["avg_r"]] == [float(np.float32((wide[0] + wide[1] + wide[2]) / 3))]
+
+
+def test_empty_groups():
+    text = """type p(i32, i32), f(i32, f64), s(i32, String), keys(i32)
+    rel n_r(k, n) = n := count(x: p(k, x) where k: keys(k))
+    rel sum_r(k, n) = n := sum(x: p(k, x) where k: keys(k))
+    rel prod_r(k, n) = n := prod(x: p(k, x) where k: keys(k))
+    rel avg_r(k, n) = n := avg(x: p(k, x) where k: keys(k))
+    rel min_r(k, n) = n := min(x: p(k, x) where k: keys(k))
+    rel argmax_r(k, n) = n := argmax[n](x: p(k, x), n == x where k: keys(k))
+    rel exists_r(k, n) = n := exists(x: p(k, x) where k: keys(k))
+    rel forall_r(k, n) = n := forall(x: p(k, x) implies keys(x) where k: keys(k))
+    rel ws_r(k, n) = n := weighted_sum(x: f(k, x) where k: keys(k))
+    rel wa_r(k, n) = n := weighted_avg(x: f(k, x) where k: keys(k))
+    rel join_r(k, n) = n := string_join<",">(x: s(k, x) where k: keys(k))
+    rel sort_r(k, i, n) = (i, n) := sort(x: p(k, x) where k: keys(k))
+    rel top_r(k, n) = n := top<2>(x: p(k, x) where k: keys(k))
+    rel soft_r(k, n) = n := softmax(x: p(k, x) where k: keys(k))
+    rel drawn_r(k, n) = n := categorical<2>(x: p(k, x) where k: keys(k))"""
+    wanted = {"n": [0], "sum": [0], "prod": [1], "exists": [False], "forall": [True], "ws": [0.0], "join": [""]}
+    for provenance in ("unit", "minmaxprob", "exact"):
+        db = dv.Program(text).run(facts={"keys": [3], "p": [(4, 4)], "f": [], "s": []}, provenance=provenance)
+        for name in db:
+            if name.endswith("_r"):
+                assert [row[-1] for row in db[name]] == wanted.get(name[:-2], []), (name, provenance)
+
+
+def test_values_of_all_types_are_ordered():
+    """Texts by their characters, chars and bools, more than one variable, negative floats."""
+    text = """type p(String, char, bool, f32)
+    rel first(a, b) = (a, b) := min(a, b: p(a, b, _, _))
+    rel last(x) = x := max(x: p(_, _, _, x))
+    rel least(x) = x := min(x: p(_, _, _, x))
+    rel yes(c) = c := max(c: p(_, _, c, _))
+    rel places(i, a) = (i, a) := sort<asc>(a: p(a, _, _, _))"""
+    rows = [("b", "z", True, -1.5), ("a\0", "y", False, -0.25), ("a", "y", False, 3.0), ("é", "x", False, -2.0)]
+    db = dv.Program(text).run(facts={"p": rows})
+    assert set(db["first"]) == {("a", "y")}
+    assert set(db["last"]) == {(3.0,)}
+    assert set(db["least"]) == {(-2.0,)}
+    assert set(db["yes"]) == {(True,)}
+    assert set(db["places"]) == {(0, "a"), (1, "a\0"), (2, "b"), (3, "é")}
+
+
+# Facts that rows share, tuples as carriers, large groups
+
+SHARED = """type coin(i32), edge(i32, i32, i32)
+rel p(k, a, v) = edge(k, a, v), coin(a), coin(v + 3)
+"""
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    edges=st.lists(st.tuples(st.just(0), st.integers(0, 2), st.integers(-1, 1)), min_size=1, max_size=5, unique=True),
+    chances=st.lists(st.sampled_from([0.2, 0.5, 0.9]), min_size=5, max_size=5),
+)
+def test_rows_that_share_facts(edges, chances):
+    coins = [("coin", (c,), p) for c, p in enumerate(chances)]
+
+    def model(world):
+        there = {c for (c,) in world.get("coin", ())}
+        rows = [(k, a, v) for k, a, v in edges if a in there and v + 3 in there]
+        return folded(USES, "implicit", {"p": rows}, ())
+
+    program = dv.Program(SHARED + text_of(USES, "implicit").replace("type p(i32, i32, i32), ", "type "))
+    facts = {"coin": {(c,): p for _, (c,), p in coins}, "edge": edges, "sure": [], "keys": []}
+    for options in ({}, {"provenance": "topkproofs", "k": 10_000}):
+        db = program.run(facts=facts, **options)
+        assert_worlds(db, probabilities(coins, [], model), [f"{name}_r" for name in USES])
+
+
+def test_semirings_on_nests():
+    """Dual numbers: the derivative of every tag by the first fact, against differences of exact probabilities."""
+    from strangers.dual import dual
+
+    rows = [(0, 0, 1), (0, 1, -2), (0, 2, 1), (1, 0, 3)]
+    program = PROGRAMS["implicit"]
+
+    def run(p, provenance):
+        facts = {"p": dict(zip(rows, (p, 0.3, 0.8, 0.6))), "sure": [], "keys": []}
+        return program.run(facts=facts, provenance=provenance)
+
+    db, low, high = run(0.4, dual), run(0.3, "real"), run(0.5, "real")
+    for name in USES:
+        for row, (value, slope) in db[f"{name}_r"].items():
+            a, b = low[f"{name}_r"][row], high[f"{name}_r"][row]
+            assert (value, slope) == pytest.approx(((a + b) / 2, (b - a) / 0.2), abs=1e-9), (name, row)
+
+
+@pytest.mark.parametrize("provenance", ["real", "minmaxprob", "log", "max_product", "addmultprob"])
+def test_counts_of_large_groups(provenance):
+    """The special forms against the plain programme in Python."""
+    random = np.random.default_rng(0)
+    p = np.concatenate([random.random(60), [0.5, 0.5, 0.0, 1.0]])
+    plus, times = {"minmaxprob": (np.maximum, np.minimum), "max_product": (np.maximum, np.multiply)}.get(
+        provenance, (np.add, np.multiply)
+    )
+    state = np.array([1.0])
+    for q in p:
+        stay, step = np.append(times(state, 1 - q), 0.0), np.append(0.0, times(state, q))
+        state = plus(stay, step)
+    db = dv.Program("type e(i32) rel r(n) = n := count(x: e(x))").run(
+        facts={"e": dv.independent(range(len(p)), p)}, provenance=provenance
+    )
+    found = {n: math.exp(t) if provenance == "log" else t for (n,), t in db["r"].items()}
+    assert found == pytest.approx({n: t for n, t in enumerate(state) if t > 0}, rel=1e-9)
+
+
+@pytest.mark.parametrize("grouping", PROGRAMS)
+def test_many_groups(grouping):
+    """Groups of many sizes at once, large keys, against Python; nothing is dominated by a loop over groups."""
+    random = np.random.default_rng(1)
+    rows = sorted({(int(k) ** 3, int(a), int(v)) for k, a, v in random.integers(0, 60, (4000, 3))})
+    keys = {k for k, _, _ in rows[::7]} | {-1}
+    db = PROGRAMS[grouping].run(facts={"p": rows, "sure": [], "keys": [(k,) for k in keys]})
+    for name, found in folded(USES, grouping, {"p": rows}, keys).items():
+        assert set(db[name]) == found, name

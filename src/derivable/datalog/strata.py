@@ -109,11 +109,20 @@ def _fail(
         f"the program is not stratifiable: `{shown_relation}` depends on itself through "
         f"{'negation' if kind == 'negation' else 'an aggregate' if kind == 'aggregate' else 'a tag'}\n"
         f"  cycle: {shown}",
-        hint="a relation must be complete before it is negated or aggregated; break the cycle",
+        hint=_hint(rule, kind),
         source=program.source,
         text=program.text,
         span=rule.span,
     )
+
+
+def _hint(rule: r.Rule, kind: str) -> str:
+    if kind == "aggregate" and isinstance(rule, r.AggregateRule) and rule.operator in ("min", "argmin"):
+        return (
+            f"for shortest ways, leave out `{rule.operator}` and run with provenance='min_plus', which keeps the least "
+            "sum of each tuple; an edge of length w has the probability exp(-w)"
+        )
+    return "a relation must be complete before it is negated or aggregated; break the cycle"
 
 
 def _shown_cycle(steps: list[tuple[str, str | None, str]]) -> str:

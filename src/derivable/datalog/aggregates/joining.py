@@ -38,7 +38,7 @@ def _texts(groups: Groups, rows: np.ndarray) -> list[str]:
 
 
 def _certain_join(groups: Groups, chosen: np.ndarray) -> None:
-    if groups.settings["all"] and groups.rule.num_arguments:
+    if groups.settings["all"] and groups.rule.num_arguments and not groups.rule.discrete:
         for g in groups.existing(chosen).tolist():
             _combine(groups, g, _order(groups))
         return
@@ -78,12 +78,11 @@ def _combine(groups: Groups, g: int, order: np.ndarray) -> None:
     mode: Any = groups.mode
     rows = order[groups.starts[g] : groups.starts[g + 1]]
     texts, separator = _texts(groups, rows), groups.settings["separator"]
-    has_tags = groups.has_tags and not groups.rule.discrete
     differs = np.zeros(max(len(rows) - 1, 0), dtype=bool)
     for key in groups.argument_keys:
         differs |= key[rows[1:]] != key[rows[:-1]]
     states: list[str] = [""]
-    tags = mode.one(1) if has_tags else None
+    tags = mode.one(1) if groups.has_tags else None
     for number, block in enumerate(np.split(np.arange(len(rows)), np.flatnonzero(differs) + 1) if len(rows) else []):
         options, size = [texts[i] for i in block.tolist()], len(states)
         if size * len(options) > most_steps(groups) // 16:
@@ -101,7 +100,7 @@ def _combine(groups: Groups, g: int, order: np.ndarray) -> None:
 
 def _meaning(group: Group) -> Iterator[Any]:
     rows, separator = sorted(group.rows), group.settings["separator"]
-    if group.settings["all"] and group.num_arguments:
+    if group.settings["all"] and group.num_arguments and not group.discrete:
         blocks = [list(block) for _, block in itertools.groupby(rows, key=group.arguments)]
         for texts in itertools.product(*([row[-1] for row in block] for block in blocks)):
             yield separator.join(texts)

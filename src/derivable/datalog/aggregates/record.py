@@ -49,6 +49,7 @@ class Group:
     rows      each the arguments, then the variables; in no order
     types     of the aggregate's relation: of the key, then of the result
     settings  parameter -> value
+    discrete  whether tags are ignored, as by `count!`
     """
 
     key: tuple
@@ -57,6 +58,7 @@ class Group:
     types: tuple[ValueType, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
+    discrete: bool = False
 
     def arguments(self, row: tuple) -> tuple:
         return row[: self.num_arguments]

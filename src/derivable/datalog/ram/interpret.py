@@ -158,7 +158,7 @@ def _aggregate(rule: AggregateRule, model: Database, types: tuple[ValueType, ...
             groups.setdefault(row[:g], []).append(row[g:])
     for key, rows in groups.items():
         if rows or rule.groups is not None or g == 0:
-            for found in record.meaning(Group(key, rows, rule.num_arguments, types, settings)):
+            for found in record.meaning(Group(key, rows, rule.num_arguments, types, settings, discrete=rule.discrete)):
                 yield (*key, *(found if isinstance(found, tuple) else (found,)))
 
 
