@@ -270,15 +270,15 @@ class Desugaring(Constants):
         for number, head in enumerate(item.heads):
             clause = Body(self, item, environment)
             choice = r.Atom(chosen, (*terms, r.Const(number, USIZE)), item.span)
-            self.head_clause(head, clause, (choice,), item)
+            self.head_clause(head, clause, (choice,), item, item.body)
 
-    def head_clause(self, head: s.Atom, clause: Body, literals: tuple[r.Literal, ...], item: Any) -> None:
+    def head_clause(self, head: s.Atom, clause: Body, literals: tuple[r.Literal, ...], item: Any, body: Any) -> None:
         terms = []
         for argument in head.arguments:
             if isinstance(argument, s.Wildcard):
                 self.error(BindingError, "a wildcard cannot stand in a head", argument.span)
             # A rule takes terms apart that are there; `new`, and a fact, makes them.
-            if item.body is not None and clause.is_pattern(argument):
+            if body is not None and clause.is_pattern(argument):
                 terms.append(clause.match(argument))
             else:
                 terms.append(clause.expression(argument))
@@ -306,7 +306,7 @@ class Desugaring(Constants):
             if tag is not None and not extra:
                 literals.append(self.dynamic_tag(tag, clause, literals, item))
             for head in heads:
-                self.head_clause(head, clause, tuple(literals), item)
+                self.head_clause(head, clause, tuple(literals), item, body)
 
     def dynamic_tag(self, tag: Any, clause: Body, literals: list[r.Literal], item: Any) -> r.Atom:
         """A random fact for each value of the tag's variables, with the tag's value as its probability."""

@@ -8,11 +8,12 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from derivable.core.diagnostics import BindingError, Span, TypeMismatchError, UnsupportedError
+from derivable.core.diagnostics import BindingError, DomainError, Span, TypeMismatchError, UnsupportedError
 from derivable.core.registry import suggestion
 from derivable.datalog.constructors import Constructor
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.terms import Entity
+from derivable.datalog.types.constants import core_expression, value_of
 from derivable.datalog.types.declarations import Declarations
 from derivable.datalog.types.unification import Type, final
 from derivable.datalog.values import ValueType
@@ -93,15 +94,16 @@ class DataTypes(Declarations, ABC):
     def declare_terms(self) -> None:
         """The constants that are terms."""
         for item in self.syntax.items:
-            if isinstance(item, s.ConstantItem) and isinstance(item.value, (s.Atom, s.New)):
+            if isinstance(item, s.ConstantItem) and not isinstance(item.value, s.Constant):
                 self.scope = {}
                 t = self.expression(item.value)
+                self.unify(t, self.constants[item.name][1], item.value.span, f"the constant `{item.name}`")
                 if item.type_name is not None:
                     wanted = self.named_type(item.type_name, item.span)
                     self.unify(t, wanted, item.value.span, f"the declared type of `{item.name}`")
                 if self.scope:
                     name = next(iter(self.scope))
-                    hint = suggestion(name, self.constants, "the fields of a constant are constants")
+                    hint = suggestion(name, self.constants, "a constant is made of literals and other constants")
                     self.error(
                         BindingError, f"`{name}` in the constant `{item.name}` is unknown", item.value.span, hint
                     )
@@ -150,6 +152,11 @@ class DataTypes(Declarations, ABC):
             for name, node in list(waiting.items()):
                 t = final(self.constants[name][1])
                 value = ground(node, t, self.constructors, found)
+                computed = core_expression(node, self.of, found)
+                if computed is not None:
+                    value = value_of(computed)
+                    if value is None:
+                        self.error(DomainError, f"the constant `{name}` has no value", node.span)
                 if value is not None:
                     found[name] = value, t
                     del waiting[name]
@@ -157,7 +164,8 @@ class DataTypes(Declarations, ABC):
                 name, node = next(iter(waiting.items()))
                 self.error(
                     UnsupportedError,
-                    f"the constant `{name}` must be a literal, or a term of literals and constants",
+                    f"the constant `{name}` must be made of literals and other constants",
                     node.span,
+                    "a constant cannot be made of itself",
                 )
         return {name: found[name] for name in self.constants}

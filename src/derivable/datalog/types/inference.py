@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError
+from derivable.core.diagnostics import BindingError, TypeMismatchError
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import as_written
 from derivable.datalog.syntax.text import expression_text
@@ -115,7 +115,8 @@ class _Inference(Formulas):
                     self.constants[name] = value, self.variants.get(constructor, (None, Open()))[1]
                     return
                 if not isinstance(value, s.Constant):
-                    self.error(UnsupportedError, f"the constant `{name}` must be a literal", value.span)
+                    self.constants[name] = value, Open()
+                    return
                 t = self.expression(value)
                 if type_name is not None:
                     self.unify(t, self.named_type(type_name, item.span), value.span, f"the declared type of `{name}`")
