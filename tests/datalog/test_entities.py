@@ -423,6 +423,57 @@ def test_functions_of_terms():
             FUNCTIONS.remove(name)
 
 
+ADDED = """
+type Expr = Const(i32) | Add(Expr, Expr)
+type input(e: Expr)
+rel part(e) = input(e)
+rel {part(a), part(b)} = part(e), case e is Add(a, b)
+rel simple(e, e) = part(e), case e is Const(_)
+rel simple(e, new Const(x + y)) = part(e), case e is Add(a, b), simple(a, Const(x)), simple(b, Const(y))
+rel number(x) = case _ is Const(x)
+rel n(k) = k := count(x: number(x))
+"""
+
+
+@pytest.mark.parametrize("provenance", ["unit", "exact", "minmaxprob", "addmultprob", "topkproofs", "counting"])
+def test_terms_are_added_to_finished_databases(provenance):
+    program = dv.Program(ADDED)
+    a, b = "Add(Const(1), Const(2))", "Add(Const(3), Add(Const(4), Const(5)))"
+    found = program.run({"input": [a]}, provenance=provenance, keep=True)
+    branch = found.fork()
+    found.add({"input": [b]})
+    # The terms are there already, and no event.
+    found.add({"input": ["Add(Const(2), Const(1))", "Const(1)"]})
+    whole = program.run({"input": [a, b, "Add(Const(2), Const(1))", "Const(1)"]}, provenance=provenance)
+    for name in whole:
+        assert dict(found[name].items()) == dict(whole[name].items()), name
+    assert set(branch["number"]) == {(1,), (2,), (3,)}
+    branch.add({"input": ["Const(90)"]})
+    assert set(branch["number"]) == {(1,), (2,), (3,), (90,)}
+    assert (90,) not in found["number"]
+
+
+def test_terms_are_made_above_aggregates_and_negations_of_what_takes_them_apart():
+    found = run(
+        TREE
+        + """
+        rel leftmost(t, x) = tree(t), case t is Node(x, Leaf(), _)
+        rel leftmost(t, x) = tree(t), case t is Node(_, Node(x, Leaf(), _), _)
+        rel number(n) = n := count(t: leftmost(t, _))
+        rel summary(new Node(n as i32, t, t)) = number(n), tree(t), not leftmost(t, 1)
+        rel bare(t) = tree(t), not case t is Node(_, _, Node(_, _, _))
+        rel again(new Node(0, t, new Leaf())) = bare(t)
+        rel roots(x) = case _ is Node(x, _, _)
+        """,
+        {"tree": [node(1), node(2, node(3)), LEAF]},
+    )
+    assert found["leftmost"] == {(node(1), 1), (node(2, node(3)), 3)}
+    made = {node(2, t, t) for t in (node(2, node(3)), LEAF)}
+    assert found["summary"] == {(t,) for t in made}
+    assert found["bare"] == {(node(1),), (node(2, node(3)),), (LEAF,)}
+    assert found["roots"] == {(0,), (1,), (2,), (3,)}
+
+
 # Python values
 
 

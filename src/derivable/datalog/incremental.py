@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.algebra.semiring import Semiring
+from derivable.core.and_or import TRUE
 from derivable.datalog.execute import Executor
 from derivable.datalog.facts import FactColumns, FactStore
 from derivable.datalog.ram import nodes as m
@@ -338,6 +339,10 @@ class Continuation(Executor):
         if not len(variables):
             return
         old = table.size
+        if self.ram.relations[name].is_certain:
+            table.insert(columns, len(variables))
+            table.tags[old : table.size] = TRUE
+            return
         ids, places = np.unique(table.insert(columns, len(variables)), return_inverse=True)
         known = np.flatnonzero(ids < old)
         nodes = np.concatenate([algebra.graph.literals_of(variables), table.tags[ids[known]]])

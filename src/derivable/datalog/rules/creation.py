@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.destructure import without_cycles
 from derivable.datalog.terms import Entity, subterms
 from derivable.datalog.values import BOOL, ValueType
 
@@ -47,7 +48,7 @@ def with_terms(program: r.Rules) -> r.Rules:
     added = [_rule(program, relation, position, functor, rule) for (relation, position, functor), rule in heads.items()]
     for (outer, field, functor), rule in nested.items():
         added.append(_rule(program, program.constructors[outer].relation, field + 1, functor, rule))
-    return replace(program, rules=(*program.rules, *added))
+    return without_cycles(replace(program, rules=(*program.rules, *added)))
 
 
 def _definitions(rule: r.Clause) -> dict[str, list[r.Expr]]:

@@ -1,0 +1,85 @@
+"""Where taking terms apart by a join would make a cycle through a negation or an aggregate, expressions do it.
+
+The relation of a constructor depends on all rules that make its terms. A rule below these, which only takes apart terms
+that it gets from elsewhere, would depend on them too:
+
+    small(t) :- tree(t), #is_Node(t, x, _), (x < 3)
+becomes
+    small(t) :- tree(t), (t is Node), (x == Node.0(t)), (x < 3)
+
+This has the same rows, because a term that stands in a tuple is there. It is done only in cycles that are refused
+otherwise: the joins are part of kernels, and look terms up by their fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from derivable.datalog.constructors import Constructor
+from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.passing import evaluable
+from derivable.datalog.strata import components, dependencies
+from derivable.datalog.values import BOOL
+
+
+def without_cycles(program: r.Rules) -> r.Rules:
+    """The program with terms taken apart by expressions in the rules of cycles through negations and aggregates."""
+    edges: dict[str, dict[str, str | None]] = {name: {} for name in program.relations}
+    for rule in program.rules:
+        for target, kind in dependencies(rule):
+            edges[rule.relation][target] = edges[rule.relation].get(target) or kind
+    place = {name: i for i, names in enumerate(components(edges)) for name in names}
+    broken = {
+        place[head]
+        for head, targets in edges.items()
+        for target, kind in targets.items()
+        if kind and place[head] == place[target]
+    }
+    if not broken:
+        return program
+    constructors = {c.relation: c for c in program.constructors.values()}
+    rules = []
+    for rule in program.rules:
+        if isinstance(rule, r.Clause) and place[rule.relation] in broken and rule.relation not in constructors:
+            own = {name: c for name, c in constructors.items() if place[name] == place[rule.relation]}
+            rule = _by_expressions(rule, own)
+        rules.append(rule)
+    return replace(program, rules=tuple(rules))
+
+
+def _by_expressions(rule: r.Clause, constructors: Mapping[str, Constructor]) -> r.Clause:
+    """The clause without the atoms of these relations whose term something else binds."""
+    waiting = [a for a in rule.body if isinstance(a, r.Atom) and a.relation in constructors]
+    apart: dict[int, list[r.Literal]] = {}
+    while True:
+        left = [a for a in waiting if id(a) not in apart]
+        others: list[r.Literal] = []
+        for literal in rule.body:
+            if not any(literal is a for a in left):
+                others += apart.get(id(literal), [literal])
+        bound = evaluable(others)[1]
+        found = next((a for a in left if _is_bound(a.terms[0], bound)), None)
+        if found is None:
+            break
+        apart[id(found)] = _fields(found, constructors[found.relation])
+    if not apart:
+        return rule
+    body = [part for literal in rule.body for part in apart.get(id(literal), [literal])]
+    return replace(rule, body=tuple(body))
+
+
+def _is_bound(term: r.Var | r.Const | None, bound: set[str]) -> bool:
+    """A wildcard is not: only the join says whether there is a term."""
+    return isinstance(term, r.Const) or (isinstance(term, r.Var) and term.name in bound)
+
+
+def _fields(atom: r.Atom, constructor: Constructor) -> list[r.Literal]:
+    term, *fields = atom.terms
+    assert term is not None
+    found: list[r.Literal] = [r.Filter(r.Apply(f"is {constructor.name}", (term,), BOOL), atom.span)]
+    for i, (field, t) in enumerate(zip(fields, constructor.fields)):
+        if field is not None:
+            value = r.Apply(f"{constructor.name}.{i}", (term,), t)
+            found.append(r.Filter(r.Apply("==", (field, value), BOOL), atom.span))
+    return found
