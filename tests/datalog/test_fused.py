@@ -5,7 +5,9 @@ new ones; buffers hold few rows, so that kernels go on from every loop.
 """
 
 from contextlib import contextmanager
+from dataclasses import replace
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
-from derivable.datalog import fused, sets, storage
+from derivable.algebra.semirings import max_product
+from derivable.datalog import frontier, fused, sets, storage
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.ram import emit, emit_tags
 from derivable.datalog.storage import Table
@@ -89,6 +92,64 @@ def test_tags_agree_with_those_over_columns(program, facts, set_rows, provenance
         np.testing.assert_allclose(
             np.array(db[name].tag_list(), float), np.array(expected[name].tag_list(), float), rtol=1e-9
         )
+
+
+@contextmanager
+def small_levels():
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("LEVELS", 2), ("LEVEL_ROWS", 1), ("ROUND_ROWS", 1)):
+            patch.setattr(frontier, name, value)
+        yield
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    programs(),
+    fact_sets(),
+    SET_ROWS,
+    st.sampled_from(["minmaxprob", "max_product", "min_plus", "boolean"]),
+    st.integers(2, 9),
+    st.randoms(use_true_random=False),
+)
+def test_news_told_best_tag_first_lead_to_the_same_tags(program, facts, set_rows, provenance, few, random):
+    rules, order = program
+    facts = random_facts(facts, iter(lambda: random.randrange(1, few) / few, None))
+    expected = dv.Program(text_of(rules)).run(facts=facts, provenance=provenance)
+    with settings_of(0, set_rows), small_levels():
+        db = dv.Program(text_of(rules)).run(facts=facts, provenance=provenance)
+    for name in order:
+        assert dict(db[name]) == dict(expected[name])
+
+
+def test_the_best_of_many_paths_is_that_of_networkx():
+    """Lengths are logarithms of probabilities, all powers of two."""
+    graph = nx.gnm_random_graph(60, 240, seed=1, directed=True)
+    rng = np.random.default_rng(0)
+    edges = list(graph.edges)
+    lengths = rng.integers(1, 50, len(edges))
+    for edge, length in zip(edges, lengths.tolist()):
+        graph.edges[edge]["weight"] = length
+    expected = {
+        (a, b): float(length)
+        for a, found in nx.all_pairs_dijkstra_path_length(graph)
+        for b, length in found.items()
+        if a != b
+    }
+    text = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))\nrel q(x, y) = p(x, y), x != y\nquery q"
+    facts = {"e": dv.independent(edges, np.exp2(-lengths.astype(float)))}
+    with settings_of(0, 50, room=64, compiled=True), small_levels():
+        found = dict(dv.Program(text).run(facts, provenance="max_product")["q"].items())
+    assert {row: -np.log2(tag) for row, tag in found.items()} == expected
+
+
+def test_tags_better_than_one_are_told_round_by_round():
+    """Longest paths of an acyclic graph: products are better than their factors."""
+    text = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))"
+    doubling = replace(max_product, name="doubling", fact=lambda p, v: 2.0 + 0.0 * p)
+    facts = {"e": [(0.5, (i, j)) for i in range(9) for j in range(i + 1, 9) if (i * j) % 3 != 1]}
+    expected = dict(dv.Program(text).run(facts, provenance=doubling)["p"])
+    with settings_of(0, NEVER), small_levels():
+        assert dict(dv.Program(text).run(facts, provenance=doubling)["p"]) == expected
 
 
 STEPS = """

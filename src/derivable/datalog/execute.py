@@ -218,8 +218,10 @@ class Executor(Queries):
         """As `plain_stratum`."""
         stratum = self.ram.strata[number]
         stamp = 1 + max(self.tables[name].round for name in stratum.relations)
+        any_order = self.watch.limits.iteration_limit is None
         pending = {
-            name: Pending(self.tables[name], algebra, self.ram.relations[name].is_certain) for name in stratum.relations
+            name: Pending(self.tables[name], algebra, self.ram.relations[name].is_certain, any_order)
+            for name in stratum.relations
         }
         for name in stratum.relations:
             columns, variables = self.fact_columns(name)

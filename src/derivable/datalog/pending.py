@@ -22,8 +22,9 @@ class Pending:
     is_certain  whether the rows are certain whatever the tags of what they follow from (`Relation.is_certain`)
     """
 
-    def __init__(self, table: Table, algebra: ColumnTags, is_certain: bool = False):
-        self.table, self.algebra, self.is_certain = table, algebra, is_certain
+    def __init__(self, table: Table, algebra: ColumnTags, is_certain: bool = False, any_order: bool = False):
+        """any_order  whether only the fixpoint counts, not what each round finds"""
+        self.table, self.algebra, self.is_certain, self.any_order = table, algebra, is_certain, any_order
         self.parts: list[Part] = []
         self.count = 0
         self.size = table.size
@@ -45,7 +46,7 @@ class Pending:
         if self.is_certain:
             return
         if isinstance(algebra, SemiringTags) and Sums.is_ready(self.count, algebra.typed):
-            self.sums = self.sums or Sums(self.table, algebra.typed)
+            self.sums = self.sums or Sums(self.table, algebra.typed, self.any_order)
             self.sum_up(stamp)
 
     def sum_up(self, stamp: int) -> None:

@@ -188,7 +188,8 @@ class Table:
             rows = slice(0, self.size)
         if isinstance(rows, slice):
             return np.ascontiguousarray(self.log[rows, position], np.int64)
-        return self.log[:, position].take(rows).astype(np.int64, copy=False)
+        # Of a column with gaps NumPy would copy all before it takes some.
+        return self.log.reshape(-1).take(rows * self.width + position).astype(np.int64, copy=False)
 
     def rows_of(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Rows [row, column] of word columns."""

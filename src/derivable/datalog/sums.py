@@ -9,25 +9,36 @@ import numpy as np
 
 from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog import fused
+from derivable.datalog.frontier import Frontier, direction
 from derivable.datalog.ram import emit_tags
 from derivable.datalog.storage import CHUNK, Table
-from derivable.datalog.tag_columns import column_of, parts_of
+from derivable.datalog.tag_columns import parts_of
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.pages import empty_pages, zero_pages
 
 
 class Sums:
-    """touched, listed, pending: [row], for the rows that were there before the round."""
+    """touched, listed, pending: [row], for the rows that were there before the round.
+
+    frontier  the rows that wait, where tags have an order and any order of news leads to the same end; nothing is
+              pending then, since better tags are stored at once
+    """
 
     @staticmethod
     def is_ready(count: int, typed: TypedSemiring) -> bool:
         """Whether a table that has seen so many candidates is to have sums now."""
         return count >= (fused.FEW_ROWS if emit_tags.is_compiled(typed) else fused.MANY_ROWS)
 
-    def __init__(self, table: Table, typed: TypedSemiring):
+    def __init__(self, table: Table, typed: TypedSemiring, any_order: bool = False):
+        """any_order  whether only the fixpoint counts, not what each round finds"""
         self.table = table
-        self.accumulate, self.entered = emit_tags.compiled_tags(typed)
-        self.dtypes = typed.dtypes
+        sign = direction(typed) if any_order else 0
+        self.frontier = Frontier(table, typed, sign) if sign else None
+        self.dtypes = () if self.frontier else typed.dtypes
+        if self.frontier:
+            self.accumulate = emit_tags.compiled_improve(typed)
+        else:
+            self.accumulate, self.entered = emit_tags.compiled_tags(typed)
         self.number = self.known = self.old = 0
         self._grow(0)
         self.is_begun = False
@@ -40,10 +51,10 @@ class Sums:
         ids = table.insert(columns, count)
         if len(self.touched) < self.old:
             self._grow(len(table.log))
-        given, there, pending = (parts_of(part) for part in (tags, table.tags, self.pending))
+        given, there = parts_of(tags), parts_of(table.tags)
         self.number, self.known = self.accumulate(
             *(count, self.old, self.known, stamp, self.number, ids, self.touched, self.listed),
-            *(*given, *there, *pending),
+            *(*given, *there, *self.pending),
         )
 
     def _grow(self, capacity: int) -> None:
@@ -51,14 +62,16 @@ class Sums:
         assert not self.number
         # Where no tag changes nothing here is ever touched, and so takes no memory.
         self.touched, self.listed = zero_pages(capacity, np.int32), empty_pages(capacity, np.int64)
-        self.pending = column_of([empty_pages(capacity, dtype) for dtype in self.dtypes])
+        self.pending = [empty_pages(capacity, dtype) for dtype in self.dtypes]
 
     def merge(self, stamp: int) -> None:
         """The end of a round: sums become tags, and what is news becomes recent."""
         table = self.table
         old, kept = self.old if self.is_begun else table.size, 0
-        if self.number:
-            kept = self.entered(self.number, self.listed, *parts_of(table.tags), *parts_of(self.pending))
+        if self.frontier is not None:
+            kept = self.number
+        elif self.number:
+            kept = self.entered(self.number, self.listed, *parts_of(table.tags), *self.pending)
         changed, new = self.listed[:kept], slice(old, table.size)
         table.recent = new
         if kept:
@@ -67,6 +80,10 @@ class Sums:
             for start in range(old, table.size, CHUNK):
                 stop = min(start + CHUNK, table.size)
                 table.recent[kept + start - old : kept + stop - old] = np.arange(start, stop)
-        table.become_recent(changed, stamp)
-        table.become_recent(new, stamp)
+        if self.frontier is not None:
+            table.recent = self.frontier.told(table.recent)
+            table.become_recent(table.recent, stamp)
+        else:
+            table.become_recent(changed, stamp)
+            table.become_recent(new, stamp)
         self.number, self.is_begun = 0, False

@@ -9,12 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from derivable.algebra.expr.functions import equal
+from derivable.algebra.expr.functions import equal, not_equal
 from derivable.algebra.expr.nodes import Argument, Expr
 from derivable.algebra.semiring import TypedSemiring
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
 from derivable.kernel.emit_numba import compile_kernel
+
+
+def improve_kernel(typed: TypedSemiring) -> n.Kernel:
+    """Add candidates to the tags of rows; of a selective plus.
+
+    As `accumulate_kernel`, but older rows get their better tags at once.
+    """
+    k = Builder("improve")
+    count, old, known, stamp, number = (k.scalar(name) for name in ("count", "old", "known", "stamp", "number"))
+    ids, touched, listed = k.array("ids", "int64"), k.array("touched", "int32"), k.array("listed", "int64")
+    given, tags = (_arrays(k, name, typed) for name in ("given", "tags"))
+    with k.loop("i", 0, count) as i:
+        row, tag = k.load(ids, i, "row"), _load(k, given, i, typed)
+        with k.when(known <= row):
+            _store(k, tags, row, tag)
+            k.set(known, row + 1)
+            k.continue_()
+        total = k.registers("total", typed.dtypes)
+        there = _load(k, tags, row, typed)
+        k.set(total, _plus(typed, there, tag))
+        with k.when(~_same(there, total)):
+            _store(k, tags, row, total)
+            with k.when(row < old), k.when(not_equal(k.load(touched, row, "last"), stamp)):
+                k.store(touched, row, stamp)
+                k.store(listed, number, row)
+                k.set(number, number + 1)
+    k.return_(number, known)
+    return k.kernel()
 
 
 def accumulate_kernel(typed: TypedSemiring) -> n.Kernel:
@@ -39,10 +67,7 @@ def accumulate_kernel(typed: TypedSemiring) -> n.Kernel:
         if typed.semiring.idempotent_plus:
             k.comment("What changes nothing is no news; of a sum that is not idempotent everything is.")
             k.set(total, _plus(typed, there, tag))
-            same = equal(there[0], total[0])
-            for a, b in zip(there[1:], total[1:]):
-                same = same & equal(a, b)
-            with k.when(same):
+            with k.when(_same(there, total)):
                 k.continue_()
         with k.when(old <= row):
             _store(k, tags, row, _plus(typed, there, tag))
@@ -87,7 +112,7 @@ _compiled: dict[TypedSemiring, tuple[Callable, Callable]] = {}
 
 def is_compiled(typed: TypedSemiring) -> bool:
     """Whether this process has the kernels already."""
-    return typed in _compiled
+    return typed in _compiled or typed in _improving
 
 
 def compiled_tags(typed: TypedSemiring) -> tuple[Callable, Callable]:
@@ -95,6 +120,23 @@ def compiled_tags(typed: TypedSemiring) -> tuple[Callable, Callable]:
     if typed not in _compiled:
         _compiled[typed] = compile_kernel(accumulate_kernel(typed)), compile_kernel(merge_kernel(typed))
     return _compiled[typed]
+
+
+_improving: dict[TypedSemiring, Callable] = {}
+
+
+def compiled_improve(typed: TypedSemiring) -> Callable:
+    """`improve_kernel`"""
+    if typed not in _improving:
+        _improving[typed] = compile_kernel(improve_kernel(typed))
+    return _improving[typed]
+
+
+def _same(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
+    same = equal(a[0], b[0])
+    for x, y in zip(a[1:], b[1:]):
+        same = same & equal(x, y)
+    return same
 
 
 def _arrays(k: Builder, name: str, typed: TypedSemiring) -> list[n.Array]:
