@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from derivable.datalog.database import Database
     from derivable.datalog.foreign.own import function, predicate
     from derivable.datalog.inputs import InputMapping, categorical, independent
+    from derivable.datalog.moments import Duration
     from derivable.datalog.program import Program
     from derivable.datalog.terms import Entity
 
 __all__ = [
     "Database",
+    "Duration",
     "Entity",
     "InputMapping",
     "Program",
@@ -30,6 +32,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "Database": "derivable.datalog.database",
+        "Duration": "derivable.datalog.moments",
         "InputMapping": "derivable.datalog.inputs",
         "Entity": "derivable.datalog.terms",
         "Program": "derivable.datalog.program",

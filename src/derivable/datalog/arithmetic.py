@@ -24,8 +24,10 @@ from derivable.algebra.expr import Argument, Constant, Optional, interpreter, op
 from derivable.algebra.expr.optional import TRUE
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
 from derivable.datalog.constructors import function_of_terms
-from derivable.datalog.foreign.function import ForeignError, ForeignFunction
+from derivable.datalog.foreign.function import ForeignError, ForeignFunction, result_words
 from derivable.datalog.foreign.library import FUNCTIONS
+from derivable.datalog.foreign.operators import number_of_tensor, special_operator
+from derivable.datalog.moments import Duration, parse_datetime
 from derivable.datalog.rules.nodes import Const, Expr, Var, applied
 from derivable.datalog.values import SymbolTable, ValueType, terms_of, texts_of, to_words, word_of
 
@@ -153,10 +155,11 @@ def _foreign_words(
 
 
 def scalar_type(t: ValueType) -> Dtype:
-    """The scalar type that computes a value type; characters are code points, texts numbers of the symbol table."""
-    others = {"bool": "bool", "char": "uint32", "text": "int64", "entity": "int64"}
+    """The scalar type that computes a value type; characters are code points, texts and others ids of a table."""
     prefixes = {"signed": "int", "unsigned": "uint", "float": "float"}
-    return check_dtype(others.get(t.family) or f"{prefixes[t.family]}{t.bits}")
+    if t.family in prefixes:
+        return check_dtype(f"{prefixes[t.family]}{t.bits}")
+    return check_dtype({"bool": "bool", "char": "uint32"}.get(t.family, "int64"))
 
 
 # The operators of numbers and characters; / of integers and `neg` of integers have names of their own below.
@@ -213,7 +216,7 @@ class _Translation:
                 self.variables[e.name] = self.argument(dtype, e.name)
             return Optional(self.variables[e.name])
         if isinstance(e, Const):
-            if e.type.family in ("text", "entity"):
+            if e.type.family in ("text", "entity", "datetime", "duration", "tensor"):
                 return Optional(self.foreign(partial(_word, e), e.type).value)
             value = ord(e.value) if e.type.family == "char" else e.value
             # Adding zero turns -0.0 into 0.0, which is how a column holds it.
@@ -237,6 +240,9 @@ class _Translation:
             return self.foreign(_FOREIGN[operator], e.type, *operands)
         if source.family == "entity" and operator in _ORDERS:
             return self.foreign(partial(_compare_terms, _ORDERS[operator]), e.type, *operands)
+        special = special_operator(operator, tuple(operand.type for operand in operands), e.type)
+        if special is not None:
+            return self.foreign(special, e.type, *operands)
         parts = [self.optional(operand) for operand in operands]
         if operator == "neg" and e.type.is_integer:
             return optional("saturating_subtract", Optional(Constant(0, dtype)), *parts)
@@ -250,6 +256,8 @@ class _Translation:
             return self.optional(operand)
         if source.family == target.family == "entity":
             return self.foreign(partial(_of_type, target), target, operand)
+        if source.family == "tensor" and target.family == "float":
+            return self.foreign(partial(number_of_tensor, target), target, operand)
         if target.family == "text":
             return self.foreign(partial(_show, source), target, operand)
         if source.family == "text":
@@ -316,6 +324,10 @@ def _parse(target: ValueType, symbols: SymbolTable, a: np.ndarray) -> tuple[np.n
                 return {"true": True, "false": False}[text]
             if target.family == "char":
                 return ord(text)
+            if target.family == "datetime":
+                return parse_datetime(text)
+            if target.family == "duration":
+                return Duration.parse(text)
             value = int(text)
             return value if target.limits[0] <= value <= target.limits[1] else None
         except (ValueError, KeyError, TypeError):
@@ -323,4 +335,6 @@ def _parse(target: ValueType, symbols: SymbolTable, a: np.ndarray) -> tuple[np.n
 
     parsed = [one(text) for text in symbols.lookup(a)]
     fine = np.array([value is not None for value in parsed], bool)
+    if target.family in ("datetime", "duration"):
+        return result_words("", "", parsed, target, symbols)
     return to_words(np.array([0 if value is None else value for value in parsed], scalar_type(target)), target), fine

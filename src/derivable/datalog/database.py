@@ -16,6 +16,8 @@ from derivable.core.lazy import optional_module
 from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
 from derivable.datalog.inputs import as_tuple, checked_facts, taken
+from derivable.datalog.moments import Duration
+from derivable.datalog.tensors import is_tensor
 from derivable.datalog.values import SymbolTable, fits, ranks, show_column, show_value, sort_keys, word_of
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ class RelationView(Mapping):
     def _sort_key(self, position: int) -> np.ndarray:
         """Numbers [row] in the order of a column's values."""
         t = self.table.types[position]
-        if t.family in ("text", "entity"):
+        if t.family in ("text", "entity", "duration", "tensor"):
             return sort_keys(self.table.column(position), t, self._symbols)
         column = self.columns[position]
         return ranks(column) if column.dtype == object else column
@@ -232,6 +234,8 @@ def _shown(column: np.ndarray) -> list[str]:
 def _arrow_column(arrow: Any, column: np.ndarray) -> Any:
     if column.dtype != object:
         return arrow.array(column)
+    if len(column) and not isinstance(column[0], str):
+        return _arrow_objects(arrow, column)
     distinct = dict.fromkeys(column)
     if len(distinct) * 4 > len(column) and isinstance(column[0], str):
         return arrow.array(column, arrow.string())
@@ -239,6 +243,24 @@ def _arrow_column(arrow: Any, column: np.ndarray) -> Any:
     place = {text: i for i, text in enumerate(distinct)}
     places = np.fromiter(map(place.__getitem__, column), np.int64, len(column))
     return arrow.array(list(map(str, distinct)), arrow.string()).take(arrow.array(places))
+
+
+def _arrow_objects(arrow: Any, column: np.ndarray) -> Any:
+    """Durations as Arrow's intervals, tensors as nested lists, anything else as its text."""
+    if all(Duration.of(value) is not None for value in column):
+        parts = [Duration.of(value) or Duration() for value in column]
+        rows = [(d.months, *_days(d.microseconds)) for d in parts]
+        return arrow.array(rows, arrow.month_day_nano_interval())
+    if all(map(is_tensor, column)):
+        return arrow.array([value.tolist() for value in column])
+    return arrow.array(list(map(str, column)), arrow.string())
+
+
+def _days(microseconds: int) -> tuple[int, int]:
+    """Whole days and the nanoseconds that are left, of one sign."""
+    days, rest = divmod(abs(microseconds), 86_400_000_000)
+    sign = -1 if microseconds < 0 else 1
+    return sign * days, sign * rest * 1000
 
 
 @contextmanager

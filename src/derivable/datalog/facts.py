@@ -29,11 +29,23 @@ import numpy as np
 from derivable.core.diagnostics import BindingError, DerivableError, DomainError, ShapeError, TypeMismatchError
 from derivable.core.registry import suggestion
 from derivable.datalog.inputs import TAG_NAMES, Columns, InputMapping, Texts
+from derivable.datalog.moments import FIRST, LAST
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.rules.nodes import Relation, Rules
 from derivable.datalog.terms import Entity
-from derivable.datalog.values import SymbolTable, ValueType, fits, show_value, terms_of, to_words, word_of
+from derivable.datalog.values import (
+    DATETIME,
+    DURATION,
+    TENSOR,
+    SymbolTable,
+    ValueType,
+    fits,
+    plain_array,
+    show_value,
+    to_words,
+    words_of,
+)
 
 
 @dataclass
@@ -281,7 +293,7 @@ def tuple_columns(relation: Relation, rows: Sequence[Any], symbols: SymbolTable)
 def _object_words(relation: Relation, c: int, values: Sequence[Any], symbols: SymbolTable) -> np.ndarray:
     """Words [row] of Python values in column `c`, every one checked."""
     t = relation.types[c]
-    array = _plain_array(values, t)
+    array = plain_array(values, t)
     if array is not None:
         return _array_words(relation, c, array, symbols)
     for i, value in enumerate(values):
@@ -290,29 +302,6 @@ def _object_words(relation: Relation, c: int, values: Sequence[Any], symbols: Sy
     if t.family == "entity":
         return _terms(relation, c, values, symbols)
     return words_of(values, t, symbols)
-
-
-def words_of(values: Sequence[Any], t: ValueType, symbols: SymbolTable) -> np.ndarray:
-    """Words [row] of Python values that are known to fit the type."""
-    if t.family == "text":
-        return symbols.intern_all(values)
-    if t.family == "entity":
-        return terms_of(symbols).intern_all(values, t)
-    array = _plain_array(values, t)
-    if array is not None:
-        return np.ascontiguousarray(to_words(array.astype(np.float32) if t.dtype == np.float32 else array, t))
-    return np.array([word_of(v, t, symbols) for v in values], dtype=np.int64)
-
-
-def _plain_array(values: Sequence[Any], t: ValueType) -> np.ndarray | None:
-    """An array [row] if all values are of the one Python type that needs no look at each of them."""
-    kinds = set(map(type, values))
-    plain = int if t.is_integer else {"float": float, "bool": bool}.get(t.family)
-    if kinds != {plain}:
-        return None
-    array = np.array(values)
-    # Integers beyond 64 bits become objects or floats.
-    return array if array.dtype.kind == {int: "i", float: "f", bool: "b"}[plain] else None
 
 
 def _terms(relation: Relation, c: int, values: Sequence[Any], symbols: SymbolTable) -> np.ndarray:
@@ -382,13 +371,22 @@ def _array_words(relation: Relation, c: int, values: np.ndarray | Texts, symbols
     if isinstance(values, Texts):
         return _object_words(relation, c, values.texts, symbols)[values.places]
     kind = values.dtype.kind
-    if kind == "O" or t.family in ("text", "char", "entity"):
+    if t.family == "datetime" and kind == "M":
+        found = values.astype("datetime64[us]").astype(np.int64)
+        bad = np.flatnonzero(np.isnat(values) | (found < FIRST) | (found > LAST))
+        if len(bad):
+            _bad_value(relation, int(bad[0]), c, values[bad[0]], t)
+        return np.ascontiguousarray(found)
+    if t.family == "duration" and kind == "m":
+        distinct, places = np.unique(values, return_inverse=True)
+        return _object_words(relation, c, list(distinct), symbols)[places]
+    if kind == "O" or t.family in ("text", "char", "entity", "tensor"):
         return _object_words(relation, c, values.astype(object).tolist(), symbols)
-    wanted = {"bool": "b", "float": "fiu"}.get(t.family, "iu")
+    wanted = {"bool": "b", "float": "fiu", "datetime": "M", "duration": "m"}.get(t.family, "iu")
     if kind not in wanted:
         raise TypeMismatchError(
             f"facts for `{relation.name}`, column {c}: expected {t}, found an array of dtype {values.dtype}",
-            hint=f"convert it: `array.astype(np.{t.dtype})`",
+            hint=f"convert it: `array.astype(np.{t.dtype})`" if t.is_number else None,
         )
     if t.is_integer and len(values):
         low, high = t.limits
@@ -406,7 +404,7 @@ def _array_words(relation: Relation, c: int, values: np.ndarray | Texts, symbols
 def hints_from(facts: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Type families of the columns of facts (`inputs.taken`), for relations that the program does not declare."""
     hints: dict[str, tuple[str, ...]] = {}
-    families = {"f": "float", "i": "integer", "u": "integer", "b": "bool"}
+    families = {"f": "float", "i": "integer", "u": "integer", "b": "bool", "M": "datetime", "m": "duration"}
     for name, given in facts.items():
         row: Any = None
         if isinstance(given, os.PathLike):
@@ -445,6 +443,9 @@ def _family(value: Any) -> str:
         return "text"
     if isinstance(value, Entity):
         return "entity"
+    for t in (DATETIME, DURATION, TENSOR):
+        if fits(value, t):
+            return t.family
     if isinstance(value, (float, np.floating)):
         return "float"
     return "integer" if isinstance(value, (int, np.integer)) else "any"

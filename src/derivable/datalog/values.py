@@ -7,12 +7,15 @@ set of kernels serves all types; the types matter only where values are computed
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from derivable.datalog import tensors
+from derivable.datalog.moments import Duration, datetime_literal, datetime_text, word_of_datetime
 from derivable.datalog.terms import Entity
 
 if TYPE_CHECKING:
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
 class ValueType:
     """A value type, printed by its name: `usize`.
 
-    family  "signed", "unsigned", "float", "bool", "char", "text" or "entity" (terms of algebraic data types)
+    family  "signed", "unsigned", "float", "bool", "char", "text", "datetime", "duration", "tensor", or "entity" of the
+            terms of algebraic data types
     bits    width of an integer or float
     dtype   of the NumPy column that `columns` shows; i128 and u128 are held in 64 bits (a documented limit)
     """
@@ -73,14 +77,31 @@ TYPES: dict[str, ValueType] = {
         ValueType("char", "char", 32, np.dtype("O")),
         ValueType("String", "text", 64, np.dtype("O")),
         ValueType("Symbol", "text", 64, np.dtype("O")),
+        ValueType("DateTime", "datetime", 64, np.dtype("M8[us]")),
+        ValueType("Duration", "duration", 64, np.dtype("O")),
+        ValueType("Tensor", "tensor", 64, np.dtype("O")),
     ]
 }
 TYPE_ALIASES = {"&str": "String"}
-UNSUPPORTED_TYPES = ("DateTime", "Duration", "Tensor")
 
 I32, F32, F64, BOOL, USIZE, STRING = (TYPES[n] for n in ("i32", "f32", "f64", "bool", "usize", "String"))
+DATETIME, DURATION, TENSOR = (TYPES[n] for n in ("DateTime", "Duration", "Tensor"))
 # Terms of any algebraic data type; the types that a program declares have its family.
 ENTITY = ValueType("Entity", "entity", 64, np.dtype("O"))
+
+
+def castable(source: ValueType, target: ValueType) -> bool:
+    """Whether there is a cast: of terms, dates and durations to text and from it, of tensors to text and floats."""
+    families = {source.family, target.family}
+    if source == target or families == {"entity"}:
+        return True
+    if "entity" in families:
+        return "text" in families
+    if source.family == "tensor":
+        return target.family in ("text", "float")
+    if "tensor" in families or families == {"float", "char"}:
+        return False
+    return families.isdisjoint(("datetime", "duration")) or "text" in families
 
 
 def same_words(types: Iterable[ValueType], others: Iterable[ValueType]) -> bool:
@@ -94,11 +115,16 @@ def _words(t: ValueType) -> ValueType:
 
 @dataclass
 class SymbolTable:
-    """Strings interned to ids 0, 1, ...; one table per run. `entities` has the terms of the run, None without any."""
+    """Strings interned to ids 0, 1, ...; one table per run. `entities` has the terms of the run, None without any.
+
+    things  durations and tensors, each with an id of its own, by what equal ones have in common in `known`
+    """
 
     ids: dict[str, int] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     entities: EntityStore | None = None
+    known: dict[Any, int] = field(default_factory=dict)
+    things: list[Any] = field(default_factory=list)
 
     def intern(self, text: str) -> int:
         found = self.ids.get(text)
@@ -120,8 +146,32 @@ class SymbolTable:
         table[:] = self.texts
         return table[ids]
 
+    def intern_thing(self, value: Any, value_type: ValueType) -> int:
+        """The id of a duration or tensor."""
+        if value_type.family == "duration":
+            value = key = Duration.of(value)
+        else:
+            key = tensors.key_of(value)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = len(self.things)
+            self.things.append(value if value_type.family == "duration" else tensors.kept(value))
+        return found
+
+    def things_of(self, ids: np.ndarray) -> list[Any]:
+        """Durations or tensors [id]."""
+        things = self.things
+        return [things[i] for i in ids.tolist()]
+
+    def duration_ranks(self, ids: np.ndarray) -> np.ndarray:
+        """Places [row] int64 of durations [row] in their order."""
+        distinct, places = np.unique(ids, return_inverse=True)
+        things = np.empty(len(distinct), dtype=object)
+        things[:] = self.things_of(distinct)
+        return ranks(things)[places]
+
     def copy(self) -> SymbolTable:
-        copied = SymbolTable(dict(self.ids), list(self.texts))
+        copied = SymbolTable(dict(self.ids), list(self.texts), None, dict(self.known), list(self.things))
         copied.entities = None if self.entities is None else self.entities.copy(copied)
         return copied
 
@@ -169,12 +219,15 @@ def ranks(texts: np.ndarray) -> np.ndarray:
 
 
 def sort_keys(words: np.ndarray, t: ValueType, symbols: SymbolTable) -> np.ndarray:
-    """Integers [row] in the order of the values: of texts by their characters, of terms as `Entity` says."""
+    """Integers [row] in the order of the values: of texts by their characters, of terms as `Entity` says, of tensors by
+    their first appearance."""
     if t.family == "text":
         ids, places = np.unique(words, return_inverse=True)
         return ranks(symbols.lookup(ids))[places]
     if t.family == "entity":
         return terms_of(symbols).ranks(words)
+    if t.family == "duration":
+        return symbols.duration_ranks(words)
     if t.family == "float":
         # The bits of floats below zero grow the other way.
         return np.where(words < 0, words ^ np.int64(2**63 - 1), words)
@@ -189,9 +242,15 @@ def show_column(words: np.ndarray, value_type: ValueType, symbols: SymbolTable) 
         return symbols.lookup(words)
     if value_type.family == "entity":
         return terms_of(symbols).lookup(words)
-    if value_type.family == "char":
+    if value_type.family == "datetime":
+        return np.ascontiguousarray(words, dtype=np.int64).view(value_type.dtype)
+    if value_type.dtype == object:
         shown = np.empty(len(words), dtype=object)
-        shown[:] = [chr(w) for w in words.tolist()]
+        if value_type.family == "char":
+            shown[:] = [chr(w) for w in words.tolist()]
+        else:
+            for row, thing in enumerate(symbols.things_of(words)):
+                shown[row] = thing.plain() if isinstance(thing, Duration) else thing
         return shown
     return from_words(words, value_type).astype(value_type.dtype, copy=False)
 
@@ -204,6 +263,12 @@ def word_of(value: Any, value_type: ValueType, symbols: SymbolTable) -> int:
         return terms_of(symbols).intern(value, value_type)
     if value_type.family == "char":
         return ord(value)
+    if value_type.family == "datetime":
+        word = word_of_datetime(value)
+        assert word is not None
+        return word
+    if value_type.family in ("duration", "tensor"):
+        return symbols.intern_thing(value, value_type)
     if value_type.family == "float":
         number = np.float64(np.float32(value)) if value_type.bits == 32 else np.float64(value)
         return int((np.array([number]) + 0.0).view(np.int64)[0])
@@ -217,11 +282,27 @@ def words_of(values: Sequence[Any], value_type: ValueType, symbols: SymbolTable)
     """Words [row] int64 of Python values that are known to fit the type."""
     if value_type.family == "text":
         return symbols.intern_all(values)
+    if value_type.family == "entity":
+        return terms_of(symbols).intern_all(values, value_type)
     if value_type.family == "float":
         with np.errstate(over="ignore"):
             numbers = np.array(values, np.float32 if value_type.bits == 32 else np.float64)
         return to_words(numbers, value_type)
+    array = plain_array(values, value_type)
+    if array is not None:
+        return to_words(array, value_type)
     return np.fromiter((word_of(value, value_type, symbols) for value in values), np.int64, len(values))
+
+
+def plain_array(values: Sequence[Any], value_type: ValueType) -> np.ndarray | None:
+    """An array [row] if all values are of the one Python type that needs no look at each of them."""
+    kinds = set(map(type, values))
+    plain = int if value_type.is_integer else {"float": float, "bool": bool}.get(value_type.family)
+    if kinds != {plain}:
+        return None
+    array = np.array(values)
+    # Integers beyond 64 bits become objects or floats.
+    return array if array.dtype.kind == {int: "i", float: "f", bool: "b"}[plain] else None
 
 
 def texts_of(words: np.ndarray, value_type: ValueType, symbols: SymbolTable) -> list[str]:
@@ -233,6 +314,12 @@ def texts_of(words: np.ndarray, value_type: ValueType, symbols: SymbolTable) -> 
         return ["true" if value else "false" for value in shown.tolist()]
     if value_type.family == "float":
         return [np.format_float_positional(value, trim="-") for value in shown]
+    if value_type.family == "datetime":
+        return list(map(datetime_text, shown.tolist()))
+    if value_type.family == "duration":
+        return list(map(str, symbols.things_of(words)))
+    if value_type.family == "tensor":
+        return list(map(tensors.shown, shown))
     return list(map(str, shown.tolist()))
 
 
@@ -245,6 +332,12 @@ def fits(value: Any, value_type: ValueType) -> bool:
         return isinstance(value, (str, Entity))
     if value_type.family == "char":
         return isinstance(value, str) and len(value) == 1
+    if value_type.family == "datetime":
+        return word_of_datetime(value) is not None
+    if value_type.family == "duration":
+        return Duration.of(value) is not None
+    if value_type.family == "tensor":
+        return tensors.is_tensor(value)
     if value_type.family == "bool":
         return isinstance(value, (bool, np.bool_))
     if isinstance(value, (bool, np.bool_)):
@@ -266,4 +359,8 @@ def show_value(value: Any) -> str:
         return f'"{body}"'
     if isinstance(value, (float, np.floating)):
         return repr(float(value))
-    return str(value)
+    if isinstance(value, dt.datetime):
+        return f't"{datetime_literal(value)}"'
+    if (duration := Duration.of(value)) is not None:
+        return f'd"{duration}"'
+    return tensors.shown(value) if tensors.is_tensor(value) else str(value)

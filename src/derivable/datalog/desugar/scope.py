@@ -77,7 +77,7 @@ class Scope(Terms, ABC):
                 value = self.expression(a)
                 return r.Apply("neg" if operator == "-" else operator, (value,), value.type)
             case s.Binary(operator=operator, left=a, right=b):
-                return r.Apply(operator, (self.expression(a), self.expression(b)), self.owner.typed.of(node))
+                return r.Apply(operator, (self.expression(a), self.expression(b)), self.owner.typed.of(node), node.span)
             case s.Conditional(condition=c, then=a, otherwise=b):
                 parts = tuple(map(self.expression, (c, a, b)))
                 return r.Apply("if", parts, parts[1].type)

@@ -6,6 +6,7 @@ is.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,7 +72,8 @@ class ForeignFunction:
         except DerivableError:
             raise
         except Exception as error:
-            raise failure(f"${self.name}", operands if self.form == "values" else None, error) from error
+            by = f"${self.name}" if self.name.isidentifier() else self.name
+            raise failure(by, operands if self.form == "values" else None, error) from error
 
 
 class ForeignError(DomainError):
@@ -91,12 +93,12 @@ class ForeignError(DomainError):
 
 def failure(by: str, operands: Sequence[Any] | None, error: Exception) -> ForeignError:
     """The error that a Python function has failed for these operands, shortened."""
-    what = f"function {by}" if by.startswith("$") else f"predicate {by}"
+    what = f"{'function' if by.startswith('$') else 'predicate' if by.isidentifier() else 'operator'} {by}"
     given = ""
     if operands is not None:
         shown = [repr(operand) for operand in operands]
         given = " for " + ", ".join(text if len(text) <= 60 else f"{text[:57]}..." for text in shown)
-    return ForeignError(f"the {what} failed{given}: {type(error).__name__}: {error}", by)
+    return ForeignError(f"the {what} failed{given}: {type(error).__name__}: {str(error).strip()}", by)
 
 
 def distinct(columns: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray | None]:
@@ -128,7 +130,7 @@ def result_words(by: str, what: str, values: list, t: ValueType, symbols: Symbol
 
     Raises DomainError for a value of another kind than the type's; one outside its limits is none.
     """
-    values = [v.item() if isinstance(v, np.generic) else v for v in values]
+    values = [v.item() if isinstance(v, np.generic) and v.dtype.kind not in "mM" else v for v in values]
     if t.family == "float":
         values = [float(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in values]
     valid = np.array([v is not None and fits(v, t) for v in values], bool)
@@ -152,4 +154,8 @@ def _is_of(value: Any, t: ValueType) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
     if t.family == "entity":
         return isinstance(value, Entity)
+    if t.family == "datetime":
+        return isinstance(value, (dt.date, np.datetime64))
+    if t.family == "duration":
+        return isinstance(value, (dt.timedelta, np.timedelta64))
     return t.family in kinds and isinstance(value, kinds[t.family])

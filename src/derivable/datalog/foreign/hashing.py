@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from derivable.datalog.constructors import Constructor
+from derivable.datalog.moments import Duration
+from derivable.datalog.tensors import key_of
 from derivable.datalog.terms import Entity, subterms
 from derivable.datalog.values import ValueType
 
@@ -70,15 +71,15 @@ def _parts(column: np.ndarray, t: ValueType, constructors: Mapping[str, Construc
         return [text.encode("utf-8", "surrogatepass") + b"\xff" for text in column.tolist()]
     if t.family == "char":
         return [struct.pack("<I", ord(c)) for c in column.tolist()]
-    if column.dtype == object:
-        return [value_bytes(value, t) for value in column.tolist()]
+    if t.family == "duration":
+        durations = [Duration.of(value) or Duration() for value in column.tolist()]
+        return [struct.pack("<qq", d.months, d.microseconds) for d in durations]
+    if t.family == "tensor":
+        return [repr(key_of(value)).encode() + b"\xff" for value in column]
+    if t.name in ("i128", "u128"):
+        return [int(value).to_bytes(16, "little", signed=t.name == "i128") for value in column.tolist()]
     width, raw = column.dtype.itemsize, np.ascontiguousarray(column).tobytes()
     return [raw[i : i + width] for i in range(0, len(raw), width)]
-
-
-def value_bytes(value: Any, t: ValueType) -> bytes:
-    """The bytes of a Python value that no NumPy type holds."""
-    return int(value).to_bytes(t.bits // 8, "little", signed=t.family == "signed")
 
 
 def _hashes(words: np.ndarray) -> np.ndarray:

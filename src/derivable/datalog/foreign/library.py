@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from derivable.core.registry import Registry
-from derivable.datalog.foreign import comparisons, numbers, texts
+from derivable.datalog.foreign import arrays, comparisons, dates, numbers, texts
 from derivable.datalog.foreign.function import ForeignFunction
 from derivable.datalog.foreign.predicate import ForeignPredicate
 
-_PARTS = (numbers, texts, comparisons)
+_PARTS = (numbers, texts, dates, arrays, comparisons)
 
 FUNCTIONS: Registry[ForeignFunction] = Registry(
     "function",

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from derivable.datalog.aggregates import AGGREGATES
+from derivable.datalog.moments import Duration, parse_datetime
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.lexer import LITERALS, Token, unescape
 from derivable.datalog.syntax.reader import MAX_DEPTH, Reader
@@ -175,13 +176,21 @@ class Expressions(Reader, ABC):
             case "char":
                 value, kind = self.unescaped(1), "char"
             case "moment":
-                value, kind = text[2:-1], "datetime" if text[0] == "t" else "duration"
+                value, kind = self.moment(text[2:-1], text[0] == "t"), "datetime" if text[0] == "t" else "duration"
             case "keyword" if text in ("true", "false"):
                 value, kind = text == "true", "bool"
             case _:
                 return None
         self.advance()
         return s.Constant(value, kind, span=token.span)
+
+    def moment(self, body: str, is_date: bool) -> Any:
+        """The date or duration that the body of a literal says."""
+        try:
+            return parse_datetime(body) if is_date else Duration.parse(body).plain()
+        except ValueError as error:
+            hint = 'as in `t"2024-01-31T12:00:00Z"` or `t"2024-01-31"`' if is_date else 'as in `d"1y5d"` or `d"1h 30m"`'
+            return self.fail(str(error), hint)
 
     def unescaped(self, quote: int) -> str:
         """The text of the literal here, whose opening quote ends after `quote` characters."""

@@ -25,7 +25,8 @@ class Node:
 @dataclass(frozen=True)
 class Constant(Node):
     """`3`, `0.5`, `"text"`, `'c'`, `true`, `s"x"`, `t"2024-01-01"`, `d"1y5d"`; kind is "integer", "float", "text",
-    "char", "bool", "symbol", "datetime" or "duration". Dates and durations have the text in quotes as their value."""
+    "char", "bool", "symbol", "datetime" or "duration". The value of a date is a datetime in UTC,
+    that of a duration a timedelta, or a Duration if it has months."""
 
     value: Any
     kind: str

@@ -16,8 +16,6 @@ def expression_text(node: Any) -> str:
             return f"'{value}'"
         case s.Constant(value=value, kind="symbol"):
             return f"s{show_value(value)}"
-        case s.Constant(value=value, kind="datetime" | "duration" as kind):
-            return f'{"t" if kind == "datetime" else "d"}"{value}"'
         case s.Constant(value=value):
             return show_value(value)
         case s.Variable(name=name):

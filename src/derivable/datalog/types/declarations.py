@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from derivable.core.diagnostics import BindingError, Errors, Span, TypeMismatchError, UnsupportedError
+from derivable.core.diagnostics import BindingError, Errors, Span, TypeMismatchError
 from derivable.core.registry import suggestion
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.types.unification import Open, Type, Unifier
-from derivable.datalog.values import ENTITY, TYPE_ALIASES, TYPES, UNSUPPORTED_TYPES, ValueType
+from derivable.datalog.types.mixed import Mixed
+from derivable.datalog.types.unification import Open, Type
+from derivable.datalog.values import ENTITY, TYPE_ALIASES, TYPES, ValueType
 
 
 def _defined(syntax: s.Syntax) -> set[str]:
@@ -24,7 +25,7 @@ def _defined(syntax: s.Syntax) -> set[str]:
     return names
 
 
-class Declarations(Unifier):
+class Declarations(Mixed):
     """The names of one program and what is known of them so far."""
 
     def __init__(self, syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]]):
@@ -61,8 +62,6 @@ class Declarations(Unifier):
         name = TYPE_ALIASES.get(name, name)
         if name in self.types:
             return self.types[name]
-        if name in UNSUPPORTED_TYPES:
-            self.error(UnsupportedError, f"the type {name} is not supported yet", span)
         hint = suggestion(name, self.types, "declare it with `type`")
         return self.error(TypeMismatchError, f"unknown type `{name}`", span, hint)
 

@@ -12,7 +12,7 @@ from derivable.datalog.foreign.signature import Kind, Signature
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.data_types import DataTypes
 from derivable.datalog.types.unification import Open, Type
-from derivable.datalog.values import BOOL, TYPES, ValueType
+from derivable.datalog.values import BOOL, DATETIME, DURATION, TYPES, ValueType
 
 
 class Expressions(DataTypes):
@@ -27,8 +27,6 @@ class Expressions(DataTypes):
 
     def _expression(self, node: Any) -> Type:
         match node:
-            case s.Constant(kind="datetime" | "duration"):
-                self.error(UnsupportedError, "dates and durations are not supported yet", node.span)
             case s.Constant(kind=kind):
                 t = self.literal(kind)
                 self.literals.append((node, t))
@@ -77,6 +75,7 @@ class Expressions(DataTypes):
     def literal(self, kind: str) -> Type:
         """The type of a literal of a kind."""
         known = {"bool": BOOL, "char": TYPES["char"], "symbol": TYPES["Symbol"]}
+        known |= {"datetime": DATETIME, "duration": DURATION}
         return known.get(kind) or Open("number" if kind == "integer" else kind)
 
     def call(self, node: s.Call, name: str, arguments: tuple[Any, ...]) -> Type:
@@ -111,8 +110,9 @@ class Expressions(DataTypes):
             self.unify(left, BOOL, a.span, f"`{operator}`")
             self.unify(right, BOOL, b.span, f"`{operator}`")
             return BOOL
-        self.unify(right, left, b.span, f"the left side of `{operator}`")
         if operator in ("==", "!=", "<", "<=", ">", ">="):
+            self.unify(right, left, b.span, f"the left side of `{operator}`")
+            if operator not in ("==", "!="):
+                self.require(left, "ordered", node.span, f"`{operator}`")
             return BOOL
-        self.require(left, "addable" if operator == "+" else "number", node.span, f"`{operator}`")
-        return left
+        return self.arithmetic(node, left, right)

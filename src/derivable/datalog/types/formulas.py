@@ -10,6 +10,7 @@ from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.expressions import Expressions
+from derivable.datalog.types.mixed import ARITHMETIC
 from derivable.datalog.types.unification import Open, Type, resolve
 from derivable.datalog.values import BOOL
 
@@ -56,7 +57,8 @@ class Formulas(Expressions):
                 t = self.expression(node)
                 resolved = resolve(t)
                 if resolved is not BOOL:
-                    if isinstance(resolved, Open) and resolved.family == "any":
+                    computed = isinstance(node, s.Binary) and node.operator in ARITHMETIC
+                    if isinstance(resolved, Open) and resolved.family == "any" and not computed:
                         self.unify(t, BOOL, node.span, "a condition")
                     else:
                         self.error(

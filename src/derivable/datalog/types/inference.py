@@ -14,7 +14,7 @@ from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.types.formulas import Formulas
 from derivable.datalog.types.typed import RelationSignature, Typed
 from derivable.datalog.types.unification import Open, final, meet, resolve
-from derivable.datalog.values import BOOL, USIZE, ValueType
+from derivable.datalog.values import BOOL, USIZE, ValueType, castable
 
 
 def infer(syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]] | None = None) -> Typed:
@@ -66,11 +66,14 @@ class _Inference(Formulas):
         for item in self.syntax.items:
             with errors:
                 self.item(item)
+                self.settle()
         for item in self.syntax.items:
             if isinstance(item, s.FactSet) and not item.facts and item.relation not in self.columns:
                 with errors:
                     hint = f"declare them: `type {item.relation}(...)`"
                     self.error(TypeMismatchError, f"the columns of `{item.relation}` are not known", item.span, hint)
+        with errors:
+            self.settle(last=True)
         errors.report()
         return self.finish()
 
@@ -202,13 +205,13 @@ class _Inference(Formulas):
                     self.error(TypeMismatchError, f"{values[row]} does not fit {fixed}", span)
         for node in self.casts:
             source, target = final(self.of[id(node.operand)]), final(self.of[id(node)])
-            if (source.family == "entity") != (target.family == "entity") and "text" not in (
-                source.family,
-                target.family,
-            ):
-                hint = "a term becomes a text, `as String`, and a text a term; `case` takes a term apart"
-                self.error(TypeMismatchError, f"{source} cannot be cast to {target}", node.span, hint)
-            if {source.family, target.family} == {"float", "char"}:
+            if not castable(source, target):
+                families = {source.family, target.family}
+                if "entity" in families:
+                    hint = "a term becomes a text, `as String`, and a text a term; `case` takes a term apart"
+                    self.error(TypeMismatchError, f"{source} cannot be cast to {target}", node.span, hint)
+                if families != {"float", "char"}:
+                    self.error(TypeMismatchError, f"{source} cannot be cast to {target}", node.span)
                 self.error(
                     TypeMismatchError,
                     f"{source} cannot be cast to {target}",

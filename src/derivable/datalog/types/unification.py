@@ -11,11 +11,12 @@ from typing import NoReturn
 
 from derivable.core.diagnostics import DerivableError, Span, TypeMismatchError
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.values import BOOL, ENTITY, F32, I32, STRING, ValueType
+from derivable.datalog.values import BOOL, DATETIME, DURATION, ENTITY, F32, I32, STRING, TENSOR, ValueType
 
 # What an open type may become, from loose to strict.
-_FAMILIES = {
-    "any": ("signed", "unsigned", "float", "bool", "char", "text", "entity"),
+FAMILIES = {
+    "any": ("signed", "unsigned", "float", "bool", "char", "text", "entity", "datetime", "duration", "tensor"),
+    "ordered": ("signed", "unsigned", "float", "bool", "char", "text", "entity", "datetime", "duration"),
     "number": ("signed", "unsigned", "float"),
     "addable": ("signed", "unsigned", "float", "text"),
     "integer": ("signed", "unsigned"),
@@ -23,9 +24,13 @@ _FAMILIES = {
     "text": ("text",),
     "bool": ("bool",),
     "entity": ("entity",),
+    "datetime": ("datetime",),
+    "duration": ("duration",),
+    "tensor": ("tensor",),
 }
 _DEFAULTS = {
     "any": I32,
+    "ordered": I32,
     "number": I32,
     "addable": I32,
     "integer": I32,
@@ -33,9 +38,13 @@ _DEFAULTS = {
     "text": STRING,
     "bool": BOOL,
     "entity": ENTITY,
+    "datetime": DATETIME,
+    "duration": DURATION,
+    "tensor": TENSOR,
 }
-_FAMILY_NAMES = {
+FAMILY_NAMES = {
     "any": "unknown",
+    "ordered": "something with an order",
     "number": "a number",
     "addable": "a number or text",
     "integer": "an integer",
@@ -43,6 +52,9 @@ _FAMILY_NAMES = {
     "text": "a text",
     "bool": "a bool",
     "entity": "a term",
+    "datetime": "a DateTime",
+    "duration": "a Duration",
+    "tensor": "a Tensor",
 }
 
 
@@ -69,8 +81,8 @@ def resolve(t: Type) -> Type:
 
 
 def meet(a: str, b: str) -> str | None:
-    common = set(_FAMILIES[a]) & set(_FAMILIES[b])
-    for family, members in _FAMILIES.items():
+    common = set(FAMILIES[a]) & set(FAMILIES[b])
+    for family, members in FAMILIES.items():
         if set(members) == common:
             return family
     return None
@@ -94,14 +106,14 @@ class Unifier:
     def require(self, t: Type, family: str, span: Span, what: str) -> None:
         t = resolve(t)
         if isinstance(t, ValueType):
-            if t.family not in _FAMILIES[family]:
-                self.error(TypeMismatchError, f"type clash: {what} needs {_FAMILY_NAMES[family]}, this is {t}", span)
+            if t.family not in FAMILIES[family]:
+                self.error(TypeMismatchError, f"type clash: {what} needs {FAMILY_NAMES[family]}, this is {t}", span)
             return
         met = meet(t.family, family)
         if met is None:
             self.error(
                 TypeMismatchError,
-                f"type clash: {what} needs {_FAMILY_NAMES[family]}, this is {_FAMILY_NAMES[t.family]}",
+                f"type clash: {what} needs {FAMILY_NAMES[family]}, this is {FAMILY_NAMES[t.family]}",
                 span,
             )
         t.family = met
@@ -125,13 +137,18 @@ class Unifier:
         open_type, fixed = (a, b) if isinstance(a, Open) else (b, a)
         assert isinstance(open_type, Open)
         assert isinstance(fixed, ValueType)
-        if fixed.family not in _FAMILIES[open_type.family]:
+        if fixed.family not in FAMILIES[open_type.family]:
             self.clash(a, b, span, where)
         open_type.link = fixed
 
+    def may_be(self, t: Type, wanted: ValueType) -> bool:
+        """Whether a type, open or not, may still be this one."""
+        t = resolve(t)
+        return t == wanted if isinstance(t, ValueType) else wanted.family in FAMILIES[t.family]
+
     def clash(self, a: Type, b: Type, span: Span, where: str) -> NoReturn:
         def shown(t: Type) -> str:
-            return str(t) if isinstance(t, ValueType) else _FAMILY_NAMES[t.family]
+            return str(t) if isinstance(t, ValueType) else FAMILY_NAMES[t.family]
 
         hint = None
         if isinstance(a, ValueType) and isinstance(b, ValueType) and a.is_number and b.is_number:

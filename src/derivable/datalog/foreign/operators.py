@@ -1,0 +1,81 @@
+"""The operators on dates, durations and tensors, over columns.
+
+What is outside the limits of its type has no value: a date before the year 1 or after 9999, a duration of more than
+2**63 microseconds. Tensors whose shapes do not go together are an error.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from derivable.datalog import tensors
+from derivable.datalog.foreign.function import ForeignFunction, result_words
+from derivable.datalog.foreign.signature import Signature
+from derivable.datalog.moments import Duration, shifted
+from derivable.datalog.values import SymbolTable, ValueType
+
+Computed = tuple[np.ndarray, np.ndarray | None]
+
+
+def special_operator(operator: str, types: tuple[ValueType, ...], result: ValueType) -> Callable[..., Computed] | None:
+    """(symbols, *columns of words) -> (words [row], valid [row]) of an operator; None if scalars have it."""
+    families = {t.family for t in types}
+    if families == {"duration"} and operator in ("<", "<="):
+        return partial(_ordered, operator == "<=")
+    if families.isdisjoint(("datetime", "duration", "tensor")) or operator not in _TENSORS:
+        return None
+    if "tensor" in families:
+        record = ForeignFunction(operator, _NONE, _TENSORS[operator])
+    else:
+        record = ForeignFunction(operator, _NONE, _MOMENTS[operator], drops=(ValueError, OverflowError))
+    return partial(_called, record, types, result)
+
+
+def _called(
+    record: ForeignFunction, types: tuple[ValueType, ...], result: ValueType, symbols: SymbolTable, *words: np.ndarray
+) -> Computed:
+    return record.words(types, result, symbols, *words)
+
+
+def _plus(a: Any, b: Any) -> Any:
+    if isinstance(b, dt.datetime):
+        a, b = b, a
+    return shifted(a, _duration(b)) if isinstance(a, dt.datetime) else _duration(a) + _duration(b)
+
+
+def _minus(a: Any, b: Any) -> Any:
+    if isinstance(a, dt.datetime):
+        return a - b if isinstance(b, dt.datetime) else shifted(a, -_duration(b))
+    return _duration(a) - _duration(b)
+
+
+def _duration(value: Any) -> Duration:
+    found = Duration.of(value)
+    assert found is not None
+    return found
+
+
+_NONE = Signature((), ())
+_MOMENTS: dict[str, Callable[[Any, Any], Any]] = {"+": _plus, "-": _minus, "*": lambda a, b: _duration(a) * b}
+_TENSORS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": lambda a, b: tensors.as_tensor(a + b),
+    "-": lambda a, b: tensors.as_tensor(a - b),
+    "*": lambda a, b: tensors.as_tensor(a * b),
+    "/": lambda a, b: tensors.as_tensor(a / b),
+}
+
+
+def _ordered(or_equal: bool, symbols: SymbolTable, a: np.ndarray, b: np.ndarray) -> Computed:
+    places = symbols.duration_ranks(np.concatenate([a, b]))
+    found = places[: len(a)] <= places[len(a) :] if or_equal else places[: len(a)] < places[len(a) :]
+    return found.astype(np.int64), None
+
+
+def number_of_tensor(target: ValueType, symbols: SymbolTable, a: np.ndarray) -> Computed:
+    """The floats in tensors of one element; others have no value."""
+    return result_words("", "", [tensors.item(thing) for thing in symbols.things_of(a)], target, symbols)

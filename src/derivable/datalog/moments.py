@@ -1,0 +1,229 @@
+"""Dates and durations: what the values of DateTime and Duration are.
+
+A DateTime is a microsecond of Coordinated Universal Time in the years 1 to 9999, whose word counts from 1970. A
+Duration is a number of calendar months and one of microseconds, so that a year after a day is the same day of the next
+year; it is held in a table, as texts are.
+"""
+
+from __future__ import annotations
+
+import calendar
+import datetime as dt
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import total_ordering
+from typing import Any
+
+import numpy as np
+
+EPOCH = dt.datetime(1970, 1, 1)
+FIRST = (dt.datetime.min - EPOCH) // dt.timedelta(microseconds=1)
+LAST = (dt.datetime.max - EPOCH) // dt.timedelta(microseconds=1)
+_LIMIT = 1 << 63
+_MOST_MONTHS = 1 << 31
+# A month of the Gregorian calendar's average length, by which durations are ordered.
+_MONTH = 2_629_746_000_000
+
+_UNITS: dict[str, tuple[str, Fraction]] = {}
+for _names, _kind, _size in (
+    ("ns nsec nsecs nanosecond nanoseconds", "microseconds", Fraction(1, 1000)),
+    ("us usec usecs \u00b5s \u03bcs microsecond microseconds", "microseconds", Fraction(1)),
+    ("ms msec msecs millis millisecond milliseconds", "microseconds", Fraction(1000)),
+    ("s sec secs second seconds", "microseconds", Fraction(10**6)),
+    ("m min mins minute minutes", "microseconds", Fraction(60 * 10**6)),
+    ("h hr hrs hour hours", "microseconds", Fraction(3600 * 10**6)),
+    ("d day days", "microseconds", Fraction(86400 * 10**6)),
+    ("w wk wks week weeks", "microseconds", Fraction(7 * 86400 * 10**6)),
+    ("M mo mos mon month months", "months", Fraction(1)),
+    ("y yr yrs year years", "months", Fraction(12)),
+):
+    _UNITS.update(dict.fromkeys(_names.split(), (_kind, _size)))
+_PART = re.compile(r"\s*([+-]?)\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z\u00b5\u03bc]*)[\s,]*(?:and\b)?")
+_FORMATS = (
+    "%Y/%m/%d", "%Y/%m/%d %H:%M", "%Y/%m/%d %H:%M:%S", "%m/%d/%Y", "%m/%d/%Y %H:%M", "%m/%d/%Y %H:%M:%S",
+    "%B %d, %Y", "%b %d, %Y", "%B %d %Y", "%b %d %Y", "%d %B %Y", "%d %b %Y", "%Y-%b-%d",
+    "%B %d, %Y %H:%M", "%b %d, %Y %H:%M", "%B %d, %Y %H:%M:%S", "%b %d, %Y %H:%M:%S",
+)  # fmt: skip
+
+
+@total_ordering
+@dataclass(frozen=True)
+class Duration:
+    """Calendar months and microseconds, either of which may be negative.
+
+    >>> print(Duration.parse("1y 5 days"), Duration.parse("1.5h"))
+    1y5d 1h30m
+
+    Raises ValueError beyond 2**31 months or 2**63 microseconds. Equal are durations with equal parts; they are ordered
+    by their length, a month being 30.436875 days, and those of equal length by their months.
+    """
+
+    months: int = 0
+    microseconds: int = 0
+
+    def __post_init__(self):
+        if not (abs(self.months) < _MOST_MONTHS and abs(self.microseconds) < _LIMIT):
+            raise ValueError("a duration of more than 2**31 months or 2**63 microseconds")
+
+    @staticmethod
+    def parse(text: str) -> Duration:
+        """The sum of the numbers with units in a text, as in `1y5d`, `1 hour 30 min`, `-2.5s`, `90` (seconds).
+
+        Raises ValueError for anything else, for an unknown unit, and if what remains is no whole microsecond or month.
+        """
+        parts = {"months": Fraction(0), "microseconds": Fraction(0)}
+        position = 0
+        while position < len(text) or not text:
+            match = _PART.match(text, position)
+            if match is None:
+                raise ValueError(f"{text!r} is no duration")
+            sign, number, unit = match.groups()
+            if unit not in _UNITS and (unit or position):
+                raise ValueError(f"{unit!r} is no unit of time" if unit else f"{number} has no unit")
+            kind, size = _UNITS[unit or "s"]
+            parts[kind] += Fraction(number) * size * (-1 if sign == "-" else 1)
+            position = match.end()
+        for kind, amount in parts.items():
+            if amount.denominator != 1:
+                raise ValueError(f"{text!r} is no whole number of {kind}")
+        return Duration(int(parts["months"]), int(parts["microseconds"]))
+
+    @staticmethod
+    def of(value: Any) -> Duration | None:
+        """The duration that a Python value is: itself, a timedelta, NumPy's without months; None for anything else."""
+        if isinstance(value, Duration):
+            return value
+        if isinstance(value, np.timedelta64):
+            unit = np.datetime_data(value.dtype)[0]
+            if np.isnat(value) or unit == "generic":
+                return None
+            if unit in "YM":
+                return Duration(int(value.astype("timedelta64[M]").astype(np.int64)))
+            return Duration(0, int(value.astype("timedelta64[us]").astype(np.int64)))
+        if isinstance(value, dt.timedelta):
+            return Duration(0, value // dt.timedelta(microseconds=1))
+        return None
+
+    def plain(self) -> dt.timedelta | Duration:
+        """What users see: a timedelta, if there are no months."""
+        return self if self.months else dt.timedelta(microseconds=self.microseconds)
+
+    def __add__(self, other: Duration) -> Duration:
+        return Duration(self.months + other.months, self.microseconds + other.microseconds)
+
+    def __neg__(self) -> Duration:
+        return Duration(-self.months, -self.microseconds)
+
+    def __sub__(self, other: Duration) -> Duration:
+        return self + -other
+
+    def __mul__(self, times: int) -> Duration:
+        return Duration(self.months * times, self.microseconds * times)
+
+    def _length(self) -> tuple[int, int]:
+        return self.months * _MONTH + self.microseconds, self.months
+
+    def __lt__(self, other: Any) -> bool:
+        found = Duration.of(other)
+        return NotImplemented if found is None else self._length() < found._length()
+
+    def __str__(self) -> str:
+        if not self.months and not self.microseconds:
+            return "0s"
+        return _amounts(self.months, ((12, "y"), (1, "M"))) + _amounts(
+            self.microseconds, ((86400 * 10**6, "d"), (3600 * 10**6, "h"), (60 * 10**6, "m"), (10**6, "s"))
+        )
+
+
+def _amounts(number: int, units: tuple[tuple[int, str], ...]) -> str:
+    shown, sign, rest = "", "-" if number < 0 else "", abs(number)
+    for size, unit in units:
+        whole, rest = divmod(rest, size)
+        if unit == "s" and rest:
+            shown += f"{sign}{whole}.{rest:06d}".rstrip("0") + "s"
+        elif whole:
+            shown += f"{sign}{whole}{unit}"
+    return shown
+
+
+def parse_datetime(text: str) -> dt.datetime:
+    """The moment that a text says, in UTC and without a time zone.
+
+    ISO 8601 (`2024-01-01T00:00:00Z`, `2023-01-01`, `2024-01-01 12:30:05.5+02:00`), the same with ` UTC`, seconds,
+    milliseconds or microseconds since 1970 (10, 13 or 16 digits), and dates such as `2024/01/31`, `01/31/2024`,
+    `Jan 31, 2024`. Without a time it is midnight, without a zone UTC. Raises ValueError for anything else.
+    """
+    text = text.strip()
+    if text.isascii() and text.isdigit() and len(text) in (10, 13, 16):
+        return EPOCH + dt.timedelta(microseconds=int(text) * 10 ** (16 - len(text)))
+    iso = re.sub(r"\s*(?:UTC|GMT)$", "Z", text)
+    if re.search(r"\.[0-9]{7,}", iso):
+        raise ValueError(f"{text!r} is finer than a microsecond")
+    try:
+        return in_utc(dt.datetime.fromisoformat(iso))
+    except ValueError:
+        pass
+    for form in _FORMATS:
+        try:
+            return dt.datetime.strptime(text, form)
+        except ValueError:
+            continue
+    raise ValueError(f"{text!r} is no date")
+
+
+def in_utc(moment: dt.datetime) -> dt.datetime:
+    """The moment in UTC, without a time zone; one without is in UTC already."""
+    if moment.tzinfo is None:
+        return moment
+    try:
+        return moment.astimezone(dt.UTC).replace(tzinfo=None)
+    except OverflowError:
+        raise ValueError(f"{moment} is outside the years 1 to 9999") from None
+
+
+def word_of_datetime(value: Any) -> int | None:
+    """Microseconds since 1970 of a datetime, date or NumPy datetime; None for anything else, or outside the range."""
+    if isinstance(value, np.datetime64):
+        if np.isnat(value):
+            return None
+        word = int(value.astype("datetime64[us]").astype(np.int64))
+    elif isinstance(value, dt.datetime):
+        try:
+            word = (in_utc(value) - EPOCH) // dt.timedelta(microseconds=1)
+        except (ValueError, OverflowError):
+            return None
+    elif isinstance(value, dt.date):
+        word = (dt.datetime(value.year, value.month, value.day) - EPOCH) // dt.timedelta(microseconds=1)
+    else:
+        return None
+    return word if FIRST <= word <= LAST else None
+
+
+def shifted(moment: dt.datetime, by: Duration) -> dt.datetime | None:
+    """The moment so much later: first by months, to the month's last day at most, then by the rest.
+
+    None outside the years 1 to 9999.
+    """
+    months = moment.year * 12 + moment.month - 1 + by.months
+    year, month = months // 12, months % 12 + 1
+    if not 1 <= year <= 9999:
+        return None
+    day = min(moment.day, calendar.monthrange(year, month)[1])
+    try:
+        return moment.replace(year=year, month=month, day=day) + dt.timedelta(microseconds=by.microseconds)
+    except OverflowError:
+        return None
+
+
+def datetime_text(moment: dt.datetime) -> str:
+    """What a cast to String makes of a DateTime: `2024-01-01 00:00:00 UTC`, with a fraction if there is one."""
+    fraction = f".{moment.microsecond:06d}" if moment.microsecond else ""
+    if fraction.endswith("000"):
+        fraction = fraction[:-3]
+    return f"{moment:%Y-%m-%d %H:%M:%S}".zfill(19) + f"{fraction} UTC"
+
+
+def datetime_literal(moment: dt.datetime) -> str:
+    """The body of a literal: `2024-01-01T00:00:00Z`."""
+    return f"{moment.isoformat()}Z"

@@ -1,0 +1,230 @@
+"""Dates and durations, against Python's datetime and dateutil's calendar arithmetic."""
+
+import datetime as dt
+
+import numpy as np
+import pytest
+from dateutil.relativedelta import relativedelta
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import derivable as dv
+from derivable.datalog.moments import Duration, parse_datetime
+from derivable.datalog.ram.interpret import interpret
+
+MOMENTS = st.datetimes() | st.sampled_from(
+    [dt.datetime.min, dt.datetime.max, dt.datetime(2024, 2, 29), dt.datetime(2024, 1, 31), dt.datetime(1969, 12, 31)]
+)
+DURATIONS = st.builds(
+    Duration, st.just(0) | st.integers(-40, 40) | st.integers(-(10**5), 10**5), st.integers(-(10**16), 10**16)
+)
+LITERALS = {
+    "2024-01-01T00:00:00Z": dt.datetime(2024, 1, 1),
+    "2023-01-01": dt.datetime(2023, 1, 1),
+    "2024-05-06 07:08": dt.datetime(2024, 5, 6, 7, 8),
+    "2024-05-06 07:08:09.5 UTC": dt.datetime(2024, 5, 6, 7, 8, 9, 500000),
+    "2024-05-06T07:08:09+02:00": dt.datetime(2024, 5, 6, 5, 8, 9),
+    "1511648546": dt.datetime(2017, 11, 25, 22, 22, 26),
+    "1511648546123": dt.datetime(2017, 11, 25, 22, 22, 26, 123000),
+    "2024/05/06": dt.datetime(2024, 5, 6),
+    "05/06/2024 07:08": dt.datetime(2024, 5, 6, 7, 8),
+    "May 6, 2024": dt.datetime(2024, 5, 6),
+    "6 May 2024": dt.datetime(2024, 5, 6),
+}
+DAY = 86400 * 10**6
+SPANS = {
+    "1y5d": Duration(12, 5 * DAY),
+    "3 months, 2 weeks and 1 day": Duration(3, 15 * DAY),
+    "1 hour 30 min": Duration(0, 5400 * 10**6),
+    "1h30m": Duration(0, 5400 * 10**6),
+    "1.5h": Duration(0, 5400 * 10**6),
+    "2M": Duration(2, 0),
+    "2m": Duration(0, 120 * 10**6),
+    "-2.5s": Duration(0, -2_500_000),
+    "90": Duration(0, 90 * 10**6),
+    "1500ms 20us 3000ns": Duration(0, 1_500_023),
+    "0.5y": Duration(6, 0),
+    "1day 1sec": Duration(0, DAY + 10**6),
+}
+
+
+@pytest.mark.parametrize("text", LITERALS)
+def test_dates_in_programs(text):
+    db = dv.Program(f'rel r(t"{text}") rel s("{text}" as DateTime)').run()
+    assert set(db["r"]) == set(db["s"]) == {(LITERALS[text],)}
+
+
+@pytest.mark.parametrize("text", SPANS)
+def test_durations_in_programs(text):
+    db = dv.Program(f'rel r(d"{text}") rel s("{text}" as Duration)').run()
+    assert set(db["r"]) == set(db["s"]) == {(SPANS[text].plain(),)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "soon", "2024-13-01", "2023-02-29", "2024-01-01T25:00", "12", "2024-01-01T00:00:00.1234567Z", "99999-01-01"],
+)
+def test_texts_that_are_no_dates(text):
+    with pytest.raises(ValueError, match=r"no date|finer"):
+        parse_datetime(text)
+    assert not dv.Program("type q(String)\nrel r(x as DateTime) = q(x)").run({"q": [text]})["r"]
+
+
+@pytest.mark.parametrize("text", ["", "5 fortnights", "y", "1y 5", "0.3M", "5ns", "9" * 30 + "d", "1..5s"])
+def test_texts_that_are_no_durations(text):
+    with pytest.raises(ValueError, match=r"no duration|no unit|no whole|more than"):
+        Duration.parse(text)
+    assert not dv.Program("type q(String)\nrel r(x as Duration) = q(x)").run({"q": [text]})["r"]
+
+
+@given(DURATIONS)
+def test_durations_are_written_as_they_are_read(duration):
+    assert Duration.parse(str(duration)) == duration
+
+
+@given(MOMENTS)
+def test_dates_are_written_as_they_are_read(moment):
+    db = dv.Program("type q(t: DateTime)\nrel r(t as String, (t as String) as DateTime) = q(t)").run({"q": [moment]})
+    ((text, again),) = db["r"]
+    assert again == moment
+    assert parse_datetime(text) == moment
+    assert eval_literal(repr(db["r"])) == moment
+
+
+def eval_literal(shown):
+    """The second value of the one row as the language writes it, read by a program."""
+    ((found,),) = dv.Program(f"rel r({shown[2:-2].split(', ')[1]})").run()["r"]
+    return found
+
+
+def later(moment, duration, sign=1):
+    """Months first, then the rest; None outside Python's years."""
+    try:
+        moment += relativedelta(months=sign * duration.months)
+        return moment + sign * dt.timedelta(microseconds=duration.microseconds)
+    except (ValueError, OverflowError):
+        return None
+
+
+def summed(a, b, sign=1):
+    try:
+        return Duration(a.months + sign * b.months, a.microseconds + sign * b.microseconds).plain()
+    except ValueError:
+        return None
+
+
+def length(d):
+    return d.months * 2_629_746_000_000 + d.microseconds, d.months
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(MOMENTS, MOMENTS, DURATIONS, DURATIONS, st.integers(-5, 5)), min_size=1, max_size=25))
+def test_arithmetic_and_order(rows):
+    text = """type q(i: usize, t: DateTime, u: DateTime, d: Duration, e: Duration, n: i32)
+    rel plus(i, t + d) = q(i, t, _, d, _, _)
+    rel plus_left(i, d + t) = q(i, t, _, d, _, _)
+    rel minus(i, t - d) = q(i, t, _, d, _, _)
+    rel gap(i, t - u) = q(i, t, u, _, _, _)
+    rel sum(i, d + e) = q(i, _, _, d, e, _)
+    rel rest(i, d - e) = q(i, _, _, d, e, _)
+    rel times(i, d * n) = q(i, _, _, d, _, n)
+    rel before(i) = q(i, t, u, _, _, _), t < u
+    rel shorter(i) = q(i, _, _, d, e, _), d < e
+    rel at_most(i) = q(i, _, _, d, e, _), e >= d
+    rel first(t) = t := min(t: q(_, t, _, _, _, _))
+    rel longest(d) = d := max(d: q(_, _, _, d, _, _))
+    rel parts(i, $datetime_year(t), $datetime_month(t), $datetime_month0(t), $datetime_day(t)) = q(i, t, _, _, _, _)
+    rel ymd(i, y, m, d) = q(i, t, _, _, _, _), datetime_ymd(t, y, m, d)"""
+    program = dv.Program(text)
+    facts = {"q": [(i, *row) for i, row in enumerate(rows)]}
+    db = program.run(facts)
+
+    def by_row(name, meaning):
+        found = {(i, value) for i, row in enumerate(rows) if (value := meaning(*row)) is not None}
+        assert set(db[name]) == found, name
+
+    by_row("plus", lambda t, u, d, e, n: later(t, d))
+    by_row("plus_left", lambda t, u, d, e, n: later(t, d))
+    by_row("minus", lambda t, u, d, e, n: later(t, d, -1))
+    by_row("gap", lambda t, u, d, e, n: t - u)
+    by_row("sum", lambda t, u, d, e, n: summed(d, e))
+    by_row("rest", lambda t, u, d, e, n: summed(d, e, -1))
+    by_row("times", lambda t, u, d, e, n: Duration(d.months * n, d.microseconds * n).plain())
+    assert set(db["before"]) == {(i,) for i, (t, u, *_) in enumerate(rows) if t < u}
+    assert set(db["shorter"]) == {(i,) for i, (_, _, d, e, _) in enumerate(rows) if length(d) < length(e)}
+    assert set(db["at_most"]) == {(i,) for i, (_, _, d, e, _) in enumerate(rows) if length(d) <= length(e)}
+    assert set(db["first"]) == {(min(row[0] for row in rows),)}
+    assert set(db["longest"]) == {(max((row[2] for row in rows), key=length).plain(),)}
+    assert set(db["parts"]) == {(i, t.year, t.month, t.month - 1, t.day) for i, (t, *_) in enumerate(rows)}
+    assert set(db["ymd"]) == {(i, t.year, t.month, t.day) for i, (t, *_) in enumerate(rows)}
+    small = {"q": [(i, t, u, d.plain(), e.plain(), n) for i, (t, u, d, e, n) in enumerate(rows[:2])]}
+    model, found = interpret(program.lowered(), small), program.run(small)
+    for name in ("plus", "gap", "times", "before", "shorter", "ymd"):
+        assert set(found[name]) == model[name]
+
+
+def test_types_are_found_from_both_sides():
+    text = """type ev(t: DateTime, d: Duration)
+    rel end(t + d) = ev(t, d)
+    rel long(x) = ev(t, _), x == t - t"2020-01-01", x > d"10d"
+    rel twice(2 * n, d * 2) = n in 1..3, ev(_, d)
+    rel chain(t + d + d - d) = ev(t, d)"""
+    program = dv.Program(text)
+    shown = program.explain("types").splitlines()
+    assert "type end(DateTime)" in shown
+    assert "type long(Duration)" in shown
+    assert "type twice(i32, Duration)" in shown
+    assert "type chain(DateTime)" in shown
+    db = program.run({"ev": [(dt.datetime(2020, 1, 15), dt.timedelta(days=3))]})
+    assert set(db["end"]) == set(db["chain"]) == {(dt.datetime(2020, 1, 18),)}
+    assert set(db["long"]) == {(dt.timedelta(days=14),)}
+
+
+def test_columns_and_frames():
+    pandas, arrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    moments = np.array(["2024-01-31T01:02:03.5", "1960-02-29"], "datetime64[ms]")
+    spans = np.array([90, -1], "timedelta64[m]")
+    text = 'type q(t: DateTime, d: Duration)\nrel r(t, d) = q(t, d)\nrel s(t + d"1M", d + d"1M") = q(t, d)'
+    program = dv.Program(text)
+    frame = pandas.DataFrame({"t": moments, "d": spans})
+    expected = {(dt.datetime(2024, 1, 31, 1, 2, 3, 500000), dt.timedelta(minutes=90))}
+    expected |= {(dt.datetime(1960, 2, 29), dt.timedelta(minutes=-1))}
+    for facts in (frame, arrow.Table.from_pandas(frame), {"t": moments, "d": spans}, list(zip(moments, spans))):
+        db = program.run({"q": facts})
+        assert set(db["r"]) == expected
+    assert db["r"].columns[0].dtype == "datetime64[us]"
+    assert db["r"][dt.datetime(1960, 2, 29, tzinfo=dt.UTC), np.timedelta64(-60, "s")] is True
+    assert (dt.datetime(1960, 2, 29), dt.timedelta(0)) not in db["r"]
+    table = db["s"].to_arrow()
+    assert table.column(0).type == arrow.timestamp("us")
+    assert table.column(1).to_pylist() == [(1, 0, -60 * 10**9), (1, 0, 5400 * 10**9)]
+    assert db["r"].to_pandas()["column_0"].tolist()[0] == pandas.Timestamp(1960, 2, 29)
+    undeclared = dv.Program("rel r(t) = q(t, _)").run({"q": list(expected)})
+    assert len(undeclared["r"]) == 2
+
+
+@pytest.mark.parametrize(
+    "value", [np.datetime64("NaT"), np.datetime64("20000-01-01"), "2024-01-01", 3, None, dt.timedelta(1)]
+)
+def test_values_that_are_no_dates(value):
+    with pytest.raises(dv.DerivableError, match="expected DateTime"):
+        dv.Program("type q(DateTime)").run({"q": [(value,)]})
+
+
+def test_functions_of_dates():
+    @dv.datalog.function
+    def next_monday(day: dt.datetime) -> dt.datetime:
+        return day + dt.timedelta(days=7 - day.weekday())
+
+    @dv.datalog.function
+    def halved(span: dt.timedelta) -> dt.timedelta:
+        return span / 2
+
+    try:
+        db = dv.Program('rel r($next_monday(t"2024-05-08"), $halved(d"3d"))').run()
+        assert set(db["r"]) == {(dt.datetime(2024, 5, 13), dt.timedelta(days=1.5))}
+    finally:
+        from derivable.datalog.foreign.library import FUNCTIONS
+
+        FUNCTIONS.remove("next_monday")
+        FUNCTIONS.remove("halved")
