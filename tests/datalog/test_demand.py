@@ -228,3 +228,27 @@ def test_added_facts_are_demanded(data, source, facts, more, provenance):
         return
     everything = {name: dict(rows.items()) for name, rows in at_once.items()}
     assert_same_tags(everything, {name: dict(rows.items()) for name, rows in database.items()}, but=patterns)
+
+
+CHOOSING = """
+type square(bound n: i32, v: i32), offer(i32)
+rel square(n, n * n) = n >= 0
+rel offer = {0.3::1, 0.9::2, 0.6::3}
+"""
+
+
+@pytest.mark.parametrize("choice", ["x := top<1>(y: offer(y))", "x := unique(y: offer(y))"])
+def test_what_weights_choose_is_asked(choice):
+    """The demand is found before the weights are known."""
+    db = dv.Program(f"{CHOOSING} rel got(v) = {choice}, square(x, v) query got").run(provenance="exact")
+    assert dict(db["got"].items()) == pytest.approx({(4,): 0.9})
+
+
+def test_what_weights_say_cannot_be_asked():
+    rule = "rel got(v) = (n, y) := rank(y: offer(y)), square(n as i32, v) query got"
+    with pytest.raises(BindingError, match="`square` cannot be computed on demand"):
+        dv.Program(CHOOSING + rule)
+    # It is computed whole where that is possible.
+    bound = CHOOSING.replace("n >= 0", "n in 0..3")
+    db = dv.Program(bound + rule).run(provenance="exact")
+    assert dict(db["got"].items()) == pytest.approx({(0,): 0.9, (1,): 0.6, (4,): 0.3})

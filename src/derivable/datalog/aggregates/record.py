@@ -78,6 +78,8 @@ class Aggregate:
     meaning     group -> results, one Python value or tuple each: what the reference interpreter does
     parameters  what may stand in `<...>`
     arguments   whether there may be variables in brackets: "any", "none", or "some" if there must be
+    by_weight   what the weights of tags decide, beside how probable results are: which of the "rows" are results, or
+                what "values" there are
     """
 
     name: str
@@ -88,6 +90,7 @@ class Aggregate:
     meaning: Callable[[Group], Iterator[Any]]
     parameters: tuple[Parameter, ...] = ()
     arguments: Literal["any", "none", "some"] = "any"
+    by_weight: Literal["rows", "values"] | None = None
 
     def result_types(self, arguments: Sequence[Any], values: Sequence[Any]) -> list[Any]:
         """The types of the result's columns from those of the arguments and of the variables."""

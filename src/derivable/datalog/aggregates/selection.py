@@ -187,7 +187,7 @@ def _size(default: int | None) -> Parameter:
 
 
 def _record(name: str, chosen: Any, meaning: Any, *parameters: Parameter) -> Aggregate:
-    return Aggregate(name, None, ("values",), chosen, chosen, meaning, parameters, "none")
+    return Aggregate(name, None, ("values",), chosen, chosen, meaning, parameters, "none", by_weight="rows")
 
 
 RECORDS = (
@@ -195,5 +195,5 @@ RECORDS = (
     _record("unique", _top, _top_meaning),
     _record("categorical", _categorical, _categorical_meaning, _size(None)),
     _record("uniform", _uniform, _uniform_meaning, _size(None)),
-    Aggregate("rank", None, ("usize", "values"), _rank, _rank, _rank_meaning, (ASC, DESC), "none"),
+    Aggregate("rank", None, ("usize", "values"), _rank, _rank, _rank_meaning, (ASC, DESC), "none", by_weight="values"),
 )

@@ -148,7 +148,8 @@ def _may_overflow(groups: Groups, column: np.ndarray) -> bool:
 
 def _record(name: str, family: str, total: _Total) -> Aggregate:
     certain: Callable[[Groups, np.ndarray], None] = total.certain
-    return Aggregate(name, (family,), ("values",), certain, total.uncertain, total.meaning)
+    by_weight = "values" if total.is_weighted else None
+    return Aggregate(name, (family,), ("values",), certain, total.uncertain, total.meaning, by_weight=by_weight)
 
 
 RECORDS = (

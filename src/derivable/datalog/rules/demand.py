@@ -16,7 +16,8 @@ These have the strata and the rounds of the program as written; without tags all
 
 Demand may make a cycle through a negation or an aggregate. A demand rule in such a cycle is weakened: it loses its
 literals of that cycle, so that more is demanded than is needed, which changes no result; where these bind what is
-asked, the relation is computed whole.
+asked, the relation is computed whole. The same is done for literals that depend on weights of tags (`rank`,
+`weighted_sum`), which the first step does not know; where weights choose among rows, it takes all rows.
 
 Source: Bancilhon, Maier, Sagiv, Ullman, "Magic sets and other strange ways to implement logic programs", 1986; Beeri
 and Ramakrishnan, "On the power of magic", 1991 (adornments, passing); Balbin, Port, Ramamohanarao, Meenakshi,
@@ -29,10 +30,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from derivable.core.diagnostics import BindingError
+from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.adorn import Adorned, adorn, guarded, is_caller
 from derivable.datalog.rules.creation import with_terms
-from derivable.datalog.rules.order import bound_columns
+from derivable.datalog.rules.order import bound_columns, order
 from derivable.datalog.rules.passing import Columns, evaluable, passing
 from derivable.datalog.rules.text import rules_text
 from derivable.datalog.strata import components, dependencies
@@ -69,6 +72,8 @@ def demand(program: r.Rules, automatic: bool = True) -> Demand:
         stuck = built.stratify()
         if not stuck:
             return built.result(_whole_notes(whole))
+        for name in stuck:
+            _check_whole(program, name)
         whole += stuck
 
 
@@ -85,8 +90,28 @@ def _undeclared(program: r.Rules) -> r.Rules:
     return replace(program, relations=relations)
 
 
+_STUCK = "its demand depends on a negation or aggregate of what asks for it, or on the weights of tags"
+
+
 def _whole_notes(whole: list[str]) -> tuple[str, ...]:
-    return tuple(f"whole {name}: its demand would be in a cycle through a negation or an aggregate" for name in whole)
+    return tuple(f"whole {name}: {_STUCK}" for name in whole)
+
+
+def _check_whole(program: r.Rules, name: str) -> None:
+    """Raise BindingError if a relation cannot be computed whole, because only demand binds its variables."""
+    plain = _undeclared(program)
+    for rule in program.rules:
+        if rule.relation == name and isinstance(rule, r.Clause):
+            try:
+                order(rule, plain)
+            except BindingError as error:
+                raise BindingError(
+                    f"`{name}` cannot be computed on demand: {_STUCK}",
+                    hint="bind its variables in the rule itself, or ask for it before the negation or aggregate",
+                    source=program.source,
+                    text=program.text,
+                    span=error.span,
+                ) from None
 
 
 class _Transformation:
@@ -159,33 +184,47 @@ class _Transformation:
             for target, kind in targets.items()
             if kind and component[head] == component[target]
         }
-        if not broken:
-            return []
         demands, stuck = set(self.name_of.values()), []
+        weighed = self.weighed(demands)
+        if not broken and not weighed:
+            return []
         weakened: dict[r.Clause, str] = {}
         for rule, target in self.asking.items():
             place = component[rule.relation]
-            if place in broken:
-                kept = [
-                    literal
-                    for literal in rule.body
-                    if not isinstance(literal, (r.Atom, r.Negated))
-                    or component[literal.relation] != place
-                    or literal.relation in demands
-                ]
-                if len(kept) < len(rule.body):
-                    kept, bound = evaluable(kept)
-                    if not bound.issuperset(name for term in rule.terms for name in r.names(term)):
-                        stuck.append(target)
-                        continue
-                    rule = replace(rule, body=tuple(kept))
-                    self.weak.append(rule)
-            if not any(
-                isinstance(a, r.Atom) and (a.relation, a.terms) == (rule.relation, rule.terms) for a in rule.body
-            ):
+
+            def is_known(literal: r.Literal, place: int = place) -> bool:
+                if not isinstance(literal, (r.Atom, r.Negated)) or literal.relation in demands:
+                    return True
+                is_circular = place in broken and component[literal.relation] == place
+                return not is_circular and literal.relation not in weighed
+
+            kept = [literal for literal in rule.body if is_known(literal)]
+            if len(kept) < len(rule.body):
+                kept, bound = evaluable(kept)
+                if not bound.issuperset(name for term in rule.terms for name in r.names(term)):
+                    stuck.append(target)
+                    continue
+                rule = replace(rule, body=tuple(kept))
+                self.weak.append(rule)
+            if not _says_nothing(rule):
                 weakened.setdefault(rule, target)
         self.asking = weakened
         return list(dict.fromkeys(stuck))
+
+    def weighed(self, demands: set[str]) -> set[str]:
+        """The relations whose tuples depend on weights of tags, which are not known when demand is found."""
+        found = {rule.relation for rule in self.guarded if _by_weight(rule) == "values"}
+        users: dict[str, list[str]] = {}
+        for rule in self.guarded if found else ():
+            for name, _ in dependencies(rule):
+                if name not in demands:
+                    users.setdefault(name, []).append(rule.relation)
+        queue = list(found)
+        while queue:
+            new = [name for name in users.get(queue.pop(), ()) if name not in found]
+            found.update(new)
+            queue += new
+        return found
 
     def program_of(self, rules: Iterable[r.Rule]) -> r.Rules:
         return with_terms(replace(self.program, relations=self.relations, rules=tuple(rules)))
@@ -209,7 +248,7 @@ class _Transformation:
                 why = "reached only through questions with constants"
             found.append(f"demand {name} {pattern}: {why}")
         weak = dict.fromkeys(rule.relation for rule in self.weak)
-        why = "more is demanded than is needed, to keep negations and aggregates out of cycles"
+        why = "more is demanded than is needed, because some conditions are not known before it"
         return found + [f"weak {name}: {why}" for name in weak]
 
 
@@ -218,8 +257,22 @@ def _says_nothing(rule: r.Clause) -> bool:
     return any(isinstance(a, r.Atom) and (a.relation, a.terms) == (rule.relation, rule.terms) for a in rule.body)
 
 
+def _by_weight(rule: r.Rule) -> str | None:
+    return AGGREGATES[rule.operator].by_weight if isinstance(rule, r.AggregateRule) else None
+
+
+def _every_row(rules: r.Rules, rule: r.AggregateRule) -> r.Clause:
+    """What a choice of rows may choose."""
+    types = rules.relations[rule.body].types
+    columns: list[r.Var | None] = [r.Var(f"x{c}", t, rule.span) for c, t in enumerate(types)]
+    if "arguments" not in AGGREGATES[rule.operator].returns:
+        columns[rule.num_group : rule.num_group + rule.num_arguments] = [None] * rule.num_arguments
+    head = tuple(column for column in columns if column is not None)
+    return r.Clause(rule.relation, head, (r.Atom(rule.body, tuple(columns), rule.span),), rule.span)
+
+
 def _only(rules: r.Rules, outputs: tuple[str, ...]) -> r.Rules:
-    """What these relations depend on."""
+    """What these relations depend on. What weights of tags choose may be any row: they are known later."""
     by_head: dict[str, list[r.Rule]] = {}
     for rule in rules.rules:
         by_head.setdefault(rule.relation, []).append(rule)
@@ -236,7 +289,11 @@ def _only(rules: r.Rules, outputs: tuple[str, ...]) -> r.Rules:
         rules,
         relations=relations,
         facts=tuple(facts for facts in rules.facts if facts.relation in needed),
-        rules=tuple(rule for rule in rules.rules if rule.relation in needed),
+        rules=tuple(
+            _every_row(rules, rule) if isinstance(rule, r.AggregateRule) and _by_weight(rule) == "rows" else rule
+            for rule in rules.rules
+            if rule.relation in needed
+        ),
         outputs=outputs,
         queries=(),
     )
