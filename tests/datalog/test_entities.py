@@ -474,6 +474,18 @@ def test_terms_are_made_above_aggregates_and_negations_of_what_takes_them_apart(
     assert found["roots"] == {(0,), (1,), (2,), (3,)}
 
 
+def test_many_terms():
+    """So many that tables are built in bulk, and stores run as kernels."""
+    program = dv.Program(
+        "type T = A(i32) | B(T, i32)\ntype q(i32)\nrel p(new B(new A(x % 5000), x)) = q(x)\n"
+        "rel r(x, y) = p(B(A(x), y))\nrel n(x, k) = k := count(y: r(x, y))\nquery p\nquery r\nquery n"
+    )
+    found = program.run({"q": range(12000)})
+    assert set(found["r"]) == {(x % 5000, x) for x in range(12000)}
+    assert set(found["n"]) == {(x, 3 if x < 2000 else 2) for x in range(5000)}
+    assert set(found["p"]) == {(term("B", term("A", x % 5000), x),) for x in range(12000)}
+
+
 # Python values
 
 

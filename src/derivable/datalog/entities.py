@@ -262,8 +262,8 @@ class EntityStore:
 
 
 def _table(constructor: Constructor) -> Table:
-    table = Table(f"fields of {constructor.name}", constructor.fields)
-    # Only the set that numbers its rows says which row it found.
+    # Of rows without tags nobody promises a number.
+    table = Table(f"fields of {constructor.name}", constructor.fields, lambda count: empty(count, np.int8))
     table.may_have_sets = False
     return table
 
