@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 # Rows that a store must have seen before its kernel is asked for, and before it is compiled for that.
 FEW_ROWS, MANY_ROWS = 1 << 12, 1 << 16
+# A look at a store that finds nothing costs as much as some rows.
+CALL_ROWS = 4
 # Candidates, which stay in cache until they are entered; and rows of the driver between looks at the clock.
 ROOM, DRIVER_ROWS = 1 << 14, 1 << 16
 MOST_LOOPS = 8
@@ -278,6 +280,9 @@ class Running:
         self.signature: Any = None
         self.fused: Fused | None = None
         self.kernel: emit.StoreKernel | None = None
+        # Columns that nobody keeps are written again: many small rounds would spend their time on new ones.
+        self.kinds: tuple[str, ...] = ()
+        self.columns: list[np.ndarray] = []
 
     def is_ready(self) -> bool:
         """Whether the store runs as a kernel now."""
@@ -324,7 +329,7 @@ class Running:
         i, end = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
         bounds = {step: queries.bounds_of(scan) for step, scan in fused.scans.items()}
         positions = [-1] * kernel.num_positions
-        columns: list[np.ndarray] = []
+        columns = [] if keep or kernel.columns != self.kinds else self.columns
         ordered = self._in_order_of_keys(i, end)
         # Kernels of tagged rows read their numbers from a list, also where they are a slice; it is made in parts.
         first_step = fused.plan.steps[0]
@@ -340,6 +345,8 @@ class Running:
                 self.kernel = kernel = emit.compiled_store(fused.plan)
             if keep or not columns:
                 columns = [empty(ROOM, dtype) for dtype in kernel.columns]
+                if not keep:
+                    self.kinds, self.columns = kernel.columns, columns
             stop = min(end, i + DRIVER_ROWS)
             if is_listed and isinstance(rows, slice):
                 if not first <= i < first + len(listed):

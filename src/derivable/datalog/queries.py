@@ -15,7 +15,7 @@ from derivable.core.and_or import TRUE
 from derivable.core.progress import Deadline
 from derivable.datalog import arithmetic
 from derivable.datalog.foreign.library import PREDICATES
-from derivable.datalog.fused import Running
+from derivable.datalog.fused import CALL_ROWS, Running
 from derivable.datalog.generate import ForeignFacts, generate
 from derivable.datalog.ground_graph import negate
 from derivable.datalog.ram import nodes as m
@@ -92,7 +92,7 @@ class Queries:
         if not running.is_ready():
             before = self.work
             yield from self.by_columns(instruction)
-            running.seen += self.work - before
+            running.seen += self.work - before + CALL_ROWS
             return
         fused = running.fused
         assert fused is not None
