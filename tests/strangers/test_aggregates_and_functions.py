@@ -196,3 +196,49 @@ def test_misuse_of_records():
 
 def _typed(x: int) -> int:
     return x
+
+
+def test_parameters():
+    """The share of the numbers above a bound, in parts of so many."""
+    share = dv.datalog.aggregate(
+        "share",
+        dv.parallel.operator(lambda a, b: (a[0] + b[0], a[1] + b[1]), neutral=(0.0, 0.0)),
+        lift=lambda x, above, of, strict: (
+            dv.where(dv.cast(x, "float64") > above, 1.0, 0.0)
+            + (0.0 if strict else dv.where(dv.cast(x, "float64") == above, 1.0, 0.0)),
+            1.0,
+        ),
+        result=lambda state, above, of, strict: of * state[0] / state[1],
+        returns="f64",
+        parameters={"above": 0, "of": 1.0, "strict": True},
+    )
+    try:
+        text = """rel e = {1, 2, 3, 4}
+        rel plain(a) = a := share(x: e(x))
+        rel percent(a) = a := share<2, 100>(x: e(x))
+        rel named(a) = a := share<of=10, above=2.5>(x: e(x))
+        rel weak(a) = a := share<2, strict=false>(x: e(x))"""
+        program = dv.Program(text)
+        db, wanted = program.run(), {"plain": 1.0, "percent": 50.0, "named": 5.0, "weak": 0.75}
+        meaning = interpret(program.lowered(), {"e": [1, 2, 3, 4]})
+        for name, value in wanted.items():
+            assert set(db[name]) == meaning[name] == {(value,)}
+        chances = {1: 0.5, 2: 0.5, 3: 0.5}
+        db = dv.Program("type e(i32) rel s(a) = a := share<1>(x: e(x))").run(facts={"e": chances})
+        expected = {}
+        for there, p in worlds(chances):
+            if there:
+                key = (sum(x > 1 for x in there) / len(there),)
+                expected[key] = expected.get(key, 0.0) + p
+        assert dict(db["s"].items()) == pytest.approx(expected)
+        with pytest.raises(dv.DerivableError, match=r"did you mean `above`"):
+            dv.Program("rel e = {1} rel s(a) = a := share<abov=1>(x: e(x))")
+        with pytest.raises(dv.DerivableError, match="is a number, not"):
+            dv.Program('rel e = {1} rel s(a) = a := share<above="1">(x: e(x))')
+    finally:
+        AGGREGATES.remove(share.name)
+    add = dv.parallel.operator(lambda a, b: a + b, neutral=0.0)
+    with pytest.raises(dv.DerivableError, match="a number or a bool"):
+        dv.datalog.aggregate(
+            "new", add, lift=lambda x, p: x, result=lambda s, p: s, returns="f64", parameters={"p": "text"}
+        )

@@ -297,7 +297,7 @@ class Executor(Queries):
             table = self.tables[instruction.relation]
             body = self.tables[instruction.body]
             groups = None if instruction.groups is None else self.tables[instruction.groups]
-            context = Context(self.mode, self.symbols, self.facts.random, self.ram.source, self.ram.text)
+            context = Context(self.mode, self.symbols, self.facts.random, self.watch, self.ram.source, self.ram.text)
             return run_aggregate(instruction, table.types, body, groups, context)
         body = self.tables[instruction.body]
         columns = [body.column(c) for c in range(len(body.types))]

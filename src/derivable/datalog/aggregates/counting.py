@@ -51,6 +51,7 @@ def _counted(groups: Groups, tags: Any, first: np.ndarray, size: int) -> Any:
         refuse(groups, size, size, size, most, "counts")
     state = groups.mode.one(len(first))
     for row in placed(groups.mode, tags, first, size):
+        groups.context.deadline.remaining()
         state = row[1]
     return state
 

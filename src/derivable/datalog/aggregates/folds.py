@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from derivable.algebra.element import components, compose, flatten
 from derivable.algebra.monoid import SCALAR, Monoid, TypedFunction, TypedMonoid, trace_elements
 from derivable.core.diagnostics import DomainError, TypeMismatchError
-from derivable.datalog.aggregates.record import AGGREGATES, FAMILIES, Aggregate, Group
+from derivable.datalog.aggregates.record import AGGREGATES, FAMILIES, Aggregate, Group, Parameter
 from derivable.datalog.aggregates.worlds import merged, reached
 from derivable.datalog.arithmetic import scalar_type
 from derivable.datalog.tag_columns import Columns, reduce_segments, within
@@ -29,6 +30,7 @@ def aggregate(
     result: Callable[[Any], Any],
     returns: str,
     takes: str | tuple[str, ...] = "number",
+    parameters: Mapping[str, Any] | None = None,
 ) -> Aggregate:
     """An aggregate of a user's own, known by its name in all programs from now on; returns its record.
 
@@ -46,6 +48,8 @@ def aggregate(
              the groups come from `where`, or there are none, has the monoid's neutral element as its state
     returns  the type of the result, such as "f64" or "usize", or "value" for that of its one variable
     takes    what its variables are: "number", "integer", "float" or "bool"; one word or one for each variable
+    parameters  name -> default, a number or a bool: what a program may give in `<...>`, by place or by name. `lift` and
+             `result` are called with all of them as keywords
 
     All three functions are traced, as those of a semiring are. With uncertain rows the time grows with the number of
     distinct states. Raises DomainError if the name is taken or something is of the wrong kind.
@@ -66,7 +70,22 @@ def aggregate(
         raise DomainError(f"{returns!r} is not a type of the language", hint=f"one of {', '.join(TYPES)}")
     fold = _Fold(name, monoid, lift, result)
     columns = ("values",) if returns == "value" else (returns,)
-    return AGGREGATES.add(name, Aggregate(name, families, columns, fold.certain, fold.uncertain, fold.meaning))
+    accepted = tuple(_parameter(name, key, default) for key, default in (parameters or {}).items())
+    return AGGREGATES.add(
+        name, Aggregate(name, families, columns, fold.certain, fold.uncertain, fold.meaning, accepted)
+    )
+
+
+def _parameter(name: str, key: Any, default: Any) -> Parameter:
+    if not isinstance(key, str) or not key.isidentifier():
+        raise DomainError(f"the parameter {key!r} of the aggregate {name!r} is no identifier")
+    if not isinstance(default, (bool, int, float)):
+        raise DomainError(
+            f"the parameter {key!r} of the aggregate {name!r} is a {type(default).__name__}",
+            hint="give its default, a number or a bool",
+        )
+    kind = "bool" if isinstance(default, bool) else "number"
+    return Parameter(key, kind, default, is_positional=kind == "number")
 
 
 @dataclass(frozen=True)
@@ -78,21 +97,24 @@ class _Fold:
     lift: Callable[..., Any]
     result: Callable[[Any], Any]
 
-    def typed(self, types: Sequence[ValueType]) -> tuple[TypedFunction, TypedMonoid, TypedFunction]:
+    def typed(
+        self, types: Sequence[ValueType], settings: Mapping[str, Any]
+    ) -> tuple[TypedFunction, TypedMonoid, TypedFunction]:
         element, neutral = self.monoid.element, self.monoid.neutral
         kinds = {"b": "bool", "i": "int64", "u": "int64", "f": "float64"}
         leaf_types = [kinds[np.asarray(leaf).dtype.kind] for leaf in flatten(element, neutral, "the neutral element")]
         dtypes = [dtype for dtype, size in zip(leaf_types, element.leaf_sizes) for _ in range(size)]
         operands = {f"x{k}": (SCALAR, 0, (scalar_type(t),)) for k, t in enumerate(types)}
-        lift = trace_elements(f"lift of the aggregate {self.name}", self.lift, operands, element, dtypes)
+        functions = [partial(f, **settings) if settings else f for f in (self.lift, self.result)]
+        lift = trace_elements(f"lift of the aggregate {self.name}", functions[0], operands, element, dtypes)
         state = {"state": (element, neutral, leaf_types)}
-        result = trace_elements(f"result of the aggregate {self.name}", self.result, state)
+        result = trace_elements(f"result of the aggregate {self.name}", functions[1], state)
         if len(result.values) != 1:
             raise TypeMismatchError(f"result of the aggregate {self.name} gives {len(result.values)} values, not one")
         return lift, self.monoid.typed(leaf_types), result
 
     def certain(self, groups: Groups, chosen: np.ndarray) -> None:
-        lift, monoid, result = self.typed(groups.value_types)
+        lift, monoid, result = self.typed(groups.value_types, groups.settings)
         chosen = groups.existing(chosen)
         starts, lengths = groups.starts[chosen], groups.sizes[chosen]
         rows = np.repeat(starts, lengths) + within(lengths)
@@ -106,7 +128,7 @@ class _Fold:
         self.emit(groups, chosen, result.apply(found)[0], None)
 
     def uncertain(self, groups: Groups, chosen: np.ndarray) -> None:
-        lift, monoid, result = self.typed(groups.value_types)
+        lift, monoid, result = self.typed(groups.value_types, groups.settings)
         lifted = lift.apply(*((column,) for column in groups.values))
         neutral = [np.full(1, value) for value in monoid.neutral]
 
@@ -132,7 +154,9 @@ class _Fold:
         with np.errstate(all="ignore"):
             total = compose(element, neutral, scalars)
             for row in group.rows:
-                total = self.monoid.function(total, self.lift(*(np.asarray(v)[()] for v in group.values(row))))
-            value = self.result(total)
+                total = self.monoid.function(
+                    total, self.lift(*(np.asarray(v)[()] for v in group.values(row)), **group.settings)
+                )
+            value = self.result(total, **group.settings)
         if value == value:
             yield np.asarray(value).astype(group.types[-1].dtype).item()

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from derivable.core.diagnostics import DerivableError, UnsupportedError
+from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.aggregates.record import AGGREGATES
 from derivable.datalog.derived import Derived
 from derivable.datalog.kernels import relations as kernels
@@ -27,11 +28,12 @@ Result = tuple[list[np.ndarray], int, Any]
 
 @dataclass(frozen=True)
 class Context:
-    """What an aggregate needs of the run: its tags, its strings, its random facts, and the program for messages."""
+    """What an aggregate needs of the run: its tags, strings, random facts and limits, and the program for messages."""
 
     mode: Untagged | ColumnTags | GraphTags
     symbols: SymbolTable
     random: RandomFacts
+    deadline: Deadline = NEVER
     source: str = "<program>"
     text: str = ""
 

@@ -56,6 +56,7 @@ def _sort(groups: Groups, chosen: np.ndarray) -> None:
     is_small = groups.sizes[chosen] <= _SMALL
     tags = groups.row_tags[order]
     for part in by_size(chosen[is_small], groups.sizes):
+        groups.context.deadline.remaining()
         first, count = groups.starts[part], len(part)
         for row, (step, _) in enumerate(placed(groups.mode, tags, first, int(groups.sizes[part[0]]))):
             rows = np.tile(order[first + row], row + 1)
@@ -75,6 +76,7 @@ def _sort_group(groups: Groups, g: int, rows: np.ndarray) -> None:
     # state[j]: low + j of the rows so far are there.
     state, low = mode.one(1), 0
     for row in range(len(rows)):
+        groups.context.deadline.remaining()
         size = len(state)
         results = [np.arange(low, low + size), *(np.full(size, column[row]) for column in words)]
         present = repeat(tags[row : row + 1], size)

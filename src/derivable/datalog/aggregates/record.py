@@ -15,27 +15,28 @@ if TYPE_CHECKING:
     from derivable.datalog.aggregates.groups import Groups
 
 FAMILIES = ("any", "number", "integer", "float", "text", "bool")
-_KINDS = {"integer": "a whole number from 0", "text": "a text", "bool": "`true` or `false`"}
+_KINDS = {"integer": "a whole number from 0", "number": "a number", "text": "a text", "bool": "`true` or `false`"}
+_TYPES = {"integer": int, "number": (int, float), "text": str, "bool": bool}
 
 
 @dataclass(frozen=True)
 class Parameter:
     """What may stand in `<...>` behind the name: `top<3>`, `rank<asc=true>`, `sort<desc>`.
 
-    kind           "integer", "text" or "bool"; the name of a bool alone means true
+    kind           "integer" (from 0), "number", "text" or "bool"; the name of a bool alone means true
     default        None: it must be given
     is_positional  whether a value without a name may be this one
     """
 
     name: str
-    kind: Literal["integer", "text", "bool"]
+    kind: Literal["integer", "number", "text", "bool"]
     default: Any = None
     is_positional: bool = False
 
     def fits(self, value: Any) -> bool:
-        if self.kind == "integer":
-            return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-        return isinstance(value, str if self.kind == "text" else bool)
+        if self.kind != "bool" and isinstance(value, bool):
+            return False
+        return isinstance(value, _TYPES[self.kind]) and (self.kind != "integer" or value >= 0)
 
 
 ASC, DESC = Parameter("asc", "bool", False), Parameter("desc", "bool", False)

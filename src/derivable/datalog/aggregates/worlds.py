@@ -89,6 +89,7 @@ def _reached(groups: Groups, chosen: np.ndarray, order: np.ndarray, neutral: Any
     empty, found = mode.one(len(chosen)), mode.one(0)
     owner, states = np.empty(0, np.int64), [column[:0] for column in neutral]
     for position in range(int(sizes.max(initial=0))):
+        groups.context.deadline.remaining()
         counts = np.bincount(owner, minlength=len(chosen)) + 1
         spent += np.where(sizes > position, counts, 0)
         if spent.max() > most:
