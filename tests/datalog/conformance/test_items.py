@@ -9,7 +9,7 @@ TYPES = {
     "relation": ("type edge(src: usize, dst: usize) rel edge(0, 1)", {"edge": {(0, 1)}}),
     "without names of columns": ("type edge(usize, usize) rel edge(0, 1)", {"edge": {(0, 1)}}),
     "some with names": ("type edge(usize, dst: usize) rel edge(0, 1)", {"edge": {(0, 1)}}),
-    "several relations": ("type a(i32), b(x: String), c() rel a(1) rel b(\"x\") rel c()", {"a": {(1,)}, "c": {()}}),
+    "several relations": ('type a(i32), b(x: String), c() rel a(1) rel b("x") rel c()', {"a": {(1,)}, "c": {()}}),
     "declared and never defined": ("type a(i32)", {"a": set()}),
     "declared after use": ("rel p(x) = a(x) type a(u8) rel a(1)", {"p": {(1,)}}),
     "bound and free": ("type f(bound n: i32, free v: i32, bool) rel f(1, 2, true)", {"f": {(1, 2, True)}}),
@@ -22,7 +22,7 @@ TYPES = {
     "alias": ("type Id = usize type p(Id) rel p(3) rel q(x - 5) = p(x)", {"q": {(0,)}}),
     "alias of an alias": ("type A = u8 type B = A type p(B) rel p(200) rel q(x + x) = p(x)", {"q": {(255,)}}),
     "subtype": ("type Id <: u8 type p(Id) rel p(200) rel q(x + x) = p(x)", {"q": {(255,)}}),
-    "several aliases": ("type A = u8, B <: String type p(A, B) rel p(1, \"b\")", {"p": {(1, "b")}}),
+    "several aliases": ('type A = u8, B <: String type p(A, B) rel p(1, "b")', {"p": {(1, "b")}}),
     "enum": (
         "type D = Up | Down | Left = 7 | Right rel d = {Up, Down, Left, Right}",
         {"d": {(0,), (1,), (7,), (8,)}},
@@ -31,10 +31,16 @@ TYPES = {
     "enum as a type": ("type D = Up | Down type d(D) rel d(Down) rel u(x) = d(x), x == Down", {"u": {(1,)}}),
     "enum values are usize": ("type D = Up | Down rel p(Up - Down)", {"p": {(0,)}}),
     "enum in rules": ("type D = Up | Down rel q = {0, 1} rel p(x) = q(x), x == Down", {"p": {(1,)}}),
-    "const": ('const A = 1, B: u8 = 200, C = "c", D = 0.5, E = true rel p(A, B + B, C, D, E)',
-              {"p": {(1, 255, "c", 0.5, True)}}),
+    "const": (
+        'const A = 1, B: u8 = 200, C = "c", D = 0.5, E = true rel p(A, B + B, C, D, E)',
+        {"p": {(1, 255, "c", 0.5, True)}},
+    ),
     "const of another": ("const A = 3, B: u8 = A rel p(B)", {"p": {(3,)}}),
     "const expression": ("const A = 2, B = A * 3 + 1, C = -A rel p(B, C)", {"p": {(7, -2)}}),
+    "const term": (
+        "type T = L() | N(i32, T) const A = N(1 + B, L()), B = 2 rel p(x) = case A is N(x, L())",
+        {"p": {(3,)}},
+    ),
     "const used before it is declared": ("rel p(A) const A = 1", {"p": {(1,)}}),
     "const in bodies and queries": (
         "const A = 1 rel q = {(1, 2), (2, 3)} rel p(x) = q(A, x) query p query q(A, x)",
@@ -42,7 +48,7 @@ TYPES = {
     ),
     "const in fact sets": ("const A = 1 rel q = {(A, 2), (2, A)}", {"q": {(1, 2), (2, 1)}}),
     "a variable hides no constant": ("const A = 1 rel q = {1, 2} rel p(A) = q(A)", {"p": {(1,)}}),
-}  # fmt: skip
+}
 
 FACTS = {
     "set": ("rel e = {(0, 1), (1, 2), (0, 1)}", {"e": {(0, 1), (1, 2)}}),

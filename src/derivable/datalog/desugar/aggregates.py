@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any
 
 from derivable.core.diagnostics import BindingError
@@ -27,17 +28,26 @@ class Aggregates(Scope, ABC):
         if leaf.operator == "forall":
             body, positive = s.Not(body, span=body.span), not positive
         local = {*leaf.bindings, *leaf.arguments}
+        body = self.with_binders(body, elsewhere - local, local)
         group = self.group_variables(body, elsewhere - local)
-        # A group variable that the body does not bind is bound by the atoms next to the quantifier.
-        bound = set.intersection(*(bound_in(d, self.owner.typed.relations) for d in self.owner.normal_form(body, True)))
-        missing = set(group) - bound
-        binders = tuple(atom for atom in self.binders if missing & set(variables_of(atom)))
-        if binders:
-            body = s.Conjunction((*binders, body), span=body.span)
-            group = self.group_variables(body, elsewhere - local)
         name = self.body_relation(leaf, body, group, ())
         terms = tuple(r.Var(n, self.environment[n], leaf.span) for n in group)
         return r.Atom(name, terms, leaf.span) if positive else r.Negated(name, terms, leaf.span)
+
+    def with_binders(self, body: Any, elsewhere: set[str], local: set[str]) -> Any:
+        """The body, with what binds group variables next to it where it does not bind them itself."""
+        disjuncts = self.owner.normal_form(body, True)
+        bound = set.intersection(*(bound_in(d, self.owner.typed.relations) for d in disjuncts))
+        missing = set(self.group_variables(body, elsewhere)) - bound
+        waiting = [leaf for leaf in (_without(leaf, local) for leaf in self.binders) if leaf is not None]
+        found: list[Any] = []
+        while missing:
+            chosen = [leaf for leaf in waiting if missing & set(variables_of(leaf))]
+            waiting = [leaf for leaf in waiting if leaf not in chosen]
+            found += chosen
+            bound |= missing | bound_in([(leaf, True) for leaf in chosen], self.owner.typed.relations)
+            missing = {n for leaf in chosen for n in variables_of(leaf) if n in self.environment} - bound
+        return s.Conjunction((*found, body), span=body.span) if found else body
 
     def group_variables(self, body: Any, elsewhere: set[str]) -> list[str]:
         """Variables of a body that are used elsewhere, in order of writing; named constants are none."""
@@ -61,6 +71,8 @@ class Aggregates(Scope, ABC):
         if operator == "forall":
             body = s.Not(body, span=body.span)
         local = {*node.bindings, *node.arguments}
+        if node.group_body is None:
+            body = self.with_binders(body, elsewhere - local, local)
         in_body = self.group_variables(body, elsewhere - local)
         groups = None
         if node.group_body is None:
@@ -106,3 +118,13 @@ class Aggregates(Scope, ABC):
             assert not isinstance(value, r.Apply)
             terms.append(value)
         return r.Atom(name, tuple(terms), node.span)
+
+
+def _without(leaf: Any, local: set[str]) -> Any:
+    """What binds variables next to an aggregate, without those that the aggregate has as its own; None if it needs
+    them."""
+    if isinstance(leaf, s.Atom):
+        own = [isinstance(a, s.Variable) and a.name in local for a in leaf.arguments]
+        arguments = tuple(s.Wildcard(span=a.span) if o else a for o, a in zip(own, leaf.arguments))
+        leaf = replace(leaf, arguments=arguments)
+    return None if local & set(variables_of(leaf)) else leaf

@@ -19,9 +19,7 @@ class Body(Aggregates):
         """Literals of the leaves; `outer` are the variables that are used outside this body."""
         uses = [set(variables_of(leaf)) for leaf, _ in leaves]
         literals: list[r.Literal] = []
-        atoms = [leaf for leaf, positive in leaves if positive and isinstance(leaf, (s.Atom, s.Case))]
-        known = self.owner.typed.relations
-        self.binders = [leaf for leaf in atoms if isinstance(leaf, s.Case) or leaf.relation in known]
+        self.binders = [leaf for leaf, positive in leaves if positive and _binds(leaf)]
         for i, (leaf, positive) in enumerate(leaves):
             elsewhere = outer.union(*(names for j, names in enumerate(uses) if j != i))
             literals += self.leaf(leaf, positive, elsewhere)
@@ -113,3 +111,10 @@ class Body(Aggregates):
         name = self.owner.new_relation("not", tuple(t.type for t in kept))
         self.owner.rules.append(r.Clause(name, kept, (atom, *equations), atom.span))
         return r.Negated(name, kept, atom.span)
+
+
+def _binds(leaf: Any) -> bool:
+    """Whether a leaf may bind variables for an aggregate that stands next to it."""
+    if isinstance(leaf, s.Binary):
+        return leaf.operator == "=="
+    return isinstance(leaf, (s.Atom, s.Case, s.InRange))

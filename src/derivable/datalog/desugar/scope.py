@@ -27,7 +27,7 @@ class Scope(Terms, ABC):
         self.item = item
         self.environment = dict(environment)
         self.extra: list[r.Literal] = []
-        self.binders: list[s.Atom | s.Case] = []
+        self.binders: list[s.Atom | s.Case | s.InRange | s.Binary] = []
 
     def fresh_variable(self, t: ValueType, span: Span) -> r.Var:
         name = self.owner.fresh("'")

@@ -145,6 +145,9 @@ def _solve(known: r.Expr, expression: r.Expr, bound: set[str]) -> Define | None:
     if len(unknown) != 1:
         return None
     while isinstance(expression, r.Apply):
+        if expression.operator == "neg":
+            known, expression = r.Apply("neg", (known,), expression.type), expression.operands[0]
+            continue
         if expression.operator not in _INVERSE or not expression.type.is_number:
             return None
         left, right = expression.operands

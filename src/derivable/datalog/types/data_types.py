@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -24,10 +24,17 @@ def is_term(node: Any, constructors: Mapping[str, Constructor]) -> TypeGuard[s.A
     return isinstance(node, s.New) or (isinstance(node, s.Atom) and node.relation in constructors)
 
 
-def ground(node: Any, t: ValueType, constructors: Mapping[str, Constructor], constants: Mapping[str, Any]) -> Any:
+def ground(
+    node: Any,
+    t: ValueType,
+    constructors: Mapping[str, Constructor],
+    constants: Mapping[str, Any],
+    computed: Callable[[Any], Any] = lambda node: None,
+) -> Any:
     """The value of a literal, a named constant or a constructor of such; None for anything else.
 
     constants  name -> (value, type)
+    computed   the value of another expression, or None
     """
     if isinstance(node, s.Constant):
         return float(node.value) if t.family == "float" else node.value
@@ -35,9 +42,9 @@ def ground(node: Any, t: ValueType, constructors: Mapping[str, Constructor], con
         return constants[node.name][0]
     if is_term(node, constructors):
         constructor = constructors[node.constructor if isinstance(node, s.New) else node.relation]
-        fields = [ground(a, f, constructors, constants) for a, f in zip(node.arguments, constructor.fields)]
+        fields = [ground(a, f, constructors, constants, computed) for a, f in zip(node.arguments, constructor.fields)]
         return None if any(field is None for field in fields) else Entity(constructor.name, *fields)
-    return None
+    return computed(node)
 
 
 class DataTypes(Declarations, ABC):
@@ -146,17 +153,20 @@ class DataTypes(Declarations, ABC):
             for name, (value, t) in self.constants.items()
             if not isinstance(value, s.Node)
         }
+
+        def computed(node: Any) -> Any:
+            expression = core_expression(node, self.of, found)
+            value = None if expression is None else value_of(expression)
+            if expression is not None and value is None:
+                self.error(DomainError, "this has no value", node.span, "it divides by zero, or a cast fails")
+            return value
+
         waiting = {name: value for name, (value, _) in self.constants.items() if isinstance(value, s.Node)}
         while waiting:
             before = len(waiting)
             for name, node in list(waiting.items()):
                 t = final(self.constants[name][1])
-                value = ground(node, t, self.constructors, found)
-                computed = core_expression(node, self.of, found)
-                if computed is not None:
-                    value = value_of(computed)
-                    if value is None:
-                        self.error(DomainError, f"the constant `{name}` has no value", node.span)
+                value = ground(node, t, self.constructors, found, computed)
                 if value is not None:
                     found[name] = value, t
                     del waiting[name]
