@@ -1,6 +1,8 @@
 """Databases that facts are added to are those of a run with all facts; branches know nothing of one another."""
 
 import itertools
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
 from datalog.test_fused import settings_of
 from derivable.core.diagnostics import DerivableError, LimitError, TypeMismatchError, UnsupportedError
+from derivable.datalog import layered
 
 PROVENANCES = [None, "unit", "minmaxprob", "max_product", "addmultprob", "topkproofs", "exact", "boolean", "min_plus"]
 
@@ -83,13 +86,21 @@ def test_adding_is_running_with_all_facts(program, facts, data, provenance, rand
     assert_same(db, made.run(facts=united(*parts), provenance=provenance))
 
 
-@settings(max_examples=60, deadline=None)
-@given(programs(), fact_sets(), st.data(), st.sampled_from([1, 3, 1 << 60]), st.sampled_from([0, 1 << 60]))
-def test_adding_by_kernels_and_by_columns(program, facts, data, set_rows, few):
+@settings(max_examples=80, deadline=None)
+@given(
+    programs(),
+    fact_sets(),
+    st.data(),
+    st.sampled_from([1, 3, 1 << 60]),
+    st.sampled_from([0, 1 << 60]),
+    st.sampled_from([1, 1 << 60]),
+)
+def test_adding_by_kernels_and_by_columns_with_layers_and_without(program, facts, data, set_rows, few, least):
     rules, order = program
     parts = data.draw(splits(facts, 3))
     made = dv.Program(text_of(rules))
-    with settings_of(few, set_rows):
+    with settings_of(few, set_rows), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layered, "LEAST_BELOW", least)
         db = made.run(facts=parts[0], keep=True)
         db.add(parts[1])
         branch = db.fork()
@@ -285,3 +296,73 @@ def test_limited_rounds_are_run_again():
     done = db.add({"s": [100]})
     assert set(db["n"]) == set(program.run({"s": [0, 100]}, iteration_limit=3)["n"])
     assert "rounds are limited" in str(done)
+
+
+def chain(count):
+    return np.stack([np.arange(count), np.arange(1, count + 1)], axis=1)
+
+
+def test_many_rows_in_layers(monkeypatch):
+    """Branches of branches of a table that is never copied, until their own rows are many."""
+    merged = []
+    plain_merge = layered.LayeredTable.merge
+    monkeypatch.setattr(layered.LayeredTable, "merge", lambda table: (merged.append(table.name), plain_merge(table)))
+    program = dv.Program(CLOSURE)
+    db = program.run({"edge": chain(200), "other": []}, keep=True)
+    databases, ends = [db], [200]
+    for _ in range(6):
+        db = databases[-1].fork()
+        db.add({"edge": [(ends[-1], ends[-1] + 1)]})
+        databases.append(db)
+        ends.append(ends[-1] + 1)
+        assert (0, ends[-1]) in db["path"]
+        assert (0, ends[-1]) not in databases[-2]["path"]
+    assert not merged
+    for db, end in zip(databases, ends):
+        assert len(db["path"]) == end * (end + 1) // 2
+        assert list(db["number"]) == [(end * (end + 1) // 2,)]
+    db.add({"edge": chain(300)[200:]})
+    db.add({"edge": [(300, 301)]})
+    assert merged
+    assert set(db["path"]) == set(program.run({"edge": chain(301), "other": []})["path"])
+    assert len(databases[0]["path"]) == 200 * 201 // 2
+
+
+def test_branches_in_several_threads():
+    program = dv.Program("type edge(a: String, b: String) rel path(x, y) = edge(x, y) or (path(x, z) and edge(z, y))")
+    base = program.run({"edge": [(str(i), str(i + 1)) for i in range(120)]}, keep=True)
+
+    def branch(number):
+        db = base.fork()
+        for step in range(20):
+            db.add({"edge": [(f"{number}-{step}", f"{number}-{step + 1}"), ("120", f"{number}-{step}")]})
+        return set(db["path"])
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(branch, range(4)))
+    for number, path in enumerate(found):
+        assert path == branch(number)
+        assert len(path) == 120 * 121 // 2 + 121 * 21 + 20 * 21 // 2
+
+
+@pytest.mark.slow
+def test_the_cost_of_an_edge_and_of_a_branch():
+    """An edge more in a closure of a million pairs costs a hundredth of all; a branch nothing."""
+    program = dv.Program("type edge(a: usize, b: usize) rel path(x, y) = edge(x, y) or (path(x, z) and edge(z, y))")
+
+    def seconds(work):
+        began = time.perf_counter()
+        work()
+        return time.perf_counter() - began
+
+    facts = {"edge": chain(1414)}
+    program.run(facts)
+    anew = min(seconds(lambda: program.run(facts)) for _ in range(3))
+    db = program.run(facts, keep=True)
+    assert len(db["path"]) == 1414 * 1415 // 2
+    db.add({"edge": [(5000, 5001)]})
+    one = min(seconds(lambda i=i: db.add({"edge": [(6000 + i, 7000 + i)]})) for i in range(10))
+    assert one < anew / 100
+    forks = []
+    assert min(seconds(lambda: forks.append(db.fork())) for _ in range(5)) < anew / 500
+    assert min(seconds(lambda f=f: f.add({"edge": [(8000, 8001)]})) for f in forks) < anew / 50

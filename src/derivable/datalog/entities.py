@@ -7,18 +7,24 @@ taking apart are functions of whole columns.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from derivable.core.diagnostics import DerivableError, TypeMismatchError
+from derivable.core.forks import renew_in_children
+from derivable.core.interrupts import deferred
 from derivable.core.registry import suggestion
 from derivable.datalog.constructors import Constructor
 from derivable.datalog.storage import Table
 from derivable.datalog.terms import Entity, subterms
 from derivable.datalog.values import SymbolTable, ValueType, fits, show_column, show_value, sort_keys, word_of
 from derivable.device.cpu.memory import empty, longer, next_length
+
+_creating = threading.Lock()
+renew_in_children(globals(), _creating=threading.Lock)
 
 
 class EntityStore:
@@ -57,6 +63,11 @@ class EntityStore:
 
     def create(self, name: str, fields: Sequence[np.ndarray], count: int) -> np.ndarray:
         """The terms [row] with these words of fields [row]; new ones get the next numbers, in order of rows."""
+        # Branches of a database have one store, and a Ctrl-C must not leave terms half entered.
+        with deferred(), _creating:
+            return self._create(name, fields, count)
+
+    def _create(self, name: str, fields: Sequence[np.ndarray], count: int) -> np.ndarray:
         table, before = self._tables[name], self._tables[name].size
         rows = table.insert(fields, count)
         added = table.size - before

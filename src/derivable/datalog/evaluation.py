@@ -208,6 +208,13 @@ class Evaluation:
             self.columns = columns
         self.has_own_facts = True
 
+    def __del__(self):
+        # Indexes know their tables: cycles, which would keep the tables until Python looks for such.
+        if not getattr(self, "kin", True):
+            for table in self.tables.values():
+                table.indexes.clear()
+                getattr(table, "below", table).indexes.clear()
+
     def is_shared(self, name: str) -> bool:
         """Whether another evaluation has the same table of a relation."""
         table = self.tables[name]

@@ -294,7 +294,7 @@ class Running:
                 return True
         rows = self.queries.rows_of(self.driver)
         seen = self.seen + (rows.stop - rows.start if isinstance(rows, slice) else len(rows))
-        if seen < FEW_ROWS:
+        if seen < FEW_ROWS or any(seen < table.rows_worth_kernels for table in self.tables):
             return False
         self._plan()
         if self.fused is None:

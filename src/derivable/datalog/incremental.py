@@ -19,6 +19,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.core.and_or import TRUE
 from derivable.datalog.execute import Executor
 from derivable.datalog.facts import FactColumns, FactStore
+from derivable.datalog.layered import LayeredTable, may_be_layered
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
 from derivable.datalog.rules.nodes import AggregateRule, Atom, BernoulliRule
@@ -294,7 +295,10 @@ class Continuation(Executor):
     def write_to(self, name: str) -> None:
         """Make the table of a relation one that nobody else reads, and remember what it is."""
         table = self.tables[name]
-        if self.evaluation.is_shared(name):
+        is_shared = self.evaluation.is_shared(name)
+        if may_be_layered(table, is_shared):
+            table = self.tables[name] = LayeredTable.on(table)
+        elif is_shared:
             table = self.tables[name] = table.fork()
         elif name not in self.journal:
             self.journal[name] = Before(table, table.size, table.tags, table.stamps, table.round)

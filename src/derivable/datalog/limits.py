@@ -175,6 +175,9 @@ class Watch(Deadline):
                 f"the run passed memory_limit = {shown_bytes(limit)}: it took {shown_bytes(used)}",
                 "raise memory_limit",
             )
+        if limit is not None and used + kept > limit:
+            # What freed arrays have left behind is memory of the process too.
+            kept -= empty_cache()
         if used >= self.asks_at:
             self.ask(used, kept)
         if now - self.began >= _QUIET and now - self.shown[0] >= _SHOWS:

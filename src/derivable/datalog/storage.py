@@ -150,7 +150,10 @@ class Table:
     stamps  [capacity] int32, the round in which a row last became recent, or None where no rule asks what is stable
     recent  row numbers, or a slice of the log
     top     a guess of the largest integer that its last column will hold
+    rows_worth_kernels  rows that a rule must go through here before it is worth a kernel
     """
+
+    rows_worth_kernels: float = 0
 
     def __init__(
         self,

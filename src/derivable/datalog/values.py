@@ -8,6 +8,7 @@ set of kernels serves all types; the types matter only where values are computed
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ import numpy as np
 
 from derivable.datalog import tensors
 from derivable.datalog.moments import Duration, datetime_literal, datetime_text, word_of_datetime
+from derivable.core.forks import renew_in_children
 from derivable.datalog.terms import Entity
 
 if TYPE_CHECKING:
@@ -113,6 +115,10 @@ def _words(t: ValueType) -> ValueType:
     return ENTITY if t.family == "entity" else t
 
 
+_interning = threading.Lock()
+renew_in_children(globals(), _interning=threading.Lock)
+
+
 @dataclass
 class SymbolTable:
     """Strings interned to ids 0, 1, ...; one table per run. `entities` has the terms of the run, None without any.
@@ -129,10 +135,14 @@ class SymbolTable:
     def intern(self, text: str) -> int:
         found = self.ids.get(text)
         if found is None:
-            # In this order, so that a Ctrl-C in between does no harm.
-            found = len(self.texts)
-            self.texts.append(text)
-            self.ids[text] = found
+            # Branches of a database have one table, and may be added to in several threads.
+            with _interning:
+                found = self.ids.get(text)
+                if found is None:
+                    # In this order, so that a Ctrl-C in between does no harm.
+                    found = len(self.texts)
+                    self.texts.append(text)
+                    self.ids[text] = found
         return found
 
     def intern_all(self, texts: Iterable[str]) -> np.ndarray:
@@ -142,6 +152,10 @@ class SymbolTable:
 
     def lookup(self, ids: np.ndarray) -> np.ndarray:
         """Texts [id] as an object array."""
+        if len(ids) < len(self.texts) // 8:
+            found = np.empty(len(ids), dtype=object)
+            found[:] = [self.texts[i] for i in ids.tolist()]
+            return found
         table = np.empty(len(self.texts), dtype=object)
         table[:] = self.texts
         return table[ids]

@@ -66,11 +66,11 @@ class _Lease(weakref.ref):
     block: _Block
 
 
-# Arrays die in any thread and at any moment, also while this one holds the lock. So they only leave their blocks in
-# `_returned`, and whoever gets the lock next sorts them in.
+# Arrays die in any thread and at any moment, also while this one holds the lock. So they only leave their leases in
+# `_returned`, and whoever asks for memory next sorts their blocks in.
 _lock = threading.Lock()
 _leases: dict[int, _Lease] = {}
-_returned: deque[_Block] = deque()
+_returned: deque[_Lease] = deque()
 _free: dict[_Key, deque[tuple[float, _Block]]] = {}
 _in_use = _kept = _peak = _last_peak = 0
 _window = 0.0
@@ -136,7 +136,8 @@ def _leased(block: _Block, dtype: Any, count: int) -> np.ndarray:
     """The array on a block; the block comes back when it has gone."""
     # NumPy lets every view refer to this array, since what it lies on is none, so it lives as long as the last of them.
     array = np.frombuffer(block.view, dtype, count)
-    lease = _Lease(array, _hand_back)
+    # A callback in Python would be where a Ctrl-C is noticed, now and then, and ignored.
+    lease = _Lease(array, _returned.append)
     lease.block = block
     _leases[id(lease)] = lease
     return array
@@ -266,16 +267,6 @@ def _made(size: int) -> memoryview:
     return raw.data[start : start + size]
 
 
-def _hand_back(lease: _Lease) -> None:
-    del _leases[id(lease)]
-    _returned.append(lease.block)
-    if _lock.acquire(blocking=False):
-        try:
-            _sort_in()
-        finally:
-            _lock.release()
-
-
 def _sort_in() -> None:
     """Under the lock: keep what was returned, as far as the limits allow."""
     global _in_use, _kept, _peak, _last_peak, _window
@@ -283,7 +274,9 @@ def _sort_in() -> None:
         return
     now = time.monotonic()
     while _returned:
-        block = _returned.popleft()
+        lease = _returned.popleft()
+        block = lease.block
+        _leases.pop(id(lease), None)
         _in_use -= block.used
         _kept += block.used
         _free.setdefault(block.key, deque()).append((now, block))
@@ -317,7 +310,8 @@ def _after_fork() -> None:
     # The lock may have been held by a thread that the child has not; writing to kept memory would copy its pages.
     global _lock, _kept, _in_use
     _lock, _kept = threading.Lock(), 0
-    _returned.clear()
+    while _returned:
+        _leases.pop(id(_returned.popleft()), None)
     _free.clear()
     _in_use = sum(lease.block.used for lease in _leases.values())
 
