@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from derivable.core.forks import renew_in_children
 from derivable.datalog import tensors
 from derivable.datalog.moments import Duration, datetime_literal, datetime_text, word_of_datetime
-from derivable.core.forks import renew_in_children
 from derivable.datalog.terms import Entity
 
 if TYPE_CHECKING:
