@@ -9,6 +9,7 @@ of recursion.
 
 from __future__ import annotations
 
+import math
 from time import perf_counter
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ from derivable.datalog.profile import Effort, Profile, StratumEffort
 from derivable.datalog.queries import Columns, Queries
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import Estimator
+from derivable.datalog.ram.linear import linear_loop
 from derivable.datalog.ram.plan import planned
 from derivable.datalog.rounds import Rounds
 from derivable.datalog.rules.nodes import AggregateRule, BernoulliRule
@@ -37,6 +39,8 @@ from derivable.datalog.values import F64, from_words
 
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16
+# The name of what a relation was before its recursion.
+BASE = "#base"
 
 
 class Executor(Queries):
@@ -68,7 +72,7 @@ class Executor(Queries):
         self.efforts: dict[int, Effort] = {}
         # The stratum that runs, and the rows at which the orders of its joins are chosen again.
         self.number = 0
-        self.plan_again = 0
+        self.plan_again: float = 0
         self.stratum_effort = [StratumEffort() for _ in ram.strata]
         self.statistics = Statistics(tables, facts.symbols)
 
@@ -110,11 +114,28 @@ class Executor(Queries):
         given = getattr(self.ram.strata[number], part)
         return planned(self.ram, (number, part), given, self.statistics, isinstance(self.mode, Untagged))
 
-    def rounds(self, number: int) -> Rounds:
-        """The rounds of a stratum whose relations have what they begin with."""
+    def rounds(self, number: int, is_first: bool = False) -> Rounds:
+        """The rounds of a stratum whose relations have what they begin with; `is_first` if nothing is combined yet."""
         relations = self.ram.strata[number].relations
+        if is_first and (linear := self.linear(number)) is not None:
+            self.plan_again = math.inf
+            return Rounds(relations, (linear,))
         self.plan_again = PLAN_AGAIN * max(PLAN_AGAIN, sum(self.tables[name].size for name in relations))
         return Rounds(relations, self.instructions(number, "loop"))
+
+    def linear(self, number: int) -> m.Store | None:
+        """The loop of a stratum with a transitive rule alone, reading what there is now; None for other strata."""
+        limits, key = self.watch.limits, ("linear", number)
+        if limits.iteration_limit is not None or limits.round_limit is not None:
+            # Who counts rounds counts those of the rules as they stand.
+            return None
+        if key not in self.ram.plans:
+            self.ram.plans[key] = linear_loop(self.ram.strata[number], BASE)
+        found = self.ram.plans[key]
+        if found is not None:
+            self.tables[BASE] = self.tables[found.relation].fork()
+            self.complete.add(BASE)
+        return found
 
     def begin_round(self, number: int, rounds: Rounds) -> bool:
         """Before each round of a recursive stratum; false ends its recursion."""
@@ -160,9 +181,11 @@ class Executor(Queries):
         for instruction in self.instructions(number, "once") if first is None else first:
             self.insert(instruction)
         if stratum.loop:
-            self.plain_loop(number)
+            self.plain_loop(number, is_first=first is None)
+        if self.tables.pop(BASE, None) is not None:
+            self.complete.remove(BASE)
 
-    def plain_loop(self, number: int) -> None:
+    def plain_loop(self, number: int, is_first: bool) -> None:
         tables = self.tables
 
         def has_news(name: str) -> bool:
@@ -172,7 +195,7 @@ class Executor(Queries):
             table.recent = slice(stable, size)
             return size > stable
 
-        rounds = self.rounds(number)
+        rounds = self.rounds(number, is_first)
         for instructions, _ in rounds.run(has_news):
             if not self.begin_round(number, rounds):
                 return
