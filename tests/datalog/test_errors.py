@@ -114,6 +114,8 @@ PROGRAMS = {
     "term_constant_of_itself": TREE + "const A = Node(1, B)\nconst B = Node(2, A)",
     "term_constant_of_other_type": TREE + "const A: i32 = Leaf()",
     "function_unknown": "rel p($string_lenght(x)) = q(x)",
+    "function_declared": "type $gpt_like(s: String) -> String\nrel p($gpt_like(x)) = q(x)",
+    "function_declared_otherwise": "type $string_length(s: String) -> i32",
     "function_arguments": 'rel p($substring("a"))',
     "function_type": "type q(i32)\nrel p($string_length(x)) = q(x)",
     "function_generic": "type q(f32), r(f64)\nrel p($max(x, y)) = q(x), r(y)",

@@ -70,6 +70,20 @@ def test_types_by_annotations():
     assert run('rel r($either("a", "b", false))') == {("b",)}
 
 
+def test_functions_that_programs_declare():
+    @dv.datalog.function
+    def scaled(x: int, by: int = 2) -> int:
+        return x * by
+
+    text = "type $scaled(x: u8, u16) -> u16\ntype q(u8)\nrel r($scaled(x, 3)) = q(x)"
+    program = dv.Program(text)
+    assert "type r(u16)" in program.explain("types")
+    assert program.explain("syntax").startswith("type $scaled(x: u8, u16) -> u16\n")
+    assert set(program.run({"q": [200]})["r"]) == {(600,)}
+    with pytest.raises(dv.DerivableError, match="takes 1 to 2 arguments, none declared"):
+        dv.Program("type $scaled() -> u16")
+
+
 def test_missing_values():
     @dv.datalog.function(drops=(ValueError, KeyError))
     def root(x: float) -> float:

@@ -28,7 +28,9 @@ def answers(text, relation, facts):
 
 
 def test_all_of_them_are_there():
-    wanted = "range float_eq soft_eq soft_neq soft_gt soft_lt string_chars string_index string_find string_split"
+    wanted = "range float_eq soft_eq soft_neq soft_gt soft_lt string_chars string_index string_find string_split "
+    wanted += "datetime_ymd tensor_shape new_tag_variable"
+    assert len(wanted.split()) == 13
     assert set(wanted.split()) <= set(PREDICATES.names())
 
 

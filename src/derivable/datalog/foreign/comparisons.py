@@ -1,4 +1,4 @@
-"""The language's soft comparisons: predicates that hold with the probability that two numbers compare.
+"""The language's comparisons by predicates: `float_eq`, and soft ones, which hold with a probability.
 
 With the logistic function s, of slope 1 at the unit scale: `soft_gt` holds with s(a - b), `soft_lt` with s(b - a),
 `soft_eq` with s'(a - b), which is at most 1/4, and `soft_neq` with 1 - s'(a - b).
@@ -43,5 +43,7 @@ PREDICATES = (
     _soft("soft_lt", lambda x: _logistic(-x)),
     _soft("soft_eq", _slope),
     _soft("soft_neq", lambda x: 1 - _slope(x)),
+    # In Scallop, what gives each row of a tagged rule a fact of its own; a tag does so here without it.
+    ForeignPredicate("new_tag_variable", signature("() -> ()"), lambda: [()]),
     ForeignPredicate("float_eq", signature("<T: Float>(a: T, b: T) -> ()"), _near),
 )

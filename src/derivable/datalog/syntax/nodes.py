@@ -264,6 +264,16 @@ class RelationType(Node):
 
 
 @dataclass(frozen=True)
+class FunctionType(Node):
+    """`type $initials(first: String, last: String) -> String`: a function that Python has is of these types"""
+
+    name: str
+    parameters: tuple[Column, ...]
+    result: str
+    attributes: tuple[Attribute, ...] = ()
+
+
+@dataclass(frozen=True)
 class ConstantItem(Node):
     """`const A: u32 = 2`"""
 
@@ -349,6 +359,7 @@ class Import(Node):
 
 Item = (
     AliasType
+    | FunctionType
     | EnumType
     | DataType
     | RelationType

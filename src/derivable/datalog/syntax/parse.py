@@ -132,7 +132,7 @@ class _Parser(Formulas):
     def type_definition(self, attributes: tuple[s.Attribute, ...]) -> s.Item:
         start = self.token
         if self.at("$"):
-            self.unsupported("foreign functions cannot be declared yet", start.span)
+            return self.function_type(start, attributes)
         name = self.name("a name after `type`").text
         if self.accept("<:"):
             return s.AliasType(name, self.type_name(), True, span=self.since(start))
@@ -148,6 +148,14 @@ class _Parser(Formulas):
             return s.EnumType(name, tuple(members), span=self.since(start))
         self.expect("(", f"after `type {name}`", "a relation type is written `type edge(usize, usize)`")
         return s.RelationType(name, self.columns(name), attributes, span=self.since(start))
+
+    def function_type(self, start: Token, attributes: tuple[s.Attribute, ...]) -> s.FunctionType:
+        self.advance()
+        name = self.name("the name of a function after `$`").text
+        self.expect("(", f"after `${name}`", f"write `type ${name}(x: String) -> String`")
+        parameters = self.columns(f"${name}")
+        self.expect("->", f"after the parameters of `${name}`", f"write `type ${name}(x: String) -> String`")
+        return s.FunctionType(name, parameters, self.type_name(), attributes, span=self.since(start))
 
     def enum_member(self) -> tuple[str, int | None]:
         name = self.name("the name of an enum member").text

@@ -113,6 +113,8 @@ def item_text(item: s.Item) -> str:
             return f"type {name} = " + " | ".join(f"{v.name}({_columns(v.columns)})" for v in variants)
         case s.RelationType(name=name, columns=columns, attributes=attributes):
             return f"{_attributes(attributes)}type {name}({_columns(columns)})"
+        case s.FunctionType(name=name, parameters=parameters, result=result, attributes=attributes):
+            return f"{_attributes(attributes)}type ${name}({_columns(parameters)}) -> {result}"
         case s.ConstantItem(name=name, type_name=type_name, value=value):
             return f"const {name}{': ' + type_name if type_name else ''} = {expression_text(value)}"
         case s.FactSet(relation=name, facts=facts, exclusive=exclusive):

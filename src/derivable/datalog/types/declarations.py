@@ -7,6 +7,7 @@ from typing import Any
 
 from derivable.core.diagnostics import BindingError, Errors, Span, TypeMismatchError
 from derivable.core.registry import suggestion
+from derivable.datalog.foreign.signature import Signature
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.mixed import Mixed
 from derivable.datalog.types.unification import Open, Type
@@ -47,6 +48,7 @@ class Declarations(Mixed):
         self.tags: list[tuple[Any, Type]] = []
         self.errors = Errors()
         self.casts: list[s.Cast] = []
+        self.functions: dict[str, Signature] = {}
         # Relations that the program has itself hide foreign predicates of their names.
         self.own = _defined(syntax)
 

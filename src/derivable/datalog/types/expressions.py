@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
+from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError
 from derivable.core.registry import suggestion
 from derivable.datalog.foreign.library import FUNCTIONS
 from derivable.datalog.foreign.signature import Kind, Signature
@@ -13,6 +13,8 @@ from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.data_types import DataTypes
 from derivable.datalog.types.unification import Open, Type
 from derivable.datalog.values import BOOL, DATETIME, DURATION, TYPES, ValueType
+
+_MADE_KNOWN = "`derivable.datalog.function` makes a Python function known"
 
 
 class Expressions(DataTypes):
@@ -78,12 +80,39 @@ class Expressions(DataTypes):
         known |= {"datetime": DATETIME, "duration": DURATION}
         return known.get(kind) or Open("number" if kind == "integer" else kind)
 
+    def declare_functions(self) -> None:
+        """The types that the program gives to functions of Python."""
+        for item in self.syntax.items:
+            if not isinstance(item, s.FunctionType):
+                continue
+            name = item.name
+            if name not in FUNCTIONS:
+                message = f"`${name}` is declared, but there is no such function in Python"
+                self.error(UnsupportedError, message, item.span, suggestion(name, FUNCTIONS, _MADE_KNOWN, "$"))
+            if name in self.functions:
+                self.error(BindingError, f"the function `${name}` is declared twice", item.span)
+            found = FUNCTIONS[name].signature
+            kinds = found.kinds(len(item.parameters))
+            if kinds is None:
+                message = f"`${name}` takes {found.counts()}, {len(item.parameters) or 'none'} declared"
+                self.error(TypeMismatchError, message, item.span, f"in Python it is `${name}{found}`")
+            generics = self.generics(found)
+            parameters = []
+            for i, (column, kind) in enumerate(zip(item.parameters, kinds)):
+                if column.adornment is not None:
+                    self.error(TypeMismatchError, f"a parameter is not `{column.adornment}`", column.span)
+                parameters.append(self.named_type(column.type_name, column.span))
+                place = f"parameter {i + 1} of `${name}` in Python"
+                self.unify(parameters[-1], self.opened(kind, generics), column.span, place)
+            result = self.named_type(item.result, item.span)
+            self.unify(result, self.opened(found.results[0], generics), item.span, f"the result of `${name}` in Python")
+            self.functions[name] = Signature(tuple(parameters), (result,))
+
     def call(self, node: s.Call, name: str, arguments: tuple[Any, ...]) -> Type:
         if name not in FUNCTIONS:
-            otherwise = "`derivable.datalog.function` makes a Python function known"
-            hint = suggestion(name, FUNCTIONS, otherwise, "$")
+            hint = suggestion(name, FUNCTIONS, _MADE_KNOWN, "$")
             self.error(UnsupportedError, f"unknown function `${name}`", node.span, hint)
-        found = FUNCTIONS[name].signature
+        found = self.functions.get(name) or FUNCTIONS[name].signature
         kinds = found.kinds(len(arguments))
         if kinds is None:
             verb = "is" if len(arguments) == 1 else "are"

@@ -56,6 +56,7 @@ class _Inference(Formulas):
                 self.declare(item)
         errors.report()
         self.declare_constructors()
+        self.declare_functions()
         self.declare_terms()
         for name, families in self.hints.items():
             self.relation(name, len(families), s.NOWHERE)
