@@ -5,7 +5,9 @@ A rule is (head, arguments, body); a literal of a body is ("+", relation, argume
 """
 
 import itertools
+import math
 import operator
+from fractions import Fraction
 
 from hypothesis import strategies as st
 
@@ -100,3 +102,69 @@ def fact_sets(max_edges=8, max_units=3):
             "u": st.lists(st.tuples(st.integers(0, 3)), max_size=max_units, unique=True),
         }
     )
+
+
+# Aggregates: name -> the results of the rows of one group, each (arguments, values), as a set of tuples. Rows are certain
+# and of i32, texts for `string_join`. Samples are not here (`test_aggregates_by_weight`), nor are sums of floats.
+
+
+def _best(pick, keep):
+    def fold(rows, **_):
+        top = pick((values for _, values in rows), default=None)
+        return {keep(arguments, values) for arguments, values in rows if values == top}
+
+    return fold
+
+
+def _places(keep, ascending):
+    def fold(rows, asc=ascending, desc=None):
+        upwards = asc if desc is None else not desc
+        ranked = sorted(sorted(rows), key=lambda row: row[1], reverse=not upwards)
+        return {(place, *keep(*row)) for place, row in enumerate(ranked)}
+
+    return fold
+
+
+def _first(rows, k=1):
+    return {values for _, values in sorted(rows, key=lambda row: row[1])[:k]}
+
+
+def _joined(rows, separator="", all=False):
+    blocks = {}
+    for arguments, (text,) in sorted(rows):
+        blocks.setdefault(arguments, []).append(text)
+    if all and any(arguments for arguments in blocks):
+        return {(separator.join(texts),) for texts in itertools.product(*blocks.values())}
+    return {(separator.join(text for _, (text,) in sorted(rows)),)}
+
+
+def _mean(rows, **_):
+    return {(math.trunc(Fraction(sum(v for _, (v,) in rows), len(rows))),)} if rows else set()
+
+
+def _same(rows, **_):
+    return {values for _, values in rows}
+
+
+FOLDS = {
+    "count": lambda rows: {(len(rows),)},
+    "exists": lambda rows: {(bool(rows),)},
+    "forall": lambda rows: {(not rows,)},
+    "sum": lambda rows: {(max(-(2**31), min(2**31 - 1, sum(v for _, (v,) in rows))),)},
+    "prod": lambda rows: {((math.prod(v for _, (v,) in rows) + 2**31) % 2**32 - 2**31,)},
+    "avg": _mean,
+    "min": _best(min, lambda a, v: (*a, *v)),
+    "max": _best(max, lambda a, v: (*a, *v)),
+    "argmin": _best(min, lambda a, v: a),
+    "argmax": _best(max, lambda a, v: a),
+    "sort": _places(lambda a, v: (*a, *v), False),
+    "argsort": _places(lambda a, v: a, False),
+    "enumerate": _places(lambda a, v: v, True),
+    "rank": lambda rows, **_: _places(lambda a, v: v, True)(rows),
+    "top": _first,
+    "unique": _first,
+    "string_join": _joined,
+    "normalize": _same,
+    "softmax": _same,
+    "disjunct": lambda rows: {(*a, *v) for a, v in rows},
+}
