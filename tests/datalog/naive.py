@@ -104,8 +104,8 @@ def fact_sets(max_edges=8, max_units=3):
     )
 
 
-# Aggregates: name -> the results of the rows of one group, each (arguments, values), as a set of tuples. Rows are certain
-# and of i32, texts for `string_join`. Samples are not here (`test_aggregates_by_weight`), nor are sums of floats.
+# Aggregates: name -> the results of the rows of one group, each (arguments, values), as a set of tuples. Rows are
+# certain and of i32, texts for `string_join`. Samples are not here, nor are sums of floats.
 
 
 def _best(pick, keep):
