@@ -1,141 +1,216 @@
-"""Transitive closure of public road, citation and peer-to-peer graphs: tuples per second.
+"""Datalog beside DuckDB's SQL and SciPy: seconds, memory, and whether all find the same tuples.
 
-    python benchmarks/datalog.py [--data DIR] [--graphs NAME ...] [--limit TUPLES] [--json FILE]
+    python benchmarks/datalog.py [--full] [--cases WORD ...] [--threads N ...] [--limit SECONDS] [--json FILE]
 
-Ours (`path(a, c) = path(a, b), edge(b, c)`, provenance unit, semi-naive) beside two other routes to the same
-relation: SciPy's sparse Boolean matrix product iterated to a fixpoint, and breadth-first search from every
-node with SciPy's compiled graph routines. All must find the same number of pairs.
+Every contestant runs in a process of its own, which loads the facts from NumPy arrays each time; the best of the runs
+counts, so kernels are compiled. Fingerprints (the number of tuples and the sums of their columns) must agree.
+`--scaling` measures ten times the facts instead.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
+import math
 import os
+import subprocess
 import sys
 import time
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import harness
 import numpy as np
+from datalog_cases import CASES, JOIN, Case, Fingerprint, fingerprint, random_pairs
 
-PROGRAM = """
-type edge(u32, u32)
-type path(u32, u32)
-rel path(a, b) = edge(a, b)
-rel path(a, c) = path(a, b), edge(b, c)
-query path
-"""
-GRAPHS = ["cal.cedge", "fe_sphere", "p2p-Gnutella04", "CA-HepTh", "wiki-Vote", "SF.cedge"]
+OURS, DUCKDB = "derivable", "DuckDB"
+# Seconds after which nothing is run again.
+ENOUGH = 4.0
 
 
-def data_folder() -> Path:
-    if "DERIVABLE_DATA" in os.environ:
-        return Path(os.environ["DERIVABLE_DATA"])
-    return Path(__file__).parents[2] / "shared" / "data"
+def call_of(case: Case, contestant: str, threads: int) -> Callable[[], Fingerprint]:
+    """What is timed: from arrays to the fingerprint."""
+    if contestant == OURS:
+        return ours(case)
+    if contestant == DUCKDB:
+        return by_sql(case, threads)
+    return lambda: case.routes[contestant](case.facts)
 
 
-def read_edges(path: Path) -> np.ndarray:
-    """[edge, 2] int64, nodes renumbered from 0, without repeats."""
-    numbers = np.array(gzip.decompress(path.read_bytes()).split(), dtype=np.int64).reshape(-1, 2)
-    _, compact = np.unique(numbers, return_inverse=True)
-    return np.unique(compact.reshape(-1, 2), axis=0)
+def contestants(case: Case) -> list[str]:
+    return [OURS, *([DUCKDB] if case.sql else []), *case.routes]
 
 
-def ours(edges: np.ndarray) -> tuple[int, float]:
+def ours(case: Case) -> Callable[[], Fingerprint]:
     import derivable as dv
 
-    program = dv.Program(PROGRAM)
-    columns = edges.astype(np.uint32)
-    start = time.perf_counter()
-    answer = program.run(facts={"edge": columns}, provenance="unit")
-    pairs = len(answer["path"])
-    return pairs, time.perf_counter() - start
+    program = dv.Program(case.text)
+
+    def call() -> Fingerprint:
+        answer = program.run(facts=case.facts if case.run is None else case.run, provenance=case.provenance or "unit")
+        found = answer[case.output]
+        return fingerprint([*found.columns, *([found.tags] if case.with_tags else [])])
+
+    return call
 
 
-def by_matrices(edges: np.ndarray) -> tuple[int, float]:
-    """Semi-naive too: the new pairs of each round times the edges."""
-    from scipy.sparse import csr_array
+def by_sql(case: Case, threads: int) -> Callable[[], Fingerprint]:
+    import duckdb
+    import pyarrow
 
-    count = int(edges.max()) + 1
-    start = time.perf_counter()
-    step = csr_array((np.ones(len(edges), np.int32), (edges[:, 0], edges[:, 1])), shape=(count, count)).astype(bool)
-    known, recent = step, step
-    while recent.nnz:
-        found = recent @ step
-        recent = found.astype(np.int8) - found.multiply(known).astype(np.int8)
-        recent = recent.astype(bool)
-        recent.eliminate_zeros()
-        known = known + recent
-    return known.nnz, time.perf_counter() - start
+    def call() -> Fingerprint:
+        with duckdb.connect() as connection:
+            connection.execute(f"set threads = {threads}")
+            for name, rows in case.facts.items():
+                columns = {"abcd"[c]: np.ascontiguousarray(rows[:, c]) for c in range(rows.shape[1])}
+                connection.register("given", pyarrow.table(columns))
+                connection.execute(f"create table {name} as select * from given")
+            return [float(number or 0) for number in connection.execute(case.sql).fetchone()]
 
-
-def by_search(edges: np.ndarray) -> tuple[int, float]:
-    """Reachability from every node; a node reaches itself only along a cycle."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import breadth_first_order, connected_components
-
-    count = int(edges.max()) + 1
-    start = time.perf_counter()
-    graph = csr_array((np.ones(len(edges), np.int8), (edges[:, 0], edges[:, 1])), shape=(count, count))
-    reached = sum(
-        len(breadth_first_order(graph, node, directed=True, return_predecessors=False)) - 1 for node in range(count)
-    )
-    _, component = connected_components(graph, directed=True, connection="strong")
-    on_cycle = np.bincount(component)[component] > 1
-    on_cycle[edges[edges[:, 0] == edges[:, 1], 0]] = True
-    return reached + int(on_cycle.sum()), time.perf_counter() - start
+    return call
 
 
-ROUTES = {"derivable": ours, "SciPy searches": by_search, "SciPy products": by_matrices}
-LARGEST_PRODUCT = 5_000_000  # pairs; beyond, the products take minutes
+def run_one(title: str, contestant: str, threads: int) -> dict[str, Any]:
+    """In a process of its own: the best seconds of up to three runs, the tuples and the memory."""
+    from derivable.device.cpu.threads import set_num_threads
+
+    set_num_threads(threads)
+    call = call_of(CASES[title][1](), contestant, threads)
+    taken: list[float] = []
+    found: Fingerprint = []
+    while len(taken) < 3 and sum(taken) < ENOUGH:
+        start = time.perf_counter()
+        found = call()
+        taken.append(time.perf_counter() - start)
+    return {"seconds": min(taken), "fingerprint": found, "bytes": harness.peak_memory_bytes()}
 
 
-def measure(name: str, edges: np.ndarray, rounds: int) -> dict:
+def child(title: str, contestant: str, threads: int, limit: float) -> dict[str, Any] | None:
+    """What `run_one` gives in a child; None if it took too long."""
+    command = [sys.executable, __file__, "--child", title, contestant, str(threads)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return None
+    if done.returncode:
+        raise SystemExit(f"{title}, {contestant}:\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def agree(a: Fingerprint, b: Fingerprint) -> bool:
+    # Routes without tags, or without the values of a column, say less.
+    return all(math.isclose(x, y, rel_tol=1e-9, abs_tol=1e-6) for x, y in zip(a, b))
+
+
+def measure(title: str, threads: int, limit: float) -> dict[str, Any]:
+    case = CASES[title][1]()
+    found: dict[str, dict[str, Any] | None] = {}
+    for contestant in contestants(case):
+        found[contestant] = child(title, contestant, threads, limit)
+    first = found[OURS]
+    for contestant, result in found.items():
+        if result is not None and first is not None and not agree(first["fingerprint"], result["fingerprint"]):
+            raise SystemExit(f"{title}: {first['fingerprint']}, but {contestant}: {result['fingerprint']}")
+    return {"case": title, "threads": threads, "found": found}
+
+
+def row_of(result: dict[str, Any], limit: float) -> list[str]:
+    found = result["found"]
+    ours = found[OURS]
+
+    def cells(name: str) -> list[str]:
+        if name not in found:
+            return ["", ""]
+        if found[name] is None:
+            return [f"over {limit:.0f} s", ""]
+        return [harness.duration(found[name]["seconds"]), f"{found[name]['bytes'] / 1e6:,.0f}"]
+
+    other = next((name for name in found if name not in (OURS, DUCKDB)), None)
+    shown = "" if other is None else f"{cells(other)[0]} ({other})"
+    ratio = ""
+    if ours is not None and DUCKDB in found:
+        seconds = found[DUCKDB]["seconds"] if found[DUCKDB] else limit
+        ratio = f"{'' if found[DUCKDB] else 'over '}{seconds / ours['seconds']:.1f}"
+    tuples = f"{ours['fingerprint'][0]:,.0f}" if ours else ""
+    return [result["case"], str(result["threads"]), tuples, *cells(OURS), *cells(DUCKDB), ratio, shown]
+
+
+HEADER = ["case", "threads", "tuples", OURS, "MB", DUCKDB, "MB", "DuckDB / derivable", "another route"]
+
+# Ten times the facts
+
+
+def scaling_times(count: int) -> dict[str, float]:
+    """Seconds of what a program with so many facts goes through, each the best of two."""
+    import derivable as dv
+
+    facts = {"r": random_pairs(count, 0), "s": random_pairs(count, 1)}
+    loading, running = dv.Program("type r(u32, u32)\nquery r"), dv.Program(JOIN.replace("query counted", "query t"))
     best: dict[str, float] = {}
-    pairs: dict[str, int] = {}
-    for route, call in ROUTES.items():
-        if call is by_matrices and pairs["SciPy searches"] > LARGEST_PRODUCT:
-            continue
-        for _ in range(rounds):
-            pairs[route], seconds = call(edges)
-            best[route] = min(best.get(route, seconds), seconds)
-    if len(set(pairs.values())) != 1:
-        raise SystemExit(f"{name}: the routes disagree: {pairs}")
-    return {"graph": name, "edges": len(edges), "pairs": pairs["derivable"], "seconds": best}
+
+    def timed(name: str, call: Callable[..., Any], *given: Any) -> Any:
+        start = time.perf_counter()
+        made = call(*given)
+        best[name] = min(best.get(name, math.inf), time.perf_counter() - start)
+        return made
+
+    for _ in range(2):
+        timed("loading", loading.run, {"r": facts["r"]}, "unit")
+        found = timed("loading and joining", running.run, facts, "unit")["t"]
+        timed("reading columns", lambda view: fingerprint(view.columns), found)
+        timed("to Arrow", found.to_arrow)
+        if count <= 1_000_000:
+            text = f"rel r = {{{', '.join(map(str, map(tuple, facts['r'][: count // 10].tolist())))}}}"
+            timed("parsing a tenth as text", dv.Program, text)
+            timed("tuples of Python", list, found)
+    return best
+
+
+def scaling(counts: list[int]) -> list[list[str]]:
+    scaling_times(min(counts))
+    times = [scaling_times(count) for count in counts]
+    rows = []
+    for name in times[0]:
+        found = [part[name] for part in times if name in part]
+        steps = [f"{b / a:.1f}" for a, b in pairwise(found)]
+        rows.append([name, *(harness.duration(t) for t in found), *[""] * (len(counts) - len(found)), ", ".join(steps)])
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=data_folder() / "graphs")
-    parser.add_argument("--graphs", nargs="+", default=GRAPHS[:3], choices=GRAPHS)
-    parser.add_argument("--rounds", type=int, default=2, help="the best of so many is reported")
+    parser.add_argument("--full", action="store_true", help="all cases, on one and two threads")
+    parser.add_argument("--cases", nargs="+", help="those whose title has one of these words")
+    parser.add_argument("--threads", nargs="+", type=int)
+    parser.add_argument("--limit", type=float, help="seconds of a contestant")
+    parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
-
-    ours(np.array([[0, 1], [1, 2]]))  # compile
-    results = []
-    for name in options.graphs:
-        path = options.data / f"{name}.txt.gz"
-        if not path.exists():
-            print(f"{path.name} is absent", file=sys.stderr)
-            continue
-        results.append(measure(name, read_edges(path), options.rounds))
-        print(f"{name} done", file=sys.stderr)
-
-    rows = [
-        [
-            result["graph"],
-            f"{result['edges']:,}",
-            f"{result['pairs']:,}",
-            *(harness.duration(result["seconds"][route]) if route in result["seconds"] else "" for route in ROUTES),
-            f"{result['pairs'] / result['seconds']['derivable'] / 1e6:.2f}",
-        ]
-        for result in results
+    if options.child:
+        title, contestant, threads = options.child
+        print(json.dumps(run_one(title, contestant, int(threads))))
+        return
+    print(harness.machine(("numpy", "numba", "scipy", "duckdb")), end="\n\n")
+    if options.scaling:
+        counts = [100_000, 1_000_000, *([10_000_000] if options.full else [])]
+        print(harness.table(["", *(f"{count:,} facts" for count in counts), "ten times"], scaling(counts)))
+        print(f"\npeak memory {harness.peak_memory_bytes() / 1e9:.2f} GB")
+        return
+    limit = options.limit or (600.0 if options.full else 20.0)
+    words = options.cases or [""]
+    chosen = [
+        t for t, (quick, _) in CASES.items() if (options.full or options.cases or quick) and any(w in t for w in words)
     ]
-    print(harness.machine(("numpy", "numba", "scipy")), end="\n\n")
-    print(harness.table(["graph", "edges", "pairs", *ROUTES, "million pairs/s, derivable"], rows))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    results = []
+    for title in chosen:
+        for threads in options.threads or ([1, 2] if options.full and cores > 1 else [min(2, cores)]):
+            results.append(measure(title, threads, limit))
+            print(" | ".join(row_of(results[-1], limit)), file=sys.stderr, flush=True)
+    print(harness.table(HEADER, [row_of(result, limit) for result in results]))
     if options.json:
         options.json.write_text(json.dumps(results, indent=1))
 

@@ -1,0 +1,412 @@
+"""The programs that `datalog.py` measures, with their facts and other routes to the same relations.
+
+A route gives a fingerprint: the number of tuples and the sums of their columns.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Fingerprint = list[float]
+
+CLOSURE = """
+type edge(u32, u32)
+rel path(a, b) = edge(a, b)
+rel path(a, c) = path(a, b), {step}(b, c)
+query path
+"""
+SQL_CLOSURE = """
+with recursive path(a, b) as (
+    select a, b from edge union select path.a, edge.b from path join edge on path.b = edge.a
+) select count(*), sum(a), sum(b) from path
+"""
+SAME_GENERATION = """
+type edge(u32, u32)
+rel same(x, y) = edge(p, x), edge(p, y), x != y
+rel same(x, y) = edge(a, x), same(a, b), edge(b, y)
+query same
+"""
+SQL_SAME_GENERATION = """
+with recursive same(a, b) as (
+    select l.b, r.b from edge l join edge r on l.a = r.a where l.b <> r.b
+    union select l.b, r.b from same join edge l on l.a = same.a join edge r on r.a = same.b
+) select count(*), sum(a), sum(b) from same
+"""
+GROUPED = """
+type edge(g: u32, x: u32, y: u32)
+rel path(g, x, y) = edge(g, x, y)
+rel path(g, x, z) = path(g, x, y), edge(g, y, z)
+query path
+"""
+SQL_GROUPED = """
+with recursive path(a, b, c) as (
+    select a, b, c from edge
+    union select path.a, path.b, edge.c from path join edge on path.a = edge.a and path.c = edge.b
+) select count(*), sum(a), sum(b), sum(c) from path
+"""
+JOIN = """
+type r(u32, u32), s(u32, u32)
+rel t(a, c) = r(a, b), s(b, c)
+rel counted(a, n) = n := count(c: t(a, c))
+query counted
+"""
+SQL_JOIN = """
+with t as (select distinct r.a, s.b from r join s on r.b = s.a),
+counted as (select a, count(*) as n from t group by a) select count(*), sum(a), sum(n) from counted
+"""
+CHAIN = """
+type edge(u32, u32)
+rel reached = {0}
+rel reached(y) = reached(x), edge(x, y)
+query reached
+"""
+TRIANGLES = """
+type edge(u32, u32)
+rel found(x, y, z) = edge(x, y), edge(y, z), edge(x, z)
+query found
+"""
+SQL_TRIANGLES = """
+select count(*), sum(p.a), sum(p.b), sum(q.b)
+from edge p join edge q on q.a = p.b join edge r on r.a = p.a and r.b = q.b
+"""
+CLIQUES = """
+type edge(u32, u32)
+rel found(w, x, y, z) = edge(w, x), edge(x, y), edge(w, y), edge(y, z), edge(x, z), edge(w, z)
+query found
+"""
+SQL_CLIQUES = """
+with triangle(a, b, c) as (
+    select p.a, p.b, q.b from edge p join edge q on q.a = p.b join edge r on r.a = p.a and r.b = q.b
+) select count(*), sum(t.a), sum(t.b), sum(t.c), sum(p.b)
+from triangle t join edge p on p.a = t.c join edge q on q.a = t.b and q.b = p.b join edge r on r.a = t.a and r.b = p.b
+"""
+# Pointers of C programs: who flows to whom, and which pointers and places in memory may be the same.
+POINTS_TO = """
+type assign(u32, u32), dereference(u32, u32)
+rel flow(x, y) = assign(x, y)
+rel flow(x, x) = assign(x, _) or assign(_, x)
+rel flow(x, y) = assign(x, z), memory_alias(z, y)
+rel flow(x, y) = flow(x, z), flow(z, y)
+rel memory_alias(x, x) = assign(x, _) or assign(_, x)
+rel memory_alias(x, w) = dereference(y, x), value_alias(y, z), dereference(z, w)
+rel value_alias(x, y) = flow(z, x), flow(z, y)
+rel value_alias(x, y) = flow(z, x), memory_alias(z, w), flow(w, y)
+query {output}
+"""
+REACHED = """
+type edge(u32, u32), start(u32)
+rel reached(x) = start(x)
+rel reached(y) = reached(x), edge(x, y)
+query reached
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program with facts.
+
+    facts   relation -> [row, column]
+    run     facts as derivable takes them, if they are not those arrays
+    sql     a query over tables of the names of the facts, with columns a, b, c, d
+    routes  further contestants: facts -> fingerprint
+    """
+
+    text: str
+    facts: Mapping[str, np.ndarray]
+    output: str
+    sql: str | None = None
+    provenance: Any = None
+    run: Mapping[str, Any] | None = None
+    routes: Mapping[str, Callable[[Mapping[str, np.ndarray]], Fingerprint]] = field(default_factory=dict)
+    with_tags: bool = False
+
+
+def data_folder() -> Path:
+    if "DERIVABLE_DATA" in os.environ:
+        return Path(os.environ["DERIVABLE_DATA"])
+    return Path(__file__).parents[2] / "shared" / "data"
+
+
+def read_edges(name: str) -> np.ndarray:
+    """[edge, 2] uint32, nodes renumbered from 0, without repeats."""
+    path = data_folder() / "graphs" / f"{name}.txt.gz"
+    numbers = np.array(gzip.decompress(path.read_bytes()).split(), dtype=np.int64).reshape(-1, 2)
+    _, compact = np.unique(numbers, return_inverse=True)
+    return np.unique(compact.reshape(-1, 2), axis=0).astype(np.uint32)
+
+
+def grid(side: int) -> np.ndarray:
+    """[edge, 2]: to the right and down."""
+    node = np.arange(side * side, dtype=np.uint32).reshape(side, side)
+    right = np.stack([node[:, :-1].ravel(), node[:, 1:].ravel()], 1)
+    return np.concatenate([right, np.stack([node[:-1].ravel(), node[1:].ravel()], 1)])
+
+
+def tree(count: int) -> np.ndarray:
+    """[edge, 2]: a random tree, parents before children."""
+    child = np.arange(1, count)
+    return np.stack([(np.random.default_rng(0).random(count - 1) * child).astype(int), child], 1).astype(np.uint32)
+
+
+def chain(count: int) -> np.ndarray:
+    return np.stack([np.arange(count), np.arange(1, count + 1)], 1).astype(np.uint32)
+
+
+def random_pairs(count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, count, (count, 2)).astype(np.uint32)
+
+
+def graph(name: str) -> np.ndarray:
+    """A public graph, or a generated one: "grid 100", "tree 3000", "chain 4000"."""
+    kind, _, size = name.partition(" ")
+    made = {"grid": grid, "tree": tree, "chain": chain}.get(kind)
+    return read_edges(name) if made is None else made(int(size))
+
+
+# Routes
+
+
+def fingerprint(columns: Any) -> Fingerprint:
+    columns = list(columns)
+    return [float(len(columns[0])), *(float(np.sum(column, dtype=np.float64)) for column in columns)]
+
+
+def _matrix(pairs: np.ndarray, count: int) -> Any:
+    from scipy.sparse import csr_array
+
+    made = csr_array((np.ones(len(pairs), np.int32), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
+    made.data[:] = 1
+    return made
+
+
+def closure_by_search(facts: Mapping[str, np.ndarray]) -> Fingerprint:
+    """A breadth-first search of SciPy from every node; a node reaches itself only along a cycle."""
+    from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+    edges = facts["edge"]
+    count = int(edges.max()) + 1
+    matrix = _matrix(edges, count)
+    _, component = connected_components(matrix, directed=True, connection="strong")
+    cyclic = np.bincount(component)[component] > 1
+    cyclic[edges[edges[:, 0] == edges[:, 1], 0]] = True
+    found = np.zeros(3)
+    for node in range(count):
+        reached = breadth_first_order(matrix, node, return_predecessors=False)
+        number = len(reached) - 1 + cyclic[node]
+        found += [number, float(node) * number, float(reached.sum()) - (0 if cyclic[node] else node)]
+    return found.tolist()
+
+
+def chain_by_search(facts: Mapping[str, np.ndarray]) -> Fingerprint:
+    from scipy.sparse.csgraph import breadth_first_order
+
+    edges = facts["edge"]
+    matrix = _matrix(edges, int(edges.max()) + 1)
+    return fingerprint([breadth_first_order(matrix, 0, return_predecessors=False)])
+
+
+def points_to_by_products(output: str) -> Callable[[Mapping[str, np.ndarray]], Fingerprint]:
+    """Products of sparse Boolean matrices until nothing changes."""
+
+    def route(facts: Mapping[str, np.ndarray]) -> Fingerprint:
+        from scipy.sparse import csr_array
+
+        count = int(max(part.max() for part in facts.values())) + 1
+        assign, dereference = (_matrix(facts[name], count) for name in ("assign", "dereference"))
+        nodes = np.unique(facts["assign"])
+        itself = _matrix(np.stack([nodes, nodes], 1), count)
+
+        def either(*parts: Any) -> Any:
+            total = csr_array(sum(parts[1:], parts[0]))
+            total.data[:] = 1
+            return total
+
+        flow, memory, size = either(assign, itself), itself, -1
+        while flow.nnz + memory.nnz > size:
+            size = flow.nnz + memory.nnz
+            value = either(flow.T @ flow, flow.T @ memory @ flow)
+            memory = either(memory, dereference.T @ value @ dereference)
+            flow = either(flow, assign @ memory, flow @ flow)
+        value = either(flow.T @ flow, flow.T @ memory @ flow)
+        made = {"flow": flow, "memory_alias": memory, "value_alias": value}[output].tocoo()
+        return fingerprint([made.row, made.col])
+
+    return route
+
+
+def components_by_scipy(facts: Mapping[str, np.ndarray]) -> Fingerprint:
+    from scipy.sparse.csgraph import connected_components
+
+    count = len(facts["start"])
+    _, component = connected_components(_matrix(facts["edge"], count), directed=False)
+    smallest = np.full(count, count)
+    np.minimum.at(smallest, component, np.arange(count))
+    return fingerprint([np.arange(count), smallest[component]])
+
+
+def distances_by_scipy(facts: Mapping[str, np.ndarray]) -> Fingerprint:
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    edges = facts["edge"]
+    count = int(edges.max()) + 1
+    matrix = csr_array((lengths(len(edges)), (edges[:, 0], edges[:, 1])), shape=(count, count))
+    distance = dijkstra(matrix, indices=hub(edges))
+    there = np.flatnonzero(np.isfinite(distance))
+    return fingerprint([there, distance[there]])
+
+
+def hub(edges: np.ndarray) -> int:
+    """The node with most edges."""
+    return int(np.bincount(edges[:, 0]).argmax())
+
+
+def lengths(count: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(1, 20, count).astype(float)
+
+
+def untagged(facts: Mapping[str, np.ndarray]) -> Fingerprint:
+    import derivable as dv
+
+    answer = dv.Program(CLOSURE.format(step="edge")).run(facts, provenance="unit")["path"]
+    return fingerprint(answer.columns)
+
+
+# Cases
+
+
+def closure(name: str) -> Case:
+    facts = {"edge": graph(name)}
+    return Case(CLOSURE.format(step="edge"), facts, "path", SQL_CLOSURE, routes={"SciPy": closure_by_search})
+
+
+def nonlinear(name: str) -> Case:
+    return Case(CLOSURE.format(step="path"), {"edge": graph(name)}, "path", SQL_CLOSURE)
+
+
+def same_generation(name: str) -> Case:
+    return Case(SAME_GENERATION, {"edge": graph(name)}, "same", SQL_SAME_GENERATION)
+
+
+def join(count: int) -> Case:
+    return Case(JOIN, {"r": random_pairs(count, 0), "s": random_pairs(count, 1)}, "counted", SQL_JOIN)
+
+
+def rounds(count: int) -> Case:
+    return Case(CHAIN, {"edge": chain(count)}, "reached", routes={"SciPy": chain_by_search})
+
+
+def bottleneck(name: str) -> Case:
+    import derivable as dv
+
+    edges = graph(name)
+    chances = np.random.default_rng(0).uniform(0.1, 0.9, len(edges))
+    given = {"edge": dv.independent([tuple(edge) for edge in edges.tolist()], chances)}
+    text = CLOSURE.format(step="edge")
+    return Case(text, {"edge": edges}, "path", None, "minmaxprob", given, {"derivable, no tags": untagged})
+
+
+def grouped(groups: int, nodes: int) -> Case:
+    edges = np.random.default_rng(0).integers(0, nodes, (groups * nodes * 3 // 2, 2))
+    group = np.arange(len(edges)) % groups
+    facts = {"edge": np.column_stack([group, edges]).astype(np.uint32)}
+    return Case(GROUPED, facts, "path", SQL_GROUPED)
+
+
+def points_to(count: int, output: str = "value_alias") -> Case:
+    """A program of so many variables: values are assigned to later variables nearby, and pointers are few."""
+    rng = np.random.default_rng(0)
+    source = rng.integers(0, count, count)
+    near = np.minimum(source + rng.integers(1, 30, count), count - 1)
+    pointers = rng.integers(0, count, count // 4)
+    places = count + rng.integers(0, count // 2 + 1, len(pointers))
+    facts = {"assign": np.stack([source, near], 1), "dereference": np.stack([pointers, places], 1)}
+    facts = {name: part.astype(np.uint32) for name, part in facts.items()}
+    return Case(POINTS_TO.format(output=output), facts, output, routes={"SciPy": points_to_by_products(output)})
+
+
+def cliques(name: str, of: int) -> Case:
+    edges = graph(name)
+    facts = {"edge": edges[edges[:, 0] < edges[:, 1]]}
+    return Case(CLIQUES if of == 4 else TRIANGLES, facts, "found", SQL_CLIQUES if of == 4 else SQL_TRIANGLES)
+
+
+def components(name: str) -> Case:
+    """A node's label is its number; the smallest that reaches a node is that of its component."""
+    import derivable as dv
+    from derivable.algebra.semiring import Semiring
+
+    edges = graph(name)
+    both = np.concatenate([edges, edges[:, ::-1]])
+    nodes = np.arange(int(edges.max()) + 1, dtype=np.uint32)
+    smallest = Semiring(
+        "smallest_label",
+        lambda a, b: dv.where(b < a, b, a),
+        lambda a, b: dv.where(a < b, b, a),
+        zero=float("inf"),
+        one=-1.0,
+        idempotent_plus=True,
+        selective_plus=True,
+        absorptive=True,
+        domain=(-1.0, float("inf")),
+        fact=lambda chance, variable: dv.cast(variable, "float64"),
+    )
+    given = {"edge": both, "start": dv.independent(nodes.tolist(), [0.5] * len(nodes))}
+    routes = {"SciPy": components_by_scipy}
+    return Case(REACHED, {"edge": both, "start": nodes}, "reached", None, smallest, given, routes, True)
+
+
+def distances(name: str) -> Case:
+    """The shortest ways from the node with most edges; the probability of an edge is exp(-length)."""
+    import derivable as dv
+
+    edges = graph(name)
+    both = np.unique(np.concatenate([edges, edges[:, ::-1]]), axis=0)
+    chances = np.exp(-lengths(len(both)))
+    given = {
+        "edge": dv.independent([tuple(edge) for edge in both.tolist()], chances),
+        "start": np.array([hub(both)], np.uint32),
+    }
+    return Case(REACHED, {"edge": both}, "reached", None, "min_plus", given, {"SciPy": distances_by_scipy}, True)
+
+
+def _graphs(kind: Callable[[str], Case], title: str, quick: str, full: str) -> dict[str, tuple[bool, Callable]]:
+    named = {name.strip(): name in quick.split(",") for name in f"{quick},{full}".split(",")}
+    return {f"{title} {name}": (is_quick, lambda name=name: kind(name)) for name, is_quick in named.items()}
+
+
+# Title -> whether it belongs to the quick run, and what makes the case.
+CASES: dict[str, tuple[bool, Callable[[], Case]]] = {
+    **_graphs(
+        closure,
+        "closure of",
+        "cal.cedge,p2p-Gnutella04,wiki-Vote",
+        "chain 4000,grid 100,ego-Facebook,CA-HepTh,fe_sphere,SF.cedge",
+    ),
+    "nonlinear closure of cal.cedge": (True, lambda: nonlinear("cal.cedge")),
+    **_graphs(
+        same_generation,
+        "same generation of",
+        "tree 3000,cal.cedge",
+        "grid 60,SF.cedge,fe_sphere,usroads,p2p-Gnutella04,CA-HepTh",
+    ),
+    "join and count, 1,000,000": (True, lambda: join(1_000_000)),
+    "join and count, 4,000,000": (True, lambda: join(4_000_000)),
+    "chain of 200,000 rounds": (True, lambda: rounds(200_000)),
+    **_graphs(bottleneck, "minmaxprob closure of", "cal.cedge", "wiki-Vote,fe_sphere"),
+    "closures of 20 groups": (True, lambda: grouped(20, 500)),
+    "points-to, 1,000": (True, lambda: points_to(1_000)),
+    "points-to, 4,000": (False, lambda: points_to(4_000)),
+    "points-to, 16,000": (False, lambda: points_to(16_000)),
+    "triangles of ca-CondMat": (True, lambda: cliques("ca-CondMat", 3)),
+    "4-cliques of ca-CondMat": (True, lambda: cliques("ca-CondMat", 4)),
+    **_graphs(components, "components of", "ca-CondMat", "usroads,SF.cedge"),
+    **_graphs(distances, "shortest paths in", "usroads", "SF.cedge"),
+}

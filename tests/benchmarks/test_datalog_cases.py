@@ -1,0 +1,70 @@
+"""The cases of the Datalog benchmark run on tiny data, and all routes of a case find the same tuples."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+CLIQUE = [(a, b) for a in range(5) for b in range(a + 1, 5)]
+EDGES = np.unique([*CLIQUE, *np.random.default_rng(3).integers(0, 12, (20, 2)).tolist()], axis=0).astype(np.uint32)
+EDGES = EDGES[EDGES[:, 0] != EDGES[:, 1]]
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    names = "harness", "datalog", "datalog_cases"
+    # A package of tests has the benchmark's name.
+    kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] in names}
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    cases = importlib.import_module("datalog_cases")
+    monkeypatch.setattr(cases, "read_edges", lambda name: EDGES)
+    yield importlib.import_module("datalog"), cases
+    for name in names:
+        sys.modules.pop(name, None)
+    sys.modules.update(kept)
+
+
+TINY = {
+    "closure": lambda cases: cases.closure("any"),
+    "closure of a chain": lambda cases: cases.closure("chain 9"),
+    "nonlinear": lambda cases: cases.nonlinear("grid 4"),
+    "same generation": lambda cases: cases.same_generation("tree 12"),
+    "join": lambda cases: cases.join(50),
+    "rounds": lambda cases: cases.rounds(20),
+    "bottleneck": lambda cases: cases.bottleneck("any"),
+    "grouped": lambda cases: cases.grouped(3, 8),
+    "points-to": lambda cases: cases.points_to(40),
+    "flow": lambda cases: cases.points_to(40, "flow"),
+    "memory": lambda cases: cases.points_to(40, "memory_alias"),
+    "triangles": lambda cases: cases.cliques("any", 3),
+    "4-cliques": lambda cases: cases.cliques("any", 4),
+    "components": lambda cases: cases.components("any"),
+    "distances": lambda cases: cases.distances("any"),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_all_routes_agree(benchmark, name):
+    module, cases = benchmark
+    for package in ("scipy", "duckdb", "pyarrow"):
+        pytest.importorskip(package)
+    case = TINY[name](cases)
+    routes = module.contestants(case)
+    assert routes[0] == "derivable"
+    assert len(routes) > 1
+    found = {route: module.call_of(case, route, 1)() for route in routes}
+    assert found["derivable"][0] > 0
+    for other in found.values():
+        assert module.agree(found["derivable"], other), found
+
+
+def test_tables_say_who_was_too_slow(benchmark):
+    module, cases = benchmark
+    assert len(cases.CASES) > 30
+    found = {"derivable": {"seconds": 0.5, "fingerprint": [12.0, 3.0], "bytes": 2e8}, "DuckDB": None}
+    row = module.row_of({"case": "a", "threads": 1, "found": found}, 20.0)
+    assert row == ["a", "1", "12", "500 ms", "200", "over 20 s", "", "over 40.0", ""]
+    rows = module.scaling([300, 3000])
+    assert {row[0] for row in rows} >= {"loading", "loading and joining", "parsing a tenth as text"}
