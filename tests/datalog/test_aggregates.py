@@ -391,3 +391,24 @@ def test_many_groups(grouping):
     db = PROGRAMS[grouping].run(facts={"p": rows, "sure": [], "keys": [(k,) for k in keys]})
     for name, found in folded(USES, grouping, {"p": rows}, keys).items():
         assert set(db[name]) == found, name
+
+
+@pytest.mark.parametrize("provenance", ["exact", "minmaxprob", "max_product", "addmultprob", "real", "topkproofs"])
+def test_layers_agree_with_runs_and_have_gradients(provenance):
+    """Rows share coins. Runs compute tags in columns, layers fold the derivation graph, except for `exact`."""
+    import torch
+
+    edges = [(0, 0, 1), (0, 1, -1), (0, 2, 1), (1, 0, 0)]
+    program = dv.Program(SHARED + text_of(USES, "implicit").replace("type p(i32, i32, i32), ", "type "))
+    fixed = {"edge": edges, "sure": [], "keys": []}
+    chances = torch.tensor([0.31, 0.62, 0.83, 0.44, 0.75], dtype=torch.float64, requires_grad=True)
+    coins = [(c,) for c in range(5)]
+    db = program.run(facts={**fixed, "coin": dict(zip(coins, chances.tolist()))}, provenance=provenance, k=6)
+    outputs = {f"{name}_r": sorted(db[f"{name}_r"]) for name in USES}
+    layer = dv.nn.Logic(program, {"coin": dv.independent(coins)}, outputs, provenance, facts=fixed, k=6)
+    found = layer(chances)
+    for name, rows in outputs.items():
+        assert found[name].tolist() == pytest.approx([db[name][row] for row in rows], abs=1e-12), name
+    if provenance != "addmultprob":
+        # The cut of addmultprob lets gradients pass.
+        assert torch.autograd.gradcheck(lambda p: torch.cat(list(layer(p).values())), (chances,))
