@@ -1,6 +1,7 @@
 """Algebraic data types: programs of the usual kinds against plain Python recursion; all routes agree."""
 
 import copy
+import datetime as dt
 import itertools
 import pickle
 import random
@@ -484,6 +485,55 @@ def test_many_terms():
     assert set(found["r"]) == {(x % 5000, x) for x in range(12000)}
     assert set(found["n"]) == {(x, 3 if x < 2000 else 2) for x in range(5000)}
     assert set(found["p"]) == {(term("B", term("A", x % 5000), x),) for x in range(12000)}
+
+
+def test_deep_terms_in_programs():
+    deep = str(list_of(300))
+    found = dv.Program(
+        LIST
+        + f"const X = {deep}\nrel list = {{{deep}}}\nrel total(Nil(), 0)\nrel total(Cons(x, l), x + s) = total(l, s)\n"
+        f"rel same(s) = list(X), total(X, s)\nquery same\nquery list\nquery total({deep}, s)"
+    ).run()
+    assert set(found["same"]) == {(300 * 299 // 2,)}
+    assert set(found["list"]) == {(list_of(300),)}
+    assert set(found[f"total({deep}, s)"]) == {(list_of(300), 300 * 299 // 2)}
+    for wrong, message in (("Cons(99, 1, ", "has 3 fields for 2"), ("Con(99, ", "did you mean `Cons`")):
+        with pytest.raises(dv.DerivableError, match=message):
+            dv.Program(LIST + "rel list = {" + deep.replace("Cons(99, ", wrong) + "}")
+    with pytest.raises(dv.DerivableError, match='expected i32, found "a"'):
+        dv.Program(LIST + "rel list = {" + deep.replace("Cons(99, ", 'Cons("a", ') + "}")
+
+
+def test_terms_with_dates():
+    utc = dt.UTC
+    found = run(
+        """
+        type Event = At(DateTime, String) | Lasts(Duration, Event) | None()
+        type event(e: Event)
+        rel event = {At(t"2024-01-01", "x"), Lasts(d"1y5d", At(t"2023-05-01T10:00:00Z", "y")), Lasts(d"3h", None())}
+        rel time(t) = event(At(t, _))
+        rel made(new Lasts(d, new At(t, "n"))) = event(Lasts(d, _)), time(t)
+        rel first(e) = e := min(e: event(e))
+        query time
+        query made
+        query first
+        """
+    )
+    new_year, hours = dt.datetime(2024, 1, 1), dt.timedelta(hours=3)
+    assert term("Lasts", hours, term("At", new_year.replace(tzinfo=utc), "n")) in {e for (e,) in found["made"]}
+    assert found["first"] == {(term("At", new_year, "x"),)}
+    program = dv.Program(
+        "type Event = At(DateTime) | Lasts(Duration)\ntype e(Event)\nrel same(e as String as Event) = e(e)"
+    )
+    events = [
+        term("At", new_year),
+        term("Lasts", hours),
+        term("Lasts", dt.timedelta(days=-1)),
+        term("At", dt.datetime.max),
+    ]
+    found = program.run({"e": events})
+    assert [e for (e,) in found["e"]] == sorted(events)
+    assert set(found["same"]) == set(found["e"])
 
 
 # Python values

@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from derivable.core.diagnostics import DerivableError, TypeMismatchError
+from derivable.core.diagnostics import DerivableError
 from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import deferred
-from derivable.core.registry import suggestion
-from derivable.datalog.constructors import Constructor
+from derivable.datalog.constructors import Constructor, check_term, check_type
 from derivable.datalog.storage import Table
 from derivable.datalog.terms import Entity, subterms
-from derivable.datalog.values import SymbolTable, ValueType, fits, show_column, show_value, sort_keys, word_of
+from derivable.datalog.values import SymbolTable, ValueType, show_column, sort_keys, word_of
 from derivable.device.cpu.memory import empty, longer, next_length
 
 _creating = threading.Lock()
@@ -197,7 +196,7 @@ class EntityStore:
             self._enter(fresh)
         for functor in dict.fromkeys(term.functor for term in terms) if t.name != "Entity" else ():
             if self.constructors[functor].type.name != t.name:
-                self._check_type(next(term for term in terms if term.functor == functor), t)
+                check_type(next(term for term in terms if term.functor == functor), t, self.constructors)
         return np.fromiter((known[term] for term in terms), np.int64, len(terms))
 
     def parsed(self, texts: Iterable[str], t: ValueType) -> tuple[np.ndarray, np.ndarray]:
@@ -217,7 +216,7 @@ class EntityStore:
         waiting: dict[tuple[int, str], list[Entity]] = {}
         for term in subterms(terms):
             if term not in self._known:
-                self.check(term)
+                check_term(term, self.constructors)
                 waiting.setdefault((term.height, term.functor), []).append(term)
         order = {name: i for i, name in enumerate(self.constructors)}
         for key in sorted(waiting, key=lambda key: (key[0], order[key[1]])):
@@ -233,38 +232,6 @@ class EntityStore:
                 columns.append(np.array(words, np.int64))
             self._known.update(zip(group, self.create(key[1], columns, len(group)).tolist()))
 
-    def check(self, term: Entity) -> None:
-        """Raise TypeMismatchError unless a term fits its constructor; the terms in it are not looked into."""
-        constructor = self.constructors.get(term.functor)
-        if constructor is None:
-            hint = suggestion(term.functor, self.constructors, f"the constructors are {', '.join(self.constructors)}")
-            raise TypeMismatchError(f"unknown constructor `{term.functor}` in `{_short(term)}`", hint=hint)
-        if len(term.fields) != len(constructor.fields):
-            raise TypeMismatchError(
-                f"`{_short(term)}` has {len(term.fields)} fields for {len(constructor.fields)}",
-                hint=f"it is `{constructor}`",
-            )
-        for i, (value, t) in enumerate(zip(term.fields, constructor.fields)):
-            if t.family == "entity":
-                fine = isinstance(value, Entity)
-                if fine and value.functor in self.constructors:
-                    self._check_type(value, t)
-            else:
-                fine = fits(value, t)
-            if not fine:
-                raise TypeMismatchError(
-                    f"field {i + 1} of `{_short(term)}`: expected {t}, found {show_value(value)}",
-                    hint=f"it is `{constructor}`",
-                )
-
-    def _check_type(self, term: Entity, t: ValueType) -> None:
-        own = self.constructors[term.functor].type
-        if t.name not in ("Entity", own.name):
-            names = [c.name for c in self.constructors.values() if c.type.name == t.name]
-            raise TypeMismatchError(
-                f"`{_short(term)}` is {own}, expected {t}", hint=f"the constructors of {t} are {', '.join(names)}"
-            )
-
     def parse(self, text: str, t: ValueType) -> Entity:
         """The term that a text such as `Node(3, Leaf())` is. Raises ParseError or TypeMismatchError."""
         from derivable.datalog.syntax.terms import parse_term
@@ -277,8 +244,3 @@ def _table(constructor: Constructor) -> Table:
     table = Table(f"fields of {constructor.name}", constructor.fields, lambda count: empty(count, np.int8))
     table.may_have_sets = False
     return table
-
-
-def _short(term: Entity) -> str:
-    text = str(term)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from derivable.core.diagnostics import DomainError
+from derivable.datalog.moments import Duration
 
 
 class Entity:
@@ -16,7 +18,7 @@ class Entity:
         tree = Entity("Node", 3, Entity("Leaf"))
 
     functor  the name of a constructor
-    fields   numbers, texts, bools and terms
+    fields   numbers, texts, bools, dates (without a time zone they are UTC), durations and terms
     height   0 without fields that are terms, else one more than the largest of theirs
 
     Terms are immutable; equal ones are equal by structure. Their order is by height, then by functor, then by fields
@@ -33,15 +35,15 @@ class Entity:
     def __init__(self, functor: str, *fields: Any):
         if not isinstance(functor, str) or not functor.isidentifier():
             raise DomainError(f"the functor of a term is an identifier, not {functor!r}")
-        values = tuple(f.item() if isinstance(f, np.generic) else f for f in fields)
+        values = tuple(map(_plain, fields))
         height = 0
         for position, value in enumerate(values):
             if isinstance(value, Entity):
                 height = max(height, value.height + 1)
-            elif not isinstance(value, (int, float, str)):
+            elif not isinstance(value, (int, float, str, dt.datetime, dt.timedelta, Duration)):
                 raise DomainError(
                     f"field {position + 1} of {functor} is a {type(value).__name__}",
-                    hint="fields are numbers, texts, bools and terms",
+                    hint="fields are numbers, texts, bools, dates, durations and terms",
                 )
         set_ = object.__setattr__
         set_(self, "functor", functor)
@@ -116,6 +118,18 @@ class Entity:
         return _from_flat, (flat,)
 
 
+def _plain(field: Any) -> Any:
+    """A field as results show it: Python's numbers, dates in UTC, timedeltas where a duration has no months."""
+    if isinstance(field, np.generic) and field.dtype.kind not in "mM":
+        return field.item()
+    if isinstance(field, dt.datetime) and field.tzinfo is not None:
+        return field.astimezone(dt.UTC).replace(tzinfo=None)
+    if isinstance(field, np.datetime64):
+        return field.astype("datetime64[us]").item()
+    duration = Duration.of(field)
+    return field if duration is None else duration.plain()
+
+
 def _from_flat(flat: list[tuple[str, tuple[Any, ...], dict[int, int]]]) -> Entity:
     built: list[Entity] = []
     for functor, fields, children in flat:
@@ -136,9 +150,12 @@ def _compare(a: Entity, b: Entity) -> int:
                 return 1 if isinstance(x, Entity) else -1
             if x == y:
                 continue
-            if isinstance(x, str) != isinstance(y, str):
-                return 1 if isinstance(x, str) else -1
-            return -1 if x < y else 1
+            left, right = Duration.of(x) or x, Duration.of(y) or y
+            try:
+                return -1 if left < right else 1
+            except TypeError:
+                # Fields of different kinds, which no program has.
+                return -1 if type(left).__name__ < type(right).__name__ else 1
         if (id(x), id(y)) in seen:
             continue
         seen.add((id(x), id(y)))

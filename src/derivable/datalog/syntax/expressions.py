@@ -11,8 +11,10 @@ from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.lexer import LITERALS, Token, unescape
 from derivable.datalog.syntax.reader import MAX_DEPTH, Reader
 from derivable.datalog.syntax.text import expression_text
+from derivable.datalog.terms import Entity
 from derivable.datalog.values import TYPE_ALIASES, TYPES
 
+_FIELDS = ("integer", "float", "text", "longtext", "symbol", "char")
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
@@ -213,7 +215,37 @@ class Expressions(Reader, ABC):
         self.expect(")", f"to close the arguments of `{name}`")
         return tuple(found)
 
+    def deep_term(self, start: Token) -> s.Constant | None:
+        """The term of literals that begins here, however deep; None for anything else."""
+        place = self.position
+        # Constructors whose parenthesis is open, with their fields so far.
+        waiting: list[tuple[str, list[Any]]] = []
+        while True:
+            token = self.token
+            if token.kind == "name" and self.peek().text == "(":
+                self.advance()
+                self.advance()
+                waiting.append((token.text, []))
+                if not self.at(")"):
+                    continue
+            elif waiting and (token.kind in _FIELDS or token.text in ("true", "false", "-")):
+                waiting[-1][1].append(self.literal())
+            else:
+                break
+            while waiting and self.accept(")"):
+                name, fields = waiting.pop()
+                term = Entity(name, *fields)
+                if not waiting:
+                    return s.Constant(term, "term", span=self.since(start))
+                waiting[-1][1].append(term)
+            if not self.accept(","):
+                break
+        self.position = place
+        return None
+
     def atom_or_aggregate(self, start: Token) -> Any:
+        if self.depth > MAX_DEPTH // 2 and (term := self.deep_term(start)) is not None:
+            return term
         has_parameters = self.has_parameters()
         name, parameters = self.advance().text, ()
         discrete = bool(self.accept("!"))

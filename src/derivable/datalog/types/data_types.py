@@ -10,9 +10,9 @@ import numpy as np
 
 from derivable.core.diagnostics import BindingError, DomainError, Span, TypeMismatchError, UnsupportedError
 from derivable.core.registry import suggestion
-from derivable.datalog.constructors import Constructor
+from derivable.datalog.constructors import Constructor, check_term
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.terms import Entity
+from derivable.datalog.terms import Entity, subterms
 from derivable.datalog.types.constants import core_expression, value_of
 from derivable.datalog.types.declarations import Declarations
 from derivable.datalog.types.unification import Type, final
@@ -141,6 +141,15 @@ class DataTypes(Declarations, ABC):
             else:
                 self.unify(self.expression(argument), t, argument.span, f"field {i + 1} of `{name}`")
         return constructor.type
+
+    def constant_term(self, term: Entity, span: Span) -> ValueType:
+        """The type of a term that is written in the program."""
+        try:
+            for part in subterms([term]):
+                check_term(part, self.constructors)
+        except TypeMismatchError as error:
+            self.error(TypeMismatchError, error.message, span, error.hint)
+        return self.constructors[term.functor].type
 
     def case(self, node: s.Case) -> None:
         t = self.of[id(node.pattern)] = self.term(node.pattern)

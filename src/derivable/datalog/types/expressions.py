@@ -29,6 +29,8 @@ class Expressions(DataTypes):
 
     def _expression(self, node: Any) -> Type:
         match node:
+            case s.Constant(value=value, kind="term"):
+                return self.constant_term(value, node.span)
             case s.Constant(kind=kind):
                 t = self.literal(kind)
                 self.literals.append((node, t))
