@@ -49,6 +49,9 @@ def test_orders_are_stable(columns):
     expected = sorted(range(len(rows)), key=rows.__getitem__)
     assert np.arange(len(rows))[order_of(columns)].tolist() == expected
     assert is_in_order(columns) == (rows == sorted(rows))
+    unsigned = [column.astype(np.uint64) for column in columns]
+    keys = list(zip(*(column.tolist() for column in unsigned)))
+    assert np.arange(len(rows))[order_of(unsigned)].tolist() == sorted(range(len(rows)), key=keys.__getitem__)
     floats = [column.astype(np.float64) for column in columns]
     keys = list(zip(*(column.tolist() for column in floats)))
     assert np.arange(len(rows))[order_of(floats)].tolist() == sorted(range(len(rows)), key=keys.__getitem__)

@@ -17,6 +17,7 @@ from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
 from derivable.datalog.inputs import as_tuple, checked_facts, taken
 from derivable.datalog.moments import Duration
+from derivable.datalog.packing import order_of
 from derivable.datalog.tensors import is_tensor
 from derivable.datalog.values import SymbolTable, fits, ranks, show_column, show_value, sort_keys, word_of
 
@@ -94,7 +95,8 @@ class RelationView(Mapping):
     def _sorted(self) -> np.ndarray:
         if self._order is None:
             keys = [self._sort_key(c) for c in range(len(self.table.types))]
-            self._order = np.lexsort(keys[::-1]) if keys else np.arange(len(self))
+            order = order_of(keys) if keys else slice(None)
+            self._order = np.arange(len(self)) if isinstance(order, slice) else order
         return self._order
 
     def _sort_key(self, position: int) -> np.ndarray:

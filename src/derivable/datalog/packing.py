@@ -96,12 +96,20 @@ def order_of(columns: Sequence[np.ndarray]) -> slice | np.ndarray:
     if is_in_order(columns):
         return slice(None)
     count = len(columns[0])
-    if all(column.dtype == np.int64 for column in columns):
-        numbered = [*columns, np.arange(count)]
-        packing = Packing.of(numbered)
+    words = [_words(column) for column in columns]
+    if all(column is not None for column in words):
+        numbered = [*words, np.arange(count)]
+        packing = Packing.of(numbered)  # type: ignore[arg-type]
         if packing is not None:
-            words = packing.pack(numbered)
-            words.sort()
-            np.bitwise_and(words, np.uint64((1 << (count - 1).bit_length()) - 1), out=words)
-            return words.view(np.int64)
+            packed = packing.pack(numbered)  # type: ignore[arg-type]
+            packed.sort()
+            np.bitwise_and(packed, np.uint64((1 << (count - 1).bit_length()) - 1), out=packed)
+            return packed.view(np.int64)
     return np.lexsort(tuple(reversed(columns)))
+
+
+def _words(column: np.ndarray) -> np.ndarray | None:
+    """A column of integers as int64; None if it holds others, or some that are too large."""
+    if column.dtype.kind not in "iub" or (column.dtype == np.uint64 and column.max(initial=0) >> np.uint64(63)):
+        return None
+    return np.ascontiguousarray(column, np.int64)
