@@ -27,8 +27,17 @@ PART = 1 << 14
 @click.option("-k", type=click.IntRange(min=1), default=3, show_default=True, help="Proofs kept by topkproofs.")
 @click.option("--query", "queries", multiple=True, metavar="RELATION", help="Show only this; may be repeated.")
 @click.option("--facts", type=click.Path(), metavar="DIR", help="Facts from DIR/RELATION.csv, .tsv, .parquet, ...")
-@click.option("--iteration-limit", type=click.IntRange(min=1), help="Rounds of each recursion at most.")
+@click.option(
+    "--iteration-limit",
+    type=click.IntRange(min=1),
+    help="Rounds of each recursion at most; what there is then is the result.",
+)
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Give up after this long.")
+@click.option("--round-limit", type=click.IntRange(min=1), help="Give up after so many rounds of a recursion.")
+@click.option("--tuple-limit", type=click.IntRange(min=1), help="Give up at more tuples in all.")
+@click.option("--memory-limit", metavar="SIZE", help='Give up at more memory, such as "2 GB".')
+@click.option("--stop-at-goal", is_flag=True, help="Stop when the relation marked @goal has its tuple.")
+@click.option("--progress/--no-progress", default=None, help="Show how far the run is.  [default: on a terminal]")
 @click.option(
     "-o",
     "--output",
@@ -44,6 +53,11 @@ def run_command(
     facts: str | None,
     iteration_limit: int | None,
     time_limit: float | None,
+    round_limit: int | None,
+    tuple_limit: int | None,
+    memory_limit: str | None,
+    stop_at_goal: bool,
+    progress: bool | None,
     output: str | None,
     as_json: bool,
 ) -> None:
@@ -60,7 +74,16 @@ def run_command(
         relations = program.lowered().relations
         given = facts_from(facts, {name: r for name, r in relations.items() if not name.startswith("#")})
     database: Any = program.run(
-        facts=given, provenance=provenance, k=k, iteration_limit=iteration_limit, time_limit=time_limit
+        facts=given,
+        provenance=provenance,
+        k=k,
+        iteration_limit=iteration_limit,
+        time_limit=time_limit,
+        round_limit=round_limit,
+        tuple_limit=tuple_limit,
+        memory_limit=memory_limit,
+        stop_at_goal=stop_at_goal,
+        progress=progress,
     )
     names = [name for name in database if shown is None or name in shown]
     _write_files(program, database, file, names, output)

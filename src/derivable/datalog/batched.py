@@ -29,6 +29,7 @@ from derivable.core.graph import offsets_of
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.exact import Grounding, ground_inputs
 from derivable.datalog.inputs import InputMapping
+from derivable.datalog.limits import Watch
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.tags import ColumnTags
 from derivable.datalog.unroll import restrict, unroll
@@ -89,14 +90,15 @@ def ground(
     outputs: Mapping[str, Sequence[Any]],
     facts: Mapping[str, Any] | None = None,
     provenance: Semiring = godel,
+    watch: Watch | None = None,
 ) -> GroundProgram:
     """Ground the derivations of the output tuples for a tagged provenance.
 
     Arguments as for `exact.compile_exact`; `provenance` chooses how recursion is spelled out (module docstring), and
     its laws simplify; topkproofs has those of `boolean`. An output that cannot be derived is the FALSE node.
     """
-    ram, grounding, variables = ground_inputs(program, inputs, facts, semiring=provenance)
-    return levelled(grounding, grounding.nodes_of(ram, outputs), variables, provenance)
+    ram, grounding, variables = ground_inputs(program, inputs, facts, watch, provenance)
+    return levelled(grounding, grounding.nodes_of(ram, outputs), variables, provenance, watch or NEVER)
 
 
 def levelled(

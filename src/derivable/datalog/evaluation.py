@@ -76,10 +76,13 @@ class Evaluation:
         self.has_own_facts = True
         self.journal: dict[str, Before] = {}
 
-    def run(self, watch: Watch, is_counted: bool = False) -> None:
-        """Compute all relations; the rows of each operator may be counted for the profile."""
+    def run(self, watch: Watch, is_counted: bool = False, goal: str | None = None) -> None:
+        """Compute all relations, or what there is when the goal has a tuple.
+
+        is_counted  whether the rows of each operator are counted for the profile
+        """
         self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
-        executor = Executor(self.ram, self.facts, self.algebra, watch)
+        executor = Executor(self.ram, self.facts, self.algebra, watch, None, goal)
         executor.foreign = self.foreign
         executor.counts = {} if is_counted else None
         self.iteration_limit = watch.limits.iteration_limit

@@ -162,6 +162,7 @@ def compile_exact(
     outputs: Mapping[str, Sequence[Any]],
     facts: Mapping[str, Any] | None = None,
     time_limit: float | None = None,
+    watch: Watch | None = None,
 ) -> ExactQuery:
     """Compile the exact provenance of the output tuples.
 
@@ -171,10 +172,11 @@ def compile_exact(
              has probability zero
     facts    further facts, as for `Program.run`
     time_limit  seconds for grounding and compiling; then CompileTimeout is raised
+    watch    all limits, instead of time_limit
 
     Source: tags as formulas, Lobster section 3.5; compilation as in `circuit.choice`. Cycles are broken in `unroll`.
     """
-    with Watch(checked_limits(time_limit=time_limit)) as watch:
+    with watch or Watch(checked_limits(time_limit=time_limit)) as watch:
         watch.hint = EXACT_HINT
         ram, grounding, variables = ground_inputs(program, inputs, facts, watch, has_derived=True)
         watch.hide()

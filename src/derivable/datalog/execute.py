@@ -10,6 +10,8 @@ of recursion.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Literal
 
@@ -57,6 +59,7 @@ class Executor(Queries):
         algebra: Algebra,
         watch: Watch | None = None,
         tables: dict[str, Table] | None = None,
+        goal: str | None = None,
     ):
         watch = watch or Watch(Limits())
         new_tags = None if isinstance(algebra, Untagged) else algebra.empty
@@ -67,6 +70,7 @@ class Executor(Queries):
         self.ram = ram
         self.facts = facts
         self.watch = watch
+        self.goal = goal
         self.finished = 0
         self.graph: GroundGraph | None = algebra.graph if isinstance(algebra, GraphTags) else None
         self.efforts: dict[int, Effort] = {}
@@ -78,11 +82,10 @@ class Executor(Queries):
 
     def run(self) -> dict[str, Table]:
         self.watch.executor = self
-        try:
-            for number in range(len(self.ram.strata)):
-                self.run_stratum(number)
-        except ForeignError as error:
-            raise error.placed(self.ram.source, self.ram.text) from error.__cause__
+        for number in range(len(self.ram.strata)):
+            self.run_stratum(number)
+            if self.has_goal():
+                break
         # These know the executor and the tables: cycles, which would keep the tables until Python looks for such.
         self.watch.executor = None
         self.running.clear()
@@ -94,12 +97,13 @@ class Executor(Queries):
         """Compute the relations of one stratum, those before it being complete."""
         began, self.number = perf_counter(), number
         self.watch.stratum, self.watch.round = number, 0
-        if isinstance(self.algebra, GraphTags):
-            ground_stratum(self, number, self.algebra)
-        elif isinstance(self.algebra, ColumnTags):
-            self.tagged_stratum(number, self.algebra)
-        else:
-            self.plain_stratum(number)
+        with self.placed():
+            if isinstance(self.algebra, GraphTags):
+                ground_stratum(self, number, self.algebra)
+            elif isinstance(self.algebra, ColumnTags):
+                self.tagged_stratum(number, self.algebra)
+            else:
+                self.plain_stratum(number)
         for name in self.ram.strata[number].relations:
             table = self.tables[name]
             table.visible_size = table.size
@@ -108,6 +112,18 @@ class Executor(Queries):
         self.watch.tuples = self.finished
         self.watch.remaining()
         self.stratum_effort[number].seconds += perf_counter() - began
+
+    @contextmanager
+    def placed(self) -> Iterator[None]:
+        """Errors of foreign functions say where in the program they are."""
+        try:
+            yield
+        except ForeignError as error:
+            raise error.placed(self.ram.source, self.ram.text) from error.__cause__
+
+    def has_goal(self) -> bool:
+        """Whether the run may end, because it has the tuple that it is for."""
+        return self.goal is not None and self.tables[self.goal].size > 0
 
     def instructions(self, number: int, part: Literal["once", "loop", "full"]) -> tuple[Any, ...]:
         """The instructions of a stratum that are to run now."""
@@ -140,7 +156,7 @@ class Executor(Queries):
     def begin_round(self, number: int, rounds: Rounds) -> bool:
         """Before each round of a recursive stratum; false ends its recursion."""
         effort = self.stratum_effort[number]
-        if effort.rounds == self.watch.limits.iteration_limit:
+        if self.has_goal() or effort.rounds == self.watch.limits.iteration_limit:
             return False
         self.watch.begin_round(number, effort.rounds)
         effort.rounds += 1

@@ -13,6 +13,7 @@ from derivable.datalog.tags import GraphTags, Untagged
 
 if TYPE_CHECKING:
     from derivable.datalog.execute import Executor
+    from derivable.datalog.profile import Effort
 
 # Row numbers, and the node of a derivation of each.
 Derivations = list[tuple[np.ndarray, np.ndarray]]
@@ -43,7 +44,7 @@ def ground_stratum(executor: Executor, number: int, algebra: GraphTags) -> None:
             executor.insert(instruction)
             continue
         with executor.effort(instruction) as effort:
-            _derive(executor, instruction, algebra, found[instruction.relation], effort)
+            _derive(executor, instruction, algebra, found[instruction.relation], effort, stratum.is_recursive)
     if stratum.is_recursive:
         _close(executor, stratum, found, algebra.graph)
         return
@@ -59,7 +60,15 @@ def ground_stratum(executor: Executor, number: int, algebra: GraphTags) -> None:
             table.tags[: table.size] = algebra.graph.disjunction_by(ids, nodes, table.size)
 
 
-def _derive(executor: Executor, instruction: m.Instruction, algebra: GraphTags, found: Derivations, effort) -> None:
+def _derive(
+    executor: Executor,
+    instruction: m.Instruction,
+    algebra: GraphTags,
+    found: Derivations,
+    effort: Effort,
+    is_complete: bool,
+) -> None:
+    """Find the derivations of an instruction; `is_complete` if the table has all tuples that the run is to have."""
     table = executor.tables[instruction.relation]
     if isinstance(instruction, m.Store):
         parts = list(executor.stored(instruction))
@@ -72,7 +81,12 @@ def _derive(executor: Executor, instruction: m.Instruction, algebra: GraphTags, 
     else:
         columns, count, nodes = executor.special(instruction)
     effort.candidates += count
-    if count:
+    if count and is_complete:
+        # Those of a round that the run has not come to are left out.
+        ids = table.find(columns, count)
+        there = np.flatnonzero(ids >= 0)
+        found.append((ids[there], nodes[there]))
+    elif count:
         found.append((table.insert(columns, count), nodes))
 
 

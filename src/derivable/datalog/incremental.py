@@ -280,13 +280,14 @@ class Continuation(Executor):
             self.write_to(name)
             self.complete.discard(name)
         first = change_stores(self.ram, number, news, isinstance(algebra, Untagged)) if news else ()
-        if isinstance(algebra, GraphTags):
-            for name in stratum.relations:
-                self.extend_graph(name, algebra)
-        elif isinstance(algebra, ColumnTags):
-            self.tagged_stratum(number, algebra, first)
-        else:
-            self.plain_stratum(number, first)
+        with self.placed():
+            if isinstance(algebra, GraphTags):
+                for name in stratum.relations:
+                    self.extend_graph(name, algebra)
+            elif isinstance(algebra, ColumnTags):
+                self.tagged_stratum(number, algebra, first)
+            else:
+                self.plain_stratum(number, first)
         for name in stratum.relations:
             self.settle(name)
         self.watch.tuples = self.finished

@@ -231,6 +231,8 @@ class Watch(Deadline):
             span = None if span is NOWHERE else span
         if stratum.is_recursive:
             advice = f"bound the recursion by a condition in its rule, ask for less with @demand, or {remedy}"
+        elif effort is None:
+            advice = f"give fewer facts, or {remedy}"
         else:
             advice = f"restrict the rule by a condition or a shared variable, or {remedy}"
         ram = executor.ram

@@ -176,6 +176,7 @@ class Program:
         progress: bool | None = None,
         seed: int = 0,
         keep: bool = False,
+        stop_at_goal: bool = False,
     ) -> Database:
         """Compute all outputs.
 
@@ -193,6 +194,8 @@ class Program:
         progress         whether to show after a second how far the run is; None: if a person sees stderr
         seed             of the samples that `categorical` and `uniform` draw: the same seed, the same samples
         keep             whether the database keeps what `Database.add` goes on from, else its outputs alone
+        stop_at_goal     whether the run ends as soon as the relation that is marked `@goal` has its tuple; the other
+                         relations are then as far as they are
 
         Under "exact" a tag is the probability that the tuple holds in a random world, under a semiring what `show` of
         its record makes of its value. Raises UnsupportedError where recursion would add up infinitely many derivations.
@@ -202,8 +205,13 @@ class Program:
 
         record = None if provenance is None else provenance_of(provenance)
         k, seed = integer(k, "k", 1), integer(seed, "seed", 0)
+        if stop_at_goal and keep:
+            raise DomainError("a run that ends at its goal has nothing to go on from", hint="keep=False")
         watch = Watch(checked_limits(iteration_limit, round_limit, tuple_limit, time_limit, memory_limit), progress)
-        return watched(watch, lambda: self._run(checked_facts(facts), record, provenance, k, seed, keep, watch))
+        given = checked_facts(facts)
+        return watched(
+            watch, lambda: self._run(given, record, provenance, k, seed, keep, watch, stop_at_goal=stop_at_goal)
+        )
 
     def _run(
         self,
@@ -215,6 +223,7 @@ class Program:
         keep: bool,
         watch: Watch,
         is_counted: bool = False,
+        stop_at_goal: bool = False,
     ) -> Database:
         from derivable.datalog.evaluation import Evaluation
         from derivable.datalog.facts import load_program_facts, load_python_facts, new_store
@@ -230,12 +239,18 @@ class Program:
         if is_default:
             provenance = "exact" if _num_probabilities(plan.rules, store) else "unit"
             record = provenance_of(provenance)
+        goal = plan.goal if stop_at_goal else None
+        if stop_at_goal and goal is None:
+            raise DomainError(
+                "the program has no goal to stop at", hint="mark a relation without columns: `@goal rel found() = ...`"
+            )
         # A limit of rounds is one of the program as it is written.
-        ram = plan.ram(self.narrow and watch.limits.iteration_limit is None)
+        narrow = self.narrow and watch.limits.iteration_limit is None
+        ram = plan.ram(narrow and (goal is None or goal in plan.rules.outputs), goal)
         if record is EXACT:
             watch.hint = EXACT_HINT
         evaluation = Evaluation(ram, store, record, k)
-        evaluation.run(watch, is_counted)
+        evaluation.run(watch, is_counted, goal)
         name = provenance if isinstance(provenance, str) else record.name
         return Database(evaluation, name, keep, is_default)
 
@@ -268,7 +283,7 @@ class _Plan:
         # The rules as written must have strata, whatever becomes of them.
         stratify(with_terms(self.rules))
         self._demands: dict[bool, Demand] = {}
-        self._rams: dict[bool, Ram] = {}
+        self._rams: dict[tuple[bool, str | None], Ram] = {}
 
     def demand(self, narrow: bool) -> Demand:
         """The rules with their demand; `narrow` if only the outputs matter."""
@@ -276,13 +291,18 @@ class _Plan:
             self._demands[narrow] = demand(self.rules, automatic=narrow)
         return self._demands[narrow]
 
-    def ram(self, narrow: bool) -> Ram:
-        """RAM, in which there is also that for runs with tags if it is another."""
-        if narrow not in self._rams:
+    @property
+    def goal(self) -> str | None:
+        """The relation whose first tuple may end a run."""
+        return next((name for name, relation in self.rules.relations.items() if relation.is_goal), None)
+
+    def ram(self, narrow: bool, goal: str | None = None) -> Ram:
+        """RAM, in which there is also that for runs with tags if it is another; for runs that end at a goal."""
+        if (narrow, goal) not in self._rams:
             found = self.demand(narrow)
-            ram = lower(stratify(found.rules))
+            ram = lower(stratify(found.rules, goal))
             if found.first is not None:
                 first = lower(stratify(found.first))
-                ram = replace(ram, tagged=replace(lower(stratify(found.then)), demand=first))
-            self._rams[narrow] = ram
-        return self._rams[narrow]
+                ram = replace(ram, tagged=replace(lower(stratify(found.then, goal)), demand=first))
+            self._rams[narrow, goal] = ram
+        return self._rams[narrow, goal]

@@ -47,8 +47,12 @@ def dependencies(rule: r.Rule) -> list[tuple[str, str | None]]:
     return [(rule.body, "choice")]
 
 
-def stratify(program: r.Rules) -> Strata:
-    """Strata of a program. Raises StratificationError, which prints the cycle, if negation is inside a cycle."""
+def stratify(program: r.Rules, goal: str | None = None) -> Strata:
+    """Strata of a program. Raises StratificationError, which prints the cycle, if negation is inside a cycle.
+
+    goal  a relation whose first tuple ends a run: what it depends on through atoms alone is one stratum with it, so
+          that each round may find the tuple; what it does not need comes last
+    """
     edges: dict[str, dict[str, str | None]] = {name: {} for name in program.relations}
     for rule in program.rules:
         for target, kind in dependencies(rule):
@@ -59,6 +63,10 @@ def stratify(program: r.Rules) -> Strata:
         for target, kind in dependencies(rule):
             if kind is not None and position[target] == position[rule.relation]:
                 _fail(program, rule, target, kind, edges, set(parts[position[target]]))
+    if goal is not None:
+        others = {rule.relation for rule in program.rules if not isinstance(rule, r.Clause)}
+        parts = _toward(goal, parts, edges, {rule.relation for rule in program.rules} - others)
+        position = {name: i for i, component in enumerate(parts) for name in component}
     rank = {name: i for i, name in enumerate(program.relations)}
     rules_of: list[list[r.Rule]] = [[] for _ in parts]
     for rule in program.rules:
@@ -70,6 +78,37 @@ def stratify(program: r.Rules) -> Strata:
         is_recursive = any(target in component for rule in rules for target, _ in dependencies(rule))
         strata.append(Stratum(members, rules, is_recursive))
     return Strata(program, tuple(strata))
+
+
+def _toward(
+    goal: str, parts: list[set[str]], edges: Mapping[str, Mapping[str, str | None]], derived: set[str]
+) -> list[set[str]]:
+    """The components in an order in which the goal comes as early as it can, united with those that it reads.
+
+    derived  the relations that clauses define
+    """
+    readers: dict[str, list[tuple[str, str | None]]] = {}
+    for name, targets in edges.items():
+        for target, kind in targets.items():
+            readers.setdefault(target, []).append((name, kind))
+    place = next(i for i, part in enumerate(parts) if goal in part)
+    united, before, rest = set(parts[place]), [], parts[place + 1 :]
+    if not united <= derived:
+        return parts
+    apart: set[str] = set()
+    for part in reversed(parts[:place]):
+        uses = [(name, kind) for target in part for name, kind in readers.get(target, ()) if name not in part]
+        kinds = [kind for name, kind in uses if name in united]
+        is_needed = bool(kinds) or any(name in apart for name, _ in uses)
+        if not is_needed:
+            rest.insert(0, part)
+        elif part <= derived and not any(kinds) and not any(name in apart for name, _ in uses):
+            united |= part
+        else:
+            # What must be complete before the goal's stratum begins, and so must all that it reads.
+            apart |= part
+            before.insert(0, part)
+    return [*before, united, *rest]
 
 
 def components(edges: Mapping[str, Mapping[str, str | None]]) -> list[set[str]]:

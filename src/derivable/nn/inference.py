@@ -14,6 +14,7 @@ from derivable.bridge.torch import is_transformed, physical
 from derivable.circuit.circuit import Circuit
 from derivable.datalog.exact import ExactQuery, compile_exact
 from derivable.datalog.inputs import InputMapping
+from derivable.datalog.limits import Limits, Watch, watched
 from derivable.datalog.program import Program
 from derivable.datalog.provenance import EXACT, Inference
 from derivable.device.cpu.memory import full
@@ -29,18 +30,21 @@ def inference_for(
     outputs: Mapping[str, Sequence[tuple]],
     k: int,
     facts: Mapping[str, Any] | None = None,
-    time_limit: float | None = None,
+    limits: Limits | None = None,
 ) -> torch.nn.Module:
     """The module (values, in_logs, out_logs) -> [*batch, output fact]; of provenances but exact, a list."""
+    watch = Watch(limits or Limits())
     if provenance is EXACT:
-        return ExactInference(compile_exact(program, inputs, outputs, facts, time_limit), list(inputs))
+        query = watched(watch, lambda: compile_exact(program, inputs, outputs, facts, watch=watch))
+        return ExactInference(query, list(inputs))
     from derivable.datalog.batched import ground
     from derivable.nn.derivations import SemiringInference, TopProofsInference
 
+    semiring = provenance if isinstance(provenance, Semiring) else boolean
+    grounded = watched(watch, lambda: ground(program, inputs, outputs, facts, semiring, watch))
     if isinstance(provenance, Semiring):
-        grounded = ground(program, inputs, outputs, facts, provenance)
         return SemiringInference(grounded, list(inputs), provenance)
-    return TopProofsInference(ground(program, inputs, outputs, facts, boolean), list(inputs), k)
+    return TopProofsInference(grounded, list(inputs), k)
 
 
 class FactColumns(torch.nn.Module):

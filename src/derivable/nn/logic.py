@@ -17,6 +17,7 @@ from derivable.core import html
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import nearest
 from derivable.datalog.inputs import InputMapping, as_tuple
+from derivable.datalog.limits import checked_limits
 from derivable.datalog.program import Program
 from derivable.datalog.provenance import EXACT, provenance_of
 from derivable.datalog.values import show_value
@@ -48,7 +49,9 @@ class Logic(torch.nn.Module):
     k            of topkproofs
     facts        further facts that do not change between calls (a map, a knowledge base), as for `Program.run`.
                  Facts that do change from call to call are inputs: `independent`, with probabilities 0 and 1
-    time_limit   seconds for deriving and compiling, exact provenance only; then CompileTimeout is raised
+    time_limit   seconds for deriving and compiling; then CompileTimeout is raised
+    tuple_limit, round_limit, memory_limit
+                 of deriving, as for `Program.run`
     log_probabilities
                  forward takes and returns log-probabilities, in nats: pass log_softmax, get what nll_loss takes.
                  Exact provenance only.
@@ -82,6 +85,9 @@ class Logic(torch.nn.Module):
         facts: Mapping[str, Any] | None = None,
         log_probabilities: bool = False,
         time_limit: float | None = None,
+        tuple_limit: int | None = None,
+        round_limit: int | None = None,
+        memory_limit: int | str | None = None,
     ):
         super().__init__()
         record = provenance_of(provenance)
@@ -97,7 +103,8 @@ class Logic(torch.nn.Module):
         self.log_probabilities = log_probabilities
         self.inputs = _checked_inputs(inputs)
         self.outputs, self._scalar_outputs = _checked_outputs(outputs)
-        self.inference: Any = inference_for(record, self.program, self.inputs, self.outputs, k, facts, time_limit)
+        limits = checked_limits(None, round_limit, tuple_limit, time_limit, memory_limit)
+        self.inference: Any = inference_for(record, self.program, self.inputs, self.outputs, k, facts, limits)
 
     @property
     def circuit(self):

@@ -1,0 +1,232 @@
+"""Limits of runs: their errors name the rule that grew; times are kept in long steps too. Golden files as elsewhere."""
+
+import contextlib
+import io
+import sys
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+
+import derivable as dv
+from datalog.test_errors import compare
+from derivable.core import progress
+from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, OutOfMemory
+from derivable.datalog import limits
+from derivable.datalog.limits import size_in_bytes
+
+DIVERGING = """type start(x: i64)
+rel n(x) = start(x)
+rel n(x + 1) = n(x)
+rel even(x) = n(x), x % 2 == 0
+"""
+DOUBLING = """type edge(a: i32, b: i32)
+rel walk(a, b, 1) = edge(a, b)
+rel walk(a, c, n + 1) = walk(a, b, n), edge(b, c)
+rel other(x) = walk(x, _, _)
+"""
+PRODUCT = """type a(x: i32)
+rel b(x, y, z) = a(x), a(y), a(z)
+rel c(n) = n := count(x, y, z: b(x, y, z))
+"""
+GROUPED = """type a(x: i32)
+rel b(n) = n := count(x, y: a(x), a(y), x < y)
+"""
+CASES = {
+    "limit_tuples_of_recursion": (DIVERGING, {"start": [0]}, {"tuple_limit": 1000}),
+    "limit_rounds": (DIVERGING, {"start": [0]}, {"round_limit": 50}),
+    "limit_tuples_doubling": (DOUBLING, {"edge": [(0, 1), (1, 0), (1, 2), (2, 0)]}, {"tuple_limit": 150}),
+    "limit_tuples_of_product": (PRODUCT, {"a": range(40)}, {"tuple_limit": 5000}),
+    "limit_tuples_of_aggregate": (GROUPED, {"a": range(200)}, {"tuple_limit": 10000}),
+    "limit_tuples_of_facts": (DIVERGING, {"start": range(2000)}, {"tuple_limit": 100}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_messages(name):
+    text, facts, given = CASES[name]
+    with pytest.raises(LimitError) as caught:
+        dv.Program(text, "demo.scl").run(facts, **given)
+    compare(name, caught.value.report())
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "addmultprob", "topkproofs", "exact", "real"])
+def test_every_provenance_has_limits(provenance):
+    program = dv.Program(DIVERGING)
+    for given in ({"tuple_limit": 300}, {"round_limit": 30}, {"time_limit": 0.3}):
+        with pytest.raises(LimitError, match="the rule of `n`, which has"):
+            program.run({"start": [(0.5, (0,))]}, provenance, **given)
+    # What a run needs exactly is within its limits.
+    bounded = dv.Program("rel 0.5::n(0) rel n(x + 1) = n(x), x < 9")
+    assert len(bounded.run(provenance=provenance, tuple_limit=10, round_limit=10)["n"]) == 10
+
+
+def test_layers_have_limits():
+    nn = pytest.importorskip("derivable.nn")
+    inputs, outputs = {"start": dv.independent([0])}, {"even": [2]}
+    for provenance in ("exact", "minmaxprob", "topkproofs"):
+        for given in ({"tuple_limit": 100}, {"round_limit": 10}, {"time_limit": 0.2}):
+            with pytest.raises(LimitError):
+                nn.Logic(DIVERGING, inputs, outputs, provenance, **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "size"), [(5, 5), ("7", 7), ("2 GB", 2 * 10**9), ("1.5kB", 1500), ("3MiB", 3 << 20), (" 8 b ", 8)]
+)
+def test_sizes(given, size):
+    assert size_in_bytes(given) == size
+
+
+@pytest.mark.parametrize("given", [0, -1, True, "x", "GB", "-3 MB", "0", 2.5, None])
+def test_bad_sizes(given):
+    with pytest.raises(DomainError, match="memory_limit"):
+        size_in_bytes(given)
+
+
+@pytest.mark.parametrize("option", ["tuple_limit", "round_limit", "time_limit", "memory_limit"])
+def test_bad_limits(option):
+    for bad in (-1, "x", True):
+        with pytest.raises(DomainError, match=option):
+            dv.Program("rel a(1)").run(**{option: bad})
+
+
+def test_a_run_ends_before_the_machine_has_no_memory(monkeypatch):
+    """Without a limit a run ends when it has taken what there was, but for a tenth."""
+    monkeypatch.setattr(limits, "_LOOKS", 0.0)
+    taken = iter(range(10**8, 10**12, 10**8))
+    monkeypatch.setattr(limits, "resident_bytes", lambda: next(taken))
+    monkeypatch.setattr(limits, "available_bytes", lambda: max(0, 10**10 - next(taken)))
+    with pytest.raises(OutOfMemory, match=r"the run took [\d.]+ GB of memory and [\d.]+ MB are left"):
+        dv.Program(DIVERGING).run({"start": [0]})
+
+
+def seconds(work):
+    began = time.perf_counter()
+    with pytest.raises(CompileTimeout):
+        work()
+    return time.perf_counter() - began
+
+
+@pytest.mark.slow
+def test_times_are_kept_in_long_steps():
+    """Products, sorts of aggregates, facts to read and derivations to ground."""
+    many = np.arange(1 << 12)
+    pairs = np.random.default_rng(0).integers(0, 1 << 20, (3_000_000, 2))
+    edges = [(0.5, (int(a), int(b))) for a, b in np.random.default_rng(1).integers(0, 60, (500, 2))]
+    closure = "rel p(x, y) = e(x, y) or (p(x, z) and e(z, y))\nquery p"
+    works = {
+        "product": ("type a(x: i64) rel b(x, y, z) = a(x), a(y), a(z)", {"a": many}, None),
+        "aggregate": (
+            "type a(x: i64, y: i64) rel b(x, m) = m := max(y: a(x, y)) rel c(y, m) = m := count(x: a(x, y))",
+            {"a": pairs},
+            None,
+        ),
+        "join": ("type a(x: i64, y: i64) rel b(x, z) = a(x, y), a(z, y)", {"a": pairs % 3000}, None),
+        "tagged": ("type e(x: i64, y: i64) " + closure, {"e": edges}, "topkproofs"),
+        "exact": ("type e(x: i64, y: i64) " + closure, {"e": edges}, "exact"),
+    }
+    for name, (text, facts, provenance) in works.items():
+        program = dv.Program(text)
+        with contextlib.suppress(LimitError):
+            program.run(facts, provenance, time_limit=2)
+        limit = 0.3 if name == "aggregate" else 1.0
+        assert seconds(partial(program.run, facts, provenance, time_limit=limit)) < limit * 1.1 + 0.3, name
+
+
+# Goals
+
+
+GOAL = """
+    type edge(a: usize, b: usize)
+    rel path(x, y) = edge(x, y) or (path(x, z) and edge(z, y))
+    rel far(x, y) = path(x, y), x + 1 < y
+    @goal rel found() = far(0, 5)
+    rel number(n) = n := count!(x, y: path(x, y))
+"""
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "topkproofs", "exact", "real"])
+def test_a_run_stops_at_its_goal(provenance):
+    program = dv.Program(GOAL)
+    facts = {"edge": [(i, i + 1) for i in range(100)]}
+    db = program.run(facts, provenance, stop_at_goal=True)
+    assert list(db["found"]) == [()]
+    assert 0 < len(db["path"]) < 1000
+    assert not len(db["number"])
+    assert len(program.run(facts, provenance)["path"]) == 5050
+    # Without the tuple all is computed.
+    none = program.run({"edge": [(i, i + 1) for i in range(4)]}, provenance, stop_at_goal=True)
+    assert not len(none["found"])
+    assert len(none["path"]) == 10
+    assert list(none["number"]) == [(10,)]
+
+
+def test_a_goal_behind_negation_and_aggregates():
+    program = dv.Program("""
+        type edge(a: i32, b: i32)
+        rel path(x, y) = edge(x, y) or (path(x, z) and edge(z, y))
+        rel number(n) = n := count(x, y: path(x, y))
+        rel apart(x, y) = edge(x, _), edge(_, y), not path(x, y)
+        rel big(n) = number(n), n > 2
+        @goal rel found() = big(n), apart(_, _)
+        rel later(n) = n := count(x: apart(x, _))
+        query later
+        query found
+    """)
+    db = program.run({"edge": [(0, 1), (1, 2)]}, stop_at_goal=True)
+    assert list(db["found"]) == [()]
+    assert not len(db["later"])
+    assert list(program.run({"edge": [(0, 1)]}, stop_at_goal=True)["later"]) == [(0,)]
+
+
+def test_a_program_that_only_ends_at_its_goal():
+    program = dv.Program("@goal rel found() = n(700)\nrel n = {0}\nrel n(x + 1) = n(x)\nquery n")
+    assert 700 < len(program.run(stop_at_goal=True)["n"]) < 710
+
+
+def test_bad_goals():
+    with pytest.raises(DomainError, match="no goal to stop at"):
+        dv.Program("rel a(1)").run(stop_at_goal=True)
+    with pytest.raises(DomainError, match="nothing to go on from"):
+        dv.Program(GOAL).run({"edge": [(0, 1)]}, stop_at_goal=True, keep=True)
+
+
+# Progress
+
+
+def test_a_long_run_shows_how_far_it_is(monkeypatch):
+    notes = []
+
+    @contextlib.contextmanager
+    def bar(description, total=None, *, enabled=None):
+        assert description == "running"
+        yield lambda amount=1, note="": notes.append(note)
+
+    monkeypatch.setattr(limits, "progress", bar)
+    monkeypatch.setattr(limits, "_QUIET", 0.05)
+    monkeypatch.setattr(limits, "_SHOWS", 0.01)
+    program = dv.Program(DIVERGING)
+    with pytest.raises(CompileTimeout):
+        program.run({"start": [0]}, time_limit=0.4, progress=True)
+    assert notes
+    assert "stratum 2 of 3 (n), round" in notes[-1]
+    assert "tuples" in notes[-1]
+    assert "a second" in notes[-1]
+    notes.clear()
+    for quiet in (False, None):
+        with pytest.raises(CompileTimeout):
+            program.run({"start": [0]}, time_limit=0.2, progress=quiet)
+    assert not notes
+
+
+def test_who_sees_progress(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    assert not progress.is_seen()
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert progress.is_seen()
+    monkeypatch.setenv("DERIVABLE_PROGRESS", "0")
+    assert not progress.is_seen()
