@@ -116,7 +116,9 @@ class Errors:
 
     def report(self) -> None:
         if self.found:
-            raise together(self.found)
+            places = [error.span or Span(0, 0) for error in self.found]
+            order = sorted(range(len(places)), key=lambda i: (places[i].line, places[i].column))
+            raise together([self.found[i] for i in order])
 
 
 def together(errors: Sequence[DerivableError], most: int = 10) -> DerivableError:

@@ -123,7 +123,7 @@ def checked(syntax: s.Syntax, attribute: s.Attribute, place: str) -> Attribute:
         if argument in found:
             fail(TypeMismatchError, f"the argument `{argument}` of `@{name}` is given twice")
         if not _is_of(value, takes[argument]):
-            fail(TypeMismatchError, f"the argument `{argument}` of `@{name}` is {_KINDS[takes[argument]]}")
+            fail(TypeMismatchError, f"the argument `{argument}` of `@{name}` must be {_KINDS[takes[argument]]}")
         choices = (record.choices or {}).get(argument)
         if choices is not None and value not in choices:
             listed = suggestion(value, choices, f"known are {', '.join(choices)}")

@@ -61,7 +61,6 @@ class Desugaring(Constants):
         for item in self.syntax.items:
             with errors:
                 self.item(item)
-        errors.report()
         self.term_facts()
         outputs = [query.output for query in self.queries]
         if not outputs:
@@ -114,7 +113,7 @@ class Desugaring(Constants):
                 self.queries.append(self.query(item))
 
     def attributes(self, item: s.Item) -> None:
-        places = {s.RelationType: "type", s.Query: "query"}
+        places = {s.RelationType: "type", s.FunctionType: "type", s.Query: "query"}
         for written in getattr(item, "attributes", ()):
             attribute = checked(self.syntax, written, places.get(type(item), "rel"))
             names = [head.relation for head in item.heads] if isinstance(item, s.Rule) else []

@@ -60,13 +60,6 @@ def _list(items) -> str:
     return ", ".join(map(expression_text, items))
 
 
-def _columns(columns: tuple[s.Column, ...]) -> str:
-    shown = [
-        f"{c.adornment + ' ' if c.adornment else ''}{c.name + ': ' if c.name else ''}{c.type_name}" for c in columns
-    ]
-    return ", ".join(shown)
-
-
 def _aggregate(node: s.Aggregate) -> str:
     special = f"<{parameters_text(node.parameters)}>" if node.parameters else ""
     arguments = f"[{', '.join(node.arguments)}]" if node.arguments else ""
@@ -100,6 +93,12 @@ def parameters_text(parameters: s.Parameters, flags: bool = True) -> str:
         return name if value is True and flags else f"{name}={value_text(value)}"
 
     return ", ".join(one(name, value) for name, value in parameters)
+
+
+def _columns(columns: tuple[s.Column, ...]) -> str:
+    return ", ".join(
+        f"{c.adornment + ' ' if c.adornment else ''}{c.name + ': ' if c.name else ''}{c.type_name}" for c in columns
+    )
 
 
 def item_text(item: s.Item) -> str:
