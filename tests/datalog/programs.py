@@ -149,7 +149,7 @@ class _Rule:
 
 
 @st.composite
-def sources(draw, max_relations: int = 4, max_rules: int = 3) -> Source:
+def sources(draw, max_relations: int = 4, max_rules: int = 3, rule: type[_Rule] = _Rule) -> Source:
     """A program of up to `max_relations` derived relations with up to `max_rules` rules each, recursive at will."""
     relations = dict(INPUTS)
     rules = []
@@ -159,8 +159,61 @@ def sources(draw, max_relations: int = 4, max_rules: int = 3) -> Source:
         relations[name] = draw(st.sampled_from(["i", "ii", "ii", "it", "iit", "ti"]))
         for _ in range(draw(st.integers(1, max_rules))):
             recursive = draw(st.booleans())
-            rules.append(_Rule(draw, relations, name, above).text([*above, *[name] * (i + 2)] if recursive else above))
+            rules.append(rule(draw, relations, name, above).text([*above, *[name] * (i + 2)] if recursive else above))
     return Source(relations, rules)
+
+
+class RichRule(_Rule):
+    """A rule with disjunctions, ranges, equations, functions and more aggregates as well."""
+
+    def compared(self) -> str:
+        made = self.pick(super().compared, self.disjoined, self.ranged, self.equation, self.totalled, super().compared)
+        return made()
+
+    def integer(self) -> str:
+        known = [name for name, kind in self.bound.items() if kind == "i"]
+        return self.pick(*known) if known else self.draw(constants("i"))
+
+    def disjoined(self) -> str:
+        """Two atoms that bind the same variables."""
+        pairs = [name for name in self.above if self.relations[name] == "ii"]
+        a, b = self.pick(*VARIABLES["i"]), self.pick(*VARIABLES["i"])
+        first, second = self.pick(*pairs), self.pick(*pairs)
+        self.bound |= {a: "i", b: "i"}
+        rest = self.pick("", f" and {a} != {self.draw(constants('i'))}")
+        return f"({first}({a}, {b}) or ({second}({b}, {a}){rest}))"
+
+    def ranged(self) -> str:
+        name = self.pick(*VARIABLES["i"])
+        low, high = self.pick("0", "1"), self.pick("3", "4")
+        self.bound[name] = "i"
+        return self.pick(f"{name} in {low}..{high}", f"{name} in {low}..={high}", f"range<i32>({low}, {high}, {name})")
+
+    def equation(self) -> str:
+        x, y = self.integer(), self.integer()
+        return self.pick(
+            f"{x} == $max({x}, {y})",
+            f"$abs({x} - {y}) < 2",
+            f"{x} + {y} <= 4 and not ({x} == 1 or {y} == 2)",
+            f"({x} > 2) == ({y} > 2)",
+            f"{x} / 2 == {y} % 3",
+            f"(if {x} == {y} then 1 else {x} * 2) < 5",
+        )
+
+    def totalled(self) -> str:
+        """A sum, or who has the most, over pairs above, with groups from `where` now and then."""
+        pairs = [name for name in self.above if self.relations[name] == "ii"]
+        name, key = self.pick(*pairs), self.pick(*VARIABLES["i"])
+        if any("a2" in literal for literal in self.literals) or "a2" in self.bound:
+            return self.integer() + " >= 0"
+        self.bound[key] = "i"
+        where = self.pick("", f" where {key}: u({key})")
+        if self.rarely():
+            return f"a2 := sum[q9](q8: {name}({key}, q9), {name}(q9, q8){where}), a2 < 9"
+        if self.draw(st.booleans()):
+            return f"a2 := sum(q8: {name}({key}, q8){where}), a2 < 9"
+        self.bound["a2"] = "i"
+        return f"a2 := {self.pick('argmax', 'argmin')}[q9](q8: {name}(q9, q8), {name}(q8, {key}){where})"
 
 
 def inputs(max_rows: int = 7) -> st.SearchStrategy[dict[str, list[tuple]]]:

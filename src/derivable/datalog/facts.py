@@ -329,7 +329,7 @@ def _bad_value(relation: Relation, row: int, column: int, value: Any, t: ValueTy
     shown = show_value(value) if isinstance(value, (str, bool, int, float)) else repr(value)
     hint = None
     if t.is_integer and isinstance(value, int) and not isinstance(value, bool):
-        hint = t.range_text()
+        hint = f"{t} holds {t.limits[0]} to {t.limits[1]}"
     elif isinstance(value, str) and relation.is_input:
         hint = f"declare the column types: `type {relation.name}(...)`"
     raise TypeMismatchError(

@@ -312,7 +312,7 @@ class _Compiler:
 
     def generate(self, table: _Table, node: m.Generate) -> _Table:
         types = dict(zip((t.name if isinstance(t, Var) else None for t in node.outputs), node.types))
-        made = m.columns(node)
+        made = tuple(name for name in m.columns(node) if name in table.columns or name in types)
         columns = [table.columns[name].type if name in table.columns else types[name] for name in made]
         given = a.Table(tuple(table.columns.values()), table.tags)
         *found, tags = self.call(node, given, columns, (tuple(table.columns), made))

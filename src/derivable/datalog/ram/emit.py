@@ -294,7 +294,8 @@ class _Emitter:
 
     def probe(self, number: int, step: Probe, tags: tuple | None) -> None:
         k, layout = self.k, step.layout
-        terms = [self.value(term) for term in step.terms]
+        # Rows of a nullary relation are one zero.
+        terms = [self.value(term) for term in step.terms] or [k.let("nothing", 0)]
         if layout.sets is None:
             row = k.let("found", -1)
             table, log = self.array("table", "uint32", number), self.array("log", layout.dtype, number)

@@ -1,0 +1,144 @@
+"""Random programs with every feature, by every route: from the syntax by search, interpreters, kernels, orders, demand,
+branches and growth. `formulas` shares only the parser with the library."""
+
+import contextlib
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import derivable as dv
+from datalog.formulas import matched, model_of
+from datalog.programs import RichRule, inputs, questions, sources
+from datalog.test_apm import run_apm
+from datalog.test_fused import SET_ROWS, settings_of
+from datalog.test_incremental import splits
+from derivable.datalog.ram import plan
+from derivable.datalog.ram.interpret import interpret
+from derivable.datalog.syntax.nodes import Query
+from derivable.datalog.syntax.parse import parse
+
+PROGRAMS = sources(rule=RichRule)
+
+
+@contextlib.contextmanager
+def planned(few_atoms):
+    """Every body is planned, whatever that costs, by trying all orders of up to so many atoms."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("LEAST_ROWS", 0), ("LEAST_SAVING", -1e9), ("CLEARLY", 1e9), ("FEW_ATOMS", few_atoms)):
+            patch.setattr(plan, name, value)
+        yield
+
+
+def assert_model(found, wanted, names):
+    for name in names:
+        assert set(found[name]) == wanted[name], name
+
+
+def test_the_comparison_can_fail():
+    with pytest.raises(AssertionError):
+        assert_model({"p": [(1,)]}, {"p": {(2,)}}, ["p"])
+
+
+def test_the_search_knows_what_programs_mean():
+    syntax = parse("""
+        type e(i32, i32), big(i32), out(i32, i32), all(i32), n(i32, usize), best(i32)
+        rel big(x) = e(x, _), not e(_, x)
+        rel out(x, y) = e(x, z) and (e(z, y) or x == y), y < 3
+        rel all(x) = e(x, _), forall(y: e(x, y) implies y > 1)
+        rel n(x, c) = c := count(y: e(x, y) where x: big(x))
+        rel best(x) = x := argmax[x](y: e(x, y))
+    """)
+    order = ["big", "out", "all", "n", "best"]
+    model = model_of(syntax, {"e": [(0, 1), (1, 2), (1, 3), (4, 2)]}, order)
+    assert model["big"] == {(0,), (4,)}
+    assert model["out"] == {(0, 2), (0, 0), (1, 1)}
+    assert model["all"] == {(1,), (4,)}
+    assert model["n"] == {(0, 1), (4, 1)}
+    assert model["best"] == {(1,)}
+
+
+def check_routes(source, facts, data):
+    program = dv.Program(source.text())
+    wanted = model_of(program.syntax, facts, source.derived)
+    names = source.derived
+    assert_model(interpret(program.lowered(facts), facts), wanted, names)
+    assert_model(run_apm(program, facts)[0], wanted, names)
+    assert_model(program.run(facts), wanted, names)
+    with settings_of(0, data.draw(SET_ROWS), data.draw(st.integers(1, 4))):
+        assert_model(program.run(facts), wanted, names)
+    for few_atoms in (0, 6):
+        with planned(few_atoms):
+            assert_model(dv.Program(source.text()).run(facts), wanted, names)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PROGRAMS, inputs(), st.data())
+def test_all_routes_agree(source, facts, data):
+    check_routes(source, facts, data)
+
+
+@pytest.mark.slow
+@settings(max_examples=3000, deadline=None)
+@given(sources(max_relations=5, max_rules=4, rule=RichRule), inputs(12), st.data())
+def test_all_routes_agree_on_larger_programs(source, facts, data):
+    check_routes(source, facts, data)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PROGRAMS, inputs(), st.data())
+def test_what_is_asked_is_what_the_whole_program_has(source, facts, data):
+    asked = data.draw(questions(source))
+    program = dv.Program(source.text(asked))
+    wanted = model_of(parse(source.text()), facts, source.derived)
+    found = program.run(facts)
+    queries = [item for item in program.syntax.items if isinstance(item, Query)]
+    assert len(found) == len(queries)
+    for query, view in zip(queries, found.values()):
+        rows = wanted[query.relation]
+        if query.arguments is not None:
+            rows = {row for row in rows if matched(query.arguments, row, {}) is not None}
+        assert set(view) == rows, query
+
+
+@settings(max_examples=60, deadline=None)
+@given(PROGRAMS, inputs(), st.data())
+def test_growing_databases_are_those_of_all_facts(source, facts, data):
+    program = dv.Program(source.text())
+    wanted = model_of(program.syntax, facts, source.derived)
+    first, *rest = data.draw(splits(facts, 3))
+    database = program.run(first, keep=True)
+    before = {name: set(database[name]) for name in source.relations}
+    branch = database.fork()
+    for part in rest:
+        branch.add(part)
+    assert_model(branch, wanted, source.derived)
+    assert_model(database, before, source.relations)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sources(max_relations=3, rule=RichRule), inputs(4), st.data())
+def test_probabilities_are_those_of_all_worlds(source, facts, data):
+    """Some facts are random; what a tuple's probability is follows from the worlds in which the search finds it."""
+    program = dv.Program(source.text())
+    rows = [(name, row) for name, given_rows in facts.items() for row in given_rows]
+    chosen = data.draw(st.lists(st.sampled_from(rows), max_size=4, unique=True)) if rows else []
+    chances = {fact: 0.1 + 0.2 * i for i, fact in enumerate(chosen)}
+    wanted = {name: {} for name in source.derived}
+    for world in itertools.product([False, True], repeat=len(chosen)):
+        absent = {fact for fact, there in zip(chosen, world) if not there}
+        probability = math.prod(p if there else 1 - p for p, there in zip(chances.values(), world))
+        certain = {name: [row for row in rows if (name, row) not in absent] for name, rows in facts.items()}
+        model = model_of(program.syntax, certain, source.derived)
+        for name in source.derived:
+            for row in model[name]:
+                wanted[name][row] = wanted[name].get(row, 0.0) + probability
+    tagged = {
+        name: [(chances[name, row], row) if (name, row) in chances else row for row in rows]
+        for name, rows in facts.items()
+    }
+    found = program.run(tagged, provenance="exact")
+    for name in source.derived:
+        assert dict(found[name].items()) == pytest.approx(wanted[name], abs=1e-12), name
