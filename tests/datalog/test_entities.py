@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog import naive_terms
 from datalog.test_functions import siphash
 from datalog.worlds import probabilities
 from derivable.datalog import Entity
@@ -400,6 +401,22 @@ def test_texts_and_terms():
 
     one = struct.pack("<i", 1)
     assert set(found["hashed"]) == {(e, siphash(struct.pack("<Q", 2) + identity(e) + one)) for e in (t, c, leaf)}
+
+
+def entity(value):
+    return Entity(value[0], *map(entity, value[1:])) if isinstance(value, tuple) else value
+
+
+@settings(max_examples=60, deadline=None)
+@given(naive_terms.programs(), naive_terms.fact_sets())
+def test_random_programs_agree_with_the_naive_evaluator(program, facts):
+    rules, signatures = program
+    model, terms = naive_terms.least_model(rules, facts, signatures)
+    text = naive_terms.text_of(rules, signatures) + "\nrel node(t) = case t is Node(_, _, _)"
+    found = run(text, {name: [tuple(map(entity, row)) for row in rows] for name, rows in facts.items()})
+    for name in signatures:
+        assert found[name] == {tuple(map(entity, row)) for row in model[name]}, name
+    assert found["node"] == {(entity(t),) for t in terms if t[0] == "Node"}
 
 
 def test_functions_of_terms():
