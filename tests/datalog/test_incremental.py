@@ -207,6 +207,17 @@ def test_all_forms_of_facts():
     assert db["path"][0, 7] == pytest.approx(0.35)
 
 
+def test_arrays_of_the_caller_are_copied():
+    program = dv.Program("type a(x: i64), b(x: i64) rel c(x) = a(x), not b(x) query c")
+    given, more = np.arange(3), np.array([7])
+    db = program.run({"a": {"x": given}, "b": []}, keep=True)
+    db.add({"a": more})
+    given[:], more[:] = 100, 100
+    # All of `c` is computed anew, from what `a` was.
+    db.add({"b": [1]})
+    assert set(db["c"]) == {(0,), (2,), (7,)}
+
+
 def test_a_database_of_outputs_alone_says_so():
     db = dv.Program(CLOSURE).run({"edge": [(0, 1)], "other": []})
     for refused in (lambda: db.add({"edge": [(1, 2)]}), db.fork):

@@ -230,3 +230,29 @@ def test_who_sees_progress(monkeypatch):
     assert progress.is_seen()
     monkeypatch.setenv("DERIVABLE_PROGRESS", "0")
     assert not progress.is_seen()
+
+
+@pytest.mark.slow
+def test_times_are_kept_while_facts_are_loaded():
+    pairs = "type e(a: usize, b: usize) rel n(c) = c := count!(x, y: e(x, y)) query n"
+    texts = "type e(a: usize, b: String) rel n(c) = c := count!(x, y: e(x, y)) query n"
+    numbers = range(1_500_000)
+    for text, facts in (
+        (pairs, [(i, i + 1) for i in numbers]),
+        (texts, [(i, str(i)) for i in numbers]),
+        (pairs, [(0.5, (i, i + 1)) for i in numbers]),
+        (pairs, {(i, i + 1): 0.5 for i in numbers}),
+    ):
+        program = dv.Program(text)
+        program.run({"e": facts[:9] if isinstance(facts, list) else {(0, 1): 0.5}}, "minmaxprob")
+        assert seconds(partial(program.run, {"e": facts}, "minmaxprob", time_limit=0.3)) < 0.6
+
+
+def test_errors_in_many_facts_count_all_rows():
+    program = dv.Program("type e(a: usize, b: usize)")
+    rows = [(i, i) for i in range(70_000)]
+    for bad in ((5, "x"), (5,)):
+        with pytest.raises(dv.DerivableError, match="row 68000"):
+            program.run({"e": [*rows[:68_000], bad, *rows[:9]]})
+    with pytest.raises(dv.DerivableError, match=r"row 66000: the tag 1\.5"):
+        program.run({"e": [(1.5 if i == 66_000 else 0.5, row) for i, row in enumerate(rows)]})

@@ -149,8 +149,9 @@ class Evaluation:
         """Add facts, as `inputs.taken` hands them on, and compute what they reach. Afterwards `outputs` are new."""
         self.recover()
         self.own_facts()
-        given = FactStore(self.facts.symbols, self.facts.random)
+        given = FactStore(self.facts.symbols, self.facts.random, look=watch.remaining)
         load_python_facts(self.ram, facts, given, given=self.ram.relations)
+        given.own()
         everything = replace(self.facts, relations=self.facts.more(given))
         given.relations = given.more(demanded(self.ram, everything, watch, self.tables))
         algebra = self.algebra
@@ -178,7 +179,7 @@ class Evaluation:
     def exact(self, facts: Mapping[str, Any], watch: Watch) -> Evaluation | None:
         """The exact evaluation with these facts too; None if none of them has a probability."""
         self.own_facts()
-        given = FactStore(self.facts.symbols, self.facts.random)
+        given = FactStore(self.facts.symbols, self.facts.random, look=watch.remaining)
         load_python_facts(self.ram, facts, given, given=self.ram.relations)
         if not any((part >= 0).any() for added in given.relations.values() for part in added.variables):
             return None

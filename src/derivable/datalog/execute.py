@@ -192,7 +192,7 @@ class Executor(Queries):
                 there = (variables < 0) | (chances[variables] > 0)
                 columns, variables = [column[there] for column in columns], variables[there]
             self.watch.enter(self.tables[name])
-            self.tables[name].insert(columns, len(variables))
+            self.tables[name].insert(columns, len(variables), self.watch.remaining)
             self.watch.leave()
         for instruction in self.instructions(number, "once") if first is None else first:
             self.insert(instruction)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numbers
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NoReturn
@@ -47,6 +47,9 @@ from derivable.datalog.values import (
     words_of,
 )
 
+# Python rows that are loaded at once.
+PART = 1 << 16
+
 
 @dataclass
 class FactColumns:
@@ -61,18 +64,30 @@ class FactColumns:
             return [np.empty(0, dtype=np.int64) for _ in range(width)], np.empty(0, dtype=np.int64)
         if len(self.variables) == 1:
             return self.columns[0], self.variables[0]
+        if len(self.variables) == 1:
+            return list(self.columns[0]), self.variables[0]
         columns = [np.concatenate([part[c] for part in self.columns]) for c in range(width)]
         return columns, np.concatenate(self.variables)
 
 
 @dataclass
 class FactStore:
-    """All facts of a run. `inputs` has the variables of each Python fact, in the order given (compile_exact)."""
+    """All facts of a run.
+
+    inputs  the variables of each Python fact, in the order given (compile_exact)
+    look    who looks at the clock while there are many to load
+    """
 
     symbols: SymbolTable = field(default_factory=SymbolTable)
     random: RandomFacts = field(default_factory=RandomFacts)
     relations: dict[str, FactColumns] = field(default_factory=dict)
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
+    look: Callable[[], Any] | None = None
+
+    def own(self) -> None:
+        """Copy what may be arrays of the caller, who may write to them later."""
+        for facts in self.relations.values():
+            facts.columns = [[column.copy() for column in part] for part in facts.columns]
 
     def fork(self) -> FactStore:
         """The same facts; more of them are added to one of the two alone. Texts have the same numbers in both."""
@@ -187,14 +202,10 @@ def _load(relation: Relation, given: Any, store: FactStore) -> None:
             variables = store.random.add(given.probabilities)
         store.add(relation.name, columns, variables)
     elif isinstance(given, Mapping):
-        _load_tuples(relation, list(given.keys()), list(given.values()), store)
+        rows, tags = list(given.keys()), list(given.values())
+        _in_parts(len(rows), store, lambda part: _load_tuples(relation, rows[part], tags[part], store))
     else:
         rows = list(given)
-        columns = _plain_columns(relation, rows)
-        if columns is not None:
-            words = [_object_words(relation, c, column, store.symbols) for c, column in enumerate(columns)]
-            store.add(relation.name, words, np.full(len(rows), -1, dtype=np.int64))
-            return
         if any(isinstance(row, InputMapping) for row in rows):
             for i, row in enumerate(rows):
                 if not isinstance(row, InputMapping):
@@ -203,11 +214,34 @@ def _load(relation: Relation, given: Any, store: FactStore) -> None:
                     )
                 _load_mapping(relation, row, store)
             return
-        tags: list[Any] = [None] * len(rows)
-        for i, row in enumerate(rows):
-            if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
-                tags[i], rows[i] = row
-        _load_tuples(relation, rows, tags, store)
+        _in_parts(len(rows), store, lambda part: _load_rows(relation, rows[part], store))
+
+
+def _in_parts(count: int, store: FactStore, load: Callable[[slice], None]) -> None:
+    """Load so many rows some at a time; between them there is time to look at the clock."""
+    for start in range(0, max(count, 1), PART):
+        try:
+            load(slice(start, start + PART))
+        except DerivableError:
+            if start:
+                # All rows before, so that the error counts them.
+                load(slice(0, start + PART))
+            raise
+        if store.look is not None:
+            store.look()
+
+
+def _load_rows(relation: Relation, rows: list[Any], store: FactStore) -> None:
+    columns = _plain_columns(relation, rows)
+    if columns is not None:
+        words = [_object_words(relation, c, column, store.symbols) for c, column in enumerate(columns)]
+        store.add(relation.name, words, np.full(len(rows), -1, dtype=np.int64))
+        return
+    tags: list[Any] = [None] * len(rows)
+    for i, row in enumerate(rows):
+        if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
+            tags[i], rows[i] = row
+    _load_tuples(relation, rows, tags, store)
 
 
 def _with_tags(relation: Relation, given: Columns) -> Columns:

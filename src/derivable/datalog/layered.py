@@ -8,7 +8,8 @@ log, as kernels do, gets it: the table becomes a plain one then.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -123,7 +124,7 @@ class LayeredTable(Table):
         found[is_own] = self.own.column(position, rows[is_own] - count)
         return found
 
-    def insert(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
+    def insert(self, columns: Sequence[np.ndarray], count: int, look: Callable[[], Any] | None = None) -> np.ndarray:
         for start in range(0, count, CHUNK):
             part = [column[start : min(start + CHUNK, count)] for column in columns]
             fresh = np.flatnonzero(self.below.find(part, len(part[0])) < 0)

@@ -234,7 +234,11 @@ class Program:
         plan = self._plan_for(facts)
         store = new_store(plan.rules, RandomFacts(seed=seed))
         load_program_facts(plan.rules, store)
+        store.look = watch.remaining
         load_python_facts(plan.rules, facts, store)
+        store.look = None
+        if keep:
+            store.own()
         is_default = record is None
         if is_default:
             provenance = "exact" if _num_probabilities(plan.rules, store) else "unit"

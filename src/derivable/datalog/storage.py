@@ -314,8 +314,11 @@ class Table:
         # Widening means to build all again; a guess far above what is there would make dense sets too large.
         return max(top, self.top if self.top <= 2 * top else 0) + 1
 
-    def insert(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
-        """Find or append rows given as word columns; returns their numbers [row] int64 (not of untagged sets)."""
+    def insert(self, columns: Sequence[np.ndarray], count: int, look: Callable[[], Any] | None = None) -> np.ndarray:
+        """Find or append rows given as word columns; returns their numbers [row] int64 (not of untagged sets).
+
+        look  who looks at the clock while there are many
+        """
         ids = empty(count, np.int64)
         if not count:
             return ids
@@ -332,6 +335,8 @@ class Table:
                 return ids
             self.leave_sets()
         for start in range(done, count, CHUNK):
+            if look is not None:
+                look()
             stop = min(start + CHUNK, count)
             needed = self.size + stop - start
             if needed > len(self.log):
