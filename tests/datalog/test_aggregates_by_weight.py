@@ -182,6 +182,25 @@ def test_the_interpreter_draws_the_same():
         assert set(db[name]) == meaning[name]
 
 
+def test_samples_of_values_that_are_numbered():
+    """Terms and durations have numbers that depend on the order of the facts; samples do not."""
+    text = """type T = A(i32) | B(T)
+    type e(T), f(i32)
+    rel d = {d"1d", d"2h", d"5m", d"1y", d"3s", d"9m"}
+    rel e(new B(new A(x))) = f(x)
+    rel e(new A(x)) = f(x)
+    rel terms(t) = t := uniform<3>(t: e(t))
+    rel times(t) = t := uniform<2>(t: d(t))
+    query terms query times"""
+    items = text.split("rel d = {")[1].split("}")[0]
+    other = text.replace(items, ", ".join(items.split(", ")[::-1]))
+    first = dv.Program(text).run(facts={"f": [1, 2, 3, 4]})
+    again = dv.Program(other).run(facts={"f": [4, 2, 1, 3]})
+    for name in ("terms", "times"):
+        assert {str(row) for row in first[name]} == {str(row) for row in again[name]}
+        assert first[name]
+
+
 def test_samples_follow_the_weights():
     rows = [(k, x) for k in range(4000) for x in range(3)]
     program = dv.Program(

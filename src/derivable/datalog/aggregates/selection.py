@@ -115,6 +115,10 @@ def _mixed(state: Any, words: Any) -> Any:
     return z ^ (z >> np.uint64(31))
 
 
+# Values whose words are numbers in the order in which a run meets them.
+_NUMBERED = ("text", "entity", "duration", "tensor")
+
+
 def _text_word(text: str) -> int:
     return struct.unpack("<Q", hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())[0]
 
@@ -125,7 +129,7 @@ def _hashed(groups: Groups, draw: int) -> np.ndarray:
     types = groups.body.types
     for c in range(len(types)):
         words = groups.body.column(c).view(np.uint64)
-        if types[c].family in ("text", "entity"):
+        if types[c].family in _NUMBERED:
             ids, where = np.unique(words, return_inverse=True)
             shown = show_column(ids.astype(np.int64), types[c], groups.symbols).tolist()
             words = np.array([_text_word(str(value)) for value in shown], np.uint64)[where]
@@ -159,7 +163,7 @@ def _random(group: Group, row: tuple, draw: int) -> float:
     types: Sequence[ValueType] = group.types
     state, symbols = group.seed & _MASK, SymbolTable()
     for value, t in zip((*group.key, *row), types):
-        word = _text_word(str(value)) if t.family in ("text", "entity") else word_of(value, t, symbols) & _MASK
+        word = _text_word(str(value)) if t.family in _NUMBERED else word_of(value, t, symbols) & _MASK
         state = _mixed_word(state, word)
     return ((_mixed_word(state, draw) >> 11) + 0.5) * 2.0**-53
 
