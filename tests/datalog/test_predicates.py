@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,8 @@ from derivable.datalog import fused
 from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.ram.check import check_ram
 from derivable.datalog.ram.interpret import interpret
+from derivable.datalog.rules.check import check_generator
+from derivable.datalog.rules.nodes import Const
 from derivable.datalog.values import TYPES
 
 TEXTS = st.text(st.sampled_from("ab,\u00e9\U0001f600"), max_size=7)
@@ -115,6 +119,24 @@ def test_ranges_in_kernels(monkeypatch):
     assert set(db["r"]) == {(x, z) for x, n in joined for z in range(x, n + 1)}
     assert set(db["inside"]) == {(x, z) for x, n in joined for z in range(-3, 8) if x <= z < n}
     assert set(db["outside"]) == {(x, z) for x, n in joined for z in range(-3, 8) if not x <= z < n}
+
+
+def test_the_validators_know_signatures():
+    program = dv.Program("type q(s: String)\nrel r(s, c) = q(s), string_chars(s, 0, c)")
+    ram = program.lowered()
+    store = ram.strata[-1].full[0]
+    node = store.query.source
+    check_generator(node, "here")
+    place, letter = node.types
+    for changes, message in [
+        ({"predicate": "string_runes"}, "no foreign predicate string_runes in `here`"),
+        ({"inputs": ()}, "0 inputs and 2 outputs of string_chars in `here`"),
+        ({"types": (place,)}, "1 inputs and 2 outputs"),
+        ({"types": (letter, letter)}, "the types of `here` differ from string_chars"),
+        ({"inputs": (Const(1, TYPES["i32"]),)}, "the types of `here` differ from string_chars"),
+    ]:
+        with pytest.raises(dv.DerivableError, match=re.escape(message)):
+            check_generator(replace(node, **changes), "here")
 
 
 def test_a_relation_hides_a_predicate():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from derivable.core.diagnostics import LayoutError
-from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.text import query_lines
+from derivable.datalog.rules.check import check_generator
 from derivable.datalog.rules.nodes import names
+from derivable.datalog.rules.text import generator_text
 from derivable.datalog.values import same_words
 
 
@@ -44,8 +45,7 @@ def _check(ram: m.Ram, query: m.Query, complete: set[str], own: set[str]) -> Non
         if source is not None and not isinstance(node, m.Join):
             missing = m.reads(node) - set(m.columns(source))
             if isinstance(node, m.Generate):
-                if node.predicate not in PREDICATES:
-                    raise LayoutError(f"there is no foreign predicate {node.predicate}")
+                check_generator(node, generator_text(node))
                 missing &= {name for e in node.inputs for name in names(e)}
                 missing |= set(m.columns(node)) - set(m.columns(source)) if node.negated else set()
             if missing:

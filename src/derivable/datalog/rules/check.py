@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from derivable.core.diagnostics import LayoutError
+from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.order import order
 from derivable.datalog.rules.text import literal_text, rule_text
-from derivable.datalog.values import same_words
+from derivable.datalog.values import ValueType, same_words
 
 
 def check_rules(rules: r.Rules) -> None:
@@ -30,6 +33,8 @@ def check_rules(rules: r.Rules) -> None:
                     found = tuple(c if t is None else t.type for t, c in zip(literal.terms, columns))
                     if len(literal.terms) != len(columns) or not same_words(found, columns):
                         raise LayoutError(f"types of `{literal_text(literal)}` differ from the relation's in `{place}`")
+                elif isinstance(literal, r.Generate):
+                    check_generator(literal, literal_text(literal))
             order(rule, rules)
         elif isinstance(rule, r.AggregateRule):
             body = _types(rules, rule.body, place)
@@ -39,6 +44,20 @@ def check_rules(rules: r.Rules) -> None:
             raise LayoutError(f"a choice needs one probability column in `{place}`")
     for name in rules.outputs:
         _types(rules, name, "output")
+
+
+def check_generator(node: Any, place: str) -> None:
+    """Raise LayoutError if a generator, of core rules or of RAM, does not fit the signature of its predicate."""
+    if node.predicate not in PREDICATES:
+        raise LayoutError(f"there is no foreign predicate {node.predicate} in `{place}`")
+    wanted = PREDICATES[node.predicate].signature
+    types = [e.type for e in node.inputs]
+    if len(types) != len(wanted.parameters) or not len(node.outputs) == len(node.types) == len(wanted.results):
+        raise LayoutError(f"{len(types)} inputs and {len(node.outputs)} outputs of {node.predicate} in `{place}`")
+    given = [t if output is None else output.type for output, t in zip(node.outputs, node.types)]
+    kinds = zip((*types, *given), (*wanted.parameters, *wanted.results))
+    if not same_words(given, node.types) or any(isinstance(kind, ValueType) and kind != t for t, kind in kinds):
+        raise LayoutError(f"the types of `{place}` differ from {node.predicate}{wanted}")
 
 
 def _types(rules: r.Rules, name: str, place: str):
