@@ -21,11 +21,10 @@ from derivable.datalog.apm.check import check_apm
 from derivable.datalog.apm.interpret import Interpreter
 from derivable.datalog.apm.lower import lower
 from derivable.datalog.apm.text import apm_text
-from derivable.datalog.facts import FactStore, load_program_facts, load_python_facts
+from derivable.datalog.facts import load_program_facts, load_python_facts, new_store
 from derivable.datalog.inputs import taken
 from derivable.datalog.provenance import provenance_of, tags_of
 from derivable.datalog.ram.interpret import interpret
-from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.values import show_column
 
 CLOSURE = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))"
@@ -34,7 +33,7 @@ CLOSURE = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))"
 def run_apm(program, facts, provenance="unit", limit=None):
     """(relation -> tuple -> tag, the interpreter) of a program on the reference interpreter of APM."""
     ram = program.lowered(taken(facts))
-    store = FactStore(random=RandomFacts())
+    store = new_store(ram)
     load_program_facts(ram, store)
     load_python_facts(ram, taken(facts), store)
     compiled = lower(ram)

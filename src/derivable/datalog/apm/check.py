@@ -9,6 +9,7 @@ from derivable.core.diagnostics import LayoutError
 from derivable.datalog.apm import nodes as a
 from derivable.datalog.apm.text import instruction_text, size_text
 from derivable.datalog.rules.nodes import variables
+from derivable.datalog.values import ValueType
 
 
 def check_apm(program: a.Program) -> None:
@@ -96,7 +97,8 @@ class _Block:
         if len(registers) != len(wanted):
             self.fail(f"{len(registers)} registers where {len(wanted)} are wanted")
         for register, kind in zip(registers, wanted):
-            if register.type != kind:
+            both = register.type, kind
+            if register.type != kind and not all(isinstance(t, ValueType) and t.family == "entity" for t in both):
                 self.fail(f"{register.name} has type {register.type} where {kind} is wanted")
 
     def sizes(self, registers: Sequence[a.Register], wanted: a.Size) -> None:

@@ -382,6 +382,9 @@ class _Compiler:
             )[0]
             for r in unique
         ]
+        if self.relations[name].is_certain:
+            (one,) = self.emit(("one", kept[-1]), [("t", a.TAG, kept[-1].size)], a.Fill)
+            return a.Table(tuple(kept[:-1]), one)
         return a.Table(tuple(kept[:-1]), kept[-1])
 
     def begin(self, name: str, is_recursive: bool) -> None:
@@ -395,6 +398,11 @@ class _Compiler:
         rows = self.find(delta.columns, delta.size, everything, delta.tags)
         is_new = self.mask("absent", rows)
         new = self.gather(self.compact(is_new), delta.registers)
+        if self.relations[name].is_certain:
+            # Nothing makes certain rows better.
+            self.code.append(a.Store(name, "recent", a.Table(new[:-1], new[-1])))
+            self.code.append(a.Store(name, "stable", everything))
+            return
         # Rows that were there, with the tags before and after.
         old = self.compact(self.mask("not", is_new))
         *columns, added, there = self.gather(old, [*delta.registers, rows])
