@@ -148,7 +148,7 @@ class _Text:
             lines.append(f"most expensive: {first.title}, {_seconds(first.seconds)}{part}")
         with_rules = {entry.stratum for entry in self.rules}
         for number, (stratum, effort) in enumerate(zip(profile.ram.strata, profile.strata)):
-            if number not in with_rules and effort.seconds < 0.001:
+            if number not in with_rules and effort.seconds < 0.05:
                 continue
             kind = f" (recursive, {_number(effort.rounds, 'round')})" if stratum.loop else ""
             names = [name for name in stratum.relations if not name.startswith("#")] or list(stratum.relations)
