@@ -7,11 +7,9 @@ year; it is held in a table, as texts are.
 
 from __future__ import annotations
 
-import calendar
 import datetime as dt
 import re
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import total_ordering
 from typing import Any
 
@@ -25,18 +23,20 @@ _MOST_MONTHS = 1 << 31
 # A month of the Gregorian calendar's average length, by which durations are ordered.
 _MONTH = 2_629_746_000_000
 
-_UNITS: dict[str, tuple[str, Fraction]] = {}
+_LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+# Unit -> (which part, how many months or nanoseconds).
+_UNITS: dict[str, tuple[str, int]] = {}
 for _names, _kind, _size in (
-    ("ns nsec nsecs nanosecond nanoseconds", "microseconds", Fraction(1, 1000)),
-    ("us usec usecs \u00b5s \u03bcs microsecond microseconds", "microseconds", Fraction(1)),
-    ("ms msec msecs millis millisecond milliseconds", "microseconds", Fraction(1000)),
-    ("s sec secs second seconds", "microseconds", Fraction(10**6)),
-    ("m min mins minute minutes", "microseconds", Fraction(60 * 10**6)),
-    ("h hr hrs hour hours", "microseconds", Fraction(3600 * 10**6)),
-    ("d day days", "microseconds", Fraction(86400 * 10**6)),
-    ("w wk wks week weeks", "microseconds", Fraction(7 * 86400 * 10**6)),
-    ("M mo mos mon month months", "months", Fraction(1)),
-    ("y yr yrs year years", "months", Fraction(12)),
+    ("ns nsec nsecs nanosecond nanoseconds", "microseconds", 1),
+    ("us usec usecs \u00b5s \u03bcs microsecond microseconds", "microseconds", 10**3),
+    ("ms msec msecs millis millisecond milliseconds", "microseconds", 10**6),
+    ("s sec secs second seconds", "microseconds", 10**9),
+    ("m min mins minute minutes", "microseconds", 60 * 10**9),
+    ("h hr hrs hour hours", "microseconds", 3600 * 10**9),
+    ("d day days", "microseconds", 86400 * 10**9),
+    ("w wk wks week weeks", "microseconds", 7 * 86400 * 10**9),
+    ("M mo mos mon month months", "months", 1),
+    ("y yr yrs year years", "months", 12),
 ):
     _UNITS.update(dict.fromkeys(_names.split(), (_kind, _size)))
 _PART = re.compile(r"\s*([+-]?)\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z\u00b5\u03bc]*)[\s,]*(?:and\b)?")
@@ -72,6 +72,9 @@ class Duration:
 
         Raises ValueError for anything else, for an unknown unit, and if what remains is no whole microsecond or month.
         """
+        # Imported here, since it takes longer than most programs' dates.
+        from fractions import Fraction
+
         parts = {"months": Fraction(0), "microseconds": Fraction(0)}
         position = 0
         while position < len(text) or not text:
@@ -84,6 +87,7 @@ class Duration:
             kind, size = _UNITS[unit or "s"]
             parts[kind] += Fraction(number) * size * (-1 if sign == "-" else 1)
             position = match.end()
+        parts["microseconds"] /= 1000
         for kind, amount in parts.items():
             if amount.denominator != 1:
                 raise ValueError(f"{text!r} is no whole number of {kind}")
@@ -209,7 +213,8 @@ def shifted(moment: dt.datetime, by: Duration) -> dt.datetime | None:
     year, month = months // 12, months % 12 + 1
     if not 1 <= year <= 9999:
         return None
-    day = min(moment.day, calendar.monthrange(year, month)[1])
+    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    day = min(moment.day, 29 if month == 2 and is_leap else _LENGTHS[month - 1])
     try:
         return moment.replace(year=year, month=month, day=day) + dt.timedelta(microseconds=by.microseconds)
     except OverflowError:
