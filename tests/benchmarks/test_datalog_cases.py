@@ -63,8 +63,9 @@ def test_all_routes_agree(benchmark, name):
 def test_tables_say_who_was_too_slow(benchmark):
     module, cases = benchmark
     assert len(cases.CASES) > 30
-    found = {"derivable": {"seconds": 0.5, "fingerprint": [12.0, 3.0], "bytes": 2e8}, "DuckDB": None}
+    found = {"derivable": {"seconds": 0.5, "processor": 0.4, "fingerprint": [12.0], "bytes": 2e8}, "DuckDB": None}
     row = module.row_of({"case": "a", "threads": 1, "found": found}, 20.0)
-    assert row == ["a", "1", "12", "500 ms", "200", "over 20 s", "", "over 40.0", ""]
+    assert row == ["a", "1", "12", "500 ms", "400 ms", "200", "over 20 s", "", "", "over 40.0", "", ""]
+    assert len(row) == len(module.HEADER)
     rows = module.scaling([300, 3000])
     assert {row[0] for row in rows} >= {"loading", "loading and joining", "parsing a tenth as text"}

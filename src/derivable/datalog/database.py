@@ -45,7 +45,7 @@ def tag_text(tag: Any, digits: int = 6) -> str:
 class RelationView(Mapping):
     """The tuples of one relation with their tags; iterates in sorted order.
 
-    columns       typed NumPy columns [row], in order of derivation
+    columns       typed NumPy columns [row]; the same program on the same facts has the same order
     tags          [row] tags in that order, with fields if they are nests; None under `unit`, where every tag is True
     column_names  the names that the program declares, None for a column without one
     `len` and `columns` build no Python tuples.

@@ -11,6 +11,7 @@ Rows without tags that come in bulk are sorted instead, and enter the set when s
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -299,11 +300,14 @@ class Table:
         # Several threads may ask what a run has returned.
         with _catching_up:
             if self.lags and self.may_have_sets:
-                size, self.size = self.size, 0
-                self.sets = RowSets(self.width, self.new_tags is not None, self._domain(int(self.log[:size, -1].max())))
-                is_entered = self.sets.enter(self, size)
-                self.size = size
-                if not is_entered:
+                top = int(self.log[: self.size, -1].max())
+                sets = RowSets(self.width, self.new_tags is not None, self._domain(top))
+                # To enter rows is to count them again from the first; others may read this table meanwhile.
+                counted = copy.copy(self)
+                counted.size = 0
+                if sets.enter(counted, self.size):
+                    self.sets = sets
+                else:
                     # Its prefixes are nearly all different.
                     self.leave_sets()
             elif self.lags:
