@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from derivable.algebra.semiring import Semiring
 from derivable.core.arguments import integer
+from derivable.core.collection import cycles_wait
 from derivable.core.diagnostics import DomainError, UnsupportedError
 from derivable.core.files import checked_path
 from derivable.core.registry import suggestion
@@ -57,11 +58,13 @@ class Program:
             raise DomainError(f"a program is a text, not a {type(text).__name__}", hint="for a file: Program.from_file")
         self.text = text
         self.source = source
-        self.syntax = with_imports(parse(text, source), None if source == "<program>" else Path(source))
+        with cycles_wait():
+            self.syntax = with_imports(parse(text, source), None if source == "<program>" else Path(source))
         self.narrow = narrow
         self._plans: dict[tuple, _Plan] = {}
         try:
-            self._plan({}).ram(narrow)
+            with cycles_wait():
+                self._plan({}).ram(narrow)
         except RecursionError:
             raise UnsupportedError("an expression of the program is nested too deep", source=source) from None
 

@@ -16,6 +16,9 @@ from derivable.datalog.values import TYPE_ALIASES, TYPES
 
 _FIELDS = ("integer", "float", "text", "longtext", "symbol", "char")
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+_LADDER = (("&&", "||", "^"), (*_COMPARISONS, "in", "is"), ("+", "-"), ("*", "/", "%"))
+_LEVELS = {operator: level for level, operators in enumerate(_LADDER) for operator in operators}
+_COMPARISON = _LEVELS["=="]
 
 
 # More cannot be of any type, and Python refuses to read thousands.
@@ -51,26 +54,32 @@ class Expressions(Reader, ABC):
         self.depth -= 1
         return node
 
-    LADDER = (("&&", "||", "^"), _COMPARISONS, ("+", "-"), ("*", "/", "%"))
+    def argument(self) -> Any:
+        """An expression between commas; most are one variable."""
+        token = self.tokens[self.position]
+        if token.kind == "name" and self.tokens[self.position + 1].text in (",", ")"):
+            self.position += 1
+            return s.Variable(token.text, span=token.span)
+        return self.conditional()
 
     def binary(self, level: int) -> Any:
-        if level == len(self.LADDER):
-            return self.unary()
-        start = self.token
-        left = self.binary(level + 1)
-        operators = self.LADDER[level]
-        while self.token.kind == "mark" and self.token.text in operators:
-            operator = self.advance().text
-            left = s.Binary(operator, left, self.binary(level + 1), span=self.since(start))
-            if level == 1:
-                if self.token.kind == "mark" and self.token.text in operators:
-                    self.fail("comparisons cannot be chained", "write `a < b and b < c`")
+        """Operators of this level and tighter ones, from the left; comparisons stand alone."""
+        start = self.tokens[self.position]
+        left = self.unary()
+        while True:
+            operator = self.tokens[self.position].text
+            found = _LEVELS.get(operator, -1)
+            if found < level:
                 return left
-        if level == 1 and self.at("in"):
-            return self.in_range(start, left)
-        if level == 1 and self.at("is"):
-            self.fail("`is` stands behind `case`", f"write `case {expression_text(left)} is ...`")
-        return left
+            if operator == "in":
+                left = self.in_range(start, left)
+                continue
+            if operator == "is":
+                self.fail("`is` stands behind `case`", f"write `case {expression_text(left)} is ...`")
+            self.position += 1
+            left = s.Binary(operator, left, self.binary(found + 1), span=self.since(start))
+            if found == _COMPARISON and self.token.text in _COMPARISONS:
+                self.fail("comparisons cannot be chained", "write `a < b and b < c`")
 
     def in_range(self, start: Token, variable: Any) -> s.InRange:
         self.advance()
@@ -82,7 +91,7 @@ class Expressions(Reader, ABC):
 
     def unary(self) -> Any:
         start = self.token
-        if self.at("-", "+", "!") and not self.is_negative_literal():
+        if start.text in ("-", "+", "!") and not self.is_negative_literal():
             self.depth += 1
             if self.depth > MAX_DEPTH:
                 self.fail("this is nested too deep")
@@ -107,18 +116,24 @@ class Expressions(Reader, ABC):
         return self.token.text == "-" and following.kind in ("integer", "float") and following.start == self.token.end
 
     def primary(self) -> Any:
-        start = self.token
+        start = self.tokens[self.position]
+        if start.kind == "name":
+            # The token at the end follows every name.
+            following = self.tokens[self.position + 1].text
+            if (
+                following in ("(", "[")
+                or (following == "<" and self.has_parameters())
+                or (following == "!" and (self.is_discrete() or self.has_parameters()))
+            ):
+                return self.atom_or_aggregate(start)
+            self.position += 1
+            return s.Variable(start.text, span=start.span)
         constant = self.constant()
         if constant is not None:
             return constant
         if start.kind == "wildcard":
             self.advance()
             return s.Wildcard(span=start.span)
-        if start.kind == "name":
-            if self.peek().text in ("(", "[") or self.has_parameters() or self.is_discrete():
-                return self.atom_or_aggregate(start)
-            self.advance()
-            return s.Variable(start.text, span=start.span)
         if self.accept("$"):
             name = self.name("a function name after `$`").text
             return s.Call(name, self.call_arguments(name), span=self.since(start))
@@ -209,7 +224,7 @@ class Expressions(Reader, ABC):
         self.expect("(", f"after `{name}`")
         found = []
         while not self.at(")"):
-            found.append(self.conditional())
+            found.append(self.argument())
             if not self.accept(","):
                 break
         self.expect(")", f"to close the arguments of `{name}`")
@@ -246,7 +261,7 @@ class Expressions(Reader, ABC):
     def atom_or_aggregate(self, start: Token) -> Any:
         if self.depth > MAX_DEPTH // 2 and (term := self.deep_term(start)) is not None:
             return term
-        has_parameters = self.has_parameters()
+        has_parameters = self.tokens[self.position + 1].text in ("<", "!") and self.has_parameters()
         name, parameters = self.advance().text, ()
         discrete = bool(self.accept("!"))
         if has_parameters:
@@ -265,7 +280,7 @@ class Expressions(Reader, ABC):
             return self.aggregate(start, name, parameters, discrete, arguments, (), ())
         found = []
         while not self.at(")"):
-            found.append(self.conditional())
+            found.append(self.argument())
             if not self.accept(","):
                 break
         if self.at(":"):

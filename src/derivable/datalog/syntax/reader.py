@@ -25,7 +25,8 @@ class Reader:
         return self.tokens[self.position]
 
     def peek(self, offset: int = 1) -> Token:
-        return self.tokens[min(self.position + offset, len(self.tokens) - 1)]
+        place = self.position + offset
+        return self.tokens[place] if place < len(self.tokens) else self.tokens[-1]
 
     def at(self, *texts: str) -> bool:
         # The texts of marks and keywords are those of no other token.

@@ -7,6 +7,7 @@ stays open defaults to i32 (integers and unknowns), f32 (floats), String (texts)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import NoReturn
 
 from derivable.core.diagnostics import DerivableError, Span, TypeMismatchError
@@ -80,6 +81,7 @@ def resolve(t: Type) -> Type:
     return found
 
 
+@cache
 def meet(a: str, b: str) -> str | None:
     common = set(FAMILIES[a]) & set(FAMILIES[b])
     for family, members in FAMILIES.items():
