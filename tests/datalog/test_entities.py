@@ -520,6 +520,19 @@ def test_many_terms():
     assert set(found["r"]) == {(x % 5000, x) for x in range(12000)}
     assert set(found["n"]) == {(x, 3 if x < 2000 else 2) for x in range(5000)}
     assert set(found["p"]) == {(term("B", term("A", x % 5000), x),) for x in range(12000)}
+    facts = {"q": [(0.25 if x % 2 else 0.5, (x,)) for x in range(12000)]}
+    for provenance in ("minmaxprob", "addmultprob", "exact"):
+        tagged = program.run(facts, provenance=provenance)["r"]
+        assert dict(tagged.items()) == {(x % 5000, x): 0.25 if x % 2 else 0.5 for x in range(12000)}
+    assert dict(program.run(facts, provenance="minmaxprob")["n"].items())[0, 1] == 0.5
+
+
+def test_recursion_that_makes_ever_more_terms_meets_limits():
+    program = dv.Program("type N = Zero() | Next(N)\nrel n(Zero())\nrel n(new Next(x)) = n(x)")
+    assert len(program.run(iteration_limit=5)["n"]) == 6
+    for limit in ({"round_limit": 50}, {"tuple_limit": 500}, {"time_limit": 0.5}):
+        with pytest.raises(dv.DerivableError, match="n"):
+            program.run(**limit)
 
 
 def test_deep_terms_in_programs():

@@ -262,3 +262,19 @@ query closed
 @pytest.mark.parametrize("stage", ["syntax", "types", "desugar", "demand", "strata", "ram"])
 def test_explain(stage):
     compare(f"explain_{stage}", dv.Program(EXPLAINED).explain(stage))
+
+
+WITH_TERMS = """type Expr = Const(i32) | Add(left: Expr, right: Expr)
+const ONE = Const(1)
+type input(e: Expr), simple(bound e: Expr, s: Expr)
+rel input(Add(ONE, Const(2)))
+rel simple(e, e) = case e is Const(_)
+rel simple(Add(a, b), new Const(x + y)) = simple(a, Const(x)), simple(b, Const(y))
+rel answer(s) = input(e), simple(e, s), not case s is Const(0), s != ONE
+query answer
+"""
+
+
+@pytest.mark.parametrize("stage", ["syntax", "types", "desugar", "demand", "strata", "ram"])
+def test_explain_terms(stage):
+    compare(f"explain_terms_{stage}", dv.Program(WITH_TERMS).explain(stage))
