@@ -126,7 +126,7 @@ class Step:
     def __str__(self) -> str:
         """`stratum 1: path went on, 3 tuples more, 2 rounds`"""
         names = [name for name in self.relations if not name.startswith("#")]
-        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else "auxiliary relations"
+        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else "a part of a rule"
         what = "went on" if self.reason is None else f"computed anew, because {self.reason}"
         text = f"stratum {self.number}: {shown} {what}"
         if self.added is not None:
@@ -160,7 +160,9 @@ class Addition:
         return tuple(name for step in some for name in step.relations if not name.startswith("#"))
 
     def __str__(self) -> str:
-        rows = [str(step) for step in self.steps]
+        # What became of auxiliary relations is seen from the relations that read them.
+        named = [step for step in self.steps if not all(name.startswith("#") for name in step.relations)]
+        rows = [str(step) for step in named]
         return "\n".join([*rows, f"{self.kept} {'stratum' if self.kept == 1 else 'strata'} kept"])
 
     __repr__ = __str__
@@ -193,6 +195,8 @@ class Continuation(Executor):
     """A run that goes on from the tables of another one. Tables that are added to are written to in place.
 
     changes  relation -> whether it only got more tuples, or better tags
+    causes   relation -> the relations with names of the program whose changes have reached it, for auxiliary ones
+    reasons  relation -> why it was computed anew
     journal  relation -> its table before
     """
 
@@ -203,6 +207,8 @@ class Continuation(Executor):
         self.reads = reads_of(self.ram)
         self.complete = set(tables)
         self.changes: dict[str, bool] = {}
+        self.causes: dict[str, tuple[str, ...]] = {}
+        self.reasons: dict[str, str] = {}
         self.journal = evaluation.journal
         self.is_anew = False
         self.finished = watch.tuples = sum(table.size for table in tables.values())
@@ -230,6 +236,9 @@ class Continuation(Executor):
         before = sum(self.tables[name].size for name in stratum.relations)
         news = frozenset(name for name in self.reads.uses[number] if name in self.changes)
         reason = self.reason(number, news)
+        causes = {other for name in news for other in (self.causes[name] if name.startswith("#") else (name,))}
+        for name in stratum.relations:
+            self.causes[name], self.reasons[name] = tuple(sorted(causes)), reason or ""
         self.is_anew = reason is not None
         if reason is None:
             self.extend(number, news)
@@ -242,11 +251,12 @@ class Continuation(Executor):
         """Why a stratum cannot go on."""
         stratum, algebra = self.ram.strata[number], self.algebra
         for name in sorted(news):
-            shown = "an auxiliary relation" if name.startswith("#") else f"`{name}`"
+            is_auxiliary = name.startswith("#")
+            shown = " and ".join(f"`{other}`" for other in self.causes[name][:3]) if is_auxiliary else f"`{name}`"
             if (why := self.reads.uses[number][name]) is not None:
                 return f"it reads {shown} through {why}"
             if not self.changes[name]:
-                return f"{shown} was computed anew"
+                return self.reasons[name] if is_auxiliary else f"{shown} was computed anew"
         if self.evaluation.iteration_limit is not None and stratum.is_recursive:
             return "its rounds are limited"
         if any(isinstance(i, m.Store) and i.origin is None for i in stratum.full):
