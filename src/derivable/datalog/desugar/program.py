@@ -276,8 +276,8 @@ class Desugaring(Constants):
         for argument in head.arguments:
             if isinstance(argument, s.Wildcard):
                 self.error(BindingError, "a wildcard cannot stand in a head", argument.span)
-            # A rule takes terms apart that are there; `new`, and a fact, makes them.
-            if body is not None and clause.is_pattern(argument):
+            # A rule takes terms apart that are there; `new`, and a fact without variables, makes them.
+            if clause.is_pattern(argument) and (body is not None or variables_of(argument)):
                 terms.append(clause.match(argument))
             else:
                 terms.append(clause.expression(argument))

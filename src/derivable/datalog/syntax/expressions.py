@@ -274,9 +274,9 @@ class Expressions(Reader, ABC):
         self.expect("(", f"after `{name}`")
         if self.at("(") and self.peek().kind == "name" and self.peek(2).text == ":":
             return self.aggregate(start, name, parameters, discrete, arguments, *self.typed_bindings())
-        # No argument of an atom begins with an atom or a negation, so this is an aggregate without variables.
-        is_formula = self.at("not", "~", "case") or (self.token.kind == "name" and self.peek().text == "(")
-        if is_formula and name in AGGREGATES:
+        # No argument of an atom begins with a negation or an atom that is no term: an aggregate without variables.
+        is_atom = self.token.kind == "name" and self.peek().text == "(" and self.token.text not in self.constructors
+        if (is_atom or self.at("not", "~", "case")) and name in AGGREGATES:
             return self.aggregate(start, name, parameters, discrete, arguments, (), ())
         found = []
         while not self.at(")"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NoReturn
 
 from derivable.core.diagnostics import DerivableError, ParseError, Span, UnsupportedError
@@ -19,6 +20,17 @@ class Reader:
         self.position = 0
         self.depth = 0
         self.errors: list[DerivableError] = []
+
+    @cached_property
+    def constructors(self) -> frozenset[str]:
+        """The names of terms that the program's types declare, wherever."""
+        found, is_type = set(), False
+        for before, name, after in zip(self.tokens, self.tokens[1:], self.tokens[2:]):
+            if before.kind == "keyword":
+                is_type = before.text == "type"
+            if is_type and before.text in ("=", "|") and name.kind == "name" and after.text == "(":
+                found.add(name.text)
+        return frozenset(found)
 
     @property
     def token(self) -> Token:
