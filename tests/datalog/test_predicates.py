@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.test_apm import run_apm
+from datalog.test_fused import settings_of
 from derivable.datalog import fused
 from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.ram.check import check_ram
@@ -156,6 +158,70 @@ def test_outputs_are_equations_and_quantifiers_bind_them():
     assert set(db["length"]) == {("aba", 3), ("abc", 3), ("", 0)}
     assert set(db["second"]) == {("aba", "b"), ("abc", "b")}
     assert set(db["any_of"]) == {("abc",)}
+
+
+# All routes
+
+# A literal, and (the variables that it reads, those that it may bind, its answers in Python).
+LITERALS = {
+    "string_chars(s, {i}, {c})": (("s",), ("i", "c"), lambda s: enumerate(s)),
+    "string_chars(p, {i}, {c})": (("p",), ("i", "c"), lambda p: enumerate(p)),
+    "string_find(s, p, {b}, {i})": (("s", "p"), ("b", "i"), places),
+    "string_split(s, p, {t})": (("s", "p"), ("t",), lambda s, p: ((x,) for x in split(s, p))),
+    "string_index(p, {b})": (("p",), ("b",), lambda p: ((i,) for i in range(len(p.encode())))),
+    "range(1, $string_length(s), {i})": (("s",), ("i",), lambda s: ((i,) for i in range(1, len(s.encode())))),
+    "{b} in 0..=$string_length(p)": (("p",), ("b",), lambda p: ((i,) for i in range(len(p.encode()) + 1))),
+}
+
+
+def extended(world, outputs, answers):
+    """The worlds in which a row of answers agrees with what is bound; None is a wildcard."""
+    for answer in answers:
+        found = dict(world)
+        if all(name is None or found.setdefault(name, value) == value for name, value in zip(outputs, answer)):
+            yield found
+
+
+@st.composite
+def bodies(draw):
+    """(text, [(outputs, reads, answers, negated)], bound variables) of predicates over q(s, p)."""
+    texts, literals, bound = [], [], {"s", "p"}
+    for _ in range(draw(st.integers(1, 3))):
+        form = draw(st.sampled_from(sorted(LITERALS)))
+        reads, names, answers = LITERALS[form]
+        # Only an atom takes wildcards.
+        outputs = [None if " in " not in form and draw(st.integers(0, 4)) == 0 else name for name in names]
+        negated = draw(st.integers(0, 3)) == 0 and all(name is None or name in bound for name in outputs)
+        shown = form.format(**{name: name if output else "_" for name, output in zip(names, outputs)})
+        texts.append(f"not {shown}" if negated else shown)
+        literals.append((outputs, reads, answers, negated))
+        bound |= set() if negated else {name for name in outputs if name}
+    return texts, literals, sorted(bound)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    bodies(), st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6, unique=True), st.randoms(use_true_random=False)
+)
+def test_all_routes_agree(body, rows, random):
+    texts, literals, bound = body
+    worlds = [{"s": s, "p": p} for s, p in rows]
+    for outputs, reads, given_answers, negated in sorted(literals, key=lambda literal: literal[3]):
+        made = [list(extended(w, outputs, given_answers(*(w[name] for name in reads)))) for w in worlds]
+        worlds = [w for w, found in zip(worlds, made) if not found] if negated else list(itertools.chain(*made))
+    expected = {tuple(world[name] for name in bound) for world in worlds}
+    random.shuffle(texts)
+    types = {"s": "String", "p": "String", "c": "char", "t": "String"}
+    columns = ", ".join(f"{name}: {types.get(name, 'usize')}" for name in bound)
+    text = f"type q(s: String, p: String), r({columns})\nrel r({', '.join(bound)}) = q(s, p), {', '.join(texts)}"
+    facts = {"q": rows}
+    assert answers(text, "r", facts) == expected
+    program = dv.Program(text)
+    assert set(run_apm(program, facts)[0]["r"]) == expected
+    assert set(program.run(facts, "addmultprob")["r"]) == expected
+    assert set(program.run(facts, "exact")["r"]) == expected
+    with settings_of(0, 1, 1):
+        assert set(program.run(facts, "unit")["r"]) == expected
 
 
 # Soft comparisons
