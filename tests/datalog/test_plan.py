@@ -1,6 +1,7 @@
 """Join orders: every order of a body means the same, and the planner takes a good one."""
 
 import itertools
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -16,16 +17,18 @@ from derivable.datalog.ram import plan
 from derivable.datalog.ram.nodes import Store, steps
 from derivable.datalog.statistics import summary_of
 
+# Settings under which every clause takes the best order found, whatever it costs to look for it.
+ALWAYS = (("LEAST_ROWS", 0), ("LEAST_SAVING", -1e9), ("CLEARLY", 1e9), ("LOOK", 0.0))
 PROVENANCES = ["unit", "minmaxprob", "addmultprob", "topkproofs", "exact", "min_plus"]
 
 
 @settings(max_examples=80, deadline=None)
-@given(programs(), fact_sets(), st.sampled_from([0, 1, 6]))
-def test_planned_programs_agree_with_the_naive_evaluator(program, facts, few_atoms):
+@given(programs(), fact_sets(), st.sampled_from([0, 1, 6]), st.booleans())
+def test_planned_programs_agree_with_the_naive_evaluator(program, facts, few_atoms, by_kernels):
     rules, order = program
     model = least_model(rules, facts, order)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("LEAST_ROWS", 0), ("LEAST_SAVING", -1e9), ("CLEARLY", 1e9), ("FEW_ATOMS", few_atoms)):
+    with pytest.MonkeyPatch.context() as patch, settings_of(0, 4) if by_kernels else nullcontext():
+        for name, value in (*ALWAYS, ("FEW_ATOMS", few_atoms)):
             patch.setattr(plan, name, value)
         db = dv.Program(text_of(rules)).run(facts=facts)
     for name in order:
@@ -50,14 +53,13 @@ def test_all_orders_of_a_body_have_the_same_rows_and_tags(provenance, monkeypatc
     text = f"type e(i32, i32), u(i32), f(i32, i32)\nrel q(x, w) = {', '.join(BODY)}"
     expected = dv.Program(text).run(facts=facts, provenance=provenance)["q"]
     assert len(expected) > 2
-    monkeypatch.setattr(plan, "LEAST_ROWS", 0)
-    monkeypatch.setattr(plan, "LEAST_SAVING", -1e9)
-    monkeypatch.setattr(plan, "CLEARLY", 1e9)
+    for name, value in ALWAYS:
+        monkeypatch.setattr(plan, name, value)
     seen = set()
     orders = list(itertools.permutations(ATOMS))[:: 5 if provenance == "exact" else 1]
     for atoms in orders:
 
-        def one_order(search, given, atoms=atoms):
+        def one_order(search, given, worth, atoms=atoms):
             partial = plan._Partial(plan.Ordering(search.clause.body), plan.m.Unit(), None)
             for atom in atoms:
                 partial = search.with_atom(partial, atom)
@@ -143,10 +145,13 @@ def test_summaries_of_small_columns_are_nearly_exact(a, b):
     exact = sum(x == y for x in a for y in b)
     assert left.rows == len(a)
     assert left.distinct == pytest.approx(len(set(a)), rel=0.01)
-    # Buckets collide, and what is expected of that is taken off.
-    assert left.pairs(right) >= 0
+    # Values of few buckets seldom meet in one, and where they do it is taken off again; noise must not make a join
+    # disappear.
+    spread, found = len(a) * len(b), left.pairs(right)
+    least = 0.5 * spread / max(left.distinct, right.distinct) if spread else 0.0
+    assert found >= least
     if len(set(a) | set(b)) <= 3:
-        assert left.pairs(right) == pytest.approx(max(exact, 0), abs=0.02 * len(a) * len(b) + 1) or exact == 0
+        assert found == pytest.approx(max(exact, least), abs=0.02 * spread)
     for value in set(a):
         assert left.occurrences(value) >= a.count(value)
 
@@ -191,12 +196,12 @@ def clock(monkeypatch):
 
 
 def test_the_plan_of_known_facts(clock):
-    """A line of 40 edges: all rows of all operators can be counted by hand."""
+    """A line of 200 edges: all rows of all operators can be counted by hand."""
     program = dv.Program(PROFILED)
-    facts = {"edge": [(i, i + 1) for i in range(40)], "start": [(0,), (10,)]}
+    facts = {"edge": [(i, i + 1) for i in range(200)], "start": [(0,), (10,)]}
     compare("explain_plan", program.explain("plan", facts))
     shown = program.run(facts).explain("plan")
-    assert "40 rounds" in shown
+    assert "200 rounds" in shown
     assert "line 3: rel from_start(x, z)" in shown
 
 

@@ -22,6 +22,8 @@ from derivable.datalog.rules.order import Ordering
 # Atoms up to which all orders are compared; rows of all atoms from which a clause is worth it; what a plan must cost of
 # the order without sizes, and nanoseconds that it must save, to replace it.
 FEW_ATOMS, LEAST_ROWS, CLEARLY, LEAST_SAVING = 6, 512, 0.7, 20_000.0
+# Nanoseconds to estimate one more atom: to look for an order must not cost more than the order as it is.
+LOOK = 80_000.0
 
 
 def choices(origin: m.Origin | None) -> list[int]:
@@ -78,8 +80,10 @@ def _planned(instruction: m.Instruction, estimator: Estimator) -> m.Instruction:
     clause, known = origin.clause, estimator.known
     if sum(known.rows(literal.relation) for literal in clause.body if isinstance(literal, Atom)) < LEAST_ROWS:
         return instruction
-    best = _Search(origin, estimator).best(atoms)
     as_written = cost(instruction, estimator)
+    if as_written < LOOK * len(atoms):
+        return instruction
+    best = _Search(origin, estimator).best(atoms, as_written)
     if best is None or as_written - best.cost < LEAST_SAVING or best.cost > CLEARLY * as_written:
         return instruction
     return store(origin, best.ordering.steps)
@@ -108,12 +112,14 @@ class _Search:
         self.origin, self.clause, self.estimator = origin, origin.clause, estimator
         self.head = _names_of_terms(origin.clause)
 
-    def best(self, atoms: list[int]) -> _Partial | None:
-        """The cheapest order; None if there is none."""
+    def best(self, atoms: list[int], worth: float) -> _Partial | None:
+        """The cheapest order; None if there is none. Looking at all orders may cost so many nanoseconds."""
         first = _Partial(Ordering(self.clause.body), m.Unit(), None)
         if self.origin.driver is not None:
             first = self.with_atom(first, self.origin.driver)
-        found = self.of_all(first, atoms) if len(atoms) <= FEW_ATOMS else self.greedy(first, atoms)
+        looks = len(atoms) << (len(atoms) - 1)
+        is_small = len(atoms) <= FEW_ATOMS and looks * LOOK <= worth
+        found = self.of_all(first, atoms) if is_small else self.greedy(first, atoms)
         return found and self.finished(found)
 
     def of_all(self, first: _Partial, atoms: list[int]) -> _Partial:
