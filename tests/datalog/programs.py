@@ -1,7 +1,7 @@
 """Random programs as text: typed, stratified, ending without demand, with most of what the language has.
 
 `sources()` draws a `Source`, which writes itself as a program with other queries and demand patterns, and the facts
-that go with it. Relations are i32 and String; integers stay within 0 to 6, because whatever computes a new one is
+that go with it. Relations are i32 and String; integers stay within 0 to 4, because whatever computes a new one is
 guarded, so that every relation is finite. What a rule negates or aggregates is above it.
 """
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 INPUTS = {"e": "ii", "u": "i", "s": "it"}
 TYPES = {"i": "i32", "t": "String"}
-LIMIT = 6
+LIMIT = 4
 TEXTS = ["a", "b", "c"]
 VARIABLES = {"i": ["x", "y", "z", "w"], "t": ["m", "n"]}
 
@@ -41,7 +41,7 @@ class Source:
 
 def constants(kind: str) -> st.SearchStrategy[str]:
     if kind == "i":
-        return st.integers(0, 4).map(str)
+        return st.integers(0, 3).map(str)
     return st.sampled_from([f'"{text}"' for text in TEXTS])
 
 
@@ -120,7 +120,8 @@ class _Rule:
         return f"a1 := {kind}({numbers[0]}: {formula})"
 
     def body(self, names: list[str]) -> list[str]:
-        positive = [self.atom(self.pick(*names)) for _ in range(self.draw(st.integers(1, 3)))]
+        # Three atoms are rare: an interpreter that tries all rows of all of them takes its time.
+        positive = [self.atom(self.pick(*names)) for _ in range(self.pick(1, 1, 2, 2, 2, 3))]
         rest = []
         for _ in range(self.draw(st.integers(0, 2))):
             rest.append(self.pick(self.compared, self.compared, self.negated, self.aggregated)())
@@ -216,9 +217,9 @@ class RichRule(_Rule):
         return f"a2 := {self.pick('argmax', 'argmin')}[q9](q8: {name}(q9, q8), {name}(q8, {key}){where})"
 
 
-def inputs(max_rows: int = 7) -> st.SearchStrategy[dict[str, list[tuple]]]:
+def inputs(max_rows: int = 6) -> st.SearchStrategy[dict[str, list[tuple]]]:
     """Facts of the input relations."""
-    value = {"i": st.integers(0, 4), "t": st.sampled_from(TEXTS)}
+    value = {"i": st.integers(0, 3), "t": st.sampled_from(TEXTS)}
     return st.fixed_dictionaries(
         {
             name: st.lists(st.tuples(*(value[kind] for kind in types)), max_size=max_rows, unique=True)

@@ -43,7 +43,7 @@ def declared(draw, source):
         return asked, patterns
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data(), sources(), inputs())
 def test_questions_make_demand_and_change_nothing(data, source, facts):
     text = source.text(data.draw(questions(source)))
@@ -53,7 +53,7 @@ def test_questions_make_demand_and_change_nothing(data, source, facts):
         assert narrow[query.output] == whole[query.output]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data(), sources(), inputs())
 def test_declared_demand_changes_nothing_that_is_asked(data, source, facts):
     asked, patterns = data.draw(declared(source))

@@ -259,7 +259,7 @@ query closed
 """
 
 
-@pytest.mark.parametrize("stage", ["syntax", "types", "desugar", "demand", "strata", "ram"])
+@pytest.mark.parametrize("stage", ["syntax", "types", "desugar", "optimise", "demand", "strata", "ram"])
 def test_explain(stage):
     compare(f"explain_{stage}", dv.Program(EXPLAINED).explain(stage))
 

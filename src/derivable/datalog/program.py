@@ -25,6 +25,7 @@ from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.rules.creation import with_terms
 from derivable.datalog.rules.demand import Demand, demand, demand_text
 from derivable.datalog.rules.nodes import Attribute, BernoulliRule, Clause, Generate, Rules
+from derivable.datalog.rules.optimise import optimise
 from derivable.datalog.rules.text import rules_text
 from derivable.datalog.strata import strata_text, stratify
 from derivable.datalog.syntax import nodes as s
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from derivable.datalog.limits import Watch
     from derivable.datalog.profile import Profile
 
-STAGES = ("syntax", "types", "desugar", "demand", "strata", "ram", "plan", "apm")
+STAGES = ("syntax", "types", "desugar", "optimise", "demand", "strata", "ram", "plan", "apm")
 # A run of fewer seconds is made once more for its profile.
 WARM = 5.0
 
@@ -107,7 +108,8 @@ class Program:
         facts: Mapping[str, Any] | None = None,
         provenance: str | Semiring | None = None,
     ) -> str:
-        """The program after a stage: "syntax", "types", "desugar", "demand", "strata", "ram", "plan" or "apm".
+        """The program after a stage, one of "syntax", "types", "desugar", "optimise", "demand", "strata", "ram", "plan"
+        and "apm".
 
         From "demand" on it is what a run without tags computes. "ram" ends with the provenance that `run` takes if it
         is given none. "plan" runs the program over the facts, a first time to count the rows of each operator and again
@@ -124,6 +126,8 @@ class Program:
                 return types_text(plan.typed)
             case "desugar":
                 return rules_text(plan.rules)
+            case "optimise":
+                return rules_text(plan.optimised(self.narrow))
             case "demand":
                 return demand_text(plan.demand(self.narrow))
             case "strata":
@@ -295,8 +299,12 @@ class _Plan:
     def demand(self, narrow: bool) -> Demand:
         """The rules with their demand; `narrow` if only the outputs matter."""
         if narrow not in self._demands:
-            self._demands[narrow] = demand(self.rules, automatic=narrow)
+            self._demands[narrow] = demand(self.optimised(narrow), automatic=narrow)
         return self._demands[narrow]
+
+    def optimised(self, narrow: bool) -> Rules:
+        """The rules made simpler; `narrow` if only the outputs matter."""
+        return optimise(self.rules, narrow)
 
     @property
     def goal(self) -> str | None:

@@ -7,7 +7,7 @@ depends on through negation, aggregation or a choice, and together with what it 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -45,6 +45,36 @@ def dependencies(rule: r.Rule) -> list[tuple[str, str | None]]:
     if isinstance(rule, r.AggregateRule):
         return [(rule.body, "aggregate"), *([(rule.groups, "aggregate")] if rule.groups else [])]
     return [(rule.body, "choice")]
+
+
+def needed_for(program: r.Rules, names: Iterable[str]) -> set[str]:
+    """The relations that these depend on, and these."""
+    by_head: dict[str, list[r.Rule]] = {}
+    for rule in program.rules:
+        by_head.setdefault(rule.relation, []).append(rule)
+    queue = list(names)
+    found = set(queue)
+    while queue:
+        for rule in by_head.get(queue.pop(), ()):
+            new = [target for target, _ in dependencies(rule) if target not in found]
+            found.update(new)
+            queue += new
+    return found
+
+
+def dependents(program: r.Rules, names: Iterable[str]) -> set[str]:
+    """The relations that depend on one of these, and these."""
+    users: dict[str, list[str]] = {}
+    for rule in program.rules:
+        for target, _ in dependencies(rule):
+            users.setdefault(target, []).append(rule.relation)
+    queue = list(names)
+    found = set(queue)
+    while queue:
+        new = [name for name in users.get(queue.pop(), ()) if name not in found]
+        found.update(new)
+        queue += new
+    return found
 
 
 def stratify(program: r.Rules, goal: str | None = None) -> Strata:

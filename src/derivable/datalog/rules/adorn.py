@@ -21,7 +21,7 @@ from derivable.core.diagnostics import BindingError
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.order import asked, bound_columns
 from derivable.datalog.rules.passing import Columns, Patterns, Unbound, passing
-from derivable.datalog.strata import components, dependencies
+from derivable.datalog.strata import components, dependencies, dependents
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class _Adorning:
         self.declared = frozenset(self.patterns)
         # Asked by any use, and asked by questions with constants alone.
         self.recursion: set[str] = set()
-        above = self.above(self.declared)
+        above = dependents(program, self.declared)
         self.between = {name for name in self.by_head if name.startswith("#") and name in above and name not in whole}
         self.questions = self.questioned(above | set(whole)) if automatic else set()
         self.flexible = self.between | self.questions
@@ -88,16 +88,6 @@ class _Adorning:
         while idle := self.idle():
             self.settle(rule for name in idle for rule in self.lower(name, ()))
         return Adorned(self.patterns, self.declared, frozenset(self.questions & set(self.patterns)))
-
-    def above(self, names: Iterable[str]) -> set[str]:
-        """The relations that depend on one of these, and these."""
-        found, queue = set(names), list(names)
-        while queue:
-            for rule in self.users.get(queue.pop(), ()):
-                if rule.relation not in found:
-                    found.add(rule.relation)
-                    queue.append(rule.relation)
-        return found
 
     def recursive(self) -> set[str]:
         edges = {
@@ -121,7 +111,7 @@ class _Adorning:
         if not asks:
             return set()
         self.recursion = self.recursive()
-        above = self.above(self.recursion)
+        above = dependents(self.program, self.recursion)
         return {name for name in self.by_head if name in above and name not in outputs and name not in others}
 
     def num_columns(self, name: str) -> int:

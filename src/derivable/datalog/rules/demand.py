@@ -38,7 +38,7 @@ from derivable.datalog.rules.creation import with_terms
 from derivable.datalog.rules.order import bound_columns, order
 from derivable.datalog.rules.passing import Columns, evaluable, passing
 from derivable.datalog.rules.text import rules_text
-from derivable.datalog.strata import components, dependencies
+from derivable.datalog.strata import components, dependencies, dependents, needed_for
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class _Transformation:
             if kind and component[head] == component[target]
         }
         demands, stuck = set(self.name_of.values()), []
-        weighed = self.weighed(demands)
+        weighed = self.weighed()
         if not broken and not weighed:
             return []
         weakened: dict[r.Clause, str] = {}
@@ -211,20 +211,10 @@ class _Transformation:
         self.asking = weakened
         return list(dict.fromkeys(stuck))
 
-    def weighed(self, demands: set[str]) -> set[str]:
+    def weighed(self) -> set[str]:
         """The relations whose tuples depend on weights of tags, which are not known when demand is found."""
-        found = {rule.relation for rule in self.guarded if _by_weight(rule) == "values"}
-        users: dict[str, list[str]] = {}
-        for rule in self.guarded if found else ():
-            for name, _ in dependencies(rule):
-                if name not in demands:
-                    users.setdefault(name, []).append(rule.relation)
-        queue = list(found)
-        while queue:
-            new = [name for name in users.get(queue.pop(), ()) if name not in found]
-            found.update(new)
-            queue += new
-        return found
+        by_weight = {rule.relation for rule in self.guarded if _by_weight(rule) == "values"}
+        return dependents(self.program, by_weight) if by_weight else set()
 
     def program_of(self, rules: Iterable[r.Rule]) -> r.Rules:
         return with_terms(replace(self.program, relations=self.relations, rules=tuple(rules)))
@@ -273,17 +263,7 @@ def _every_row(rules: r.Rules, rule: r.AggregateRule) -> r.Clause:
 
 def _only(rules: r.Rules, outputs: tuple[str, ...]) -> r.Rules:
     """What these relations depend on. What weights of tags choose may be any row: they are known later."""
-    by_head: dict[str, list[r.Rule]] = {}
-    for rule in rules.rules:
-        by_head.setdefault(rule.relation, []).append(rule)
-    needed = dict.fromkeys((*outputs, *(constructor.relation for constructor in rules.constructors.values())))
-    queue = list(needed)
-    while queue:
-        for rule in by_head.get(queue.pop(), ()):
-            for target, _ in dependencies(rule):
-                if target not in needed:
-                    needed[target] = None
-                    queue.append(target)
+    needed = needed_for(rules, (*outputs, *(constructor.relation for constructor in rules.constructors.values())))
     relations: Mapping[str, r.Relation] = {name: rel for name, rel in rules.relations.items() if name in needed}
     return replace(
         rules,

@@ -1,0 +1,81 @@
+"""Common sub-plans: auxiliary relations with the same definition are one relation.
+
+Desugaring makes a relation for each `not`, `exists`, `forall` and aggregate that is written. Two are the same if their
+rules are, but for the names of variables; then they have the same tuples with the same tags, and are computed once.
+Random choices are kept apart: two rules with one probability are two random facts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.simplify import substitute
+
+
+def share(program: r.Rules) -> r.Rules:
+    """The program in which the first of equal auxiliary relations stands for all."""
+    defining: dict[str, list[r.Rule]] = {}
+    for rule in program.rules:
+        if rule.relation.startswith("#"):
+            defining.setdefault(rule.relation, []).append(rule)
+    apart = {facts.relation for facts in program.facts}
+    apart |= {rule.relation for rule in program.rules if isinstance(rule, r.BernoulliRule)}
+    apart.update(program.outputs)
+    shared = {name: rules for name, rules in defining.items() if name not in apart}
+    if len(shared) < 2:
+        return program
+    same: dict[str, str] = {}
+    while True:
+        first: dict[tuple[Any, ...], str] = {}
+        new: dict[str, str] = {}
+        for name, rules in shared.items():
+            key = program.relations[name].types, *(_canonical(rule, same) for rule in rules)
+            kept = first.setdefault(key, name)
+            if kept != name:
+                new[name] = kept
+        if not new:
+            break
+        same.update(new)
+        shared = {name: rules for name, rules in shared.items() if name not in new}
+    if not same:
+        return program
+    # What stands for a relation may itself have been found equal to another one later.
+    for name in same:
+        while same[name] in same:
+            same[name] = same[same[name]]
+    rules = [_renamed(rule, same) for rule in program.rules if rule.relation not in same]
+    relations = {name: relation for name, relation in program.relations.items() if name not in same}
+    return replace(program, rules=tuple(rules), relations=relations)
+
+
+def _canonical(rule: r.Rule, same: dict[str, str]) -> Any:
+    """The rule without its own name, those of its variables, and those of relations that are known to be others."""
+    rule = _renamed(rule, same)
+    if not isinstance(rule, r.Clause):
+        return replace(rule, relation="")
+    names: dict[str, r.Var] = {}
+    for node in (*rule.terms, *rule.body):
+        for v in r.variables(node):
+            names.setdefault(v.name, r.Var(f"x{len(names)}", v.type))
+    terms = tuple(substitute(term, names) for term in rule.terms)
+    return terms, tuple(substitute(literal, names) for literal in rule.body)
+
+
+def _renamed(rule: r.Rule, same: dict[str, str]) -> r.Rule:
+    """The rule with the relations that stand for those it reads."""
+    if not same:
+        return rule
+    if isinstance(rule, r.AggregateRule):
+        groups = None if rule.groups is None else same.get(rule.groups, rule.groups)
+        return replace(rule, body=same.get(rule.body, rule.body), groups=groups)
+    if isinstance(rule, r.BernoulliRule):
+        return replace(rule, body=same.get(rule.body, rule.body))
+    if not any(isinstance(a, (r.Atom, r.Negated)) and a.relation in same for a in rule.body):
+        return rule
+    body = tuple(
+        replace(a, relation=same.get(a.relation, a.relation)) if isinstance(a, (r.Atom, r.Negated)) else a
+        for a in rule.body
+    )
+    return replace(rule, body=body)
