@@ -55,6 +55,27 @@ def test_run_time_limit(tmp_path, capsys):
     assert main(["run", str(tmp_path / "endless.scl"), "--time-limit", "0"]) == USER_ERROR
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tuple-limit", "50"], "the run passed tuple_limit = 50"),
+        (["--round-limit", "20"], "the run passed round_limit = 20"),
+        (["--memory-limit", "much"], "memory_limit is 'much'"),
+        (["--stop-at-goal"], "no goal to stop at"),
+    ],
+)
+def test_run_limits(tmp_path, capsys, options, message):
+    (tmp_path / "endless.scl").write_text("rel n(0) rel n(x + 1) = n(x)")
+    assert main(["run", str(tmp_path / "endless.scl"), *options]) == USER_ERROR
+    assert message in capsys.readouterr().err
+
+
+def test_run_stops_at_its_goal(tmp_path, capsys):
+    (tmp_path / "goal.scl").write_text("rel n(0)\nrel n(x + 1) = n(x)\n@goal rel found() = n(7)\nquery found")
+    assert main(["run", str(tmp_path / "goal.scl"), "--stop-at-goal", "--no-progress"]) == 0
+    assert capsys.readouterr().out == "found()\n"
+
+
 def test_run_query(program, capsys):
     assert main(["run", program, "--query", "word"]) == 0
     assert capsys.readouterr().out == '1::word("a b")\n1::word("c")\n'

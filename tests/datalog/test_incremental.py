@@ -128,21 +128,58 @@ AGGREGATES = """
     query both
     query maybe
 """
+WEIGHED = """
+    type edge(a: i32, b: i32), label(a: i32, s: String)
+    rel near(y) = y := top<1>(y: edge(0, y))
+    rel order(i, x) = (i, x) := sort(x: edge(x, _))
+    rel joined(s) = s := string_join<",">(s: label(_, s))
+    rel after(x) = near(x) or (after(z) and edge(z, x))
+    query near
+    query order
+    query joined
+    query after
+"""
+TERMS = """
+    type List = Nil() | Cons(i32, List)
+    type edge(a: i32, b: i32), label(a: i32, s: String)
+    rel walk(x, new Cons(x, new Nil())) = label(x, _)
+    rel walk(y, new Cons(y, l)) = walk(x, l), edge(x, y), x < y
+    rel ends(s, x) = walk(_, l), case l is Cons(x, Cons(y, _)), label(y, s)
+    rel longest(x, l) = walk(x, l), not edge(x, _)
+    query walk
+    query ends
+    query longest
+"""
 NODES = st.integers(0, 4)
 EDGES = st.lists(st.tuples(NODES, NODES), max_size=4, unique=True)
 LABELS = st.lists(st.tuples(NODES, st.sampled_from("abc")), max_size=3, unique=True)
 
 
-@settings(max_examples=40, deadline=None)
+MADE = {}
+
+
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.fixed_dictionaries({}, optional={"edge": EDGES, "label": LABELS}), min_size=2, max_size=4),
-    st.booleans(),
+    st.sampled_from(
+        [
+            (AGGREGATES, None),
+            (AGGREGATES, "minmaxprob"),
+            (WEIGHED, None),
+            (WEIGHED, "minmaxprob"),
+            (TERMS, "unit"),
+            (TERMS, None),
+            (TERMS, "topkproofs"),
+        ]
+    ),
 )
-def test_adding_under_aggregates_choices_and_texts(parts, is_random):
-    made = dv.Program(AGGREGATES)
-    if is_random:
-        parts = [{n: [(0.5 + 0.01 * i, row) for i, row in enumerate(r)] for n, r in part.items()} for part in parts]
-    provenance = None if is_random else "minmaxprob"
+def test_adding_under_aggregates_choices_texts_and_terms(parts, kind):
+    text, provenance = kind
+    made = MADE[text] = MADE.get(text) or dv.Program(text)
+    if text is WEIGHED or provenance != "minmaxprob":
+        # All different, so that there is one best.
+        chances = (0.3 + 0.011 * number for number in itertools.count())
+        parts = [{name: [(next(chances), row) for row in rows] for name, rows in part.items()} for part in parts]
     db = made.run(facts=parts[0], provenance=provenance, keep=True)
     for number in range(1, len(parts)):
         db.add(parts[number])

@@ -245,7 +245,7 @@ class Executor(Queries):
                 self.count(store.query.source, self.tables[copied].size)
             table.share(self.tables[copied])
             return
-        gathered = Gathered(table)
+        gathered = Gathered(table, self.watch.remaining)
         for columns, count, _ in self.stored(store, keep=False):
             effort.candidates += count
             gathered.add(columns, count)

@@ -6,7 +6,8 @@ the cache each time; those are gathered, some millions at a time, sorted, and en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +18,20 @@ from derivable.device.cpu.memory import empty, longer, next_length
 
 # Candidates that are sorted at once.
 MOST = 1 << 22
+# Rows that are entered between looks at the clock.
+PART = 1 << 18
 # Of candidates that have so many repeats a set drops most where they are.
 REPEATS = 4
 
 
 class Gathered:
-    """Candidates on their way to a table without tags."""
+    """Candidates on their way to a table without tags.
 
-    def __init__(self, table: Table):
-        self.table = table
+    look  who looks at the clock between the steps of entering many
+    """
+
+    def __init__(self, table: Table, look: Callable[[], Any] | None = None):
+        self.table, self.look = table, look or (lambda: None)
         self.count = 0
         self.columns: list[np.ndarray] = []
         self.gathers = table.may_be_built and not table.size
@@ -55,11 +61,20 @@ class Gathered:
         is_first = not self.table.size
         packing = Packing.of(columns) if count >= storage.SET_ROWS and not is_first else None
         if packing is not None:
-            words = distinct(packing.pack(columns))
+            words = packing.pack(columns)
+            self.look()
+            words = distinct(words)
+            self.look()
             rows = empty((len(columns), len(words)), np.int64)
             packing.unpack(words, rows.T)
             columns = list(rows)
-        self.table.insert(columns, len(columns[0]))
+        if is_first:
+            self.table.insert(columns, len(columns[0]), self.look)
+        else:
+            for start in range(0, len(columns[0]), PART):
+                self.look()
+                part = [column[start : start + PART] for column in columns]
+                self.table.insert(part, len(part[0]))
         kept = self.table.size if is_first else len(columns[0])
         self.gathers = self.table.may_be_built and REPEATS * kept > count
         if not self.gathers:
