@@ -1,6 +1,9 @@
 """Dates and durations, against Python's datetime and dateutil's calendar arithmetic."""
 
 import datetime as dt
+import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -209,6 +212,19 @@ def test_columns_and_frames():
 def test_values_that_are_no_dates(value):
     with pytest.raises(dv.DerivableError, match="expected DateTime"):
         dv.Program("type q(DateTime)").run({"q": [(value,)]})
+
+
+def test_json_on_the_command_line(tmp_path):
+    program = tmp_path / "event.scl"
+    program.write_text('rel event = {(t"2024-01-31T01:00:00Z", d"1M"), (t"2023-01-01", d"5d")}\n')
+    command = [sys.executable, "-m", "derivable.cli", "run", str(program), "--json"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = [["2023-01-01T00:00:00Z", "5d"], ["2024-01-31T01:00:00Z", "1M"]]
+    assert json.loads(shown)["event"]["tuples"] == rows
+    assert set(dv.Program("type event(DateTime, Duration)").run({"event": [tuple(row) for row in rows]})["event"]) == {
+        (dt.datetime(2023, 1, 1), dt.timedelta(days=5)),
+        (dt.datetime(2024, 1, 31, 1), Duration(1)),
+    }
 
 
 def test_functions_of_dates():

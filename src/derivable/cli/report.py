@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,10 @@ def plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, (set, frozenset, tuple)):
         return list(value)
+    if isinstance(value, (dt.datetime, dt.timedelta)):
+        from derivable.datalog.moments import Duration, datetime_literal
+
+        return datetime_literal(value) if isinstance(value, dt.datetime) else str(Duration.of(value))
     return str(value)
 
 
