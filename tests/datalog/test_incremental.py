@@ -71,7 +71,12 @@ def test_adding_is_running_with_all_facts(program, facts, data, provenance, rand
     parts = data.draw(splits(facts, 3))
     if provenance != "unit":
         parts = with_chances(parts, random)
-    made = dv.Program(text_of(rules))
+    text = text_of(rules)
+    if data.draw(st.booleans()):
+        # Only what is asked for is computed.
+        head, arguments, _ = rules[-1]
+        text += f"\nquery {head}({', '.join(['1', 'x', 'y'][: len(arguments)])})"
+    made = dv.Program(text)
     db = made.run(facts=parts[0], provenance=provenance, keep=True)
     branch = None
     for number, part in enumerate(parts[1:], 2):

@@ -216,6 +216,11 @@ def test_a_long_run_shows_how_far_it_is(monkeypatch):
     assert "tuples" in notes[-1]
     assert "a second" in notes[-1]
     notes.clear()
+    monkeypatch.setattr(limits, "_LOOKS", 0.0)
+    monkeypatch.setattr(limits, "_QUIET", 0.0)
+    program.run({"start": range(1 << 17)}, iteration_limit=1, progress=True)
+    assert notes[0] == "loading facts"
+    notes.clear()
     for quiet in (False, None):
         with pytest.raises(CompileTimeout):
             program.run({"start": [0]}, time_limit=0.2, progress=quiet)

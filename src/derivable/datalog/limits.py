@@ -90,6 +90,7 @@ class Watch(Deadline):
     """Looks at the limits of a run, and shows a person how far it is.
 
     executor  the run, while it goes over strata
+    is_loading  whether facts are being loaded
     tuples    of all relations, but for what the instruction that runs now has added to `table`
     """
 
@@ -105,6 +106,7 @@ class Watch(Deadline):
         self.next_look = self.began + _LOOKS
         self.base = None if limits.memory_limit is None else resident_bytes() - kept_bytes()
         self.asks_at = 0.0
+        self.is_loading = False
         self.display = ExitStack()
         self.advance: Any = None
         self.shown = self.began, 0
@@ -253,11 +255,15 @@ class Watch(Deadline):
     def show(self, now: float) -> None:
         if self.shows is None:
             self.shows = is_seen()
-        if not self.shows or self.executor is None:
+        if not self.shows or not (self.executor or self.is_loading):
             self.shown = now, self.num_tuples
             return
         if self.advance is None:
             self.advance = self.display.enter_context(progress("running", enabled=True))
+        if self.executor is None:
+            self.advance(0, "loading facts")
+            self.shown = now, 0
+            return
         ram = self.executor.ram
         stratum = ram.strata[self.stratum]
         names = [name for name in stratum.relations if not name.startswith("#")]

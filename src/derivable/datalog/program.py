@@ -241,9 +241,9 @@ class Program:
         plan = self._plan_for(facts)
         store = new_store(plan.rules, RandomFacts(seed=seed))
         load_program_facts(plan.rules, store)
-        store.look = watch.remaining
+        store.look, watch.is_loading = watch.remaining, True
         load_python_facts(plan.rules, facts, store)
-        store.look = None
+        store.look, watch.is_loading = None, False
         if keep:
             store.own()
         is_default = record is None

@@ -168,8 +168,12 @@ class SymbolTable:
             key = tensors.key_of(value)
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = len(self.things)
-            self.things.append(value if value_type.family == "duration" else tensors.kept(value))
+            with _interning:
+                found = self.known.get(key)
+                if found is None:
+                    found = len(self.things)
+                    self.things.append(value if value_type.family == "duration" else tensors.kept(value))
+                    self.known[key] = found
         return found
 
     def things_of(self, ids: np.ndarray) -> list[Any]:
