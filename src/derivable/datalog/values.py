@@ -368,13 +368,20 @@ def fits(value: Any, value_type: ValueType) -> bool:
     return low <= int(value) <= high
 
 
+_ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"})
+
+
+def show_character(value: str) -> str:
+    """A character as the language writes it."""
+    return "'\\''" if value == "'" else "'\"'" if value == '"' else f"'{value.translate(_ESCAPED)}'"
+
+
 def show_value(value: Any) -> str:
     """A value as the language writes it."""
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
     if isinstance(value, str):
-        body = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-        return f'"{body}"'
+        return f'"{value.translate(_ESCAPED)}"'
     if isinstance(value, (float, np.floating)):
         return repr(float(value))
     if isinstance(value, dt.datetime):

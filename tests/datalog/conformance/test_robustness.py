@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.conformance import test_bodies, test_items, test_lexical
+from derivable.datalog.syntax.parse import parse
+from derivable.datalog.syntax.text import syntax_text
 
 TABLES = [
     *(test_lexical.TOKENS, test_lexical.PRECEDENCE, test_lexical.FORMULAS),
@@ -81,3 +83,14 @@ def test_words_in_any_order(words, noise):
 )
 def test_much_of_anything(text):
     check(text)
+
+
+@pytest.mark.parametrize("text", PROGRAMS)
+def test_the_printed_form_is_the_program(text):
+    try:
+        syntax = parse(text)
+    except dv.DerivableError:
+        return
+    again = parse(syntax_text(syntax))
+    assert again.items == syntax.items
+    assert syntax_text(again) == syntax_text(syntax)

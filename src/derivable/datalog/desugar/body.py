@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from derivable.datalog.desugar.aggregates import Aggregates
@@ -20,8 +21,9 @@ class Body(Aggregates):
         uses = [set(variables_of(leaf)) for leaf, _ in leaves]
         literals: list[r.Literal] = []
         self.binders = [leaf for leaf, positive in leaves if positive and _binds(leaf)]
-        for i, (leaf, positive) in enumerate(leaves):
-            elsewhere = outer.union(*(names for j, names in enumerate(uses) if j != i))
+        counts = Counter(name for names in uses for name in names)
+        for (leaf, positive), names in zip(leaves, uses):
+            elsewhere = outer | {name for name, count in counts.items() if count > (name in names)}
             literals += self.leaf(leaf, positive, elsewhere)
             literals += self.extra
             self.extra = []

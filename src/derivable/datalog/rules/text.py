@@ -6,7 +6,7 @@ from typing import Any
 
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.syntax.text import parameters_text
-from derivable.datalog.values import show_value
+from derivable.datalog.values import show_character, show_value
 
 # The predicates of consecutive integers, as the language writes them.
 RANGES = {"range": "..", "range_inclusive": "..="}
@@ -20,7 +20,7 @@ def expr_text(node: Any) -> str:
         case r.Var(name=name):
             return name
         case r.Const(value=value, type=t):
-            return f"'{value}'" if t.family == "char" else show_value(value)
+            return show_character(value) if t.family == "char" else show_value(value)
         case r.Apply(operator="if", operands=(c, a, b)):
             return f"(if {expr_text(c)} then {expr_text(a)} else {expr_text(b)})"
         case r.Apply(operator="cast", operands=(a,), type=t):

@@ -279,7 +279,7 @@ class Expressions(Reader, ABC):
         if (is_atom or self.at("not", "~", "case")) and name in AGGREGATES:
             return self.aggregate(start, name, parameters, discrete, arguments, (), ())
         found = []
-        while not self.at(")"):
+        while not self.at(")", ":"):
             found.append(self.argument())
             if not self.accept(","):
                 break

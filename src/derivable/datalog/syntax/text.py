@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.values import show_value
+from derivable.datalog.values import show_character, show_value
 
 
 def expression_text(node: Any) -> str:
@@ -13,7 +13,7 @@ def expression_text(node: Any) -> str:
     show = expression_text
     match node:
         case s.Constant(value=value, kind="char"):
-            return f"'{value}'"
+            return show_character(value)
         case s.Constant(value=value, kind="symbol"):
             return f"s{show_value(value)}"
         case s.Constant(value=value):
