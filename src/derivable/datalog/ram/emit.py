@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from derivable.algebra.expr.functions import cast, equal
-from derivable.algebra.expr.nodes import Argument, Expr
+from derivable.algebra.expr.nodes import Argument, Expr, in_order
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.and_or import TRUE as CERTAIN
 from derivable.datalog.kernels.row_sets import SetForm, SetParameters, find, find_words
@@ -194,6 +194,8 @@ class _Emitter:
             self.values[word] = self.scalar("word", 0, word.index)
         self.written = k.let("written", 0)
         self.counts = {number: k.let("count", 0) for number in plan.counted}
+        self.first_free = _first_free_loop(plan)
+        self.found = k.let("found", 0) if self.first_free < len(plan.steps) else None
         kinds = ["int64"] * len(plan.outputs)
         with k.while_(self.i < stop):
             self.driver()
@@ -280,7 +282,7 @@ class _Emitter:
                 low = k.let("low", self.value(step.low))
                 with k.when(at < 0):
                     k.set(at, 0)
-                with k.while_(at < count):
+                with k.while_(self.goes_on(number, at < count)):
                     self.bind(step.register, k.let("x", low + at))
                     self.rest(number + 1, tags)
                     k.set(at, at + 1)
@@ -360,7 +362,7 @@ class _Emitter:
             with k.when(at < 0):
                 k.load_into(at, offsets, key)
             end = k.load(offsets, key + 1, "end")
-            with k.while_(at < end):
+            with k.while_(self.goes_on(number, at < end)):
                 blocks = ExitStack()
                 for a, b in step.repeats:
                     pair = [k.load(self.array("values", "int64", number, c), at, "key") for c in (a, b)]
@@ -385,7 +387,7 @@ class _Emitter:
                 slot, _ = k.hash([self.value(term) for _, term in step.keys], self.scalar("heads_size", number))
                 k.load_into(at, self.array("heads", "int64", number), slot)
         there = k.let("there", False) if step.only_exists else None
-        with k.while_(at < limit if is_all else at >= 0):
+        with k.while_(self.goes_on(number, at < limit if is_all else at >= 0)):
             blocks = ExitStack()
             if not is_all:
                 blocks.enter_context(k.when(at < limit))
@@ -406,8 +408,16 @@ class _Emitter:
         if there is not None:
             with k.when(there):
                 self.rest(number + 1, tags)
-        elif is_all:
+        elif is_all or number >= self.first_free:
             k.set(at, -1)
+
+    def goes_on(self, number: int, is_inside: Expr) -> Expr:
+        """The condition of the loop of a step: where it binds nothing that is written, one row written is enough."""
+        if self.found is None or number < self.first_free:
+            return is_inside
+        if number == self.first_free:
+            self.k.set(self.found, 0)
+        return is_inside & equal(self.found, 0)
 
     def write(self, tags: tuple | None) -> None:
         k, typed = self.k, self.plan.tags
@@ -427,6 +437,27 @@ class _Emitter:
             for column, value in zip(self.columns, (*values, *(tags or ()))):
                 k.store(column, self.written, value)
             k.set(self.written, self.written + 1)
+            if self.found is not None:
+                k.set(self.found, 1)
+
+
+def _first_free_loop(plan: Plan) -> int:
+    """The first step from which on no loop binds what is written; the number of steps without one.
+
+    Only without tags: those of all rows are added up.
+    """
+    if plan.tags is not None:
+        return len(plan.steps)
+    needed = {node for node in in_order(plan.outputs) if isinstance(node, Argument)}
+    for number, step in reversed(list(enumerate(plan.steps))):
+        match step:
+            case Define(register=register, value=value) if register in needed:
+                needed |= {node for node in in_order((value,)) if isinstance(node, Argument)}
+            case Count(register=register) if register in needed:
+                return number + 1
+            case Match(takes=takes) if any(register in needed for _, register in takes):
+                return number + 1
+    return 1
 
 
 def word_of_value(value: Expr) -> Expr:
