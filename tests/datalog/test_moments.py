@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from derivable.datalog.fact_files import write_facts
 from derivable.datalog.moments import Duration, parse_datetime
 from derivable.datalog.ram.interpret import interpret
 
@@ -200,14 +201,15 @@ def test_columns_and_frames():
     assert (dt.datetime(1960, 2, 29), dt.timedelta(0)) not in db["r"]
     table = db["s"].to_arrow()
     assert table.column(0).type == arrow.timestamp("us")
-    assert table.column(1).to_pylist() == [(1, 0, -60 * 10**9), (1, 0, 5400 * 10**9)]
+    assert table.column(1).to_pylist() == ["1M-1m", "1M1h30m"]
+    assert db["r"].to_arrow().column(1).type == arrow.duration("us")
     assert db["r"].to_pandas()["column_0"].tolist()[0] == pandas.Timestamp(1960, 2, 29)
     undeclared = dv.Program("rel r(t) = q(t, _)").run({"q": list(expected)})
     assert len(undeclared["r"]) == 2
 
 
 @pytest.mark.parametrize(
-    "value", [np.datetime64("NaT"), np.datetime64("20000-01-01"), "2024-01-01", 3, None, dt.timedelta(1)]
+    "value", [np.datetime64("NaT"), np.datetime64("20000-01-01"), "soon", 3, None, dt.timedelta(1)]
 )
 def test_values_that_are_no_dates(value):
     with pytest.raises(dv.DerivableError, match="expected DateTime"):
@@ -225,6 +227,22 @@ def test_json_on_the_command_line(tmp_path):
         (dt.datetime(2023, 1, 1), dt.timedelta(days=5)),
         (dt.datetime(2024, 1, 31, 1), Duration(1)),
     }
+
+
+def test_files(tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "event.csv").write_text("a,2024-01-31T00:00:00Z,1M\nb,2023-05-06,5d\n")
+    text = f"""@file("{tmp_path / "event.csv"}") type event(name: String, t: DateTime, d: Duration)
+    rel end(name, t + d) = event(name, t, d)
+    rel span(t, d) = event(_, t, d)
+    rel plain(t, d) = event(_, t, d), d < d"20d" """
+    db = dv.Program(text).run()
+    assert set(db["end"]) == {("a", dt.datetime(2024, 2, 29)), ("b", dt.datetime(2023, 5, 11))}
+    for name in ("span", "plain"):
+        again = dv.Program(f"type {name}(t: DateTime, d: Duration)")
+        for ending in ("csv", "parquet", "arrow"):
+            write_facts(db[name], tmp_path / f"{name}.{ending}")
+            assert set(again.run({name: tmp_path / f"{name}.{ending}"})[name]) == set(db[name])
 
 
 def test_functions_of_dates():

@@ -316,6 +316,34 @@ def test_exact_provenance_against_all_worlds():
         assert got == pytest.approx({row: p for (n, row), p in expected.items() if n == name}), name
 
 
+def test_facts_that_are_added_later_know_the_same_random_facts():
+    text = """type v(f32)
+    rel above(x, y) = v(x), v(y), x != y, soft_gt(x, y)
+    rel both(x) = above(x, y), above(y, x)
+    rel far(x) = v(x), not soft_eq(x, 2.0)"""
+    program = dv.Program(text)
+    for provenance in (None, "addmultprob"):
+        db = program.run({"v": [1.0, 2.0]}, provenance, keep=True)
+        db.add({"v": [3.0]})
+        branch = db.fork()
+        branch.add({"v": [4.0]})
+        for found, values in ((db, [1.0, 2.0, 3.0]), (branch, [1.0, 2.0, 3.0, 4.0])):
+            scratch = program.run({"v": values}, provenance)
+            for name in ("above", "both", "far"):
+                assert dict(found[name].items()) == pytest.approx(dict(scratch[name].items()))
+
+
+def test_demand_goes_through_predicates():
+    text = """type value(bound text: String, n: i32)
+    rel value("", 0)
+    rel value(s, 10 * n + d) = $string_length(s) > 0, k == $string_length(s) - 1, string_chars(s, k, c),
+        t == $substring(s, 0, k), value(t, n), d == c as i32 - 48
+    rel word = {"123", "40"}
+    rel number(s, n) = word(s), value(s, n)
+    query number"""
+    assert set(dv.Program(text).run()["number"]) == {("123", 123), ("40", 40)}
+
+
 def test_soft_predicates_in_layers():
     torch = pytest.importorskip("torch")
     text = "type d(i32)\nrel r(x) = d(x), soft_lt<i32>(x, 2)\nrel s(x) = d(x), not soft_lt<i32>(x, 2)"

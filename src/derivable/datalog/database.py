@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -248,21 +249,14 @@ def _arrow_column(arrow: Any, column: np.ndarray) -> Any:
 
 
 def _arrow_objects(arrow: Any, column: np.ndarray) -> Any:
-    """Durations as Arrow's intervals, tensors as nested lists, anything else as its text."""
-    if all(Duration.of(value) is not None for value in column):
-        parts = [Duration.of(value) or Duration() for value in column]
-        rows = [(d.months, *_days(d.microseconds)) for d in parts]
-        return arrow.array(rows, arrow.month_day_nano_interval())
+    """Durations as Arrow's, or, if some have months, as texts; tensors as nested lists; anything else as its text."""
+    if all(isinstance(value, dt.timedelta) for value in column):
+        return arrow.array(column.tolist(), arrow.duration("us"))
+    if any(isinstance(value, Duration) for value in column):
+        return arrow.array([str(Duration.of(value)) for value in column], arrow.string())
     if all(map(is_tensor, column)):
         return arrow.array([value.tolist() for value in column])
     return arrow.array(list(map(str, column)), arrow.string())
-
-
-def _days(microseconds: int) -> tuple[int, int]:
-    """Whole days and the nanoseconds that are left, of one sign."""
-    days, rest = divmod(abs(microseconds), 86_400_000_000)
-    sign = -1 if microseconds < 0 else 1
-    return sign * days, sign * rest * 1000
 
 
 @contextmanager

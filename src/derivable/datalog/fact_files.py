@@ -31,6 +31,7 @@ from derivable.core.diagnostics import DomainError, ParseError, Span, Unsupporte
 from derivable.core.files import atomic_write, checked_path, read_bytes
 from derivable.core.registry import suggestion
 from derivable.datalog.inputs import TAG_NAMES, Columns, Texts, arrow_column
+from derivable.datalog.moments import Duration
 from derivable.datalog.rules.nodes import Attribute, Relation
 from derivable.datalog.values import ValueType
 
@@ -490,6 +491,10 @@ def write_facts(view: RelationView, path: str | os.PathLike, form: FileForm = Fi
             if form.header:
                 # Arrow would quote the names.
                 file.write(f"{delimiter.join(table.column_names)}\n".encode())
+            for position, field in enumerate(table.schema):
+                if arrow.types.is_duration(field.type):
+                    texts = [str(Duration.of(value)) for value in table.column(position).to_pylist()]
+                    table = table.set_column(position, field.name, arrow.array(texts, arrow.string()))
             try:
                 arrow_csv.write_csv(table, file, options)
             except arrow.ArrowInvalid as error:

@@ -363,7 +363,7 @@ def _bad_value(relation: Relation, row: int, column: int, value: Any, t: ValueTy
     shown = show_value(value) if isinstance(value, (str, bool, int, float)) else repr(value)
     hint = None
     if t.is_integer and isinstance(value, int) and not isinstance(value, bool):
-        hint = f"{t} holds {t.limits[0]} to {t.limits[1]}"
+        hint = t.range_text()
     elif isinstance(value, str) and relation.is_input:
         hint = f"declare the column types: `type {relation.name}(...)`"
     raise TypeMismatchError(

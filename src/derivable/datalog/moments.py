@@ -95,9 +95,14 @@ class Duration:
 
     @staticmethod
     def of(value: Any) -> Duration | None:
-        """The duration that a Python value is: itself, a timedelta, NumPy's without months; None for anything else."""
+        """The duration that a Python value is: itself, a timedelta, NumPy's, a text; None for anything else."""
         if isinstance(value, Duration):
             return value
+        if isinstance(value, str):
+            try:
+                return Duration.parse(value)
+            except ValueError:
+                return None
         if isinstance(value, np.timedelta64):
             unit = np.datetime_data(value.dtype)[0]
             if np.isnat(value) or unit == "generic":
@@ -187,7 +192,12 @@ def in_utc(moment: dt.datetime) -> dt.datetime:
 
 
 def word_of_datetime(value: Any) -> int | None:
-    """Microseconds since 1970 of a datetime, date or NumPy datetime; None for anything else, or outside the range."""
+    """Microseconds since 1970 of a datetime, date, NumPy datetime or text; None for anything else."""
+    if isinstance(value, str):
+        try:
+            value = parse_datetime(value)
+        except ValueError:
+            return None
     if isinstance(value, np.datetime64):
         if np.isnat(value):
             return None

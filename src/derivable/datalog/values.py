@@ -57,6 +57,16 @@ class ValueType:
             return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
         return 0, (1 << self.bits) - 1
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the type has more bits in the language than are held here."""
+        return self.name in ("i128", "u128")
+
+    def range_text(self) -> str:
+        """What an integer type holds, for messages."""
+        low, high = self.limits
+        return f"{self} holds {low} to {high}" + (", 64 of its 128 bits" if self.is_cut else "")
+
 
 TYPES: dict[str, ValueType] = {
     t.name: t

@@ -143,6 +143,8 @@ class Groups:
         """Those of the chosen groups that have rows, or are there without any."""
         if with_empty and self.keeps_empty:
             return chosen
+        if len(chosen) == self.num_groups:
+            return np.flatnonzero(self.sizes)
         return chosen[self.sizes[chosen] > 0]
 
     def rows_of(self, chosen: np.ndarray) -> np.ndarray | slice:

@@ -130,6 +130,8 @@ def result_words(by: str, what: str, values: list, t: ValueType, symbols: Symbol
 
     Raises DomainError for a value of another kind than the type's; one outside its limits is none.
     """
+    if t.family == "text" and set(map(type, values)) == {str}:
+        return symbols.intern_all(values), np.ones(len(values), bool)
     values = [v.item() if isinstance(v, np.generic) and v.dtype.kind not in "mM" else v for v in values]
     if t.family == "float":
         values = [float(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in values]
