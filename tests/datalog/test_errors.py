@@ -103,6 +103,8 @@ PROGRAMS = {
     "term_field_of_other_type": TREE + "type List = Nil() | Cons(i32, List)\nrel p(new Node(1, l)) = case l is Nil()",
     "term_pattern_of_other_type": TREE + "type r(i32)\nrel p(x) = r(x), case x is Leaf()",
     "term_in_fact_of_other_type": TREE + "type List = Nil() | Cons(i32, List)\ntype r(List)\nrel r = {Leaf()}",
+    "term_in_fact_field_type": TREE + 'type r(Tree)\nrel r = {Leaf(), Node(1,\n  Node("a", Leaf()))}',
+    "term_in_fact_unknown": TREE + "type r(Tree)\nrel r = {Leaf(), Node(1, Leav())}",
     "term_as_atom": TREE + "rel p(x) = Node(x, _)",
     "term_without_parentheses": TREE + "rel p(t) = case t is Leaf",
     "term_cast": TREE + "type r(Tree)\nrel p(t as i32) = r(t)",

@@ -230,8 +230,8 @@ class Expressions(Reader, ABC):
         self.expect(")", f"to close the arguments of `{name}`")
         return tuple(found)
 
-    def deep_term(self, start: Token) -> s.Constant | None:
-        """The term of literals that begins here, however deep; None for anything else."""
+    def whole_term(self, start: Token) -> s.Constant | None:
+        """The term of literals that begins here, however deep, as one node; None for anything else."""
         place = self.position
         # Constructors whose parenthesis is open, with their fields so far.
         waiting: list[tuple[str, list[Any]]] = []
@@ -259,7 +259,7 @@ class Expressions(Reader, ABC):
         return None
 
     def atom_or_aggregate(self, start: Token) -> Any:
-        if self.depth > MAX_DEPTH // 2 and (term := self.deep_term(start)) is not None:
+        if (self.depth > MAX_DEPTH // 2 or self.has_terms) and (term := self.whole_term(start)) is not None:
             return term
         has_parameters = self.tokens[self.position + 1].text in ("<", "!") and self.has_parameters()
         name, parameters = self.advance().text, ()

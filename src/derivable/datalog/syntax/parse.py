@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from derivable.core.diagnostics import DerivableError, Origin, together
+from derivable.core.diagnostics import DerivableError, Origin, Span, together
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.formulas import Formulas
 from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, Places, Token, tokens
@@ -42,6 +42,13 @@ def as_written(table: s.FactTable) -> list[s.Item]:
     return found
 
 
+def term_as_written(text: str, span: Span) -> Any:
+    """The expression at a place of a text, with a node for each constructor in it."""
+    places = Places(span.origin.text if span.origin else text, span.origin)
+    start = places.starts[span.line - 1] + span.column - 1
+    return _Parser(places, "<program>", tokens(places, len(places.text), start, start + span.length)).conditional()
+
+
 class _Parser(Formulas):
     """The items of a program."""
 
@@ -65,6 +72,7 @@ class _Parser(Formulas):
         return found
 
     def item(self) -> list[s.Item]:
+        self.has_terms = False
         attributes = []
         while self.at("@"):
             attributes.append(self.attribute())
@@ -320,6 +328,7 @@ class _Parser(Formulas):
         self.expect("{", "at the start of the facts")
         facts: list[s.Fact] = []
         separator = ""
+        self.has_terms = True
         while not self.at("}"):
             facts.append(self.fact())
             if self.at(",", ";"):
@@ -331,6 +340,7 @@ class _Parser(Formulas):
                 separator = self.advance().text
             else:
                 break
+        self.has_terms = False
         self.expect("}", "at the end of the facts", "facts are separated by `,`, or by `;` if they exclude each other")
         return tuple(facts), separator == ";"
 

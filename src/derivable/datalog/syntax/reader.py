@@ -20,6 +20,8 @@ class Reader:
         self.position = 0
         self.depth = 0
         self.errors: list[DerivableError] = []
+        # Whether terms that are not deep are read as one node too: among facts, where no patterns are.
+        self.has_terms = False
 
     @cached_property
     def constructors(self) -> frozenset[str]:

@@ -12,11 +12,15 @@ from derivable.core.diagnostics import BindingError, DomainError, Span, TypeMism
 from derivable.core.registry import suggestion
 from derivable.datalog.constructors import Constructor, check_term
 from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.parse import term_as_written
 from derivable.datalog.terms import Entity, subterms
 from derivable.datalog.types.constants import core_expression, value_of
 from derivable.datalog.types.declarations import Declarations
 from derivable.datalog.types.unification import Type, final
 from derivable.datalog.values import ValueType
+
+# Of a deeper term an error says where it begins.
+_SHALLOW = 30
 
 
 def is_term(node: Any, constructors: Mapping[str, Constructor]) -> TypeGuard[s.Atom | s.New]:
@@ -148,6 +152,9 @@ class DataTypes(Declarations, ABC):
             for part in subterms([term]):
                 check_term(part, self.constructors)
         except TypeMismatchError as error:
+            if term.height < _SHALLOW:
+                # That raises an error with the place inside the term.
+                self.term(term_as_written(self.syntax.text, span))
             self.error(TypeMismatchError, error.message, span, error.hint)
         return self.constructors[term.functor].type
 
