@@ -196,6 +196,10 @@ RUNS = {
         'type p(i32, String)\nrel s(n) = n := string_join<",", all=true>[i](x: p(i, x))',
         {"p": dv.independent([(i, f"{j}") for i in range(30) for j in range(4)], [0.5] * 120)},
     ),
+    "aggregate_of_too_many_rows_in_worlds": (
+        "type p(i32)\nrel s(n) = n := max(x: p(x))",
+        {"p": dv.independent(range(12_000), [0.5] * 12_000)},
+    ),
     "aggregate_counts_too_many_worlds": (
         "type p(i32)\nrel s(n) = n := count(x: p(x))",
         {"p": dv.independent(range(3000), [0.5] * 3000)},

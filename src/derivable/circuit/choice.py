@@ -12,6 +12,7 @@ from typing import Literal as OneOf
 
 import numpy as np
 
+from derivable.circuit.alternatives import decided
 from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.circuit.builder import circuit_from_arrays
 from derivable.circuit.circuit import Circuit
@@ -115,6 +116,9 @@ def compile_formula_dag(
     arrays = [np.asarray(array) for array in (kind, literal, offsets, children)]
     given = AndOrGraph(arrays[0], arrays[1], arrays[2], arrays[3], np.asarray(roots, np.int64))
     dag = circuit_from_arrays(*_positive(given, choices).arrays, num_variables)
+    if method == "prove":
+        chained = decided(dag, ~choices.is_categorical)
+        dag = dag if chained is dag else circuit_from_arrays(*chained.arrays, num_variables)
     from derivable.circuit.kernels import choice as kernels
 
     is_false, proven, keep, support, set_offsets, set_elements = kernels.analyse(

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from derivable.core.and_or import AND
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import Aggregate
 from derivable.datalog.aggregates.worlds import MOST_GRAPH_STEPS, by_size, placed, refuse
+from derivable.datalog.tag_columns import reduce_segments
 from derivable.datalog.tags import GraphTags, SemiringTags
 
 # From so many rows on, a group's counts are found by the special forms below.
@@ -116,12 +118,10 @@ def _exists(groups: Groups, chosen: np.ndarray) -> None:
 
 def product(mode: Any, tags: Any, offsets: np.ndarray) -> Any:
     """The product of each segment [segment] of tags; segments are not empty."""
-    lengths = np.diff(offsets)
-    result = tags[offsets[:-1]]
-    for position in range(1, int(lengths.max(initial=0))):
-        some = np.flatnonzero(lengths > position)
-        result[some] = mode.times(result[some], tags[offsets[some] + position])
-    return result
+    if isinstance(mode, GraphTags):
+        segments = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        return mode.graph.gates_by(AND, segments, tags, len(offsets) - 1)
+    return reduce_segments(tags, offsets, mode.times)
 
 
 def _count_meaning(group):

@@ -7,8 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from derivable.algebra.semirings import boolean
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import Aggregate, Group
+from derivable.datalog.aggregates.worlds import refuse
+from derivable.datalog.tags import GraphTags
+
+# A value depends on all better rows, and an exact circuit knows for each which.
+_MOST_STEPS = 1 << 26
 
 
 def _is_max(name: str) -> bool:
@@ -40,10 +46,14 @@ def _extreme(groups: Groups, chosen: np.ndarray) -> None:
     # No better row than those of this value, and none so far with those of this value, is there.
     better, so_far = mode.one(len(chosen)), mode.one(len(chosen))
     open_groups = np.arange(len(chosen))
+    is_compiled = isinstance(mode, GraphTags) and mode.graph.semiring is boolean
     for position in range(int(sizes.max(initial=0))):
+        groups.context.deadline.remaining()
         open_groups = open_groups[(sizes[open_groups] > position) & ~mode.is_zero(better[open_groups])]
         if not len(open_groups):
             break
+        if is_compiled and position * position // 2 > _MOST_STEPS:
+            refuse(groups, int(sizes.max()), position, position, _MOST_STEPS, "values")
         rows = order[at[open_groups] + step * position]
         if position:
             previous = order[at[open_groups] + step * (position - 1)]
