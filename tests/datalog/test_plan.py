@@ -113,6 +113,15 @@ def test_orders_are_kept_by_size_class():
     assert len(plans) == len(before) + 1
 
 
+def test_plans_do_not_pile_up(monkeypatch):
+    monkeypatch.setattr(plan, "MOST_PLANS", 6)
+    program = dv.Program(STAR)
+    for size in (600, 1200, 2400, 4800, 700, 1500):
+        found = program.run(star(size))
+        assert len(found["q"]) == 45
+        assert len(found.profile.ram.plans) <= 10
+
+
 def test_small_programs_are_not_planned(monkeypatch):
     monkeypatch.setattr(statistics, "summary_of", None)
     monkeypatch.setattr(plan, "_Search", None)
@@ -209,8 +218,8 @@ def test_the_plan_of_known_facts(clock):
 def test_kernels_count_the_rows_that_columns_count(provenance):
     """Also where they go on in the middle of a row, because a buffer was full."""
     rng = np.random.default_rng(3)
-    edges = np.unique(rng.integers(0, 12, (30, 2)), axis=0).tolist()
-    facts = {"edge": {tuple(e): 0.5 for e in edges[:16]} if provenance == "exact" else edges, "start": [(1,), (2,)]}
+    edges = np.unique(rng.integers(0, 8, (16, 2)), axis=0).tolist()
+    facts = {"edge": {tuple(e): 0.5 for e in edges[:10]} if provenance == "exact" else edges, "start": [(1,), (2,)]}
 
     def actual():
         database = dv.Program(PROFILED)._profile(facts, provenance)
@@ -222,6 +231,6 @@ def test_kernels_count_the_rows_that_columns_count(provenance):
         )
 
     expected = actual()
-    assert sum(map(sum, expected)) > 500
+    assert sum(map(sum, expected)) > 100
     with settings_of(0, 4):
         assert actual() == expected

@@ -145,9 +145,9 @@ class Executor(Queries):
         if limits.iteration_limit is not None or limits.round_limit is not None:
             # Who counts rounds counts those of the rules as they stand.
             return None
-        if key not in self.ram.plans:
-            self.ram.plans[key] = linear_loop(self.ram.strata[number], BASE)
-        found = self.ram.plans[key]
+        found = self.ram.plans.get(key, key)
+        if found is key:
+            found = self.ram.plans[key] = linear_loop(self.ram.strata[number], BASE)
         if found is not None:
             self.tables[BASE] = self.tables[found.relation].fork()
             self.complete.add(BASE)

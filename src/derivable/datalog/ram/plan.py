@@ -24,6 +24,8 @@ from derivable.datalog.rules.order import Ordering
 FEW_ATOMS, LEAST_ROWS, CLEARLY, LEAST_SAVING = 6, 512, 0.7, 20_000.0
 # Nanoseconds to estimate one more atom: to look for an order must not cost more than the order as it is.
 LOOK = 80_000.0
+# Plans that a program keeps: one that runs for long on facts of many sizes begins anew then.
+MOST_PLANS = 1 << 12
 
 
 def choices(origin: m.Origin | None) -> list[int]:
@@ -65,6 +67,8 @@ def planned(ram: m.Ram, key: tuple, instructions: tuple[Any, ...], known: Known,
     classes = (*key, stops_at_first, *map(size_class, sizes))
     found = ram.plans.get(classes)
     if found is None:
+        if len(ram.plans) >= MOST_PLANS:
+            ram.plans.clear()
         estimator = Estimator(known, stops_at_first)
         found = ram.plans[classes] = tuple(_planned(instruction, estimator) for instruction in instructions)
     return found
