@@ -163,8 +163,20 @@ def random_pairs(count: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, count, (count, 2)).astype(np.uint32)
 
 
+def searched(name: str) -> np.ndarray:
+    """[edge, 2]: the tree of a breadth-first search from the node with most edges, directions apart."""
+    from scipy.sparse.csgraph import breadth_first_order
+
+    edges = read_edges(name)
+    matrix = _matrix(edges, int(edges.max()) + 1)
+    reached, parent = breadth_first_order(matrix, hub(edges), directed=False)
+    return np.stack([parent[reached[1:]], reached[1:]], 1).astype(np.uint32)
+
+
 def graph(name: str) -> np.ndarray:
-    """A public graph, or a generated one: "grid 100", "tree 3000", "chain 4000"."""
+    """A public graph, its "search tree of NAME", or a generated one: "grid 100", "tree 3000", "chain 4000"."""
+    if name.startswith("search tree of "):
+        return searched(name.removeprefix("search tree of "))
     kind, _, size = name.partition(" ")
     made = {"grid": grid, "tree": tree, "chain": chain}.get(kind)
     return read_edges(name) if made is None else made(int(size))
@@ -394,8 +406,9 @@ CASES: dict[str, tuple[bool, Callable[[], Case]]] = {
     **_graphs(
         same_generation,
         "same generation of",
-        "tree 3000,cal.cedge",
-        "grid 60,SF.cedge,fe_sphere,usroads,p2p-Gnutella04,CA-HepTh",
+        "tree 3000,cal.cedge,search tree of fe_sphere",
+        "grid 150,search tree of cal.cedge,search tree of SF.cedge,search tree of usroads,search tree of CA-HepTh,"
+        "search tree of p2p-Gnutella04,search tree of wiki-Vote,search tree of ego-Facebook",
     ),
     "join and count, 1,000,000": (True, lambda: join(1_000_000)),
     "join and count, 4,000,000": (True, lambda: join(4_000_000)),

@@ -31,6 +31,7 @@ TINY = {
     "closure of a chain": lambda cases: cases.closure("chain 9"),
     "nonlinear": lambda cases: cases.nonlinear("grid 4"),
     "same generation": lambda cases: cases.same_generation("tree 12"),
+    "same generation of a search": lambda cases: cases.same_generation("search tree of any"),
     "join": lambda cases: cases.join(50),
     "rounds": lambda cases: cases.rounds(20),
     "bottleneck": lambda cases: cases.bottleneck("any"),

@@ -36,9 +36,11 @@ def test_packed_rows_sort_like_rows_and_come_back(columns):
     bits = sum((int(column.max()) - int(column.min())).bit_length() for column in columns)
     assert (packing is None) == (bits > 64)
     if packing is not None:
-        found = distinct(packing.pack(columns))
-        back = np.empty((len(found), len(columns)), np.int64)
-        packing.unpack(found, back)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("derivable.datalog.packing.PART", 7)
+            found = distinct(packing.pack(columns))
+            back = np.empty((len(found), len(columns)), np.int64)
+            packing.unpack(found, back)
         assert list(map(tuple, back.tolist())) == sorted(set(rows))
 
 
@@ -106,6 +108,28 @@ rel low(a, k) = k := min(c: back(a, c))
 rel total(k) = k := sum(c: t(a, c))
 """
 KEYS = st.sampled_from([st.integers(0, 12), st.just(3), st.sampled_from([-5, 0, 1 << 40, 2, 3])])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(1, 3), st.lists(st.lists(st.integers(0, 30), min_size=3, max_size=60), max_size=12), st.integers(0, 9)
+)
+def test_gathered_candidates_are_those_of_a_set(width, batches, top):
+    with small_bulks(rows=4, most=8):
+        table = Table("t", [I64] * width)
+        gathered = gather.Gathered(table)
+        expected = set()
+        for batch in batches:
+            rows = [tuple((v * (c + 1)) % (top + 2) for c in range(width)) for v in batch]
+            expected |= set(rows)
+            gathered.add([np.array([row[c] for row in rows]) for c in range(width)], len(rows))
+        gathered.flush()
+        found = list(map(tuple, table.log[: table.size].tolist()))
+        assert len(found) == len(expected)
+        assert set(found) == expected
+        probes = sorted(expected | {(top + 3,) * width})
+        there = table.find([np.array([row[c] for row in probes]) for c in range(width)], len(probes))
+        assert [number >= 0 for number in there.tolist()] == [row in expected for row in probes]
 
 
 @settings(max_examples=60, deadline=None)

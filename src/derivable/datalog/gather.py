@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from derivable.datalog import storage
-from derivable.datalog.packing import Packing, distinct
 from derivable.datalog.storage import Table
 from derivable.device.cpu.memory import empty, longer, next_length
 
@@ -22,6 +21,8 @@ MOST = 1 << 22
 PART = 1 << 18
 # Of candidates that have so many repeats a set drops most where they are.
 REPEATS = 4
+# Fewer rows than this part of a table are not worth sorting it again.
+FEW = 16
 
 
 class Gathered:
@@ -50,7 +51,7 @@ class Gathered:
         for there, column in zip(self.columns, columns):
             there[self.count : needed] = column[:count]
         self.count = needed
-        if needed >= MOST:
+        if needed >= max(MOST, self.table.size):
             self.flush()
 
     def flush(self) -> None:
@@ -58,24 +59,17 @@ class Gathered:
         columns, count, self.count = [column[: self.count] for column in self.columns], self.count, 0
         if not count:
             return
-        is_first = not self.table.size
-        packing = Packing.of(columns) if count >= storage.SET_ROWS and not is_first else None
-        if packing is not None:
-            words = packing.pack(columns)
-            self.look()
-            words = distinct(words)
-            self.look()
-            rows = empty((len(columns), len(words)), np.int64)
-            packing.unpack(words, rows.T)
-            columns = list(rows)
-        if is_first:
-            self.table.insert(columns, len(columns[0]), self.look)
-        else:
-            for start in range(0, len(columns[0]), PART):
+        before = self.table.size
+        # Between flushes a table doubles, so it is sorted again twice or thrice in all; a few rows more are entered.
+        is_worth_it = before and count >= max(storage.SET_ROWS, before // FEW)
+        if not before:
+            self.table.insert(columns, count, self.look)
+        elif not (is_worth_it and self.table.build_again(columns, self.look)):
+            for start in range(0, count, PART):
                 self.look()
                 part = [column[start : start + PART] for column in columns]
                 self.table.insert(part, len(part[0]))
-        kept = self.table.size if is_first else len(columns[0])
+        kept = self.table.size - before
         self.gathers = self.table.may_be_built and REPEATS * kept > count
         if not self.gathers:
             self.columns = []

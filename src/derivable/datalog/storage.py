@@ -248,19 +248,34 @@ class Table:
             self.log = self.log.astype(np.int64)
             self._rehash(max(64, 2 * self.size))
 
-    def _build(self, columns: Sequence[np.ndarray]) -> bool:
+    def _build(self, columns: Sequence[np.ndarray], look: Callable[[], Any] | None = None) -> bool:
         """Make the given rows those of the table, which has none, in order; False if they do not fit in words."""
         words = [np.ascontiguousarray(column, np.int64) for column in columns]
         packing = Packing.of(words)
         if packing is None:
             return False
-        rows = distinct(packing.pack(words))
+        packed = packing.pack(words)
+        if look is not None:
+            look()
+        rows = distinct(packed)
+        if look is not None:
+            look()
         self.may_have_sets = self.may_have_sets and RowSets.holds(packing.lows, packing.highs)
         dtype = np.int32 if self.may_have_sets else np.int64
         self.log = longer(empty((16, self.width), dtype), len(rows), 0)
         packing.unpack(rows, self.log)
         self.table, self.size, self.lags = self.table[:0], len(rows), True
         return True
+
+    def build_again(self, columns: Sequence[np.ndarray], look: Callable[[], Any] | None = None) -> bool:
+        """Build anew of its rows, which were built in bulk, and the given ones; False if that does not do."""
+        if not self.lags or self.shared:
+            return False
+        both = [empty(self.size + len(column), np.int64) for column in columns]
+        for c, (whole, column) in enumerate(zip(both, columns)):
+            whole[: self.size] = self.log[: self.size, c]
+            whole[self.size :] = column
+        return self._build(both, look)
 
     def may_share(self, other: Table) -> bool:
         """Whether this table may have the rows of another, which has all of its own, for itself."""
@@ -326,7 +341,7 @@ class Table:
         ids = empty(count, np.int64)
         if not count:
             return ids
-        if not self.size and self.may_be_built and count >= SET_ROWS and self._build(columns):
+        if not self.size and self.may_be_built and count >= SET_ROWS and self._build(columns, look):
             return ids
         self.catch_up()
         if self.sets is None and self.may_have_sets and self.size + count >= SET_ROWS:
