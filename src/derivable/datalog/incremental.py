@@ -310,7 +310,7 @@ class Continuation(Executor):
         if may_be_layered(table, is_shared):
             table = self.tables[name] = LayeredTable.on(table)
         elif is_shared:
-            table = self.tables[name] = table.fork()
+            table = self.tables[name] = table.fork(with_set=True)
         elif name not in self.journal:
             self.journal[name] = Before(table, table.size, table.tags, table.stamps, table.round)
         if table.tags is not None:

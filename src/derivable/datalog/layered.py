@@ -59,7 +59,7 @@ class LayeredTable(Table):
     def on(table: Table) -> LayeredTable:
         """A layer for more rows than those of a table, which must not change any more."""
         if isinstance(table, LayeredTable):
-            return LayeredTable(table.below, table.own.fork())
+            return LayeredTable(table.below, table.own.fork(with_set=True))
         return LayeredTable(table, Table(table.name, table.types))
 
     @property
@@ -87,7 +87,7 @@ class LayeredTable(Table):
 
     def merge(self) -> None:
         """Become a plain table with the same rows."""
-        plain = self.below.fork()
+        plain = self.below.fork(with_set=True)
         for start in range(0, self.own.size, CHUNK):
             rows = slice(start, min(start + CHUNK, self.own.size))
             plain.insert([self.own.column(c, rows) for c in range(len(self.types))], rows.stop - rows.start)
@@ -97,8 +97,8 @@ class LayeredTable(Table):
             self.__class__ = Table  # type: ignore[assignment]
             self.__dict__ = plain.__dict__
 
-    def fork(self, size: int | None = None) -> Table:
-        return LayeredTable(self.below, self.own.fork(None if size is None else size - self.below.size))
+    def fork(self, size: int | None = None, with_set: bool = False) -> Table:
+        return LayeredTable(self.below, self.own.fork(None if size is None else size - self.below.size, with_set))
 
     def catch_up(self) -> None:
         self.below.catch_up()

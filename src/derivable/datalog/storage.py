@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -288,9 +289,10 @@ class Table:
         self.may_have_sets = other.log.dtype == np.int32
         self.table, self.lags, self.shared = self.table[:0], True, True
 
-    def fork(self, size: int | None = None) -> Table:
+    def fork(self, size: int | None = None, with_set: bool = False) -> Table:
         """A table with the first `size` rows, all if it is None, on the same memory until one of the two gets more.
 
+        with_set  whether to copy the set of all rows now; else it is made when somebody asks it
         Tags and stamps are those of this table: who is going to change them puts copies in their place first.
         """
         made = Table(self.name, self.types, self.new_tags, self.stamps is not None)
@@ -303,9 +305,11 @@ class Table:
         if self.log.dtype == np.int64 and count < SET_ROWS:
             made.may_have_sets = self.may_have_sets
             made._rehash(max(64, 2 * count))
-        else:
-            made.may_have_sets = self.log.dtype == np.int32
-            made.table, made.lags = made.table[:0], True
+            return made
+        made.may_have_sets = self.log.dtype == np.int32
+        made.table, made.lags = made.table[:0], not with_set or self.lags
+        if not made.lags:
+            made.sets, made.table = deepcopy(self.sets), self.table.copy()
         return made
 
     def catch_up(self) -> None:
