@@ -124,6 +124,32 @@ def test_every_operator_agrees_with_the_machine(facts, weights):
         assert set(model[name]) == set(db[name]), name
 
 
+TERMS = """
+type Expr = Const(i32) | Add(Expr, Expr) | Neg(Expr)
+const ROOT = Add(Const(3), Neg(Const(1)))
+rel root(ROOT)
+rel eval(e, v) = case e is Const(v)
+rel eval(e, a + b) = case e is Add(x, y) and eval(x, a) and eval(y, b)
+rel eval(e, 0 - a) = case e is Neg(x) and eval(x, a)
+rel result(v) = root(e), eval(e, v), kept(v)
+rel word(1, "a")
+rel word(n + 1, $string_concat(s, "b")) = word(n, s), n < 4
+rel longest(n) = n := top<2>(n: word(n, _))
+type kept(i32)
+"""
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "addmultprob"])
+def test_terms_texts_and_functions(provenance):
+    facts = {"kept": [2, 5] if provenance == "unit" else {(2,): 0.25, (5,): 0.5}}
+    program = dv.Program(TERMS, narrow=False)
+    model, _ = run_apm(program, facts, provenance)
+    db = program.run(facts=facts, provenance=provenance)
+    assert set(db["result"]) == {(2,)}
+    for name in ("result", "word", "longest"):
+        assert model[name] == pytest.approx(dict(db[name].items())), name
+
+
 @pytest.mark.parametrize("provenance", ["minmaxprob", "addmultprob"])
 def test_aggregates_and_choices_are_calls(provenance):
     program = dv.Program("""type e(i32, i32), chance(i32, f64)
