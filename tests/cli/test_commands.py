@@ -76,6 +76,16 @@ def test_run_stops_at_its_goal(tmp_path, capsys):
     assert capsys.readouterr().out == "found()\n"
 
 
+def test_run_seed(tmp_path, capsys):
+    (tmp_path / "drawn.scl").write_text("rel e(x) = x in 0..50\nrel drawn(x) = x := uniform<5>(x: e(x))\nquery drawn")
+    found = []
+    for seed in ("1", "1", "2"):
+        assert main(["run", str(tmp_path / "drawn.scl"), "--seed", seed]) == 0
+        found.append(capsys.readouterr().out)
+    assert found[0] == found[1] != found[2]
+    assert len(found[0].splitlines()) == 5
+
+
 def test_run_query(program, capsys):
     assert main(["run", program, "--query", "word"]) == 0
     assert capsys.readouterr().out == '1::word("a b")\n1::word("c")\n'

@@ -37,6 +37,7 @@ PART = 1 << 14
 @click.option("--tuple-limit", type=click.IntRange(min=1), help="Give up at more tuples in all.")
 @click.option("--memory-limit", metavar="SIZE", help='Give up at more memory, such as "2 GB".')
 @click.option("--stop-at-goal", is_flag=True, help="Stop when the relation marked @goal has its tuple.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of samples that are drawn.")
 @click.option("--progress/--no-progress", default=None, help="Show how far the run is.  [default: on a terminal]")
 @click.option(
     "-o",
@@ -57,6 +58,7 @@ def run_command(
     tuple_limit: int | None,
     memory_limit: str | None,
     stop_at_goal: bool,
+    seed: int,
     progress: bool | None,
     output: str | None,
     as_json: bool,
@@ -83,6 +85,7 @@ def run_command(
         tuple_limit=tuple_limit,
         memory_limit=memory_limit,
         stop_at_goal=stop_at_goal,
+        seed=seed,
         progress=progress,
     )
     names = [name for name in database if shown is None or name in shown]
