@@ -116,6 +116,29 @@ def test_adding_by_kernels_and_by_columns_with_layers_and_without(program, facts
         assert set(db[name]) == set(branch[name]) == model[name]
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    programs(),
+    fact_sets(max_edges=6),
+    st.data(),
+    st.sampled_from(["minmaxprob", "addmultprob", "topkproofs", "exact"]),
+    st.randoms(use_true_random=False),
+    st.sampled_from([1, 3, 1 << 60]),
+)
+def test_adding_tags_by_kernels(program, facts, data, provenance, random, set_rows):
+    parts = with_chances(data.draw(splits(facts, 3)), random)
+    made = dv.Program(text_of(program[0]))
+    with settings_of(0, set_rows):
+        db = made.run(facts=parts[0], provenance=provenance, keep=True)
+        db.add(parts[1])
+        branch = db.fork()
+        branch.add(parts[2])
+        db.add(parts[2])
+    wanted = made.run(facts=united(*parts), provenance=provenance)
+    assert_same(db, wanted)
+    assert_same(branch, wanted)
+
+
 AGGREGATES = """
     type edge(a: i32, b: i32), label(a: i32, s: String)
     rel 0.4::maybe(x) = edge(x, _)
