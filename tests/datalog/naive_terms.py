@@ -104,11 +104,11 @@ def solutions(body, model, terms):
     return envs
 
 
-def least_model(rules, facts, signatures):
-    """Relation -> set of tuples of the least fixpoint, and the terms that are there."""
+def least_model(rules, facts, signatures, there=frozenset()):
+    """Relation -> set of tuples of the least fixpoint, and the terms that are there, some of them from the start."""
     model = {name: set(facts.get(name, ())) for name in (*EDB, *signatures)}
     while True:
-        terms = set().union(*(parts(v) for rows in model.values() for row in rows for v in row))
+        terms = set(there).union(*(parts(v) for rows in model.values() for row in rows for v in row))
         size = sum(map(len, model.values()))
         for head, arguments, body in rules:
             for env in solutions(body, model, terms):

@@ -15,7 +15,7 @@ import derivable as dv
 from datalog import naive_terms
 from datalog.test_apm import run_apm
 from datalog.test_functions import siphash
-from datalog.worlds import probabilities
+from datalog.worlds import probabilities, worlds
 from derivable.datalog import Entity
 from derivable.datalog.desugar import desugar
 from derivable.datalog.foreign.library import FUNCTIONS
@@ -383,6 +383,28 @@ def test_the_order_of_terms(given_trees):
     some += [term("C", n, c, a) for n in (2**64 - 1, 3) for c in "xa" for a in some[::6]]
     view = program.run({"t": some})["t"]
     assert [t for (t,) in view] == sorted(set(some))
+
+
+@settings(max_examples=10, deadline=None)
+@given(naive_terms.programs(), naive_terms.fact_sets())
+def test_probabilities_of_random_programs_agree_with_all_worlds(program, facts):
+    rules, signatures = program
+    chances = itertools.cycle([0.5, 0.25, 0.75])
+    independent = [(name, row, next(chances)) for name, rows in facts.items() for row in rows[:3]]
+    # A term that is there in some world is there in all.
+    there, size = set(), -1
+    while len(there) > size:
+        size = len(there)
+        models = [naive_terms.least_model(rules, given, signatures, there) for _, given in worlds(independent)]
+        there = there.union(*(terms for _, terms in models))
+    wanted = probabilities(independent, (), lambda given: naive_terms.least_model(rules, given, signatures, there)[0])
+    tagged = {name: [] for name in facts}
+    for name, row, p in independent:
+        tagged[name].append((p, tuple(map(entity, row))))
+    found = dv.Program(naive_terms.text_of(rules, signatures)).run(tagged, provenance="exact")
+    for name in signatures:
+        expected = {tuple(map(entity, row)): p for (relation, row), p in wanted.items() if relation == name}
+        assert dict(found[name].items()) == pytest.approx(expected), name
 
 
 def test_texts_and_terms():
