@@ -160,6 +160,10 @@ PROGRAMS = {
     "constant_of_itself": "const A = B + 1, B = A",
     "constant_with_variable": "const LIMIT = 3, A = LIMTI + 1",
     "function_type_unknown": "type $shout(String) -> String",
+    "forall_without_implies": EDGE + "rel all() = forall(x: edge(x, x))",
+    "exists_of_a_negation": EDGE + "rel some(y) = edge(y, _), exists(x: not edge(y, x))",
+    "aggregate_unbound_argument": EDGE + "rel n(c) = c := count[z](x: edge(x, _))",
+    "heads_unbound": EDGE + "rel {on(z); off(x)} = edge(x, _)",
     "import_missing": 'import "nowhere.scl"',
 }
 

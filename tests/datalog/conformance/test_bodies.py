@@ -57,6 +57,9 @@ QUANTIFIERS = {
         " rel r() = exists((x: u8), (y: u8): q(x), q(y), x < y)",
         {"p": {()}, "r": {()}},
     ),
+    "forall of a negation": (GRAPH + "rel p() = forall(x: not e(x, 9) or e(9, x))", {"p": {()}}),
+    "forall without a domain": (GRAPH + "rel p() = forall(x: e(x, x))", "variable `x` of `forall` is not bound"),
+    "exists without a domain": (GRAPH + "rel p() = exists(x: not e(x, x))", "variable `x` of `exists` is not bound"),
     "exists": (GRAPH + "rel p(x) = e(_, x), exists(y: e(x, y) and y == x)", {"p": {(3,)}}),
     "not exists": (GRAPH + "rel p(x) = e(x, _), not exists(y: e(y, x))", {"p": {(1,)}}),
     "exists without variables": (

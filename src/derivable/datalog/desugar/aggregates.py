@@ -28,11 +28,25 @@ class Aggregates(Scope, ABC):
         if leaf.operator == "forall":
             body, positive = s.Not(body, span=body.span), not positive
         local = {*leaf.bindings, *leaf.arguments}
+        self.check_bound(leaf, body, local)
         body = self.with_binders(body, elsewhere - local, local)
         group = self.group_variables(body, elsewhere - local)
         name = self.body_relation(leaf, body, group, ())
         terms = tuple(r.Var(n, self.environment[n], leaf.span) for n in group)
         return r.Atom(name, terms, leaf.span) if positive else r.Negated(name, terms, leaf.span)
+
+    def check_bound(self, leaf: s.Aggregate, body: Any, local: set[str]) -> None:
+        """A variable of a quantifier must not occur under negations alone, where it would be any value."""
+        for disjunct in self.owner.normal_form(body, True):
+            used = [
+                {n for part, sign in disjunct if sign is wanted for n in variables_of(part)} for wanted in (True, False)
+            ]
+            for name in sorted((used[1] - used[0]) & local):
+                hint = f"use `{name}` in a positive atom of the body"
+                if leaf.operator == "forall":
+                    hint = f"write what `{name}` is before `implies`: `forall({name}: p({name}) implies q({name}))`"
+                message = f"variable `{name}` of `{leaf.operator}` is not bound by its body"
+                self.owner.error(BindingError, message, leaf.span, hint)
 
     def with_binders(self, body: Any, elsewhere: set[str], local: set[str]) -> Any:
         """The body, with what binds group variables next to it where it does not bind them itself."""

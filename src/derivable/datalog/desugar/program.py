@@ -260,7 +260,9 @@ class Desugaring(Constants):
             self.new_relation(stem, found)
             for stem, found in (("heads_body", types), ("heads", (*types, USIZE)), ("disjunct", (*types, USIZE)))
         )
-        heads = [s.Atom(body, tuple(s.Variable(n) for n in names))]
+        found = [v for head in reversed(item.heads) for v in s.walk(head) if isinstance(v, s.Variable)]
+        spans = {v.name: v.span for v in found}
+        heads = [s.Atom(body, tuple(s.Variable(n, span=spans.get(n, item.span)) for n in names))]
         self.clauses(heads, item.body, environment, item, item.tag)
         rows = r.Atom(body, terms, item.span)
         for number in range(len(item.heads)):

@@ -79,9 +79,10 @@ def order(clause: r.Clause, program: r.Rules, atoms: Sequence[int] = ()) -> list
     for term in clause.terms:
         for v in r.variables(term):
             if v.name not in ordering.bound:
+                place, hint = _head(clause.relation)
                 raise BindingError(
-                    f"variable `{v.name}` in the head of `{clause.relation}` is not bound by the body",
-                    hint=f"use `{v.name}` in a positive atom of the body, or replace it by a constant",
+                    f"variable `{v.name}` {place} is not bound by the body",
+                    hint=f"use `{v.name}` in a positive atom of the body{hint}",
                     source=program.source,
                     text=program.text,
                     span=v.span,
@@ -204,3 +205,15 @@ def _fail(clause: r.Clause, program: r.Rules, left: Sequence[r.Literal], bound: 
                 span=v.span,
             )
     raise AssertionError("a clause without unbound variables was not ordered")
+
+
+def _head(relation: str) -> tuple[str, str]:
+    """Where a variable of a head stands, and what else may help, in words that do not name auxiliary relations."""
+    if not relation.startswith("#"):
+        return f"in the head of `{relation}`", ", or replace it by a constant"
+    stem = relation[1:].rpartition("_")[0]
+    if stem == "heads_body":
+        return "in the heads", ", or replace it by a constant"
+    if stem.endswith("_body"):
+        return f"of `{stem.removesuffix('_body')}`", ""
+    return ("in the tag" if stem == "tag" else "here"), ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 _SKIP = r"(?:[ \t\r\n\f]|//[^\n]*+|/\*.*?\*/)*+"
@@ -19,10 +19,25 @@ _SPACE = r"[ \t\r\n\f]*+"
 _NUMBER = r"-?[0-9]++(?:\.[0-9]++(?:[eE][-+]?[0-9]++)?+)?+(?![0-9a-zA-Z_.])"
 _QUOTED = r"""s?"(?:[^"\\\n]|\\[tnr0"'\\])*+"(?!")|'(?:[^'\\\n]|\\[tnr0"'\\])'"""
 _CONSTANT = rf"{_NUMBER}|{_QUOTED}|(?:true|false)(?![a-zA-Z_0-9])"
-_HEAD = re.compile(
-    rf"rel(?:ation)?+[ \t\r\n\f]++(?:({_NUMBER}){_SKIP}::{_SKIP})?([a-zA-Z][a-zA-Z_0-9]*+){_SKIP}\(", re.S
-)
-_NEXT = re.compile(rf"{_SKIP}(?:(?=(?:rel|relation|type|const|query|import|extern)\b)|(?=@)|\Z)", re.S)
+
+
+class _Pattern:
+    """A pattern that is compiled when it is used: programs without many facts start without it."""
+
+    def __init__(self, text: str, flags: int = 0):
+        self.text, self.flags = text, flags
+
+    @cached_property
+    def match(self) -> Callable[..., re.Match | None]:
+        return re.compile(self.text, self.flags).match
+
+    @cached_property
+    def findall(self) -> Callable[[str], list[str]]:
+        return re.compile(self.text, self.flags).findall
+
+
+_HEAD = _Pattern(rf"rel(?:ation)?+[ \t\r\n\f]++(?:({_NUMBER}){_SKIP}::{_SKIP})?([a-zA-Z][a-zA-Z_0-9]*+){_SKIP}\(", re.S)
+_NEXT = _Pattern(rf"{_SKIP}(?:(?=(?:rel|relation|type|const|query|import|extern)\b)|(?=@)|\Z)", re.S)
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "0": "\0", '"': '"', "'": "'", "\\": "\\"}
 
@@ -62,14 +77,14 @@ def _row_pattern(
 
 
 _ROW = rf"(?:{_CONSTANT})(?:{_SPACE},{_SPACE}(?:{_CONSTANT}))*+"
-_FIRST = re.compile(
+_FIRST = _Pattern(
     rf"\{{{_SKIP}(?P<tag>(?:{_NUMBER}){_SKIP}::)?{_SKIP}(?P<open>\()?{_SPACE}(?P<row>{_ROW})"
     rf"(?P<close>{_SPACE}(?:,{_SPACE})?\))?{_SKIP}(?P<separator>[,;])?",
     re.S,
 )
-_ARGUMENTS = re.compile(rf"{_SPACE}({_ROW}){_SPACE}(?:,{_SPACE})?+\)")
-_VALUE = re.compile(_CONSTANT)
-_END = re.compile(rf"{_SKIP}\}}", re.S)
+_ARGUMENTS = _Pattern(rf"{_SPACE}({_ROW}){_SPACE}(?:,{_SPACE})?+\)")
+_VALUE = _Pattern(_CONSTANT)
+_END = _Pattern(rf"{_SKIP}\}}", re.S)
 
 
 def fact_set(text: str, start: int, fewest: int) -> Rows | None:

@@ -99,6 +99,8 @@ def tokens(places: Places, fewest_rows: int, start: int = 0, stop: int | None = 
     found: list[Token] = []
     position, length, match = start, len(text) if stop is None else stop, _TOKEN.match
     looked_at = start
+    has_runs = text.count("rel") >= fewest_rows
+    has_sets = text.count(",") + text.count(";") >= fewest_rows - 1
     while position < length:
         token = match(text, position, length)
         assert token is not None
@@ -109,7 +111,7 @@ def tokens(places: Places, fewest_rows: int, start: int = 0, stop: int | None = 
         body = token.group()
         if kind == "name" and body in KEYWORDS:
             kind = "keyword"
-            if body in ("rel", "relation") and start >= looked_at:
+            if has_runs and body in ("rel", "relation") and start >= looked_at:
                 looked_at, rows = fact_run(text, start, fewest_rows)
                 if rows:
                     position = looked_at
@@ -117,7 +119,13 @@ def tokens(places: Places, fewest_rows: int, start: int = 0, stop: int | None = 
                     continue
         elif kind == "bracket":
             kind = "mark"
-            if body == "{" and len(found) > 2 and found[-3].text in ("rel", "relation") and found[-2].kind == "name":
+            if (
+                has_sets
+                and body == "{"
+                and len(found) > 2
+                and found[-3].text in ("rel", "relation")
+                and found[-2].kind == "name"
+            ):
                 row_set = fact_set(text, start, fewest_rows)
                 if row_set is not None:
                     position = row_set.end

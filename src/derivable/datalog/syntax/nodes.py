@@ -5,6 +5,7 @@ Formulas and expressions share one node family, as they share one grammar: `p(x)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -404,3 +405,10 @@ def children(node: Any) -> list[Any]:
             return parts + ([node.group_body] if node.group_body is not None else [])
         case _:
             return []
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """An expression or formula and all its sub-expressions, in order of writing."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
