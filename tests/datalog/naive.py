@@ -168,3 +168,14 @@ FOLDS = {
     "softmax": _same,
     "disjunct": lambda rows: {(*a, *v) for a, v in rows},
 }
+
+
+@st.composite
+def splits(draw, facts, parts):
+    """The facts of each relation in parts, some of which come twice."""
+    made = [{} for _ in range(parts)]
+    for name, rows in facts.items():
+        for row in rows:
+            for number in draw(st.lists(st.integers(0, parts - 1), min_size=1, max_size=2)):
+                made[number].setdefault(name, []).append(row)
+    return [{name: draw(st.permutations(rows)) for name, rows in part.items()} for part in made]

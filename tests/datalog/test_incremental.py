@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from datalog.naive import fact_sets, least_model, programs, text_of
+from datalog.naive import fact_sets, least_model, programs, splits, text_of
 from datalog.test_fused import settings_of
 from derivable.core.diagnostics import DerivableError, LimitError, TypeMismatchError, UnsupportedError
 from derivable.datalog import layered
@@ -35,17 +35,6 @@ def united(*parts):
     return {
         name: [row for part in parts for row in part.get(name, ())] for name in dict.fromkeys(itertools.chain(*parts))
     }
-
-
-@st.composite
-def splits(draw, facts, parts):
-    """The facts of each relation in parts, some of which come twice."""
-    made = [{} for _ in range(parts)]
-    for name, rows in facts.items():
-        for row in rows:
-            for number in draw(st.lists(st.integers(0, parts - 1), min_size=1, max_size=2)):
-                made[number].setdefault(name, []).append(row)
-    return [{name: draw(st.permutations(rows)) for name, rows in part.items()} for part in made]
 
 
 def with_chances(parts, random):

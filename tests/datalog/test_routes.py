@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.formulas import matched, model_of
+from datalog.naive import splits
 from datalog.programs import RichRule, inputs, questions, sources
 from datalog.test_apm import run_apm
 from datalog.test_fused import SET_ROWS, settings_of
-from datalog.test_incremental import splits
 from derivable.datalog.ram import plan
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.syntax.nodes import Query
