@@ -6,19 +6,21 @@ access and keeps loops from becoming vector code.
 
 from __future__ import annotations
 
+from typing import Any
+
 from derivable.device.cpu.intrinsics import Intrinsic
 
 _CODE = "derivable.device.cpu.place_code"
 
-load = Intrinsic(_CODE, "load")
-store = Intrinsic(_CODE, "store")
-load_bit = Intrinsic(_CODE, "load_bit")
-set_bit = Intrinsic(_CODE, "set_bit")
-hash_word = Intrinsic(_CODE, "hash_word")
-mix_word = Intrinsic(_CODE, "mix_word")
-slot_in = Intrinsic(_CODE, "slot_in")
-tag_of = Intrinsic(_CODE, "tag_of")
-hidden = Intrinsic(_CODE, "hidden")
-choose = Intrinsic(_CODE, "choose")
-magnitude_bits = Intrinsic(_CODE, "magnitude_bits")
-of_bits = Intrinsic(_CODE, "of_bits")
+load: Any = Intrinsic(_CODE, "load")
+store: Any = Intrinsic(_CODE, "store")
+load_bit: Any = Intrinsic(_CODE, "load_bit")
+set_bit: Any = Intrinsic(_CODE, "set_bit")
+hash_word: Any = Intrinsic(_CODE, "hash_word")
+mix_word: Any = Intrinsic(_CODE, "mix_word")
+slot_in: Any = Intrinsic(_CODE, "slot_in")
+tag_of: Any = Intrinsic(_CODE, "tag_of")
+hidden: Any = Intrinsic(_CODE, "hidden")
+choose: Any = Intrinsic(_CODE, "choose")
+magnitude_bits: Any = Intrinsic(_CODE, "magnitude_bits")
+of_bits: Any = Intrinsic(_CODE, "of_bits")
