@@ -252,3 +252,10 @@ def test_what_weights_say_cannot_be_asked():
     bound = CHOOSING.replace("n >= 0", "n in 0..3")
     db = dv.Program(bound + rule).run(provenance="exact")
     assert dict(db["got"].items()) == pytest.approx({(0,): 0.9, (1,): 0.6, (4,): 0.3})
+
+
+def test_questions_do_not_go_through_double_recursion():
+    """The demand of `path(x, y), path(y, z)` goes through all paths: to compute them whole is much cheaper."""
+    rules = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and {}(z, y))\nquery p(0, y)"
+    assert demand(core(rules.format("p"))).first is None
+    assert demand(core(rules.format("e"))).first is not None

@@ -4,7 +4,9 @@ Declared ones (`type fib(bound n: i32, v: i32)`, `@demand("bf")`) are as the pro
 columns. The auxiliary relations of desugaring between a use and a declared relation are asked with whatever all their
 uses bind. So are the relations behind a question with constants, `query path(0, x)`, if demand is automatic: those
 that are reached only through such questions, and that are recursive or lead to recursive ones, because what is not
-recursive is computed once and costs about as much as its demand.
+recursive is computed once and costs about as much as its demand. A relation with a rule that uses the recursion twice,
+`path(x, y), path(y, z)`, is none of them: its demand goes through all that it derives, which costs more than to compute
+it whole, which the engine does as a linear recursion.
 
 An automatic pattern has the columns that every use binds, found from above: all columns first, then fewer until
 every use can bind them; a relation without any is computed whole.
@@ -89,13 +91,23 @@ class _Adorning:
             self.settle(rule for name in idle for rule in self.lower(name, ()))
         return Adorned(self.patterns, self.declared, frozenset(self.questions & set(self.patterns)))
 
-    def recursive(self) -> set[str]:
+    def recursive(self) -> tuple[set[str], set[str]]:
+        """The recursive relations, and those of them with a rule that uses the recursion twice."""
         edges = {
             name: dict.fromkeys(t for rule in self.by_head.get(name, ()) for t, _ in dependencies(rule))
             for name in self.program.relations
         }
-        found = {name for name, targets in edges.items() if name in targets}
-        return found.union(*(c for c in components(edges) if len(c) > 1))
+        component = {name: i for i, names in enumerate(components(edges)) for name in names}
+        found: set[str] = set()
+        twice: set[str] = set()
+        for rule in self.program.rules:
+            own = component[rule.relation]
+            count = sum(component[target] == own for target, _ in dependencies(rule))
+            if count:
+                found.update(name for name, _ in dependencies(rule) if component[name] == own)
+            if count > 1:
+                twice.add(rule.relation)
+        return found, twice
 
     def questioned(self, others: set[str]) -> set[str]:
         """Relations that questions with constants may lead to; `others` are not theirs to ask."""
@@ -110,9 +122,9 @@ class _Adorning:
         )
         if not asks:
             return set()
-        self.recursion = self.recursive()
+        self.recursion, twice = self.recursive()
         above = dependents(self.program, self.recursion)
-        return {name for name in self.by_head if name in above and name not in outputs and name not in others}
+        return {name for name in self.by_head if name in above and name not in outputs | others | twice}
 
     def num_columns(self, name: str) -> int:
         """How many columns, from the first, the rules of a relation can be asked with."""
