@@ -259,3 +259,24 @@ def test_questions_do_not_go_through_double_recursion():
     rules = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and {}(z, y))\nquery p(0, y)"
     assert demand(core(rules.format("p"))).first is None
     assert demand(core(rules.format("e"))).first is not None
+
+
+QUERIES = {
+    "S(a, (a * 2))": {(1, 2), (2, 4)},
+    "S(a, a)": {(3, 3)},
+    "S(_, 4)": {(2, 4)},
+    "S(TWO, x)": {(2, 4)},
+    "S((1 + 1), x)": {(2, 4)},
+    "S(x, (2 * 2))": {(2, 4)},
+    "S(a, b)": {(1, 2), (2, 4), (3, 3)},
+    "S(9, b)": set(),
+}
+
+
+@pytest.mark.parametrize("narrow", [True, False])
+def test_queries_of_atoms_are_named_by_their_text(narrow):
+    """Constants, expressions, repeated variables and wildcards."""
+    recursive = "rel S(x, y) = T(x, y) or (S(x, z), z > 5, T(z, y)) rel T = {(1, 2), (2, 4), (3, 3)} const TWO = 2"
+    text = "\n".join([recursive, *(f"query {query}" for query in QUERIES)])
+    db = dv.Program(text, narrow=narrow).run()
+    assert {name: set(rows) for name, rows in db.items()} == QUERIES
