@@ -118,9 +118,12 @@ def _program(file: str, queries: tuple[str, ...]) -> tuple[Any, set[str] | None]
 
 def _write_files(program: Any, database: Any, file: str, names: list[str], output: str | None) -> None:
     """The files that the program's queries name with `@file`, and those that --output asks for."""
+    files = program.files
+    if not files and output is None:
+        return
     from derivable.datalog.fact_files import FileForm, declared, write_facts
 
-    for name, attribute in program.files.items():
+    for name, attribute in files.items():
         path, form = declared(attribute)
         place = path if file == "-" else Path(file).parent / path
         write_facts(database[name], place, form)

@@ -24,7 +24,6 @@ from derivable.datalog.execute import Executor
 from derivable.datalog.facts import FactStore, load_python_facts
 from derivable.datalog.generate import ForeignFacts
 from derivable.datalog.ground_graph import GroundGraph
-from derivable.datalog.incremental import Addition, Before, Continuation
 from derivable.datalog.limits import Watch
 from derivable.datalog.profile import Profile
 from derivable.datalog.provenance import EXACT, Inference, needs_derivations, tags_of
@@ -33,6 +32,7 @@ from derivable.datalog.storage import Table
 from derivable.datalog.tags import Algebra, GraphTags, Untagged
 
 if TYPE_CHECKING:
+    from derivable.datalog.incremental import Addition, Before
     from derivable.datalog.tags import ColumnTags
 
 # The table of an output and its tags as users see them, None without tags.
@@ -157,6 +157,8 @@ class Evaluation:
         algebra = self.algebra
         if isinstance(algebra, GraphTags):
             algebra = GraphTags(algebra.graph.fork())
+        from derivable.datalog.incremental import Continuation
+
         try:
             going = Continuation(self, given, algebra, watch)
             going.foreign = self.foreign.copy(self.facts.random)
