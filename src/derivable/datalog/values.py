@@ -166,8 +166,10 @@ class SymbolTable:
             found = np.empty(len(ids), dtype=object)
             found[:] = [self.texts[i] for i in ids.tolist()]
             return found
-        table = np.empty(len(self.texts), dtype=object)
-        table[:] = self.texts
+        # A copy, because another thread may add texts between the two lines.
+        texts = list(self.texts)
+        table = np.empty(len(texts), dtype=object)
+        table[:] = texts
         return table[ids]
 
     def intern_thing(self, value: Any, value_type: ValueType) -> int:
