@@ -169,6 +169,8 @@ rel pairs(x, y) = u(x), unary(y), not e(x, y)
 rel first(x) = e(x, _), unary(_)
 rel onward(x) = e(x, y), e(y, z), e(z, w), w != x
 rel onward_to(x, y + 1) = e(x, y), u(z), k in y..z, e(k, w), w > y
+rel below(x, y + 1) = e(x, y), y < 3, u(z), e(z, w), w != x
+rel there(y + 1) = u(y), u(x), y < 4
 rel anything(x) = u(x), triples(_, b, _), triples(b, c, _), c > x
 rel wide(a, b, c, d) = e(a, b), e(c, d), t(b, _, _)
 rel wide(a, b, c, d) = wide(b, a, d, c)

@@ -266,6 +266,9 @@ class _Emitter:
         """The steps from this one on, for the rows at hand."""
         if number in self.counts:
             self.k.set(self.counts[number], self.counts[number] + 1)
+        if self.found is not None and number == self.first_free:
+            # Another row of the loops that bind what is written.
+            self.k.set(self.found, 0)
         if number == len(self.plan.steps):
             self.write(tags)
             return
@@ -415,8 +418,6 @@ class _Emitter:
         """The condition of the loop of a step: where it binds nothing that is written, one row written is enough."""
         if self.found is None or number < self.first_free:
             return is_inside
-        if number == self.first_free:
-            self.k.set(self.found, 0)
         return is_inside & equal(self.found, 0)
 
     def write(self, tags: tuple | None) -> None:
