@@ -45,6 +45,21 @@ def lazy(
     return get, directory
 
 
+class _Later:
+    """A module that is imported when one of its names is asked for."""
+
+    def __init__(self, module: str):
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._module), name)
+
+
+def later(module: str) -> Any:
+    """The module, imported when it is used first: small runs do without what makes kernels."""
+    return _Later(module)
+
+
 def optional_module(module: str, package: str, extra: str) -> ModuleType:
     """The module of a package that only `extra` installs; MissingDependencyError with the pip command without it."""
     try:

@@ -17,10 +17,10 @@ from derivable.algebra.expr.nodes import Argument, Expr, in_order
 from derivable.algebra.expr.optional import TRUE as ALWAYS
 from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
+from derivable.core.lazy import later
 from derivable.datalog import arithmetic
 from derivable.datalog.foreign.library import PREDICATES
 from derivable.datalog.packing import Packing
-from derivable.datalog.ram import emit
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import Const, Var
 from derivable.datalog.storage import Index, Table
@@ -28,10 +28,13 @@ from derivable.datalog.tag_columns import column_of, parts_of
 from derivable.datalog.tags import SemiringTags, Untagged
 from derivable.datalog.values import word_of
 from derivable.device.cpu.memory import empty
-from derivable.kernel.build import substitute
 
 if TYPE_CHECKING:
     from derivable.datalog.queries import Queries
+    from derivable.datalog.ram import emit
+    from derivable.kernel import build
+else:
+    build, emit = later("derivable.kernel.build"), later("derivable.datalog.ram.emit")
 
 # Rows that a store must have seen before its kernel is asked for, and before it is compiled for that.
 FEW_ROWS, MANY_ROWS = 1 << 12, 1 << 16
@@ -171,7 +174,7 @@ class _Planner:
                 register = self.registers[translated.inputs[node.index].variable]
                 values[node] = not_equal(register, 0) if node.dtype == "bool" else _as(register, node.dtype)
         holds = result.only_if(result.value).valid if result.value.dtype == "bool" else ALWAYS
-        value, valid, holds = substitute((result.value, result.valid, holds), values)
+        value, valid, holds = build.substitute((result.value, result.valid, holds), values)
         return value, valid, holds
 
     def word(self, e: Any) -> Expr:

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from derivable.datalog.kernels import row_sets
+from derivable.core.lazy import later
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
-from derivable.kernel.emit_numba import compile_kernel
 
 if TYPE_CHECKING:
+    from derivable.datalog.kernels import row_sets
     from derivable.datalog.storage import Table
+    from derivable.kernel import emit_numba
+else:
+    row_sets, emit_numba = later("derivable.datalog.kernels.row_sets"), later("derivable.kernel.emit_numba")
 
 MAX_FIRST = 1 << 26
 # A relation with so many prefixes and hardly more rows than prefixes is better off with one hash of all rows.
 MANY_PREFIXES = 1 << 16
 
-_insert = cache(lambda form: compile_kernel(row_sets.insert_kernel(form)))
-_find = cache(lambda form: compile_kernel(row_sets.find_kernel(form)))
+
+@cache
+def _insert(form: row_sets.SetForm) -> Callable:
+    return emit_numba.compile_kernel(row_sets.insert_kernel(form))
+
+
+@cache
+def _find(form: row_sets.SetForm) -> Callable:
+    return emit_numba.compile_kernel(row_sets.find_kernel(form))
 
 
 class RowSets:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from derivable.algebra.semiring import TypedSemiring
+from derivable.core.lazy import later
 from derivable.datalog import fused
 from derivable.datalog.frontier import Frontier, direction
-from derivable.datalog.ram import emit_tags
 from derivable.datalog.storage import CHUNK, Table
 from derivable.datalog.tag_columns import parts_of
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.pages import empty_pages, zero_pages
+
+if TYPE_CHECKING:
+    from derivable.datalog.ram import emit_tags
+else:
+    emit_tags = later("derivable.datalog.ram.emit_tags")
 
 
 class Sums:
