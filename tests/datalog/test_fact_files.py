@@ -232,3 +232,9 @@ def test_what_a_file_cannot_hold(tmp_path):
     with pytest.raises(DerivableError, match="cannot tell the format"):
         fact_files.write_facts(view, tmp_path / "r.xls")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "number,word,size,flag\n"])
+def test_files_without_facts(tmp_path, text):
+    (tmp_path / "r.csv").write_text(text)
+    assert not PROGRAM.run({"r": tmp_path / "r.csv"})["r"]

@@ -316,6 +316,8 @@ def _by_lines(data: bytes, delimiter: str, is_csv: bool, target: _Target) -> Col
             raise _error(message, target, text, line, hint=hint)
     if header:
         rows, lines = rows[1:], lines[1:]
+    if not rows:
+        return Columns(tuple(map(str, range(len(target.types)))), tuple(np.empty(0, object) for _ in target.types))
     tag, places = _places(first if header else None, len(first), target)
     return _columns(rows, lines, tag, places, text, target)
 
