@@ -11,10 +11,13 @@ import atexit
 import os
 import shutil
 import tempfile
+import threading
+from typing import Any
 
 from numba import njit
-from numba.core import config
+from numba.core import config, event
 
+from derivable.core.interrupts import deferred
 from derivable.device.cpu import compile_notice
 
 __all__ = ["njit"]
@@ -39,5 +42,31 @@ def _remove(folder: str, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+class Undisturbed(event.Listener):
+    """A Ctrl-C while Numba compiles or loads a kernel comes after it: a kernel that is half done fails ever after."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.block: Any = None
+
+    def on_start(self, event: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if not self.depth:
+            block = deferred()
+            block.__enter__()
+            self.block = block
+        self.depth += 1
+
+    def on_end(self, event: Any) -> None:
+        if threading.current_thread() is not threading.main_thread() or not self.depth:
+            return
+        self.depth -= 1
+        if not self.depth:
+            block, self.block = self.block, None
+            block.__exit__(None, None, None)
+
+
 _find_place_for_cache()
 compile_notice.install()
+event.register("numba:compiler_lock", Undisturbed())
