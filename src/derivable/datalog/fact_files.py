@@ -242,7 +242,7 @@ def _by_arrow(data: bytes, delimiter: str, is_csv: bool, target: _Target) -> Col
             return None
     probabilities = None
     if tag is not None:
-        probabilities = table.column(tag).to_numpy()
+        probabilities = np.asarray(arrow_column(target.name, labels[tag], table.column(tag)))
         if not ((probabilities >= 0) & (probabilities <= 1)).all():
             return None
     return Columns(tuple(labels[: len(arrays)]), tuple(arrays), probabilities)

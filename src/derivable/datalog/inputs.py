@@ -166,12 +166,14 @@ def arrow_column(name: str, label: Any, column: Any) -> np.ndarray | Texts:
         if isinstance(column, arrow.ChunkedArray):
             chunks = column.chunks
             texts = chunks[0].dictionary.to_pylist() if chunks else []
-            places = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in chunks]
+            places = [np.from_dlpack(chunk.indices) for chunk in chunks]
             return Texts(texts, np.concatenate([np.empty(0, np.int64), *places]).astype(np.int64))
-        return Texts(column.dictionary.to_pylist(), column.indices.to_numpy(zero_copy_only=False).astype(np.int64))
-    if isinstance(column, arrow.ChunkedArray):
-        return column.to_numpy()
-    return column.to_numpy(zero_copy_only=False)
+        return Texts(column.dictionary.to_pylist(), np.from_dlpack(column.indices).astype(np.int64))
+    chunks = column.chunks if isinstance(column, arrow.ChunkedArray) else [column]
+    if (arrow.types.is_integer(t) or arrow.types.is_floating(t)) and chunks:
+        # Arrow's own conversion imports pandas where it is installed.
+        return np.concatenate([np.from_dlpack(chunk) for chunk in chunks])
+    return column.to_numpy() if isinstance(column, arrow.ChunkedArray) else column.to_numpy(zero_copy_only=False)
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
