@@ -18,7 +18,7 @@ from datalog.test_functions import siphash
 from datalog.worlds import probabilities, worlds
 from derivable.datalog import Entity
 from derivable.datalog.desugar import desugar
-from derivable.datalog.foreign.library import FUNCTIONS
+from derivable.datalog.foreign.standard import FUNCTIONS
 from derivable.datalog.ram.check import check_ram
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.ram.lower import lower

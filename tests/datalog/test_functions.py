@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from derivable.datalog.foreign.function import distinct
-from derivable.datalog.foreign.library import FUNCTIONS
+from derivable.datalog.foreign.standard import FUNCTIONS
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.values import TYPES
 

@@ -258,7 +258,7 @@ def test_functions_of_dates():
         db = dv.Program('rel r($next_monday(t"2024-05-08"), $halved(d"3d"))').run()
         assert set(db["r"]) == {(dt.datetime(2024, 5, 13), dt.timedelta(days=1.5))}
     finally:
-        from derivable.datalog.foreign.library import FUNCTIONS
+        from derivable.datalog.foreign.standard import FUNCTIONS
 
         FUNCTIONS.remove("next_monday")
         FUNCTIONS.remove("halved")

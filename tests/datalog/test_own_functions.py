@@ -10,8 +10,8 @@ import pytest
 
 import derivable as dv
 from derivable.datalog import fused
-from derivable.datalog.foreign.library import FUNCTIONS, PREDICATES
 from derivable.datalog.foreign.signature import signature
+from derivable.datalog.foreign.standard import FUNCTIONS, PREDICATES
 
 T = TypeVar("T", int, float)
 W = TypeVar("W")

@@ -13,7 +13,7 @@ import derivable as dv
 from datalog.test_apm import run_apm
 from datalog.test_fused import settings_of
 from derivable.datalog import fused
-from derivable.datalog.foreign.library import PREDICATES
+from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram.check import check_ram
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.rules.check import check_generator

@@ -25,8 +25,8 @@ from derivable.algebra.expr.optional import TRUE
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
 from derivable.datalog.constructors import function_of_terms
 from derivable.datalog.foreign.function import ForeignError, ForeignFunction, result_words
-from derivable.datalog.foreign.library import FUNCTIONS
 from derivable.datalog.foreign.operators import number_of_tensor, special_operator
+from derivable.datalog.foreign.standard import FUNCTIONS
 from derivable.datalog.moments import Duration, parse_datetime
 from derivable.datalog.rules.nodes import Const, Expr, Var, applied
 from derivable.datalog.values import SymbolTable, ValueType, terms_of, texts_of, to_words, word_of

@@ -14,7 +14,7 @@ import numpy as np
 
 from derivable.algebra.semirings import godel
 from derivable.datalog.facts import FactStore, add_terms
-from derivable.datalog.foreign.library import PREDICATES
+from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.limits import Watch
 from derivable.datalog.ram.nodes import Generate, Instruction, Query, Ram, Store, steps
 from derivable.datalog.random_facts import RandomFacts

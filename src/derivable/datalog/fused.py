@@ -19,7 +19,7 @@ from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.lazy import later
 from derivable.datalog import arithmetic
-from derivable.datalog.foreign.library import PREDICATES
+from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.packing import Packing
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import Const, Var

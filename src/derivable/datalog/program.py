@@ -16,7 +16,7 @@ from derivable.core.files import checked_path
 from derivable.core.registry import suggestion
 from derivable.datalog.database import Database
 from derivable.datalog.desugar import desugar
-from derivable.datalog.foreign.library import PREDICATES
+from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.inputs import checked_facts, taken
 from derivable.datalog.ram.lower import lower
 from derivable.datalog.ram.nodes import Ram

@@ -14,7 +14,7 @@ import numpy as np
 from derivable.core.and_or import TRUE
 from derivable.core.progress import Deadline
 from derivable.datalog import arithmetic
-from derivable.datalog.foreign.library import PREDICATES
+from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.fused import CALL_ROWS, Running
 from derivable.datalog.generate import ForeignFacts, generate
 from derivable.datalog.ground_graph import negate

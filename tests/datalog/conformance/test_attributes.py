@@ -86,7 +86,7 @@ def shout():
         return text.upper() + "!" * times
 
     yield
-    dv.datalog.foreign.library.FUNCTIONS.remove("shout")
+    dv.datalog.foreign.standard.FUNCTIONS.remove("shout")
 
 
 @pytest.mark.usefixtures("shout")

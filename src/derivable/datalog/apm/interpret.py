@@ -18,7 +18,7 @@ from derivable.datalog import arithmetic
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.apm import nodes as a
 from derivable.datalog.facts import FactColumns, FactStore
-from derivable.datalog.foreign.library import PREDICATES
+from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.generate import generate
 from derivable.datalog.queries import Batch, Queries
 from derivable.datalog.ram import nodes as m

@@ -7,7 +7,7 @@ from typing import Any
 
 from derivable.datalog.desugar.aggregates import Aggregates
 from derivable.datalog.desugar.variables import variables_of
-from derivable.datalog.foreign.library import PREDICATES
+from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.values import BOOL

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from derivable.datalog.foreign.library import PREDICATES
+from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.syntax import nodes as s
 
 

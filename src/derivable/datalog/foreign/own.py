@@ -9,8 +9,8 @@ from typing import Any, overload
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.foreign.annotations import signature_of
 from derivable.datalog.foreign.function import ForeignFunction
-from derivable.datalog.foreign.library import FUNCTIONS, PREDICATES
 from derivable.datalog.foreign.predicate import ForeignPredicate
+from derivable.datalog.foreign.standard import FUNCTIONS, PREDICATES
 from derivable.datalog.foreign.traced import traced_scalar
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog import arithmetic
 from derivable.datalog.aggregates import AGGREGATES, Group
-from derivable.datalog.foreign.library import PREDICATES
+from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import AggregateRule, Apply, BernoulliRule, Const, Expr, Var, variables
 from derivable.datalog.terms import Entity, subterms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from derivable.core.diagnostics import LayoutError
-from derivable.datalog.foreign.library import PREDICATES
+from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.order import order
 from derivable.datalog.rules.text import literal_text, rule_text

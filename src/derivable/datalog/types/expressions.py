@@ -7,8 +7,8 @@ from typing import Any
 
 from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError
 from derivable.core.registry import suggestion
-from derivable.datalog.foreign.library import FUNCTIONS
 from derivable.datalog.foreign.signature import Kind, Signature
+from derivable.datalog.foreign.standard import FUNCTIONS
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.data_types import DataTypes
 from derivable.datalog.types.unification import Open, Type

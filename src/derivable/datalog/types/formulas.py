@@ -7,7 +7,7 @@ from typing import Any
 from derivable.core.diagnostics import BindingError, TypeMismatchError
 from derivable.core.registry import suggestion
 from derivable.datalog.aggregates import AGGREGATES
-from derivable.datalog.foreign.library import PREDICATES
+from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.expressions import Expressions
 from derivable.datalog.types.mixed import ARITHMETIC
