@@ -77,18 +77,48 @@ def dependents(program: r.Rules, names: Iterable[str]) -> set[str]:
     return found
 
 
+@dataclass(frozen=True)
+class Cycles:
+    """The dependency graph of rules, and its strongly connected components.
+
+    edges  relation -> the relations that it depends on, with the kind of `dependencies`
+    parts  the components, dependencies first
+    place  relation -> the number of its component
+    """
+
+    edges: Mapping[str, Mapping[str, str | None]]
+    parts: list[set[str]]
+    place: Mapping[str, int]
+
+    @property
+    def broken(self) -> set[int]:
+        """The components that a negation, an aggregate or a choice is inside of."""
+        return {
+            self.place[head]
+            for head, targets in self.edges.items()
+            for target, kind in targets.items()
+            if kind and self.place[head] == self.place[target]
+        }
+
+
+def cycles(names: Iterable[str], rules: Iterable[r.Rule]) -> Cycles:
+    """The cycles of the relations `names` in these rules."""
+    edges: dict[str, dict[str, str | None]] = {name: {} for name in names}
+    for rule in rules:
+        for target, kind in dependencies(rule):
+            edges[rule.relation][target] = edges[rule.relation].get(target) or kind
+    parts = _components(edges)
+    return Cycles(edges, parts, {name: i for i, part in enumerate(parts) for name in part})
+
+
 def stratify(program: r.Rules, goal: str | None = None) -> Strata:
     """Strata of a program. Raises StratificationError, which prints the cycle, if negation is inside a cycle.
 
     goal  a relation whose first tuple ends a run: what it depends on through atoms alone is one stratum with it, so
           that each round may find the tuple; what it does not need comes last
     """
-    edges: dict[str, dict[str, str | None]] = {name: {} for name in program.relations}
-    for rule in program.rules:
-        for target, kind in dependencies(rule):
-            edges[rule.relation][target] = edges[rule.relation].get(target) or kind
-    parts = components(edges)
-    position = {name: i for i, component in enumerate(parts) for name in component}
+    found = cycles(program.relations, program.rules)
+    edges, parts, position = found.edges, found.parts, found.place
     for rule in program.rules:
         for target, kind in dependencies(rule):
             if kind is not None and position[target] == position[rule.relation]:
@@ -141,7 +171,7 @@ def _toward(
     return [*before, united, *rest]
 
 
-def components(edges: Mapping[str, Mapping[str, str | None]]) -> list[set[str]]:
+def _components(edges: Mapping[str, Mapping[str, str | None]]) -> list[set[str]]:
     """Strongly connected components, dependencies first."""
     names = list(edges)
     number = {name: position for position, name in enumerate(names)}
@@ -155,7 +185,12 @@ def components(edges: Mapping[str, Mapping[str, str | None]]) -> list[set[str]]:
 
 
 def _fail(
-    program: r.Rules, rule: r.Rule, target: str, kind: str, edges: dict[str, dict[str, str | None]], component: set[str]
+    program: r.Rules,
+    rule: r.Rule,
+    target: str,
+    kind: str,
+    edges: Mapping[str, Mapping[str, str | None]],
+    component: set[str],
 ) -> NoReturn:
     # A shortest way from the target back to the head closes the cycle.
     previous: dict[str, str | None] = {target: None}

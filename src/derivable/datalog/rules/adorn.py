@@ -23,7 +23,7 @@ from derivable.core.diagnostics import BindingError
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.order import asked, bound_columns
 from derivable.datalog.rules.passing import Columns, Patterns, Unbound, passing
-from derivable.datalog.strata import components, dependencies, dependents
+from derivable.datalog.strata import cycles, dependencies, dependents
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,7 @@ class _Adorning:
 
     def recursive(self) -> tuple[set[str], set[str]]:
         """The recursive relations, and those of them with a rule that uses the recursion twice."""
-        edges = {
-            name: dict.fromkeys(t for rule in self.by_head.get(name, ()) for t, _ in dependencies(rule))
-            for name in self.program.relations
-        }
-        component = {name: i for i, names in enumerate(components(edges)) for name in names}
+        component = cycles(self.program.relations, self.program.rules).place
         found: set[str] = set()
         twice: set[str] = set()
         for rule in self.program.rules:

@@ -38,7 +38,7 @@ from derivable.datalog.rules.creation import with_terms
 from derivable.datalog.rules.order import bound_columns, order
 from derivable.datalog.rules.passing import Columns, evaluable, passing
 from derivable.datalog.rules.text import rules_text
-from derivable.datalog.strata import components, dependencies, dependents, needed_for
+from derivable.datalog.strata import cycles, dependencies, dependents, needed_for
 
 
 @dataclass(frozen=True)
@@ -173,17 +173,8 @@ class _Transformation:
     def stratify(self) -> list[str]:
         """Weaken demand rules in cycles through negations; the relations for which that does not do."""
         rules = self.program_of((*self.guarded, *self.asking)).rules
-        edges: dict[str, dict[str, str | None]] = {name: {} for name in self.relations}
-        for rule in rules:
-            for target, kind in dependencies(rule):
-                edges[rule.relation][target] = edges[rule.relation].get(target) or kind
-        component = {name: i for i, names in enumerate(components(edges)) for name in names}
-        broken = {
-            component[head]
-            for head, targets in edges.items()
-            for target, kind in targets.items()
-            if kind and component[head] == component[target]
-        }
+        found = cycles(self.relations, rules)
+        component, broken = found.place, found.broken
         demands, stuck = set(self.name_of.values()), []
         weighed = self.weighed()
         if not broken and not weighed:

@@ -19,23 +19,14 @@ from dataclasses import replace
 from derivable.datalog.constructors import Constructor
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.passing import evaluable
-from derivable.datalog.strata import components, dependencies
+from derivable.datalog.strata import cycles
 from derivable.datalog.values import BOOL
 
 
 def without_cycles(program: r.Rules) -> r.Rules:
     """The program with terms taken apart by expressions in the rules of cycles through negations and aggregates."""
-    edges: dict[str, dict[str, str | None]] = {name: {} for name in program.relations}
-    for rule in program.rules:
-        for target, kind in dependencies(rule):
-            edges[rule.relation][target] = edges[rule.relation].get(target) or kind
-    place = {name: i for i, names in enumerate(components(edges)) for name in names}
-    broken = {
-        place[head]
-        for head, targets in edges.items()
-        for target, kind in targets.items()
-        if kind and place[head] == place[target]
-    }
+    found = cycles(program.relations, program.rules)
+    place, broken = found.place, found.broken
     if not broken:
         return program
     constructors = {c.relation: c for c in program.constructors.values()}
