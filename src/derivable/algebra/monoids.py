@@ -53,7 +53,7 @@ def resolve(operator: str | Monoid | Semiring, dtype: Any) -> Monoid:
         found = operator
     elif isinstance(operator, str) and operator.startswith("semiring:"):
         found = semirings.get(operator.removeprefix("semiring:")).addition
-    elif callable(operator) or callable(operator):
+    elif callable(operator):
         raise UnsupportedError(
             f"{getattr(operator, '__name__', operator)} is a function, not an operator",
             hint="make an operator of it with its neutral element: `dv.parallel.operator(function, neutral=0)`",
