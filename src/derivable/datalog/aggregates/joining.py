@@ -38,12 +38,12 @@ def _texts(groups: Groups, rows: np.ndarray) -> list[str]:
 
 
 def _certain_join(groups: Groups, chosen: np.ndarray) -> None:
+    chosen, order = groups.existing(chosen), _order(groups)
     if groups.settings["all"] and groups.rule.num_arguments and not groups.rule.discrete:
-        for g in groups.existing(chosen).tolist():
-            _combine(groups, g, _order(groups))
+        for g in chosen.tolist():
+            _combine(groups, g, order)
         return
-    chosen = groups.existing(chosen)
-    texts, separator = _texts(groups, _order(groups)), groups.settings["separator"]
+    texts, separator = _texts(groups, order), groups.settings["separator"]
     starts = groups.starts
     joined = [separator.join(texts[starts[g] : starts[g + 1]]) for g in chosen.tolist()]
     groups.emit(chosen, [groups.symbols.intern_all(joined)], None)
