@@ -11,6 +11,7 @@ from typing import Any
 
 from derivable.core.diagnostics import DerivableError, Origin, Span, together
 from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.fact_rows import Rows
 from derivable.datalog.syntax.formulas import Formulas
 from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, Places, Token, tokens
 
@@ -79,7 +80,8 @@ class _Parser(Formulas):
         start = self.token
         if start.kind == "rows":
             if not attributes:
-                return self.tables(self.advance())
+                self.advance()
+                return [self.table(rows, rows.relation, start.start, start.end) for rows in start.rows or ()]
             self.spell_out()
             start = self.token
         if start.kind != "keyword" or start.text not in ITEM_KEYWORDS:
@@ -232,8 +234,10 @@ class _Parser(Formulas):
         if self.token.kind == "name" and self.peek().text in ("=", ":=", ":-") and self.peek(2).text == "{":
             name = self.advance().text
             self.advance()
-            if self.token.kind == "rows":
-                return self.table(start, name, attributes)
+            if self.token.rows is not None:
+                # The braces are one token, of one table.
+                [rows], end = self.token.rows, self.advance().end
+                return self.table(rows, name, start.start, end, attributes)
             facts, exclusive = self.fact_set()
             return s.FactSet(name, facts, exclusive, attributes, span=self.since(start))
         if self.token.kind == "name" and self.peek().text in ("=", ":=", ":-"):
@@ -271,40 +275,21 @@ class _Parser(Formulas):
             )
         return s.Rule(tuple(heads), body, tag, exclusive, attributes, span=self.since(start))
 
-    def tables(self, token: Token) -> list[s.Item]:
-        """The tables of single facts of constants that are one token."""
-        return [
-            s.FactTable(
-                rows.relation,
-                rows.kinds,
-                rows.columns,
-                rows.tags,
-                False,
-                (),
-                places=self.places,
-                start=token.start,
-                end=token.end,
-                span=token.span,
-            )
-            for rows in token.rows or ()
-        ]
-
-    def table(self, start: Token, name: str, attributes: tuple[s.Attribute, ...]) -> s.FactTable:
-        """The table of a fact set of constants, whose braces are one token."""
-        token = self.advance()
-        assert token.rows is not None
-        rows = token.rows[0]
+    def table(
+        self, rows: Rows, relation: str, start: int, end: int, attributes: tuple[s.Attribute, ...] = ()
+    ) -> s.FactTable:
+        """The table of facts of constants that are written between two places."""
         return s.FactTable(
-            name,
+            relation,
             rows.kinds,
             rows.columns,
             rows.tags,
             rows.exclusive,
             attributes,
             places=self.places,
-            start=start.start,
-            end=token.end,
-            span=self.since(start),
+            start=start,
+            end=end,
+            span=self.places.span(start, end),
         )
 
     def spell_out(self) -> None:
