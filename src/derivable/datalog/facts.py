@@ -64,8 +64,6 @@ class FactColumns:
             return [np.empty(0, dtype=np.int64) for _ in range(width)], np.empty(0, dtype=np.int64)
         if len(self.variables) == 1:
             return self.columns[0], self.variables[0]
-        if len(self.variables) == 1:
-            return list(self.columns[0]), self.variables[0]
         columns = [np.concatenate([part[c] for part in self.columns]) for c in range(width)]
         return columns, np.concatenate(self.variables)
 
