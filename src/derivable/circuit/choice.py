@@ -16,12 +16,11 @@ from derivable.circuit.alternatives import decided
 from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.circuit.builder import circuit_from_arrays
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.compile_process import checked_time_limit
 from derivable.circuit.compile_sdd import compile_sdd
 from derivable.core.and_or import AND, FALSE, LITERAL, OR
 from derivable.core.diagnostics import DomainError
 from derivable.core.graph import from_edges, offsets_of, strongly_connected_components
-from derivable.core.progress import Deadline
+from derivable.core.progress import Deadline, checked_time_limit
 
 PAIR_BUDGET = 20_000_000  # about a second
 SUPPORT_LIMIT = 1 << 26  # int32 elements: 256 MiB

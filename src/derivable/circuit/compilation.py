@@ -13,13 +13,13 @@ import numpy as np
 from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.circuit.builder import circuit_from_arrays
 from derivable.circuit.circuit import Circuit
-from derivable.circuit.compile_process import checked_time_limit
 from derivable.circuit.dimacs import Cnf, checked_weights, cnf_from_clauses, cnf_of
 from derivable.circuit.formula import Formula, as_clauses, names_of, to_nnf
 from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.names import FreshNames
+from derivable.core.progress import checked_time_limit
 
 COMPILERS = ("sdd", "d4")
 

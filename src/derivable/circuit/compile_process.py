@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import signal
 import subprocess
@@ -23,7 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from derivable.core import diagnostics
-from derivable.core.diagnostics import CompileTimeout, DerivableError, DomainError
+from derivable.core.diagnostics import CompileTimeout, DerivableError
 from derivable.core.progress import progress as progress_bar
 
 LOG, PROGRESS, ERROR = "log.txt", "progress.txt", "error.json"
@@ -32,14 +31,6 @@ QUIET_SECONDS = 1.0  # no progress bar before that
 
 class CompilerError(DerivableError):
     """A knowledge compiler crashed or ran out of memory."""
-
-
-def checked_time_limit(time_limit: float | None) -> float | None:
-    if time_limit is None:
-        return None
-    if isinstance(time_limit, bool) or not isinstance(time_limit, (int, float)) or not time_limit > 0:
-        raise DomainError(f"time_limit is {time_limit!r}, expected seconds greater than zero, or None")
-    return None if math.isinf(time_limit) else float(time_limit)
 
 
 @contextlib.contextmanager

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 
-from derivable.core.diagnostics import CompileTimeout
+from derivable.core.diagnostics import CompileTimeout, DomainError
+
+
+def checked_time_limit(time_limit: float | None) -> float | None:
+    """Seconds, None without a limit. Raises DomainError for anything else."""
+    if time_limit is None:
+        return None
+    if isinstance(time_limit, bool) or not isinstance(time_limit, (int, float)) or not time_limit > 0:
+        raise DomainError(f"time_limit is {time_limit!r}, expected seconds greater than zero, or None")
+    return None if math.isinf(time_limit) else float(time_limit)
 
 
 class Deadline:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, OutOfMemory, Span
-from derivable.core.progress import Deadline, is_seen, progress
+from derivable.core.progress import Deadline, checked_time_limit, is_seen, progress
 from derivable.datalog.rules.nodes import NOWHERE
 from derivable.device.cpu.available import available_bytes, resident_bytes, shown_bytes
 from derivable.device.cpu.memory import empty_cache, kept_bytes
@@ -62,8 +62,6 @@ def checked_limits(
     memory_limit: Any = None,
 ) -> Limits:
     """The limits that a caller gave. Raises DomainError for one that is none."""
-    from derivable.circuit.compile_process import checked_time_limit
-
     return Limits(
         None if iteration_limit is None else integer(iteration_limit, "iteration_limit", 0),
         None if round_limit is None else integer(round_limit, "round_limit", 0),
