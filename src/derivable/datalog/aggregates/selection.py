@@ -123,8 +123,8 @@ def _text_word(text: str) -> int:
     return struct.unpack("<Q", hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())[0]
 
 
-def _hashed(groups: Groups, draw: int) -> np.ndarray:
-    """[row] uniform in (0, 1): of the seed, the draw, the group's key and the row."""
+def _hashed(groups: Groups) -> np.ndarray:
+    """[row] hashes of the seed, the group's key and the row."""
     state = np.full(groups.num_rows, groups.context.random.seed & _MASK, np.uint64)
     types = groups.body.types
     for c in range(len(types)):
@@ -134,12 +134,17 @@ def _hashed(groups: Groups, draw: int) -> np.ndarray:
             shown = show_column(ids.astype(np.int64), types[c], groups.symbols).tolist()
             words = np.array([_text_word(str(value)) for value in shown], np.uint64)[where]
         state = _mixed(state, words)
-    state = _mixed(state, np.uint64(draw))
-    return ((state >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return state
+
+
+def _drawn(hashes: np.ndarray, draw: int) -> np.ndarray:
+    """[row] uniform in (0, 1): of the hash of each row and the draw."""
+    return ((_mixed(hashes, np.uint64(draw)) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
 
 def _uniform(groups: Groups, chosen: np.ndarray) -> None:
-    rows = of_chosen(groups, groups.sorted([groups.number, _hashed(groups, 0), *groups.value_keys]), chosen)
+    numbers = _drawn(_hashed(groups), 0)
+    rows = of_chosen(groups, groups.sorted([groups.number, numbers, *groups.value_keys]), chosen)
     places = within(np.bincount(groups.number[rows], minlength=1))
     _emit(groups, rows[places < groups.settings["k"]])
 
@@ -148,10 +153,10 @@ def _categorical(groups: Groups, chosen: np.ndarray) -> None:
     weights = _weights(groups, chosen)
     drawn = np.zeros(groups.num_rows, dtype=bool)
     rows = of_chosen(groups, np.flatnonzero(weights > 0), chosen)
-    number = groups.number[rows]
+    number, hashes = groups.number[rows], _hashed(groups)[rows]
     for draw in range(groups.settings["k"]):
         # Of independent waiting times with these rates, the first is each row's with its share of the weight.
-        waits = -np.log(_hashed(groups, draw)[rows]) / weights[rows]
+        waits = -np.log(_drawn(hashes, draw)) / weights[rows]
         first = np.full(groups.num_groups + 1, math.inf)
         np.minimum.at(first, number, waits)
         drawn[rows[waits == first[number]]] = True
@@ -159,7 +164,7 @@ def _categorical(groups: Groups, chosen: np.ndarray) -> None:
 
 
 def _random(group: Group, row: tuple, draw: int) -> float:
-    """What `_hashed` gives, number by number."""
+    """What `_drawn` gives of `_hashed`, number by number."""
     types: Sequence[ValueType] = group.types
     state, symbols = group.seed & _MASK, SymbolTable()
     for value, t in zip((*group.key, *row), types):
