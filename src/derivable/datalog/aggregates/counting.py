@@ -106,9 +106,7 @@ def _certain_exists(groups: Groups, chosen: np.ndarray) -> None:
 def _exists(groups: Groups, chosen: np.ndarray) -> None:
     mode: Any = groups.mode
     word = int(groups.rule.operator == "exists")
-    wanted = np.zeros(groups.num_groups + 1, dtype=bool)
-    wanted[chosen] = True
-    rows, offsets = groups.by_group(np.flatnonzero(wanted[groups.number]))
+    rows, offsets = groups.by_group(np.arange(groups.num_rows)[groups.rows_of(chosen)])
     tags = groups.row_tags[rows]
     starts = np.concatenate([offsets[chosen], [len(rows)]])
     groups.emit(chosen, [np.full(len(chosen), word)], mode.reduce(tags, starts))

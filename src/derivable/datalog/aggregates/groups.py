@@ -149,11 +149,21 @@ class Groups:
 
     def rows_of(self, chosen: np.ndarray) -> np.ndarray | slice:
         """The rows of the body that belong to the chosen groups."""
+        wanted = self._wanted(chosen)
+        return slice(None) if wanted is None else np.flatnonzero(wanted[self.number])
+
+    def of_chosen(self, rows: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """Those of these rows of the body that belong to the chosen groups, in their order."""
+        wanted = self._wanted(chosen)
+        return rows if wanted is None else rows[wanted[self.number[rows]]]
+
+    def _wanted(self, chosen: np.ndarray) -> np.ndarray | None:
+        """Mask [number] of the chosen groups; None if every row is in one of them."""
         if len(chosen) == self.num_groups and self.groups is None:
-            return slice(None)
+            return None
         wanted = np.zeros(self.num_groups + 1, dtype=bool)
         wanted[chosen] = True
-        return np.flatnonzero(wanted[self.number])
+        return wanted
 
     # Columns
 
@@ -259,15 +269,22 @@ class Groups:
                     )
         return found
 
-    def derived(self, chosen: np.ndarray) -> list[Derived] | None:
-        """Where probabilities are given only later, the random facts that will follow from them; else None.
+    def weights_of(self, chosen: np.ndarray) -> np.ndarray:
+        """[row] of the body; only those of the chosen groups count.
 
         Of groups whose rows are all certain the weights are known at all times.
         """
+        return np.ones(self.num_rows) if self._are_certain(chosen) else self.weights
+
+    def _are_certain(self, chosen: np.ndarray) -> bool:
+        return bool(self.is_certain[self.rows_of(chosen)].all())
+
+    def derived(self, chosen: np.ndarray) -> list[Derived] | None:
+        """Where probabilities are given only later, the random facts that will follow from them; else None."""
         mode = self.mode
         if not isinstance(mode, GraphTags) or mode.weigh is not None or self.rule.discrete:
             return None
-        return None if self.is_certain[self.rows_of(chosen)].all() else mode.derived
+        return None if self._are_certain(chosen) else mode.derived
 
     # Results
 
@@ -280,6 +297,10 @@ class Groups:
         """Results [row] of groups [row], words; tags None if they are certain."""
         if len(group):
             self.found.append((group, results, tags))
+
+    def emit_rows(self, rows: np.ndarray) -> None:
+        """Rows of the body as they are, under their own tags."""
+        self.emit(self.number[rows], self.words_of(rows), self.tags_of(rows))
 
     def emit_values(self, group: np.ndarray, values: np.ndarray, tags: Any) -> None:
         """Results of one typed column; NaN is none."""

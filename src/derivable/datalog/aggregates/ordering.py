@@ -38,17 +38,8 @@ def emit_places(groups: Groups, rows: np.ndarray) -> None:
     groups.emit(number, [places, *groups.words_of(rows)], groups.tags_of(rows))
 
 
-def of_chosen(groups: Groups, rows: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Those of the rows that are in the chosen groups."""
-    if len(chosen) == groups.num_groups and groups.groups is None:
-        return rows
-    wanted = np.zeros(groups.num_groups + 1, dtype=bool)
-    wanted[chosen] = True
-    return rows[wanted[groups.number[rows]]]
-
-
 def _certain_sort(groups: Groups, chosen: np.ndarray) -> None:
-    emit_places(groups, of_chosen(groups, _order(groups), chosen))
+    emit_places(groups, groups.of_chosen(_order(groups), chosen))
 
 
 def _sort(groups: Groups, chosen: np.ndarray) -> None:

@@ -21,15 +21,12 @@ from derivable.datalog.tags import GraphTags, IntegerTags, SemiringTags
 
 def _all_rows(groups: Groups, chosen: np.ndarray) -> None:
     rows = np.arange(groups.num_rows)[groups.rows_of(chosen)]
-    groups.emit(groups.number[rows], groups.words_of(rows), groups.tags_of(rows))
+    groups.emit_rows(rows)
 
 
 def _segments(groups: Groups, keys: list[np.ndarray], chosen: np.ndarray) -> Iterator[np.ndarray]:
     """Rows of the body that agree in the group and in some columns, in order of their values."""
-    order = groups.sorted([groups.number, *keys, *groups.value_keys])
-    wanted = np.zeros(groups.num_groups + 1, dtype=bool)
-    wanted[chosen] = True
-    order = order[wanted[groups.number[order]]]
+    order = groups.of_chosen(groups.sorted([groups.number, *keys, *groups.value_keys]), chosen)
     if not len(order):
         return
     differs = np.zeros(len(order) - 1, dtype=bool)
@@ -58,8 +55,7 @@ def _retagged(groups: Groups, chosen: np.ndarray) -> None:
         later.append(Derived(groups.rule.operator, offsets, groups.row_tags[rows], variables))  # type: ignore[arg-type]
         groups.emit(groups.number[rows], groups.words_of(rows), groups.mode.graph.literals_of(variables))
         return
-    is_known = groups.is_certain[groups.rows_of(chosen)].all()
-    known = np.ones(groups.num_rows) if is_known else groups.weights
+    known = groups.weights_of(chosen)
     for rows in _segments(groups, [], chosen):
         weights = known[rows]
         if groups.rule.operator == "softmax":

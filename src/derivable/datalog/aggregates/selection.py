@@ -18,7 +18,7 @@ import numpy as np
 
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.aggregates.groups import Groups
-from derivable.datalog.aggregates.ordering import emit_places, of_chosen
+from derivable.datalog.aggregates.ordering import emit_places
 from derivable.datalog.aggregates.record import ASC, DESC, Aggregate, Group, Parameter
 from derivable.datalog.aggregates.worlds import MOST_GRAPH_STEPS
 from derivable.datalog.derived import Derived
@@ -29,23 +29,12 @@ _MASK = (1 << 64) - 1
 _STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
-def _weights(groups: Groups, chosen: np.ndarray) -> np.ndarray:
-    """[row] of the body; only those of the chosen groups count."""
-    if groups.rule.discrete or groups.is_certain[groups.rows_of(chosen)].all():
-        return np.ones(groups.num_rows)
-    return groups.weights
-
-
 def _by_weight(groups: Groups, chosen: np.ndarray, ascending: bool = False) -> np.ndarray:
     """Rows of the chosen groups, group by group, the weightiest first, equal ones by value."""
     # What is equal but for rounding is equal, so that ties do not depend on the order of additions.
-    mantissas = (_weights(groups, chosen).view(np.int64) + (1 << 15)) >> 16
+    mantissas = (groups.weights_of(chosen).view(np.int64) + (1 << 15)) >> 16
     rows = groups.sorted([groups.number, mantissas if ascending else -mantissas, *groups.value_keys])
-    return of_chosen(groups, rows, chosen)
-
-
-def _emit(groups: Groups, rows: np.ndarray) -> None:
-    groups.emit(groups.number[rows], groups.words_of(rows), groups.tags_of(rows))
+    return groups.of_chosen(rows, chosen)
 
 
 def _top(groups: Groups, chosen: np.ndarray) -> None:
@@ -57,12 +46,12 @@ def _top(groups: Groups, chosen: np.ndarray) -> None:
         return
     rows = _by_weight(groups, chosen)
     places = within(np.bincount(groups.number[rows], minlength=1))
-    _emit(groups, rows[places < k])
+    groups.emit_rows(rows[places < k])
 
 
 def _segments(groups: Groups, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(rows, offsets [chosen group + 1]) in order of their values."""
-    return of_chosen(groups, groups.order, chosen), np.concatenate([[0], np.cumsum(groups.sizes[chosen])])
+    return groups.of_chosen(groups.order, chosen), np.concatenate([[0], np.cumsum(groups.sizes[chosen])])
 
 
 def _promised(groups: Groups, later: list[Derived], facts: Derived) -> np.ndarray:
@@ -144,15 +133,15 @@ def _drawn(hashes: np.ndarray, draw: int) -> np.ndarray:
 
 def _uniform(groups: Groups, chosen: np.ndarray) -> None:
     numbers = _drawn(_hashed(groups), 0)
-    rows = of_chosen(groups, groups.sorted([groups.number, numbers, *groups.value_keys]), chosen)
+    rows = groups.of_chosen(groups.sorted([groups.number, numbers, *groups.value_keys]), chosen)
     places = within(np.bincount(groups.number[rows], minlength=1))
-    _emit(groups, rows[places < groups.settings["k"]])
+    groups.emit_rows(rows[places < groups.settings["k"]])
 
 
 def _categorical(groups: Groups, chosen: np.ndarray) -> None:
-    weights = _weights(groups, chosen)
+    weights = groups.weights_of(chosen)
     drawn = np.zeros(groups.num_rows, dtype=bool)
-    rows = of_chosen(groups, np.flatnonzero(weights > 0), chosen)
+    rows = groups.of_chosen(np.flatnonzero(weights > 0), chosen)
     number, hashes = groups.number[rows], _hashed(groups)[rows]
     for draw in range(groups.settings["k"]):
         # Of independent waiting times with these rates, the first is each row's with its share of the weight.
@@ -160,7 +149,7 @@ def _categorical(groups: Groups, chosen: np.ndarray) -> None:
         first = np.full(groups.num_groups + 1, math.inf)
         np.minimum.at(first, number, waits)
         drawn[rows[waits == first[number]]] = True
-    _emit(groups, np.flatnonzero(drawn))
+    groups.emit_rows(np.flatnonzero(drawn))
 
 
 def _random(group: Group, row: tuple, draw: int) -> float:
