@@ -13,7 +13,7 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, splits, text_of
 from datalog.test_fused import settings_of
 from derivable.core.diagnostics import DerivableError, LimitError, TypeMismatchError, UnsupportedError
-from derivable.datalog import layered
+from derivable.datalog import evaluation, layered
 
 PROVENANCES = [None, "unit", "minmaxprob", "max_product", "addmultprob", "topkproofs", "exact", "boolean", "min_plus"]
 
@@ -270,6 +270,22 @@ def test_arrays_of_the_caller_are_copied():
     # All of `c` is computed anew, from what `a` was.
     db.add({"b": [1]})
     assert set(db["c"]) == {(0,), (2,), (7,)}
+    # So are those of an addition that makes the database an exact one.
+    db = program.run({"a": [0], "b": []}, keep=True)
+    more = np.array([7])
+    db.add({"a": {"x": more, "probability": np.array([0.5])}})
+    more[:] = 100
+    db.add({"b": [0]})
+    assert dict(db["c"].items()) == {(7,): 0.5}
+
+
+def test_facts_are_loaded_once(monkeypatch):
+    loads = []
+    load = evaluation.load_python_facts
+    monkeypatch.setattr(evaluation, "load_python_facts", lambda *given, **more: (loads.append(1), load(*given, **more)))
+    db = dv.Program(CLOSURE).run({"edge": [(0, 1)], "other": []}, keep=True)
+    db.add({"edge": [(1, 2)]})
+    assert len(loads) == 1
 
 
 def test_a_database_of_outputs_alone_says_so():

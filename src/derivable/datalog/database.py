@@ -335,11 +335,12 @@ class Database(Mapping):
         may_change = self._is_default and self.provenance == "unit"
 
         def work() -> Addition:
-            if may_change and (anew := kept.exact(given, watch)) is not None:
+            more = kept.loaded(given, watch)
+            if may_change and (anew := kept.exact(more, watch)) is not None:
                 with deferred():
                     self._evaluation, self.provenance = anew, "exact"
                 return every_stratum(anew.ram, "facts have probabilities now")
-            return kept.add(given, watch)
+            return kept.add(more, watch)
 
         try:
             return watched(watch, work)

@@ -145,13 +145,17 @@ class Evaluation:
 
     # More facts
 
-    def add(self, facts: Mapping[str, Any], watch: Watch) -> Addition:
-        """Add facts, as `inputs.taken` hands them on, and compute what they reach. Afterwards `outputs` are new."""
+    def loaded(self, facts: Mapping[str, Any], watch: Watch) -> FactStore:
+        """More facts, as `inputs.taken` hands them on, for `add` or `exact`."""
         self.recover()
         self.own_facts()
         given = FactStore(self.facts.symbols, self.facts.random, look=watch.remaining)
         load_python_facts(self.ram, facts, given, given=self.ram.relations)
         given.own()
+        return given
+
+    def add(self, given: FactStore, watch: Watch) -> Addition:
+        """Add loaded facts, and compute what they reach. Afterwards `outputs` are new."""
         everything = replace(self.facts, relations=self.facts.more(given))
         given.relations = given.more(demanded(self.ram, everything, watch, self.tables))
         algebra = self.algebra
@@ -178,11 +182,8 @@ class Evaluation:
             self.journal.clear()
         return done
 
-    def exact(self, facts: Mapping[str, Any], watch: Watch) -> Evaluation | None:
-        """The exact evaluation with these facts too; None if none of them has a probability."""
-        self.own_facts()
-        given = FactStore(self.facts.symbols, self.facts.random, look=watch.remaining)
-        load_python_facts(self.ram, facts, given, given=self.ram.relations)
+    def exact(self, given: FactStore, watch: Watch) -> Evaluation | None:
+        """The exact evaluation with loaded facts too; None if none of them has a probability."""
         if not any((part >= 0).any() for added in given.relations.values() for part in added.variables):
             return None
         made = Evaluation(self.given_ram, self.facts.fork(), EXACT, self.k)
