@@ -8,7 +8,7 @@ from derivable.core.diagnostics import BindingError, DomainError, Span, Unsuppor
 from derivable.datalog.desugar.core import Core
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.types.data_types import ground, is_term
+from derivable.datalog.types.data_types import ground
 from derivable.datalog.values import ValueType
 
 
@@ -33,17 +33,11 @@ class Constants(Core):
 
     def constant(self, node: Any, t: ValueType) -> Any:
         """The value of a constant expression without operators, or None."""
-        if isinstance(node, s.Constant):
-            return float(node.value) if t.family == "float" else node.value
-        if isinstance(node, s.Variable) and node.name in self.typed.constants:
-            return self.typed.constants[node.name][0]
-        if is_term(node, self.typed.constructors):
-            return ground(node, t, self.typed.constructors, self.typed.constants)
-        if isinstance(node, s.Variable):
+        if isinstance(node, s.Variable) and node.name not in self.typed.constants:
             self.error(
                 BindingError, f"variable `{node.name}` in a fact is not bound", node.span, "facts hold constants"
             )
-        return None
+        return ground(node, t, self.typed.constructors, self.typed.constants)
 
     def tag_value(self, node: Any) -> float:
         value = self.fold(node)

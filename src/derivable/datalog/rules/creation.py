@@ -18,9 +18,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.destructure import without_cycles
+from derivable.datalog.rules.destructure import taken_apart, without_cycles
 from derivable.datalog.terms import Entity, subterms
-from derivable.datalog.values import BOOL, ValueType
+from derivable.datalog.values import ValueType
 
 # Functors that a term may have which a rule makes, and (constructor, field, functor) for the terms inside it.
 Made = tuple[set[str], set[tuple[str, int, str]]]
@@ -124,11 +124,6 @@ def _rule(program: r.Rules, relation: str, position: int, functor: str, cause: r
     constructor, width = program.constructors[functor], len(program.relations[relation].types)
     term = r.Var("e", program.relations[relation].types[position], cause.span)
     fields = [r.Var(f"x{i}", t, cause.span) for i, t in enumerate(constructor.fields)]
-    body: list[r.Literal] = [
-        r.Atom(relation, tuple(term if c == position else None for c in range(width)), cause.span),
-        r.Filter(r.Apply(f"is {functor}", (term,), BOOL), cause.span),
-    ]
-    for i, field in enumerate(fields):
-        value = r.Apply(f"{functor}.{i}", (term,), field.type)
-        body.append(r.Filter(r.Apply("==", (field, value), BOOL), cause.span))
-    return r.Clause(constructor.relation, (term, *fields), tuple(body), cause.span)
+    atom = r.Atom(relation, tuple(term if c == position else None for c in range(width)), cause.span)
+    body = (atom, *taken_apart(term, fields, constructor, cause.span))
+    return r.Clause(constructor.relation, (term, *fields), body, cause.span)

@@ -13,9 +13,10 @@ otherwise: the joins are part of kernels, and look terms up by their fields.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from derivable.core.diagnostics import Span
 from derivable.datalog.constructors import Constructor
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.passing import evaluable
@@ -53,7 +54,9 @@ def _by_expressions(rule: r.Clause, constructors: Mapping[str, Constructor]) -> 
         found = next((a for a in left if _is_bound(a.terms[0], bound)), None)
         if found is None:
             break
-        apart[id(found)] = _fields(found, constructors[found.relation])
+        term, *fields = found.terms
+        assert term is not None
+        apart[id(found)] = taken_apart(term, fields, constructors[found.relation], found.span)
     if not apart:
         return rule
     body = [part for literal in rule.body for part in apart.get(id(literal), [literal])]
@@ -65,12 +68,13 @@ def _is_bound(term: r.Var | r.Const | None, bound: set[str]) -> bool:
     return isinstance(term, r.Const) or (isinstance(term, r.Var) and term.name in bound)
 
 
-def _fields(atom: r.Atom, constructor: Constructor) -> list[r.Literal]:
-    term, *fields = atom.terms
-    assert term is not None
-    found: list[r.Literal] = [r.Filter(r.Apply(f"is {constructor.name}", (term,), BOOL), atom.span)]
+def taken_apart(
+    term: r.Var | r.Const, fields: Sequence[r.Var | r.Const | None], constructor: Constructor, span: Span
+) -> list[r.Literal]:
+    """The conditions that a term is one of the constructor's and has these fields; None is any field."""
+    found: list[r.Literal] = [r.Filter(r.Apply(f"is {constructor.name}", (term,), BOOL), span)]
     for i, (field, t) in enumerate(zip(fields, constructor.fields)):
         if field is not None:
             value = r.Apply(f"{constructor.name}.{i}", (term,), t)
-            found.append(r.Filter(r.Apply("==", (field, value), BOOL), atom.span))
+            found.append(r.Filter(r.Apply("==", (field, value), BOOL), span))
     return found

@@ -16,7 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.values import BOOL, SymbolTable, show_column
+from derivable.datalog.types.constants import value_of
+from derivable.datalog.values import BOOL
 
 Substitution = Mapping[str, r.Var | r.Const]
 
@@ -144,18 +145,9 @@ def fold(e: r.Expr) -> r.Expr:
             return r.Const(_REFLEXIVE[operator], BOOL)
     is_plain = e.operator in _FOLDED and all(t.family in _PLAIN for t in (e.type, *(o.type for o in operands)))
     if is_plain and all(isinstance(operand, r.Const) for operand in operands):
-        return _computed(e)
+        value = value_of(e)
+        return e if value is None else r.Const(value, e.type)
     return e
-
-
-def _computed(e: r.Apply) -> r.Expr:
-    from derivable.datalog.arithmetic import evaluate
-
-    symbols = SymbolTable()
-    words, valid = evaluate(e, {}, 1, symbols)
-    if valid is not None and not valid[0]:
-        return e
-    return r.Const(show_column(words, e.type, symbols).tolist()[0], e.type)
 
 
 def _without_empty(program: r.Rules, rules: list[r.Rule]) -> list[r.Rule]:

@@ -8,7 +8,8 @@ from typing import Any
 from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.moments import Duration, parse_datetime
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.syntax.lexer import LITERALS, Token, unescape
+from derivable.datalog.syntax.escapes import unescape
+from derivable.datalog.syntax.lexer import LITERALS, Token
 from derivable.datalog.syntax.reader import MAX_DEPTH, Reader
 from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.terms import Entity

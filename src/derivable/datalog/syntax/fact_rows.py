@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from derivable.datalog.syntax.escapes import unescape
+
 _SKIP = r"(?:[ \t\r\n\f]|//[^\n]*+|/\*.*?\*/)*+"
 _SPACE = r"[ \t\r\n\f]*+"
 _NUMBER = r"-?[0-9]++(?:\.[0-9]++(?:[eE][-+]?[0-9]++)?+)?+(?![0-9a-zA-Z_.])"
@@ -38,8 +40,6 @@ class _Pattern:
 
 _HEAD = _Pattern(rf"rel(?:ation)?+[ \t\r\n\f]++(?:({_NUMBER}){_SKIP}::{_SKIP})?([a-zA-Z][a-zA-Z_0-9]*+){_SKIP}\(", re.S)
 _NEXT = _Pattern(rf"{_SKIP}(?:(?=(?:rel|relation|type|const|query|import|extern)\b)|(?=@)|\Z)", re.S)
-_ESCAPE = re.compile(r"\\(.)")
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "0": "\0", '"': '"', "'": "'", "\\": "\\"}
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _column(texts: list[str]) -> tuple[str, tuple[Any, ...]] | None:
             return None
         skip = 2 if quote == "s" else 1
         bodies = [text[skip:-1] for text in texts]
-        values = tuple(_ESCAPE.sub(_escaped, body) if "\\" in body else body for body in bodies)
+        values = tuple(unescape(body) if "\\" in body else body for body in bodies)
         return {'"': "text", "'": "char", "s": "symbol"}[quote], values
     if quote in "tf":
         return ("bool", tuple(text == "true" for text in texts)) if {*texts} <= {"true", "false"} else None
@@ -168,7 +168,3 @@ def _column(texts: list[str]) -> tuple[str, tuple[Any, ...]] | None:
         return "float", tuple(map(float, texts))
     except ValueError:
         return None
-
-
-def _escaped(match: re.Match) -> str:
-    return _ESCAPES[match.group(1)]

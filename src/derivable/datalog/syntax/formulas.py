@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from derivable.datalog.syntax import nodes as s
@@ -67,17 +68,5 @@ class Formulas(Expressions):
             for output in outputs:
                 if not isinstance(output, (s.Variable, s.Wildcard, s.Constant)):
                     self.fail("the result of an aggregate is assigned to variables", span=output.span)
-            return s.Aggregate(
-                right.operator,
-                right.bindings,
-                right.body,
-                outputs,
-                right.arguments,
-                right.parameters,
-                right.discrete,
-                right.group,
-                right.group_body,
-                right.binding_types,
-                span=self.since(start),
-            )
+            return replace(right, outputs=outputs, span=self.since(start))
         return left

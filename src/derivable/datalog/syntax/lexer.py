@@ -35,7 +35,6 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 LITERALS = ("integer", "float", "text", "longtext", "symbol", "moment", "char")
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "0": "\0", '"': '"', "'": "'", "\\": "\\"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,20 +73,6 @@ class Token:
 
     def shown(self) -> str:
         return "the end of the program" if self.kind == "end" else f"`{self.text}`"
-
-
-def unescape(body: str) -> str:
-    """The text between the quotes, escapes resolved. Raises ValueError, with its place, at a `\\` before anything
-    else."""
-    if "\\" not in body:
-        return body
-
-    def one(match: re.Match) -> str:
-        if match.group(1) not in _ESCAPES:
-            raise ValueError(match.start(), match.group())
-        return _ESCAPES[match.group(1)]
-
-    return re.sub(r"\\(.)", one, body, flags=re.DOTALL)
 
 
 def tokens(places: Places, fewest_rows: int, start: int = 0, stop: int | None = None) -> list[Token]:
