@@ -394,17 +394,18 @@ def _selected(rows: list, lines: list[int], text: str, target: _Target) -> Colum
             raise _error(f"{len(row)} columns, and {len(names)} in the first row", target, text, line)
     tag = next((i for i, n in enumerate(names) if n in TAG_NAMES), 0) if form.has_probability else None
     keys = [names.index(name) for name in form.keys]
+    places = [names.index(field) for field in fields]
     if form.keys:
         width = len(form.keys) + 2
+        tags = [] if tag is None else [tag]
         long = [
-            [*(row[k] for k in keys), field, row[names.index(field)], *([row[tag]] if tag is not None else [])]
+            [*(row[k] for k in keys), field, row[place], *(row[t] for t in tags)]
             for row in body
-            for field in fields
+            for field, place in zip(fields, places)
         ]
         numbers = [line for line in numbers for _ in fields]
         body, tag, places = long, None if tag is None else width, list(range(width))
     else:
-        places = [names.index(field) for field in fields]
         width = len(fields)
     if width != len(target.types):
         raise _error(f"{width} columns are taken; `{target.name}` has {len(target.types)}", target, text, lines[0])
