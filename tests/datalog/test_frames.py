@@ -46,6 +46,15 @@ def test_arrow(database):
     assert [tuple(row.values()) for row in table.to_pylist()] == sorted(PEOPLE)
 
 
+@pytest.mark.parametrize("rows", [[(1, 2), (3, 4)], [(3, 4), (1, 2)]], ids=["in order", "not in order"])
+def test_what_is_written_to_columns_does_not_reach_a_table(rows):
+    database = dv.Program("type r(u32, u64)\nquery r").run({"r": rows})
+    table = database["r"].to_arrow()
+    for column in database["r"].columns:
+        column[:] = 9
+    assert [tuple(row.values()) for row in table.to_pylist()] == [(1, 2), (3, 4)]
+
+
 def test_the_largest_unsigned_number_stays(database):
     assert database["odd"].to_arrow().column(0).to_pylist() == [2**64 - 1]
     assert database["odd"].to_pandas().iloc[0, 0] == 2**64 - 1

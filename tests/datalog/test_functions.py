@@ -191,6 +191,12 @@ def test_format():
     assert set(db["nested"]) == {("<-3>",)}
 
 
+def test_patterns_of_rows():
+    patterns = ["<{}>", "{0} {x} {}", "{{}}", "{}"]
+    found = called("format", ["String", "i8"], [(pattern, i) for i, pattern in enumerate(patterns * 3)])
+    assert found == [pattern.replace("{}", str(i)) for i, pattern in enumerate(patterns * 3)]
+
+
 # Hashes
 
 

@@ -91,7 +91,8 @@ def test_missing_values():
             raise KeyError(x)
         return math.sqrt(x)
 
-    assert run("type q(f64)\nrel r($root(x)) = q(x)", "r", {"q": [4.0, -1.0, 900.0]}) == {(2.0,)}
+    facts = {"q": [4.0, -1.0, 900.0, -2.0, 9.0]}
+    assert run("type q(f64)\nrel r(x, $root(x)) = q(x)", "r", facts) == {(4.0, 2.0), (9.0, 3.0)}
 
 
 def test_columns_are_distinct_rows():

@@ -21,6 +21,7 @@ from derivable.datalog.moments import Duration
 from derivable.datalog.packing import order_of
 from derivable.datalog.tensors import is_tensor
 from derivable.datalog.values import SymbolTable, fits, ranks, show_column, show_value, sort_keys, word_of
+from derivable.device.cpu.memory import empty
 
 if TYPE_CHECKING:
     from derivable.datalog.evaluation import Evaluation
@@ -65,6 +66,7 @@ class RelationView(Mapping):
         self.column_names = tuple(column_names or [None] * len(table.types))
         self._columns: tuple[np.ndarray, ...] | None = None
         self._order: np.ndarray | None = None
+        self._is_in_order = False
         self._keeper: Evaluation | None = None
         self._size = table.size
 
@@ -81,10 +83,16 @@ class RelationView(Mapping):
     @property
     def columns(self) -> tuple[np.ndarray, ...]:
         if self._columns is None:
-            self._columns = tuple(
-                show_column(self.table.column(c), t, self._symbols) for c, t in enumerate(self.table.types)
-            )
+            self._columns = tuple(map(self._column, range(len(self.table.types))))
         return self._columns
+
+    def _column(self, position: int) -> np.ndarray:
+        t, table = self.table.types[position], self.table
+        if t.is_integer and t.bits <= 32:
+            column = empty(table.size, t.dtype)
+            column[:] = table.log[: table.size, position]
+            return column
+        return show_column(table.column(position), t, self._symbols)
 
     @property
     def tags(self) -> np.ndarray | None:
@@ -97,8 +105,14 @@ class RelationView(Mapping):
         if self._order is None:
             keys = [self._sort_key(c) for c in range(len(self.table.types))]
             order = order_of(keys) if keys else slice(None)
+            self._is_in_order = isinstance(order, slice)
             self._order = np.arange(len(self)) if isinstance(order, slice) else order
         return self._order
+
+    def _ordered(self, column: np.ndarray) -> np.ndarray:
+        """A copy of a column in the order of iteration."""
+        order = self._sorted()
+        return column.copy() if self._is_in_order else column[order]
 
     def _sort_key(self, position: int) -> np.ndarray:
         """Numbers [row] in the order of a column's values."""
@@ -198,13 +212,13 @@ class RelationView(Mapping):
 
     def _named_columns(self) -> dict[str, np.ndarray]:
         """Columns in the order of iteration by distinct names; the tags come last, as `tag`."""
-        fresh, order = FreshNames(), self._sorted()
+        fresh = FreshNames()
         names = [fresh(name or f"column_{i}") for i, name in enumerate(self.column_names)]
-        named = {name: column[order] for name, column in zip(names, self.columns)}
+        named = {name: self._ordered(column) for name, column in zip(names, self.columns)}
         if self._tags is not None:
             fields = self._tags.dtype.names
             tags = {"": self._tags} if fields is None else {f"_{name}": self._tags[name] for name in fields}
-            named.update((fresh(f"tag{name}"), column[order]) for name, column in tags.items())
+            named.update((fresh(f"tag{name}"), self._ordered(column)) for name, column in tags.items())
         return named
 
     def to_pandas(self) -> Any:

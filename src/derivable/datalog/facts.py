@@ -49,6 +49,8 @@ from derivable.datalog.values import (
 
 # Python rows that are loaded at once.
 PART = 1 << 16
+# What stands for a tuple of one value without more ado.
+_PLAIN = {int, str, float, bool}
 
 
 @dataclass
@@ -270,6 +272,8 @@ def _with_tags(relation: Relation, given: Columns) -> Columns:
 
 def _plain_columns(relation: Relation, rows: list[Any]) -> list[list[Any]] | None:
     """Columns of certain tuples of the right length; None if some are something else."""
+    if len(relation.types) == 1 and {*map(type, rows)} <= _PLAIN:
+        return [rows]
     if set(map(type, rows)) != {tuple} or set(map(len, rows)) != {len(relation.types)} or not relation.types:
         return None
     columns = [list(map(itemgetter(c), rows)) for c in range(len(relation.types))]
@@ -328,6 +332,8 @@ def _object_words(relation: Relation, c: int, values: Sequence[Any], symbols: Sy
     array = plain_array(values, t)
     if array is not None:
         return _array_words(relation, c, array, symbols)
+    if t.family == "text" and {*map(type, values)} == {str}:
+        return symbols.intern_all(values)
     for i, value in enumerate(values):
         if not fits(value, t):
             _bad_value(relation, i, c, value, t)

@@ -157,8 +157,18 @@ class SymbolTable:
 
     def intern_all(self, texts: Iterable[str]) -> np.ndarray:
         """Ids [text] int64."""
-        intern = self.intern
-        return np.fromiter((intern(str(t)) for t in texts), dtype=np.int64)
+        texts, found = list(texts), []
+        known, add, note = self.ids.get, self.texts.append, found.append
+        # One pass: each look at a text that is not in cache costs more than all the rest.
+        with _interning:
+            for text in texts:
+                place = known(text)
+                if place is None:
+                    text, place = str.__str__(text), len(self.texts)
+                    add(text)
+                    self.ids[text] = place
+                note(place)
+        return np.fromiter(found, np.int64, len(found))
 
     def lookup(self, ids: np.ndarray) -> np.ndarray:
         """Texts [id] as an object array."""

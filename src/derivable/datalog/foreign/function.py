@@ -47,33 +47,54 @@ class ForeignFunction:
         """(words [row], valid [row]) of the results for words [row] of the operands."""
         assert self.call is not None
         if self.form == "words":
-            return self._called((symbols, types, *operands), types)
+            return self._called((symbols, types, *operands))
         given, places = distinct(operands)
         columns = [show_column(words, t, symbols) for words, t in zip(given, types)]
         count = len(given[0]) if given else 1
         if self.form == "columns":
-            found = self._called(columns, types)
+            found = self._called(columns)
             if np.shape(found) != (count,):
                 message = f"the function ${self.name} gives shape {np.shape(found)} for {count} rows"
                 raise ForeignError(message, f"${self.name}")
             values = np.asarray(found).tolist()
         else:
             rows: Iterable[tuple] = zip(*(column.tolist() for column in columns)) if columns else [()]
-            values = [self._called(row, types) for row in rows]
+            values = self._values(rows)
         words, valid = result_words(f"${self.name}", f"function ${self.name} gives", values, result, symbols)
         return (words, valid) if places is None else (words[places], valid[places])
 
-    def _called(self, operands: Sequence[Any], types: Types) -> Any:
+    def _values(self, rows: Iterable[tuple]) -> list[Any]:
+        """The values of operands [row], None where there is none."""
+        call, values, rows, row = self.call, [], iter(rows), ()
+        assert call is not None
+        while True:
+            try:
+                for row in rows:
+                    values.append(call(*row))
+                return values
+            except self.drops:
+                # The rows go on behind the one that has failed.
+                values.append(None)
+            except DerivableError:
+                raise
+            except Exception as error:
+                raise failure(self._by, row, error) from error
+
+    def _called(self, operands: Sequence[Any]) -> Any:
+        """What comes of whole columns."""
         assert self.call is not None
         try:
             return self.call(*operands)
         except self.drops:
-            return None if self.form == "values" else [None] * len(operands[0])
+            return [None] * len(operands[0])
         except DerivableError:
             raise
         except Exception as error:
-            by = f"${self.name}" if self.name.isidentifier() else self.name
-            raise failure(by, operands if self.form == "values" else None, error) from error
+            raise failure(self._by, None, error) from error
+
+    @property
+    def _by(self) -> str:
+        return f"${self.name}" if self.name.isidentifier() else self.name
 
 
 class ForeignError(DomainError):

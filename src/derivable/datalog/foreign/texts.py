@@ -51,8 +51,10 @@ def _index(text: str, part: str) -> int | None:
 
 def _format(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.ndarray) -> tuple[np.ndarray, None]:
     """The first text with each `{}` replaced by the next of the others, as a cast to String writes it."""
-    patterns = [text.split("{}") for text in symbols.lookup(operands[0]).tolist()]
-    for parts in patterns:
+    distinct, places = np.unique(operands[0], return_inverse=True)
+    calls = []
+    for text in symbols.lookup(distinct).tolist():
+        parts = text.split("{}")
         if len(parts) != len(operands):
             given, places = len(operands) - 1, len(parts) - 1
             raise ForeignError(
@@ -61,9 +63,15 @@ def _format(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.nd
                 "$format",
                 hint="give one argument for each place",
             )
+        # Other braces mean nothing in the language, and much in Python.
+        calls.append("{}".join(part.replace("{", "{{").replace("}", "}}") for part in parts).format)
     columns = [texts_of(words, t, symbols) for words, t in zip(operands[1:], types[1:])]
-    rows = zip(*columns) if columns else [()] * len(patterns)
-    made = ("".join(p for pair in zip(parts, (*row, "")) for p in pair) for parts, row in zip(patterns, rows))
+    if not columns:
+        made = [calls[place]() for place in places.tolist()]
+    elif len(calls) == 1:
+        made = list(map(calls[0], *columns))
+    else:
+        made = [calls[place](*row) for place, row in zip(places.tolist(), zip(*columns))]
     return symbols.intern_all(made), None
 
 
