@@ -82,7 +82,6 @@ PROGRAMS = {
     "alias_declared_twice": "type Id = usize\ntype Id = i32",
     "query_unknown": EDGE + "rel path(a, b) = edge(a, b)\nquery pth",
     "tag_out_of_range": "rel 1.5::rain()",
-    "exclusive_sum": "rel d = {0.9::1; 0.8::2}",
     "exclusive_without_tag": "rel d = {0.9::1; 2}",
     "fact_with_variable": "rel d = {x}",
     "unknown_attribute": "@sparkle(3) rel p(1)",
@@ -162,12 +161,13 @@ PROGRAMS = {
     "function_type_unknown": "type $shout(String) -> String",
     "forall_without_implies": EDGE + "rel all() = forall(x: edge(x, x))",
     "exists_of_a_negation": EDGE + "rel some(y) = edge(y, _), exists(x: not edge(y, x))",
-    "aggregate_unbound_argument": EDGE + "rel n(c) = c := count[z](x: edge(x, _))",
+    "aggregate_unbound_argument": EDGE + "rel n(c) = c := argmax[z](x: edge(x, _))",
     "heads_unbound": EDGE + "rel {on(z); off(x)} = edge(x, _)",
     "import_missing": 'import "nowhere.scl"',
 }
 
 RUNS = {
+    "exclusive_sum_in_worlds": ("rel d = {0.9::1; 0.8::2}", {}),
     "facts_unknown_relation": (EDGE + "rel p(a) = edge(a, _)", {"egde": [(0, 1)]}),
     "facts_relation_without_facts": (
         "rel edge_of(a) = edge(a, _)\nrel path(a, b) = pth(a, b)\ntype edge(i32, i32)",

@@ -58,6 +58,36 @@ def test_dates_in_programs(text):
     assert set(db["r"]) == set(db["s"]) == {(LITERALS[text],)}
 
 
+WRITTEN = {
+    "September 17, 2012 10:09am": "2012-09-17T10:09",
+    "September 17, 2012 at 10:09am PST": "2012-09-17T18:09",
+    "2014年04月08日": "2014-04-08",
+    "2014年04月08日11时25分18秒": "2014-04-08T11:25:18",
+    "May 8, 2009 5:57:51 PM": "2009-05-08T17:57:51",
+    "Wed, 02 Jun 2021 06:31:39 GMT": "2021-06-02T06:31:39",
+    "2019-11-29 08:08-08": "2019-11-29T16:08",
+    "2021-05-02 23:31:36.0741-07": "2021-05-03T06:31:36.0741",
+    "2012-08-03 18:31:59.257000000": "2012-08-03T18:31:59.257",
+    "2014-04-26 13:13:43 +0800": "2014-04-26T05:13:43",
+    "2020-07-20+08:00": "2020-07-19T16:00",
+    "2021-Feb-21": "2021-02-21",
+    "12 Feb 2006, 19:17": "2006-02-12T19:17",
+    "oct. 7, 70": "1970-10-07",
+    "8/8/1965 12:00:00 AM": "1965-08-08",
+    "08.21.71": "1971-08-21",
+    "2014.03": "2014-03-01",
+    "2014/04/2 03:00:51": "2014-04-02T03:00:51",
+    "1620024872717915000": "2021-05-03T06:54:32.717915",
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_dates_as_people_write_them(text):
+    wanted = dt.datetime.fromisoformat(WRITTEN[text])
+    assert set(dv.Program(f'rel p(t"{text}") rel q(x as DateTime) = s(x) rel s("{text}")').run()["q"]) == {(wanted,)}
+    assert parse_datetime(text) == wanted
+
+
 @pytest.mark.parametrize("text", SPANS)
 def test_durations_in_programs(text):
     db = dv.Program(f'rel r(d"{text}") rel s("{text}" as Duration)').run()
@@ -66,7 +96,21 @@ def test_durations_in_programs(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "soon", "2024-13-01", "2023-02-29", "2024-01-01T25:00", "12", "2024-01-01T00:00:00.1234567Z", "99999-01-01"],
+    [
+        "",
+        "soon",
+        "2024-13-01",
+        "2023-02-29",
+        "2024-01-01T25:00",
+        "12",
+        "10:30",
+        "2014-04",
+        "13/1/2014",
+        "junk 3, 2020",
+        "May 3, 2021 13:00pm",
+        "2024-01-01T00:00:00.1234567Z",
+        "99999-01-01",
+    ],
 )
 def test_texts_that_are_no_dates(text):
     with pytest.raises(ValueError, match=r"no date|finer"):

@@ -11,6 +11,7 @@ scalar operation: it is a foreign function of whole columns, and its result an a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -311,6 +312,11 @@ def _of_type(target: ValueType, symbols: SymbolTable, terms: np.ndarray) -> tupl
     return terms, terms_of(symbols).is_of(target, terms)
 
 
+# Python's own `int` and `float` also take white space, underscores and digits of other scripts.
+_INTEGER = re.compile("[-+]?[0-9]+")
+_FLOAT = re.compile(r"[-+]?(?:inf(?:inity)?|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[-+]?[0-9]+)?)", re.IGNORECASE)
+
+
 def _parse(target: ValueType, symbols: SymbolTable, a: np.ndarray) -> tuple[np.ndarray, Valid]:
     if target.family == "entity":
         return terms_of(symbols).parsed(symbols.lookup(a).tolist(), target)
@@ -318,8 +324,7 @@ def _parse(target: ValueType, symbols: SymbolTable, a: np.ndarray) -> tuple[np.n
     def one(text: str) -> Any:
         try:
             if target.family == "float":
-                value: Any = float(text)
-                return value if value == value else None
+                return float(text) if _FLOAT.fullmatch(text) else None
             if target.family == "bool":
                 return {"true": True, "false": False}[text]
             if target.family == "char":
@@ -328,6 +333,8 @@ def _parse(target: ValueType, symbols: SymbolTable, a: np.ndarray) -> tuple[np.n
                 return parse_datetime(text)
             if target.family == "duration":
                 return Duration.parse(text)
+            if not _INTEGER.fullmatch(text) or (text[0] == "-" and target.family == "unsigned"):
+                return None
             value = int(text)
             return value if target.limits[0] <= value <= target.limits[1] else None
         except (ValueError, KeyError, TypeError):

@@ -20,6 +20,7 @@ from derivable.datalog.derived import Derived
 from derivable.datalog.execute import Executor
 from derivable.datalog.facts import (
     FactStore,
+    check_choices,
     known_relation,
     load_program_facts,
     load_python_facts,
@@ -115,6 +116,7 @@ def ground_inputs(
         else:
             variables[name] = store.random.add(placeholder)
         store.add(name, columns, variables[name])
+    check_choices(ram)
     load_program_facts(ram, store)
     load_python_facts(ram, facts, store, given=inputs)
     return ram, ground_facts(ram, store, watch, semiring, has_derived), variables

@@ -154,6 +154,20 @@ def load_program_facts(ram: Ram | Rules, store: FactStore) -> None:
         store.add(facts.relation, columns, variables)
 
 
+def check_choices(ram: Ram | Rules) -> None:
+    """Exclusive facts are one choice for a provenance of probabilities; raises DomainError if they are more."""
+    for facts in ram.facts:
+        total = sum(tag for tag in facts.tags or () if tag is not None)
+        if facts.exclusive and total > 1 + 1e-9:
+            raise DomainError(
+                f"the probabilities of the {len(facts.rows)} exclusive facts of `{facts.relation}` add up to {total:g}",
+                hint="exclusive facts are one choice: their probabilities add up to at most 1",
+                source=ram.source,
+                text=ram.text,
+                span=facts.span,
+            )
+
+
 def load_python_facts(ram: Ram | Rules, facts: Mapping[str, Any], store: FactStore, given: Iterable[str] = ()) -> None:
     """Enter facts passed from Python, as `inputs.taken` hands them on; see the module's docstring for the forms.
 

@@ -233,9 +233,9 @@ class Program:
         stop_at_goal: bool = False,
     ) -> Database:
         from derivable.datalog.evaluation import Evaluation
-        from derivable.datalog.facts import load_program_facts, load_python_facts, new_store
+        from derivable.datalog.facts import check_choices, load_program_facts, load_python_facts, new_store
         from derivable.datalog.limits import EXACT_HINT
-        from derivable.datalog.provenance import EXACT, provenance_of
+        from derivable.datalog.provenance import EXACT, Inference, provenance_of
 
         facts = taken(facts)
         plan = self._plan_for(facts)
@@ -250,6 +250,8 @@ class Program:
         if is_default:
             provenance = "exact" if _num_probabilities(plan.rules, store) else "unit"
             record = provenance_of(provenance)
+        if isinstance(record, Inference):
+            check_choices(plan.rules)
         goal = plan.goal if stop_at_goal else None
         if stop_at_goal and goal is None:
             raise DomainError(

@@ -163,6 +163,15 @@ EXPRESSIONS = {
         'rel s = {"12", "-3", "x", "1.5", ""} rel i(x as i32) = s(x) rel u(x as usize) = s(x) rel f(x as f64) = s(x)',
         {"i": {(12,), (-3,)}, "u": {(12,)}, "f": {(12.0,), (-3.0,), (1.5,)}},
     ),
+    "text to number, as Rust reads them": (
+        'rel s = {"1_0", " 7", "7 ", "+8", "-0", "0x1", "1e1", ".5", "2.", "-Infinity", "nan", "\u0663"}'
+        " rel i(s, s as i8) = s(s) rel u(s, s as u8) = s(s) rel f(s, s as f32) = s(s)",
+        {
+            "i": {("+8", 8), ("-0", 0)},
+            "u": {("+8", 8)},
+            "f": {("+8", 8.0), ("-0", 0.0), ("1e1", 10.0), (".5", 0.5), ("2.", 2.0), ("-Infinity", float("-inf"))},
+        },
+    ),
     "number to text": ("rel n = {7} rel p(x as String) = n(x)", {"p": {("7",)}}),
     "float to integer": ("rel n = {1.9, -1.9} rel p(x as i32) = n(x)", {"p": {(1,), (-1,)}}),
     "a failing cast in a condition": ('rel s = {"1", "x"} rel p(x) = s(x), x as i32 > 0', {"p": {("1",)}}),
@@ -208,6 +217,16 @@ AGGREGATES = {
         {"p": {(10,)}, "q": {(5,)}},
     ),
     "discrete": (GRAPH + "rel p(n) = n := count!(x: e(x, _))", {"p": {(3,)}}),
+    "typed variables, some and in groups": (
+        "type q(u8, i32) rel q = {(1, 2), (1, 3)} rel n = count(x, (y: i32): q(x, y))"
+        " rel p(x, n) = n := count((y: i32): q(x, y) where (x: u8): x in 0..2)",
+        {"n": {(2,)}, "p": {(0, 0), (1, 2)}},
+    ),
+    "typed group of another type": (
+        "type q(u8) rel p(x, n) = n := count(y: q(y), y > x where (x: i32): q(x))",
+        "the group variable `x` is i32",
+    ),
+    "count has no arguments": ("rel q = {(1, 2)} rel p(n) = n := count[x](y: q(x, y))", "no variables in brackets"),
     "parameters": ("rel q = {1, 2, 3} rel p(x) = x := top<2>(x: q(x))", {"p": {(1,), (2,)}}),
     "reduce": (GRAPH + "rel n = count(x: e(x, _)) rel m = max(x: e(x, _))", {"n": {(3,)}, "m": {(3,)}}),
     "reduce with groups": (
@@ -306,6 +325,15 @@ TAGS = {
         "rel {p(1); q(2)} rel 0.5::r() rel b() = p(1), q(2), r()",
         {"p": {(1,): 0.5}, "q": {(2,): 0.5}, "b": {}},
     ),
+    "exclusive without tags": (
+        "rel a = {1; 2; 3} rel p() = a(1), a(2) rel q() = a(1) or a(2) rel b = {(x, 1); (y, 2)} const x = 1, y = 2",
+        {"a": {(1,): 1 / 3, (2,): 1 / 3, (3,): 1 / 3}, "p": {}, "q": {(): 2 / 3}, "b": {(1, 1): 0.5, (2, 2): 0.5}},
+    ),
+    "discrete quantifiers": (
+        "rel k = {1, 2, 3} rel q = {0.5::(1, 5), 0.25::(3, 6)} rel p(x) = k(x), exists!(y: q(x, y))"
+        " rel r(x) = k(x), not exists!(y: q(x, y)) rel s(x) = k(x), forall!(y: q(x, y) implies y > 5)",
+        {"p": {(1,): 1.0, (3,): 1.0}, "r": {(2,): 1.0}, "s": {(2,): 1.0, (3,): 1.0}},
+    ),
     "tagged disjunctive head": ("rel a(1) rel 0.5::{p(x); q(x)} = a(x)", {"p": {(1,): 0.25}, "q": {(1,): 0.25}}),
 }
 
@@ -313,6 +341,13 @@ TAGS = {
 @parametrized(TAGS)
 def test_tags(text, expected):
     holds(text, expected, provenance="exact")
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "addmultprob"])
+def test_exclusive_facts_are_no_distribution_in_other_provenances(provenance):
+    text = "rel a = {0.8::1; 0.7::2} rel b = {3; 4} rel p(x) = a(x) or b(x) query p"
+    tags = {1: 0.8, 2: 0.7, 3: 1.0, 4: 1.0}
+    holds(text, {"p": {(x,): 1.0 if provenance == "unit" else tags[x] for x in tags}}, provenance=provenance)
 
 
 def test_disjunctive_heads_in_other_provenances():

@@ -27,6 +27,8 @@ TOKENS = {
     "quotes of one kind in texts of the other": ("rel p(\"it's\", '\"')", {"p": {("it's", '"')}}),
     "long texts are raw": ('rel p("""a\\n\n"b" \\d""")', {"p": {('a\\n\n"b" \\d',)}}),
     "long texts that end with quotes": ('rel p("""a"""", """""")', {"p": {('a"', "")}}),
+    "texts over lines": ('rel p("a\n b", 1) rel q = {"c\n", "\n"}', {"p": {("a\n b", 1)}, "q": {("c\n",), ("\n",)}}),
+    "a text that begins where another should end": ('rel p("a)\nrel q("b")', "does not end on its line"),
     "texts with comments": ('rel p("// no", "/* no */")', {"p": {("// no", "/* no */")}}),
     "texts beyond ASCII": ("rel p(\"π → 😀\", 'é')", {"p": {("π → 😀", "é")}}),
     "characters": (r"rel p('a', '\n', '\'', '\\', '(')", {"p": {("a", "\n", "'", "\\", "(")}}),
@@ -48,6 +50,14 @@ TOKENS = {
     "comparison that looks like parameters": (
         "rel p = {(1, 2, 3)} rel q(a<b, c>(a)) = p(a, b, c)",
         {"q": {(T, T)}},
+    ),
+    "type parameters with spaces": (
+        "rel p(x) = range  <  usize   >(0, 2, x) rel q(a < b, c > (a)) = r(a, b, c) rel r = {(1, 2, 3)}",
+        {"p": {(0,), (1,)}, "q": {(T, T)}},
+    ),
+    "parameters with spaces": (
+        "rel p = {1, 2, 3} rel q(x) = x := top < 2 >(x: p(x)) rel r(x) = (1, x) := sort < desc > (x: p(x))",
+        {"q": {(1,), (2,)}, "r": {(2,)}},
     ),
     "empty program": ("", {}),
     "only a comment": ("// nothing", {}),

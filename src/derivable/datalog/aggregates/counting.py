@@ -135,7 +135,7 @@ def _forall_meaning(group):
 
 
 RECORDS = (
-    Aggregate("count", None, ("usize",), _certain_count, _count, _count_meaning),
-    Aggregate("exists", None, ("bool",), _certain_exists, _exists, _exists_meaning),
-    Aggregate("forall", None, ("bool",), _certain_exists, _exists, _forall_meaning),
+    Aggregate("count", None, ("usize",), _certain_count, _count, _count_meaning, arguments="none"),
+    Aggregate("exists", None, ("bool",), _certain_exists, _exists, _exists_meaning, arguments="none"),
+    Aggregate("forall", None, ("bool",), _certain_exists, _exists, _forall_meaning, arguments="none"),
 )

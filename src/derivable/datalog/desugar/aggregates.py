@@ -21,6 +21,9 @@ class Aggregates(Scope, ABC):
     @abstractmethod
     def body(self, leaves: list[tuple[Any, bool]], outer: set[str]) -> list[r.Literal]: ...
 
+    @abstractmethod
+    def negated(self, atom: r.Atom, before: int, local: set[str]) -> r.Negated: ...
+
     def quantifier(self, leaf: s.Aggregate, positive: bool, elsewhere: set[str]) -> r.Literal:
         if leaf.group_body is not None:
             return self.aggregate(leaf, (r.Const(positive, BOOL),), elsewhere)
@@ -29,6 +32,10 @@ class Aggregates(Scope, ABC):
             body, positive = s.Not(body, span=body.span), not positive
         local = {*leaf.bindings, *leaf.arguments}
         self.check_bound(leaf, body, local)
+        if leaf.discrete:
+            # Without tags, so not the formula itself: what there is of rows in some world.
+            atom = self.aggregate(leaf, (r.Const(True, BOOL),), elsewhere, body)
+            return atom if positive else self.negated(atom, len(self.extra), set())
         body = self.with_binders(body, elsewhere - local, local)
         group = self.group_variables(body, elsewhere - local)
         name = self.body_relation(leaf, body, group, ())
@@ -79,10 +86,13 @@ class Aggregates(Scope, ABC):
             self.owner.rules.append(r.Clause(name, terms, tuple(literals), node.span))
         return name
 
-    def aggregate(self, node: s.Aggregate, outputs: tuple[Any, ...], elsewhere: set[str]) -> r.Atom:
+    def aggregate(self, node: s.Aggregate, outputs: tuple[Any, ...], elsewhere: set[str], exists: Any = None) -> r.Atom:
+        """The relation of an aggregate; with `exists`, of whether there are rows of that body."""
         owner = self.owner
         operator, body = node.operator, node.body
-        if operator == "forall":
+        if exists is not None:
+            operator, body = "exists", exists
+        elif operator == "forall":
             body = s.Not(body, span=body.span)
         local = {*node.bindings, *node.arguments}
         if node.group_body is None:

@@ -17,18 +17,10 @@ class Constants(Core):
 
     def add_facts(self, name: str, rows: list, tags: list, exclusive: bool, span: Span) -> None:
         tagged = any(tag is not None for tag in tags)
-        if exclusive:
-            missing = [i for i, tag in enumerate(tags) if tag is None]
-            total = sum(tag for tag in tags if tag is not None)
-            if missing:
-                self.error(DomainError, f"exclusive fact {missing[0] + 1} of `{name}` has no probability", span)
-            if total > 1 + 1e-9:
-                self.error(
-                    DomainError,
-                    f"the probabilities of the {len(tags)} exclusive facts of `{name}` add up to {total:g}",
-                    span,
-                    "exclusive facts are one choice: their probabilities add up to at most 1",
-                )
+        if exclusive and None in tags:
+            missing = tags.index(None) + 1
+            hint = "give every fact a probability, or none: then each of them is as likely"
+            self.error(DomainError, f"exclusive fact {missing} of `{name}` has no probability", span, hint)
         self.facts.append(r.Facts(name, tuple(rows), tuple(tags) if tagged else None, exclusive, span))
 
     def constant(self, node: Any, t: ValueType) -> Any:

@@ -202,6 +202,10 @@ class Desugaring(Constants):
         return r.Query(name, item.relation, pattern, attributes, item.span)
 
     def fact_set(self, item: s.FactSet) -> None:
+        if item.exclusive and all(fact.tag is None for fact in item.facts):
+            heads = tuple(s.Atom(item.relation, fact.arguments, span=fact.span) for fact in item.facts)
+            self.rule(s.Rule(heads, None, exclusive_heads=True, span=item.span))
+            return
         types = self.typed.relations[item.relation].types
         rows: list[tuple[Any, ...]] = []
         tags: list[float | None] = []

@@ -273,24 +273,24 @@ class Expressions(Reader, ABC):
             arguments = tuple(self.separated(lambda: self.name("a variable in the brackets of the aggregate").text))
             self.expect("]", "after the argument variables")
         self.expect("(", f"after `{name}`")
-        if self.at("(") and self.peek().kind == "name" and self.peek(2).text == ":":
-            return self.aggregate(start, name, parameters, discrete, arguments, *self.typed_bindings())
         # No argument of an atom begins with a negation or an atom that is no term: an aggregate without variables.
         is_atom = self.token.kind == "name" and self.peek().text == "(" and self.token.text not in self.constructors
         if (is_atom or self.at("not", "~", "case")) and name in AGGREGATES:
             return self.aggregate(start, name, parameters, discrete, arguments, (), ())
-        found = []
+        found, types = [], []
         while not self.at(")", ":"):
-            found.append(self.argument())
+            found.append(self.typed_variable(types) if self.at_typed_variable() else self.argument())
             if not self.accept(","):
                 break
+        if types and not self.at(":"):
+            self.fail(f"expected `:` after the variables of `{name}`, found {self.token.shown()}")
         if self.at(":"):
             for node in found:
                 if not isinstance(node, s.Variable):
                     self.fail("only variables can stand before the `:` of an aggregate", span=node.span)
             names = tuple(node.name for node in found)
             self.advance()
-            return self.aggregate(start, name, parameters, discrete, arguments, names, ())
+            return self.aggregate(start, name, parameters, discrete, arguments, names, tuple(types))
         if discrete or arguments:
             self.fail(f"expected `:` in the aggregate `{name}`, found {self.token.shown()}", "write `count(x: p(x))`")
         self.expect(")", f"to close the arguments of `{name}`")
@@ -313,7 +313,7 @@ class Expressions(Reader, ABC):
         """Whether the name here is followed by parameters, and not compared: `a<b, c>(d)` has them, `a < b` has not."""
         name, after = self.token, 2 if self.peek().text == "!" else 1
         opening = self.peek(after)
-        if opening.text != "<" or opening.start != self.peek(after - 1).end:
+        if opening.text != "<":
             return False
         words, offset = [], after + 1
         while True:
@@ -332,7 +332,7 @@ class Expressions(Reader, ABC):
         following = self.peek(offset + 1).text
         if self.peek(offset).text != ">" or following not in ("(", "[", "!"):
             return False
-        if following != "(" or name.text in AGGREGATES:
+        if following != "(" or (name.text in AGGREGATES and opening.start == self.peek(after - 1).end):
             return True
         # A type is no variable, and what has `x:` behind its parenthesis is an aggregate, known or not.
         is_binding = self.peek(offset + 2).kind == "name" and self.peek(offset + 3).text in (":", ",")
@@ -359,25 +359,32 @@ class Expressions(Reader, ABC):
             self.fail(f"expected a constant, found {self.token.shown()}", span=start.span)
         return -node.value if sign and sign.text == "-" else node.value
 
-    def typed_bindings(self) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-        def one() -> tuple[str, str]:
-            self.expect("(", "before a typed variable")
-            name = self.name("a variable").text
-            self.expect(":", "before the type of the variable")
-            type_name = self.type_name()
-            self.expect(")", "after a typed variable")
-            return name, type_name
+    def at_typed_variable(self) -> bool:
+        return self.at("(") and self.peek().kind == "name" and self.peek(2).text == ":"
 
-        found = self.separated(one)
-        self.expect(":", "after the variables of the aggregate")
-        return tuple(name for name, _ in found), tuple(found)
+    def typed_variable(self, types: list[tuple[str, str]]) -> s.Variable:
+        """`(x: i32)`, whose type is added to `types`."""
+        self.expect("(", "before a typed variable")
+        token = self.name("a variable")
+        self.expect(":", "before the type of the variable")
+        types.append((token.text, self.type_name()))
+        self.expect(")", "after a typed variable")
+        return s.Variable(token.text, span=token.span)
 
-    def aggregate(self, start: Token, name, parameters, discrete, arguments, bindings, binding_types) -> s.Aggregate:
+    def aggregate(self, start: Token, name, parameters, discrete, arguments, bindings, types) -> s.Aggregate:
         body = self.body("in the aggregate")
         group: tuple[str, ...] = ()
-        group_body = None
+        group_body, group_types = None, []
         if self.accept("where"):
-            group = tuple(self.separated(lambda: self.name("a group variable after `where`").text))
+            group = tuple(
+                self.separated(
+                    lambda: (
+                        self.typed_variable(group_types).name
+                        if self.at_typed_variable()
+                        else self.name("a group variable after `where`").text
+                    )
+                )
+            )
             self.expect(":", "after the group variables")
             group_body = self.body("after `where`")
         self.expect(")", f"to close the aggregate `{name}`")
@@ -391,7 +398,7 @@ class Expressions(Reader, ABC):
             discrete,
             group,
             group_body,
-            binding_types,
+            (*types, *group_types),
             span=self.since(start),
         )
 

@@ -94,6 +94,9 @@ def fact_set(text: str, start: int, fewest: int) -> Rows | None:
     if first is None or (first["open"] is None) != (first["close"] is None):
         return None
     has_tag, has_parenthesis, separator = bool(first["tag"]), bool(first["open"]), first["separator"] or ","
+    if separator == ";" and not has_tag:
+        # These are a rule with several heads.
+        return None
     arity = len(_VALUE.findall(first["row"])) if has_parenthesis else 1
     match, position, count = _row_pattern(arity, has_tag, has_parenthesis, separator), start + 1, 0
     # Texts behind each other: a tuple for each row would keep the garbage collector busy.

@@ -22,7 +22,7 @@ _TOKEN = re.compile(
     | (?P<longtext>\"\"\".*?\"\"\"(?!"))
     | (?P<symbol>s"(?:[^"\\\n]|\\.)*+")
     | (?P<moment>[td]"[^"\n]*")
-    | (?P<text>(?!\"\"\")"(?:[^"\\\n]|\\.)*+")
+    | (?P<text>(?!\"\"\")"(?:[^"\\\n]|\\.)*+"|(?!\"\"\")"(?:[^"\\]|\\.)*+"(?![a-zA-Z_0-9]))
     | (?P<char>'(?:[^'\\\n]|\\.)')
     | (?P<name>[a-zA-Z][a-zA-Z_0-9]*)
     | (?P<float>[0-9]+(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)(?![a-zA-Z_0-9]))
@@ -127,10 +127,8 @@ def bad_token(token: Token, source: str) -> ParseError:
     character = text[0]
     start, end = token.start, token.start + 1
     if character == '"':
-        message, hint = (
-            "this text literal does not end on its line",
-            'close it with `"`, or use `"""` for several lines',
-        )
+        # A text may go over lines, but where a name follows it, its end is the beginning of another one.
+        message, hint = "this text literal does not end on its line", 'close it with `"`'
         if text.startswith('"""'):
             message, hint = "this text literal does not end", 'close it with `"""`'
     elif text.startswith("/*"):

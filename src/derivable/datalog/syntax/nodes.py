@@ -166,6 +166,7 @@ class Aggregate(Node):
     arguments  the variables in brackets
     bindings   the variables before the colon
     parameters pairs (name, value); the name is None for `top<3>`, the value True for `sort<desc>`
+    types      pairs (variable before a colon, the type that it is written with)
     """
 
     operator: str
@@ -177,7 +178,7 @@ class Aggregate(Node):
     discrete: bool = False
     group: tuple[str, ...] = ()
     group_body: Expression | None = None
-    binding_types: tuple[tuple[str, str], ...] = ()
+    types: tuple[tuple[str, str], ...] = ()
 
 
 Expression = (

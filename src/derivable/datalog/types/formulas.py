@@ -137,13 +137,14 @@ class Formulas(Expressions):
         # Bindings and bracket variables are local to the aggregate.
         outer = {n: self.scope.pop(n) for n in (*node.bindings, *node.arguments) if n in self.scope}
         local: dict[str, Type] = {name: Open() for name in (*node.bindings, *node.arguments)}
-        for name, type_name in node.binding_types:
-            local[name] = self.named_type(type_name, node.span)
+        given = {name: self.named_type(type_name, node.span) for name, type_name in node.types}
+        local.update((name, t) for name, t in given.items() if name in local)
         self.scope.update(local)
         if node.group_body is not None:
             self.formula(node.group_body)
             for name in node.group:
-                self.scope.setdefault(name, Open())
+                t = self.scope.setdefault(name, Open())
+                self.unify(t, given.get(name, t), node.span, f"the group variable `{name}`")
         self.formula(node.body)
         for name in local:
             del self.scope[name]
