@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.algebra.semirings import max_product
-from derivable.datalog import frontier, fused, sets, storage
+from derivable.datalog import execute, frontier, fused, sets, storage
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.ram import emit, emit_tags
 from derivable.datalog.storage import Table
@@ -43,11 +43,14 @@ def settings_of(few, set_rows, room=3, compiled=False):
         patch.setattr(fused, "ROOM", room)
         patch.setattr(fused, "DRIVER_ROWS", 2)
         patch.setattr(storage, "SET_ROWS", set_rows)
+        patch.setattr(execute, "PIECE", 2)
+        patch.setattr(storage, "PART", 1)
         if not compiled:
             patch.setattr(emit, "_compiled", {})
             patch.setattr(emit, "compile_kernel", interpreted)
             patch.setattr(sets, "_insert", lambda form: interpreted(row_sets.insert_kernel(form)))
             patch.setattr(sets, "_find", lambda form: interpreted(row_sets.find_kernel(form)))
+            patch.setattr(sets, "_read", lambda form: interpreted(row_sets.read_kernel(form)))
             patch.setattr(emit_tags, "_compiled", {})
             patch.setattr(emit_tags, "compile_kernel", interpreted)
         yield

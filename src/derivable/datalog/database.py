@@ -21,7 +21,6 @@ from derivable.datalog.moments import Duration
 from derivable.datalog.packing import order_of
 from derivable.datalog.tensors import is_tensor
 from derivable.datalog.values import SymbolTable, fits, ranks, show_column, show_value, sort_keys, word_of
-from derivable.device.cpu.memory import empty
 
 if TYPE_CHECKING:
     from derivable.datalog.evaluation import Evaluation
@@ -88,10 +87,8 @@ class RelationView(Mapping):
 
     def _column(self, position: int) -> np.ndarray:
         t, table = self.table.types[position], self.table
-        if t.is_integer and t.bits <= 32:
-            column = empty(table.size, t.dtype)
-            column[:] = table.log[: table.size, position]
-            return column
+        if t.is_integer and t.bits <= 64:
+            return table.column(position, dtype=t.dtype)
         return show_column(table.column(position), t, self._symbols)
 
     @property

@@ -76,15 +76,17 @@ class Evaluation:
         self.has_own_facts = True
         self.journal: dict[str, Before] = {}
 
-    def run(self, watch: Watch, is_counted: bool = False, goal: str | None = None) -> None:
+    def run(self, watch: Watch, is_counted: bool = False, goal: str | None = None, is_kept: bool = True) -> None:
         """Compute all relations, or what there is when the goal has a tuple.
 
         is_counted  whether the rows of each operator are counted for the profile
+        is_kept     whether facts may be added later
         """
         self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
         executor = Executor(self.ram, self.facts, self.algebra, watch, None, goal)
         executor.foreign = self.foreign
         executor.counts = {} if is_counted else None
+        executor.forgets = not is_kept
         self.iteration_limit = watch.limits.iteration_limit
         with self.weighing(self.algebra, executor.tables, watch):
             self.tables = executor.run()

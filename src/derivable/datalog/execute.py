@@ -41,6 +41,8 @@ from derivable.datalog.values import F64, from_words
 
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16
+# Rows of a relation that are told at once where the order does not matter.
+PIECE = 1 << 15
 # The name of what a relation was before its recursion.
 BASE = "#base"
 
@@ -77,6 +79,8 @@ class Executor(Queries):
         # The stratum that runs, and the rows at which the orders of its joins are chosen again.
         self.number = 0
         self.plan_again: float = 0
+        # Whether rows that nothing of a recursion reads any more may leave the logs.
+        self.forgets = False
         self.stratum_effort = [StratumEffort() for _ in ram.strata]
         self.statistics = Statistics(tables, facts.symbols)
 
@@ -139,11 +143,15 @@ class Executor(Queries):
         self.plan_again = PLAN_AGAIN * max(PLAN_AGAIN, sum(self.tables[name].size for name in relations))
         return Rounds(relations, self.instructions(number, "loop"))
 
+    def counts_rounds(self) -> bool:
+        """Whether a limit counts rounds: then they are those of the rules as they stand."""
+        limits = self.watch.limits
+        return limits.iteration_limit is not None or limits.round_limit is not None
+
     def linear(self, number: int) -> m.Store | None:
         """The loop of a stratum with a transitive rule alone, reading what there is now; None for other strata."""
-        limits, key = self.watch.limits, ("linear", number)
-        if limits.iteration_limit is not None or limits.round_limit is not None:
-            # Who counts rounds counts those of the rules as they stand.
+        key = "linear", number
+        if self.counts_rounds():
             return None
         found = self.ram.plans.get(key, key)
         if found is key:
@@ -203,9 +211,12 @@ class Executor(Queries):
 
     def plain_loop(self, number: int, is_first: bool) -> None:
         tables = self.tables
+        forgets = self.forgets and is_first and not self.counts_rounds() and _reads_news_alone(self.ram.strata[number])
 
         def has_news(name: str) -> bool:
             table = tables[name]
+            if forgets:
+                return table.tell_next(PIECE)
             stable, size = table.visible_size, table.size
             table.stable_size, table.visible_size = stable, size
             table.recent = slice(stable, size)
@@ -357,3 +368,9 @@ class Executor(Queries):
         if isinstance(self.mode, GraphTags):
             return columns, len(variables), self.mode.graph.literals_of(variables)
         return columns, len(variables), self.mode.fact_tags(variables)
+
+
+def _reads_news_alone(stratum: m.Stratum) -> bool:
+    """Whether the rules of a recursion read recent rows of its relations, and no others of them."""
+    scans = [m.scan_of(node) for store in stratum.loop for node in m.steps(store.query)[1:]]
+    return not any(scan is not None and scan.relation in stratum.relations for scan in scans)

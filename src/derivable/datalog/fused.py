@@ -71,12 +71,12 @@ class Fused:
 
 def layout_of(table: Table) -> emit.Layout:
     """The layout of a table whose set is asked."""
-    return emit.Layout(table.width, str(table.log.dtype), None if table.sets is None else table.sets.form)
+    return emit.Layout(table.width, str(table.tail.dtype), None if table.sets is None else table.sets.form)
 
 
 def _log_of(table: Table) -> emit.Layout:
     """The layout of a table that is read row by row."""
-    return emit.Layout(table.width, str(table.log.dtype), None)
+    return emit.Layout(table.width, str(table.tail.dtype), None)
 
 
 def plan(queries: Queries, store: m.Store) -> Fused | None:
@@ -314,7 +314,7 @@ class Running:
             self.fused = plan(self.queries, self.store)
 
     def _layouts(self) -> tuple:
-        return (type(self.queries.mode), *(table.log.dtype.char for table in self.tables))
+        return (type(self.queries.mode), *(table.tail.dtype.char for table in self.tables))
 
     def run(self, keep: bool) -> Iterator[tuple[list, int, Any]]:
         """Columns, count and tags of the rows that the kernel writes, some thousands at a time.
@@ -330,6 +330,9 @@ class Running:
         assert isinstance(self.driver, m.Scan)
         rows = queries.rows_of(self.driver)
         i, end = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
+        table = self.tables[0]
+        if not isinstance(rows, slice) or i < table.gone:
+            table.restore()
         bounds = {step: queries.bounds_of(scan) for step, scan in fused.scans.items()}
         positions = [-1] * kernel.num_positions
         columns = [] if keep or kernel.columns != self.kinds else self.columns
@@ -338,6 +341,7 @@ class Running:
         first_step = fused.plan.steps[0]
         is_listed = isinstance(first_step, emit.Rows) and first_step.is_listed
         listed, first = np.empty(0, np.int64) if isinstance(rows, slice) else rows, 0
+        start = i
         while i < end:
             queries.deadline.remaining()
             self._plan()
@@ -355,6 +359,9 @@ class Running:
                 if not first <= i < first + len(listed):
                     first, listed = i, np.arange(i, stop)
                 stop = first + len(listed)
+            elif isinstance(rows, slice):
+                # Where the first row lies in what is read.
+                first = table.gone if ordered is None else start
             arguments: list[Any] = []
             for what, step, part in kernel.parameters:
                 if ordered is not None and step == 0 and what == "log":
@@ -375,7 +382,7 @@ class Running:
                 yield found[:number], written, _tags(queries.mode, fused, found[number:])
 
     def _in_order_of_keys(self, start: int, stop: int) -> np.ndarray | None:
-        """The driver's log, flat, with these rows in the order of the keys of the first join.
+        """These rows of the driver's log, flat, in the order of the keys of the first join.
 
         None where that would not pay: the index that is asked is in cache, or it is asked in order anyway.
         """
@@ -391,16 +398,17 @@ class Running:
         column = columns.get(match.keys[0][1], 0)  # type: ignore[call-overload]
         if not column or driver.checks or index.offsets.nbytes < CACHE_BYTES:
             return None
-        log = self.tables[0].log
+        table = self.tables[0]
+        log = table.tail[start - table.gone : stop - table.gone]
         order = [column, *(c for c in range(log.shape[1]) if c != column)]
-        words = [log[start:stop, c].astype(np.int64) for c in order]
+        words = [log[:, c].astype(np.int64) for c in order]
         packing = Packing.of(words)
         if packing is None:
             return None
         packed = packing.pack(words)
         packed.sort()
-        ordered = empty((stop, len(order)), log.dtype)
-        packing.unpack(packed, ordered[start:], order)
+        ordered = empty((stop - start, len(order)), log.dtype)
+        packing.unpack(packed, ordered, order)
         return ordered.reshape(-1)
 
 
@@ -410,7 +418,7 @@ def _argument(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, what:
     table, index = fused.reads[step]
     match what:
         case "log":
-            return (table.log.reshape(-1),)
+            return ((table.log if step else table.tail).reshape(-1),)
         case "list":
             return (rows,)
         case "tags":

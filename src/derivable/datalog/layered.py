@@ -72,6 +72,10 @@ class LayeredTable(Table):
         return self.log
 
     @property
+    def tail(self) -> np.ndarray:  # type: ignore[override]
+        return self.log
+
+    @property
     def sets(self):  # type: ignore[override]
         self.merge()
         return self.sets
@@ -103,25 +107,25 @@ class LayeredTable(Table):
     def catch_up(self) -> None:
         self.below.catch_up()
 
-    def column(self, position: int, rows: slice | np.ndarray | None = None) -> np.ndarray:
+    def column(self, position: int, rows: slice | np.ndarray | None = None, dtype: Any = np.int64) -> np.ndarray:
         count = self.below.size
         if rows is None:
             rows = slice(0, self.size)
         if isinstance(rows, slice):
             if rows.start >= count:
-                return self.own.column(position, slice(rows.start - count, rows.stop - count))
-            low = self.below.column(position, slice(rows.start, min(rows.stop, count)))
+                return self.own.column(position, slice(rows.start - count, rows.stop - count), dtype)
+            low = self.below.column(position, slice(rows.start, min(rows.stop, count)), dtype)
             if rows.stop <= count:
                 return low
-            return np.concatenate([low, self.own.column(position, slice(0, rows.stop - count))])
+            return np.concatenate([low, self.own.column(position, slice(0, rows.stop - count), dtype)])
         is_own = rows >= count
         if not is_own.any():
-            return self.below.column(position, rows)
+            return self.below.column(position, rows, dtype)
         if is_own.all():
-            return self.own.column(position, rows - count)
-        found = np.empty(len(rows), np.int64)
-        found[~is_own] = self.below.column(position, rows[~is_own])
-        found[is_own] = self.own.column(position, rows[is_own] - count)
+            return self.own.column(position, rows - count, dtype)
+        found = np.empty(len(rows), dtype)
+        found[~is_own] = self.below.column(position, rows[~is_own], dtype)
+        found[is_own] = self.own.column(position, rows[is_own] - count, dtype)
         return found
 
     def insert(self, columns: Sequence[np.ndarray], count: int, look: Callable[[], Any] | None = None) -> np.ndarray:

@@ -263,7 +263,7 @@ class Program:
         if record is EXACT:
             watch.hint = EXACT_HINT
         evaluation = Evaluation(ram, store, record, k)
-        evaluation.run(watch, is_counted, goal)
+        evaluation.run(watch, is_counted, goal, keep)
         name = provenance if isinstance(provenance, str) else record.name
         return Database(evaluation, name, keep, is_default)
 

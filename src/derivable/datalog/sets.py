@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,11 @@ def _insert(form: row_sets.SetForm) -> Callable:
 @cache
 def _find(form: row_sets.SetForm) -> Callable:
     return emit_numba.compile_kernel(row_sets.find_kernel(form))
+
+
+@cache
+def _read(form: row_sets.SetForm) -> Callable:
+    return emit_numba.compile_kernel(row_sets.read_kernel(form))
 
 
 class RowSets:
@@ -80,26 +85,27 @@ class RowSets:
         i = start
         numbers = [ids] if self.form.numbered else []
         while True:
-            result, i, table.size = _insert(self.form)(
+            result, i, size = _insert(self.form)(
                 i,
                 count,
-                table.size,
-                len(table.log),
+                table.size - table.gone,
+                len(table.tail),
                 len(self.arena) // row_sets.UNIT,
                 *self.find_arguments,
                 self.count,
                 self.state,
-                table.log.reshape(-1),
+                table.tail.reshape(-1),
                 *columns,
                 *numbers,
             )
+            table.size = table.gone + size
             if result == row_sets.DONE:
                 return count
             if result == row_sets.ARENA_FULL:
                 used = int(self.state[0]) * row_sets.UNIT
                 self.arena = longer(self.arena, next_length(len(self.arena)), used, cleared=True)
             elif result == row_sets.LOG_FULL:
-                table.grow_log(len(table.log) + 1)
+                table.grow_log(len(table.tail) + 1)
             elif result == row_sets.PREFIXES_FULL:
                 if len(self.base) >= MANY_PREFIXES and table.size < 2 * len(self.base):
                     return i
@@ -128,12 +134,24 @@ class RowSets:
 
     def _widen(self, table: Table, domain: int) -> None:
         """Build the sets again for a larger domain of last values: rows keep their numbers."""
+        table.restore()
         prefixes, size = int(self.state[3]), table.size
         self._clear(domain)
         self.state[3] = prefixes
         self.slots[:], self.count[:] = 0, 0
         table.size = 0
         self.enter(table, size)
+
+    def parts(self, room: int) -> Iterator[np.ndarray]:
+        """The rows [row, column] int32, prefix after prefix, at most `room` at once but for large hashes.
+
+        A part lies where the one before it was.
+        """
+        log = empty((max(room, 64, int(self.slots.max())), self.form.width), np.int32)
+        x, at, stop = 0, 0, int(self.state[3]) if self.form.has_table else len(self.base)
+        while x < stop:
+            count, x, at = _read(self.form)(x, at, stop, len(log), *self.find_arguments, log.reshape(-1))
+            yield log[:count]
 
     def enter(self, table: Table, size: int) -> bool:
         """Enter the first `size` rows of the log, which are in reach, into empty sets; False if these are too many."""
@@ -142,7 +160,7 @@ class RowSets:
         for start in range(0, size, step):
             count = min(step, size - start)
             for c, column in enumerate(columns):
-                column[:count] = table.log[start : start + count, c]
+                column[:count] = table.tail[start : start + count, c]
             if self.insert(table, columns, 0, count, ids) < count:
                 return False
         return True

@@ -110,7 +110,7 @@ class Statistics:
         table = self.tables[relation]
         found = self._known.get((relation, column))
         if found is None or table.size > 2 * found.rows:
-            words = table.column(column, _sampled(table.size, relation, column))
+            words = table.column(column, _sampled(table, relation, column))
             found = self._known[relation, column] = summary_of(words, table.size)
         return found
 
@@ -121,8 +121,13 @@ class Statistics:
         return word_of(constant.value, constant.type, self.symbols)
 
 
-def _sampled(size: int, relation: str, column: int) -> slice | np.ndarray:
-    """The rows to look at: not the same ones in relations that hold the same, whose noise would agree."""
-    if size <= ALL_ROWS:
-        return slice(0, size)
-    return np.random.default_rng(zlib.crc32(f"{relation}/{column}".encode())).integers(0, size, SAMPLE)
+def _sampled(table: Table, relation: str, column: int) -> slice | np.ndarray:
+    """The rows to look at: not the same ones in relations that hold the same, whose noise would agree.
+
+    Of a table whose first rows are in its sets alone, some of the others.
+    """
+    size = table.size
+    low = table.gone if table.gone < size else 0
+    if size - low <= ALL_ROWS:
+        return slice(low, size)
+    return np.random.default_rng(zlib.crc32(f"{relation}/{column}".encode())).integers(low, size, SAMPLE)

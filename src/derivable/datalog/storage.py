@@ -5,6 +5,10 @@ sorted or merged. A row's life: pending (in the candidates of a round), recent (
 stable. Untagged recent rows are a slice of the log; tagged ones a list of row numbers, because a better tag makes an
 old row recent again; a stamp, the round in which it last became recent, tells the parts apart.
 
+A recursion that reads its recent rows alone tells them in pieces, the last ones first, and `forget`s them: they are in
+the sets then, and the log has only what waits. So it stays in cache, however many rows there are, and each prefix comes
+to its end while its set is in cache. Who reads the log finds all rows there, in order of their values.
+
 The set is one hash of row numbers while the table is small or has values that are no small integers, else `RowSets`.
 Rows without tags that come in bulk are sorted instead, and enter the set when somebody asks it.
 """
@@ -28,11 +32,13 @@ from derivable.datalog.values import ValueType
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
 
 CHUNK = 1 << 16
+# Rows that are read out of sets at once.
+PART = 1 << 14
 # A table of so many rows goes over to sets by prefix.
 SET_ROWS = 1 << 12
 _NO_STAMPS = empty(0, np.int32)
-_catching_up = threading.Lock()
-renew_in_children(globals(), _catching_up=threading.Lock)
+_catching_up = threading.RLock()
+renew_in_children(globals(), _catching_up=threading.RLock)
 
 
 class Index:
@@ -145,9 +151,11 @@ class Table:
     """The rows of one relation; see the module's docstring.
 
     log     [capacity, max(arity, 1)] int64 (a nullary relation has one column of zeros); int32 with `sets`
+    tail    the log from row `gone` on; the rows before it are in the sets alone until somebody reads the log
     sets    the set of its rows by prefix, instead of the hash set `table`
     lags    whether the rows, which are distinct, are in neither yet
     shared  whether another table has the same log, so that it must not be written to
+    lent    whether another table may have the rows of this log
     tags    [capacity] made by `new_tags`, or None for untagged tables
     stamps  [capacity] int32, the round in which a row last became recent, or None where no rule asks what is stable
     recent  row numbers, or a slice of the log
@@ -156,6 +164,7 @@ class Table:
     """
 
     rows_worth_kernels: float = 0
+    gone = 0
 
     def __init__(
         self,
@@ -171,8 +180,8 @@ class Table:
         self.sets: RowSets | None = None
         self.may_have_sets = bool(self.types) and all(t.family != "float" for t in self.types)
         self.may_be_built = bool(self.types) and new_tags is None
-        self.lags = self.shared = False
-        self.log: np.ndarray = empty((16, self.width), np.int64)
+        self.lags = self.shared = self.lent = False
+        self.tail: np.ndarray = empty((16, self.width), np.int64)
         self.table = zeros(128, np.uint32)
         self.new_tags = new_tags
         self.tags: Any = None if new_tags is None else new_tags(16)
@@ -187,14 +196,32 @@ class Table:
     def __len__(self) -> int:
         return self.size
 
-    def column(self, position: int, rows: slice | np.ndarray | None = None) -> np.ndarray:
-        """Words [row] int64 of one column, of all rows or some."""
+    @property
+    def log(self) -> np.ndarray:
+        self.restore()
+        return self.tail
+
+    @log.setter
+    def log(self, log: np.ndarray) -> None:
+        self.tail, self.gone = log, 0
+
+    def column(self, position: int, rows: slice | np.ndarray | None = None, dtype: Any = np.int64) -> np.ndarray:
+        """Words [row] of one column, of all rows or some; of another dtype if its values fit in it."""
+        if rows is None and 0 < self.gone == self.size:
+            return self._column_of_sets(position, dtype)
         if rows is None:
             rows = slice(0, self.size)
+        if self.gone and (rows.start if isinstance(rows, slice) else rows.min(initial=self.gone)) < self.gone:
+            self.restore()
+        tail, gone = self.tail, self.gone
         if isinstance(rows, slice):
-            return np.ascontiguousarray(self.log[rows, position], np.int64)
+            part = tail[rows.start - gone : rows.stop - gone, position]
+            column = empty(len(part), dtype)
+            np.copyto(column, part, casting="unsafe")
+            return column
+        rows = rows - gone if gone else rows
         # Of a column with gaps NumPy would copy all before it takes some.
-        return self.log.reshape(-1).take(rows * self.width + position).astype(np.int64, copy=False)
+        return tail.reshape(-1).take(rows * self.width + position).astype(dtype, copy=False)
 
     def rows_of(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Rows [row, column] of word columns."""
@@ -207,16 +234,84 @@ class Table:
 
     def grow_log(self, least: int) -> None:
         """Make room for at least so many rows, and their tags."""
-        capacity = next_length(len(self.log), least)
+        capacity, used = next_length(len(self.tail), least), self.size - self.gone
         if self.shared:
-            there = self.log[: self.size]
-            self.log, self.shared = longer(empty((16, self.width), there.dtype), capacity, 0), False
-            self.log[: self.size] = there
-        self.log = longer(self.log, capacity, self.size)
+            self._move_log(capacity, 0, 0)
+        self.tail = longer(self.tail, capacity, used)
         if self.stamps is not None:
             self.stamps = longer(self.stamps, capacity, self.size)
         if self.new_tags is not None:
             self.tags = longer_tags(self.tags, capacity, self.size)
+
+    def _move_log(self, capacity: int, low: int, high: int) -> None:
+        """Have a log of its own, without the rows at these places."""
+        there = self.tail[: self.size - self.gone]
+        self.tail, self.shared, self.lent = longer(empty((16, self.width), there.dtype), capacity, 0), False, False
+        self.tail[:low] = there[:low]
+        self.tail[low : len(there) - (high - low)] = there[high:]
+
+    # Rows that are in the sets alone
+
+    def tell_next(self, most: int) -> bool:
+        """Make rows that were not told yet the recent ones, and forget those that were; false if all were told.
+
+        The last ones come first, at most `most` of them, where rows can be forgotten.
+        """
+        told, may_forget = self.recent, self.sets is not None and not self.sets.form.numbered
+        assert isinstance(told, slice)
+        if told.stop > self.visible_size and may_forget:
+            # A piece, with rows before it that wait; of sets that went meanwhile it is told once more.
+            self.visible_size += told.stop - told.start
+            self.forget(told.start, told.stop)
+        self.stable_size, waiting = self.visible_size, self.size - self.visible_size
+        if may_forget and (self.visible_size - self.gone >= most or (self.gone and not waiting)):
+            self.forget(self.gone, self.visible_size)
+        if may_forget and waiting > most:
+            self.recent = slice(self.size - most, self.size)
+            return True
+        self.recent = slice(self.visible_size, self.size)
+        self.visible_size = self.size
+        return waiting > 0
+
+    def forget(self, start: int, stop: int) -> None:
+        """Have these rows in the sets alone. Those before them get the numbers up to `stop`."""
+        low, high, used = start - self.gone, stop - self.gone, self.size - self.gone
+        if high - low == used:
+            self.tail, self.shared, self.lent = empty((16, self.width), self.tail.dtype), False, False
+        elif self.shared or self.lent:
+            self._move_log(len(self.tail), low, high)
+        else:
+            self.tail[low : used - (high - low)] = self.tail[high:used]
+        self.gone += high - low
+
+    def restore(self) -> None:
+        """Have all rows in the log: those that are in the sets alone come first, in order."""
+        if not self.gone:
+            return
+        # Several threads may read what a run has returned.
+        with _catching_up:
+            if not self.gone:
+                return
+            assert self.sets is not None
+            log, waiting = longer(empty((16, self.width), np.int32), self.size, 0), self.tail[: self.size - self.gone]
+            others = Table(self.name, self.types)
+            others.insert(list(waiting.T), len(waiting))
+            filled = 0
+            for part in self.sets.parts(PART):
+                rows = part if not len(waiting) else part[others.find(list(part.T), len(part)) < 0]
+                log[filled : filled + len(rows)] = rows
+                filled += len(rows)
+            log[filled:] = waiting
+            self.tail, self.gone = log, 0
+
+    def _column_of_sets(self, position: int, dtype: Any) -> np.ndarray:
+        """A column of the log as `restore` makes it."""
+        assert self.sets is not None
+        column, filled = empty(self.size, dtype), 0
+        for part in self.sets.parts(PART):
+            column[filled : filled + len(part)] = part[:, position]
+            filled += len(part)
+        return column
 
     def become_recent(self, rows: np.ndarray | slice, stamp: int) -> None:
         """Rows say something new in round `stamp`."""
@@ -245,6 +340,7 @@ class Table:
         """Go over, for good, to the set that numbers its rows and holds any values."""
         self.may_have_sets = self.may_be_built = False
         if self.sets is not None or self.lags:
+            self.restore()
             self.sets, self.lags, self.shared = None, False, False
             self.log = self.log.astype(np.int64)
             self._rehash(max(64, 2 * self.size))
@@ -285,7 +381,7 @@ class Table:
 
     def share(self, other: Table) -> None:
         """Have the rows of another table, on the same memory until one more is inserted."""
-        self.log, self.size = other.log[: other.size], other.size
+        self.log, self.size, other.lent = other.log[: other.size], other.size, True
         self.may_have_sets = other.log.dtype == np.int32
         self.table, self.lags, self.shared = self.table[:0], True, True
 
@@ -300,7 +396,7 @@ class Table:
         count = self.size if size is None else size
         if not count:
             return made
-        made.log, made.size, made.visible_size = self.log[:count], count, count
+        made.log, made.size, made.visible_size, self.lent = self.log[:count], count, count, True
         made.tags, made.stamps, made.shared = self.tags, self.stamps, True
         if self.log.dtype == np.int64 and count < SET_ROWS:
             made.may_have_sets = self.may_have_sets

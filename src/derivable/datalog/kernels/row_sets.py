@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from derivable.algebra.expr.functions import equal, not_equal, where
+from derivable.algebra.expr.functions import cast, equal, not_equal, where
 from derivable.algebra.expr.nodes import Expr
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
@@ -236,6 +236,62 @@ def _number_prefix(
         k.store(p.table, slot * 2 + 1, tag)
         for c, value in enumerate(row[:-1]):
             k.store(p.words, x * width + c, value)
+
+
+@cache
+def read_kernel(form: SetForm) -> n.Kernel:
+    """The rows of prefixes `x` .. `stop` as long as `room` lasts; returns (rows, next prefix, next word of its set).
+
+    The log is [row, column] int32. Rows of a prefix are in order; a hash is written as a whole or not at all.
+    """
+    k = Builder("read_rows")
+    x, at, stop, room = (k.scalar(name) for name in ("x", "at", "stop", "room"))
+    p, width = SetParameters(k, form), form.width
+    log, written = k.array("log", "int32"), k.let("written", 0)
+    with k.while_(x < stop):
+        size, start = k.load(p.slots, x, "size"), k.let("start", k.load(p.base, x, "unit") * UNIT)
+        prefix = [k.load(p.words, x * (width - 1) + c, "word") for c in range(width - 1)] if form.has_table else [x]
+        row = (*prefix[: width - 1],)
+
+        def write(is_there: Expr, y: Expr) -> None:
+            k.comment("What is not there is written over.")
+            for c, value in enumerate((*row, y)):
+                k.store(log, written * width + c, value)
+            k.set(written, written + cast(is_there, "int64"))
+
+        with k.when(size < 0), k.while_(at * 32 < p.domain):
+            with k.when(written + 32 > room):
+                k.return_(written, x, at)
+            with k.when(not_equal(k.load(p.arena, start + at, "bits"), 0)), k.loop("b", at * 32, at * 32 + 32) as b:
+                write(k.load_bit(p.arena, start * 32 + b, "there"), b)
+            k.set(at, at + 1)
+        with k.otherwise():
+            with k.when(written + size > room):
+                k.return_(written, x, at)
+            first = k.let("first", written)
+            with k.loop("s", start, start + size) as s:
+                entry = k.load(p.arena, s, "entry")
+                write(not_equal(entry, 0), entry - 1)
+            _sort_last(k, log, width, first, written)
+        k.set((x, at), (x + 1, 0))
+    k.return_(written, x, at)
+    return k.kernel()
+
+
+def _sort_last(k: Builder, log: n.Array, width: int, first: Expr, stop: Expr) -> None:
+    """Sort the last column of these rows, the others being equal (Shell 1959)."""
+    gap = k.let("gap", (stop - first) // 2)
+    with k.while_(gap > 0):
+        with k.loop("i", first + gap, stop) as i:
+            value, j = k.load(log, i * width + width - 1, "value"), k.let("j", i)
+            with k.while_(j >= first + gap):
+                before = k.load(log, (j - gap) * width + width - 1, "before")
+                with k.when(before <= value):
+                    k.break_()
+                k.store(log, j * width + width - 1, before)
+                k.set(j, j - gap)
+            k.store(log, j * width + width - 1, value)
+        k.set(gap, where(equal(gap, 2), 1, gap * 5 // 11))
 
 
 @cache

@@ -1,0 +1,163 @@
+"""Rows that left the log are in the sets: none is lost or told twice, and they come in order of their values."""
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import derivable as dv
+from datalog.test_fused import settings_of
+from derivable.datalog import execute, sets, storage
+from derivable.datalog.kernels import row_sets
+from derivable.datalog.storage import Table
+from derivable.datalog.values import TYPES
+from derivable.kernel.interpret import interpret
+
+I64 = TYPES["i64"]
+# Values in one word of a bitmap, that widen it, that make hashes of many, and out of reach of sets.
+KINDS = [st.integers(0, 5), st.integers(0, 700), st.sampled_from([0, 1, 40_000]), st.sampled_from([3, -1, 1 << 40])]
+
+
+def rows_of(table, low=0):
+    columns = [table.column(c, slice(low, table.size)) for c in range(len(table.types))]
+    return list(zip(*(column.tolist() for column in columns)))
+
+
+def recent_rows(table):
+    recent = table.recent
+    assert isinstance(recent, slice)
+    return rows_of(table, recent.start)[: recent.stop - recent.start]
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.data())
+def test_each_row_is_told_once_and_found_again(data):
+    """The oracle is Python's set, and the order of its values."""
+    width, most, kind = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 6)), data.draw(st.sampled_from(KINDS))
+    few = data.draw(st.sampled_from([st.integers(0, 2), st.integers(0, 9)]))
+    table, rows, told = Table("r", [I64] * width), set(), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "SET_ROWS", data.draw(st.sampled_from([1, 6])))
+        patch.setattr(storage, "PART", 1)
+        for _ in range(data.draw(st.integers(1, 6))):
+            count = data.draw(st.integers(0, 60))
+            columns = [
+                np.array(data.draw(st.lists(few if c < width - 1 else kind, min_size=count, max_size=count)), np.int64)
+                for c in range(width)
+            ]
+            table.insert(columns, count)
+            rows |= set(zip(*(column.tolist() for column in columns)))
+            for _ in range(data.draw(st.integers(0, 3))):
+                if table.tell_next(most):
+                    told += recent_rows(table)
+            if data.draw(st.integers(0, 9)) == 0:
+                other = table.fork()
+                assert set(rows_of(other)) == rows
+        while table.tell_next(most):
+            told += recent_rows(table)
+        assert table.size == len(rows)
+        assert set(told) == rows
+        if table.sets is not None:
+            assert len(told) == len(rows)
+        from_sets = [table.column(c, dtype=np.int64).tolist() for c in range(width)]
+        gone = table.gone
+        assert list(zip(*from_sets)) == rows_of(table)
+        if gone and width < 3:
+            assert rows_of(table) == sorted(rows)
+        assert set(rows_of(table)) == rows
+        assert (table.find([np.array(column) for column in from_sets], table.size) >= 0).all()
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 300)), min_size=8), st.integers(33, 90), st.integers(1, 3))
+def test_the_kernel_reads_sets_in_parts(pairs, room, width):
+    """A statement at a time, with every position checked."""
+    rows = sorted({(a, a + 1, b)[3 - width :] if width < 3 else (a, a + 1, b) for a, b in pairs})
+    with settings_of(0, 1):
+        table = Table("r", [I64] * width)
+        table.may_be_built = False
+        table.insert([np.array(column) for column in zip(*rows)], len(rows))
+        assert table.sets is not None
+        found, x, at, stop = [], 0, 0, int(table.sets.state[3]) if width == 3 else len(table.sets.base)
+        room = max(room, int(table.sets.slots.max()))
+        while x < stop:
+            log = np.zeros(room * width, np.int32)
+            arguments = [x, at, stop, room, *table.sets.find_arguments, log]
+            count, x, at = (
+                value.item()
+                for value in interpret(row_sets.read_kernel(sets.row_sets.SetForm(width, False)), *arguments)
+            )
+            found += map(tuple, log.reshape(room, width)[:count].tolist())
+    assert sorted(found) == rows
+    assert found == rows or width == 3
+
+
+PATHS = """
+type edge(u32, u32)
+rel path(a, b) = edge(a, b)
+rel path(a, c) = path(a, b), edge(b, c)
+"""
+MORE = """
+rel looped(a) = path(a, a)
+rel n(x, c) = c := count(b: path(x, b))
+rel back(b, a) = path(a, b), not path(b, a)
+rel odd(a, c) = even(a, b), edge(b, c)
+rel even(a, c) = edge(a, b), odd(b, c)
+rel even(a, a) = edge(a, _)
+query path
+query looped
+query n
+query back
+query even
+"""
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 15])
+def test_programs_find_the_same_in_pieces(piece):
+    """Rules before and after the recursion, mutual recursion; a run that keeps all is the other route."""
+    edges = np.random.default_rng(0).integers(0, 60, (150, 2)).astype(np.uint32)
+    program = dv.Program(PATHS + MORE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execute, "PIECE", piece)
+        patch.setattr(storage, "SET_ROWS", 16)
+        found = program.run({"edge": edges})
+        kept = program.run({"edge": edges}, keep=True)
+    for name in ("path", "looped", "n", "back", "even"):
+        assert list(found[name]) == list(kept[name])
+        assert len(set(found[name])) == len(found[name])
+
+
+def test_counted_rounds_are_those_of_the_rules():
+    """After n rounds a closure has the paths of at most n + 1 edges."""
+    program = dv.Program(PATHS + "query path")
+    edges = [(i, i + 1) for i in range(30)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execute, "PIECE", 1)
+        patch.setattr(storage, "SET_ROWS", 1)
+        found = program.run({"edge": edges}, iteration_limit=3)
+        whole = program.run({"edge": edges})
+    assert set(found["path"]) == {(a, b) for a in range(31) for b in range(a + 1, min(a + 5, 31))}
+    assert len(whole["path"]) == 31 * 30 // 2
+
+
+def test_views_may_be_read_by_several_threads():
+    program = dv.Program(PATHS + "query path")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execute, "PIECE", 8)
+        patch.setattr(storage, "SET_ROWS", 1)
+        view = program.run({"edge": [(i, i + 1) for i in range(80)]})["path"]
+    assert view.table.gone == len(view)
+    found = []
+
+    def read():
+        found.append((view.table.log[: len(view)].tolist(), list(view), (3, 50) in view, (50, 3) in view))
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = [(a, b) for a in range(81) for b in range(a + 1, 81)]
+    assert found == [(list(map(list, expected)), expected, True, False)] * 4
