@@ -90,6 +90,16 @@ def rounded(value, t):
     return float(np.float32(value)) if t.family == "float" and t.bits == 32 else value
 
 
+def nearest_float32(value):
+    """The float nearest to an integer, of two the one with an even last bit; there are none from 2^128 on."""
+    with np.errstate(over="ignore"):
+        close = np.float32(value)
+        around = [np.nextafter(close, np.float32(-np.inf)), close, np.nextafter(close, np.float32(np.inf))]
+    exact = [2**128 * int(np.sign(x)) if np.isinf(x) else int(x) for x in around]
+    best = min(range(3), key=lambda k: (abs(exact[k] - value), int(around[k].view(np.uint32)) % 2))
+    return float(around[best])
+
+
 def float_text(value, t):
     """Decimals without an exponent, as few as tell the number from its neighbours; a column holds no -0.0."""
     value += 0.0
@@ -130,6 +140,8 @@ def cast(value, source, target):
             raise NoValueError
         value = ord(value)
     if target.family == "float":
+        if source.is_integer and target.bits == 32:
+            return nearest_float32(value)
         with np.errstate(over="ignore"):
             return rounded(float(value), target)
     if target.family == "bool":
@@ -139,5 +151,5 @@ def cast(value, source, target):
             raise NoValueError
         return chr(int(value))
     if source.family == "float":
-        return fit(int(max(min(value, 2.0**70), -(2.0**70))), target, True)
+        return fit(int(max(min(value, 2.0**200), -(2.0**200))), target, True)
     return fit(int(value), target, False)

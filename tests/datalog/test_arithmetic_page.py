@@ -11,8 +11,7 @@ import derivable as dv
 from derivable.datalog.values import TYPES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "arithmetic.md").read_text()
-# Those of 128 bits are errors where others wrap around or saturate.
-NUMBERS = [t for t in TYPES.values() if t.is_number and not t.is_cut]
+NUMBERS = [t for t in TYPES.values() if t.is_number]
 KINDS = {
     "numbers": NUMBERS,
     "integers": [t for t in NUMBERS if t.is_integer],

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from derivable.algebra import expr
 from derivable.algebra.expr import Argument, Constant, Optional, interpreter, optional
 from derivable.algebra.expr.optional import TRUE
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
+from derivable.datalog import wide
 from derivable.datalog.constructors import function_of_terms
 from derivable.datalog.foreign.function import ForeignError, ForeignFunction, result_words
 from derivable.datalog.foreign.operators import number_of_tensor, special_operator
@@ -156,9 +157,12 @@ def _foreign_words(
 
 
 def scalar_type(t: ValueType) -> Dtype:
-    """The scalar type that computes a value type; characters are code points, texts and others ids of a table."""
+    """The scalar type that computes a value type; characters are code points, texts and others ids of a table.
+
+    Integers of 128 bits are words there, which only `datalog.wide` computes.
+    """
     prefixes = {"signed": "int", "unsigned": "uint", "float": "float"}
-    if t.family in prefixes:
+    if t.family in prefixes and not t.is_wide:
         return check_dtype(f"{prefixes[t.family]}{t.bits}")
     return check_dtype({"bool": "bool", "char": "uint32"}.get(t.family, "int64"))
 
@@ -217,16 +221,20 @@ class _Translation:
                 self.variables[e.name] = self.argument(dtype, e.name)
             return Optional(self.variables[e.name])
         if isinstance(e, Const):
-            if e.type.family in ("text", "entity", "datetime", "duration", "tensor"):
+            is_big = e.type.is_wide and not -wide.BIG <= e.value < wide.BIG
+            if is_big or e.type.family in ("text", "entity", "datetime", "duration", "tensor"):
                 return Optional(self.foreign(partial(_word, e), e.type).value)
             value = ord(e.value) if e.type.family == "char" else e.value
             # Adding zero turns -0.0 into 0.0, which is how a column holds it.
             return Optional(Constant(value + 0.0 if e.type.family == "float" else value, dtype))
         operator, operands = e.operator, e.operands
+        types = tuple(operand.type for operand in operands)
+        is_wide = any(t.is_wide for t in (e.type, *types))
+        if is_wide and (on_wide := wide.operation(operator, types, e.type)) is not None:
+            return self.foreign(on_wide, e.type, *operands)
         if operator.startswith("$"):
             record = FUNCTIONS[operator[1:]]
-            types = tuple(operand.type for operand in operands)
-            if record.scalar is not None:
+            if record.scalar is not None and not is_wide:
                 return record.scalar(dtype, *(self.optional(operand) for operand in operands))
             return self.foreign(partial(_call, record, types, e.type), e.type, *operands)
         on_terms = function_of_terms(operator)
@@ -236,12 +244,12 @@ class _Translation:
         if operator == "cast":
             return self.cast(operands[0], source, e.type)
         if operator in _SWAPPED:
-            operator, operands = _SWAPPED[operator], operands[::-1]
+            return self.optional(replace(e, operator=_SWAPPED[operator], operands=operands[::-1]))
         if source.family == "text" and operator in _FOREIGN:
             return self.foreign(_FOREIGN[operator], e.type, *operands)
         if source.family == "entity" and operator in _ORDERS:
             return self.foreign(partial(_compare_terms, _ORDERS[operator]), e.type, *operands)
-        special = special_operator(operator, tuple(operand.type for operand in operands), e.type)
+        special = special_operator(operator, types, e.type)
         if special is not None:
             return self.foreign(special, e.type, *operands)
         parts = [self.optional(operand) for operand in operands]
@@ -263,13 +271,15 @@ class _Translation:
             return self.foreign(partial(_show, source), target, operand)
         if source.family == "text":
             return self.foreign(partial(_parse, target), target, operand)
+        if (source.is_wide and target.is_number) or (target.is_wide and source.family != "entity"):
+            return self.foreign(partial(wide.converted, source, target), target, operand)
         found = self.optional(operand)
         if target.family == "bool":
             return Optional(expr.not_equal(found.value, 0), found.valid)
         if target.family == "char":
             # uint64 has codes that int64 has not; every other type's codes fit it, those of floats saturated.
-            wide = "uint64" if found.value.dtype == "uint64" else "int64"
-            code = expr.saturating_cast(found.value, wide)
+            widest = "uint64" if found.value.dtype == "uint64" else "int64"
+            code = expr.saturating_cast(found.value, widest)
             is_code = (code >= 0) & (code <= 0x10FFFF) & ((code < 0xD800) | (code > 0xDFFF))
             return Optional(expr.cast(code, dtype), found.valid).only_if(is_code)
         if target.family == "float" and source.family == "char":
@@ -342,6 +352,6 @@ def _parse(target: ValueType, symbols: SymbolTable, a: np.ndarray) -> tuple[np.n
 
     parsed = [one(text) for text in symbols.lookup(a)]
     fine = np.array([value is not None for value in parsed], bool)
-    if target.family in ("datetime", "duration"):
+    if target.family in ("datetime", "duration") or target.is_wide:
         return result_words("", "", parsed, target, symbols)
     return to_words(np.array([0 if value is None else value for value in parsed], scalar_type(target)), target), fine

@@ -114,7 +114,7 @@ class RelationView(Mapping):
     def _sort_key(self, position: int) -> np.ndarray:
         """Numbers [row] in the order of a column's values."""
         t = self.table.types[position]
-        if t.family in ("text", "entity", "duration", "tensor"):
+        if t.family in ("text", "entity", "duration", "tensor") or t.is_wide:
             return sort_keys(self.table.column(position), t, self._symbols)
         column = self.columns[position]
         return ranks(column) if column.dtype == object else column
@@ -260,7 +260,12 @@ def _arrow_column(arrow: Any, column: np.ndarray) -> Any:
 
 
 def _arrow_objects(arrow: Any, column: np.ndarray) -> Any:
-    """Durations as Arrow's, or, if some have months, as texts; tensors as nested lists; anything else as its text."""
+    """Durations as Arrow's, or, if some have months, as texts; tensors as nested lists; integers as decimals; anything
+    else as its text."""
+    if all(isinstance(value, int) for value in column):
+        from decimal import Decimal
+
+        return arrow.array(map(Decimal, column), arrow.decimal256(39))
     if all(isinstance(value, dt.timedelta) for value in column):
         return arrow.array(column.tolist(), arrow.duration("us"))
     if any(isinstance(value, Duration) for value in column):

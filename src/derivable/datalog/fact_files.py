@@ -182,7 +182,8 @@ def read_facts(
     if not is_csv:
         data = _tabbed(data, comments=ending_of(place) == ".txt")
     delimiter = form.delimiter or ("," if is_csv else "\t")
-    found = None if form.keys or form.fields else _by_arrow(data, delimiter, is_csv, target)
+    is_plain = not (form.keys or form.fields or any(t.is_wide for t in target.types))
+    found = None if not is_plain else _by_arrow(data, delimiter, is_csv, target)
     return _by_lines(data, delimiter, is_csv, target) if found is None else found
 
 

@@ -43,8 +43,8 @@ from derivable.datalog.values import (
     fits,
     plain_array,
     show_value,
-    to_words,
     words_of,
+    words_of_numbers,
 )
 
 # Python rows that are loaded at once.
@@ -450,7 +450,7 @@ def _array_words(relation: Relation, c: int, values: np.ndarray | Texts, symbols
         if len(bad_rows):
             _bad_value(relation, int(bad_rows[0]), c, float("nan"), t)
         values = values.astype(np.float32) if t.bits == 32 else values
-    return np.ascontiguousarray(to_words(values, t))
+    return np.ascontiguousarray(words_of_numbers(values, t, symbols))
 
 
 def hints_from(facts: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -249,7 +249,7 @@ class _Planner:
     def integers(self, node: m.Generate) -> None:
         """The integers from one input to the other; other predicates run over columns."""
         closed, output = PREDICATES[node.predicate].closed, node.outputs[0] if node.outputs else None
-        if closed is None or output is None:
+        if closed is None or output is None or node.inputs[0].type.is_wide:
             raise _Unsupported
         low, low_valid, _ = self.value(node.inputs[0])
         high, high_valid, _ = self.value(node.inputs[1])

@@ -16,7 +16,7 @@ from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.rules.nodes import Var
 from derivable.datalog.storage import CHUNK
 from derivable.datalog.tags import GraphTags, Untagged
-from derivable.datalog.values import from_words
+from derivable.datalog.values import numbers_of, words_of_numbers
 
 if TYPE_CHECKING:
     from derivable.datalog.queries import Batch, Queries
@@ -85,6 +85,8 @@ def generate(
             yield chosen
 
 
+# Integers of one range that are counted; nobody waits for so many.
+MOST = 1 << 40
 # (row of the batch, the columns that the outputs bind, tags [row] or None)
 Made = Iterator[tuple[np.ndarray, dict[str, np.ndarray], Any]]
 
@@ -92,8 +94,8 @@ Made = Iterator[tuple[np.ndarray, dict[str, np.ndarray], Any]]
 def _integers(queries: Queries, batch: Batch, query: m.Generate, record: ForeignPredicate, words: list) -> Made:
     """The integers from the first input to the second."""
     t = query.inputs[0].type
-    low, high = (from_words(column, t) for column in words)
-    counts = np.where(high > low, (high - low).astype(np.int64), 0)
+    low, high = (numbers_of(column, t, queries.symbols) for column in words)
+    counts = np.minimum(np.where(high > low, high - low, 0), MOST).astype(np.int64)
     if record.closed:
         counts = np.where(high >= low, counts + 1, 0)
     output = query.outputs[0]
@@ -101,7 +103,7 @@ def _integers(queries: Queries, batch: Batch, query: m.Generate, record: Foreign
         # One integer at most counts, so none of the others is made.
         inside = counts > 0
         if output is not None:
-            value = from_words(queries.key_column(output, batch), t)
+            value = numbers_of(queries.key_column(output, batch), t, queries.symbols)
             inside = (low <= value) & (value <= high if record.closed else value < high)
         yield np.flatnonzero(inside), {}, None
         return
@@ -111,7 +113,8 @@ def _integers(queries: Queries, batch: Batch, query: m.Generate, record: Foreign
         queries.deadline.remaining()
         position = np.arange(start, min(start + CHUNK, total))
         row = np.searchsorted(ends, position, side="right")
-        yield row, {output.name: words[0][row] + (position - (ends[row] - counts[row]))}, None
+        values = low[row] + (position - (ends[row] - counts[row])).astype(low.dtype)
+        yield row, {output.name: words_of_numbers(values, t, queries.symbols)}, None
 
 
 def _answers(

@@ -169,6 +169,8 @@ def arrow_column(name: str, label: Any, column: Any) -> np.ndarray | Texts:
             places = [np.from_dlpack(chunk.indices) for chunk in chunks]
             return Texts(texts, np.concatenate([np.empty(0, np.int64), *places]).astype(np.int64))
         return Texts(column.dictionary.to_pylist(), np.from_dlpack(column.indices).astype(np.int64))
+    if arrow.types.is_decimal(t) and t.scale == 0:
+        return np.array([int(value) for value in column.to_pylist()], object)
     chunks = column.chunks if isinstance(column, arrow.ChunkedArray) else [column]
     if (arrow.types.is_integer(t) or arrow.types.is_floating(t)) and chunks:
         # Arrow's own conversion imports pandas where it is installed.

@@ -1,8 +1,9 @@
 """Value types of the language and their columns.
 
 Every value is stored in one 64-bit word: integers as themselves (two's complement for unsigned 64-bit), floats as
-the bits of their float64 value, strings and symbols as ids of the symbol table, characters as code points. So one
-set of kernels serves all types; the types matter only where values are computed, compared or shown.
+the bits of their float64 value, strings and symbols as ids of the symbol table, characters as code points, integers of
+128 bits as themselves or as ids (`datalog.wide`). So one set of kernels serves all types; the types matter only where
+values are computed, compared or shown.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core.forks import renew_in_children
-from derivable.datalog import tensors
+from derivable.datalog import tensors, wide
 from derivable.datalog.moments import Duration, datetime_literal, datetime_text, word_of_datetime
 from derivable.datalog.terms import Entity
 
@@ -31,7 +32,7 @@ class ValueType:
     family  "signed", "unsigned", "float", "bool", "char", "text", "datetime", "duration", "tensor", or "entity" of the
             terms of algebraic data types
     bits    width of an integer or float
-    dtype   of the NumPy column that `columns` shows; i128 and u128 are held in 64 bits (a documented limit)
+    dtype   of the NumPy column that `columns` shows
     """
 
     name: str
@@ -58,14 +59,14 @@ class ValueType:
         return 0, (1 << self.bits) - 1
 
     @property
-    def is_cut(self) -> bool:
-        """Whether the type has more bits in the language than are held here."""
-        return self.name in ("i128", "u128")
+    def is_wide(self) -> bool:
+        """Whether it is one of integers that need more than a word."""
+        return self.bits > 64
 
     def range_text(self) -> str:
         """What an integer type holds, for messages."""
         low, high = self.limits
-        return f"{self} holds {low} to {high}" + (", 64 of its 128 bits" if self.is_cut else "")
+        return f"{self} holds {low} to {high}"
 
 
 TYPES: dict[str, ValueType] = {
@@ -75,13 +76,13 @@ TYPES: dict[str, ValueType] = {
         ValueType("i16", "signed", 16, np.dtype("i2")),
         ValueType("i32", "signed", 32, np.dtype("i4")),
         ValueType("i64", "signed", 64, np.dtype("i8")),
-        ValueType("i128", "signed", 64, np.dtype("i8")),
+        ValueType("i128", "signed", 128, np.dtype("O")),
         ValueType("isize", "signed", 64, np.dtype("i8")),
         ValueType("u8", "unsigned", 8, np.dtype("u1")),
         ValueType("u16", "unsigned", 16, np.dtype("u2")),
         ValueType("u32", "unsigned", 32, np.dtype("u4")),
         ValueType("u64", "unsigned", 64, np.dtype("u8")),
-        ValueType("u128", "unsigned", 64, np.dtype("u8")),
+        ValueType("u128", "unsigned", 128, np.dtype("O")),
         ValueType("usize", "unsigned", 64, np.dtype("u8")),
         ValueType("f32", "float", 32, np.dtype("f4")),
         ValueType("f64", "float", 64, np.dtype("f8")),
@@ -133,7 +134,8 @@ renew_in_children(globals(), _interning=threading.Lock)
 class SymbolTable:
     """Strings interned to ids 0, 1, ...; one table per run. `entities` has the terms of the run, None without any.
 
-    things  durations and tensors, each with an id of its own, by what equal ones have in common in `known`
+    things  durations, tensors and large integers, each with an id of its own, by what equal ones have in common in
+            `known`
     """
 
     ids: dict[str, int] = field(default_factory=dict)
@@ -183,23 +185,22 @@ class SymbolTable:
         return table[ids]
 
     def intern_thing(self, value: Any, value_type: ValueType) -> int:
-        """The id of a duration or tensor."""
+        """The id of a duration, a tensor or a large integer."""
         if value_type.family == "duration":
-            value = key = Duration.of(value)
-        else:
-            key = tensors.key_of(value)
+            value = Duration.of(value)
+        key = tensors.key_of(value) if value_type.family == "tensor" else value
         found = self.known.get(key)
         if found is None:
             with _interning:
                 found = self.known.get(key)
                 if found is None:
                     found = len(self.things)
-                    self.things.append(value if value_type.family == "duration" else tensors.kept(value))
+                    self.things.append(tensors.kept(value) if value_type.family == "tensor" else value)
                     self.known[key] = found
         return found
 
     def things_of(self, ids: np.ndarray) -> list[Any]:
-        """Durations or tensors [id]."""
+        """Durations, tensors or large integers [id]."""
         things = self.things
         return [things[i] for i in ids.tolist()]
 
@@ -245,8 +246,20 @@ def from_words(words: np.ndarray, value_type: ValueType) -> np.ndarray:
     return words if words.dtype == np.int64 else words.astype(np.int64)
 
 
+def numbers_of(words: np.ndarray, t: ValueType, symbols: SymbolTable) -> np.ndarray:
+    """The values of words: as `from_words`, integers of 128 bits as int64 or objects."""
+    return wide.integers(words, symbols) if t.is_wide else from_words(words, t)
+
+
+def words_of_numbers(values: np.ndarray, t: ValueType, symbols: SymbolTable) -> np.ndarray:
+    """Words [row] int64 of typed values [row] that fit the type."""
+    return wide.words(values, t, symbols) if t.is_wide else to_words(values, t)
+
+
 def wrap(values: np.ndarray, t: ValueType) -> np.ndarray:
-    """int64 or uint64 values reduced to an integer type's width, two's complement."""
+    """int64 or uint64 values, or Python's integers, reduced to an integer type's width, two's complement."""
+    if t.is_wide:
+        return wide.wrapped(values, t)
     if t.bits == 64:
         return values.view(np.uint64) if t.family == "unsigned" else values
     return values.astype(t.dtype).astype(np.int64)
@@ -268,6 +281,9 @@ def sort_keys(words: np.ndarray, t: ValueType, symbols: SymbolTable) -> np.ndarr
         return terms_of(symbols).ranks(words)
     if t.family == "duration":
         return symbols.duration_ranks(words)
+    if t.is_wide:
+        values = wide.integers(words, symbols)
+        return values if values is words else ranks(values)
     if t.family == "float":
         # The bits of floats below zero grow the other way.
         return np.where(words < 0, words ^ np.int64(2**63 - 1), words)
@@ -284,6 +300,8 @@ def show_column(words: np.ndarray, value_type: ValueType, symbols: SymbolTable) 
         return terms_of(symbols).lookup(words)
     if value_type.family == "datetime":
         return np.ascontiguousarray(words, dtype=np.int64).view(value_type.dtype)
+    if value_type.is_wide:
+        return wide.integers(words, symbols).astype(object)
     if value_type.dtype == object:
         shown = np.empty(len(words), dtype=object)
         if value_type.family == "char":
@@ -315,6 +333,8 @@ def word_of(value: Any, value_type: ValueType, symbols: SymbolTable) -> int:
     if value_type.family == "bool":
         return int(bool(value))
     number = int(value)
+    if value_type.is_wide:
+        return wide.word(number, value_type, symbols)
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
@@ -330,7 +350,7 @@ def words_of(values: Sequence[Any], value_type: ValueType, symbols: SymbolTable)
         return to_words(numbers, value_type)
     array = plain_array(values, value_type)
     if array is not None:
-        return to_words(array, value_type)
+        return words_of_numbers(array, value_type, symbols)
     return np.fromiter((word_of(value, value_type, symbols) for value in values), np.int64, len(values))
 
 

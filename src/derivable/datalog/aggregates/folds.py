@@ -16,7 +16,7 @@ from derivable.datalog.aggregates.record import AGGREGATES, FAMILIES, Aggregate,
 from derivable.datalog.aggregates.worlds import merged, reached
 from derivable.datalog.arithmetic import scalar_type
 from derivable.datalog.tag_columns import Columns, reduce_segments, within
-from derivable.datalog.values import TYPES, ValueType, to_words
+from derivable.datalog.values import TYPES, ValueType, words_of_numbers
 
 if TYPE_CHECKING:
     from derivable.datalog.aggregates.groups import Groups
@@ -113,12 +113,21 @@ class _Fold:
             raise TypeMismatchError(f"result of the aggregate {self.name} gives {len(result.values)} values, not one")
         return lift, self.monoid.typed(leaf_types), result
 
+    def values(self, groups: Groups, columns: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """Typed values [variable] [row], which scalar functions can take."""
+        large = [column for column in columns if column.dtype == object]
+        if large:
+            number = max(large[0].tolist(), key=abs)
+            message = f"the aggregate `{self.name}` folds numbers of 64 bits, and {number} needs more"
+            groups.error(DomainError, message, "convert it: `x as f64`")
+        return columns
+
     def certain(self, groups: Groups, chosen: np.ndarray) -> None:
         lift, monoid, result = self.typed(groups.value_types, groups.settings)
         chosen = groups.existing(chosen)
         starts, lengths = groups.starts[chosen], groups.sizes[chosen]
         rows = np.repeat(starts, lengths) + within(lengths)
-        states = Columns(lift.apply(*((column[rows],) for column in groups.values)))
+        states = Columns(lift.apply(*((column[rows],) for column in self.values(groups, groups.values))))
         some = np.flatnonzero(lengths)
         offsets = np.concatenate([[0], np.cumsum(lengths[some])])
         folded = reduce_segments(states, offsets, lambda a, b: Columns(monoid.apply(a.parts, b.parts)))
@@ -129,7 +138,7 @@ class _Fold:
 
     def uncertain(self, groups: Groups, chosen: np.ndarray) -> None:
         lift, monoid, result = self.typed(groups.value_types, groups.settings)
-        lifted = lift.apply(*((column,) for column in groups.values))
+        lifted = lift.apply(*((column,) for column in self.values(groups, groups.values)))
         neutral = [np.full(1, value) for value in monoid.neutral]
 
         def moved(states: list[np.ndarray], places: np.ndarray) -> Sequence[np.ndarray]:
@@ -145,7 +154,8 @@ class _Fold:
 
     def emit(self, groups: Groups, chosen: np.ndarray, values: np.ndarray, tags: Any) -> None:
         fine = np.flatnonzero(values == values)
-        words = to_words(values[fine].astype(scalar_type(groups.types[-1])), groups.types[-1])
+        t = groups.types[-1]
+        words = words_of_numbers(values[fine].astype(scalar_type(t)), t, groups.symbols)
         groups.emit(chosen[fine], [words], None if tags is None else tags[fine])
 
     def meaning(self, group: Group) -> Iterator[Any]:

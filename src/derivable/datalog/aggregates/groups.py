@@ -20,7 +20,7 @@ from derivable.datalog.rules.nodes import AggregateRule
 from derivable.datalog.storage import Table
 from derivable.datalog.tag_columns import concatenate
 from derivable.datalog.tags import ColumnTags, GraphTags, Untagged
-from derivable.datalog.values import SymbolTable, ValueType, from_words, sort_keys, to_words
+from derivable.datalog.values import SymbolTable, ValueType, numbers_of, sort_keys, words_of_numbers
 from derivable.device.cpu.memory import empty
 
 Result = tuple[list[np.ndarray], int, Any]
@@ -187,7 +187,7 @@ class Groups:
     @cached_property
     def row_values(self) -> list[np.ndarray]:
         """[variable] typed values, in the order of the body."""
-        return [from_words(words, t) for words, t in zip(self.value_words, self.value_types)]
+        return [numbers_of(words, t, self.symbols) for words, t in zip(self.value_words, self.value_types)]
 
     @cached_property
     def value_keys(self) -> list[np.ndarray]:
@@ -309,7 +309,7 @@ class Groups:
             fine = ~np.isnan(values)
             if not fine.all():
                 group, values, tags = group[fine], values[fine], None if tags is None else tags[fine]
-        self.emit(group, [to_words(values, t)], tags)
+        self.emit(group, [words_of_numbers(values, t, self.symbols)], tags)
 
     def _finished(self) -> Result:
         mode: Any = self.mode

@@ -118,7 +118,7 @@ def _hashed(groups: Groups) -> np.ndarray:
     types = groups.body.types
     for c in range(len(types)):
         words = groups.body.column(c).view(np.uint64)
-        if types[c].family in _NUMBERED:
+        if types[c].family in _NUMBERED or types[c].is_wide:
             ids, where = np.unique(words, return_inverse=True)
             shown = show_column(ids.astype(np.int64), types[c], groups.symbols).tolist()
             words = np.array([_text_word(str(value)) for value in shown], np.uint64)[where]
@@ -157,7 +157,8 @@ def _random(group: Group, row: tuple, draw: int) -> float:
     types: Sequence[ValueType] = group.types
     state, symbols = group.seed & _MASK, SymbolTable()
     for value, t in zip((*group.key, *row), types):
-        word = _text_word(str(value)) if t.family in _NUMBERED else word_of(value, t, symbols) & _MASK
+        is_numbered = t.family in _NUMBERED or t.is_wide
+        word = _text_word(str(value)) if is_numbered else word_of(value, t, symbols) & _MASK
         state = _mixed_word(state, word)
     return ((_mixed_word(state, draw) >> 11) + 0.5) * 2.0**-53
 

@@ -43,6 +43,8 @@ class _Total:
         values = groups.row_values[0][rows]
         if t.family == "float":
             values = values.astype(np.float64)
+        if self.is_product and t.is_wide:
+            values = values.astype(object)
         if not self.is_weighted:
             return [values, np.ones(len(rows), np.int64)] if self.is_average else [values]
         weights = groups.weights[rows]
@@ -65,6 +67,8 @@ class _Total:
             low, high = t.limits
             if total.dtype == object:
                 fitted = [min(max(int(value), low), high) for value in total.tolist()]
+                if t.is_wide:
+                    return np.array(fitted, object)
                 return np.array(fitted, np.uint64 if t.family == "unsigned" and t.bits == 64 else np.int64)
             return np.clip(total, low, high) if t.bits < 64 else total
 
@@ -81,7 +85,12 @@ class _Total:
         """One scalar of the state of each group [group]."""
         count = groups.num_groups + 1
         with np.errstate(all="ignore"):
-            if self.is_product:
+            if self.is_product and column.dtype == object:
+                # Cut on the way, as it would grow by the bits of each factor.
+                result = np.ones(count, object)
+                for group, factor in zip(number.tolist(), column.tolist()):
+                    result[group] = result[group] * factor % (1 << 128)
+            elif self.is_product:
                 result = np.ones(count, column.dtype)
                 np.multiply.at(result, number, column)
             elif column.dtype.kind == "f":

@@ -76,8 +76,8 @@ def _parts(column: np.ndarray, t: ValueType, constructors: Mapping[str, Construc
         return [struct.pack("<qq", d.months, d.microseconds) for d in durations]
     if t.family == "tensor":
         return [repr(key_of(value)).encode() + b"\xff" for value in column]
-    if t.name in ("i128", "u128"):
-        return [int(value).to_bytes(16, "little", signed=t.name == "i128") for value in column.tolist()]
+    if t.is_wide:
+        return [int(value).to_bytes(16, "little", signed=t.family == "signed") for value in column.tolist()]
     width, raw = column.dtype.itemsize, np.ascontiguousarray(column).tobytes()
     return [raw[i : i + width] for i in range(0, len(raw), width)]
 

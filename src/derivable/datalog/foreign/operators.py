@@ -1,8 +1,7 @@
-"""The operators on dates, durations, tensors and integers of 128 bits, over columns.
+"""The operators on dates, durations and tensors, over columns.
 
 What is outside the limits of its type has no value: a date before the year 1 or after 9999, a duration of more than
-2**63 microseconds. Tensors whose shapes do not go together are an error,
-and so is an integer that needs more than the 64 bits that are held.
+2**63 microseconds. Tensors whose shapes do not go together are an error.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from derivable.datalog import tensors
-from derivable.datalog.foreign.function import ForeignError, ForeignFunction, result_words
+from derivable.datalog.foreign.function import ForeignFunction, result_words
 from derivable.datalog.foreign.signature import Signature
 from derivable.datalog.moments import Duration, shifted
 from derivable.datalog.values import SymbolTable, ValueType
@@ -25,9 +24,6 @@ Computed = tuple[np.ndarray, np.ndarray | None]
 
 def special_operator(operator: str, types: tuple[ValueType, ...], result: ValueType) -> Callable[..., Computed] | None:
     """(symbols, *columns of words) -> (words [row], valid [row]) of an operator; None if scalars have it."""
-    if types[0].is_cut and operator in _WIDE:
-        record = ForeignFunction(operator, _NONE, partial(_fitting, _WIDE[operator], operator, types[0]))
-        return partial(_called, record, types, result)
     families = {t.family for t in types}
     if families == {"duration"} and operator in ("<", "<="):
         return partial(_ordered, operator == "<=")
@@ -72,27 +68,6 @@ _TENSORS: dict[str, Callable[[Any, Any], Any]] = {
     "*": lambda a, b: tensors.as_tensor(a * b),
     "/": lambda a, b: tensors.as_tensor(a / b),
 }
-
-
-_WIDE: dict[str, Callable[..., int]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "neg": lambda a: -a,
-}
-
-
-def _fitting(call: Callable[..., int], operator: str, t: ValueType, *operands: int) -> int:
-    """A result of i128 or u128, in the bits that are held."""
-    found = call(*operands)
-    if t.family == "unsigned":
-        # Below 0 it is saturated in 128 bits too.
-        found = max(found, 0) if operator != "*" else found
-    low, high = t.limits
-    if not low <= found <= high:
-        shown = f"-{operands[0]}" if operator == "neg" else f" {operator} ".join(map(str, operands))
-        raise ForeignError(f"{shown} does not fit {t}", operator, t.range_text())
-    return found
 
 
 def _ordered(or_equal: bool, symbols: SymbolTable, a: np.ndarray, b: np.ndarray) -> Computed:

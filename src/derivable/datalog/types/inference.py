@@ -191,8 +191,7 @@ class _Inference(Formulas):
         for node, t in self.literals:
             fixed = final(t)
             if not _fits(node.value, fixed):
-                hint = fixed.range_text() if fixed.is_cut else None
-                self.error(TypeMismatchError, f"{node.value} does not fit {fixed}", node.span, hint)
+                self.error(TypeMismatchError, f"{node.value} does not fit {fixed}", node.span)
         for tag, t in self.tags:
             fixed = final(t)
             if not (fixed.is_number or fixed is BOOL):
