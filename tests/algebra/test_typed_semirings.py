@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from derivable.algebra import semirings
-from derivable.algebra.expr import maximum, where
+from derivable.algebra.expr import maximum, minimum, where
 from derivable.algebra.laws import sample_values
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
@@ -32,6 +32,39 @@ SMOOTH_MIN = Semiring(
     one=0.0,
 )
 EVERY = [*(semirings.get(name) for name in semirings.names() if name != "counting"), LUKASIEWICZ, SMOOTH_MIN]
+
+
+@pytest.mark.parametrize(
+    "plus",
+    [
+        minimum,
+        lambda a, b: where(b < a, b, a),
+        lambda a, b: where(b <= a, b, a),
+        lambda a, b: where(a > b, b, a),
+        lambda a, b: where(~(a >= b), a, b),
+    ],
+)
+def test_extremes_are_known_however_they_are_written(plus):
+    typed = Semiring("x", plus, lambda a, b: a + b, zero=math.inf, one=0.0).typed("float64").plus
+    assert typed.extreme == "min"
+    values = np.array([1.0, 2.0, 2.0]), np.array([2.0, 1.0, 2.0])
+    assert typed.apply(values[:1], values[1:])[0].tolist() == [1.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("plus", "expected"),
+    [
+        (maximum, "max"),
+        (lambda a, b: where(a < b, b, a), "max"),
+        (lambda a, b: where(b < a, a, b), "max"),
+        (lambda a, b: where(a < 2 * b, b, a), None),
+        (lambda a, b: where(a < b, b, a + 1), None),
+        (lambda a, b: where(a < 0.5, b, a), None),
+        (lambda a, b: a + b, None),
+    ],
+)
+def test_other_choices_are_no_minimum(plus, expected):
+    assert Semiring("x", plus, lambda a, b: a + b, zero=0.0, one=0.0).typed("float64").plus.extreme == expected
 
 
 @pytest.mark.parametrize("semiring", EVERY, ids=lambda s: s.name)

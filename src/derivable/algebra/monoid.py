@@ -381,6 +381,24 @@ class TypedMonoid:
         return None
 
     @cached_property
+    def extreme(self) -> str | None:
+        """ "min" or "max" if the operator picks the lesser or the greater of two numbers that are no NaN, else None.
+
+        It may be written as a choice, `where(b < a, b, a)`; what that does to NaN and ties, `special` operators do not.
+        """
+        if self.special in ("min", "max"):
+            return self.special
+        value = self.values[0]
+        if self.size != 1 or not isinstance(value, Apply) or value.operation != "where":
+            return None
+        condition, yes, no = value.operands
+        if not isinstance(condition, Apply) or condition.operation not in ("less", "less_equal"):
+            return None
+        if {yes, no} != {self.left[0], self.right[0]} or {*condition.operands} != {yes, no}:
+            return None
+        return "min" if condition.operands[0] is yes else "max"
+
+    @cached_property
     def adjoints(self) -> Adjoints:
         """The vjp, simplified. Zero-safe: it divides by nothing that the operator does not divide by."""
         if self.own_adjoints is not None:

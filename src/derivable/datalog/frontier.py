@@ -18,9 +18,11 @@ from derivable.datalog.packing import Packing
 from derivable.datalog.storage import Table
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
 
-# Levels into which rows are split; a level of so many rows is told without; a round tells at least so many, if it can.
-LEVELS, LEVEL_ROWS, ROUND_ROWS = 64, 1 << 17, 1 << 14
-MOST_LEVELS, _SAMPLE = 1 << 10, 1 << 10
+# Levels into which rows are split.
+LEVELS, MOST_LEVELS, _SAMPLE = 64, 1 << 10, 1 << 10
+# A round tells so many rows at least, if it can: a round costs about as much as the fewest. A level of so many times
+# those is not split.
+FEWEST_ROWS, ROUND_ROWS, LEVEL_ROUNDS = 1 << 9, 1 << 14, 4
 
 
 def direction(typed: TypedSemiring) -> int:
@@ -30,7 +32,7 @@ def direction(typed: TypedSemiring) -> int:
         return 0
     if tuple(typed.dtypes) != ("float64",):
         return 0
-    return {"max": 1, "min": -1}.get(typed.plus.special or "", 0)
+    return {"max": 1, "min": -1}.get(typed.plus.extreme or "", 0)
 
 
 class Frontier:
@@ -40,6 +42,8 @@ class Frontier:
     lows   for each level, the worst first, a bound that its tags, times the direction, reach; the last is that of what
            is told at once
     rows   for each level its number and row numbers in parts; rows with another level have left it
+    least  the rows that a round tells, if it can. Small rounds tell few rows too early, whose better tags must be told
+           again; large ones are few
     """
 
     def __init__(self, table: Table, typed: TypedSemiring, sign: int):
@@ -49,11 +53,28 @@ class Frontier:
         self.lows: list[float] = [-np.inf]
         self.rows: list[tuple[int, list[np.ndarray]]] = []
         self.last, self.most = 0, MOST_LEVELS
+        self.least, self.number = ROUND_ROWS, 0
 
-    def told(self, rows: slice | np.ndarray) -> slice | np.ndarray:
-        """The rows to tell next, from those given, which have news, and those that wait; none only if none waits."""
+    def told(self, rows: slice | np.ndarray, changed: int) -> slice | np.ndarray:
+        """The rows to tell next, from those given, which have news, and those that wait; none only if none waits.
+
+        changed  how many of the rows, the first ones, are older than this round
+        """
+        again = changed
+        if self.rows and changed:
+            older = rows[:changed]  # type: ignore[index]
+            again -= np.count_nonzero(self.level[older[older < len(self.level)]])
+        if 4 * again > self.number:
+            self.least = max(self.least // 2, FEWEST_ROWS)
+        elif 32 * again < self.number:
+            self.least = min(2 * self.least, ROUND_ROWS)
+        found = self._told(rows)
+        self.number = found.stop - found.start if isinstance(found, slice) else len(found)
+        return found
+
+    def _told(self, rows: slice | np.ndarray) -> slice | np.ndarray:
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        if not self.rows and count <= LEVEL_ROWS:
+        if not self.rows and count <= LEVEL_ROUNDS * self.least:
             return rows
         given, rows = rows, np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         if len(self.level) < self.table.size:
@@ -63,7 +84,7 @@ class Frontier:
         number = len(parts[0])
         if number == count and not self.rows:
             return given
-        while self.rows and (number < ROUND_ROWS or not self.most):
+        while self.rows and (number < self.least or not self.most):
             found = self.best_of(self.next_level())
             parts.append(found)
             number += len(found)
@@ -76,7 +97,7 @@ class Frontier:
             np.negative(tags, out=tags)
         if len(rows) and tags.max() > self.one:
             self.one, self.most = -np.inf, 0
-        if len(rows) > LEVEL_ROWS:
+        if len(rows) > LEVEL_ROUNDS * self.least:
             self.split(tags)
         is_best = ~(tags < self.lows[-1])
         best = rows[is_best]

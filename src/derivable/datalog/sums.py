@@ -86,7 +86,7 @@ class Sums:
                 stop = min(start + CHUNK, table.size)
                 table.recent[kept + start - old : kept + stop - old] = np.arange(start, stop)
         if self.frontier is not None:
-            table.recent = self.frontier.told(table.recent)
+            table.recent = self.frontier.told(table.recent, kept)
             table.become_recent(table.recent, stamp)
         else:
             table.become_recent(changed, stamp)
