@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.core.diagnostics import BindingError, DerivableError, TypeMismatchError
@@ -12,6 +12,8 @@ from derivable.tensor.types import BOOL, INT, REAL, Type, array, product
 
 # None is the type of a zero whose order nothing says.
 Types = Mapping[str, Type | None]
+_CAST = "`real(i)` is the real number of an integer"
+_XOR = "`^` is either of two conditions; a power is `a ** b`"
 
 
 def check(node: t.Node, types: Types) -> Type | None:
@@ -19,6 +21,26 @@ def check(node: t.Node, types: Types) -> Type | None:
 
     Raises BindingError for a name that nothing binds, and TypeMismatchError for parts that do not fit, with the place.
     """
+    found: list[Type | None] = []
+    for child in node.children:
+        found.append(check(child, scope(node, found, types)))
+    return type_from(node, found, types)
+
+
+def scope(node: t.Node, found: Sequence[Type | None], types: Types) -> Types:
+    """The types of the names that a part of an expression sees, from those of the parts before it."""
+    if len(found) == 1 and isinstance(node, t.Let):
+        return {**types, node.name: found[0]}
+    if len(found) == 1 and isinstance(node, t.Sum):
+        over = found[0]
+        if over is not None and over.is_scalar:
+            raise _mismatch(f"a sum runs over the entries of a tensor, and this is {over}", node.range)
+        return {**types, node.key: INT, node.value: over and over.inner}
+    return types
+
+
+def type_from(node: t.Node, found: Sequence[Type | None], types: Types) -> Type | None:
+    """The type of an expression from those of its parts. Raises as `check`."""
     match node:
         case t.Var():
             if node.name not in types:
@@ -35,52 +57,48 @@ def check(node: t.Node, types: Types) -> Type | None:
         case t.One():
             return REAL
         case t.Sum():
-            over = check(node.range, types)
-            if over is not None and over.is_scalar:
-                raise _mismatch(f"a sum runs over the entries of a tensor, and this is {over}", node.range)
-            inner = {**types, node.key: INT, node.value: over and over.inner}
-            return _real(node.body, inner, "a sum adds reals or tensors of them")
+            return _real(node.body, found[1], "a sum adds reals or tensors of them")
         case t.Singleton():
-            _expect(INT, node.key, types, "a key")
-            value = _real(node.value, types, "a dictionary holds reals or tensors of them")
+            _expect(INT, node.key, found[0], "a key")
+            value = _real(node.value, found[1], "a dictionary holds reals or tensors of them")
             return value and Type(value.element, ("int", *value.indices))
         case t.Lookup():
-            over = check(node.tensor, types)
+            over = found[0]
             if over is not None and over.is_scalar:
                 raise _mismatch(
                     f"{over} is looked up in as if it were a tensor",
                     node,
                     hint="a tensor of order n takes at most n keys",
                 )
-            _expect(INT, node.key, types, "a key")
+            _expect(INT, node.key, found[1], "a key")
             return over and over.inner
         case t.Let():
-            return check(node.body, {**types, node.name: check(node.value, types)})
+            return found[1]
         case t.If():
-            _expect(BOOL, node.condition, types, "a condition")
-            return _real(node.body, types, "`if` gives a real or a tensor, and zero otherwise")
+            _expect(BOOL, node.condition, found[0], "a condition")
+            return _real(node.body, found[1], "`if` gives a real or a tensor, and zero otherwise")
         case t.Add():
-            left, right = (_real(part, types, "`+` adds reals or tensors of them") for part in node.children)
+            left, right = _reals(node, found, "`+` adds reals or tensors of them")
             if left is None or right is None:
                 return left or right
             if left.order != right.order:
                 raise _mismatch(f"{left} and {right} do not add up", node, "both sides of `+` have the same order")
             return left
         case t.Multiply():
-            left, right = (_real(part, types, "`*` multiplies reals or tensors of them") for part in node.children)
+            left, right = _reals(node, found, "`*` multiplies reals or tensors of them")
             return left and right and product(left, right)
         case t.Apply():
-            return _applied(node, types)
+            return _applied(node, found)
         case t.Range():
-            _expect(INT, node.start, types, "the start of a range")
-            _expect(INT, node.stop, types, "the stop of a range")
+            _expect(INT, node.start, found[0], "the start of a range")
+            _expect(INT, node.stop, found[1], "the stop of a range")
             return array("int")
         case t.SubArray():
-            over = check(node.array, types)
+            over = found[0]
             if over is None or over.indices != ("dense_int",):
-                raise _mismatch(f"a part of an array is taken, and this is {over}", node.array)
-            _expect(INT, node.start, types, "the start of a part of an array")
-            _expect(INT, node.stop, types, "the stop of a part of an array")
+                raise _mismatch(f"a part of an array is taken, and this is {over or 'zero'}", node.array)
+            _expect(INT, node.start, found[1], "the start of a part of an array")
+            _expect(INT, node.stop, found[2], "the stop of a part of an array")
             return over
     raise AssertionError(node)
 
@@ -94,34 +112,36 @@ def _mismatch(message: str, node: t.Node, hint: str | None = None) -> DerivableE
     return TypeMismatchError(message, span=node.span, hint=hint)
 
 
-def _expect(expected: Type, node: t.Node, types: Types, what: str) -> None:
-    found = check(node, types)
+def _expect(expected: Type, node: t.Node, found: Type | None, what: str) -> None:
     if found != expected:
         raise _mismatch(f"{what} is {expected}, and `{node}` is {found or 'zero'}", node)
 
 
-def _real(node: t.Node, types: Types, rule: str) -> Type | None:
-    found = check(node, types)
+def _real(node: t.Node, found: Type | None, rule: str) -> Type | None:
     if found is not None and found.element != "real":
-        hints = {"int": "`real(i)` is the real number of an integer", "bool": "write `if condition then 1.0`"}
+        hints = {"int": _CAST, "bool": "write `if condition then 1.0`"}
         raise _mismatch(f"{rule}, and `{node}` is {found}", node, hints[found.element])
     return found
 
 
-def _applied(node: t.Apply, types: Types) -> Type:
+def _reals(node: t.Node, found: Sequence[Type | None], rule: str) -> tuple[Type | None, ...]:
+    return tuple(_real(part, of, rule) for part, of in zip(node.children, found))
+
+
+def _applied(node: t.Apply, types: Sequence[Type | None]) -> Type:
     row = OPERATIONS[node.operation]
-    found: list[Type] = []
-    for operand in node.operands:
-        of = check(operand, types) or REAL
+    found = [of or REAL for of in types]
+    for operand, of in zip(node.operands, found):
         if not of.is_scalar:
             raise _mismatch(
                 f"`{node.operation}` takes scalars, and `{operand}` is {of}",
                 operand,
                 f"apply it to every entry: `sum(<i, a> in x) {{ i -> {node.operation}(a) }}`",
             )
-        found.append(of)
     if len(found) != row.arity:
-        raise _mismatch(f"`{node.operation}` takes {row.arity} operands, and has {len(found)}", node)
+        raise _mismatch(
+            f"`{node.operation}` takes {row.arity} operand{'s' * (row.arity > 1)}, and has {len(found)}", node
+        )
     if row.rule == "cast":
         return REAL
     if row.rule == "where":
@@ -134,6 +154,6 @@ def _applied(node: t.Apply, types: Types) -> Type:
             raise _mismatch(
                 f"`{node.operation}` of {' and '.join(map(str, found))} means nothing",
                 operand,
-                "`real(i)` is the real number of an integer" if INT in found else None,
+                _XOR if node.operation == "logical_xor" else _CAST if INT in found else None,
             )
     return BOOL if row.rule in ("comparison", "logical") else wanted

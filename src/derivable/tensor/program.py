@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from derivable.core.diagnostics import BindingError
 from derivable.tensor import nodes as t
 from derivable.tensor.check import check
+from derivable.tensor.text import NAME, RESERVED
 from derivable.tensor.types import REAL, Type
 
 
@@ -29,6 +32,10 @@ class Program:
 
     def __post_init__(self) -> None:
         inputs = dict(self.inputs)
+        for name in inputs:
+            if not re.fullmatch(NAME, name) or name in RESERVED:
+                what = "a word of the language" if name in RESERVED else "no name of the language"
+                raise BindingError(f"the input {name!r} is {what}", hint="a name has letters, digits, `_` and `'`")
         object.__setattr__(self, "inputs", MappingProxyType(inputs))
         object.__setattr__(self, "type", check(self.node, inputs) or REAL)
 

@@ -142,8 +142,8 @@ class Coordinates:
         if self.order != 2:
             raise UnsupportedError(f"torch's csr holds matrices, and this is a tensor of order {self.order}")
         offsets = np.searchsorted(self.indices[0], np.arange(self.shape[0] + 1))
-        parts = (torch.from_numpy(part) for part in (offsets, self.indices[1]))
-        return torch.sparse_csr_tensor(*parts, values, self.shape, check_invariants=False)
+        columns = torch.from_numpy(self.indices[1])
+        return torch.sparse_csr_tensor(torch.from_numpy(offsets), columns, values, self.shape, check_invariants=False)
 
     def to_sparse(self, zero: Any = 0.0) -> Any:
         """A `sparse.COO` of pydata. zero: that of the semiring."""
