@@ -12,7 +12,7 @@ from derivable.algebra.expr.text import constant_text
 from derivable.tensor import nodes as t
 
 # How tightly what stands at a place must bind; larger is tighter. Those of operations are in their table.
-_ANY, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _POWER, _ATOM = 0, 3, 3.5, 4, 5, 6, 8, 10
+_ANY, _CONJUNCTION, _NEGATION, _COMPARISON, _SUM, _PRODUCT, _POWER, _ATOM = 0, 3, 3.5, 4, 5, 6, 8, 10
 _WIDTH = 100
 # The functions of the language: operation -> its name. No other cast has a meaning here.
 _CALLS = {name: name for name, row in OPERATIONS.items() if row.rule != "cast"} | {"cast": "real"}
@@ -134,7 +134,7 @@ def _applied(node: t.Apply, integers: _Names) -> tuple[str, float]:
     # What is an integer has integers for operands, unless it is chosen by a condition.
     inner = integers if row.rule == "arithmetic" else _known(integers)
     if node.operation == "logical_not":
-        return f"not {_text(node.operands[0], _NOT, inner)}", _NOT
+        return f"not {_text(node.operands[0], _NEGATION, inner)}", _NEGATION
     if node.operation == "negate" and not isinstance(node.operands[0], t.Number):
         return f"-{_text(node.operands[0], row.precedence, inner)}", row.precedence
     is_infix = len(node.operands) == 2 and (node.operation not in _OF_SEMIRING or _is_integer(node, integers))
@@ -145,8 +145,8 @@ def _applied(node: t.Apply, integers: _Names) -> tuple[str, float]:
             left += 1
         if row.precedence == _POWER:
             right = OPERATIONS["negate"].precedence
-        elif row.precedence == _AND:
-            right = _NOT
+        elif row.precedence == _CONJUNCTION:
+            right = _NEGATION
         a, b = node.operands
         return f"{_text(a, left, inner)} {row.symbol} {_text(b, right, inner)}", row.precedence
     name = _CALLS[node.operation]
