@@ -606,6 +606,20 @@ def test_terms_with_dates():
     assert set(found["same"]) == set(found["e"])
 
 
+def test_texts_that_read_as_durations_are_texts():
+    text = """
+        type Word = Word(String) | No()
+        const X = Word("1")
+        rel w = {X, Word("10d"), Word("9d")}
+        rel t(s) = w(Word(s))
+        rel first(x) = x := min(x: w(x))
+    """
+    db = dv.Program(text).run()
+    assert set(db["t"]) == {("1",), ("10d",), ("9d",)}
+    assert db["w"].columns[0].tolist()[0].fields == ("1",)
+    assert sorted(Entity("Word", s) for s in ("9d", "10d")) == [Entity("Word", "10d"), Entity("Word", "9d")]
+
+
 # Python values
 
 

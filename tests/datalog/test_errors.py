@@ -158,7 +158,6 @@ PROGRAMS = {
     "constant_without_value": "const A = 1 / 0",
     "constant_of_itself": "const A = B + 1, B = A",
     "constant_with_variable": "const LIMIT = 3, A = LIMTI + 1",
-    "function_type_unknown": "type $shout(String) -> String",
     "forall_without_implies": EDGE + "rel all() = forall(x: edge(x, x))",
     "exists_of_a_negation": EDGE + "rel some(y) = edge(y, _), exists(x: not edge(y, x))",
     "aggregate_unbound_argument": EDGE + "rel n(c) = c := argmax[z](x: edge(x, _))",

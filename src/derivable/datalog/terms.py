@@ -126,8 +126,13 @@ def _plain(field: Any) -> Any:
         return field.astimezone(dt.UTC).replace(tzinfo=None)
     if isinstance(field, np.datetime64):
         return field.astype("datetime64[us]").item()
-    duration = Duration.of(field)
+    duration = _duration(field)
     return field if duration is None else duration.plain()
+
+
+def _duration(field: Any) -> Duration | None:
+    # A text that reads as a duration, `"1"`, is a text.
+    return None if isinstance(field, str) else Duration.of(field)
 
 
 def _from_flat(flat: list[tuple[str, tuple[Any, ...], dict[int, int]]]) -> Entity:
@@ -150,7 +155,7 @@ def _compare(a: Entity, b: Entity) -> int:
                 return 1 if isinstance(x, Entity) else -1
             if x == y:
                 continue
-            left, right = Duration.of(x) or x, Duration.of(y) or y
+            left, right = _duration(x) or x, _duration(y) or y
             try:
                 return -1 if left < right else 1
             except TypeError:

@@ -38,6 +38,13 @@ def test_accepted(text, expected):
     holds(text, expected)
 
 
+def test_declared_functions_are_known_where_they_are_used():
+    text = "type $add_up(x: i32, y: i32) -> i32 rel p(1)"
+    holds(text, {"p": {(1,)}})
+    holds(text + " rel q($add_up(1, 2))", "`\\$add_up` is declared, but there is no such function")
+    holds(text + " type $add_up(x: i32) -> i32", "`\\$add_up` is declared twice")
+
+
 def test_hidden_relations_are_no_outputs():
     assert set(dv.Program("@hidden type a(i32), b(i32) rel c(1)").run()) == {"c"}
 

@@ -66,6 +66,11 @@ QUANTIFIERS = {
         GRAPH + "rel p() = exists(e(1, 2)) rel q() = exists(e(2, 1))",
         {"p": {()}, "q": set()},
     ),
+    "formulas without variables": (
+        "rel q = {1, 2} rel p() = exists((q(1) and q(2))) rel s() = not exists(q(5) or q(6))"
+        " rel t(b) = b := exists(q(5) or q(1))",
+        {"p": {()}, "s": {()}, "t": {(T,)}},
+    ),
     "exists as a value": (
         GRAPH + "rel p(b) = b := exists(x: e(x, 9)) rel q(b) = b := exists(x: e(x, 3))",
         {"p": {(F,)}, "q": {(T,)}},
@@ -206,6 +211,12 @@ AGGREGATES = {
         "rel q = {(1, 1)} rel k = {1, 2} rel p(x, n) = n := count(y: q(x, y) where x: k(x))",
         {"p": {(1, 1), (2, 0)}},
     ),
+    "explicit groups with a type": (
+        "rel q = {(1, 1)} rel k = {1, 2} rel p(x, n) = n := count(y: q(x, y) where (x: u8): k(x))"
+        " rel r(x + 254) = k(x)",
+        {"p": {(1, 1), (2, 0)}, "r": {(255,)}},
+    ),
+    "no arguments": ("rel q = {(1, 5), (1, 7)} rel p(t) = t := sum[](v: q(_, v))", {"p": {(12,)}}),
     "several outputs": ("rel q = {(1, 9), (2, 7)} rel p(a, g) = (a, g) := max[a](g: q(a, g))", {"p": {(1, 9)}}),
     "wildcard output": ("rel q = {(1, 9), (2, 7)} rel p(a) = (a, _) := max[a](g: q(a, g))", {"p": {(1,)}}),
     "constant output": (

@@ -62,6 +62,18 @@ TOKENS = {
     "empty program": ("", {}),
     "only a comment": ("// nothing", {}),
     "trailing commas": ("rel p = {(1, 2,), (3, 4),} rel q(x,) = p(x, _,)", {"q": {(1,), (3,)}}),
+    "commas behind the last item": (
+        "const A = 1, type a(i32), b(i32), rel a(A) rel b(2) query a, b,",
+        {"a": {(1,)}, "b": {(2,)}},
+    ),
+    "separators behind the last head": (
+        "rel r = {1} rel {p(x), q(x),} = r(x) rel {s(x); t(x);} = r(x)",
+        {"p": {(1,)}, "q": {(1,)}, "s": {(1,)}, "t": {(1,)}},
+    ),
+    "spaces in parameters": (
+        "rel p(x) = range  <  usize  >(0, 2, x) rel q(x) = x := top < 1 >(y: p(y))",
+        {"p": {(0,), (1,)}, "q": {(0,)}},
+    ),
     "parentheses of one value": ("rel p = {(1), (2)}", {"p": {(1,), (2,)}}),
 }
 

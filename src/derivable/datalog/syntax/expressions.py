@@ -270,12 +270,15 @@ class Expressions(Reader, ABC):
             discrete = bool(self.accept("!")) or discrete
         arguments: tuple[str, ...] = ()
         if self.accept("["):
-            arguments = tuple(self.separated(lambda: self.name("a variable in the brackets of the aggregate").text))
+            name_of = "a variable in the brackets of the aggregate"
+            if not self.at("]"):
+                arguments = tuple(self.separated(lambda: self.name(name_of).text, ("]",)))
             self.expect("]", "after the argument variables")
         self.expect("(", f"after `{name}`")
         # No argument of an atom begins with a negation or an atom that is no term: an aggregate without variables.
         is_atom = self.token.kind == "name" and self.peek().text == "(" and self.token.text not in self.constructors
-        if (is_atom or self.at("not", "~", "case")) and name in AGGREGATES:
+        is_quantified = name in ("exists", "forall") and self.at("(") and not self.at_typed_variable()
+        if (is_atom or is_quantified or self.at("not", "~", "case")) and name in AGGREGATES:
             return self.aggregate(start, name, parameters, discrete, arguments, (), ())
         found, types = [], []
         while not self.at(")", ":"):

@@ -97,16 +97,15 @@ class _Parser(Formulas):
             if self.token.kind != "text":
                 self.fail(f"expected a file name in quotes after `import`, found {self.token.shown()}")
             return [s.Import(self.literal(), span=self.since(start))]
-        if start.text == "extern":
-            if not self.accept("type"):
-                self.fail(f"expected `type` after `extern`, found {self.token.shown()}")
-            return self.separated(lambda: self.type_definition(tuple(attributes)))
-        if start.text == "type":
-            return self.separated(lambda: self.type_definition(tuple(attributes)))
+        if start.text == "extern" and not self.accept("type"):
+            self.fail(f"expected `type` after `extern`, found {self.token.shown()}")
+        following = (*ITEM_KEYWORDS, "@", "")
+        if start.text in ("type", "extern"):
+            return self.separated(lambda: self.type_definition(tuple(attributes)), following)
         if start.text == "const":
-            return self.separated(self.constant_definition)
+            return self.separated(self.constant_definition, following)
         if start.text == "query":
-            return self.separated(lambda: self.query(tuple(attributes)))
+            return self.separated(lambda: self.query(tuple(attributes)), following)
         while self.at("@"):
             attributes.append(self.attribute())
         return [self.relation_item(start, tuple(attributes))]
@@ -302,7 +301,7 @@ class _Parser(Formulas):
         if self.accept("{"):
             found = [self.formula()]
             separator = self.token.text if self.at(",", ";") else ""
-            while separator and self.accept(separator):
+            while separator and self.accept(separator) and not self.at("}"):
                 found.append(self.formula())
             self.expect("}", "at the end of the heads")
             return found, separator == ";"

@@ -87,8 +87,9 @@ class Reader:
         end = self.tokens[max(self.position - 1, 0)].end
         return self.places.span(start.start, end)
 
-    def separated(self, parse_one) -> list[Any]:
+    def separated(self, parse_one, closing: tuple[str, ...] = ()) -> list[Any]:
+        """One or more, with commas between them, and before one of `closing` behind the last too."""
         found = [parse_one()]
-        while self.accept(","):
+        while self.accept(",") and not self.at(*closing):
             found.append(parse_one())
         return found

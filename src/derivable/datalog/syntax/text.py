@@ -65,11 +65,12 @@ def _aggregate(node: s.Aggregate) -> str:
     arguments = f"[{', '.join(node.arguments)}]" if node.arguments else ""
     types = dict(node.types)
     bindings, group = (
-        ", ".join(f"({b}: {types[b]})" if b in types else b for b in names) for names in (node.bindings, node.group)
+        ", ".join(f"({b}: {types[b]})" if b in types else b for b in names) + ": " * bool(names)
+        for names in (node.bindings, node.group)
     )
-    text = f"{node.operator}{special}{'!' if node.discrete else ''}{arguments}({bindings}: {expression_text(node.body)}"
+    text = f"{node.operator}{special}{'!' if node.discrete else ''}{arguments}({bindings}{expression_text(node.body)}"
     if node.group_body is not None:
-        text += f" where {group}: {expression_text(node.group_body)}"
+        text += f" where {group}{expression_text(node.group_body)}"
     text += ")"
     if node.outputs is None:
         return text

@@ -88,11 +88,13 @@ class Expressions(DataTypes):
             if not isinstance(item, s.FunctionType):
                 continue
             name = item.name
-            if name not in FUNCTIONS:
-                message = f"`${name}` is declared, but there is no such function in Python"
-                self.error(UnsupportedError, message, item.span, suggestion(name, FUNCTIONS, _MADE_KNOWN, "$"))
             if name in self.functions:
                 self.error(BindingError, f"the function `${name}` is declared twice", item.span)
+            if name not in FUNCTIONS:
+                # A library may declare functions that a program does not use.
+                columns = tuple(self.named_type(column.type_name, column.span) for column in item.parameters)
+                self.functions[name] = Signature(columns, (self.named_type(item.result, item.span),))
+                continue
             found = FUNCTIONS[name].signature
             kinds = found.kinds(len(item.parameters))
             if kinds is None:
@@ -112,8 +114,10 @@ class Expressions(DataTypes):
 
     def call(self, node: s.Call, name: str, arguments: tuple[Any, ...]) -> Type:
         if name not in FUNCTIONS:
-            hint = suggestion(name, FUNCTIONS, _MADE_KNOWN, "$")
-            self.error(UnsupportedError, f"unknown function `${name}`", node.span, hint)
+            message = f"unknown function `${name}`"
+            if name in self.functions:
+                message = f"`${name}` is declared, but there is no such function in Python"
+            self.error(UnsupportedError, message, node.span, suggestion(name, FUNCTIONS, _MADE_KNOWN, "$"))
         found = self.functions.get(name) or FUNCTIONS[name].signature
         kinds = found.kinds(len(arguments))
         if kinds is None:
