@@ -116,6 +116,8 @@ class Case:
     run     facts as derivable takes them, if they are not those arrays
     sql     a query over tables of the names of the facts, with columns a, b, c, d
     routes  further contestants: facts -> fingerprint
+    loops   whether DuckDB runs a loop of INSERT statements, where relations are mutually recursive
+    souffle seconds that the reference gives for Soufflé
     """
 
     text: str
@@ -126,6 +128,20 @@ class Case:
     run: Mapping[str, Any] | None = None
     routes: Mapping[str, Callable[[Mapping[str, np.ndarray]], Fingerprint]] = field(default_factory=dict)
     with_tags: bool = False
+    loops: bool = False
+    souffle: float | None = None
+
+
+PROGRAMS = Path(__file__).parent / "programs"
+# Seconds for closures, the best of a B-tree and a brie, compiled, with two threads (Zen 4); of p2p-Gnutella09 2.20.
+SOUFFLE = {
+    "chain 4000": 2.76,
+    "grid 100": 2.62,
+    "fe_sphere": 7.75,
+    "CA-HepTh": 7.46,
+    "SF.cedge": 16.23,
+    "wiki-Vote": 2.89,
+}
 
 
 def data_folder() -> Path:
@@ -186,8 +202,10 @@ def graph(name: str) -> np.ndarray:
 
 
 def fingerprint(columns: Any) -> Fingerprint:
+    """The number of rows and the sums of columns, of texts those of their lengths."""
     columns = list(columns)
-    return [float(len(columns[0])), *(float(np.sum(column, dtype=np.float64)) for column in columns)]
+    sums = [sum(map(len, c)) if c.dtype == object else np.sum(c, dtype=np.float64) for c in columns]
+    return [float(len(columns[0])), *map(float, sums)]
 
 
 def _matrix(pairs: np.ndarray, count: int) -> Any:
@@ -296,7 +314,9 @@ def untagged(facts: Mapping[str, np.ndarray]) -> Fingerprint:
 
 def closure(name: str) -> Case:
     facts = {"edge": graph(name)}
-    return Case(CLOSURE.format(step="edge"), facts, "path", SQL_CLOSURE, routes={"SciPy": closure_by_search})
+    routes = {"SciPy": closure_by_search}
+    text = CLOSURE.format(step="edge")
+    return Case(text, facts, "path", SQL_CLOSURE, routes=routes, souffle=SOUFFLE.get(name))
 
 
 def nonlinear(name: str) -> Case:
@@ -341,7 +361,37 @@ def points_to(count: int, output: str = "value_alias") -> Case:
     places = count + rng.integers(0, count // 2 + 1, len(pointers))
     facts = {"assign": np.stack([source, near], 1), "dereference": np.stack([pointers, places], 1)}
     facts = {name: part.astype(np.uint32) for name, part in facts.items()}
-    return Case(POINTS_TO.format(output=output), facts, output, routes={"SciPy": points_to_by_products(output)})
+    routes = {"SciPy": points_to_by_products(output)}
+    return Case(POINTS_TO.format(output=output), facts, output, routes=routes, loops=True)
+
+
+def published(name: str, folder: str, output: str, copies: int) -> Case:
+    """A program over the facts that Soufflé has for it, and over copies of them with names of their own."""
+    paths = sorted((data_folder() / "program_analysis" / folder / "facts").glob("[!.]*.facts*"))
+    read = {path.name.split(".")[0]: read_texts(path) for path in paths}
+    facts = {relation: copied(rows, copies) for relation, rows in read.items() if len(rows)}
+    return Case((PROGRAMS / f"{name}.scl").read_text(), facts, output, loops=True)
+
+
+def read_texts(path: Path) -> np.ndarray:
+    """[row, column] of a file separated by tabs: texts, and integers in columns of such."""
+    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    rows = [line.split("\t") for line in text.decode().splitlines()]
+    columns = [[*map(int, c)] if all(x.isdigit() for x in c) else c for c in map(list, zip(*rows))]
+    found = np.empty((len(rows), len(columns)), dtype=object)
+    for c, column in enumerate(columns):
+        found[:, c] = column
+    return found
+
+
+def copied(rows: np.ndarray, copies: int) -> np.ndarray:
+    """[row, column]: the rows, and copies in which each text has a number behind it."""
+    made = np.tile(rows, (copies, 1))
+    number = np.repeat(np.arange(copies), len(rows))
+    for c in range(rows.shape[1]):
+        if isinstance(rows[0, c], str):
+            made[:, c] = [f"{text}#{k}" if k else text for text, k in zip(made[:, c], number.tolist())]
+    return made
 
 
 def cliques(name: str, of: int) -> Case:
@@ -415,9 +465,24 @@ CASES: dict[str, tuple[bool, Callable[[], Case]]] = {
     "chain of 200,000 rounds": (True, lambda: rounds(200_000)),
     **_graphs(bottleneck, "minmaxprob closure of", "cal.cedge", "wiki-Vote,fe_sphere"),
     "closures of 20 groups": (True, lambda: grouped(20, 500)),
-    "points-to, 1,000": (True, lambda: points_to(1_000)),
-    "points-to, 4,000": (False, lambda: points_to(4_000)),
-    "points-to, 16,000": (False, lambda: points_to(16_000)),
+    **{
+        f"points-to, {count:,} variables": (count == 1_000, lambda count=count: points_to(count))
+        for count in (1_000, 4_000, 16_000, 64_000, 256_000)
+    },
+    **{
+        f"points-to of Java, {copies:,} copies": (
+            copies == 1_000,
+            lambda copies=copies: published("java_points_to", "souffle-java-pointsto", "points_to", copies),
+        )
+        for copies in (1, 100, 1_000)
+    },
+    **{
+        f"universities (LUBM), {copies} copies": (
+            copies == 1,
+            lambda copies=copies: published("lubm", "souffle-lubm", "Person", copies),
+        )
+        for copies in (1, 10)
+    },
     "triangles of ca-CondMat": (True, lambda: cliques("ca-CondMat", 3)),
     "4-cliques of ca-CondMat": (True, lambda: cliques("ca-CondMat", 4)),
     **_graphs(components, "components of", "ca-CondMat", "usroads,SF.cedge"),
