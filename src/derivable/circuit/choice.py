@@ -12,7 +12,7 @@ from typing import Literal as OneOf
 
 import numpy as np
 
-from derivable.circuit.alternatives import decided
+from derivable.circuit.alternatives import WIDE, decided, read_once
 from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.circuit.builder import circuit_from_arrays
 from derivable.circuit.circuit import Circuit
@@ -115,33 +115,72 @@ def compile_formula_dag(
     arrays = [np.asarray(array) for array in (kind, literal, offsets, children)]
     given = AndOrGraph(arrays[0], arrays[1], arrays[2], arrays[3], np.asarray(roots, np.int64))
     dag = circuit_from_arrays(*_positive(given, choices).arrays, num_variables)
-    if method == "prove":
-        chained = decided(dag, ~choices.is_categorical)
-        dag = dag if chained is dag else circuit_from_arrays(*chained.arrays, num_variables)
-    from derivable.circuit.kernels import choice as kernels
-
-    is_false, proven, keep, support, set_offsets, set_elements = kernels.analyse(
-        *dag.arrays[:4],
-        choices.group_of,
-        choices.value_of,
-        choices.group_size,
-        PAIR_BUDGET,
-        SUPPORT_LIMIT,
-    )
-    need = kernels.needed_nodes(dag.kind, dag.offsets, dag.children, dag.roots, is_false, proven, keep)
-    if method == "sdd":
-        inner = (dag.kind >= AND) & ~is_false
-        need[dag.roots[inner[dag.roots]]] = 2
-    hard = np.flatnonzero(need == 2)
-    result = _without_false(dag, is_false, keep)
+    found = _Analysis.of(dag, choices, method == "sdd")
+    if method == "prove" and len(found.hard):
+        found = _with_decisions(found, choices)
+    dag, hard = found.dag, found.hard
+    result = _without_false(dag, found.is_false, found.keep)
     if len(hard):
-        parts = _components(hard, support, set_offsets, set_elements, len(choices.group_size))
-        compiled = [_compile_part(dag, is_false, nodes, choices, deadline, progress) for nodes in parts]
+        parts = _components(hard, found.support, found.set_offsets, found.set_elements, len(choices.group_size))
+        compiled = [_compile_part(dag, found.is_false, nodes, choices, deadline, progress) for nodes in parts]
         nodes, bases = np.concatenate(parts), offsets_of([circuit.num_nodes for circuit in compiled])
         roots = np.concatenate([circuit.roots + base for circuit, base in zip(compiled, bases)])
         order = np.argsort(nodes)
         result = result.substituted(nodes[order], roots[order], compiled)
     return circuit_from_arrays(*result.arrays, num_variables, origin="" if choices.groups else "decision")
+
+
+@dataclass(frozen=True, eq=False)
+class _Analysis:
+    """What is proved of a graph: see `kernels.choice.analyse`. `hard` are the highest nodes that are not proven."""
+
+    dag: AndOrGraph
+    is_false: np.ndarray
+    keep: np.ndarray
+    support: np.ndarray
+    set_offsets: np.ndarray
+    set_elements: np.ndarray
+    hard: np.ndarray
+
+    @staticmethod
+    def of(
+        dag: AndOrGraph, choices: CategoricalVariables, is_all_hard: bool = False, decisions: np.ndarray | None = None
+    ) -> _Analysis:
+        """decisions: disjunctions that are known to be deterministic; is_all_hard: whether all roots are to be."""
+        from derivable.circuit.kernels import choice as kernels
+
+        is_decision = np.zeros(dag.num_nodes, bool)
+        is_decision[[] if decisions is None else decisions] = True
+        is_false, proven, keep, support, set_offsets, set_elements = kernels.analyse(
+            *dag.arrays[:4],
+            choices.group_of,
+            choices.value_of,
+            choices.group_size,
+            is_decision,
+            PAIR_BUDGET,
+            SUPPORT_LIMIT,
+        )
+        need = kernels.needed_nodes(dag.kind, dag.offsets, dag.children, dag.roots, is_false, proven, keep)
+        if is_all_hard:
+            inner = (dag.kind >= AND) & ~is_false
+            need[dag.roots[inner[dag.roots]]] = 2
+        return _Analysis(dag, is_false, keep, support, set_offsets, set_elements, np.flatnonzero(need == 2))
+
+
+def _with_decisions(found: _Analysis, choices: CategoricalVariables) -> _Analysis:
+    """The analysis of the graph whose disjunctions of independent alternatives are decisions, where that may help."""
+    dag, hard = found.dag, found.hard
+    below = np.flatnonzero(dag.with_roots(hard).needed())
+    sizes = np.where(found.support < 0, -1, np.diff(found.set_offsets)[found.support])
+    chosen = read_once(dag, below, sizes, ~choices.is_categorical) & (dag.kind == OR)
+    chosen &= np.isin(np.arange(dag.num_nodes), hard) | (dag.sizes >= WIDE)
+    if not chosen.any():
+        return found
+    graph, decisions = decided(dag, np.flatnonzero(chosen))
+    # As roots, the decisions are numbered anew with the rest.
+    roots = np.concatenate([graph.roots, decisions])
+    built = circuit_from_arrays(*graph.with_roots(roots).arrays, choices.num_variables)
+    return _Analysis.of(built.with_roots(built.roots[: dag.num_roots]), choices, decisions=built.roots[dag.num_roots :])
 
 
 def _positive(graph: AndOrGraph, choices: CategoricalVariables) -> AndOrGraph:
@@ -196,7 +235,7 @@ def _components(hard, support, set_offsets, set_elements, num_groups: int) -> li
 
 
 def _compile_part(
-    dag: Circuit, is_false, nodes, choices: CategoricalVariables, deadline: Deadline, progress
+    dag: AndOrGraph, is_false, nodes, choices: CategoricalVariables, deadline: Deadline, progress
 ) -> Circuit:
     """The SDDs of some nodes in one manager, each conjoined with the constraints of the groups below it."""
     part = dag.with_roots(nodes)

@@ -110,7 +110,8 @@ def _prove_by_structure(circuit: Circuit, budget: int) -> tuple[str, np.ndarray]
     if decided.all():
         return "decision", np.empty(0, np.int64)
     free = CategoricalVariables.of(circuit.num_variables, ())
-    _, proven, *_ = analyse(*arrays, free.group_of, free.value_of, free.group_size, budget, 0)
+    unknown = np.zeros(circuit.num_nodes, np.bool_)
+    _, proven, *_ = analyse(*arrays, free.group_of, free.value_of, free.group_size, unknown, budget, 0)
     return "literals", np.flatnonzero(~(decided | proven))
 
 

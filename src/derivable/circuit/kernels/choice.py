@@ -238,12 +238,13 @@ def _all_exclusive(
 
 
 @kernel
-def analyse(kind, literal, offsets, children, group_of, value_of, group_size, pair_budget, support_limit):
+def analyse(kind, literal, offsets, children, group_of, value_of, group_size, is_decision, pair_budget, support_limit):
     """Prove what can be proven, one pass over nodes in topological order.
 
     kind, literal, offsets, children  as in `Circuit`
     group_of, value_of                [literal code]: code 2 v for variable v, 2 v + 1 for its negation
     group_size                        [group] number of values
+    is_decision                       [node] whether an or-node is known to be deterministic
     pair_budget                       steps of the pairwise search, all nodes together
     support_limit                     elements of all distinct support sets together
 
@@ -378,7 +379,7 @@ def analyse(kind, literal, offsets, children, group_of, value_of, group_size, pa
                     local_masks[kept] = local_masks[i]
                     kept += 1
             local = kept
-            if alive > 1:
+            if alive > 1 and not is_decision[node]:
                 proven[node] = _all_exclusive(
                     items, alive, kind, offsets, children, imp_offsets, imp_groups, imp_masks, group_size, is_false,
                     memo, budget, seen, differs, first_mask, part_stamp, ranges, labels, parent,
