@@ -70,7 +70,8 @@ class _Run:
                 return total
             case t.Singleton():
                 value = self.value(node.value, names)
-                return value if value is NOTHING else {self.value(node.key, names): value}
+                # A tensor without entries is zero, so it is no entry.
+                return NOTHING if value is NOTHING or value == {} else {self.value(node.key, names): value}
             case t.Lookup():
                 return _at(self.value(node.tensor, names), self.value(node.key, names), node)
             case t.Range():

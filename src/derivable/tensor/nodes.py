@@ -70,6 +70,9 @@ class Number(Node):
 
     value: float | int | bool
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Number) and (type(self.value), self.value) == (type(other.value), other.value)
+
 
 @dataclass(frozen=True)
 class Zero(Node):
