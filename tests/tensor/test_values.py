@@ -60,7 +60,7 @@ def test_scipy(kind, format):
     found = coordinates(kind(DENSE).asformat(format))
     check_form(found)
     np.testing.assert_array_equal(found.to_numpy(), DENSE)
-    back = coordinates(DENSE).to(f"scipy_{format}")
+    back = coordinates(DENSE).to(format)
     assert back.format == format
     np.testing.assert_array_equal(back.toarray(), DENSE)
 

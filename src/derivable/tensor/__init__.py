@@ -1,1 +1,45 @@
-"""Floor 6: sparse tensor programs."""
+"""Floor 6: sparse tensor programs (paper: nabla-SD, Shaikhha, Huot and Hashemian, 2023)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from derivable.core.lazy import lazy
+
+if TYPE_CHECKING:
+    from derivable.tensor.expression import Expression, variable
+    from derivable.tensor.program import Program
+    from derivable.tensor.syntax import parse
+    from derivable.tensor.types import Type, index, matrix, scalar, tensor, vector
+    from derivable.tensor.values import Coordinates
+
+__all__ = [
+    "Coordinates",
+    "Expression",
+    "Program",
+    "Type",
+    "index",
+    "matrix",
+    "parse",
+    "scalar",
+    "tensor",
+    "variable",
+    "vector",
+]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Coordinates": "derivable.tensor.values",
+        "Expression": "derivable.tensor.expression",
+        "Program": "derivable.tensor.program",
+        "Type": "derivable.tensor.types",
+        "index": "derivable.tensor.types",
+        "matrix": "derivable.tensor.types",
+        "parse": "derivable.tensor.syntax",
+        "scalar": "derivable.tensor.types",
+        "tensor": "derivable.tensor.types",
+        "variable": "derivable.tensor.expression",
+        "vector": "derivable.tensor.types",
+    },
+)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import BindingError
+from derivable.core.registry import Registry
 from derivable.tensor import nodes as t
 from derivable.tensor.check import check
 from derivable.tensor.text import NAME, RESERVED
@@ -42,6 +44,34 @@ class Program:
     def __str__(self) -> str:
         return str(self.node)
 
+    def __call__(
+        self,
+        *,
+        semiring: str | Semiring = "real",
+        output: str = "numpy",
+        shape: tuple[int, ...] | None = None,
+        **values: Any,
+    ) -> Any:
+        """The result of the program.
+
+        semiring  what `+`, `*`, zero and one are
+        output    the form of a tensor: "numpy" for a dense array, "coordinates", "scipy_csr", ...: see `values.FORMS`
+        shape     of the result, where its keys are computed and nothing else says it
+        values    for each input a number, or a tensor in any form that `values.coordinates` takes
+
+        Raises DomainError for an input that is missing or unknown, and what `values.coordinates` raises.
+        """
+        from derivable.tensor.run import run
+
+        return run(self, values, semiring=semiring, output=output, shape=shape)
+
+    def explain(self, stage: str = "logical") -> str:
+        """The program after a stage. Raises DomainError for an unknown stage.
+
+        "logical"  its inputs with their types, and its text
+        """
+        return STAGES[stage](self)
+
     @property
     def _identity(self) -> tuple[str, tuple[tuple[str, Type], ...]]:
         return str(self), tuple(self.inputs.items())
@@ -51,3 +81,12 @@ class Program:
 
     def __hash__(self) -> int:
         return hash(self._identity)
+
+
+def _logical(program: Program) -> str:
+    inputs = [f"{name}: {of}" for name, of in program.inputs.items()]
+    return "\n".join([*inputs, str(program), f"# {program.type}"])
+
+
+# What `explain` shows, by name.
+STAGES: Registry[Callable[[Program], str]] = Registry("stage", {"logical": _logical})

@@ -64,3 +64,7 @@ def array(element: Scalar) -> Type:
 def product(left: Type, right: Type) -> Type:
     """The type of an outer product: all axes of the left factor, then those of the right one."""
     return Type(left.element, left.indices + right.indices)
+
+
+# The types of inputs, as users name them.
+scalar, vector, matrix, index = REAL, tensor(1), tensor(2), INT

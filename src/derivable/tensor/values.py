@@ -159,6 +159,7 @@ class Coordinates:
         return FORMS[form](self, zero)
 
 
+_SCIPY = ("bsr", "coo", "csc", "csr", "dia", "dok", "lil")
 # What `Coordinates.to` gives, by name: (coordinates, zero) -> value.
 FORMS: Registry[Callable[[Coordinates, Any], Any]] = Registry(
     "form of a result",
@@ -170,12 +171,9 @@ FORMS: Registry[Callable[[Coordinates, Any], Any]] = Registry(
         "torch": lambda given, zero: _torch_dense(given.to_numpy(zero)),
         "torch_coo": lambda given, zero: given.to_torch("coo"),
         "torch_csr": lambda given, zero: given.to_torch("csr"),
-        **{
-            f"scipy_{format}": lambda given, zero, format=format: given.to_scipy(format)
-            for format in ("bsr", "coo", "csc", "csr", "dia", "dok", "lil")
-        },
+        **{f"scipy_{format}": lambda given, zero, format=format: given.to_scipy(format) for format in _SCIPY},
     },
-    {"dense": "numpy"},
+    {"dense": "numpy", **{format: f"scipy_{format}" for format in _SCIPY}},
 )
 
 

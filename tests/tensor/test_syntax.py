@@ -15,8 +15,8 @@ from derivable.core.diagnostics import BindingError, DerivableError, DomainError
 from derivable.tensor import nodes as t
 from derivable.tensor.binding import alpha_equal
 from derivable.tensor.check import check
-from derivable.tensor.parse import as_type, parse
 from derivable.tensor.program import Program
+from derivable.tensor.syntax import as_type, parse
 from derivable.tensor.types import BOOL, INT, REAL, Type, array, tensor
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tensor"
