@@ -198,7 +198,8 @@ class Expression(Program):
         count = _count_of_parameters(function)
         if count not in (1, self.order + 1):
             raise TypeMismatchError(
-                f"the function takes {count} arguments, and an entry of {self.type} has {self.order} indices and a value",
+                f"the function takes {count} arguments, and an entry of {self.type} has {self.order} indices and "
+                "a value",
                 hint="give a function of the value, or of all indices and the value",
             )
         given = keys if count > 1 else ()
