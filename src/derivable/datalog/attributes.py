@@ -72,7 +72,12 @@ ATTRIBUTES: Registry[AttributeRecord] = Registry(
                 required=1,
                 choices={"name": ("lfp", "dfs", "astar", "a-star", "beam")},
             ),
-            AttributeRecord("storage", takes={"name": "text"}, required=1),
+            AttributeRecord(
+                "storage",
+                takes={"name": "text"},
+                required=1,
+                choices={"name": ("sorted", "indexed_vec")},
+            ),
             AttributeRecord("no_temp_relation"),
             AttributeRecord("tagged"),
             AttributeRecord("magic_set", refusal="it is internal to Scallop; write `@demand`"),

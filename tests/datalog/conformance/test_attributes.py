@@ -26,6 +26,7 @@ ACCEPTED = {
     "goal on a query": ("rel found() = p(3) rel p = {1, 3} @goal query found", {"found": {()}}),
     "scheduler": ('@scheduler("lfp") rel p(1) @scheduler("beam", beam_size=3) rel q(x) = p(x)', {"q": {(1,)}}),
     "storage": ('@storage("sorted") type p(i32) @storage("indexed_vec") type q(i32) rel p(1) rel q(2)', {"p": {(1,)}}),
+    "unknown storage": ('@storage("sorte") type p(i32)', "`@storage` does not know `sorte`"),
     "no_temp_relation": ("@no_temp_relation rel p(1)", {"p": {(1,)}}),
     "tagged": ("@tagged type p(i32) rel p(1)", {"p": {(1,)}}),
     "several": ("@hidden @no_temp_relation rel p(1) rel q(x) = p(x)", {"q": {(1,)}}),

@@ -288,6 +288,13 @@ TAGS = {
         "const H = 0.5 rel (H * 0.5)::p(1) rel q = {(H / 2)::1}",
         {"p": {(1,): 0.25}, "q": {(1,): 0.25}},
     ),
+    "expressions of every operator": (
+        "rel (7 % 2)::p() rel (1 - 3 + 2)::q() rel !false::r() rel (true && false)::s() rel 1.0 / 4::t()"
+        " rel u = {(3 % 2)::1, (1.0 - 0.5)::2}",
+        {"p": {(): 1.0}, "q": {}, "r": {(): 1.0}, "s": {}, "t": {(): 0.25}, "u": {(1,): 1.0, (2,): 0.5}},
+    ),
+    # As everywhere, the quotient of integers is one.
+    "a quotient of integers": ("rel n(1, 4) rel (1 / 4)::p() rel (a / b)::q() = n(a, b)", {"p": {}, "q": {}}),
     "integers and bools": ("rel 1::p(1) rel true::q(1) rel 0::r(1)", {"p": {(1,): 1.0}, "q": {(1,): 1.0}, "r": {}}),
     "independent": ("rel a = {0.5::1, 0.5::2} rel p() = a(1), a(2)", {"p": {(): 0.25}}),
     "exclusive": (

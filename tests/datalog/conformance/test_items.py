@@ -10,6 +10,11 @@ TYPES = {
     "without names of columns": ("type edge(usize, usize) rel edge(0, 1)", {"edge": {(0, 1)}}),
     "some with names": ("type edge(usize, dst: usize) rel edge(0, 1)", {"edge": {(0, 1)}}),
     "several relations": ('type a(i32), b(x: String), c() rel a(1) rel b("x") rel c()', {"a": {(1,)}, "c": {()}}),
+    "types used before their declarations": (
+        "type p(A, D) type A = B, B = u8 type D = Up | Down rel p(250, Down) rel q(x + 10) = p(x, Up + 1)",
+        {"q": {(255,)}},
+    ),
+    "a type of itself": ("type A = B, B = A", "the type `B` is declared by itself"),
     "declared and never defined": ("type a(i32)", {"a": set()}),
     "declared after use": ("rel p(x) = a(x) type a(u8) rel a(1)", {"p": {(1,)}}),
     "bound and free": ("type f(bound n: i32, free v: i32, bool) rel f(1, 2, true)", {"f": {(1, 2, True)}}),

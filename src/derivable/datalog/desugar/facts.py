@@ -8,6 +8,7 @@ from derivable.core.diagnostics import BindingError, DomainError, Span, Unsuppor
 from derivable.datalog.desugar.core import Core
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.syntax import nodes as s
+from derivable.datalog.types.constants import core_expression, value_of
 from derivable.datalog.types.data_types import ground
 from derivable.datalog.values import ValueType
 
@@ -40,22 +41,12 @@ class Constants(Core):
         return value
 
     def fold(self, node: Any) -> float | None:
+        """The value of a tag without variables, None if it has some or no value."""
         match node:
             case s.Constant(value=value, kind="integer" | "float" | "bool"):
                 return float(value)
-            case s.Variable(name=name) if name in self.typed.constants:
-                return float(self.typed.constants[name][0])
-            case s.Binary(operator=operator, left=left, right=right):
-                a, b = self.fold(left), self.fold(right)
-                if a is None or b is None:
-                    return None
-                match operator:
-                    case "+":
-                        return a + b
-                    case "-":
-                        return a - b
-                    case "*":
-                        return a * b
-                    case "/" if b:
-                        return a / b
-        return None
+            case s.Variable(name=name):
+                return float(self.typed.constants[name][0]) if name in self.typed.constants else None
+        expression = core_expression(node, self.typed.types, self.typed.constants)
+        value = None if expression is None else value_of(expression)
+        return None if value is None else float(value)

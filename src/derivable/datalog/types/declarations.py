@@ -11,7 +11,7 @@ from derivable.datalog.foreign.signature import Signature
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.mixed import Mixed
 from derivable.datalog.types.unification import Open, Type
-from derivable.datalog.values import ENTITY, TYPE_ALIASES, TYPES, ValueType
+from derivable.datalog.values import ENTITY, TYPE_ALIASES, TYPES, USIZE, ValueType
 
 
 def _defined(syntax: s.Syntax) -> set[str]:
@@ -49,6 +49,10 @@ class Declarations(Mixed):
         self.errors = Errors()
         self.casts: list[s.Cast] = []
         self.functions: dict[str, Signature] = {}
+        # Types may be used before their declarations.
+        self.later: dict[str, s.AliasType | s.EnumType | None] = {
+            item.name: item for item in syntax.items if isinstance(item, (s.AliasType, s.EnumType))
+        }
         # Relations that the program has itself hide foreign predicates of their names.
         self.own = _defined(syntax)
 
@@ -63,6 +67,13 @@ class Declarations(Mixed):
     def named_type(self, name: str, span: Span) -> ValueType:
         name = TYPE_ALIASES.get(name, name)
         if name in self.types:
+            return self.types[name]
+        if name in self.later:
+            # None while it is looked up.
+            later, self.later[name] = self.later[name], None
+            if later is None:
+                self.error(TypeMismatchError, f"the type `{name}` is declared by itself", span)
+            self.types[name] = USIZE if isinstance(later, s.EnumType) else self.named_type(later.type_name, later.span)
             return self.types[name]
         hint = suggestion(name, self.types, "declare it with `type`")
         return self.error(TypeMismatchError, f"unknown type `{name}`", span, hint)

@@ -33,19 +33,20 @@ class Typed:
     """A program with types: the syntax, the signatures, the type of each expression node (by identity).
 
     constants  named constants and enum members: name -> (value, type)
+    types      of the expression nodes, by `id`
     """
 
     syntax: s.Syntax
     relations: Mapping[str, RelationSignature]
     constants: Mapping[str, tuple[Any, ValueType]]
-    _of: Mapping[int, ValueType] = field(repr=False)
+    types: Mapping[int, ValueType] = field(repr=False)
     _variables: Mapping[int, Mapping[str, ValueType]] = field(repr=False)
     aliases: Mapping[str, ValueType] = field(default_factory=dict)
     constructors: Mapping[str, Constructor] = field(default_factory=dict)
 
     def of(self, node: Any) -> ValueType:
         """The type of an expression node of this program."""
-        return self._of[id(node)]
+        return self.types[id(node)]
 
     def variables(self, node: Any) -> Mapping[str, ValueType]:
         """The types of the variables of a rule or query, or of the local variables of an aggregate."""
