@@ -215,6 +215,16 @@ def test_probabilities_of_a_declared_file(tmp_path):
         dv.Program.from_file(tmp_path / "p.scl").run()
 
 
+@pytest.mark.parametrize("rows", [1, 20_000])
+def test_one_column_more_has_no_probabilities_without_saying_so(tmp_path, rows):
+    program = dv.Program('@file("e.csv") type edge(a: i32, b: i32)', str(tmp_path / "p.scl"))
+    (tmp_path / "e.csv").write_text("0,1,2\n" * rows)
+    with pytest.raises(ParseError, match=r"3 columns; `edge` needs 2\n.*\n.*\nhelp: .* say `has_probability=true`"):
+        program.run()
+    (tmp_path / "e.csv").write_text("tag,a,b\n" + "0.5,1,2\n" * rows)
+    assert program.run(provenance="minmaxprob")["edge"][1, 2] == 0.5
+
+
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet", ".arrow"])
 def test_what_is_written_is_read_again(tmp_path, ending):
     rows = {(1, 'a "b"' if ending != ".tsv" else "a", 0.5, True): 0.25, (2, "c", 1e300, False): 1.0}

@@ -77,6 +77,7 @@ WRITTEN = {
     "08.21.71": "1971-08-21",
     "2014.03": "2014-03-01",
     "2014/04/2 03:00:51": "2014-04-02T03:00:51",
+    "171113 14:14:20": "2017-11-13T14:14:20",
     "1620024872717915000": "2021-05-03T06:54:32.717915",
 }
 
@@ -86,6 +87,27 @@ def test_dates_as_people_write_them(text):
     wanted = dt.datetime.fromisoformat(WRITTEN[text])
     assert set(dv.Program(f'rel p(t"{text}") rel q(x as DateTime) = s(x) rel s("{text}")').run()["q"]) == {(wanted,)}
     assert parse_datetime(text) == wanted
+
+
+def test_durations_times_and_through_integers():
+    text = 'rel d = {d"10 days", d"-1y3M", d"1h"} rel r(x, 2 * x, x * 2, x / 3, x / -2) = d(x) rel none(x / 0) = d(x)'
+    days, months, hour = (Duration.parse(t) for t in ("10 days", "-9M", "1h"))
+    wanted = {
+        days: ("20d", "20d", "3d8h", "-5d"),
+        months: ("-18M", "-18M", "-3M", "4M"),
+        hour: ("2h", "2h", "20m", "-30m"),
+    }
+    db = dv.Program(text).run()
+    assert set(db["r"]) == {(x.plain(), *(Duration.parse(t).plain() for t in results)) for x, results in wanted.items()}
+    assert not db["none"]
+
+
+def test_times_are_of_today():
+    before = dt.datetime.now(dt.UTC).replace(tzinfo=None)
+    found = [parse_datetime("4:00pm"), parse_datetime("May 6 at 9:24 PM")]
+    after = dt.datetime.now(dt.UTC).replace(tzinfo=None)
+    assert found[0] in [day.replace(hour=16, minute=0, second=0, microsecond=0) for day in (before, after)]
+    assert found[1] in [dt.datetime(day.year, 5, 6, 21, 24) for day in (before, after)]
 
 
 @pytest.mark.parametrize("text", SPANS)
@@ -103,8 +125,8 @@ def test_durations_in_programs(text):
         "2023-02-29",
         "2024-01-01T25:00",
         "12",
-        "10:30",
         "2014-04",
+        "May 6",
         "13/1/2014",
         "junk 3, 2020",
         "May 3, 2021 13:00pm",

@@ -85,7 +85,7 @@ ATTRIBUTES: Registry[AttributeRecord] = Registry(
     },
 )
 # Other names of arguments.
-_ALIASES = {"delimiter": "deliminator"}
+_ALIASES = {"delimiter": "deliminator", "has_header": "header"}
 
 
 def checked(syntax: s.Syntax, attribute: s.Attribute, place: str) -> Attribute:

@@ -20,7 +20,7 @@ import io
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,7 @@ class FileForm:
     header           whether the first line has names; None if that is to be seen
     delimiter        one character; None for that of the file's ending
     has_probability  whether there is a column of probabilities; None if there is one column more
+    is_named         with None, only a column whose name says so has probabilities
     keys             names of columns that say whose values the others are: each other column is then facts
                      (keys ..., name of the column, value), all texts in the last two
     fields           names of the columns to take, the others are left out
@@ -65,6 +66,7 @@ class FileForm:
     has_probability: bool | None = None
     keys: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
+    is_named: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,13 @@ class _Target:
     column_names: Sequence[str | None]
     form: FileForm
     source: str
+
+    def of_file(self, names: Sequence[str]) -> _Target:
+        """What is known where the first line, or the columns, have these names."""
+        if self.form.has_probability is not None or not self.form.is_named:
+            return self
+        named = len(names) == len(self.types) + 1 and any(n.strip() in TAG_NAMES for n in names)
+        return replace(self, form=replace(self.form, has_probability=named))
 
     def width_error(self, found: int) -> str:
         wanted = len(self.types)
@@ -94,7 +103,7 @@ def declared(attribute: Attribute) -> tuple[str, FileForm]:
     names = {
         key: (given[key],) if isinstance(given.get(key), str) else given.get(key, ()) for key in ("keys", "fields")
     }
-    form = FileForm(given.get("header"), given.get("deliminator"), given.get("has_probability"), **names)
+    form = FileForm(given.get("header"), given.get("deliminator"), given.get("has_probability"), **names, is_named=True)
     if form.delimiter is not None and len(form.delimiter) != 1:
         raise DomainError(f"the delimiter {form.delimiter!r} is not one character", span=attribute.span)
     return given["path"], form
@@ -205,6 +214,7 @@ def _by_arrow(data: bytes, delimiter: str, is_csv: bool, target: _Target) -> Col
     """The columns if Arrow takes the file as it is; None if it is small or Arrow refuses something."""
     first = data.lstrip(b"\n\r").partition(b"\n")[0].decode("utf-8", "replace")
     names = next(csv.reader([first], delimiter=delimiter, quoting=_quoting(is_csv)), [])
+    target = target.of_file(names)
     has_texts = any(t.family in ("text", "char") for t in target.types)
     if (
         len(data) < _FEW_BYTES
@@ -276,6 +286,7 @@ def _from_columns(path: Path, target: _Target) -> Columns:
     if target.form.fields or target.form.keys:
         rows = [tuple(map(str, row)) for row in zip(*(column.to_pylist() for column in table.columns))]
         return _selected([names, *rows], list(range(len(rows) + 1)), "", target)
+    target = target.of_file(names)
     if not target.has_width(len(names)):
         raise ParseError(target.width_error(len(names)), source=target.source, hint=f"it has {', '.join(names)}")
     arrays = [arrow_column(target.name, n, table.column(i)) for i, n in enumerate(names)]
@@ -306,14 +317,17 @@ def _by_lines(data: bytes, delimiter: str, is_csv: bool, target: _Target) -> Col
     rows, lines = _rows(text, delimiter, is_csv, target)
     if target.form.keys or target.form.fields:
         return _selected(rows, lines, text, target)
-    header = bool(rows) and _is_header(rows[0], target)
     first = rows[0] if rows else []
+    target = target.of_file(first)
+    header = bool(rows) and _is_header(first, target)
     for row, line in zip(rows, lines):
         if not target.has_width(len(row)) or len(row) != len(first):
             message = target.width_error(len(row))
             if target.has_width(len(row)):
                 message = f"{len(row)} columns, and {len(first)} in the first row"
             hint = f"the columns are separated by {_shown(delimiter)}"
+            if target.form.is_named and len(row) == len(target.types) + 1:
+                hint = "if the first one is a probability, say `has_probability=true`"
             raise _error(message, target, text, line, hint=hint)
     if header:
         rows, lines = rows[1:], lines[1:]

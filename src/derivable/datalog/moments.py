@@ -55,6 +55,10 @@ _DATES = (
     rf"{_NAME}\s+(?P<day>\d{{1,2}}),?\s+(?P<year>\d{{4}}|\d{{2}})",
     rf"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,\s*)?(?P<day>\d{{1,2}})\s+{_NAME}\s+(?P<year>\d{{4}}|\d{{2}})",
     r"(?P<year>\d{4})年(?P<month>\d{1,2})月(?P<day>\d{1,2})日",
+    # With a time only.
+    r"(?P<year>\d{2})(?P<month>\d{2})(?P<day>\d{2})(?=\s)",
+    rf"{_NAME}\s+(?P<day>\d{{1,2}})",
+    "",
 )
 _TIME = (
     r"(?:(?:,?\s*(?:\bat\s+)?|T)(?P<hour>\d{1,2})[:时](?P<minute>\d{2})(?:[:分](?P<second>\d{2})秒?(?:\.(?P<part>\d+))?)?"
@@ -146,6 +150,12 @@ class Duration:
     def __mul__(self, times: int) -> Duration:
         return Duration(self.months * times, self.microseconds * times)
 
+    def __floordiv__(self, number: int) -> Duration:
+        """Months and microseconds divided on their own, towards zero."""
+        return Duration(
+            *(abs(n) // abs(number) * (1 if (n < 0) == (number < 0) else -1) for n in (self.months, self.microseconds))
+        )
+
     def _length(self) -> tuple[int, int]:
         return self.months * _MONTH + self.microseconds, self.months
 
@@ -178,7 +188,8 @@ def parse_datetime(text: str) -> dt.datetime:
     ISO 8601 (`2024-01-01T00:00:00Z`, `2023-01-01`, `2024-01-01 12:30:05.5+02:00`); seconds to nanoseconds since 1970
     (10, 13, 16 or 19 digits); and dates such as `2024/1/31`, `1/31/2024` (the month first), `31 Jan 2024`,
     `January 31, 2024`, `2024.01.31`, `2024年1月31日`, with times such as `10:09am`, `22:05:03.5` and zones such as
-    `PST`, `-08`. Without a time it is midnight, without a zone UTC. Raises ValueError for anything else.
+    `PST`, `-08`. Without a time it is midnight, without a zone UTC; `4:00pm` is today, `May 6 at 9:24 PM` this year.
+    Raises ValueError for anything else.
     """
     text = text.strip()
     if text.isascii() and text.isdigit() and len(text) in (10, 13, 16, 19):
@@ -189,7 +200,7 @@ def parse_datetime(text: str) -> dt.datetime:
             return in_utc(dt.datetime.fromisoformat(text))
     for form in _DATES:
         found = re.fullmatch(form + _TIME, text, re.IGNORECASE | re.ASCII)
-        if found is not None:
+        if found is not None and (form not in _DATES[-3:] or found["hour"]):
             return _moment(found.groupdict(), text)
     try:
         return in_utc(dt.datetime.fromisoformat(text))
@@ -204,10 +215,10 @@ def _microseconds(seconds: str, fraction: str, text: str) -> int:
 
 
 def _moment(found: dict[str, str | None], text: str) -> dt.datetime:
-    """The moment of a date's and time's parts."""
-    name, year, zone = found.get("name"), int(found["year"] or 0), (found["zone"] or "").lower()
-    if len(found["year"] or "") == 2:
-        year += 2000 if year < 70 else 1900
+    """The moment of a date's and time's parts; where there is no year or no date at all, it is today's."""
+    today, name, zone = dt.datetime.now(dt.UTC), found.get("name"), (found["zone"] or "").lower()
+    written = found.get("year") or str(today.year)
+    year = int(written) + (0 if len(written) == 4 else 2000 if int(written) < 70 else 1900)
     hour, half = int(found["hour"] or 0), (found["half"] or "").lower()
     if half:
         if not 1 <= hour <= 12:
@@ -218,9 +229,11 @@ def _moment(found: dict[str, str | None], text: str) -> dt.datetime:
         offset = int(zone[:3]) * 60 + int(zone[0] + (zone[3:].strip(":") or "0"))
     elif zone[1:] in ("st", "dt"):
         offset = (_ZONES[zone[0]] + (zone[1] == "d")) * 60
-    month = _MONTHS.index(name[:3].lower()) + 1 if name else int(found["month"] or 0)
+    month = _MONTHS.index(name[:3].lower()) + 1 if name else int(found.get("month") or today.month)
+    # `2014.03` is the first of a month.
+    day = int(found["day"] or 1) if "day" in found else today.day
     try:
-        moment = dt.datetime(year, month, int(found["day"] or 1), hour, int(found["minute"] or 0))
+        moment = dt.datetime(year, month, day, hour, int(found["minute"] or 0))
         microseconds = _microseconds(found["second"] or "0", found["part"] or "", text)
         if microseconds >= 60 * 10**6:
             raise ValueError("a minute has 60 seconds")

@@ -34,6 +34,17 @@ ACCEPTED = {
 }
 
 
+REFUSED = {
+    "unknown": ('@gpt("a", examples=[(["b"], [("c", 1)])], debug=true,) type p(i32)', "unknown attribute `@gpt`"),
+    "storage": ('@storage("tree") rel p(1)', "does not know `tree`"),
+}
+
+
+@parametrized(REFUSED)
+def test_refused(text, expected):
+    holds(text, expected)
+
+
 @parametrized(ACCEPTED)
 def test_accepted(text, expected):
     holds(text, expected)

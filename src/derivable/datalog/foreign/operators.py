@@ -54,6 +54,14 @@ def _minus(a: Any, b: Any) -> Any:
     return _duration(a) - _duration(b)
 
 
+def _times(a: Any, b: Any) -> Duration:
+    return _duration(b) * a if isinstance(a, int) else _duration(a) * b
+
+
+def _through(a: Any, b: int) -> Duration | None:
+    return _duration(a) // b if b else None
+
+
 def _duration(value: Any) -> Duration:
     found = Duration.of(value)
     assert found is not None
@@ -61,7 +69,7 @@ def _duration(value: Any) -> Duration:
 
 
 _NONE = Signature((), ())
-_MOMENTS: dict[str, Callable[[Any, Any], Any]] = {"+": _plus, "-": _minus, "*": lambda a, b: _duration(a) * b}
+_MOMENTS: dict[str, Callable[[Any, Any], Any]] = {"+": _plus, "-": _minus, "*": _times, "/": _through}
 _TENSORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: tensors.as_tensor(a + b),
     "-": lambda a, b: tensors.as_tensor(a - b),

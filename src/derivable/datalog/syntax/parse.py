@@ -128,15 +128,16 @@ class _Parser(Formulas):
         return s.Attribute(name, tuple(values), span=self.since(start))
 
     def attribute_value(self) -> Any:
-        if self.accept("["):
-            values = []
-            while not self.at("]"):
-                values.append(self.attribute_value())
-                if not self.accept(","):
-                    break
-            self.expect("]", "at the end of the list")
-            return tuple(values)
-        return self.literal()
+        opening = self.accept("[", "(")
+        if opening is None:
+            return self.literal()
+        closing, values = {"[": "]", "(": ")"}[opening.text], []
+        while not self.at(closing):
+            values.append(self.attribute_value())
+            if not self.accept(","):
+                break
+        self.expect(closing, "at the end of the values")
+        return tuple(values)
 
     def type_definition(self, attributes: tuple[s.Attribute, ...]) -> s.Item:
         start = self.token

@@ -1,7 +1,8 @@
 """The types of `+ - * /` whose operands may be dates, durations and tensors.
 
-These mix: a date and a duration make a date, two dates a duration, a duration times an i32 is a duration, a tensor may
-stand beside an f64. So the operands of such an operator are not unified before it is known that they are alike.
+These mix: a date and a duration make a date, two dates a duration, a duration times or through an i32 is a duration, a
+tensor may stand beside an f64. So the operands of such an operator are not unified before it is known that they are
+alike.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ MIXED: dict[tuple[str, ValueType, ValueType], ValueType] = {
     ("+", DURATION, DURATION): DURATION,
     ("-", DURATION, DURATION): DURATION,
     ("*", DURATION, I32): DURATION,
+    ("*", I32, DURATION): DURATION,
+    ("/", DURATION, I32): DURATION,
     **{(operator, *pair): TENSOR for operator in "+-*/" for pair in ((TENSOR, TENSOR), (TENSOR, F64), (F64, TENSOR))},
 }
 _SPECIAL = (DATETIME, DURATION, TENSOR)
