@@ -12,7 +12,8 @@ becomes
 This ends where the rules alone would not, and computes less where they would. Facts of an asked relation are kept as
 they are. A demand relation is certain: its tuples have no tags, so each derivation keeps its tag. Programs with tags
 are therefore run in two steps, the demand first (`first`), then the guarded rules with the demand as facts (`then`).
-These have the strata and the rounds of the program as written; without tags all is one program (`rules`).
+These have the strata and the rounds of the program as written; without tags all is one program (`rules`), in which
+recursion that hands its answers through is flipped (`rules.flip`).
 
 Demand may make a cycle through a negation or an aggregate. A demand rule in such a cycle is weakened: it loses its
 literals of that cycle, so that more is demanded than is needed, which changes no result; where these bind what is
@@ -35,6 +36,7 @@ from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.adorn import Adorned, adorn, guarded, is_caller
 from derivable.datalog.rules.creation import with_terms
+from derivable.datalog.rules.flip import flip
 from derivable.datalog.rules.order import bound_columns, order
 from derivable.datalog.rules.passing import Columns, evaluable, passing
 from derivable.datalog.rules.text import rules_text
@@ -62,16 +64,26 @@ def demand(program: r.Rules, automatic: bool = True) -> Demand:
 
     Raises BindingError at a use of a declared relation that does not bind its columns.
     """
+    found, adorned = _demanded(program, automatic)
+    flipped, notes = flip(program, adorned)
+    if not notes:
+        return found
+    made = tuple(name for name in flipped.relations if name not in program.relations)
+    return replace(found, rules=_demanded(flipped, automatic, made)[0].rules, notes=(*found.notes, *notes))
+
+
+def _demanded(program: r.Rules, automatic: bool, narrow: tuple[str, ...] = ()) -> tuple[Demand, Adorned]:
+    """What demand makes of a program, and its adornments; `narrow` relations have only what is asked as they are."""
     whole: list[str] = []
     while True:
-        adorned = adorn(program, automatic, whole)
+        adorned = adorn(program, automatic, (*narrow, *whole))
         if not adorned.patterns:
             plain = with_terms(_undeclared(program))
-            return Demand(plain, None, plain, _whole_notes(whole))
+            return Demand(plain, None, plain, _whole_notes(whole)), adorned
         built = _Transformation(program, adorned)
         stuck = built.stratify()
         if not stuck:
-            return built.result(_whole_notes(whole))
+            return built.result(_whole_notes(whole)), adorned
         for name in stuck:
             _check_whole(program, name)
         whole += stuck
