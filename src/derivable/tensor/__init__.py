@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from derivable.tensor.einstein import einsum
     from derivable.tensor.expression import Expression, variable
     from derivable.tensor.program import Program
     from derivable.tensor.syntax import parse
@@ -18,6 +19,7 @@ __all__ = [
     "Expression",
     "Program",
     "Type",
+    "einsum",
     "index",
     "matrix",
     "parse",
@@ -34,6 +36,7 @@ __getattr__, __dir__ = lazy(
         "Expression": "derivable.tensor.expression",
         "Program": "derivable.tensor.program",
         "Type": "derivable.tensor.types",
+        "einsum": "derivable.tensor.einstein",
         "index": "derivable.tensor.types",
         "matrix": "derivable.tensor.types",
         "parse": "derivable.tensor.syntax",

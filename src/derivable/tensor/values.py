@@ -168,7 +168,7 @@ FORMS: Registry[Callable[[Coordinates, Any], Any]] = Registry(
         "numpy": lambda given, zero: given.to_numpy(zero),
         "dict": lambda given, zero: given.to_dict(),
         "sparse": lambda given, zero: given.to_sparse(zero),
-        "torch": lambda given, zero: _torch_dense(given.to_numpy(zero)),
+        "torch": lambda given, zero: torch_dense(given.to_numpy(zero)),
         "torch_coo": lambda given, zero: given.to_torch("coo"),
         "torch_csr": lambda given, zero: given.to_torch("csr"),
         **{f"scipy_{format}": lambda given, zero, format=format: given.to_scipy(format) for format in _SCIPY},
@@ -177,7 +177,8 @@ FORMS: Registry[Callable[[Coordinates, Any], Any]] = Registry(
 )
 
 
-def _torch_dense(array: np.ndarray) -> Any:
+def torch_dense(array: np.ndarray) -> Any:
+    """The array as a tensor of torch, which shares its memory."""
     import torch
 
     return torch.from_numpy(array)

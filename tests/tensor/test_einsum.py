@@ -1,0 +1,203 @@
+"""Einstein sums against NumPy's, and against loops where that has none."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse
+import sparse
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from derivable.core.diagnostics import DomainError, ParseError, ShapeError
+from derivable.tensor import einsum, parse
+from derivable.tensor.einstein import _order, contraction
+from derivable.tensor.values import Coordinates, coordinates
+
+SIZES = dict(zip("abcde", (2, 3, 4, 2, 3)))
+
+
+@st.composite
+def sums(draw, most=4):
+    """(subscripts, dense operands)"""
+    count = draw(st.integers(1, most))
+    inputs = [draw(st.text(st.sampled_from("abcde"), max_size=3)) for _ in range(count)]
+    letters = sorted(set("".join(inputs)))
+    result = draw(st.lists(st.sampled_from(letters), unique=True, max_size=3)) if letters else []
+    subscripts = ",".join(inputs) + "->" + "".join(result)
+    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
+    density = draw(st.sampled_from([0.0, 0.3, 1.0]))
+    operands = []
+    for letters in inputs:
+        shape = [SIZES[letter] for letter in letters]
+        operands.append(np.asarray(rng.normal(size=shape) * (rng.random(shape) < density)))
+    if not draw(st.booleans()):
+        return subscripts, operands
+    return (subscripts.split("->")[0], operands)
+
+
+def in_some_form(draw, dense):
+    forms = ["numpy", "torch", "coordinates", "sparse"] if dense.ndim else ["numpy"]
+    if dense.ndim in (1, 2):
+        forms.append("scipy_coo")
+    if dense.ndim == 2:
+        forms += ["scipy_csr", "scipy_csc", "torch_csr"]
+    form = draw(st.sampled_from(forms))
+    return dense if form == "numpy" else coordinates(dense).to(form)
+
+
+@settings(deadline=None)
+@given(sums())
+def test_of_dense_operands(case):
+    subscripts, operands = case
+    np.testing.assert_allclose(einsum(subscripts, *operands), np.einsum(subscripts, *operands), atol=1e-12)
+
+
+@settings(deadline=None)
+@given(sums(), st.data())
+def test_of_operands_in_any_form(case, data):
+    subscripts, operands = case
+    given_in = [in_some_form(data.draw, operand) for operand in operands]
+    found = einsum(subscripts, *given_in, output="numpy")
+    np.testing.assert_allclose(found, np.einsum(subscripts, *operands), atol=1e-12)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    sums(most=3),
+    st.sampled_from([("min_plus", np.add, np.min, np.inf), ("max_product", np.multiply, np.max, 0.0)]),
+    st.data(),
+)
+def test_in_other_semirings(case, semiring, data):
+    subscripts, operands = case
+    name, times, plus, zero = semiring
+    operands = [np.abs(operand) / 9 for operand in operands]
+    stored = [np.where(operand == 0, zero, operand) for operand in operands]
+    inputs, _, result = subscripts.partition("->")
+    if "->" not in subscripts:
+        every = inputs.replace(",", "")
+        result = "".join(sorted(letter for letter in set(every) if every.count(letter) == 1))
+    inputs = inputs.split(",")
+    letters = sorted(set("".join(inputs)))
+    expected = np.full([SIZES[letter] for letter in result], zero)
+    for place in itertools.product(*(range(SIZES[letter]) for letter in letters)):
+        at = dict(zip(letters, place))
+        term = 0.0 if name == "min_plus" else 1.0
+        for axes, operand in zip(inputs, stored):
+            term = times(term, operand[tuple(at[letter] for letter in axes)])
+        target = tuple(at[letter] for letter in result)
+        expected[target] = plus([expected[target], term])
+    given_in = [
+        coordinates(operand, semiring=name) if operand.ndim and data.draw(st.booleans()) else operand
+        for operand in stored
+    ]
+    np.testing.assert_allclose(einsum(subscripts, *given_in, semiring=name, output="numpy"), expected)
+
+
+A = np.array([[0.0, 1.0, 2.0], [0.0, 0.0, 3.0]])
+X = np.array([1.0, 0.0, 2.0])
+
+
+def test_forms_of_results():
+    csr = scipy.sparse.csr_array(A)
+    assert isinstance(einsum("ij,j->i", csr, X), np.ndarray)
+    found = einsum("ij,kj->ik", csr, csr)
+    assert found.format == "csr"
+    np.testing.assert_allclose(found.toarray(), A @ A.T)
+    assert isinstance(einsum("ij,jk->ik", csr, np.ones((3, 2))), np.ndarray)
+    assert einsum("ij,ij->ij", csr, np.ones((2, 3))).format == "csr"
+    assert isinstance(einsum("ij->ji", sparse.COO.from_numpy(A)), sparse.COO)
+    assert isinstance(einsum("ij->ji", coordinates(A)), Coordinates)
+    assert isinstance(einsum("ij->ji", {0: {1: 2.0}}), Coordinates)
+    assert einsum("ij->ji", torch.from_numpy(A).to_sparse()).layout == torch.sparse_coo
+    assert isinstance(einsum("ij,j->i", csr, torch.from_numpy(X)), torch.Tensor)
+    assert einsum("ij,kj->ik", csr, csr, output="csc").format == "csc"
+    assert einsum("ij,j->i", csr, X, output="dict") == {0: 4.0, 1: 6.0}
+    number = einsum("ij,ij->", csr, csr)
+    assert type(number) is float
+    assert number == 14.0
+    assert type(einsum("i,i", X, X)) is float
+
+
+def test_ellipses():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 3, 4)), rng.normal(size=(3, 4, 5))
+    cases = [
+        ("...j,...jk->...k", (a[0], b)),
+        ("i...,...k->...ik", (a, rng.normal(size=(3, 4, 2)))),
+        ("i...,...k", (a, rng.normal(size=(4, 2)))),
+        ("i...k,...->k...", (a, rng.normal(size=3))),
+        ("...,...", (a, a)),
+    ]
+    for subscripts, operands in cases:
+        np.testing.assert_allclose(einsum(subscripts, *operands), np.einsum(subscripts, *operands))
+
+
+def test_rows_that_the_real_zero_would_hide():
+    graph = np.array([[np.inf, 0.0], [np.inf, np.inf]])
+    found = einsum("ij,jk->ik", graph, np.array([[np.inf, np.inf], [5.0, 0.0]]), semiring="min_plus")
+    np.testing.assert_array_equal(found, [[5.0, 0.0], [np.inf, np.inf]])
+    assert einsum("ij->", graph < 1, semiring="boolean") is True
+
+
+def test_the_order_follows_sizes_and_entries():
+    sizes = {0: 10, 1: 1000, 2: 1000, 3: 10}
+    dense = [((0, 1), 1e4, True), ((1, 2), 1e6, True), ((2, 3), 1e4, True)]
+    assert _order(dense, (0, 3), sizes)[0] in [(0, 1), (1, 2)]
+    # A matrix with few entries comes first, though it is large.
+    assert _order([((1, 2), 1e6, True), ((2, 0), 10.0, False), ((0, 1), 1e4, True)], (), sizes)[0] == (0, 1)
+    # Never two that share nothing, where that is the larger product.
+    for terms in (dense, [*dense, *[((3, 0), 100.0, True)] * 8]):
+        steps = _order(terms, (0, 3), sizes)
+        assert len(steps) == len(terms) - 1
+
+
+def test_a_long_chain():
+    rng = np.random.default_rng(1)
+    matrices = [rng.normal(size=(3, 3)) for _ in range(11)]
+    letters = "abcdefghijkl"
+    subscripts = ",".join(letters[k : k + 2] for k in range(11)) + "->al"
+    expected = np.linalg.multi_dot(matrices)
+    some = [scipy.sparse.csr_array(m) if k % 2 else m for k, m in enumerate(matrices)]
+    np.testing.assert_allclose(einsum(subscripts, *some, output="numpy"), expected)
+
+
+def test_steps_are_programs():
+    assert (
+        str(contraction(((0, 1), (1,)), (0,), (0, 1)))
+        == "sum(<i, row0> in T0) { i -> sum(<j, a0> in row0) a0 * T1(j) }"
+    )
+    product = contraction(((0, 1), (1, 2)), (0, 2), (1, 0))
+    assert str(product) == ("sum(<i, row0> in T0) { i -> sum(<j, a0> in row0) sum(<k, a1> in T1(j)) { k -> a1 * a0 } }")
+    assert parse(str(product), product.inputs) == product
+    assert str(contraction(((0, 0),), (0,), (0,))) == "sum(<i, row0> in T0) { i -> row0(i) }"
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: einsum("ij,j->i", A, A), ShapeError, r":1:4: error: operand 1 has 2 axes, of shape \[2, 3\], and 1"),
+        (
+            lambda: einsum("ij,j->i", A, X[:2]),
+            ShapeError,
+            ":1:4: error: the axis `j` is 3 in operand 0 and 2 in operand 1",
+        ),
+        (lambda: einsum("ii", A), ShapeError, "`i` is 2 in operand 0 and 3 in operand 0"),
+        (lambda: einsum("ij,j->i", A), ShapeError, "are of 2 operands, and 1 are given"),
+        (lambda: einsum("ij->k", A), ParseError, ":1:5: error: the axis `k` of the result is in no operand"),
+        (lambda: einsum("ij->ii", A), ParseError, ":1:6: error: the axis `i` is in the result twice"),
+        (lambda: einsum("i1->i", A), ParseError, ":1:2: error: `1` is no letter"),
+        (lambda: einsum("ij->i,j", A), ParseError, "`,` is no letter"),
+        (lambda: einsum("......", A), ParseError, "there are two ellipses"),
+        (lambda: einsum("i...->i", A), ParseError, "the result has no"),
+        (lambda: einsum(3, A), DomainError, "subscripts are a text"),
+        (lambda: einsum("ij", A, output="csrr"), DomainError, "did you mean 'csr'"),
+        (lambda: einsum("ij", A, semiring="reel"), DomainError, "did you mean 'real'"),
+        (lambda: einsum("i", "nowhere.mtx"), Exception, "nowhere.mtx"),
+        (lambda: einsum("i", object()), DomainError, "of `operand 0` is no tensor"),
+    ],
+)
+def test_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
