@@ -20,7 +20,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
 from derivable.datalog import execute, frontier, fused, sets, storage
 from derivable.datalog.kernels import row_sets
-from derivable.datalog.ram import emit, emit_tags
+from derivable.datalog.ram import emit, emit_best, emit_tags
 from derivable.datalog.storage import Table
 from derivable.datalog.values import TYPES
 from derivable.kernel.interpret import interpret
@@ -55,6 +55,8 @@ def settings_of(few, set_rows, room=3, compiled=False):
             patch.setattr(sets, "_read", lambda form: interpreted(row_sets.read_kernel(form)))
             patch.setattr(emit_tags, "_compiled", {})
             patch.setattr(emit_tags, "compile_kernel", interpreted)
+            patch.setattr(emit_best, "_compiled", {})
+            patch.setattr(emit_best, "compile_kernel", interpreted)
         yield
 
 

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from derivable.core.diagnostics import DomainError
+from derivable.datalog import best_first
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.facts import FactColumns, FactStore
 from derivable.datalog.foreign.function import ForeignError
@@ -211,7 +212,7 @@ class Executor(Queries):
 
     def plain_loop(self, number: int, is_first: bool) -> None:
         tables = self.tables
-        forgets = self.forgets and is_first and not self.counts_rounds() and _reads_news_alone(self.ram.strata[number])
+        forgets = self.forgets and is_first and not self.counts_rounds() and m.reads_news_alone(self.ram.strata[number])
 
         def has_news(name: str) -> bool:
             table = tables[name]
@@ -296,14 +297,35 @@ class Executor(Queries):
             return (rows.stop - rows.start if isinstance(rows, slice) else len(rows)) > 0
 
         rounds = self.rounds(number)
+        only = best_first.only_rule(stratum) if any_order and self.counts is None else None
         for instructions, active in rounds.run(has_news):
             if not self.begin_round(number, rounds):
                 return
             stamp += 1
+            if only is not None and self.told_best_first(instructions[0], pending[only.relation]):
+                continue
             for instruction in instructions:
                 self.collect(instruction, pending[instruction.relation], stamp)
             for name in active:
                 effort.rows += self.merge(pending[name], stamp)
+
+    def told_best_first(self, store: m.Store, pending: Pending) -> bool:
+        """Go on with the only rule of a recursion best tag first, if that can be done; some rows may be left."""
+        table, frontier = pending.table, pending.sums and pending.sums.frontier
+        if frontier is None or not frontier.most or table.sets is None:
+            return False
+        best = best_first.BestFirst(self, store, table, frontier)
+        if not best.is_possible():
+            return False
+        before = table.size
+        self.watch.enter(table)
+        with self.effort(store) as effort:
+            table.recent = best.tell(best_first.waiting_rows(table, frontier))
+            effort.candidates += best.made
+        self.watch.leave()
+        pending.size = table.size
+        self.stratum_effort[self.number].rows += table.size - before
+        return not len(table.recent)
 
     def collect(self, instruction: m.Instruction, pending: Pending, stamp: int) -> None:
         """Run an instruction; what it finds waits for the end of round `stamp`."""
@@ -368,9 +390,3 @@ class Executor(Queries):
         if isinstance(self.mode, GraphTags):
             return columns, len(variables), self.mode.graph.literals_of(variables)
         return columns, len(variables), self.mode.fact_tags(variables)
-
-
-def _reads_news_alone(stratum: m.Stratum) -> bool:
-    """Whether the rules of a recursion read recent rows of its relations, and no others of them."""
-    scans = [m.scan_of(node) for store in stratum.loop for node in m.steps(store.query)[1:]]
-    return not any(scan is not None and scan.relation in stratum.relations for scan in scans)

@@ -137,6 +137,11 @@ class Frontier:
         self.level[rows] = 0
         return rows
 
+    def all_rows(self) -> np.ndarray:
+        """All rows that wait, which wait no more."""
+        parts = [self.next_level() for _ in range(len(self.rows))]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
     def in_order(self, rows: np.ndarray) -> np.ndarray:
         """The rows, prefix after prefix, so that what they join with and where that is entered stays in cache."""
         columns = [self.table.column(0, rows), rows]

@@ -367,7 +367,7 @@ class Running:
                 if ordered is not None and step == 0 and what == "log":
                     arguments.append(ordered)
                 else:
-                    arguments += _argument(fused, bounds, listed, what, step, part)
+                    arguments += argument_of(fused, bounds, listed, what, step, part)
             written, i, *found = kernel.function(i - first, stop - first, ROOM, *positions, *arguments, *columns)
             i += first
             positions, counts = found[: kernel.num_positions], found[kernel.num_positions :]
@@ -412,7 +412,7 @@ class Running:
         return ordered.reshape(-1)
 
 
-def _argument(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, what: str, step: int, part: int) -> Any:
+def argument_of(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, what: str, step: int, part: int) -> Any:
     if what == "word":
         return (fused.words[part],)
     table, index = fused.reads[step]

@@ -102,8 +102,7 @@ class RowSets:
             if result == row_sets.DONE:
                 return count
             if result == row_sets.ARENA_FULL:
-                used = int(self.state[0]) * row_sets.UNIT
-                self.arena = longer(self.arena, next_length(len(self.arena)), used, cleared=True)
+                self.grow_arena()
             elif result == row_sets.LOG_FULL:
                 table.grow_log(len(table.tail) + 1)
             elif result == row_sets.PREFIXES_FULL:
@@ -119,6 +118,10 @@ class RowSets:
                 top = int(rest[-1].max())
                 if top >= self.domain:
                     self._widen(table, 1 << top.bit_length())
+
+    def grow_arena(self) -> None:
+        used = int(self.state[0]) * row_sets.UNIT
+        self.arena = longer(self.arena, next_length(len(self.arena)), used, cleared=True)
 
     def _grow_firsts(self, length: int) -> None:
         if length <= len(self.base):

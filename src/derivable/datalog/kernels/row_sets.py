@@ -17,7 +17,7 @@ table  [2 * slots] uint32, words [prefix, column] int32   of longer prefixes: nu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -165,47 +165,7 @@ def insert_kernel(form: SetForm) -> n.Kernel:
             x = row[0] if form.width == 2 else k.let("x", 0)
         with k.when((x < 0) | (x >= p.firsts) | (y < 0) | (y >= p.domain)):
             k.return_(OUT_OF_REACH, i, size)
-        slots, start = k.load(p.slots, x, "slot_count"), k.let("start", k.load(p.base, x, "unit") * UNIT)
-        is_new, number = k.let("is_new", False), k.let("number", size) if form.numbered else None
-        with k.when(slots < 0):
-            if number is not None:
-                there = k.load(p.arena, start + y, "there")
-                with k.when(equal(there, 0)):
-                    k.store(p.arena, start + y, size + 1)
-                    k.set(is_new, True)
-                with k.otherwise():
-                    k.set(number, there - 1)
-            else:
-                with k.when(~k.load_bit(p.arena, start * 32 + y, "there")):
-                    k.set_bit(p.arena, start * 32 + y)
-                    k.set(is_new, True)
-        with k.otherwise():
-            k.set(is_new, True)
-            slot = k.let("at", 0)
-            with k.when(slots > 0):
-                k.set(slot, k.hash([y], slots)[0])
-                entry = k.load(p.arena, start + slot * form.entry, "entry")
-                with k.while_(not_equal(entry, 0)):
-                    with k.when(equal(entry, y + 1)):
-                        k.set(is_new, False)
-                        if number is not None:
-                            k.set(number, k.load(p.arena, start + slot * 2 + 1, "there") - 1)
-                        k.break_()
-                    next_slot(k, slot, slots)
-                    k.load_into(entry, p.arena, start + slot * form.entry)
-            with k.when(is_new):
-                used = k.let("used", k.load(count, x, "before") + 1)
-                with k.when(slots * 3 < used * 4):
-                    k.comment("Room first; the row is looked at again, in the new block.")
-                    k.call(_grow_kernel(form.entry), [x, arena_room, p.base, p.slots, p.arena, state])
-                    with k.when(not_equal(k.load(state, 2, "failed"), 0)):
-                        k.store(state, 2, 0)
-                        k.return_(ARENA_FULL, i, size)
-                    k.continue_()
-                k.store(p.arena, start + slot * form.entry, y + 1)
-                if number is not None:
-                    k.store(p.arena, start + slot * 2 + 1, size + 1)
-                k.store(count, x, used)
+        is_new, number = enter_last(k, p, count, state, x, y, size, arena_room, lambda code: k.return_(code, i, size))
         with k.when(is_new):
             for c, value in enumerate(row):
                 k.store(log, size * form.width + c, value)
@@ -215,6 +175,65 @@ def insert_kernel(form: SetForm) -> n.Kernel:
         k.set(i, i + 1)
     k.return_(DONE, i, size)
     return k.kernel()
+
+
+def enter_last(
+    k: Builder,
+    p: SetParameters,
+    count: n.Array,
+    state: n.Array,
+    x: Expr,
+    y: Expr,
+    size: Expr,
+    arena_room: Expr,
+    leave: Callable[[int], None],
+) -> tuple[n.Register, n.Register | None]:
+    """(whether it is new, number) of value y in the set of prefix x, entered as row `size` if it is new.
+
+    The loop around goes on from its condition where a set has grown: the row at hand must come again.
+    """
+    slots, start = k.load(p.slots, x, "slot_count"), k.let("start", k.load(p.base, x, "unit") * UNIT)
+    is_new, number = k.let("is_new", False), k.let("number", size) if p.form.numbered else None
+    with k.when(slots < 0):
+        if number is not None:
+            there = k.load(p.arena, start + y, "there")
+            with k.when(equal(there, 0)):
+                k.store(p.arena, start + y, size + 1)
+                k.set(is_new, True)
+            with k.otherwise():
+                k.set(number, there - 1)
+        else:
+            with k.when(~k.load_bit(p.arena, start * 32 + y, "there")):
+                k.set_bit(p.arena, start * 32 + y)
+                k.set(is_new, True)
+    with k.otherwise():
+        k.set(is_new, True)
+        slot = k.let("at", 0)
+        with k.when(slots > 0):
+            k.set(slot, k.hash([y], slots)[0])
+            entry = k.load(p.arena, start + slot * p.form.entry, "entry")
+            with k.while_(not_equal(entry, 0)):
+                with k.when(equal(entry, y + 1)):
+                    k.set(is_new, False)
+                    if number is not None:
+                        k.set(number, k.load(p.arena, start + slot * 2 + 1, "there") - 1)
+                    k.break_()
+                next_slot(k, slot, slots)
+                k.load_into(entry, p.arena, start + slot * p.form.entry)
+        with k.when(is_new):
+            used = k.let("used", k.load(count, x, "before") + 1)
+            with k.when(slots * 3 < used * 4):
+                k.comment("Room first; the row is looked at again, in the new block.")
+                k.call(_grow_kernel(p.form.entry), [x, arena_room, p.base, p.slots, p.arena, state])
+                with k.when(not_equal(k.load(state, 2, "failed"), 0)):
+                    k.store(state, 2, 0)
+                    leave(ARENA_FULL)
+                k.continue_()
+            k.store(p.arena, start + slot * p.form.entry, y + 1)
+            if number is not None:
+                k.store(p.arena, start + slot * 2 + 1, size + 1)
+            k.store(count, x, used)
+    return is_new, number
 
 
 def _number_prefix(
@@ -305,7 +324,8 @@ def _grow_kernel(entry: int) -> n.Kernel:
     new, start = k.let("new", where(equal(old, 0), FIRST_SLOTS, old * 2)), k.let("start", unit * UNIT)
     level, units = _level(k, new * entry)
     dense_units = k.load(state, 1, "dense_units")
-    is_dense = k.let("is_dense", dense_units <= units)
+    # With numbers a dense set twice as large is worth it: it is read once, a hash twice and more.
+    is_dense = k.let("is_dense", dense_units <= units * entry)
     given = k.let("given", -1)
     with k.when(is_dense):
         k.set(units, dense_units)

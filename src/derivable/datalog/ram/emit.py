@@ -123,6 +123,11 @@ class Plan:
     tags: TypedSemiring | str | None
     counted: tuple[int, ...] = ()
 
+    @property
+    def num_loops(self) -> int:
+        """Loops whose positions a kernel returns."""
+        return sum(isinstance(s, Count) or (isinstance(s, Match) and not s.only_exists) for s in self.steps)
+
 
 @dataclass(frozen=True)
 class StoreKernel:
@@ -150,11 +155,11 @@ def is_compiled(plan: Plan) -> bool:
 def compiled_store(plan: Plan) -> StoreKernel:
     """The kernel of a plan; compiled when it is called first."""
     if plan not in _compiled:
-        _compiled[plan] = _Emitter(plan).emit()
+        _compiled[plan] = Emitter(plan).emit()
     return _compiled[plan]
 
 
-class _Emitter:
+class Emitter:
     def __init__(self, plan: Plan):
         self.plan = plan
         self.k = Builder("store")
@@ -186,9 +191,8 @@ class _Emitter:
 
     def emit(self) -> StoreKernel:
         k, plan = self.k, self.plan
-        loops = sum(isinstance(s, Count) or (isinstance(s, Match) and not s.only_exists) for s in plan.steps)
         self.i, stop, self.room = k.scalar("i"), k.scalar("stop"), k.scalar("room")
-        self.positions = [k.scalar(f"p{j}") for j in range(loops)]
+        self.positions = [k.scalar(f"p{j}") for j in range(plan.num_loops)]
         self.free = iter(self.positions)
         for word in plan.words:
             self.values[word] = self.scalar("word", 0, word.index)
@@ -208,7 +212,7 @@ class _Emitter:
         # Columns to write come last, wherever they were needed first.
         k.parameters.extend(self.columns)
         kernel = k.kernel()
-        return StoreKernel(kernel, compile_kernel(kernel), tuple(self.parameters), loops, tuple(kinds))
+        return StoreKernel(kernel, compile_kernel(kernel), tuple(self.parameters), plan.num_loops, tuple(kinds))
 
     def driver(self) -> None:
         k, step = self.k, self.plan.steps[0]

@@ -283,3 +283,9 @@ def stable_relations(ram: Ram) -> set[str]:
     instructions = [instruction for stratum in ram.strata for instruction in stratum.loop]
     scans = [scan_of(node) for instruction in instructions for node in steps(instruction.query)]
     return {scan.relation for scan in scans if scan is not None and scan.part == "stable"}
+
+
+def reads_news_alone(stratum: Stratum) -> bool:
+    """Whether the rules of a recursion read recent rows of its relations, and no others of them."""
+    scans = [scan_of(node) for store in stratum.loop for node in steps(store.query)[1:]]
+    return not any(scan is not None and scan.relation in stratum.relations for scan in scans)

@@ -1,0 +1,113 @@
+"""Recursions that one kernel tells best tag first have the tags of those that run round by round, and of Dijkstra."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import derivable as dv
+from datalog.test_fused import settings_of
+from derivable.algebra.semirings import max_product, min_plus
+from derivable.core.diagnostics import LimitError
+from derivable.datalog import best_first
+
+RULES = {
+    "p(x, z)": ["p(x, y), e(y, z)", "p(x, y), e(y, w), e(w, z)", "e(z, y), p(x, y), z != 2", "p(x, x), e(z, x)"],
+    "p(x, y + 1)": ["p(x, y), e(y, _), y < 5", "p(x, y), y < 3"],
+    "p(x, 7)": ["p(x, y), e(y, 3)"],
+    "p(x, y + 150)": ["p(x, y), e(_, y), y < 600"],
+    "t(g, x, z)": ["t(g, x, y), e(y, z), not u(z)"],
+    "r(z)": ["r(y), e(y, z)", "r(y), z in y..9, e(z, y)"],
+}
+BASE = """
+type e(i64, i64), u(i64), p(i64, i64), t(i64, i64, i64), r(i64)
+rel p(x, y) = e(x, y)
+rel t(x, y, y) = e(x, y)
+rel r(x) = u(x)
+query p
+query t
+query r
+"""
+NODES = st.sampled_from([0, 1, 2, 3, 40, 300, 1 << 33])
+
+
+@contextmanager
+def small_queues(taken):
+    told = best_first.BestFirst.tell
+
+    def tell(self, rows):
+        taken.append(len(rows))
+        return told(self, rows)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("LEVELS", 4), ("QUEUE_ROWS", 1), ("TOLD_ROWS", 2), ("BLOCK_ROWS", 2)):
+            patch.setattr(best_first, name, value)
+        patch.setattr(best_first.BestFirst, "tell", tell)
+        yield
+
+
+@settings(max_examples=70, deadline=None)
+@given(
+    st.sampled_from([f"rel {head} = {body}" for head, bodies in RULES.items() for body in bodies]),
+    st.lists(st.tuples(NODES, NODES), min_size=1, max_size=10, unique=True),
+    st.lists(st.tuples(st.integers(0, 3)), min_size=1, max_size=3, unique=True),
+    st.sampled_from(["minmaxprob", "max_product", "min_plus"]),
+    st.integers(2, 9),
+    st.randoms(use_true_random=False),
+)
+def test_all_orders_lead_to_the_same_tags(rule, edges, units, provenance, few, random):
+    """Sets get new blocks, wider domains and values out of reach; queues get longer and pause."""
+    facts = {"e": edges, "u": units}
+    facts = {name: [(random.randrange(1, few) / few, row) for row in rows] for name, rows in facts.items()}
+    program = dv.Program(BASE + rule)
+    expected = program.run(facts, provenance=provenance)
+    taken = []
+    with settings_of(0, 1), small_queues(taken):
+        found = program.run(facts, provenance=provenance)
+    for name in "ptr":
+        assert dict(found[name]) == dict(expected[name])
+
+
+def test_the_shortest_paths_are_those_of_networkx():
+    """Levels follow the rows, which get farther and farther."""
+    graph = nx.gnm_random_graph(90, 360, seed=2, directed=True)
+    lengths = np.random.default_rng(0).integers(1, 50, graph.number_of_edges())
+    for edge, length in zip(graph.edges, lengths.tolist()):
+        graph.edges[edge]["weight"] = length
+    expected = {
+        (a, b): float(length)
+        for a, found in nx.all_pairs_dijkstra_path_length(graph)
+        for b, length in found.items()
+        if a != b
+    }
+    text = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))\nrel q(x, y) = p(x, y), x != y\nquery q"
+    scaled = replace(min_plus, name="lengths", fact=lambda p, v: 64.0 * p)
+    taken = []
+    with settings_of(0, 50, room=64, compiled=True), small_queues(taken):
+        found = dv.Program(text).run({"e": dv.independent(list(graph.edges), lengths / 64)}, provenance=scaled)["q"]
+    assert taken
+    assert dict(found.items()) == expected
+
+
+def test_tags_better_than_one_are_not_told_so():
+    text = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))"
+    doubling = replace(max_product, name="doubling", fact=lambda p, v: 2.0 + 0.0 * p)
+    facts = {"e": [(0.5, (i, j)) for i in range(9) for j in range(i + 1, 9) if (i * j) % 3 != 1]}
+    expected = dict(dv.Program(text).run(facts, provenance=doubling)["p"])
+    taken = []
+    with settings_of(0, 1), small_queues(taken):
+        assert dict(dv.Program(text).run(facts, provenance=doubling)["p"]) == expected
+    assert not taken
+
+
+def test_a_limit_ends_it():
+    text = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))"
+    facts = {"e": [(0.5, (i, i + 1)) for i in range(60)]}
+    taken = []
+    with settings_of(0, 1), small_queues(taken), pytest.raises(LimitError, match="tuple_limit = 300"):
+        dv.Program(text).run(facts, provenance="minmaxprob", tuple_limit=300)
+    assert taken
