@@ -1,0 +1,1 @@
+"""Storage formats: where the entries of a tensor are, said in SDQLite itself."""

@@ -1,0 +1,101 @@
+"""The record of a storage format, from which every kernel over it is made.
+
+A bitmap vector, as a user writes it:
+
+>>> import numpy as np
+>>> from derivable.tensor.formats.format import Format
+>>> def pack(entries, zero):
+...     held, val = np.zeros(entries.shape[0], bool), np.full(entries.shape[0], zero)
+...     held[entries.indices[0]], val[entries.indices[0]] = True, entries.values
+...     return {"held": held, "val": val}
+>>> bitmap = Format(
+...     "bitmap", 1, "sum(<_, i> in (0:n0)) if held(i) then { unique(i) -> val(i) }", {"held": "bool", "val": "real"}, pack
+... )
+>>> bitmap.definition
+'sum(<_, i> in (0:n0)) if held(i) then { unique(i) -> val(i) }'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Literal
+
+from derivable.core.diagnostics import ShapeError
+from derivable.core.registry import Registry
+from derivable.tensor import nodes as t
+from derivable.tensor.types import INT, Type, array
+
+Kind = Literal["real", "int", "bool", "sorted", "hashed"]
+
+
+@dataclass(frozen=True, eq=False)
+class Format:
+    """How tensors of one order are stored.
+
+    definition  the tensor as an expression of its arrays and sizes. `n0`, `n1`, ... are the sizes of its axes. A key in
+                `unique( )` comes once for each key outside it; without it, entries of one key may lie apart
+    arrays      what each array holds: "real" values, "int" or "bool"; indices that ascend in each part that a sum runs
+                over are "sorted", and are looked up by bisection; "hashed" is a table with a power of two of places,
+                -1 in the empty ones, where an index stands at or after the place that it hashes to
+    pack        (entries, zero) -> {name: array, or integer for a size}. `entries` has `shape`, `indices` [axis, entry]
+                in lexicographic order, each once, and `values` [entry]; `zero` is what stands where nothing is stored
+    sizes       names of integers in the definition besides those of the axes
+    own         takes the arrays from an object that is stored so already, without a copy; None for others
+    """
+
+    name: str
+    order: int
+    definition: str
+    arrays: Mapping[str, Kind]
+    pack: Callable[[Any, Any], dict[str, Any]]
+    sizes: tuple[str, ...] = ()
+    own: Callable[[Any], dict[str, Any] | None] = lambda value: None
+
+    @property
+    def axis_sizes(self) -> tuple[str, ...]:
+        return tuple(f"n{k}" for k in range(self.order))
+
+    @cached_property
+    def types(self) -> dict[str, Type]:
+        """What the names of the definition are."""
+        elements = {"real": "real", "bool": "bool"}
+        found = {name: array(elements.get(kind, "int")) for name, kind in self.arrays.items()}  # type: ignore[arg-type]
+        return {**found, **dict.fromkeys((*self.axis_sizes, *self.sizes), INT)}
+
+    @cached_property
+    def node(self) -> t.Node:
+        """The definition, parsed and checked. Raises our errors with the place in it."""
+        from derivable.tensor.parse import parse
+
+        program = parse(self.definition, self.types, source=f"format {self.name}")
+        if program.type.order != self.order:
+            raise ShapeError(
+                f"the definition of the format `{self.name}` is {program.type}, and the format says order {self.order}"
+            )
+        return program.node
+
+
+# By name, what makes the format for an order, or raises ShapeError.
+FAMILIES: Registry[Callable[[int], Format]] = Registry(
+    "storage format", more="a `Format` of one's own can be given in its place"
+)
+
+
+@lru_cache(256)
+def format_of(name: str, order: int) -> Format:
+    """The format of that name for tensors of an order. Raises DomainError for an unknown name, and ShapeError for an
+    order that it does not have."""
+    import derivable.tensor.formats.standard  # noqa: F401
+
+    return FAMILIES[name](order)
+
+
+def only(order: int, given: int, name: str) -> None:
+    """Raises ShapeError unless a format that is for one order is asked for that one."""
+    if order != given:
+        raise ShapeError(
+            f"the format `{name}` is for tensors of order {order}, and not {given}",
+            hint="`dense`, `coo`, `csf` and `hashed` hold tensors of any order",
+        )
