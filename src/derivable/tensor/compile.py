@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from derivable.algebra import semirings
-from derivable.algebra.expr.functions import apply, lift
-from derivable.algebra.expr.nodes import Expr
-from derivable.algebra.semiring import Semiring, TypedSemiring
+from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.device.cpu.memory import empty, full
-from derivable.kernel import nodes as n
-from derivable.kernel.build import Builder
-from derivable.kernel.emit_numba import compile_kernel
 from derivable.tensor import nodes as t
-from derivable.tensor.axes import Axes, Known, axes_of, describe, inputs_known
-from derivable.tensor.binding import free_variables, names_in
+from derivable.tensor.axes import Axes, axes_of, describe, inputs_known
+from derivable.tensor.binding import free_variables, names_in, unique_names
+from derivable.tensor.bound import Closure, NotWhole
+from derivable.tensor.emit import Built, Spec, build_kernel
 from derivable.tensor.formats.format import Format, format_of
-from derivable.tensor.lower import Closure, Destination, Lowering, Names, NotWhole, Registers, Scalar, Stored, Values
 from derivable.tensor.program import Program
-from derivable.tensor.types import INT, REAL, Type
+from derivable.tensor.results import INSIDE
+from derivable.tensor.types import BOOL, INT
 from derivable.tensor.values import Coordinates, coordinates
-
-OUTSIDE = "outside"
 
 
 @dataclass(frozen=True)
@@ -40,242 +35,32 @@ class Held:
     arrays: Mapping[str, Any]
 
     @property
+    def structure(self) -> list[Any]:
+        """What says where the entries are: all but their values."""
+        return [x for name, x in self.arrays.items() if self.format.arrays.get(name) != "real"]
+
+    @property
     def signature(self) -> tuple:
         dtypes = tuple(str(self.arrays[name].dtype) for name in self.format.arrays)
         return self.format, dtypes
 
 
-class _Into(Destination):
-    """A part of a result, at the keys so far."""
-
-    def __init__(self, output: _Output, keys: tuple[Scalar, ...] = ()):
-        self.output, self.keys = output, keys
-
-    @property
-    def holds_all(self) -> bool:  # type: ignore[override]
-        return isinstance(self.output, _Dense)
-
-    def at(self, key: Scalar, then: Any) -> None:
-        output, k = self.output, len(self.keys)
-        root = output.lowering.axis_root
-        axis = output.axes[k]
-        if key.axis is not None and axis is not None and root(key.axis) == root(axis):
-            then(_Into(output, (*self.keys, key)))
-            return
-        build, x = output.lowering.build, key.values[0]
-        held = key if not x.operands else Scalar((build.let("key", x),), INT)
-        x = held.values[0]
-        inside = lift(apply("logical_and", x >= 0, x < output.sizes[k]))
-        with build.when(inside):
-            then(_Into(output, (*self.keys, held)))
-        with build.otherwise():
-            build.set(output.outside, x)
-
-    def add(self, values: Values) -> None:
-        self.output.put([key.values[0] for key in self.keys], values)
-
-
-class _Output:
-    """Where the kernel puts a result.
-
-    axes     of the result
-    sizes    registers with their sizes
-    outside  a register for an index that no axis has
-    """
-
-    def __init__(self, lowering: Lowering, axes: Sequence[Any], sizes: Sequence[Expr]):
-        self.lowering, self.axes, self.sizes = lowering, tuple(axes), tuple(sizes)
-        self.outside = lowering.build.let("outside", -1)
-
-    def put(self, keys: list[Expr], values: Values) -> None:
-        raise NotImplementedError
-
-    def place(self, keys: list[Expr]) -> Expr:
-        place = keys[0]
-        for key, size in zip(keys[1:], self.sizes[1:]):
-            place = place * size + key
-        return place
-
-
-class _Dense(_Output):
-    def __init__(self, lowering: Lowering, axes: Sequence[Any], sizes: Sequence[Expr], arrays: Sequence[n.Array]):
-        super().__init__(lowering, axes, sizes)
-        self.arrays = arrays
-
-    def put(self, keys: list[Expr], values: Values) -> None:
-        build = self.lowering.build
-        place = build.let("place", self.place(keys))
-        old = tuple(build.load(a, place, "old", d) for a, d in zip(self.arrays, self.lowering.semiring.dtypes))
-        for a, x in zip(self.arrays, self.lowering.plus(old, values)):
-            build.store(a, place, x)
-
-
-class _Counted(_Output):
-    """How many entries there are to list."""
-
-    def __init__(self, lowering: Lowering, axes: Sequence[Any], sizes: Sequence[Expr]):
-        super().__init__(lowering, axes, sizes)
-        self.count = lowering.build.let("count", 0)
-
-    def put(self, keys: list[Expr], values: Values) -> None:
-        self.lowering.build.set(self.count, self.count + 1)
-
-
-class _ListedOutput(_Counted):
-    """Entries one after the other: where each is in the result, and its value."""
-
-    def __init__(self, lowering: Lowering, axes: Any, sizes: Any, places: n.Array, arrays: Sequence[n.Array]):
-        super().__init__(lowering, axes, sizes)
-        self.places, self.arrays = places, arrays
-
-    def put(self, keys: list[Expr], values: Values) -> None:
-        build = self.lowering.build
-        build.store(self.places, self.count, self.place(keys))
-        for a, x in zip(self.arrays, values):
-            build.store(a, self.count, x)
-        super().put(keys, values)
-
-
-@dataclass(frozen=True)
-class Spec:
-    """What a kernel depends on besides the program.
-
-    formats  by input: the format, and the dtypes of its arrays
-    kind     "dense", "count" or "list": where the result goes
-    """
-
-    formats: tuple[tuple[str, Format, tuple[str, ...]], ...]
-    semiring: Semiring
-    precision: str
-    kind: str
-
-
 @dataclass
-class Built:
-    """A kernel, and where its arguments come from: (source, name, part)."""
+class Pattern:
+    """Where the entries of a sparse result are, for inputs whose entries are where they were.
 
-    kernel: n.Kernel
-    arguments: list[tuple[str, Any, Any]] = field(default_factory=list)
+    given      the arrays and sizes of the inputs that say where entries are
+    indices    [axis, entry], in lexicographic order
+    positions  [addition] which entry each addition of the program goes to; None if they come in order
+    """
 
-    @cached_property
-    def run(self) -> Any:
-        return compile_kernel(self.kernel)
+    given: list[Any]
+    shape: tuple[int, ...]
+    indices: np.ndarray
+    positions: np.ndarray | None
 
-
-class _Lowering(Lowering):
-    """With the axes of a program and workspaces as parameters of its kernel."""
-
-    def __init__(self, build: Builder, semiring: TypedSemiring, axes: Axes, arguments: list[tuple[str, Any, Any]]):
-        super().__init__(build, semiring, axes.root, self._workspace)
-        self.all_axes, self.arguments = axes, arguments
-        self._spaces = 0
-
-    def _workspace(self, axis: Any) -> tuple[n.Array, n.Array, tuple[n.Array, ...], n.Register]:
-        if axis is None:
-            raise UnsupportedError(
-                "a vector has to be collected, and nothing says how many indices it may have",
-                hint="let its keys be indices of an input",
-            )
-        number, self._spaces = self._spaces, self._spaces + 1
-        keys = self.build.array(f"space{number}_keys", "int64")
-        stamps = self.build.array(f"space{number}_stamps", "int64")
-        values = tuple(self.build.array(f"space{number}_values{c}", d) for c, d in enumerate(self.semiring.dtypes))
-        self.arguments += [("space", axis, "int64"), ("space", axis, "int64")]
-        self.arguments += [("space", axis, d) for d in self.semiring.dtypes]
-        return keys, stamps, values, self.stamps[number]
-
-    def with_stamps(self, count: int) -> None:
-        """Registers for the stamps of workspaces, made before all loops."""
-        self.stamps = [self.build.let(f"stamp{k}", 0) for k in range(count)]
-
-    def axis_of(self, node: t.Node, names: Names) -> Any:
-        known = {name: _known(bound) for name, bound in names.items()}
-        found = axes_of(node, known, self.all_axes).axes
-        return found[0] if found else None
-
-
-def _known(bound: Any) -> Known:
-    if isinstance(bound, Scalar):
-        return Known(axis=bound.axis, is_size=bound.is_size)
-    if isinstance(bound, Closure):
-        if bound.axes:
-            return Known(bound.axes)
-        return axes_of(bound.node, {name: _known(inner) for name, inner in bound.names.items()}, Axes())
-    return Known()
-
-
-def build_kernel(program: Program, spec: Spec) -> Built:
-    """The kernel of a program for inputs that are stored so."""
-    build = Builder("tensor_program")
-    semiring = spec.semiring.typed(spec.precision)
-    axes = Axes()
-    known = inputs_known({name: of.order for name, of in program.inputs.items()})
-    result = axes_of(program.node, known, axes).axes
-    result = result or (None,) * program.type.order
-    arguments: list[tuple[str, Any, Any]] = []
-    names: dict[str, Any] = {}
-    formats = {name: (format, dtypes) for name, format, dtypes in spec.formats}
-    for name, of in program.inputs.items():
-        if of.is_scalar:
-            dtypes = semiring.dtypes if of == REAL else ("int64" if of == INT else "bool",)
-            values = tuple(build.scalar(f"{name}{c or ''}", d) for c, d in enumerate(dtypes))
-            arguments += [("scalar", name, c) for c in range(len(values))]
-            names[name] = Scalar(values, of)
-        else:
-            names[name] = _stored(build, name, of, *formats[name], arguments)
-    sizes = [build.scalar(f"out_n{k}") for k in range(program.type.order)]
-    arguments += [("out_size", k, None) for k in range(len(sizes))]
-    lowering = _Lowering(build, semiring, axes, arguments)
-    lowering.with_stamps(_MOST_WORKSPACES)
-    output, total = _output(lowering, spec, program.type, result, sizes, arguments)
-    if output is None:
-        lowering.accumulate(program.node, names, Registers(lowering, total))
-        build.return_(*total)
-    else:
-        lowering.accumulate(program.node, names, _Into(output))
-        count = [output.count] if isinstance(output, _Counted) else []
-        build.return_(output.outside, *count)
-    return Built(build.kernel(), arguments)
-
-
-# Vectors that one program may collect; the registers for them are made first.
-_MOST_WORKSPACES = 8
-
-
-def _stored(
-    build: Builder, name: str, of: Type, format: Format, dtypes: Sequence[str], arguments: list[tuple[str, Any, Any]]
-) -> Closure:
-    inner: dict[str, Any] = {}
-    axes = tuple((name, k) for k in range(of.order))
-    for (part, kind), dtype in zip(format.arrays.items(), dtypes):
-        held = build.array(f"{name}_{part}", dtype)
-        arguments.append(("array", name, part))
-        inner[part] = Stored((held,), format.types[part], kind if kind in ("sorted", "hashed") else "")
-    for k, size in enumerate((*format.axis_sizes, *format.sizes)):
-        register = build.scalar(f"{name}_{size}")
-        arguments.append(("size", name, size))
-        is_axis = k < of.order
-        inner[size] = Scalar((register,), INT, axes[k] if is_axis else None, is_axis)
-    return Closure(format.node, inner, of, axes, entries_differ=True)
-
-
-def _output(
-    lowering: _Lowering, spec: Spec, of: Type, axes: Any, sizes: Any, arguments: list[tuple[str, Any, Any]]
-) -> tuple[Any, Any]:
-    build, semiring = lowering.build, lowering.semiring
-    if of.is_scalar:
-        return None, tuple(build.let("total", x) for x in lowering.zero)
-    if spec.kind == "count":
-        return _Counted(lowering, axes, sizes), ()
-    made = []
-    if spec.kind == "list":
-        places = build.array("places", "int64")
-        arguments.append(("out", "places", None))
-    made = [build.array(f"out{c or ''}", dtype) for c, dtype in enumerate(semiring.dtypes)]
-    arguments += [("out", "values", c) for c in range(len(made))]
-    if spec.kind == "list":
-        return _ListedOutput(lowering, axes, sizes, places, made), ()
-    return _Dense(lowering, axes, sizes, made), ()
+    def fits(self, given: list[Any], shape: tuple[int, ...]) -> bool:
+        return self.shape == shape and all(np.array_equal(old, new) for old, new in zip(self.given, given))
 
 
 class Kernel:
@@ -304,7 +89,8 @@ class Kernel:
             self.formats[name] = given if isinstance(given, Format) else format_of(given, order)
             if self.formats[name].order != order:
                 raise ShapeError(
-                    f"the format `{self.formats[name].name}` is of order {self.formats[name].order}, `{name}` of order {order}"
+                    f"the format `{self.formats[name].name}` is of order {self.formats[name].order}, "
+                    f"and `{name}` of order {order}"
                 )
         order = program.type.order
         self.output = format_of(output, order) if isinstance(output, str) and order else output
@@ -312,8 +98,9 @@ class Kernel:
         known = inputs_known({name: of.order for name, of in program.inputs.items()})
         self.result_axes = axes_of(program.node, known, self.axes).axes or (None,) * order
         self.stages: dict[str, Kernel] = {}
-        self.staged = program
+        self.staged = Program(unique_names(program.node), program.inputs)
         self._built: dict[Spec, Built] = {}
+        self._pattern: Pattern | None = None
 
     def __call__(self, **values: Any) -> Any:
         held, scalars = self._taken(values)
@@ -341,10 +128,40 @@ class Kernel:
             out = [full(int(np.prod(shape)), x, d) for x, d in zip(typed.zero, dtypes)]
             run(spec, "dense", values=out)
             return out[0].reshape(shape)
+        pattern = self._pattern_of(run, spec, held, scalars, shape)
+        typed = self.semiring.typed(precision)
+        out = [full(pattern.indices.shape[1], x, d) for x, d in zip(typed.zero, dtypes)]
+        if pattern.positions is None:
+            run(spec, "append", values=out)
+        else:
+            run(spec, "positions", values=out, positions=pattern.positions)
+        return Coordinates(shape, pattern.indices, out[0])
+
+    def _pattern_of(
+        self, run: _Call, spec: Spec, held: Mapping[str, Held], scalars: Mapping[str, Any], shape: tuple[int, ...]
+    ) -> Pattern:
+        """The pattern of the last call, if it fits; otherwise found by a run of the program without its values."""
+        given = [x for of in held.values() for x in of.structure]
+        given += [scalars[name] for name, of in self.program.inputs.items() if of in (INT, BOOL)]
+        if self._depends_on_values:
+            given += [of.arrays for of in held.values()] + list(scalars.values())
+        elif self._pattern is not None and self._pattern.fits(given, shape):
+            return self._pattern
         _, count = run(spec, "count")
-        places, out = empty(count, np.int64), [empty(count, d) for d in dtypes]
-        run(spec, "list", places=places, values=out)
-        return _entries(places, out[0], shape, self.semiring)
+        places = empty(count, np.int64)
+        run(spec, "places", places=places)
+        positions = None
+        if not (places[1:] > places[:-1]).all():
+            places, found = np.unique(places, return_inverse=True)
+            positions = found.astype(np.int32)
+        given = [x.copy() if isinstance(x, np.ndarray) else x for x in given]
+        self._pattern = Pattern(given, shape, np.array(np.unravel_index(places, shape)), positions)
+        return self._pattern
+
+    @cached_property
+    def _depends_on_values(self) -> bool:
+        """Whether a condition on reals decides where entries are."""
+        return any(isinstance(node, t.If) and _compares_reals(node.condition) for node in t.walk(self.program.node))
 
     def held(self, held: Mapping[str, Held], scalars: Mapping[str, Any]) -> Held:
         """The result as a stage of another kernel, from what that one holds."""
@@ -410,6 +227,12 @@ class Kernel:
         if self.shape is not None:
             if len(self.shape) != self.program.type.order:
                 raise ShapeError(f"the shape {self.shape} was asked for, and the result is {self.program.type}")
+            for k, axis in enumerate(self.result_axes):
+                if axis is not None and sizes[axis] != self.shape[k]:
+                    raise ShapeError(
+                        f"the shape {self.shape} was asked for, and axis {k} of the result runs over {describe(axis)}, "
+                        f"of {sizes[axis]}"
+                    )
             return self.shape
         if None in self.result_axes:
             raise ShapeError(
@@ -435,7 +258,7 @@ class _Call:
         built = self.kernel.built(replace(spec, kind=kind))
         found = built.run(*(self._argument(*argument, out) for argument in built.arguments))
         found = found if isinstance(found, tuple) else (found,)
-        if self.shape and found[0] >= 0:
+        if self.shape and found[0] != INSIDE:
             raise DomainError(f"the result has an entry at index {found[0]}, outside the shape {self.shape}")
         return found
 
@@ -478,6 +301,13 @@ def hold(value: Any, format: Format | None, order: int, semiring: Semiring, name
     return Held(format, shape, own)
 
 
+def _compares_reals(node: t.Node) -> bool:
+    # Integers come from keys and sizes alone; what else is compared may be a value.
+    return any(isinstance(part, (t.Lookup, t.One)) or part == t.Number(0.0) for part in t.walk(node)) or any(
+        isinstance(part, t.Number) and isinstance(part.value, float) for part in t.walk(node)
+    )
+
+
 def _replaced(node: t.Node, old: t.Node, new: t.Node) -> t.Node:
     """The expression with another one in the place of a closed one, wherever that is."""
     if node == old:
@@ -490,8 +320,3 @@ def _precision(held: Mapping[str, Held], scalars: Mapping[str, Any], semiring: S
         of.arrays[part].dtype for of in held.values() for part, kind in of.format.arrays.items() if kind == "real"
     ]
     return "float32" if of_values and all(dtype == np.float32 for dtype in of_values) else "float64"
-
-
-def _entries(places: np.ndarray, values: np.ndarray, shape: tuple[int, ...], semiring: Semiring) -> Coordinates:
-    """Coordinates from the entries that a kernel listed, equal places added up."""
-    return Coordinates._sorted(shape, np.array(np.unravel_index(places, shape)), values, semiring)

@@ -8,11 +8,10 @@ A bitmap vector, as a user writes it:
 ...     held, val = np.zeros(entries.shape[0], bool), np.full(entries.shape[0], zero)
 ...     held[entries.indices[0]], val[entries.indices[0]] = True, entries.values
 ...     return {"held": held, "val": val}
->>> bitmap = Format(
-...     "bitmap", 1, "sum(<_, i> in (0:n0)) if held(i) then { unique(i) -> val(i) }", {"held": "bool", "val": "real"}, pack
-... )
->>> bitmap.definition
-'sum(<_, i> in (0:n0)) if held(i) then { unique(i) -> val(i) }'
+>>> text = "sum(<_, i> in (0:n0)) if held(i) then { unique(i) -> val(i) }"
+>>> bitmap = Format("bitmap", 1, text, {"held": "bool", "val": "real"}, pack)
+>>> bitmap.order
+1
 """
 
 from __future__ import annotations
