@@ -15,13 +15,14 @@ from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.device.cpu.memory import empty, full
 from derivable.tensor import nodes as t
-from derivable.tensor.axes import Axes, axes_of, describe, inputs_known
-from derivable.tensor.binding import free_variables, names_in, unique_names
+from derivable.tensor.axes import Axes, describe
+from derivable.tensor.binding import free_variables, names_in
 from derivable.tensor.bound import Closure, NotWhole
-from derivable.tensor.emit import Built, Spec, build_kernel
+from derivable.tensor.emit import Built, Spec, build_kernel, result_axes
 from derivable.tensor.formats.format import Format, format_of
 from derivable.tensor.program import Program
 from derivable.tensor.results import INSIDE
+from derivable.tensor.sparsity import propagate
 from derivable.tensor.types import BOOL, INT
 from derivable.tensor.values import Coordinates, coordinates
 
@@ -95,10 +96,9 @@ class Kernel:
         order = program.type.order
         self.output = format_of(output, order) if isinstance(output, str) and order else output
         self.axes = Axes()
-        known = inputs_known({name: of.order for name, of in program.inputs.items()})
-        self.result_axes = axes_of(program.node, known, self.axes).axes or (None,) * order
+        self.result_axes = result_axes(program, program.type, self.axes)
         self.stages: dict[str, Kernel] = {}
-        self.staged = Program(unique_names(program.node), program.inputs)
+        self.staged = Program(propagate(program.node), program.inputs)
         self._built: dict[Spec, Built] = {}
         self._pattern: Pattern | None = None
 
@@ -194,7 +194,7 @@ class Kernel:
     def built(self, spec: Spec) -> Built:
         found = self._built.get(spec)
         if found is None:
-            found = self._built[spec] = build_kernel(self.staged, spec)
+            found = self._built[spec] = build_kernel(self.staged, self.program.type, spec)
         return found
 
     def _taken(self, values: Mapping[str, Any]) -> tuple[dict[str, Held], dict[str, Any]]:

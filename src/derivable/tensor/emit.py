@@ -91,30 +91,35 @@ def _known(bound: Any) -> Known:
     return Known()
 
 
-def build_kernel(program: Program, spec: Spec) -> Built:
-    """The kernel of a program for inputs that are stored so."""
+def result_axes(program: Program, of: Type, axes: Axes) -> tuple[Any, ...]:
+    """The axes of a result of that type; a zero says nothing of its own. Joins axes that are the same."""
+    known = inputs_known({name: given.order for name, given in program.inputs.items()})
+    found = axes_of(program.node, known, axes).axes
+    return found if len(found) == of.order else (None,) * of.order
+
+
+def build_kernel(program: Program, of: Type, spec: Spec) -> Built:
+    """The kernel of a program with a result of that type, for inputs that are stored so."""
     build = Builder("tensor_program")
     semiring = spec.semiring.typed(spec.precision)
     axes = Axes()
-    known = inputs_known({name: of.order for name, of in program.inputs.items()})
-    result = axes_of(program.node, known, axes).axes
-    result = result or (None,) * program.type.order
+    result = result_axes(program, of, axes)
     arguments: list[tuple[str, Any, Any]] = []
     names: dict[str, Any] = {}
     formats = {name: (format, dtypes) for name, format, dtypes in spec.formats}
-    for name, of in program.inputs.items():
-        if of.is_scalar:
-            dtypes = semiring.dtypes if of == REAL else ("int64" if of == INT else "bool",)
+    for name, given in program.inputs.items():
+        if given.is_scalar:
+            dtypes = semiring.dtypes if given == REAL else ("int64" if given == INT else "bool",)
             values = tuple(build.scalar(f"{name}{c or ''}", d) for c, d in enumerate(dtypes))
             arguments += [("scalar", name, c) for c in range(len(values))]
-            names[name] = Scalar(values, of)
+            names[name] = Scalar(values, given)
         else:
-            names[name] = _stored(build, name, of, *formats[name], arguments)
-    sizes = [build.scalar(f"out_n{k}") for k in range(program.type.order)]
+            names[name] = _stored(build, name, given, *formats[name], arguments)
+    sizes = [build.scalar(f"out_n{k}") for k in range(of.order)]
     arguments += [("out_size", k, None) for k in range(len(sizes))]
     lowering = _Lowering(build, semiring, axes, arguments)
     lowering.with_stamps(MOST_WORKSPACES)
-    output, total = _output(lowering, spec, program.type, result, sizes, arguments)
+    output, total = _output(lowering, spec, of, result, sizes, arguments)
     if output is None:
         lowering.accumulate(program.node, names, Registers(lowering, total))
         build.return_(*total)
