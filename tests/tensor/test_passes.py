@@ -1,7 +1,6 @@
 """Passes from SDQLite to SDQLite leave the type, every entry and the pattern as they are."""
 
 import pytest
-from derivable.tensor.sparsity import ATOMS, propagate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from derivable.tensor.binding import bound_names
 from derivable.tensor.check import check
 from derivable.tensor.interpret import interpret
 from derivable.tensor.normalise import RULES, float_bindings, hoist_conditions, normalise, rewrite, scalar_products
+from derivable.tensor.sparsity import ATOMS, propagate
 from derivable.tensor.types import INT
 from tensor.random_programs import INPUTS, inputs, is_same, programs
 

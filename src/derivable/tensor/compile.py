@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.device.cpu.memory import empty, full
+from derivable.kernel.emit_numba import emit_numba
 from derivable.tensor import nodes as t
 from derivable.tensor.axes import Axes, describe
-from derivable.tensor.binding import free_variables, names_in
+from derivable.tensor.binding import free_variables, names_in, substitute
 from derivable.tensor.bound import Closure, NotWhole
 from derivable.tensor.emit import Built, Spec, build_kernel, result_axes
 from derivable.tensor.formats.format import Format, format_of
@@ -24,7 +25,7 @@ from derivable.tensor.program import Program
 from derivable.tensor.results import INSIDE
 from derivable.tensor.sparsity import propagate
 from derivable.tensor.types import BOOL, INT
-from derivable.tensor.values import Coordinates, coordinates
+from derivable.tensor.values import FORMS, Coordinates, coordinates, scalar_semiring
 
 
 @dataclass(frozen=True)
@@ -50,22 +51,52 @@ class Held:
 class Pattern:
     """Where the entries of a sparse result are, for inputs whose entries are where they were.
 
-    given      the arrays and sizes of the inputs that say where entries are
+    spec       how the inputs were stored
+    given      the arrays and sizes of theirs that say where entries are
     indices    [axis, entry], in lexicographic order
     positions  [addition] which entry each addition of the program goes to; None if they come in order
     """
 
+    spec: Spec
     given: list[Any]
     shape: tuple[int, ...]
     indices: np.ndarray
     positions: np.ndarray | None
 
-    def fits(self, given: list[Any], shape: tuple[int, ...]) -> bool:
-        return self.shape == shape and all(np.array_equal(old, new) for old, new in zip(self.given, given))
+    def fits(self, spec: Spec, given: list[Any], shape: tuple[int, ...]) -> bool:
+        return (self.spec, self.shape) == (spec, shape) and all(
+            np.array_equal(old, new) for old, new in zip(self.given, given)
+        )
+
+
+def compile(
+    program: Program,
+    formats: Mapping[str, str | Format] | None = None,
+    *,
+    output: str | Format | None = None,
+    semiring: str | Semiring = "real",
+    shape: Sequence[int] | None = None,
+) -> Kernel:
+    """A function of a program's inputs, by their names.
+
+    formats   how inputs are stored, by name: "dense", "csr", ..., or a `Format` of one's own. Those that are not named
+              are taken as they come: arrays are dense, matrices of SciPy have their own format
+    output    what the result becomes: "dense", a form of `Coordinates.to` such as "scipy_csr", or the name of a storage
+              format. None: vectors are dense, and tensors of higher order are where all inputs are; else coordinates
+    semiring  what `+` and `*` mean, by name or record; its values are scalars
+    shape     of the result, where its keys are computed and nothing else says it
+
+    What comes in another form is converted, in time linear in its entries, at each call; `hold` does it once. A sparse
+    result is found in two parts, where its entries are and what they are: the first is kept for calls with inputs whose
+    entries are where they were.
+
+    Raises DomainError for unknown names, ShapeError for orders and shapes that do not fit.
+    """
+    return Kernel(program, formats, output=output, semiring=semiring, shape=shape)
 
 
 class Kernel:
-    """A compiled program: call it with its inputs by name.
+    """A compiled program: call it with its inputs by name. `compile` makes it.
 
     Kernels are compiled when they are first needed for inputs of some dtypes, and kept on disk.
     """
@@ -80,7 +111,7 @@ class Kernel:
         shape: Sequence[int] | None = None,
     ):
         self.program = program
-        self.semiring = semirings.get(semiring) if isinstance(semiring, str) else semiring
+        self.semiring = scalar_semiring(semiring)
         self.shape = None if shape is None else tuple(shape)
         self.formats = {}
         for name, given in (formats or {}).items():
@@ -93,8 +124,7 @@ class Kernel:
                     f"the format `{self.formats[name].name}` is of order {self.formats[name].order}, "
                     f"and `{name}` of order {order}"
                 )
-        order = program.type.order
-        self.output = format_of(output, order) if isinstance(output, str) and order else output
+        self.output = _output_of(program, output)
         self.axes = Axes()
         self.result_axes = result_axes(program, program.type, self.axes)
         self.stages: dict[str, Kernel] = {}
@@ -123,19 +153,28 @@ class Kernel:
         run = _Call(self, held, scalars, sizes, shape)
         if not shape:
             return run(spec, "dense")[0]
-        if (self.output.name if self.output else "dense") == "dense":
-            typed = self.semiring.typed(precision)
+        typed = self.semiring.typed(precision)
+        if self._is_dense(held):
             out = [full(int(np.prod(shape)), x, d) for x, d in zip(typed.zero, dtypes)]
             run(spec, "dense", values=out)
             return out[0].reshape(shape)
         pattern = self._pattern_of(run, spec, held, scalars, shape)
-        typed = self.semiring.typed(precision)
         out = [full(pattern.indices.shape[1], x, d) for x, d in zip(typed.zero, dtypes)]
         if pattern.positions is None:
             run(spec, "append", values=out)
         else:
             run(spec, "positions", values=out, positions=pattern.positions)
-        return Coordinates(shape, pattern.indices, out[0])
+        return self._formed(Coordinates(shape, pattern.indices, out[0]), typed.zero[0])
+
+    def _is_dense(self, held: Mapping[str, Held]) -> bool:
+        if self.output is None:
+            return len(self.result_axes) == 1 or all(of.format.name == "dense" for of in held.values())
+        return self.output in ("dense", "numpy")
+
+    def _formed(self, entries: Coordinates, zero: Any) -> Any:
+        if isinstance(self.output, Format):
+            return Held(self.output, entries.shape, self.output.pack(entries, zero))
+        return entries.to(self.output or "coordinates", zero)
 
     def _pattern_of(
         self, run: _Call, spec: Spec, held: Mapping[str, Held], scalars: Mapping[str, Any], shape: tuple[int, ...]
@@ -145,8 +184,10 @@ class Kernel:
         given += [scalars[name] for name, of in self.program.inputs.items() if of in (INT, BOOL)]
         if self._depends_on_values:
             given += [of.arrays for of in held.values()] + list(scalars.values())
-        elif self._pattern is not None and self._pattern.fits(given, shape):
+        elif self._pattern is not None and self._pattern.fits(spec, given, shape):
             return self._pattern
+        if math.prod(shape) >= 1 << 63:
+            raise ShapeError(f"a result of the shape {shape} has more places than 64 bits number")
         _, count = run(spec, "count")
         places = empty(count, np.int64)
         run(spec, "places", places=places)
@@ -155,7 +196,7 @@ class Kernel:
             places, found = np.unique(places, return_inverse=True)
             positions = found.astype(np.int32)
         given = [x.copy() if isinstance(x, np.ndarray) else x for x in given]
-        self._pattern = Pattern(given, shape, np.array(np.unravel_index(places, shape)), positions)
+        self._pattern = Pattern(spec, given, shape, np.array(np.unravel_index(places, shape)), positions)
         return self._pattern
 
     @cached_property
@@ -185,11 +226,29 @@ class Kernel:
         inputs = {name: of for name, of in self.program.inputs.items() if name in free_variables(node)}
         name = FreshNames([*self.staged.inputs, *names_in(self.staged.node)])("whole")
         formats = {given: of for given, of in self.formats.items() if given in inputs}
-        stage = Kernel(Program(node, inputs), formats, output="coo", semiring=self.semiring)
+        stage = Kernel(Program(node, inputs), formats, output="coordinates", semiring=self.semiring)
         self.stages[name] = stage
         known = {**self.staged.inputs, name: stage.program.type}
         self.staged = Program(_replaced(self.staged.node, node, t.Var(name)), known)
         self._built.clear()
+
+    def explain(self, stage: str = "physical", **values: Any) -> str:
+        """What a call with such inputs does.
+
+        stage  "logical": the program; "physical": with the definitions of its storage formats; "loops": the kernel as
+               loop IR; "source": its text for Numba
+        """
+        if stage not in _STAGES:
+            raise DomainError(f"there is no stage {stage!r}", hint=f"the stages are {', '.join(_STAGES)}")
+        if stage == "logical":
+            return str(self.staged)
+        held, _ = self._taken(values)
+        if stage == "physical":
+            lines = [f"let {name} = {_prefixed(of.format, name)} in" for name, of in held.items()]
+            return "\n".join([*lines, str(self.staged)])
+        self(**values)
+        kernels = [built.kernel for built in self._built.values()]
+        return "\n\n".join(map(str if stage == "loops" else emit_numba, kernels))
 
     def built(self, spec: Spec) -> Built:
         found = self._built.get(spec)
@@ -214,7 +273,7 @@ class Kernel:
 
     def _sizes(self, held: Mapping[str, Held]) -> dict[Any, int]:
         """The size of each axis of the inputs. Raises ShapeError where axes that are the same differ."""
-        sizes = {(name, k): size for name, of in held.items() for k, size in enumerate(of.shape)}
+        sizes: dict[Any, int] = {(name, k): size for name, of in held.items() for k, size in enumerate(of.shape)}
         for (left, right), node in self.axes.places:
             if sizes[left] != sizes[right]:
                 raise ShapeError(
@@ -279,6 +338,24 @@ class _Call:
             case "space":
                 return np.zeros(self.sizes[name], part)
         raise AssertionError(source)
+
+
+_STAGES = ("logical", "physical", "loops", "source")
+
+
+def _prefixed(format: Format, name: str) -> t.Node:
+    """The definition of a format, with the names that its arrays have in kernels."""
+    return substitute(format.node, {part: t.Var(f"{name}_{part}") for part in format.types})
+
+
+def _output_of(program: Program, output: str | Format | None) -> str | Format | None:
+    """What the result becomes: a form of `Coordinates.to`, or a format."""
+    order = program.type.order
+    if isinstance(output, Format):
+        if output.order != order:
+            raise ShapeError(f"the format `{output.name}` is of order {output.order}, and the result of order {order}")
+        return output
+    return output if output is None or order == 0 or output in FORMS else format_of(output, order)
 
 
 def hold(value: Any, format: Format | None, order: int, semiring: Semiring, name: str) -> Held:

@@ -46,32 +46,6 @@ def is_linear(node: t.Node, name: str, apart: int = 0) -> bool:
     return False
 
 
-def vanishes(node: t.Node, name: str) -> bool:
-    """Whether an expression can be seen to have no value where a tensor of that name has no entries."""
-    match node:
-        case t.Zero():
-            return True
-        case t.Var():
-            return node.name == name
-        case t.Add():
-            return vanishes(node.left, name) and vanishes(node.right, name)
-        case t.Multiply():
-            return vanishes(node.left, name) or vanishes(node.right, name)
-        case t.Sum():
-            inner = name not in (node.key, node.value) and vanishes(node.body, name)
-            return inner or vanishes(node.range, name)
-        case t.Let():
-            inner = name != node.name and vanishes(node.body, name)
-            return inner or (vanishes(node.value, name) and vanishes(node.body, node.name))
-        case t.Singleton():
-            return vanishes(node.value, name)
-        case t.Lookup():
-            return vanishes(node.tensor, name)
-        case t.If():
-            return vanishes(node.body, name)
-    return False
-
-
 def _through(outside: t.Node, body: t.Node, inner: str, bound: tuple[str, ...], name: str, apart: int) -> bool:
     in_body = name not in bound and name in free_variables(body)
     if name in free_variables(outside):

@@ -39,7 +39,7 @@ from derivable.tensor.bound import (
     part_of,
     type_of,
 )
-from derivable.tensor.linear import vanishes
+from derivable.tensor.linearity import vanishes
 from derivable.tensor.locate import Locator
 from derivable.tensor.types import INT, REAL
 from derivable.tensor.unique import is_one_entry, may_come_in_parts
@@ -328,7 +328,7 @@ class Lowering:
     def enter(self, node: t.Sum, names: Names, key: Bound, value: Bound, then: Callable[[Names], None]) -> None:
         """The body of a sum for one key, in a branch where that may lead to no entry at all."""
         inner = named(node, names, key, value)
-        if isinstance(value, Scalar) or vanishes(node.body, node.value):
+        if isinstance(value, Scalar) or vanishes(node.body, {node.value}):
             then(inner)
             return
         found = self.build.let("found", False)

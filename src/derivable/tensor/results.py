@@ -23,7 +23,7 @@ class Into(Destination):
 
     @property
     def holds_all(self) -> bool:  # type: ignore[override]
-        return isinstance(self.output, Dense)
+        return isinstance(self.output, Dense) and not self.compared
 
     def at(self, key: Scalar, then: Any) -> None:
         output, (x,) = self.output, key.values

@@ -91,7 +91,7 @@ def format_of(name: str, order: int) -> Format:
     return FAMILIES[name](order)
 
 
-def only(order: int, given: int, name: str) -> None:
+def only(given: int, order: int, name: str) -> None:
     """Raises ShapeError unless a format that is for one order is asked for that one."""
     if order != given:
         raise ShapeError(

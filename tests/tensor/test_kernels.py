@@ -1,0 +1,264 @@
+"""Kernels of tensor programs against NumPy and the interpreter, for every storage format."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from derivable.algebra import semirings
+from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+from derivable.tensor.binding import free_variables
+from derivable.tensor.compile import compile, hold
+from derivable.tensor.formats.format import Format, format_of
+from derivable.tensor.interpret import NOTHING, interpret
+from derivable.tensor.parse import parse
+from derivable.tensor.program import Program
+from derivable.tensor.types import INT, tensor
+from derivable.tensor.values import coordinates
+from tensor.random_programs import INPUTS, SIZE, programs, tensors
+
+MATRICES = ("dense", "column_major", "coo", "csr", "csc", "dcsr", "csf", "hashed")
+VECTORS = ("dense", "coo", "csf", "hashed")
+RNG = np.random.default_rng(0)
+A, B = (sp.random(*shape, 0.4, format="csr", random_state=k) for k, shape in enumerate([(7, 5), (5, 6)]))
+X, Y, Z = RNG.normal(size=5), RNG.normal(size=7), RNG.normal(size=6)
+AD, BD = A.toarray(), B.toarray()
+M, V = tensor(2), tensor(1)
+# text, inputs, meaning
+CASES = {
+    "product with a vector": ("sum(<i, r> in A) { i -> sum(<j, a> in r) a * X(j) }", AD @ X),
+    "of columns": ("sum(<i, r> in A) sum(<j, a> in r) { j -> a * a }", (AD**2).sum(0)),
+    "rows twice": ("sum(<i, r> in A) sum(<j, a> in r) sum(<k, b> in r) { j -> { k -> a * b } }", AD.T @ AD),
+    "rows found": ("sum(<i, r> in A) { i -> sum(<j, a> in r) sum(<k, b> in B(j)) { k -> a * b } }", AD @ BD),
+    "entries found": ("sum(<i, y> in Y) sum(<j, x> in X) { i -> { j -> y * x * A(i)(j) } }", Y[:, None] * AD * X),
+    "sums of tensors": ("sum(<i, r> in A + A) { i -> sum(<j, a> in r) a * X(j) }", 2 * AD @ X),
+    "collected first": ("sum(<i, a> in X + X) { i -> a * a }", 4 * X**2),
+    "a scalar": ("sum(<i, r> in A) sum(<j, a> in r) a * X(j)", (AD @ X).sum()),
+    "functions": ("sum(<i, r> in A) { i -> exp(sum(<j, a> in r) a) }", np.where(AD.any(1), np.exp(AD.sum(1)), 0)),
+    "trace": ("sum(<i, r> in S) r(i)", np.trace(AD.T @ AD)),
+    "outer product": ("X * Z", np.outer(X, Z)),
+}
+VALUES = {"A": A, "B": B, "S": (A.T @ A).tocsr(), "X": X, "Y": Y, "Z": Z}
+TYPES = {"A": M, "B": M, "S": M, "X": V, "Y": V, "Z": V}
+
+
+def run(text, formats, output=None, **options):
+    used = {name: TYPES[name] for name in TYPES if name in text.replace("exp", "")}
+    kernel = compile(parse(text, used), {name: formats[name] for name in used}, output=output, **options)
+    found = kernel(**{name: VALUES[name] for name in used})
+    return found.to_numpy() if hasattr(found, "to_numpy") else found
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("matrix", MATRICES)
+@pytest.mark.parametrize("output", ["dense", "coordinates"])
+def test_every_format(case, matrix, output, monkeypatch):
+    monkeypatch.setenv("DERIVABLE_TIER", "interpreted")
+    text, expected = CASES[case]
+    for vector in VECTORS:
+        formats = {"A": matrix, "B": matrix, "S": matrix, "X": vector, "Y": vector, "Z": vector}
+        np.testing.assert_allclose(run(text, formats, output if np.ndim(expected) else None), expected)
+
+
+def test_compiled():
+    for case in ("rows twice", "rows found", "a scalar"):
+        text, expected = CASES[case]
+        formats = {"A": "csr", "B": "hashed", "X": "coo"}
+        np.testing.assert_allclose(run(text, formats, "coordinates" if np.ndim(expected) else None), expected)
+
+
+def test_tensors_of_any_order(monkeypatch):
+    monkeypatch.setenv("DERIVABLE_TIER", "interpreted")
+    dense = RNG.normal(size=(3, 4, 5)) * (RNG.random((3, 4, 5)) < 0.3)
+    text = "sum(<i, m> in T) sum(<j, r> in m) sum(<k, a> in r) { j -> { i -> a * X(k) } }"
+    for of in ("dense", "coo", "csf", "hashed"):
+        program = parse(text, {"T": tensor(3), "X": V})
+        found = compile(program, {"T": of}, output="numpy")(T=coordinates(dense), X=X)
+        np.testing.assert_allclose(found, np.einsum("ijk,k->ji", dense, X))
+
+
+# A user's own formats
+
+BITMAP = Format(
+    "bitmap",
+    1,
+    "sum(<_, i> in (0:n0)) if held(i) then { unique(i) -> val(i) }",
+    {"held": "bool", "val": "real"},
+    lambda entries, zero: {
+        "held": np.isin(np.arange(entries.shape[0]), entries.indices[0]),
+        "val": np.bincount(entries.indices[0], entries.values, entries.shape[0]),
+    },
+)
+
+
+def blocked(entries, zero):
+    """Blocks of 2 x 2 in compressed rows."""
+    rows, columns = (-(-size // 2) for size in entries.shape)
+    whole = np.zeros((2 * rows, 2 * columns))
+    whole[tuple(entries.indices)] = entries.values
+    blocks = whole.reshape(rows, 2, columns, 2).swapaxes(1, 2)
+    held = blocks.any((2, 3))
+    return {
+        "pos": np.append(0, held.sum(1).cumsum()),
+        "idx": np.nonzero(held)[1],
+        "val": blocks[held].reshape(-1),
+        "rows": rows,
+    }
+
+
+BLOCKS = Format(
+    "bsr",
+    2,
+    "sum(<_, b> in (0:rows)) sum(<_, r> in (0:2)) if b * 2 + r < n0 then { unique(b * 2 + r) -> "
+    "sum(<q, c> in idx(pos(b):pos(b + 1))) sum(<_, s> in (0:2)) if c * 2 + s < n1 then "
+    "{ unique(c * 2 + s) -> val((q * 2 + r) * 2 + s) } }",
+    {"pos": "int", "idx": "sorted", "val": "real"},
+    blocked,
+    ("rows",),
+)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "functions"])
+def test_formats_of_users(case, monkeypatch):
+    monkeypatch.setenv("DERIVABLE_TIER", "interpreted")
+    text, expected = CASES[case]
+    formats = {"A": BLOCKS, "B": BLOCKS, "S": BLOCKS, "X": BITMAP, "Y": BITMAP, "Z": BITMAP}
+    for output in ("dense", "coordinates"):
+        np.testing.assert_allclose(run(text, formats, output if np.ndim(expected) else None), expected)
+
+
+# Semirings
+
+GRAPH = {0: {1: 2.0, 2: 7.0}, 1: {2: 3.0}, 2: {0: 1.0}}
+SQUARE = "sum(<i, r> in A) { i -> sum(<j, a> in r) sum(<k, b> in A(j)) { k -> a * b } }"
+
+
+@pytest.mark.parametrize("name", ["min_plus", "max_product", "real", "log"])
+@pytest.mark.parametrize("output", ["dense", "coordinates"])
+def test_semirings(name, output, monkeypatch):
+    monkeypatch.setenv("DERIVABLE_TIER", "interpreted")
+    record = semirings.get(name)
+    program = parse(SQUARE, {"A": M})
+    graph = {i: {j: x / 8 for j, x in row.items()} for i, row in GRAPH.items()}
+    kernel = compile(program, {"A": "csr"}, output=output, semiring=name)
+    found = kernel(A=coordinates(graph, shape=(3, 3), semiring=name))
+    expected = interpret(program.node, {"A": graph}, record)
+    dense = found if output == "dense" else found.to_numpy(record.zero)
+    for i in range(3):
+        for j in range(3):
+            assert dense[i, j] == pytest.approx(expected.get(i, {}).get(j, record.zero))
+
+
+# Patterns
+
+
+def test_the_pattern_of_a_result_is_found_anew_when_entries_move():
+    kernel = compile(parse(SQUARE, {"A": M}), {"A": "csr"})
+    for seed in (1, 1, 2, 3):
+        square = sp.random(8, 8, 0.3, format="csr", random_state=seed)
+        square.data *= seed
+        np.testing.assert_allclose(kernel(A=square).to_numpy(), (square @ square).toarray())
+
+
+def test_the_pattern_of_a_result_follows_values_that_it_depends_on():
+    text = "sum(<i, a> in X) if 0.5 < a then { i -> a }"
+    kernel = compile(parse(text, {"X": V}), output="coordinates")
+    for x in (np.array([1.0, 0.2, 0.7]), np.array([0.1, 0.9, 0.0])):
+        np.testing.assert_allclose(kernel(X=x).to_numpy(), np.where(x > 0.5, x, 0))
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "call"),
+    [
+        (DomainError, "has no input `C`", lambda k: k(A=A, X=X, C=A)),
+        (DomainError, "the input `X` is missing", lambda k: k(A=A)),
+        (ShapeError, "axis 1 of `A`, of 5", lambda k: k(A=A, X=Y)),
+        (ShapeError, "is of order 2", lambda k: k(A=X, X=X)),
+    ],
+)
+def test_errors(error, message, call):
+    kernel = compile(parse(CASES["product with a vector"][0], {"A": M, "X": V}), {"X": "dense"})
+    with pytest.raises(error, match=message):
+        call(kernel)
+
+
+def test_errors_of_formats_and_shapes():
+    with pytest.raises(ShapeError, match="`csr` is for tensors of order 2, and not 1"):
+        format_of("csr", 1)
+    with pytest.raises(DomainError, match="did you mean 'csr'"):
+        format_of("crs", 2)
+    shifted = parse("sum(<i, a> in X) { i + 1 -> a }", {"X": V})
+    with pytest.raises(ShapeError, match="nothing says how large axis 0"):
+        compile(shifted)(X=X)
+    with pytest.raises(DomainError, match="an entry at index 5, outside the shape"):
+        compile(shifted, shape=(5,))(X=X)
+    np.testing.assert_allclose(compile(shifted, shape=(6,))(X=X), np.append(0, X))
+    held = hold(A, format_of("csc", 2), 2, semirings.get("real"), "A")
+    with pytest.raises(UnsupportedError, match="is held as `csc` and was declared `csr`"):
+        compile(parse("A", {"A": M}), {"A": "csr"})(A=held)
+
+
+# Random programs
+
+
+def complete(value, order):
+    """A nested dictionary with all entries, as a dense array holds them."""
+    if order == 0:
+        return value or 0.0
+    return {key: complete((value or {}).get(key), order - 1) for key in range(SIZE)}
+
+
+def dense_of(value, order):
+    found = np.zeros((SIZE,) * order)
+
+    def put(inner, path):
+        if isinstance(inner, dict):
+            for key, below in inner.items():
+                put(below, (*path, key))
+        else:
+            found[path] = inner
+
+    if value is not NOTHING:
+        put(value, ())
+    return found
+
+
+def is_outside(value):
+    return isinstance(value, dict) and any(key >= SIZE or is_outside(below) for key, below in value.items())
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_random_programs(data):
+    node = data.draw(programs(data.draw(st.integers(0, 2))))
+    types = {name: of for name, of in INPUTS.items() if name in free_variables(node)}
+    given_, meant, formats = {}, {}, {}
+    for name, of in types.items():
+        if of == INT or of.order == 0:
+            given_[name] = meant[name] = data.draw(st.integers(0, SIZE) if of == INT else tensors(0))
+            continue
+        value = data.draw(tensors(of.order))
+        formats[name] = data.draw(st.sampled_from(VECTORS if of.order == 1 else MATRICES))
+        given_[name] = coordinates(value, shape=(SIZE,) * of.order)
+        meant[name] = complete(value, of.order) if formats[name] in ("dense", "column_major") else value
+    program = Program(node, types)
+    order = program.type.order
+    output = data.draw(st.sampled_from(["dense", "coordinates"])) if order else None
+    expected = interpret(node, meant, semirings.get("real"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DERIVABLE_TIER", "interpreted")
+        kernel = compile(program, formats, output=output, shape=(SIZE,) * order if order else None)
+        if is_outside(expected):
+            with pytest.raises((DomainError, UnsupportedError)):
+                kernel(**given_)
+            return
+        try:
+            found = kernel(**given_)
+        except UnsupportedError:
+            return
+    found = found.to_numpy() if hasattr(found, "to_numpy") else found
+    np.testing.assert_allclose(found, dense_of(expected, order), rtol=1e-6, atol=1e-9)
