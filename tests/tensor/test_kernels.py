@@ -12,8 +12,8 @@ from derivable.tensor.binding import free_variables
 from derivable.tensor.compile import compile, hold
 from derivable.tensor.formats.format import Format, format_of
 from derivable.tensor.interpret import NOTHING, interpret
-from derivable.tensor.parse import parse
 from derivable.tensor.program import Program
+from derivable.tensor.syntax import parse
 from derivable.tensor.types import INT, tensor
 from derivable.tensor.values import coordinates
 from tensor.random_programs import INPUTS, SIZE, programs, tensors

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from derivable.tensor.compile import Kernel, compile
     from derivable.tensor.einstein import einsum
     from derivable.tensor.expression import Expression, variable
+    from derivable.tensor.formats.format import Format
     from derivable.tensor.program import Program
     from derivable.tensor.syntax import parse
     from derivable.tensor.types import Type, index, matrix, scalar, tensor, vector
@@ -17,8 +19,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Coordinates",
     "Expression",
+    "Format",
+    "Kernel",
     "Program",
     "Type",
+    "compile",
     "einsum",
     "index",
     "matrix",
@@ -34,8 +39,11 @@ __getattr__, __dir__ = lazy(
     {
         "Coordinates": "derivable.tensor.values",
         "Expression": "derivable.tensor.expression",
+        "Format": "derivable.tensor.formats.format",
+        "Kernel": "derivable.tensor.compile",
         "Program": "derivable.tensor.program",
         "Type": "derivable.tensor.types",
+        "compile": "derivable.tensor.compile",
         "einsum": "derivable.tensor.einstein",
         "index": "derivable.tensor.types",
         "matrix": "derivable.tensor.types",

@@ -66,7 +66,7 @@ class Format:
     @cached_property
     def node(self) -> t.Node:
         """The definition, parsed and checked. Raises our errors with the place in it."""
-        from derivable.tensor.parse import parse
+        from derivable.tensor.syntax import parse
 
         program = parse(self.definition, self.types, source=f"format {self.name}")
         if program.type.order != self.order:
