@@ -158,9 +158,11 @@ def check_choices(ram: Ram | Rules) -> None:
     """Exclusive facts are one choice for a provenance of probabilities; raises DomainError if they are more."""
     for facts in ram.facts:
         total = sum(tag for tag in facts.tags or () if tag is not None)
-        if facts.exclusive and total > 1 + 1e-9:
+        # Probabilities are often written with six digits.
+        if facts.exclusive and total > 1 + 1e-5:
             raise DomainError(
-                f"the probabilities of the {len(facts.rows)} exclusive facts of `{facts.relation}` add up to {total:g}",
+                f"the probabilities of the {len(facts.rows)} exclusive facts of `{facts.relation}`"
+                f" add up to {total:.10g}",
                 hint="exclusive facts are one choice: their probabilities add up to at most 1",
                 source=ram.source,
                 text=ram.text,

@@ -308,6 +308,27 @@ TAGS = {
     ),
     "rule with a computed tag": ("rel n = {1.0, 4.0} rel (1.0 / x)::p(x) = n(x)", {"p": {(1.0,): 1.0, (4.0,): 0.25}}),
     "tag from a column": ("rel n = {(1, 0.25), (2, 0.5)} rel w::p(x) = n(x, w)", {"p": {(1,): 0.25, (2,): 0.5}}),
+    # The edges of probability 0.5 are there together or not at all.
+    "tag in a recursion": (
+        "rel e = {(0, 1, 0.5), (1, 2, 0.25), (2, 0, 0.125), (0, 2, 0.5), (2, 3, 0.5)}"
+        " rel r(0) rel w::r(y) = r(x), e(x, y, w), not s(y) rel s = {9}",
+        {"r": {(0,): 1.0, (1,): 0.5, (2,): 0.5, (3,): 0.5}},
+    ),
+    "tag in a mutual recursion with demand": (
+        "rel e = {(0, 1, 0.5), (1, 2, 0.25), (2, 3, 0.5)} type p(bound i32, i32), q(bound i32, i32)"
+        " rel p(x, x) = e(x, _, _)"
+        " rel (w * 2.0)::p(x, z) = q(x, y), e(y, z, w), w < 0.5 rel q(x, y) = p(x, y) or (p(x, z), e(z, y, 0.5))"
+        " query p(0, y)",
+        {"p(0, y)": {(0, 0): 1.0, (0, 2): 0.5}},
+    ),
+    "tag that the recursion decides": (
+        "rel r(0, 1.0) rel (1.0 / d)::r(y, d + 1.0) = r(x, d), e(x, y) rel e = {(0, 1)}",
+        "not stratifiable: `r` depends on itself through a tag",
+    ),
+    "exclusive facts rounded": (
+        "rel a = {0.333334::1; 0.333333::2; 0.333334::3}",
+        {"a": {(1,): 0.333334, (2,): 0.333333, (3,): 0.333334}},
+    ),
     "integer tag of a row": ("rel n = {(1, 0), (2, 1)} rel w::p(x) = n(x, w)", {"p": {(2,): 1.0}}),
     "bool tag of a row": ("rel n = {(1, true), (2, false)} rel w::p(x) = n(x, w)", {"p": {(1,): 1.0}}),
     "several heads have one tag": (

@@ -18,7 +18,8 @@ from derivable.datalog.desugar.facts import Constants
 from derivable.datalog.desugar.scope import Environment
 from derivable.datalog.desugar.variables import bound_in, variables_of
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.order import order
+from derivable.datalog.rules.order import Ordering, order
+from derivable.datalog.strata import cycles
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import as_written
 from derivable.datalog.syntax.text import expression_text
@@ -62,6 +63,7 @@ class Desugaring(Constants):
             with errors:
                 self.item(item)
         self.term_facts()
+        self.tags_of_recursive_rules()
         outputs = [query.output for query in self.queries]
         if not outputs:
             outputs = [name for name, relation in self.relations.items() if not relation.is_hidden]
@@ -325,6 +327,28 @@ class Desugaring(Constants):
         name = self.new_relation("choice", types)
         self.rules.append(r.BernoulliRule(name, body, item.span))
         return r.Atom(name, columns)
+
+    def tags_of_recursive_rules(self) -> None:
+        """Random facts of tags inside a recursion must be there before it: they are made by the rest of the body.
+
+        So there may be more of them than rows of the body, which changes no probability.
+        """
+        place = cycles(self.relations, self.rules).place
+        inside = {t.body for t in self.rules if isinstance(t, r.BernoulliRule) and place[t.body] == place[t.relation]}
+        for i, rule in enumerate(self.rules):
+            if rule.relation not in inside or not isinstance(rule, r.Clause):
+                continue
+            outside = [
+                literal
+                for literal in rule.body
+                if not isinstance(literal, (r.Atom, r.Negated)) or place[literal.relation] != place[rule.relation]
+            ]
+            ordering = Ordering(outside)
+            ordering.finish()
+            if ordering.bound.issuperset(v.name for term in rule.terms for v in r.variables(term)):
+                left = {position for position, _ in ordering.remaining}
+                body = tuple(literal for position, literal in enumerate(outside) if position not in left)
+                self.rules[i] = replace(rule, body=body)
 
     def reduce_rule(self, item: s.ReduceRule) -> None:
         environment = dict(self.typed.variables(item))
