@@ -17,6 +17,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -184,7 +185,9 @@ def scaling_times(count: int) -> dict[str, float]:
     import derivable as dv
 
     facts = {"r": random_pairs(count, 0), "s": random_pairs(count, 1)}
+    tuples = list(map(tuple, facts["r"].tolist()))
     loading, running = dv.Program("type r(u32, u32)\nquery r"), dv.Program(JOIN.replace("query counted", "query t"))
+    texts = dv.Program('type s(String)\nrel t($string_concat(x, "a")) = s(x)\nquery t')
     best: dict[str, float] = {}
 
     def timed(name: str, call: Callable[..., Any], *given: Any) -> Any:
@@ -193,15 +196,25 @@ def scaling_times(count: int) -> dict[str, float]:
         best[name] = min(best.get(name, math.inf), time.process_time() - start)
         return made
 
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "r.csv"
+        np.savetxt(file, facts["r"], fmt="%d", delimiter=",")
+        for _ in range(2):
+            timed("loading arrays", loading.run, {"r": facts["r"]}, "unit")
+            timed("loading tuples of Python", loading.run, {"r": tuples}, "unit")
+            timed("loading a file", loading.run, {"r": file}, "unit")
+            found = timed("loading arrays and joining", running.run, facts, "unit")["t"]
+            timed("reading columns", lambda view: fingerprint(view.columns), found)
+            timed("to Arrow, in order", found.to_arrow)
+            timed("to tuples of Python", list, found)
+            del found
+    words = [f"text {number}" for number in range(min(count, 1_000_000))]
+    text = f"rel r = {{{', '.join(map(str, tuples))}}}"
+    del facts, tuples
     for _ in range(2):
-        timed("loading", loading.run, {"r": facts["r"]}, "unit")
-        found = timed("loading and joining", running.run, facts, "unit")["t"]
-        timed("reading columns", lambda view: fingerprint(view.columns), found)
-        timed("to Arrow", found.to_arrow)
-        if count <= 1_000_000:
-            text = f"rel r = {{{', '.join(map(str, map(tuple, facts['r'][: count // 10].tolist())))}}}"
-            timed("parsing a tenth as text", dv.Program, text)
-            timed("tuples of Python", list, found)
+        timed("parsing facts in text", dv.Program, text)
+        if len(words) == count:
+            timed("loading texts, and `$string_concat`", texts.run, {"s": words}, "unit")
     return best
 
 

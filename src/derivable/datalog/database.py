@@ -147,7 +147,7 @@ class RelationView(Mapping):
             return -1
         if any(t.family == "entity" for t in types):
             return self._row_of_terms(values)
-        if any(t.family == "text" and v not in self._symbols.ids for v, t in zip(values, types)):
+        if any(t.family == "text" and self._symbols.find(v) is None for v, t in zip(values, types)):
             return -1
         words = [np.array([word_of(v, t, self._symbols)], dtype=np.int64) for v, t in zip(values, types)]
         return int(self.table.find(words, 1)[0])

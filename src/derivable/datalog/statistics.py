@@ -116,7 +116,7 @@ class Statistics:
 
     def word(self, constant: Const) -> int | None:
         """The word of a constant; None if it is a text that nothing has, which is not to be entered for this."""
-        if constant.type.family == "text" and constant.value not in self.symbols.ids:
+        if constant.type.family == "text" and self.symbols.find(constant.value) is None:
             return None
         return word_of(constant.value, constant.type, self.symbols)
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from derivable.core.forks import renew_in_children
 from derivable.datalog import tensors, wide
+from derivable.datalog.hashed_texts import HashedTexts
 from derivable.datalog.moments import Duration, datetime_literal, datetime_text, word_of_datetime
 from derivable.datalog.terms import Entity
 
@@ -126,6 +127,8 @@ def _words(t: ValueType) -> ValueType:
     return ENTITY if t.family == "entity" else t
 
 
+# Above so many texts their hashes are in a table of ours: looks into a large dictionary wait for memory one by one.
+MANY_TEXTS = 1 << 16
 _interning = threading.Lock()
 renew_in_children(globals(), _interning=threading.Lock)
 
@@ -134,6 +137,8 @@ renew_in_children(globals(), _interning=threading.Lock)
 class SymbolTable:
     """Strings interned to ids 0, 1, ...; one table per run. `entities` has the terms of the run, None without any.
 
+    ids     of all texts, or with `hashed` of some
+    hashed  the places of all texts, where they are many
     things  durations, tensors and large integers, each with an id of its own, by what equal ones have in common in
             `known`
     """
@@ -143,34 +148,53 @@ class SymbolTable:
     entities: EntityStore | None = None
     known: dict[Any, int] = field(default_factory=dict)
     things: list[Any] = field(default_factory=list)
+    hashed: HashedTexts | None = None
 
     def intern(self, text: str) -> int:
         found = self.ids.get(text)
         if found is None:
             # Branches of a database have one table, and may be added to in several threads.
             with _interning:
-                found = self.ids.get(text)
-                if found is None:
-                    # In this order, so that a Ctrl-C in between does no harm.
+                if self.hashed is not None:
+                    found = int(self.hashed.enter([text], self.texts)[0])
+                elif (found := self.ids.get(text)) is None:
                     found = len(self.texts)
+                    # In this order, so that a Ctrl-C in between does no harm.
                     self.texts.append(text)
-                    self.ids[text] = found
+                self.ids[text] = found
         return found
 
     def intern_all(self, texts: Iterable[str]) -> np.ndarray:
         """Ids [text] int64."""
-        texts, found = list(texts), []
-        known, add, note = self.ids.get, self.texts.append, found.append
-        # One pass: each look at a text that is not in cache costs more than all the rest.
+        texts = list(texts)
+        if not {*map(type, texts)} <= {str}:
+            texts = list(map(str.__str__, texts))
         with _interning:
+            if self.hashed is None and len(self.texts) + len(texts) > MANY_TEXTS:
+                hashed = HashedTexts()
+                hashed.enter(self.texts, [])
+                self.hashed = hashed
+            if self.hashed is not None:
+                return self.hashed.enter(texts, self.texts)
+            found: list[int] = []
+            known, add, note = self.ids.get, self.texts.append, found.append
+            # One pass: a look at a text that is not in cache costs more than all the rest.
             for text in texts:
                 place = known(text)
                 if place is None:
-                    text, place = str.__str__(text), len(self.texts)
+                    place = len(self.texts)
                     add(text)
                     self.ids[text] = place
                 note(place)
         return np.fromiter(found, np.int64, len(found))
+
+    def find(self, text: str) -> int | None:
+        """The id of a text, None if it has none."""
+        found = self.ids.get(text)
+        if found is None and self.hashed is not None:
+            with _interning:
+                found = self.hashed.find(text, self.texts)
+        return found
 
     def lookup(self, ids: np.ndarray) -> np.ndarray:
         """Texts [id] as an object array."""
@@ -212,7 +236,9 @@ class SymbolTable:
         return ranks(things)[places]
 
     def copy(self) -> SymbolTable:
-        copied = SymbolTable(dict(self.ids), list(self.texts), None, dict(self.known), list(self.things))
+        with _interning:
+            hashed = None if self.hashed is None else self.hashed.copy()
+            copied = SymbolTable(dict(self.ids), list(self.texts), None, dict(self.known), list(self.things), hashed)
         copied.entities = None if self.entities is None else self.entities.copy(copied)
         return copied
 
