@@ -177,14 +177,14 @@ def test_steps_are_programs():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: einsum("ij,j->i", A, A), ShapeError, r":1:4: error: operand 1 has 2 axes, of shape \[2, 3\], and 1"),
+        (lambda: einsum("ij,j->i", A, A), ShapeError, r":1:4: error: operand 1 has the shape \[2, 3\], and 1 letter"),
         (
             lambda: einsum("ij,j->i", A, X[:2]),
             ShapeError,
             ":1:4: error: the axis `j` is 3 in operand 0 and 2 in operand 1",
         ),
         (lambda: einsum("ii", A), ShapeError, "`i` is 2 in operand 0 and 3 in operand 0"),
-        (lambda: einsum("ij,j->i", A), ShapeError, "are of 2 operands, and 1 are given"),
+        (lambda: einsum("ij,j->i", A), ShapeError, "are of 2 operands, and there are 1"),
         (lambda: einsum("ij->k", A), ParseError, ":1:5: error: the axis `k` of the result is in no operand"),
         (lambda: einsum("ij->ii", A), ParseError, ":1:6: error: the axis `i` is in the result twice"),
         (lambda: einsum("i1->i", A), ParseError, ":1:2: error: `1` is no letter"),

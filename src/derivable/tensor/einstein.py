@@ -178,7 +178,7 @@ class _Subscripts:
     def check_count(self, count: int) -> None:
         if len(self.inputs) != count:
             raise self.error(
-                f"the subscripts are of {len(self.inputs)} operands, and {count} are given", 0, kind=ShapeError
+                f"the subscripts are of {len(self.inputs)} operands, and there are {count}", 0, kind=ShapeError
             )
 
     def fitted(self, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Axes], Axes, dict[int, int]]:
@@ -192,9 +192,9 @@ class _Subscripts:
             more = len(shape) - len(letters) + has_ellipsis
             start = letters[0][1] if letters else 0
             if more < 0 or (more and not has_ellipsis):
+                count = len(letters) - has_ellipsis
                 raise self.error(
-                    f"operand {which} has {len(shape)} axes, of shape {list(shape)}, and {len(letters) - has_ellipsis} "
-                    "letters",
+                    f"operand {which} has the shape {list(shape)}, and {count} {'letter' if count == 1 else 'letters'}",
                     start,
                     kind=ShapeError,
                 )

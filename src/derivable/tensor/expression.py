@@ -306,9 +306,10 @@ def _joined(
 ) -> Expression:
     right = _expression(right)
     if is_of_one_order and left.order != right.order:
+        hint = "to every entry that is held a number is added by `map(lambda a: a + 1)`"
         raise ShapeError(
             f"`{symbol}` of {left.type} and {right.type}: both sides have the same order",
-            hint="a number is added to every entry that is held by `map(lambda a: a + 1)`",
+            hint=None if left.order and right.order else hint,
         )
     return Expression(made(left.node, right.node), _merged(left.inputs, right.inputs))
 
@@ -331,7 +332,7 @@ def _entrywise(
 def _axis(axis: int, order: int) -> int:
     found = integer(axis, "an axis")
     if not -order <= found < order:
-        raise ShapeError(f"axis {axis} of a tensor of order {order}")
+        raise ShapeError(f"there is no axis {axis} in a tensor of order {order}")
     return found % order
 
 

@@ -35,9 +35,10 @@ class Program:
     def __post_init__(self) -> None:
         inputs = dict(self.inputs)
         for name in inputs:
-            if not re.fullmatch(NAME, name) or name in RESERVED:
-                what = "a word of the language" if name in RESERVED else "no name of the language"
-                raise BindingError(f"the input {name!r} is {what}", hint="a name has letters, digits, `_` and `'`")
+            if name in RESERVED:
+                raise BindingError(f"the input {name!r} is a word of the language", hint="choose another name")
+            if not re.fullmatch(NAME, name):
+                raise BindingError(f"the input {name!r} is no name", hint="a name has letters, digits, `_` and `'`")
         object.__setattr__(self, "inputs", MappingProxyType(inputs))
         object.__setattr__(self, "type", check(self.node, inputs) or REAL)
 

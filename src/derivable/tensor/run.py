@@ -13,8 +13,8 @@ from derivable.core.diagnostics import DomainError
 from derivable.core.registry import suggestion
 from derivable.tensor.interpret import NOTHING, interpret
 from derivable.tensor.program import Program
-from derivable.tensor.types import Type
-from derivable.tensor.values import FORMS, coordinates, elements, scalar_semiring
+from derivable.tensor.types import Type, tensor
+from derivable.tensor.values import FORMS, check_shape, coordinates, dense_array, elements, scalar_semiring
 
 
 def run(
@@ -45,6 +45,8 @@ def run(
 
 
 def _given(value: Any, of: Type, semiring: Semiring, name: str) -> Any:
+    if of.order and of != tensor(of.order):
+        return _array(value, of, name)
     if of.order:
         return coordinates(value, order=of.order, semiring=semiring, keep_zeros=True, name=name).to_dict()
     kinds = {"int": (is_integer, int), "bool": (lambda x: isinstance(x, (bool, np.bool_)), bool)}
@@ -56,3 +58,13 @@ def _given(value: Any, of: Type, semiring: Semiring, name: str) -> Any:
     if np.ndim(value):
         raise DomainError(f"the input `{name}` has {np.ndim(value)} axes, where a number is needed")
     return elements(value, semiring, name).tolist()
+
+
+def _array(value: Any, of: Type, name: str) -> list:
+    """An array of a storage format."""
+    array = dense_array(value, name)
+    check_shape(array.shape, None, of.order, name)
+    kinds = {"int": "iu", "bool": "b", "real": "biuf"}[of.element]
+    if array.dtype.kind not in kinds:
+        raise DomainError(f"the input `{name}` has values of type {array.dtype}, where {of} is needed")
+    return array.tolist()

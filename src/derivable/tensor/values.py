@@ -301,9 +301,8 @@ def check_shape(found: tuple[int, ...], shape: tuple[int, ...] | None, order: in
     """Raises ShapeError if a tensor has not the shape or the order that is asked for."""
     what = f"`{name}`" if name else "the tensor"
     if order is not None and len(found) != order:
-        raise ShapeError(
-            f"{what} has {len(found)} axes, of shape {list(found)}, where a tensor of order {order} is needed"
-        )
+        axes = "1 axis" if len(found) == 1 else f"{len(found)} axes"
+        raise ShapeError(f"{what} has {axes}, of shape {list(found)}, where a tensor of order {order} is needed")
     if shape is not None and tuple(found) != tuple(shape):
         raise ShapeError(f"{what} has the shape {list(found)}, where {list(shape)} is needed")
 
@@ -317,13 +316,12 @@ def dense_array(value: Any, name: str = "") -> np.ndarray:
         return _of_torch(value, name).numpy()
     try:
         array = np.asarray(value)
-    except ValueError as error:
-        raise DomainError(f"this{_of(name)} is no array: {error}") from None
-    if array.dtype.kind not in "biuf" and not (array.dtype == object and all(map(is_integer, array.flat))):
+    except ValueError:
         raise DomainError(
-            f"{type(value).__name__}{_of(name)} is no tensor of numbers",
-            hint=f"tensors are {LIBRARIES}",
-        )
+            f"the rows of the list{_of(name)} have different lengths", hint="give a dictionary {index: {index: number}}"
+        ) from None
+    if array.dtype == object and not all(map(is_integer, array.flat)):
+        raise DomainError(f"{type(value).__name__}{_of(name)} is no tensor of numbers", hint=f"tensors are {LIBRARIES}")
     return array
 
 

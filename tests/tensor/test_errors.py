@@ -1,0 +1,157 @@
+"""Every user error of tensors: its report, byte for byte, in tests/golden/tensor/. UPDATE_GOLDEN=1 writes the files."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sparse
+import torch
+
+from derivable.core.diagnostics import DerivableError
+from derivable.tensor import Coordinates, einsum, index, parse, variable
+from derivable.tensor.matrix_market import parse_matrix_market
+from derivable.tensor.types import array
+from derivable.tensor.values import coordinates
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "tensor"
+TYPES = {
+    "A": 2,
+    "B": 2,
+    "X": 1,
+    "Y": 1,
+    "s": 0,
+    "c": "bool",
+    "n": "int",
+    "pos": array("int"),
+    "idx": array("int"),
+    "val": "{ dense_int -> real }",
+}
+TEXTS = {
+    "bracket_not_closed": "sum(<i, r> in A",
+    "brace_not_closed": "{ 1 ->\n  s",
+    "sum_over_one_name": "sum(<i> in A) 1",
+    "sum_without_brackets": "sum(i, r in A) r",
+    "sum_without_parenthesis": "sum <i, a> in X a",
+    "sum_misspelt": "smu(<i, r> in A) 2",
+    "let_misspelt": "lte x = 2 in x",
+    "let_without_in": "let x = A\nsum(<i, r> in x) r",
+    "let_with_colon": "let x := 2 in x",
+    "let_of_too_many": "let <a, b> = <1, 2, 3> in a",
+    "then_misspelt": "if s < 1 thn 2",
+    "arrow_missing": "{ n > 2 }",
+    "expression_missing": "s + ",
+    "operator_missing": "A B",
+    "comparison_chained": "s < 1 < 2",
+    "bracket_too_many": "A)",
+    "square_brackets": "X[1]",
+    "at_sign": "A @ B",
+    "comment_open": "s /* and so on",
+    "empty": "  # nothing",
+    "keyword_as_name": "sum(<in, a> in X) a",
+    "function_as_name": "sum(<exp, a> in X) a",
+    "function_as_value": "exp + 1",
+    "name_bound_twice": "sum(<i, i> in X) 1",
+    "name_unknown": "sum(<i, row> in A) ro(i)",
+    "name_unknown_several": "Z(1) + sum(<i, a> in X) q * a",
+    "function_unknown": "tanhh(s)",
+    "underscore": "_ + 1",
+    "integer_too_large": "99999999999999999999",
+    "order_of_lookup": "A(1)(2)(3)",
+    "order_of_sum": "A + X",
+    "order_of_range": "sum(<i, a> in s) a",
+    "key_is_real": "X(1.5)",
+    "key_is_tensor": "X(A)",
+    "integer_times_real": "sum(<i, a> in X) i * a",
+    "let_integer": "let m = 2 in m * A",
+    "condition_is_real": "if s then A",
+    "condition_as_value": "{ 1 -> s < 2 }",
+    "function_of_tensor": "exp(A)",
+    "operands": "exp(s, s)",
+    "xor_is_no_power": "s ^ 2",
+    "part_of_tensor": "sum(<i, a> in X(0:n)) a",
+    "far_into_a_line": "s + " * 60 + "q + s",
+}
+
+A, x, k = variable("A", order=2), variable("x", order=1), variable("k", type=index)
+M, V = np.eye(3), np.ones(3)
+HEAD = "%%MatrixMarket matrix coordinate real general\n"
+CALLS = {
+    "einsum_sizes": lambda: einsum("ij,jk->ik", M, np.ones((2, 3))),
+    "einsum_axes": lambda: einsum("ij,j->i", M, M),
+    "einsum_count": lambda: einsum("ij,j->i", M),
+    "einsum_result_unknown": lambda: einsum("ij->k", M),
+    "einsum_result_twice": lambda: einsum("ij->ii", M),
+    "einsum_letter": lambda: einsum("i1->i", M),
+    "einsum_ellipses": lambda: einsum("i......->i", M),
+    "einsum_ellipsis_in_result": lambda: einsum("i...->i", M),
+    "einsum_output": lambda: einsum("ij->ji", M, output="scipy_cst"),
+    "einsum_semiring": lambda: einsum("ij->ji", M, semiring="min_pluss"),
+    "value_index_outside": lambda: Coordinates.of((3, 3), [[0, 1], [0, 7]], [1.0, 2.0], name="A"),
+    "value_index_nan": lambda: Coordinates.of((3,), [[0.0, np.nan]], [1.0, 2.0], name="A"),
+    "value_lengths": lambda: Coordinates.of((3,), [[0, 1]], [1.0], name="A"),
+    "value_nan_in_a_pattern": lambda: coordinates([[1.0, np.nan]], name="A"),
+    "value_ragged_dictionary": lambda: coordinates({0: {1: 2.0}, 3: 4.0}, name="A"),
+    "value_key": lambda: coordinates({0: {"one": 2.0}}, name="A"),
+    "value_without_shape": lambda: coordinates({}, name="A"),
+    "value_order": lambda: coordinates(V, order=2, name="A"),
+    "value_shape": lambda: coordinates(V, shape=(4,), name="A"),
+    "value_no_tensor": lambda: coordinates(object(), name="A"),
+    "value_complex": lambda: coordinates(V * 1j, name="A"),
+    "value_ragged_list": lambda: coordinates([[1.0], [1.0, 2.0]], name="A"),
+    "value_gradient": lambda: coordinates(torch.ones(3, requires_grad=True), name="A"),
+    "value_fill": lambda: coordinates(sparse.COO.from_numpy(M, fill_value=1.0), name="A"),
+    "value_outside_semiring": lambda: coordinates([0.5, 1.5], semiring="godel", name="A"),
+    "value_form_of_order": lambda: coordinates(V).to("csr"),
+    "value_form_unknown": lambda: coordinates(V).to("torch_cso"),
+    "file_banner": lambda: parse_matrix_market("3 3 0\n", "a.mtx"),
+    "file_field": lambda: parse_matrix_market(HEAD.replace("real", "reel") + "1 1 0\n", "a.mtx"),
+    "file_sizes": lambda: parse_matrix_market(HEAD + "% a comment\n3 3\n", "a.mtx"),
+    "file_entry": lambda: parse_matrix_market(HEAD + "3 3 2\n1 1 1.0\n2 two 1.0\n", "a.mtx"),
+    "file_cut_off": lambda: parse_matrix_market(HEAD + "3 3 2\n1 1 1.0\n", "a.mtx"),
+    "file_index_outside": lambda: parse_matrix_market(HEAD + "3 3 2\n1 1 1.0\n4 1 1.0\n", "a.mtx"),
+    "file_missing": lambda: coordinates("no/such/file.mtx"),
+    "program_input_missing": lambda: (A @ x)(A=M),
+    "program_input_unknown": lambda: (A @ x)(A=M, x=V, xx=V),
+    "program_input_order": lambda: (A @ x)(A=V, x=V),
+    "program_input_integer": lambda: A[k](A=M, k=1.5),
+    "program_stage": lambda: A.explain("logicl"),
+    "program_input_name": lambda: variable("sum", order=1),
+    "program_place_outside": lambda: parse("real(idx(n)) * s", {name: TYPES[name] for name in ("idx", "n", "s")})(
+        idx=[1, 2], n=7, s=1.0
+    ),
+    "program_array": lambda: parse("real(idx(0))", {"idx": array("int")})(idx=V),
+    "expression_orders": lambda: A + x,
+    "expression_product": lambda: A * x,
+    "expression_number": lambda: A + 1,
+    "expression_array": lambda: A @ V,
+    "expression_axis": lambda: A.sum(axis=2),
+    "expression_slice": lambda: A[1:],
+    "expression_types": lambda: A.sum() + variable("A", order=1) @ x,
+    "expression_function": lambda: A.map(lambda i, a: a),
+    "expression_trace": lambda: x.trace(),
+}
+
+
+def check_report(name, call):
+    with pytest.raises(DerivableError) as caught:
+        call()
+    report = str(caught.value) + "\n"
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(report)
+    assert report == path.read_text()
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts(name):
+    check_report(name, lambda: parse(TEXTS[name], TYPES))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls(name):
+    check_report(name, CALLS[name])
+
+
+def test_no_file_is_left_over():
+    assert {path.stem for path in GOLDEN.glob("*.txt")} >= {*TEXTS, *CALLS}
