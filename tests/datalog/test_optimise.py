@@ -1,5 +1,6 @@
 """Optimised core rules have the results and tags of those that were written."""
 
+import os
 from unittest.mock import patch
 
 import pytest
@@ -13,6 +14,7 @@ from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.ram.lower import lower
 from derivable.datalog.rules.check import check_rules
 from derivable.datalog.rules.optimise import optimise, reached
+from derivable.datalog.rules.order import Ordering
 from derivable.datalog.rules.share import share
 from derivable.datalog.rules.simplify import simplify
 from derivable.datalog.rules.text import rule_text
@@ -142,3 +144,19 @@ def test_tags_do_not_depend_on_optimisation(data, source, provenance):
         return
     for name, rows in before.items():
         assert after[name] == pytest.approx(rows, abs=1e-9), name
+
+
+def test_wide_bodies_are_ordered_in_time_linear_in_their_size():
+    def seconds(count):
+        steps = [f"e(x{i}, x{i + 1}), y{i} == x{i} + 1, x{i} != y{i}" for i in range(count)]
+        clause = core(f"type e(i32, i32)\nrel p(x0, x{count}) = {', '.join(steps)}").rules[0]
+        before = os.times().user
+        ordering = Ordering(clause.body)
+        ordering.finish()
+        assert not ordering.remaining
+        assert len(ordering.steps) == 3 * count
+        return os.times().user - before
+
+    # Quadratic, the second took 30 seconds and more.
+    seconds(10)
+    assert seconds(3000) < 3

@@ -175,22 +175,16 @@ class Ram:
 
 def columns(query: Query) -> tuple[str, ...]:
     """The column names of a query's rows, in order of first binding."""
-    match query:
-        case Unit():
-            return ()
-        case Scan(terms=terms):
-            return tuple(dict.fromkeys(t.name for t in terms if isinstance(t, Var)))
-        case Join(left=left, right=right):
-            return tuple(dict.fromkeys(columns(left) + columns(right)))
-        case Difference(left=source) | Select(source=source):
-            return columns(source)
-        case Extend(source=source, variable=v):
-            return tuple(dict.fromkeys((*columns(source), v.name)))
-        case Generate(source=source, outputs=outputs):
-            return tuple(dict.fromkeys((*columns(source), *(t.name for t in outputs if isinstance(t, Var)))))
-        case Project(terms=terms):
-            return tuple(str(i) for i in range(len(terms)))
-    raise TypeError(f"not a query: {query!r}")
+    if isinstance(query, Project):
+        return tuple(str(i) for i in range(len(query.terms)))
+    found: dict[str, None] = {}
+    for node in steps(query):
+        match node:
+            case Scan(terms=terms) | Join(right=Scan(terms=terms)) | Generate(outputs=terms):
+                found |= dict.fromkeys(t.name for t in terms if isinstance(t, Var))
+            case Extend(variable=v):
+                found[v.name] = None
+    return tuple(found)
 
 
 def source(node: Query) -> Query | None:

@@ -175,7 +175,7 @@ class _Search:
             query = extended(query, step, self.origin)
             nodes.append(query)
         needed = set(self.head)
-        for _, literal in ordering.remaining:
+        for literal in ordering.remaining.values():
             needed |= names(literal)
         chain = self.estimator.chain(estimate, nodes, needed)
         estimate = chain[-1] if chain else estimate

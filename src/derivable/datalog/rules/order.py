@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import NoReturn
 
 from derivable.core.diagnostics import BindingError
@@ -25,39 +26,147 @@ Step = r.Literal | Define
 _INVERSE = {"+": "-", "-": "+"}
 
 
+class _Body:
+    """What does not change while a body is ordered: its literals, their names, and where each name occurs."""
+
+    def __init__(self, literals: Sequence[r.Literal]):
+        self.literals = literals
+        self.names = [r.names(literal) for literal in literals]
+        # name -> (position of a literal, how many of its terms the name is).
+        self.places: dict[str, list[tuple[int, int]]] = {}
+        for i, literal in enumerate(literals):
+            terms = [t.name for t in literal.terms if isinstance(t, r.Var)] if isinstance(literal, r.Atom) else []
+            for name in self.names[i]:
+                self.places.setdefault(name, []).append((i, terms.count(name) if len(terms) > 1 else 1))
+
+
 class Ordering:
-    """The steps of a body so far, the literals that are still to come, and the variables that are bound."""
+    """The steps of a body so far, the literals that are still to come, and the variables that are bound.
+
+    A literal is looked at when one of its variables is bound, so that the time is that of the body's size but for a
+    logarithm; what can be done next waits in heaps of positions.
+
+    missing  [position] how many of its names are not bound
+    scores   [position] of an atom: how many of its terms are bound
+    in_atoms name -> the atoms to come that have it
+    """
 
     def __init__(self, body: Sequence[r.Literal]):
-        self.remaining = list(enumerate(body))
+        self.body = _Body(body)
+        self.remaining = dict(enumerate(body))
         self.bound: set[str] = set()
         self.steps: list[Step] = []
+        self.missing = [len(names) for names in self.body.names]
+        self.scores = [0] * len(body)
+        self.in_atoms: dict[str, int] = {}
+        self.cheap: list[int] = []
+        self.solvable: list[int] = []
+        self.ready: list[int] = []
+        self.atoms: list[tuple[int, int]] = []
+        for i, literal in enumerate(body):
+            if isinstance(literal, r.Atom):
+                self.scores[i] = sum(isinstance(t, r.Const) for t in literal.terms)
+                self.atoms.append((-self.scores[i], i))
+                for name in self.body.names[i]:
+                    self.in_atoms[name] = self.in_atoms.get(name, 0) + 1
+        heapify(self.atoms)
+        for i in self.remaining:
+            self.look(i)
 
     def copy(self) -> Ordering:
         made = Ordering(())
-        made.remaining, made.bound, made.steps = list(self.remaining), set(self.bound), list(self.steps)
+        made.body = self.body
+        made.remaining, made.bound, made.steps = dict(self.remaining), set(self.bound), list(self.steps)
+        made.missing, made.scores, made.in_atoms = list(self.missing), list(self.scores), dict(self.in_atoms)
+        made.cheap, made.solvable = list(self.cheap), list(self.solvable)
+        made.ready, made.atoms = list(self.ready), list(self.atoms)
         return made
+
+    def look(self, position: int) -> None:
+        """See what has become possible with a literal; none of it becomes impossible again before it is done."""
+        literal = self.remaining[position]
+        if isinstance(literal, r.Atom) or (isinstance(literal, r.Filter) and self.missing[position] > 1):
+            return
+        if step_of(literal, self.bound, self.in_atoms) is not None:
+            heappush(self.cheap, position)
+        elif solved_by(literal, self.bound, self.in_atoms) is not None:
+            heappush(self.solvable, position)
+        if isinstance(literal, r.Generate) and r.inputs(literal) <= self.bound:
+            heappush(self.ready, position)
+
+    def bind(self, names: Iterable[str]) -> None:
+        """Have these variables bound."""
+        touched: set[int] = set()
+        for name in names:
+            if name in self.bound:
+                continue
+            self.bound.add(name)
+            for i, count in self.body.places.get(name, ()):
+                if i not in self.remaining:
+                    continue
+                self.missing[i] -= 1
+                if isinstance(self.remaining[i], r.Atom):
+                    self.scores[i] += count
+                    heappush(self.atoms, (-self.scores[i], i))
+                else:
+                    touched.add(i)
+        for i in touched:
+            self.look(i)
 
     def take(self, position: int, step: Step) -> None:
         """Do a step; `position` is that of its literal, -1 for a definition whose equation stays as a check."""
-        self.remaining = [(i, literal) for i, literal in self.remaining if i != position]
+        literal = self.remaining.pop(position, None)
+        if isinstance(literal, r.Atom):
+            for name in self.body.names[position]:
+                self.in_atoms[name] -= 1
+                if not self.in_atoms[name]:
+                    del self.in_atoms[name]
         self.steps.append(step)
-        self.bound.update(v.name for v in ([step.variable] if isinstance(step, Define) else r.variables(step)))
+        self.bind(v.name for v in ([step.variable] if isinstance(step, Define) else r.variables(step)))
 
     def take_atom(self, position: int) -> None:
         """Do an atom, and then whatever only filters or computes."""
-        self.take(position, next(literal for i, literal in self.remaining if i == position))
-        while (chosen := cheap_step(self.remaining, self.bound)) is not None:
+        literal = self.remaining[position]
+        assert isinstance(literal, r.Atom)
+        self.take(position, literal)
+        while (chosen := self.next_cheap()) is not None:
             self.take(*chosen)
 
     def finish(self) -> None:
         """Take what remains, greedily, as far as it can be: the atom with the most bound terms comes first."""
         while self.remaining:
-            left, bound = self.remaining, self.bound
-            chosen = cheap_step(left, bound) or _atom(left, bound) or generator(left, bound)
+            chosen = self.next_cheap() or self.next_atom() or self.next_generator()
             if chosen is None:
                 return
             self.take(*chosen)
+
+    def next_cheap(self) -> tuple[int, Step] | None:
+        """The first literal that only filters or computes, else one that is solved for an unknown."""
+        for heap, find in ((self.cheap, step_of), (self.solvable, solved_by)):
+            while heap:
+                literal = self.remaining.get(heap[0])
+                step = None if literal is None else find(literal, self.bound, self.in_atoms)
+                if step is not None:
+                    return (heap[0] if heap is self.cheap else -1), step
+                heappop(heap)
+        return None
+
+    def next_atom(self) -> tuple[int, Step] | None:
+        while self.atoms:
+            score, i = self.atoms[0]
+            literal = self.remaining.get(i)
+            if literal is not None and -score == self.scores[i]:
+                return i, literal
+            heappop(self.atoms)
+        return None
+
+    def next_generator(self) -> tuple[int, Step] | None:
+        while self.ready:
+            literal = self.remaining.get(self.ready[0])
+            if literal is not None:
+                return self.ready[0], literal
+            heappop(self.ready)
+        return None
 
 
 def order(clause: r.Clause, program: r.Rules, atoms: Sequence[int] = ()) -> list[Step]:
@@ -70,12 +179,12 @@ def order(clause: r.Clause, program: r.Rules, atoms: Sequence[int] = ()) -> list
     """
     given, equations = asked(clause, bound_columns(program.relations[clause.relation].demand))
     ordering = Ordering((*clause.body, *equations))
-    ordering.bound |= {name for term in given for name in r.names(term)}
+    ordering.bind(name for term in given for name in r.names(term))
     for position in atoms:
         ordering.take_atom(position)
     ordering.finish()
     if ordering.remaining:
-        _fail(clause, program, [literal for _, literal in ordering.remaining], ordering.bound)
+        _fail(clause, program, list(ordering.remaining.values()), ordering.bound)
     for term in clause.terms:
         for v in r.variables(term):
             if v.name not in ordering.bound:
@@ -115,29 +224,45 @@ def cheap_step(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tuple
     is solved for an unknown and stays as a check. None if there is none."""
     in_atoms = {n for _, literal in remaining if isinstance(literal, r.Atom) for n in r.names(literal)}
     for i, literal in remaining:
-        if isinstance(literal, r.Filter):
-            if r.names(literal) <= bound:
-                return i, literal
-            match literal.condition:
-                case r.Apply(operator="==", operands=(left, right)):
-                    for target, value in ((left, right), (right, left)):
-                        if isinstance(target, r.Var) and target.name not in bound and r.names(value) <= bound:
-                            return i, Define(target, value)
-        elif (isinstance(literal, r.Negated) and r.names(literal) <= bound) or (
-            isinstance(literal, r.Generate)
-            and r.inputs(literal) <= bound
-            and (r.names(literal) - bound).isdisjoint(in_atoms)
-        ):
-            return i, literal
-    # An equation whose unknown is inside an expression is solved for it; the equation itself stays as a check.
+        if (step := step_of(literal, bound, in_atoms)) is not None:
+            return i, step
     for _, literal in remaining:
-        match literal:
-            case r.Filter(condition=r.Apply(operator="==", operands=(left, right))):
-                for known, expression in ((left, right), (right, left)):
-                    if r.names(known) <= bound:
-                        solved = _solve(known, expression, bound)
-                        if solved is not None and solved.variable.name not in in_atoms:
-                            return -1, solved
+        if (solved := solved_by(literal, bound, in_atoms)) is not None:
+            return -1, solved
+    return None
+
+
+def step_of(literal: r.Literal, bound: set[str], in_atoms: Container[str]) -> Step | None:
+    """What a literal does that only filters or computes, given what is bound; None if it cannot yet.
+
+    in_atoms  the names in atoms that are still to come: a generator waits for them to bind its outputs
+    """
+    if isinstance(literal, r.Filter):
+        if r.names(literal) <= bound:
+            return literal
+        match literal.condition:
+            case r.Apply(operator="==", operands=(left, right)):
+                for target, value in ((left, right), (right, left)):
+                    if isinstance(target, r.Var) and target.name not in bound and r.names(value) <= bound:
+                        return Define(target, value)
+    elif (isinstance(literal, r.Negated) and r.names(literal) <= bound) or (
+        isinstance(literal, r.Generate)
+        and r.inputs(literal) <= bound
+        and not any(name in in_atoms for name in r.names(literal) - bound)
+    ):
+        return literal
+    return None
+
+
+def solved_by(literal: r.Literal, bound: set[str], in_atoms: Container[str]) -> Define | None:
+    """What an equation with one unknown inside an expression is solved to; the equation itself stays as a check."""
+    match literal:
+        case r.Filter(condition=r.Apply(operator="==", operands=(left, right))):
+            for known, expression in ((left, right), (right, left)):
+                if r.names(known) <= bound:
+                    solved = _solve(known, expression, bound)
+                    if solved is not None and solved.variable.name not in in_atoms:
+                        return solved
     return None
 
 
@@ -162,17 +287,6 @@ def _solve(known: r.Expr, expression: r.Expr, bound: set[str]) -> Define | None:
             known = r.Apply("-", (left, known), expression.type)
             expression = right
     return Define(unknown[0], known)
-
-
-def _atom(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tuple[int, Step] | None:
-    best: tuple[int, r.Atom] | None = None
-    best_score = -1
-    for i, literal in remaining:
-        if isinstance(literal, r.Atom):
-            score = sum(isinstance(t, r.Const) or (isinstance(t, r.Var) and t.name in bound) for t in literal.terms)
-            if score > best_score:
-                best, best_score = (i, literal), score
-    return best
 
 
 def generator(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tuple[int, r.Generate] | None:
