@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from derivable.algebra import semirings
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.tensor.binding import free_variables
-from derivable.tensor.compile import compile, hold
+from derivable.tensor.compilation import compile, hold
 from derivable.tensor.formats.format import Format, format_of
 from derivable.tensor.interpret import NOTHING, interpret
 from derivable.tensor.program import Program

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from derivable.tensor.compile import Kernel, compile
+    from derivable.tensor.compilation import Kernel, compile
     from derivable.tensor.einstein import einsum
     from derivable.tensor.expression import Expression, variable
     from derivable.tensor.formats.format import Format
@@ -40,10 +40,10 @@ __getattr__, __dir__ = lazy(
         "Coordinates": "derivable.tensor.values",
         "Expression": "derivable.tensor.expression",
         "Format": "derivable.tensor.formats.format",
-        "Kernel": "derivable.tensor.compile",
+        "Kernel": "derivable.tensor.compilation",
         "Program": "derivable.tensor.program",
         "Type": "derivable.tensor.types",
-        "compile": "derivable.tensor.compile",
+        "compile": "derivable.tensor.compilation",
         "einsum": "derivable.tensor.einstein",
         "index": "derivable.tensor.types",
         "matrix": "derivable.tensor.types",
