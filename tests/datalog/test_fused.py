@@ -18,11 +18,12 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
-from derivable.datalog import execute, frontier, fused, sets, storage
+from derivable.datalog import execute, frontier, fused, sets, shares, storage
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.ram import emit, emit_best, emit_tags
 from derivable.datalog.storage import Table
 from derivable.datalog.values import TYPES
+from derivable.device.cpu import threads
 from derivable.kernel.interpret import interpret
 
 NEVER = 1 << 60
@@ -37,9 +38,22 @@ def interpreted(kernel):
 
 
 @contextmanager
-def settings_of(few, set_rows, room=3, compiled=False):
-    """Kernels from the first row on if `few` is 0, sets of rows from `set_rows` rows on."""
-    with pytest.MonkeyPatch.context() as patch:
+def on_threads(number):
+    before = threads.get_num_threads()
+    threads.set_num_threads(number)
+    try:
+        yield
+    finally:
+        threads.set_num_threads(before)
+
+
+@contextmanager
+def settings_of(few, set_rows, room=3, compiled=False, num_threads=1):
+    """Kernels from the first row on if `few` is 0, sets of rows from `set_rows` rows on, which all threads share."""
+    with pytest.MonkeyPatch.context() as patch, on_threads(num_threads):
+        patch.setattr(shares, "FEW", 0)
+        patch.setattr(shares, "STEP", room)
+        patch.setattr(shares, "PIECES", 1)
         patch.setattr(fused, "FEW_ROWS", few)
         patch.setattr(fused, "MANY_ROWS", few)
         patch.setattr(fused, "ROOM", room)

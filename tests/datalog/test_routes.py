@@ -68,8 +68,10 @@ def check_routes(source, facts, data):
     assert_model(interpret(program.lowered(facts), facts), wanted, names)
     assert_model(run_apm(program, facts)[0], wanted, names)
     assert_model(program.run(facts), wanted, names)
-    with settings_of(0, data.draw(SET_ROWS), data.draw(st.integers(1, 4))):
-        assert_model(program.run(facts), wanted, names)
+    set_rows, room = data.draw(SET_ROWS), data.draw(st.integers(1, 4))
+    for num_threads in (1, 2, 3):
+        with settings_of(0, set_rows, room, num_threads=num_threads):
+            assert_model(program.run(facts), wanted, names)
     for few_atoms in (0, 6):
         with planned(few_atoms):
             assert_model(dv.Program(source.text()).run(facts), wanted, names)

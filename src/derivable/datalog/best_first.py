@@ -143,7 +143,7 @@ class BestFirst:
         table, found, queries = self.table, self.fused, self.queries
         assert found is not None
         assert table.sets is not None
-        sets = table.sets
+        sets, supply = table.sets, table.sets.supplies[0]
         kernel = emit_best.compiled_best(found.plan, sets.form, self.sign)
         positions: list[Any] = [-1] * kernel.num_positions
         bounds = {step: queries.bounds_of(scan) for step, scan in found.scans.items()}
@@ -154,10 +154,10 @@ class BestFirst:
                 arguments += fused.argument_of(found, bounds, None, what, step, part)
             code, entry, level, size, used, free, left, made, *positions = kernel.function(
                 *(entry, level, size, used, free, left, 0),
-                *(len(table.log), len(sets.arena) // row_sets.UNIT, len(self.keys), LEVELS),
+                *(len(table.log), supply.end, len(self.keys), LEVELS),
                 *positions,
                 *sets.find_arguments,
-                *(sets.count, sets.state, self.lows, self.heads, self.following, self.queued, self.keys),
+                *(sets.count, supply.state, self.lows, self.heads, self.following, self.queued, self.keys),
                 *arguments,
             )
             table.size = size
@@ -171,7 +171,7 @@ class BestFirst:
             if code == row_sets.LOG_FULL:
                 table.grow_log(len(table.log) + 1)
             elif code == row_sets.ARENA_FULL:
-                sets.grow_arena()
+                sets.make_room(table, supply, code, [])
             elif code == emit_best.QUEUE_FULL:
                 self.grow_queue(2 * len(self.keys))
             else:

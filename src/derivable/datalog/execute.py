@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from derivable.core.diagnostics import DomainError
-from derivable.datalog import best_first
+from derivable.datalog import best_first, shares
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.facts import FactColumns, FactStore
 from derivable.datalog.foreign.function import ForeignError
@@ -39,6 +39,7 @@ from derivable.datalog.statistics import Statistics
 from derivable.datalog.storage import Table
 from derivable.datalog.tags import Algebra, ColumnTags, GraphTags, Untagged
 from derivable.datalog.values import F64, from_words
+from derivable.device.cpu.threads import get_num_threads
 
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16
@@ -212,12 +213,17 @@ class Executor(Queries):
 
     def plain_loop(self, number: int, is_first: bool) -> None:
         tables = self.tables
-        forgets = self.forgets and is_first and not self.counts_rounds() and m.reads_news_alone(self.ram.strata[number])
+        stratum = self.ram.strata[number]
+        forgets = self.forgets and is_first and not self.counts_rounds() and m.reads_news_alone(stratum)
+        # Each piece is a step of all threads, who wait for one another at its end.
+        pairs = any(len(tables[name].types) == 2 for name in stratum.relations)
+        threads = get_num_threads()
+        piece = PIECE * shares.PIECES * threads if pairs and threads > 1 else PIECE
 
         def has_news(name: str) -> bool:
             table = tables[name]
             if forgets:
-                return table.tell_next(PIECE)
+                return table.tell_next(piece)
             stable, size = table.visible_size, table.size
             table.stable_size, table.visible_size = stable, size
             table.recent = slice(stable, size)
@@ -238,7 +244,7 @@ class Executor(Queries):
             stores = isinstance(instruction, m.Store)
             if stores and not table.size and table.may_be_built:
                 self.insert_first(instruction, table, effort)
-            else:
+            elif not (stores and self.insert_shares(instruction, table, effort)):
                 for columns, count, _ in self.stored(instruction, False) if stores else (self.special(instruction),):
                     effort.candidates += count
                     table.insert(columns, count)
@@ -247,6 +253,18 @@ class Executor(Queries):
                 effort.rows += added
                 effort.grew(self.watch.round, added)
                 self.stratum_effort[self.number].rows += added
+
+    def insert_shares(self, store: m.Store, table: Table, effort: Effort) -> bool:
+        """Enter the rows of a store that is worth several threads; whether it is."""
+        running = self.running.get(id(store))
+        if running is None or not table.may_have_sets or running.expected() < shares.FEW or not running.is_ready():
+            return False
+        table.catch_up()
+        if table.sets is None or not shares.may_be_shared(running, table):
+            return False
+        found = shares.enter_shares(running, table, self.watch.remaining)
+        effort.candidates += found or 0
+        return found is not None
 
     def insert_first(self, store: m.Store, table: Table, effort: Effort) -> None:
         """Enter the rows of a store, which may be many, in a table that has none yet."""

@@ -28,6 +28,7 @@ from derivable.datalog.tag_columns import column_of, parts_of
 from derivable.datalog.tags import SemiringTags, Untagged
 from derivable.datalog.values import word_of
 from derivable.device.cpu.memory import empty
+from derivable.device.cpu.threads import get_num_threads
 
 if TYPE_CHECKING:
     from derivable.datalog.queries import Queries
@@ -58,6 +59,7 @@ class Fused:
     reads    step -> its table and index
     rest     the query that the kernel computes, whose columns are `names`; None if it computes the whole store
     counted  the operators whose rows the kernel counts, in the order of `emit.Plan.counted`
+    bounds   the place in `words` of the bounds of the first column of what is written; None if it has none
     """
 
     plan: emit.Plan
@@ -67,6 +69,15 @@ class Fused:
     prefix: m.Query | None
     names: tuple[str, ...]
     counted: tuple[tuple[m.Query, ...], ...] = ()
+    bounds: int | None = None
+
+
+@dataclass
+class Range:
+    """First columns from `low` on and below `high`: the rows of a store that are one thread's."""
+
+    low: int = -(1 << 63)
+    high: int = (1 << 63) - 1
 
 
 def layout_of(table: Table) -> emit.Layout:
@@ -97,6 +108,12 @@ class _Planner:
             self.tags = None
         elif isinstance(self.mode, SemiringTags):
             self.tags = self.mode.typed
+        # Where the first column is known, its bounds are asked.
+        self.bounds: int | None = None
+        table = queries.tables[store.relation]
+        may_be_split = self.tags is None and len(table.types) == 2 and table.may_have_sets
+        # Rows that are counted would be counted by each thread.
+        self.may_be_split = may_be_split and get_num_threads() > 1 and queries.counts is None
 
     def plan(self) -> Fused | None:
         project = self.store.query
@@ -118,6 +135,7 @@ class _Planner:
             before = len(self.steps)
             try:
                 self.step(node, needed[number + 1])
+                self.bound_by(project.terms)
             except _Unsupported:
                 del self.steps[before:]
                 break
@@ -131,6 +149,8 @@ class _Planner:
             try:
                 before = len(self.steps)
                 outputs = tuple(self.word(term) for term in project.terms)
+                if self.may_be_split and self.bounds is None and not isinstance(project.terms[0], Const):
+                    self.bound(outputs[0])
                 prefix = None
             except _Unsupported:
                 del self.steps[before:]
@@ -143,7 +163,8 @@ class _Planner:
             outputs = tuple(self.registers[name] for name in kept)
         words = tuple(Argument(k, "int64", f"word{k}") for k in range(len(self.words)))
         made = emit.Plan(tuple(self.steps), outputs, words, self.tags, tuple(marks))
-        return Fused(made, self.words, self.reads, self.scans, prefix, kept, tuple(marks.values()))
+        bounds = self.bounds if prefix is None else None
+        return Fused(made, self.words, self.reads, self.scans, prefix, kept, tuple(marks.values()), bounds)
 
     # Terms
 
@@ -184,6 +205,18 @@ class _Planner:
         if valid is not ALWAYS:
             self.steps.append(emit.Condition(valid))
         return emit.word_of_value(value)
+
+    # Bounds of the first column
+
+    def bound_by(self, terms: tuple[Any, ...]) -> None:
+        if self.may_be_split and self.bounds is None and isinstance(terms[0], Var) and terms[0].name in self.registers:
+            self.bound(self.registers[terms[0].name])
+
+    def bound(self, first: Expr) -> None:
+        self.bounds = len(self.words)
+        low, high = (Argument(self.bounds + k, "int64", f"word{self.bounds + k}") for k in range(2))
+        self.words += [Range.low, Range.high]
+        self.steps.append(emit.Condition((first >= low) & (first < high)))
 
     # Steps
 
@@ -280,6 +313,8 @@ class Running:
         self.driver = steps[0]
         self.tables = [queries.tables[scan.relation] for scan in map(m.scan_of, steps) if scan is not None]
         self.seen = 0
+        # Rows of the driver that the kernel has gone through, and what it has found.
+        self.driven_rows = self.found = 0
         self.signature: Any = None
         self.fused: Fused | None = None
         self.kernel: emit.StoreKernel | None = None
@@ -295,8 +330,8 @@ class Running:
             self._plan()
             if self.kernel is not None:
                 return True
-        rows = self.queries.rows_of(self.driver)
-        seen = self.seen + (rows.stop - rows.start if isinstance(rows, slice) else len(rows))
+        start, stop = self.driven()
+        seen = self.seen + stop - start
         if seen < FEW_ROWS or any(seen < table.rows_worth_kernels for table in self.tables):
             return False
         self._plan()
@@ -316,44 +351,86 @@ class Running:
     def _layouts(self) -> tuple:
         return (type(self.queries.mode), *(table.tail.dtype.char for table in self.tables))
 
+    def driven(self) -> tuple[int, int]:
+        """From which row of the driver to which the store goes."""
+        assert isinstance(self.driver, m.Scan)
+        rows = self.queries.rows_of(self.driver)
+        return (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
+
+    def settle(self) -> None:
+        """Have the kernel for the layouts that tables have now; row numbers and positions of loops are the same."""
+        self._plan()
+        if self.kernel is None:
+            assert self.fused is not None
+            self.kernel = emit.compiled_store(self.fused.plan)
+
+    def begin(self) -> np.ndarray | None:
+        """Enter what indexes lack; returns the driver's rows as `run` is to read them, None for those of its log."""
+        assert self.fused is not None
+        for _, index in self.fused.reads.values():
+            if index is not None:
+                index.update()
+        start, stop = self.driven()
+        assert isinstance(self.driver, m.Scan)
+        if not isinstance(self.queries.rows_of(self.driver), slice) or start < self.tables[0].gone:
+            self.tables[0].restore()
+        self.driven_rows += stop - start
+        return self._in_order_of_keys(start, stop)
+
+    def expected(self) -> float:
+        """About how many rows the store will find: as many for each of the driver as so far, and one at least."""
+        if self.kernel is None:
+            return 0.0
+        start, stop = self.driven()
+        return (stop - start) * max(1.0, self.found / max(1, self.driven_rows))
+
     def run(self, keep: bool) -> Iterator[tuple[list, int, Any]]:
         """Columns, count and tags of the rows that the kernel writes, some thousands at a time.
 
         keep  whether the caller keeps the columns: else they are written again
         """
+        assert self.kernel is not None
+        columns = [] if keep or self.kernel.columns != self.kinds else self.columns
+        for found in self.run_part(Range(), self.begin(), columns, keep):
+            self.queries.deadline.remaining()
+            self.found += found[1]
+            if found[1]:
+                yield found
+        if not keep:
+            self.kinds, self.columns = self.kernel.columns, columns
+
+    def run_part(
+        self, part: Range, ordered: np.ndarray | None, columns: list[np.ndarray], keep: bool = False
+    ) -> Iterator[tuple[list, int, Any]]:
+        """The same of a part, after `begin`, also without rows; several threads may run parts at once.
+
+        columns  to write to, or an empty list that gets some
+        """
         queries, fused, kernel = self.queries, self.fused, self.kernel
         assert fused is not None
         assert kernel is not None
-        for _, index in fused.reads.values():
-            if index is not None:
-                index.update()
         assert isinstance(self.driver, m.Scan)
         rows = queries.rows_of(self.driver)
-        i, end = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
-        table = self.tables[0]
-        if not isinstance(rows, slice) or i < table.gone:
-            table.restore()
+        i, end = self.driven()
+        start, table = i, self.tables[0]
         bounds = {step: queries.bounds_of(scan) for step, scan in fused.scans.items()}
         positions = [-1] * kernel.num_positions
-        columns = [] if keep or kernel.columns != self.kinds else self.columns
-        ordered = self._in_order_of_keys(i, end)
         # Kernels of tagged rows read their numbers from a list, also where they are a slice; it is made in parts.
         first_step = fused.plan.steps[0]
         is_listed = isinstance(first_step, emit.Rows) and first_step.is_listed
         listed, first = np.empty(0, np.int64) if isinstance(rows, slice) else rows, 0
-        start = i
         while i < end:
-            queries.deadline.remaining()
-            self._plan()
-            if self.kernel is None:
+            if self.fused is not fused:
                 # What was entered since has changed a layout; row numbers and positions are the same.
-                assert self.fused is not None
-                fused = self.fused
-                self.kernel = kernel = emit.compiled_store(fused.plan)
+                fused, kernel = self.fused, self.kernel
+                assert fused is not None
+                assert kernel is not None
+            words = fused.words
+            if fused.bounds is not None:
+                words = [*words]
+                words[fused.bounds : fused.bounds + 2] = part.low, part.high
             if keep or not columns:
-                columns = [empty(ROOM, dtype) for dtype in kernel.columns]
-                if not keep:
-                    self.kinds, self.columns = kernel.columns, columns
+                columns[:] = [empty(ROOM, dtype) for dtype in kernel.columns]
             stop = min(end, i + DRIVER_ROWS)
             if is_listed and isinstance(rows, slice):
                 if not first <= i < first + len(listed):
@@ -363,11 +440,13 @@ class Running:
                 # Where the first row lies in what is read.
                 first = table.gone if ordered is None else start
             arguments: list[Any] = []
-            for what, step, part in kernel.parameters:
-                if ordered is not None and step == 0 and what == "log":
+            for what, step, place in kernel.parameters:
+                if what == "word":
+                    arguments.append(words[place])
+                elif ordered is not None and step == 0 and what == "log":
                     arguments.append(ordered)
                 else:
-                    arguments += argument_of(fused, bounds, listed, what, step, part)
+                    arguments += argument_of(fused, bounds, listed, what, step, place)
             written, i, *found = kernel.function(i - first, stop - first, ROOM, *positions, *arguments, *columns)
             i += first
             positions, counts = found[: kernel.num_positions], found[kernel.num_positions :]
@@ -376,10 +455,10 @@ class Running:
                     queries.count(node, count)
             # Else a log that grows now would stay beside its successor.
             del arguments
-            if written:
-                found = [column[:written] for column in columns]
-                number = len(fused.plan.outputs)
-                yield found[:number], written, _tags(queries.mode, fused, found[number:])
+            found = [column[:written] for column in columns]
+            number = len(fused.plan.outputs)
+            yield found[:number], written, _tags(queries.mode, fused, found[number:])
+            self.settle()
 
     def _in_order_of_keys(self, start: int, stop: int) -> np.ndarray | None:
         """These rows of the driver's log, flat, in the order of the keys of the first join.
@@ -388,8 +467,10 @@ class Running:
         """
         fused = self.fused
         assert fused is not None
-        driver, match = fused.plan.steps[0], fused.plan.steps[1]
-        index = fused.reads[1][1] if isinstance(match, emit.Match) else None
+        steps = fused.plan.steps
+        number = next((k for k, step in enumerate(steps) if k and not isinstance(step, emit.Condition)), 0)
+        driver, match = steps[0], steps[number]
+        index = fused.reads[number][1] if isinstance(match, emit.Match) else None
         if stop - start < ORDERED_ROWS or index is None or index.offsets is None or fused.plan.tags is not None:
             return None
         assert isinstance(driver, emit.Rows)

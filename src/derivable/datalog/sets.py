@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from derivable.core.forks import renew_in_children
 from derivable.core.lazy import later
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
 
@@ -21,6 +24,10 @@ else:
 MAX_FIRST = 1 << 26
 # A relation with so many prefixes and hardly more rows than prefixes is better off with one hash of all rows.
 MANY_PREFIXES = 1 << 16
+# A thread is lent this part of the arena at once, and dense sets of this number at least.
+LENT, LENT_SETS = 16, 16
+_lending = threading.Lock()
+renew_in_children(globals(), _lending=threading.Lock)
 
 
 @cache
@@ -38,8 +45,23 @@ def _read(form: row_sets.SetForm) -> Callable:
     return emit_numba.compile_kernel(row_sets.read_kernel(form))
 
 
+@dataclass
+class Supply:
+    """Units of the arena for the sets that grow: `state`, of which the last entry is before unit `end`.
+
+    Each thread has one of its own.
+    """
+
+    state: np.ndarray
+    end: int
+
+
 class RowSets:
-    """One set of last values per prefix."""
+    """One set of last values per prefix.
+
+    supplies  whence sets get room; without threads, and for prefixes of more than one column, from the first one
+    lent      units of the arena that supplies have or had
+    """
 
     def __init__(self, width: int, numbered: bool, domain: int):
         self.form = row_sets.SetForm(width, numbered)
@@ -51,8 +73,19 @@ class RowSets:
     def _clear(self, domain: int) -> None:
         # Of so many values a dense set is a whole number of units.
         self.domain = -(-max(domain, 1) // 256) * 256
-        self.arena, self.state = zeros(1 << 14, np.uint32), zeros(40, np.int64)
-        self.state[1] = (self.domain if self.form.numbered else self.domain // 32) // row_sets.UNIT
+        self.arena = zeros(1 << 14, np.uint32)
+        self.lent = len(self.arena) // row_sets.UNIT
+        self.supplies = [self._supply(self.lent)]
+
+    def _supply(self, end: int) -> Supply:
+        state = zeros(40, np.int64)
+        state[1] = (self.domain if self.form.numbered else self.domain // 32) // row_sets.UNIT
+        return Supply(state, end)
+
+    @property
+    def num_prefixes(self) -> int:
+        """Of longer prefixes, which have numbers."""
+        return int(self.supplies[0].state[3])
 
     @staticmethod
     def can_hold(columns: Sequence[np.ndarray]) -> bool:
@@ -85,43 +118,90 @@ class RowSets:
         i = start
         numbers = [ids] if self.form.numbered else []
         while True:
-            result, i, size = _insert(self.form)(
-                i,
-                count,
-                table.size - table.gone,
-                len(table.tail),
-                len(self.arena) // row_sets.UNIT,
-                *self.find_arguments,
-                self.count,
-                self.state,
-                table.tail.reshape(-1),
-                *columns,
-                *numbers,
-            )
-            table.size = table.gone + size
+            used = table.size - table.gone
+            result, i, used = self.place(self.supplies[0], table.tail, used, columns, i, count, numbers)
+            table.size = table.gone + used
             if result == row_sets.DONE:
                 return count
-            if result == row_sets.ARENA_FULL:
-                self.grow_arena()
-            elif result == row_sets.LOG_FULL:
+            if result == row_sets.LOG_FULL:
                 table.grow_log(len(table.tail) + 1)
-            elif result == row_sets.PREFIXES_FULL:
-                if len(self.base) >= MANY_PREFIXES and table.size < 2 * len(self.base):
-                    return i
-                self._grow_firsts(2 * len(self.base))
-            else:
-                rest = [c[i:count] for c in columns]
-                if not self.can_hold(rest):
-                    return i
-                if len(rest) == 2:
-                    self._grow_firsts(1 << int(rest[0].max()).bit_length())
-                top = int(rest[-1].max())
-                if top >= self.domain:
-                    self._widen(table, 1 << top.bit_length())
+            elif not self.make_room(table, self.supplies[0], result, [c[i:count] for c in columns]):
+                return i
 
-    def grow_arena(self) -> None:
-        used = int(self.state[0]) * row_sets.UNIT
-        self.arena = longer(self.arena, next_length(len(self.arena)), used, cleared=True)
+    def place(
+        self,
+        supply: Supply,
+        log: np.ndarray,
+        size: int,
+        columns: Sequence[np.ndarray],
+        start: int,
+        count: int,
+        numbers: Sequence[np.ndarray] = (),
+    ) -> tuple[int, int, int]:
+        """Enter rows `start` to `count` as far as there is room, and write new ones to the log, which has `size`.
+
+        Returns what there is no room for, the next row and the size of the log.
+        """
+        return _insert(self.form)(
+            start,
+            count,
+            size,
+            len(log),
+            supply.end,
+            *self.find_arguments,
+            self.count,
+            supply.state,
+            log.reshape(-1),
+            *columns,
+            *numbers,
+        )
+
+    def make_room(self, table: Table, supply: Supply, result: int, rest: Sequence[np.ndarray]) -> bool:
+        """Make the room for rows that `place` has not found; False if they are out of reach."""
+        if result == row_sets.ARENA_FULL:
+            while not self.lend(supply):
+                used = self.lent * row_sets.UNIT
+                self.arena = longer(self.arena, next_length(len(self.arena)), used, cleared=True)
+        elif result == row_sets.PREFIXES_FULL:
+            if len(self.base) >= MANY_PREFIXES and table.size < 2 * len(self.base):
+                return False
+            self._grow_firsts(2 * len(self.base))
+        else:
+            if not self.can_hold(rest):
+                return False
+            if len(rest) == 2:
+                self._grow_firsts(1 << int(rest[0].max()).bit_length())
+            top = int(rest[-1].max())
+            if top >= self.domain:
+                self._widen(table, 1 << top.bit_length())
+        return True
+
+    # Room for sets
+
+    def share(self, number: int) -> list[Supply]:
+        """Supplies for so many threads, each for prefixes that no other thread asks; there is one column of them."""
+        first = self.supplies[0]
+        if first.end == self.lent:
+            # It has all that is left.
+            first.end = self.lent = int(first.state[0])
+        self.supplies += [self._supply(0) for _ in range(number - len(self.supplies))]
+        return self.supplies[:number]
+
+    def lend(self, supply: Supply) -> bool:
+        """Give a supply more of the arena if there is more: all of it to the only one."""
+        with _lending:
+            there = len(self.arena) // row_sets.UNIT
+            units = there - self.lent
+            if len(self.supplies) > 1:
+                units = max(LENT_SETS * int(supply.state[1]), self.lent // LENT, 1 << 8)
+            if not units or self.lent + units > there:
+                return False
+            if supply.end != self.lent:
+                # What is left of the last ones is too little for a set.
+                supply.state[0] = self.lent
+            self.lent += units
+            supply.end = self.lent
+            return True
 
     def _grow_firsts(self, length: int) -> None:
         if length <= len(self.base):
@@ -133,14 +213,14 @@ class RowSets:
             from derivable.datalog.kernels.relations import rehash_rows
 
             self.table = zeros(4 * length, np.uint32)
-            rehash_rows(self.words, int(self.state[3]), self.table)
+            rehash_rows(self.words, self.num_prefixes, self.table)
 
     def _widen(self, table: Table, domain: int) -> None:
         """Build the sets again for a larger domain of last values: rows keep their numbers."""
         table.restore()
-        prefixes, size = int(self.state[3]), table.size
+        prefixes, size = self.num_prefixes, table.size
         self._clear(domain)
-        self.state[3] = prefixes
+        self.supplies[0].state[3] = prefixes
         self.slots[:], self.count[:] = 0, 0
         table.size = 0
         self.enter(table, size)
@@ -151,7 +231,7 @@ class RowSets:
         A part lies where the one before it was.
         """
         log = empty((max(room, 64, int(self.slots.max())), self.form.width), np.int32)
-        x, at, stop = 0, 0, int(self.state[3]) if self.form.has_table else len(self.base)
+        x, at, stop = 0, 0, self.num_prefixes if self.form.has_table else len(self.base)
         while x < stop:
             count, x, at = _read(self.form)(x, at, stop, len(log), *self.find_arguments, log.reshape(-1))
             yield log[:count]

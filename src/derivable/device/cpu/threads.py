@@ -93,22 +93,26 @@ def run_chunks(function: Callable[..., Any], n: int, min_chunk: int, *args: Any)
     chunks = len(bounds) - 1
     if chunks <= 1 or getattr(_inside, "chunk", False):
         return [function(bounds[c], bounds[c + 1], *args) for c in range(chunks)]
-    futures = []
-    with _lock:
-        pool = _current_pool()
-        # Submitting under the lock keeps `set_num_threads` in another thread from closing the pool in between.
-        futures = [pool.submit(_run_inside, function, bounds[c], bounds[c + 1], *args) for c in range(1, chunks)]
-    first, failure = None, None
+    futures, results, failure = [], [], None
     try:
-        first = _run_inside(function, bounds[0], bounds[1], *args)
+        with _lock:
+            pool = _current_pool()
+            # Submitting under the lock keeps `set_num_threads` in another thread from closing the pool in between.
+            for c in range(1, chunks):
+                futures.append(pool.submit(_run_inside, function, bounds[c], bounds[c + 1], *args))
+        results.append(_run_inside(function, bounds[0], bounds[1], *args))
     except BaseException as error:
         failure = error
-    results = [first]
     for future in futures:
-        try:
-            results.append(future.result())
-        except BaseException as error:
-            failure = failure or error
+        while True:
+            try:
+                results.append(future.result())
+                break
+            except BaseException as error:
+                failure = failure or error
+                # A Ctrl-C here is none of the chunk's, which goes on.
+                if future.done():
+                    break
     if failure is not None:
         raise failure
     return results

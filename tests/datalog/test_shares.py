@@ -1,0 +1,272 @@
+"""Large steps on several threads: the tuples of one thread, the same rows in the same order each time, and databases
+that stay as they were when something ends a step."""
+
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import derivable as dv
+from datalog.naive import fact_sets, least_model, programs, text_of
+from datalog.test_fused import on_threads, settings_of
+from datalog.test_interrupts import run_child
+from derivable.core.diagnostics import DerivableError, LimitError
+from derivable.datalog import fused, sets, shares
+from derivable.datalog.kernels import row_sets
+from derivable.datalog.ram import emit
+from derivable.datalog.storage import Table
+from derivable.datalog.values import TYPES
+
+CLOSURE = """
+type edge(x: i64, y: i64)
+rel path(x, y) = edge(x, y)
+rel path(x, z) = path(x, y), edge(y, z)
+query path
+"""
+GENERATION = """
+type edge(x: i64, y: i64)
+rel same(x, y) = edge(p, x), edge(p, y), x != y
+rel same(x, y) = edge(a, x), same(a, b), edge(b, y)
+query same
+"""
+BACKWARDS = """
+type edge(x: i64, y: i64)
+rel path(x, y) = edge(x, y)
+rel path(x + 0, z) = edge(x, y), path(y, z)
+query path
+"""
+
+
+def graph(nodes, edges, seed=0):
+    return np.random.default_rng(seed).integers(0, nodes, (edges, 2))
+
+
+def closure(edges):
+    """The pairs of a path of one edge or more, by squaring a matrix."""
+    count = int(edges.max()) + 1
+    there = np.zeros((count, count), bool)
+    there[edges[:, 0], edges[:, 1]] = True
+    while True:
+        more = there | (there.astype(np.float32) @ there.astype(np.float32) > 0)
+        if (more == there).all():
+            return set(map(tuple, np.argwhere(there).tolist()))
+        there = more
+
+
+@contextmanager
+def split(number, step=1000, few=0):
+    """So many threads, which share every step of kernels; gives how many shares each step had."""
+    made = []
+
+    def counted(*arguments):
+        found = shares_of(*arguments)
+        made.append(len(found))
+        return found
+
+    shares_of = shares._ranges
+    with pytest.MonkeyPatch.context() as patch, on_threads(number):
+        patch.setattr(shares, "FEW", few)
+        patch.setattr(shares, "STEP", step)
+        patch.setattr(shares, "_ranges", counted)
+        patch.setattr(fused, "FEW_ROWS", 0)
+        patch.setattr(fused, "MANY_ROWS", 0)
+        patch.setattr(fused, "ROOM", 256)
+        yield made
+
+
+def rows_of(text, facts, **given):
+    (view,) = dv.Program(text).run(facts, **given).values()
+    return np.stack(list(view.columns), axis=1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(programs(), fact_sets(), st.integers(2, 4), st.integers(1, 4))
+def test_random_programs_agree_with_the_naive_evaluator(program, facts, num_threads, room):
+    rules, order = program
+    model = least_model(rules, facts, order)
+    with settings_of(0, 1, room, num_threads=num_threads):
+        db = dv.Program(text_of(rules)).run(facts=facts)
+    for name in order:
+        assert set(db[name]) == model[name]
+
+
+@pytest.mark.parametrize("text", [CLOSURE, BACKWARDS, GENERATION])
+def test_rows_and_their_order(text):
+    facts = {"edge": graph(600, 900)}
+    with on_threads(1):
+        wanted = rows_of(text, facts)
+    for number in (2, 3):
+        with split(number) as made:
+            first, second = rows_of(text, facts), rows_of(text, facts)
+        assert number in made
+        assert (first == second).all()
+        assert len(first) == len(wanted)
+        assert set(map(tuple, first.tolist())) == set(map(tuple, wanted.tolist()))
+    if text != GENERATION:
+        assert set(map(tuple, wanted.tolist())) == closure(facts["edge"])
+
+
+def test_the_order_depends_on_steps_by_number_not_by_time():
+    """Steps that stop for want of room go on where they stopped."""
+    facts = {"edge": graph(600, 900)}
+    with split(2), pytest.MonkeyPatch.context() as patch:
+        wanted = rows_of(CLOSURE, facts)
+        patch.setattr(sets.RowSets, "lend", lambda self, supply, lend=sets.RowSets.lend: stingy(self, supply, lend))
+        assert (rows_of(CLOSURE, facts) == wanted).all()
+
+
+def stingy(own, supply, lend):
+    """Threads never get room for sets but from the main thread."""
+    return threading.current_thread() is threading.main_thread() and lend(own, supply)
+
+
+def test_values_that_grow_out_of_reach():
+    """A step makes wider sets of a table, and then has it leave its sets, in the middle of shares."""
+    text = """
+    type start(x: i64, y: i64)
+    rel n(x, y) = start(x, y)
+    rel n(x, 3 * y + x) = n(x, y), y < 200000000000
+    query n
+    """
+    begin = [(x, y) for x in range(60) for y in range(1, 20)]
+    wanted = set()
+    for x, y in begin:
+        while (x, y) not in wanted:
+            wanted.add((x, y))
+            if y < 200000000000:
+                y = 3 * y + x
+    with split(2, 100) as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("derivable.datalog.storage.SET_ROWS", 1)
+        found = rows_of(text + "rel n(x, y) = start(x, y), n(x, _)", {"start": begin})
+    assert 2 in made
+    assert set(map(tuple, found.tolist())) == wanted
+
+
+def test_one_first_column_is_no_work_for_two():
+    facts = {"edge": np.stack([np.arange(300), np.arange(1, 301)], 1)}
+    text = "type edge(x: i64, y: i64)\nrel far(0, 1)\nrel far(x, z) = far(x, y), edge(y, z)\nquery far"
+    with split(2) as made:
+        found = rows_of(text, facts)
+    assert set(made) <= {1}
+    assert sorted(found[:, 1].tolist()) == list(range(1, 301))
+
+
+def test_small_steps_stay_on_one_thread():
+    with split(2, few=1 << 16) as made:
+        rows_of(CLOSURE, {"edge": graph(60, 90)})
+    assert not made
+
+
+def test_rows_asked_of_the_table_itself_stay_on_one_thread():
+    text = """
+    type edge(x: i64, y: i64)
+    rel path(x, y) = edge(x, y)
+    rel path(x, z) = path(x, y), edge(y, z), path(z, x)
+    query path
+    """
+    facts = {"edge": graph(200, 900)}
+    with on_threads(1):
+        wanted = rows_of(text, facts)
+    with split(2) as made:
+        found = rows_of(text, facts)
+    assert not made
+    assert set(map(tuple, found.tolist())) == set(map(tuple, wanted.tolist()))
+
+
+def test_a_failure_in_a_thread_leaves_the_database_as_it_was():
+    first, more = graph(600, 900), graph(600, 40, seed=1)
+    with split(2) as made:
+        database = dv.Program(CLOSURE).run({"edge": first}, keep=True)
+        before = set(database["path"])
+        del made[:]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sets.RowSets, "place", failing(sets.RowSets.place))
+            with pytest.raises(DerivableError, match="there is not enough memory for the run: in a thread"):
+                database.add({"edge": more})
+        assert 2 in made
+        assert set(database["path"]) == before
+        database.add({"edge": more})
+    assert set(database["path"]) == closure(np.concatenate([first, more]))
+
+
+def failing(place):
+    """The second of the threads finds no memory, after some steps of the first."""
+
+    def placed(*arguments):
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError("in a thread")
+        return place(*arguments)
+
+    return placed
+
+
+@pytest.mark.parametrize("limit", [{"tuple_limit": 50_000}, {"round_limit": 4}, {"time_limit": 1e-4}])
+def test_limits(limit):
+    with split(2), pytest.raises(LimitError, match=next(iter(limit)) if "time_limit" not in limit else "0.0001 s"):
+        rows_of(CLOSURE, {"edge": graph(600, 900)}, **limit)
+
+
+def test_additions_end_at_any_moment():
+    run_child("""
+        from derivable.datalog import fused, shares
+        from derivable.device.cpu.threads import set_num_threads
+        fused.FEW_ROWS = fused.MANY_ROWS = shares.FEW = 0
+        shares.STEP = 20_000
+        set_num_threads(2)
+        program = dv.Program('''
+            type edge(a: usize, b: usize)
+            rel path(x, y) = edge(x, y) or (path(x, z) and edge(z, y))
+        ''')
+        rng = np.random.default_rng(0)
+        first, more = ({"edge": rng.integers(0, 1500, (count, 2))} for count in (1400, 700))
+        db = program.run(first, keep=True)
+        before = set(db["path"])
+        wanted = set(program.run({"edge": np.concatenate([first["edge"], more["edge"]])})["path"])
+        ended, after = 0, 0.002
+        while True:
+            branch = db.fork()
+            ended += interrupted(lambda: branch.add(more), after)
+            if (found := set(branch["path"])) == wanted:
+                break
+            assert found == before
+            if ended == 3:
+                branch.add(more)
+                assert set(branch["path"]) == wanted
+            after *= 1.5
+        assert ended > 2, ended
+        assert set(db["path"]) == before
+    """)
+
+
+GOLDEN = """\
+  while i < stop
+    x = log0[i * 2 + 0]
+    x_1 = log0[i * 2 + 1]
+    if word <= x & x < word_1
+      key = x_1 - low2"""
+
+
+def test_the_bounds_of_a_kernel():
+    with settings_of(0, 1 << 60, num_threads=2):
+        dv.Program("type edge(i32, i32)\nrel edge = {(0, 1)}\nrel path(x, z) = edge(x, y), edge(y, z)").run()
+        (made,) = emit._compiled.values()
+    assert GOLDEN in str(made.kernel)
+
+
+def test_supplies_do_not_overlap():
+    """Sets of two threads grow in turn; each has room of its own, and none is lost."""
+    own = sets.RowSets(2, False, 1 << 20)
+    supplies = own.share(2)
+    lent = [(0, own.lent)]
+    for _ in range(6):
+        for supply in supplies:
+            while not own.lend(supply):
+                assert own.make_room(Table("t", (TYPES["i64"],) * 2), supply, row_sets.ARENA_FULL, [])
+                break
+            start = max(int(supply.state[0]), lent[-1][1])
+            assert start == lent[-1][1]
+            lent.append((start, supply.end))
+    assert lent[-1][1] == own.lent <= len(own.arena) // row_sets.UNIT
