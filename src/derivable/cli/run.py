@@ -25,10 +25,11 @@ PART = 1 << 14
 @provenance_option(None, "  [default: exact if facts have probabilities, else unit]")
 @PYTHON
 @click.option("-k", type=click.IntRange(min=1), default=3, show_default=True, help="Proofs kept by topkproofs.")
-@click.option("--query", "queries", multiple=True, metavar="RELATION", help="Show only this; may be repeated.")
+@click.option("-q", "--query", "queries", multiple=True, metavar="RELATION", help="Show only this; may be repeated.")
 @click.option("--facts", type=click.Path(), metavar="DIR", help="Facts from DIR/RELATION.csv, .tsv, .parquet, ...")
 @click.option(
     "--iteration-limit",
+    "--iter-limit",
     type=click.IntRange(min=1),
     help="Rounds of each recursion at most; what there is then is the result.",
 )

@@ -88,6 +88,7 @@ PYTHON = click.option(
 def provenance_option(default: str | None, note: str = "") -> Any:
     """The option --provenance."""
     return click.option(
+        "-p",
         "--provenance",
         type=ProvenanceType(),
         metavar="NAME|FILE.py:NAME",

@@ -37,6 +37,11 @@ class Span:
     length: int = 1
     origin: Origin | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def place(self) -> str:
+        """`line 3`, or `line 3 of lib.scl`."""
+        return f"line {self.line}" if self.origin is None else f"line {self.line} of {self.origin.source}"
+
 
 class DerivableError(Exception):
     """Base of all errors that bad input causes. Its text is the full report.

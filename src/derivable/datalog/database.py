@@ -20,7 +20,17 @@ from derivable.datalog.inputs import as_tuple, checked_facts, taken
 from derivable.datalog.moments import Duration
 from derivable.datalog.packing import order_of
 from derivable.datalog.tensors import is_tensor
-from derivable.datalog.values import SymbolTable, fits, ranks, show_column, show_value, sort_keys, word_of
+from derivable.datalog.values import (
+    SymbolTable,
+    ValueType,
+    fits,
+    ranks,
+    show_character,
+    show_column,
+    show_value,
+    sort_keys,
+    word_of,
+)
 
 if TYPE_CHECKING:
     from derivable.datalog.evaluation import Evaluation
@@ -134,7 +144,7 @@ class RelationView(Mapping):
         order = self._sorted()[:count]
         for start in range(0, len(order), _PART):
             part = order[start : start + _PART]
-            columns = [_shown(column[part]) for column in self.columns]
+            columns = [_shown(column[part], t) for column, t in zip(self.columns, self.table.types)]
             yield list(zip(*columns)) if columns else [()] * len(part)
 
     def items(self) -> Any:
@@ -238,11 +248,14 @@ class RelationView(Mapping):
         return arrow.table(columns) if columns else arrow.table({"": arrow.nulls(len(self))}).select([])
 
 
-def _shown(column: np.ndarray) -> list[str]:
+def _shown(column: np.ndarray, t: ValueType) -> list[str]:
     """The values of a column as the language writes them."""
     if column.dtype.kind in "iu":
         return list(map(str, column.tolist()))
-    return list(map(show_value, column.tolist()))
+    if column.dtype == np.float32:
+        # As few digits as tell the numbers of 32 bits apart: 0.1, and not the nearest of 64 bits.
+        column = column.astype("U").astype(np.float64)
+    return list(map(show_character if t.family == "char" else show_value, column.tolist()))
 
 
 def _arrow_column(arrow: Any, column: np.ndarray) -> Any:

@@ -185,3 +185,29 @@ def test_errors_of_imported_files_name_them(tmp_path, text, line, column):
     error = caught.value
     assert error.report().startswith(f"lib.scl:{line}:{column}: error: "), error.report()
     assert error.line_text == text.split("\n")[line - 1]
+
+
+def test_first_declarations_in_imported_files_are_named(tmp_path):
+    (tmp_path / "lib.scl").write_text("\nconst K = 3 type p(i32)\n@goal rel g() = p(_)")
+    main = tmp_path / "main.scl"
+    for text, line in {"const K = 4": 2, "type p(u8)": 2, "rel p(1, 2)": 2, "@goal rel h()": 3}.items():
+        main.write_text('import "lib.scl"\n' + text)
+        with pytest.raises(dv.DerivableError, match=f"on line {line} of lib.scl"):
+            dv.Program.from_file(main)
+
+
+def test_results_are_printed_as_the_language_writes_them():
+    db = dv.Program(r"""
+        type T = A(i32) | B()
+        rel p = {("a \"q\"\n", 'x', '\'', true, -1, 0.1, A(2), t"2024-01-01", d"1y5d")}
+        type q(f64, f32)
+        rel q = {(0.1, 16777216.0), (1e300, 1e-10)}
+        rel n()
+        rel none() = n(), false
+    """).run()
+    assert repr(db["p"]) == (r"""{("a \"q\"\n", 'x', '\'', true, -1, 0.1, A(2), t"2024-01-01T00:00:00Z", d"1y5d")}""")
+    assert repr(db["q"]) == "{(0.1, 16777216.0), (1e+300, 1e-10)}"
+    assert (repr(db["n"]), repr(db["none"])) == ("{()}", "{}")
+    # What is printed is a program.
+    columns = repr(db["p"])[1:-1].replace("A(2), ", "")
+    assert repr(dv.Program(f"rel p = {{{columns}}}").run()["p"]) == f"{{{columns}}}"

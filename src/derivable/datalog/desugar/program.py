@@ -153,7 +153,7 @@ class Desugaring(Constants):
                         BindingError,
                         f"`{name}` is a second goal",
                         attribute.span,
-                        f"the goal is `{self.goal[0]}`, on line {self.goal[1].line}; a program has one",
+                        f"the goal is `{self.goal[0]}`, on {self.goal[1].place}; a program has one",
                     )
                 self.goal = name, attribute.span
                 self.relations[name] = replace(relation, is_goal=True)

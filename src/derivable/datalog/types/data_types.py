@@ -73,7 +73,7 @@ class DataTypes(Declarations, ABC):
                         BindingError,
                         f"the constructor `{variant.name}` is declared twice",
                         variant.span,
-                        f"the first is one of `{other_type}`, on line {other.span.line}",
+                        f"the first is one of `{other_type}`, on {other.span.place}",
                     )
                 self.variants[variant.name] = variant, t
 

@@ -58,7 +58,7 @@ class Declarations(Mixed):
 
     def new_name(self, name: str, span: Span) -> None:
         if name in self.named or name in TYPES or name == ENTITY.name:
-            hint = f"the first declaration is on line {self.named[name].line}" if name in self.named else None
+            hint = f"the first declaration is on {self.named[name].place}" if name in self.named else None
             self.error(
                 BindingError, f"`{name}` is declared twice" if hint else f"`{name}` is a built-in type", span, hint
             )
@@ -92,6 +92,6 @@ class Declarations(Mixed):
                 TypeMismatchError,
                 f"`{name}` has {len(columns)} column{'s' if len(columns) != 1 else ''}, but is used with {arity} here",
                 span,
-                f"it is {verb} on line {place.line}",
+                f"it is {verb} on {place.place}",
             )
         return columns

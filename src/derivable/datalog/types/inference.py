@@ -107,7 +107,7 @@ class _Inference(Formulas):
                         BindingError,
                         f"relation `{name}` is declared twice",
                         item.span,
-                        f"the first declaration is on line {self.declared[name].line}",
+                        f"the first declaration is on {self.declared[name].place}",
                     )
                 self.declared[name] = item.span
                 self.columns[name] = [self.named_type(c.type_name, c.span) for c in columns]
