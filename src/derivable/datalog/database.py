@@ -255,6 +255,8 @@ def _shown(column: np.ndarray, t: ValueType) -> list[str]:
     if column.dtype == np.float32:
         # As few digits as tell the numbers of 32 bits apart: 0.1, and not the nearest of 64 bits.
         column = column.astype("U").astype(np.float64)
+    if t.name == "Symbol":
+        return [f"s{show_value(value)}" for value in column.tolist()]
     return list(map(show_character if t.family == "char" else show_value, column.tolist()))
 
 

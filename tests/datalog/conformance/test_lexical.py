@@ -1,5 +1,6 @@
 """The reference, 1.1: tokens and operators."""
 
+import derivable as dv
 from datalog.conformance.cases import holds, parametrized
 
 T, F = True, False
@@ -162,3 +163,11 @@ def test_precedence(text, expected):
 @parametrized(FORMULAS)
 def test_formulas(text, expected):
     holds(text, expected)
+
+
+def test_results_are_written_as_the_language_writes_them():
+    text = r"""rel p = {(0.1, 'a', '\n', "b\"", s"c", true, -3, t"2024-01-01", d"1y5d")}"""
+    db = dv.Program(text).run()
+    shown = r"""(0.1, 'a', '\n', "b\"", s"c", true, -3, t"2024-01-01T00:00:00Z", d"1y5d")"""
+    assert repr(db["p"]) == f"{{{shown}}}"
+    assert list(dv.Program(f"rel p = {{{shown}}}").run()["p"]) == list(db["p"])
