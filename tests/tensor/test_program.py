@@ -1,5 +1,8 @@
 """Programs of SDQLite: what they take, what they give, what they look like."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -53,3 +56,11 @@ def test_results_in_any_form_and_algebra():
     np.testing.assert_allclose(least, [2.0, 8.0])
     assert product(A={0: {1: True}}, X={1: True}, semiring="boolean", output="dict") == {0: True}
     assert parse("{}", {})(semiring="min_plus") == np.inf
+
+
+def test_programs_are_copied_and_shown():
+    program = Program(MATVEC, INPUTS)
+    assert pickle.loads(pickle.dumps(program)) == copy.deepcopy(program) == program
+    assert repr(Program(X, {"X": tensor(1)})) == "Program('X', {'X': 'tensor 1'})"
+    parsed = parse(str(program), INPUTS)
+    assert pickle.loads(pickle.dumps(parsed)) == parsed

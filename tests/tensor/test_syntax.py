@@ -235,8 +235,9 @@ def test_types_of_inputs():
 
 def test_long_and_deep_programs():
     assert parse(" + ".join(["s"] * 200), TYPES).type == REAL
-    with pytest.raises(DerivableError, match="nested too deep"):
-        parse(" + ".join(["s"] * 5000), TYPES)
+    for text in (" + ".join(["s"] * 5000), "let t = s in " * 700 + "t"):
+        with pytest.raises(DerivableError, match="nested too deep"):
+            str(parse(text, TYPES))
 
 
 def test_check_says_the_same_as_parse():

@@ -120,6 +120,12 @@ def test_entries_with_the_same_indices_are_added_up():
     np.testing.assert_array_equal(Coordinates.of((3, 4), [rows, columns], values, "min_plus").to_numpy(np.inf), least)
 
 
+def test_sums_in_semirings_of_other_carriers():
+    again = [[0, 1, 0, 0], [1, 0, 1, 1]]
+    assert Coordinates.of((2, 2), again, [1, 2, 1 << 70, 5], "counting").to_dict() == {0: {1: 6 + (1 << 70)}, 1: {0: 2}}
+    assert Coordinates.of((2, 2), again, [0, 2, 0, 5], "boolean").to_dict() == {0: {1: True}, 1: {0: True}}
+
+
 def test_axes_whose_product_is_no_machine_integer():
     indices = [[7, 7, 3], [1, 1, 1 << 39], [5, 5, 2]]
     found = Coordinates.of((1 << 40, 1 << 40, 1 << 40), indices, [1.0, 2.0, 4.0])

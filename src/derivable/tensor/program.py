@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from derivable.algebra.semiring import Semiring
-from derivable.core.diagnostics import BindingError
+from derivable.core.diagnostics import BindingError, LimitError
 from derivable.core.registry import Registry
 from derivable.tensor import nodes as t
 from derivable.tensor.check import check
@@ -17,7 +19,7 @@ from derivable.tensor.text import NAME, RESERVED
 from derivable.tensor.types import REAL, Type
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Program:
     """An expression of SDQLite over named inputs. It never changes, and programs of the same text are equal.
 
@@ -40,10 +42,12 @@ class Program:
             if not re.fullmatch(NAME, name):
                 raise BindingError(f"the input {name!r} is no name", hint="a name has letters, digits, `_` and `'`")
         object.__setattr__(self, "inputs", MappingProxyType(inputs))
-        object.__setattr__(self, "type", check(self.node, inputs) or REAL)
+        with _not_too_deep():
+            object.__setattr__(self, "type", check(self.node, inputs) or REAL)
 
     def __str__(self) -> str:
-        return str(self.node)
+        with _not_too_deep():
+            return str(self.node)
 
     def __call__(
         self,
@@ -64,7 +68,8 @@ class Program:
         """
         from derivable.tensor.run import run
 
-        return run(self, values, semiring=semiring, output=output, shape=shape)
+        with _not_too_deep():
+            return run(self, values, semiring=semiring, output=output, shape=shape)
 
     def explain(self, stage: str = "logical") -> str:
         """The program after a stage. Raises DomainError for an unknown stage.
@@ -73,7 +78,15 @@ class Program:
         """
         return STAGES[stage](self)
 
-    @property
+    def __repr__(self) -> str:
+        inputs = {name: str(of) for name, of in self.inputs.items()}
+        return f"{type(self).__name__}({str(self)!r}, {inputs})"
+
+    def __reduce__(self) -> tuple:
+        # A read-only view has no pickled form.
+        return type(self), (self.node, dict(self.inputs))
+
+    @cached_property
     def _identity(self) -> tuple[str, tuple[tuple[str, Type], ...]]:
         return str(self), tuple(self.inputs.items())
 
@@ -82,6 +95,17 @@ class Program:
 
     def __hash__(self) -> int:
         return hash(self._identity)
+
+
+@contextmanager
+def _not_too_deep() -> Iterator[None]:
+    try:
+        yield
+    except RecursionError:
+        # The cause would be a thousand lines.
+        raise LimitError(
+            "the program is nested too deep", hint="make several programs of it, each with the results of others"
+        ) from None
 
 
 def _logical(program: Program) -> str:

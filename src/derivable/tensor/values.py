@@ -76,10 +76,8 @@ class Coordinates:
         is_first = np.ones(len(values), bool)
         is_first[1:] = np.logical_or.reduce([key[order][1:] != key[order][:-1] for key in keys], axis=0)
         if not is_first.all():
-            from derivable.bridge.folds import segment_reduce
-
             starts = np.flatnonzero(is_first)
-            values = segment_reduce(record, values, np.append(starts, len(values)))
+            values = _added_up(values, np.append(starts, len(values)), record)
             indices = np.ascontiguousarray(indices[:, starts])
         return cls(shape, indices, values)
 
@@ -175,6 +173,16 @@ FORMS: Registry[Callable[[Coordinates, Any], Any]] = Registry(
     },
     {"dense": "numpy", **{format: f"scipy_{format}" for format in _SCIPY}},
 )
+
+
+def _added_up(values: np.ndarray, offsets: np.ndarray, record: Semiring) -> np.ndarray:
+    """[segment]"""
+    if record.is_exact:
+        # Python's integers have no kernels.
+        from derivable.parallel.reference import segment_reduce
+    else:
+        from derivable.bridge.folds import segment_reduce
+    return segment_reduce(record, values, offsets)
 
 
 def torch_dense(array: np.ndarray) -> Any:
