@@ -244,8 +244,11 @@ class SymbolTable:
 
 
 def terms_of(symbols: SymbolTable) -> EntityStore:
-    """The terms of a run whose program has data types."""
-    assert symbols.entities is not None
+    """The terms of a run; there are none if its program has no data types."""
+    if symbols.entities is None:
+        from derivable.datalog.entities import EntityStore
+
+        symbols.entities = EntityStore({}, symbols)
     return symbols.entities
 
 

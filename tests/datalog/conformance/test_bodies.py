@@ -177,6 +177,14 @@ EXPRESSIONS = {
             "f": {("+8", 8.0), ("-0", 0.0), ("1e1", 10.0), (".5", 0.5), ("2.", 2.0), ("-Infinity", float("-inf"))},
         },
     ),
+    "text to a duration": (
+        'rel s = {"1d", "x", "2d"} rel p(x) = s(t), x == t as Duration rel n(c) = c := count(x: p(x))',
+        {"n": {(2,)}},
+    ),
+    "text to a term of no type": (
+        'rel s = {"A(1)"} rel p(x as Entity) = s(x) rel q($parse_entity("A(1)"))',
+        {"p": set(), "q": set()},
+    ),
     "number to text": ("rel n = {7} rel p(x as String) = n(x)", {"p": {("7",)}}),
     "float to integer": ("rel n = {1.9, -1.9} rel p(x as i32) = n(x)", {"p": {(1,), (-1,)}}),
     "a failing cast in a condition": ('rel s = {"1", "x"} rel p(x) = s(x), x as i32 > 0', {"p": {("1",)}}),

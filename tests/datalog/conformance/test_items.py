@@ -33,6 +33,10 @@ TYPES = {
         {"d": {(0,), (1,), (7,), (8,)}},
     ),
     "enum with a leading bar": ("type D = | Up | Down rel d = {(Up, 1), (Down, 2)}", {"d": {(0, 1), (1, 2)}}),
+    "enum beyond usize": (
+        "type D = Up = 18446744073709551615 | Down rel p(Up)",
+        "`Down` has the value 18446744073709551616, no usize",
+    ),
     "enum as a type": ("type D = Up | Down type d(D) rel d(Down) rel u(x) = d(x), x == Down", {"u": {(1,)}}),
     "enum values are usize": ("type D = Up | Down rel p(Up - Down)", {"p": {(0,)}}),
     "enum in rules": ("type D = Up | Down rel q = {0, 1} rel p(x) = q(x), x == Down", {"p": {(1,)}}),

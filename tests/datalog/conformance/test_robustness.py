@@ -7,23 +7,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from datalog.conformance import test_bodies, test_items, test_lexical
+from datalog.conformance import test_attributes, test_bodies, test_items, test_lexical
+from datalog.test_programs import PROGRAMS as WHOLE
 from derivable.datalog.syntax.parse import parse
 from derivable.datalog.syntax.text import syntax_text
 
 TABLES = [
     *(test_lexical.TOKENS, test_lexical.PRECEDENCE, test_lexical.FORMULAS),
     *(test_items.TYPES, test_items.FACTS, test_items.RULES, test_items.QUERIES),
+    test_attributes.ACCEPTED,
     *(test_bodies.NEGATION, test_bodies.QUANTIFIERS, test_bodies.EXPRESSIONS, test_bodies.AGGREGATES, test_bodies.TAGS),
 ]
 PROGRAMS = sorted({text for table in TABLES for text, _ in table.values()})
+MUTABLE = [text for text in (*PROGRAMS, *(text for text, _ in WHOLE)) if text.strip()]
+TYPES = [
+    *("i8", "i32", "u8", "usize", "u64", "i128", "f32", "f64", "bool", "char"),
+    *("String", "Symbol", "DateTime", "Duration", "Tensor", "Entity"),
+]
+ARGUMENTS = ["x", "_", "1", '"a"', "-1", "0.5", "true", "x + 1", "new B(x)"]
+NUMBERS = ["0", "255", "256", "-1", "2147483648", "99999999999999999999", "1.5", "1e400", '"t"']
 PIECES = re.compile(r"[a-zA-Z_0-9]+|\"[^\"]*\"|\s+|.", re.S)
 WORDS = sorted({piece for text in PROGRAMS for piece in PIECES.findall(text)})
 
 
-def check(text):
+def check(text, is_run=False):
     try:
-        dv.Program(text)
+        program = dv.Program(text)
+        if is_run:
+            program.run(round_limit=50, tuple_limit=2000, time_limit=5)
     except dv.DerivableError as error:
         for one in (error, *error.others):
             if one.span is not None:
@@ -33,14 +44,32 @@ def check(text):
                 assert one.span.length >= 1
 
 
-@settings(max_examples=400, deadline=None)
-@given(st.sampled_from(PROGRAMS), st.data())
+@settings(max_examples=250, deadline=None)
+@given(st.sampled_from(MUTABLE), st.data())
 def test_programs_with_a_mistake(text, data):
-    """A piece is taken away, doubled, put elsewhere, or another is put in its place."""
-    pieces = PIECES.findall(text) or [""]
+    """A piece is taken away, doubled, put elsewhere or replaced; types, arities and numbers change."""
+    pieces = PIECES.findall(text)
     for _ in range(data.draw(st.integers(1, 2))):
         place = data.draw(st.integers(0, len(pieces) - 1))
-        match data.draw(st.sampled_from(["remove", "double", "swap", "replace"])):
+        places = {
+            "type": [i for i, piece in enumerate(pieces) if piece in TYPES],
+            "number": [i for i, piece in enumerate(pieces) if piece.isdigit()],
+            "more": [i for i, piece in enumerate(pieces) if piece == "("],
+            "fewer": [i for i, piece in enumerate(pieces) if piece == ","],
+        }
+        possible = [kind for kind, found in places.items() if found]
+        kind = data.draw(st.sampled_from(["remove", "double", "swap", "replace", *possible]))
+        if kind in places:
+            place = data.draw(st.sampled_from(places[kind]))
+        match kind:
+            case "type":
+                pieces[place] = data.draw(st.sampled_from(TYPES))
+            case "number":
+                pieces[place] = data.draw(st.sampled_from(NUMBERS))
+            case "more":
+                pieces[place] += data.draw(st.sampled_from(ARGUMENTS)) + ", "
+            case "fewer":
+                del pieces[place : place + 3]
             case "remove" if len(pieces) > 1:
                 del pieces[place]
             case "double":
@@ -50,7 +79,7 @@ def test_programs_with_a_mistake(text, data):
                 pieces[place], pieces[other] = pieces[other], pieces[place]
             case _:
                 pieces[place] = data.draw(st.sampled_from(WORDS))
-    check("".join(pieces))
+    check("".join(pieces), is_run=True)
 
 
 @settings(max_examples=200, deadline=None)

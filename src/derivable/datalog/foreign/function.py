@@ -16,6 +16,7 @@ import numpy as np
 from derivable.algebra.expr import Optional
 from derivable.core.diagnostics import DerivableError, DomainError
 from derivable.datalog.foreign.signature import Signature
+from derivable.datalog.moments import Duration
 from derivable.datalog.terms import Entity
 from derivable.datalog.values import SymbolTable, ValueType, fits, show_column, words_of
 
@@ -180,5 +181,5 @@ def _is_of(value: Any, t: ValueType) -> bool:
     if t.family == "datetime":
         return isinstance(value, (dt.date, np.datetime64))
     if t.family == "duration":
-        return isinstance(value, (dt.timedelta, np.timedelta64))
+        return isinstance(value, (dt.timedelta, np.timedelta64, Duration))
     return t.family in kinds and isinstance(value, kinds[t.family])

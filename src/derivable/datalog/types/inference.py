@@ -91,6 +91,8 @@ class _Inference(Formulas):
                 for member, value in members:
                     self.new_name(member, item.span)
                     following = following if value is None else value
+                    if not _fits(following, USIZE):
+                        self.error(TypeMismatchError, f"`{member}` has the value {following}, no usize", item.span)
                     if following in taken:
                         self.error(
                             BindingError,
