@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from derivable.tensor import nodes as t
+from derivable.tensor.types import INT, Type, is_tensor
 
 # An axis of an input is (name, number). None is an axis of which nothing is known.
 Axis = Hashable
@@ -88,9 +89,16 @@ def axes_of(node: t.Node, names: Mapping[str, Known], axes: Axes) -> Known:
             return Known()
 
 
-def inputs_known(orders: Mapping[str, int]) -> dict[str, Known]:
-    """The inputs of a program, by their names."""
-    return {name: Known(tuple((name, k) for k in range(order))) for name, order in orders.items()}
+def inputs_known(inputs: Mapping[str, Type]) -> dict[str, Known]:
+    """The inputs of a program, by their names. `X_size_0` is the size of axis 0 of `X`."""
+    found = {
+        name: Known(tuple((name, k) for k in range(of.order)) if is_tensor(of) else ()) for name, of in inputs.items()
+    }
+    for name, of in inputs.items():
+        tensor, _, axis = name.rpartition("_size_")
+        if tensor and axis.isdigit() and of == INT:
+            found[name] = Known(axis=(tensor, int(axis)), is_size=True)
+    return found
 
 
 def describe(axis: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,31 +20,14 @@ from derivable.tensor.axes import Axes, describe
 from derivable.tensor.binding import free_variables, names_in, substitute
 from derivable.tensor.bound import Closure, NotWhole
 from derivable.tensor.emit import Built, Spec, build_kernel, result_axes
-from derivable.tensor.formats.format import Format, format_of
+from derivable.tensor.formats.format import Format, families, format_of
+from derivable.tensor.formats.held import Held, hold
+from derivable.tensor.inputs import checked_names, number
 from derivable.tensor.program import Program
 from derivable.tensor.results import INSIDE
 from derivable.tensor.sparsity import propagate
-from derivable.tensor.types import BOOL, INT
+from derivable.tensor.types import BOOL, INT, is_tensor
 from derivable.tensor.values import FORMS, Coordinates, coordinates, scalar_semiring
-
-
-@dataclass(frozen=True)
-class Held:
-    """A tensor in a storage format: its arrays and sizes, by the names in the format's definition."""
-
-    format: Format
-    shape: tuple[int, ...]
-    arrays: Mapping[str, Any]
-
-    @property
-    def structure(self) -> list[Any]:
-        """What says where the entries are: all but their values."""
-        return [x for name, x in self.arrays.items() if self.format.arrays.get(name) != "real"]
-
-    @property
-    def signature(self) -> tuple:
-        dtypes = tuple(str(self.arrays[name].dtype) for name in self.format.arrays)
-        return self.format, dtypes
 
 
 @dataclass
@@ -110,6 +93,11 @@ class Kernel:
         semiring: str | Semiring = "real",
         shape: Sequence[int] | None = None,
     ):
+        arrays = [name for name, of in program.inputs.items() if of.order and not is_tensor(of)]
+        if arrays:
+            raise UnsupportedError(
+                f"the program takes the array `{arrays[0]}`", hint="make it the definition of a storage format"
+            )
         self.program = program
         self.semiring = scalar_semiring(semiring)
         self.shape = None if shape is None else tuple(shape)
@@ -125,6 +113,8 @@ class Kernel:
                     f"and `{name}` of order {order}"
                 )
         self.output = _output_of(program, output)
+        if isinstance(self.output, str):
+            FORMS[self.output]
         self.axes = Axes()
         self.result_axes = result_axes(program, program.type, self.axes)
         self.stages: dict[str, Kernel] = {}
@@ -257,19 +247,36 @@ class Kernel:
         return found
 
     def _taken(self, values: Mapping[str, Any]) -> tuple[dict[str, Held], dict[str, Any]]:
-        for name in values:
-            if name not in self.program.inputs:
-                raise DomainError(f"the program has no input `{name}`", hint=f"it has {', '.join(self.program.inputs)}")
+        """(tensors, scalars and arrays) by name; the sizes of axes that are not given are those of the tensors."""
         held: dict[str, Held] = {}
-        scalars: dict[str, Any] = {}
-        for name, of in self.program.inputs.items():
-            if name not in values:
-                raise DomainError(f"the input `{name}` is missing", hint=f"give {', '.join(self.program.inputs)}")
-            if of.is_scalar:
-                scalars[name] = values[name]
+        others: dict[str, Any] = {}
+        shapeless: dict[str, Any] = {}
+        for name, value, of in checked_names(self.program, values):
+            if isinstance(value, Mapping):
+                shapeless[name] = value
+            elif is_tensor(of):
+                held[name] = hold(value, self.formats.get(name), of.order, self.semiring, name)
             else:
-                held[name] = hold(values[name], self.formats.get(name), of.order, self.semiring, name)
-        return held, scalars
+                others[name] = number(value, of, self.semiring, name)
+        for name, entries in self._shaped(shapeless, held).items():
+            held[name] = hold(entries, self.formats.get(name), entries.order, self.semiring, name)
+        return held, others
+
+    def _shaped(self, given: Mapping[str, Mapping], held: Mapping[str, Held]) -> dict[str, Coordinates]:
+        """Dictionaries as tensors: their axes are as long as those that they share, or as their indices need."""
+        entries = {
+            name: coordinates(value, order=self.program.inputs[name].order, semiring=self.semiring, name=name)
+            for name, value in given.items()
+        }
+        sizes: dict[Any, int] = {}
+        for name, of in (*held.items(), *entries.items()):
+            for k, size in enumerate(of.shape):
+                root = self.axes.root((name, k))
+                sizes[root] = max(sizes.get(root, 0), size)
+        return {
+            name: replace(of, shape=tuple(sizes[self.axes.root((name, k))] for k in range(of.order)))
+            for name, of in entries.items()
+        }
 
     def _sizes(self, held: Mapping[str, Held]) -> dict[Any, int]:
         """The size of each axis of the inputs. Raises ShapeError where axes that are the same differ."""
@@ -312,8 +319,6 @@ class _Call:
     shape: tuple[int, ...]
 
     def __call__(self, spec: Spec, kind: str, **out: Any) -> Any:
-        from dataclasses import replace
-
         built = self.kernel.built(replace(spec, kind=kind))
         found = built.run(*(self._argument(*argument, out) for argument in built.arguments))
         found = found if isinstance(found, tuple) else (found,)
@@ -355,27 +360,10 @@ def _output_of(program: Program, output: str | Format | None) -> str | Format | 
         if output.order != order:
             raise ShapeError(f"the format `{output.name}` is of order {output.order}, and the result of order {order}")
         return output
-    return output if output is None or order == 0 or output in FORMS else format_of(output, order)
-
-
-def hold(value: Any, format: Format | None, order: int, semiring: Semiring, name: str) -> Held:
-    """A tensor in a format; in its own if none is given. Raises ShapeError for another order."""
-    if isinstance(value, Held):
-        if format is None or value.format == format:
-            return value
-        raise UnsupportedError(f"`{name}` is held as `{value.format.name}` and was declared `{format.name}`")
-    shape = tuple(np.shape(value)) if isinstance(value, np.ndarray) else tuple(getattr(value, "shape", ()))
-    if format is None:
-        format = format_of("dense" if isinstance(value, np.ndarray) else getattr(value, "format", "coo"), order)
-    if shape and len(shape) != order:
-        raise ShapeError(f"`{name}` has the shape {shape}, and is of order {order}")
-    own = format.own(value)
-    if own is None:
-        entries = coordinates(value, semiring=semiring, order=order, name=name)
-        shape = entries.shape
-        (zero,) = semiring.typed("float64").zero
-        own = format.pack(entries, zero)
-    return Held(format, shape, own)
+    if output is None or order == 0:
+        return None
+    # What is neither a form nor a format is no form.
+    return output if output in FORMS or output not in families() else format_of(output, order)
 
 
 def _compares_reals(node: t.Node) -> bool:

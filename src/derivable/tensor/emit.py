@@ -26,7 +26,7 @@ from derivable.tensor.types import INT, REAL, Type
 class Spec:
     """What a kernel depends on besides the program.
 
-    formats  by input: the format, and the dtypes of its arrays
+    formats  by tensor: its format, and the dtypes of its arrays
     kind     where the result goes: "dense"; "count" and "places" find where its entries are, "positions" and "append"
              put their values there
     """
@@ -93,8 +93,7 @@ def _known(bound: Any) -> Known:
 
 def result_axes(program: Program, of: Type, axes: Axes) -> tuple[Any, ...]:
     """The axes of a result of that type; a zero says nothing of its own. Joins axes that are the same."""
-    known = inputs_known({name: given.order for name, given in program.inputs.items()})
-    found = axes_of(program.node, known, axes).axes
+    found = axes_of(program.node, inputs_known(program.inputs), axes).axes
     return found if len(found) == of.order else (None,) * of.order
 
 
@@ -103,6 +102,7 @@ def build_kernel(program: Program, of: Type, spec: Spec) -> Built:
     build = Builder("tensor_program")
     semiring = spec.semiring.typed(spec.precision)
     axes = Axes()
+    known = inputs_known(program.inputs)
     result = result_axes(program, of, axes)
     arguments: list[tuple[str, Any, Any]] = []
     names: dict[str, Any] = {}
@@ -112,7 +112,8 @@ def build_kernel(program: Program, of: Type, spec: Spec) -> Built:
             dtypes = semiring.dtypes if given == REAL else ("int64" if given == INT else "bool",)
             values = tuple(build.scalar(f"{name}{c or ''}", d) for c, d in enumerate(dtypes))
             arguments += [("scalar", name, c) for c in range(len(values))]
-            names[name] = Scalar(values, given)
+            axis = known[name].axis
+            names[name] = Scalar(values, given, axis, axis is not None)
         else:
             names[name] = _stored(build, name, given, *formats[name], arguments)
     sizes = [build.scalar(f"out_n{k}") for k in range(of.order)]

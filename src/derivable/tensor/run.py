@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from derivable.algebra.semiring import Semiring
-from derivable.core.arguments import is_integer
-from derivable.core.diagnostics import DomainError
-from derivable.core.registry import suggestion
+from derivable.tensor.compilation import Kernel, compile
+from derivable.tensor.inputs import array, checked_names, number
 from derivable.tensor.interpret import NOTHING, interpret
 from derivable.tensor.program import Program
-from derivable.tensor.types import Type, tensor
-from derivable.tensor.values import FORMS, check_shape, coordinates, dense_array, elements, scalar_semiring
+from derivable.tensor.types import Type, is_tensor
+from derivable.tensor.values import FORMS, coordinates, scalar_semiring
 
 
 def run(
@@ -22,49 +20,36 @@ def run(
     values: Mapping[str, Any],
     *,
     semiring: str | Semiring = "real",
-    output: str = "numpy",
+    output: str | None = None,
     shape: tuple[int, ...] | None = None,
 ) -> Any:
-    """The result of a program, as `Program.__call__` describes it; by the interpreter."""
-    record, form = scalar_semiring(semiring), FORMS[output]
-    known = ", ".join(program.inputs) or "none"
-    for name in values:
-        if name not in program.inputs:
-            hint = suggestion(name, program.inputs, f"its inputs are {known}")
-            raise DomainError(f"the program has no input `{name}`", hint=hint)
-    for name in program.inputs:
-        if name not in values:
-            raise DomainError(f"the input `{name}` is missing", hint=f"the inputs are {known}")
-    given = {name: _given(values[name], of, record, name) for name, of in program.inputs.items()}
+    """The result of a program, as `Program.__call__` describes it; equal programs have one kernel.
+
+    Programs over arrays, which are what definitions of storage formats are, are interpreted.
+    """
+    if any(of.order and not is_tensor(of) for of in program.inputs.values()):
+        return _interpreted(program, values, scalar_semiring(semiring), output or "numpy", shape)
+    return _kernel(program, scalar_semiring(semiring), output, shape)(**values)
+
+
+def _interpreted(
+    program: Program, values: Mapping[str, Any], record: Semiring, output: str, shape: tuple[int, ...] | None
+) -> Any:
+    given = {name: _given(value, of, record, name) for name, value, of in checked_names(program, values)}
     found = interpret(program.node, given, record)
     if not program.type.order:
         return record.zero if found is NOTHING else found
-    entries = {} if found is NOTHING else found
-    order = program.type.order
-    return form(coordinates(entries, order=order, shape=shape, semiring=record, name="the result"), record.zero)
+    entries, order = {} if found is NOTHING else found, program.type.order
+    result = coordinates(entries, order=order, shape=shape, semiring=record, name="the result")
+    return FORMS[output](result, record.zero)
 
 
 def _given(value: Any, of: Type, semiring: Semiring, name: str) -> Any:
-    if of.order and of != tensor(of.order):
-        return _array(value, of, name)
-    if of.order:
+    if is_tensor(of):
         return coordinates(value, order=of.order, semiring=semiring, keep_zeros=True, name=name).to_dict()
-    kinds = {"int": (is_integer, int), "bool": (lambda x: isinstance(x, (bool, np.bool_)), bool)}
-    if of.element in kinds:
-        is_right, convert = kinds[of.element]
-        if not is_right(value):
-            raise DomainError(f"the input `{name}` is {value!r}, where {of} is needed")
-        return convert(value)
-    if np.ndim(value):
-        raise DomainError(f"the input `{name}` has {np.ndim(value)} axes, where a number is needed")
-    return elements(value, semiring, name).tolist()
+    return array(value, of, name).tolist() if of.order else number(value, of, semiring, name)
 
 
-def _array(value: Any, of: Type, name: str) -> list:
-    """An array of a storage format."""
-    array = dense_array(value, name)
-    check_shape(array.shape, None, of.order, name)
-    kinds = {"int": "iu", "bool": "b", "real": "biuf"}[of.element]
-    if array.dtype.kind not in kinds:
-        raise DomainError(f"the input `{name}` has values of type {array.dtype}, where {of} is needed")
-    return array.tolist()
+@lru_cache(256)
+def _kernel(program: Program, semiring: Semiring, output: str | None, shape: tuple[int, ...] | None) -> Kernel:
+    return compile(program, output=output, semiring=semiring, shape=shape)

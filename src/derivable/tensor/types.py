@@ -61,6 +61,11 @@ def array(element: Scalar) -> Type:
     return Type(element, ("dense_int",))
 
 
+def is_tensor(of: Type) -> bool:
+    """Whether it is a tensor of reals, which a storage format holds, and neither a scalar nor an array."""
+    return bool(of.indices) and of == tensor(of.order)
+
+
 def product(left: Type, right: Type) -> Type:
     """The type of an outer product: all axes of the left factor, then those of the right one."""
     return Type(left.element, left.indices + right.indices)

@@ -86,9 +86,14 @@ FAMILIES: Registry[Callable[[int], Format]] = Registry(
 def format_of(name: str, order: int) -> Format:
     """The format of that name for tensors of an order. Raises DomainError for an unknown name, and ShapeError for an
     order that it does not have."""
+    return families()[name](order)
+
+
+def families() -> Registry[Callable[[int], Format]]:
+    """`FAMILIES` with the formats of the library in it."""
     import derivable.tensor.formats.standard  # noqa: F401
 
-    return FAMILIES[name](order)
+    return FAMILIES
 
 
 def only(given: int, order: int, name: str) -> None:

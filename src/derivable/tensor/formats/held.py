@@ -1,0 +1,61 @@
+"""Tensors in a storage format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from derivable.algebra.semiring import Semiring
+from derivable.core.diagnostics import UnsupportedError
+from derivable.tensor.formats.format import Format, format_of
+from derivable.tensor.values import check_shape, coordinates, scalar_semiring
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor in a storage format: its arrays and sizes, by the names in the format's definition."""
+
+    format: Format
+    shape: tuple[int, ...]
+    arrays: Mapping[str, Any]
+
+    @property
+    def structure(self) -> list[Any]:
+        """What says where the entries are: all but their values."""
+        return [x for name, x in self.arrays.items() if self.format.arrays.get(name) != "real"]
+
+    @property
+    def signature(self) -> tuple:
+        dtypes = tuple(str(self.arrays[name].dtype) for name in self.format.arrays)
+        return self.format, dtypes
+
+
+def hold(
+    value: Any, format: str | Format | None, order: int, semiring: str | Semiring = "real", name: str = ""
+) -> Held:
+    """A tensor in a storage format, for kernels that are called with it again and again; in its own if none is given.
+
+    Raises ShapeError for another order, UnsupportedError if it is held in another format already.
+    """
+    semiring = scalar_semiring(semiring)
+    if isinstance(format, str):
+        format = format_of(format, order)
+    if isinstance(value, Held):
+        if format is None or value.format == format:
+            return value
+        raise UnsupportedError(f"`{name}` is held as `{value.format.name}` and was declared `{format.name}`")
+    shape = tuple(np.shape(value)) if isinstance(value, np.ndarray) else tuple(getattr(value, "shape", ()))
+    if format is None:
+        format = format_of("dense" if isinstance(value, np.ndarray) else getattr(value, "format", "coo"), order)
+    if shape:
+        check_shape(shape, None, order, name)
+    own = format.own(value)
+    if own is None:
+        entries = coordinates(value, semiring=semiring, order=order, name=name)
+        shape = entries.shape
+        (zero,) = semiring.typed("float64").zero
+        own = format.pack(entries, zero)
+    return Held(format, shape, own)

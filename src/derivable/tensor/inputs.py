@@ -1,0 +1,70 @@
+"""Inputs of programs that are no tensors: numbers, and arrays of storage formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from derivable.algebra.semiring import Semiring
+from derivable.core.arguments import is_integer
+from derivable.core.diagnostics import DomainError
+from derivable.core.registry import suggestion
+from derivable.tensor.program import Program
+from derivable.tensor.types import INT, Type
+from derivable.tensor.values import check_shape, dense_array, elements
+
+# `X_size_0` is the size of axis 0 of `X`, which is taken from X where it is not given.
+SIZE = "_size_"
+
+
+def checked_names(program: Program, values: Mapping[str, Any]) -> Iterator[tuple[str, Any, Type]]:
+    """(name, value, type) of each input. Raises DomainError for one that is missing or unknown."""
+    inputs = program.inputs
+    sized = {name.rpartition(SIZE)[0] for name in inputs if SIZE in name}
+    known = ", ".join(inputs) or "none"
+    for name in values:
+        if name not in inputs and name not in sized:
+            raise DomainError(
+                f"the program has no input `{name}`", hint=suggestion(name, inputs, f"its inputs are {known}")
+            )
+    for name, of in inputs.items():
+        tensor, _, axis = name.rpartition(SIZE)
+        if name in values:
+            yield name, values[name], of
+        elif tensor in values and of == INT:
+            yield name, shape_of(values[tensor])[int(axis)], of
+        else:
+            raise DomainError(f"the input `{name}` is missing", hint=f"the inputs are {known}")
+
+
+def number(value: Any, of: Type, semiring: Semiring, name: str) -> Any:
+    """An element of the semiring, an integer or a truth value. Raises DomainError for what is none."""
+    kinds = {"int": (is_integer, int), "bool": (lambda x: isinstance(x, (bool, np.bool_)), bool)}
+    if of.element in kinds:
+        is_right, convert = kinds[of.element]
+        if not is_right(value):
+            raise DomainError(f"the input `{name}` is {value!r}, where {of} is needed")
+        return convert(value)
+    if np.ndim(value):
+        raise DomainError(f"the input `{name}` has {np.ndim(value)} axes, where a number is needed")
+    return elements(value, semiring, name).tolist()
+
+
+def array(value: Any, of: Type, name: str) -> np.ndarray:
+    """An array of a storage format. Raises DomainError for values of another type, ShapeError for another order."""
+    found = dense_array(value, name)
+    check_shape(found.shape, None, of.order, name)
+    kinds = {"int": "iu", "bool": "b", "real": "biuf"}[of.element]
+    if found.dtype.kind not in kinds:
+        raise DomainError(f"the input `{name}` has values of type {found.dtype}, where {of} is needed")
+    return found
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """The shape of a tensor in any form. Raises DomainError for one that has none, as a dictionary."""
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        raise DomainError(f"a {type(value).__name__} has no shape", hint="give its sizes as inputs of their own")
+    return tuple(shape)
