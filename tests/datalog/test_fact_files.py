@@ -215,6 +215,13 @@ def test_probabilities_of_a_declared_file(tmp_path):
         dv.Program.from_file(tmp_path / "p.scl").run()
 
 
+def test_terms_of_a_declared_file_that_are_none(tmp_path):
+    (tmp_path / "t.csv").write_text("1,N()\n2,M()\n")
+    text = 'type L = N() | C(i32, L)\n@file("t.csv") type t(i32, L)'
+    with pytest.raises(dv.DerivableError, match=r"p.scl:2:1: error: facts for `t`, row 1, column 1: .*`M`"):
+        dv.Program(text, str(tmp_path / "p.scl")).run()
+
+
 @pytest.mark.parametrize("rows", [1, 20_000])
 def test_one_column_more_has_no_probabilities_without_saying_so(tmp_path, rows):
     program = dv.Program('@file("e.csv") type edge(a: i32, b: i32)', str(tmp_path / "p.scl"))

@@ -141,7 +141,13 @@ def load_program_facts(ram: Ram | Rules, store: FactStore) -> None:
             if attribute.name == "file":
                 from derivable.datalog.fact_files import read_declared
 
-                _load(relation, read_declared(relation, attribute, ram.source, ram.text), store)
+                columns = read_declared(relation, attribute, ram.source, ram.text)
+                try:
+                    _load(relation, columns, store)
+                except TypeMismatchError as error:
+                    # The lines of these values are not known any more.
+                    place = {"source": ram.source, "text": ram.text, "span": attribute.span}
+                    raise TypeMismatchError(error.message, hint=error.hint, **place) from None
     for facts in ram.facts:
         types = ram.relations[facts.relation].types
         columns = [words_of([row[c] for row in facts.rows], t, store.symbols) for c, t in enumerate(types)]
