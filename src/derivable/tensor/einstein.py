@@ -22,8 +22,10 @@ from derivable.tensor.types import tensor
 from derivable.tensor.values import (
     FORMS,
     Coordinates,
+    check_indices,
     coordinates,
     dense,
+    elements,
     is_dense,
     library_of,
     scalar_semiring,
@@ -73,13 +75,17 @@ def einsum(subscripts: str, *operands: Any, semiring: str | Semiring = "real", o
     if not result:
         return found.item()
     if is_last_dense:
+        found = found if isinstance(found, np.ndarray) else _entries(found, record).to_numpy(record.zero)
         return found if form == "numpy" else torch_dense(found)
-    return FORMS[form](coordinates(found, semiring=record), record.zero)
+    return FORMS[form](_entries(found, record), record.zero)
 
 
 @dataclass(frozen=True, eq=False)
 class _Term:
-    """A tensor with its axes by number; a number twice takes the diagonal."""
+    """A tensor with its axes by number; a number twice takes the diagonal.
+
+    value  a dense array, Coordinates, or a CSR matrix of scipy whose arrays kernels take as they are
+    """
 
     axes: Axes
     value: Any
@@ -91,28 +97,39 @@ class _Term:
     @property
     def count(self) -> float:
         """Of entries."""
-        return float(self.value.size if self.is_dense else self.value.num_entries)
+        if self.is_dense:
+            return float(self.value.size)
+        return float(self.value.num_entries if isinstance(self.value, Coordinates) else self.value.nnz)
 
-    def in_order(self, axes: Axes) -> _Term:
+    def in_order(self, axes: Axes, record: Semiring) -> _Term:
         """With the axes in another order, which is that of loops."""
         if axes == self.axes:
             return self
         order = tuple(self.axes.index(axis) for axis in axes)
-        value = np.ascontiguousarray(np.transpose(self.value, order)) if self.is_dense else self.value.transposed(order)
-        return _Term(axes, value)
+        if self.is_dense:
+            return _Term(axes, np.ascontiguousarray(np.transpose(self.value, order)))
+        return _Term(axes, _entries(self.value, record).transposed(order))
 
 
 def _held(operand: Any, record: Semiring, name: str) -> Any:
-    """A dense array or Coordinates, of elements of the semiring."""
+    """What `_Term` has as a value, of elements of the semiring."""
     if is_dense(operand):
         return dense(operand, semiring=record, name=name)
+    is_csr = library_of(operand) == "scipy" and operand.format == "csr" and operand.has_canonical_format
+    if is_csr and elements(operand.data, record, name) is operand.data:
+        check_indices(operand.indices[None], operand.shape[-1:], name)
+        return operand
     return coordinates(operand, semiring=record, name=name)
+
+
+def _entries(value: Any, record: Semiring) -> Coordinates:
+    return value if isinstance(value, Coordinates) else coordinates(value, semiring=record)
 
 
 def _form(operands: Sequence[Any], given: Sequence[Any], inputs: Sequence[Axes], result: Axes) -> str:
     """In which form a result comes if none is asked for."""
     libraries = [library_of(operand) for operand in operands]
-    sparse = [place for place, value in enumerate(given) if isinstance(value, Coordinates)]
+    sparse = [place for place, value in enumerate(given) if not isinstance(value, np.ndarray)]
     held = {axis for place in sparse for axis in inputs[place]}
     if len(result) < 2 or not held.issuperset(result):
         return "torch" if "torch" in libraries else "numpy"
@@ -242,8 +259,8 @@ def _contracted(terms: list[_Term], result: Axes, sizes: dict[int, int], is_dens
         is_step_dense = estimate * _SPARSE > math.prod(sizes[axis] for axis in kept)
         terms = [*rest, _Term(kept, _step([left, right], kept, sizes, is_step_dense, record))]
     (term,) = terms
-    if term.axes == result and term.is_dense == is_dense:
-        return term.value
+    if sorted(term.axes) == sorted(result):
+        return term.in_order(result, record).value
     return _step([term], result, sizes, is_dense, record)
 
 
@@ -354,7 +371,7 @@ def _step(terms: list[_Term], result: Axes, sizes: dict[int, int], is_dense: boo
     ordered: list[_Term] = []
     bound: list[int] = []
     for place in places:
-        ordered.append(_for_loops(terms[place], bound, result))
+        ordered.append(_for_loops(terms[place], bound, result, record))
         bound += [axis for axis in ordered[-1].axes if axis not in bound]
     numbers = {axis: number for number, axis in enumerate(bound)}
     inputs = tuple(tuple(numbers[axis] for axis in term.axes) for term in ordered)
@@ -366,13 +383,14 @@ def _step(terms: list[_Term], result: Axes, sizes: dict[int, int], is_dense: boo
     return found if shape else np.asarray(found)
 
 
-def _for_loops(term: _Term, bound: Sequence[int], result: Axes) -> _Term:
+def _for_loops(term: _Term, bound: Sequence[int], result: Axes, record: Semiring) -> _Term:
     """The axes that are looked up first, then those of the result, in their orders."""
     if len(set(term.axes)) < len(term.axes):
         return term
     known = [axis for axis in bound if axis in term.axes]
     inside = [axis for axis in result if axis in term.axes and axis not in known]
-    return term.in_order((*known, *inside, *(axis for axis in term.axes if axis not in known and axis not in inside)))
+    rest = [axis for axis in term.axes if axis not in known and axis not in inside]
+    return term.in_order((*known, *inside, *rest), record)
 
 
 @lru_cache(256)

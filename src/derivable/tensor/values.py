@@ -54,7 +54,7 @@ class Coordinates:
         """
         record, of = scalar_semiring(semiring), _of(name)
         shape = tuple(integer(size, f"a size{of}", 0) for size in shape)
-        indices, values = _checked_indices(np.asarray(indices), shape, of), elements(values, record, name)
+        indices, values = check_indices(np.asarray(indices), shape, name), elements(values, record, name)
         if values.ndim != 1 or indices.shape != (len(shape), len(values)):
             raise ShapeError(
                 f"the indices{of} are {list(indices.shape)}, [axis, entry], for {list(values.shape)} values of a "
@@ -351,7 +351,9 @@ def _of_torch(value: Any, name: str) -> Any:
     return value.cpu()
 
 
-def _checked_indices(indices: np.ndarray, shape: tuple[int, ...], of: str) -> np.ndarray:
+def check_indices(indices: np.ndarray, shape: tuple[int, ...], name: str = "") -> np.ndarray:
+    """Indices [axis, entry] as they are. Raises LayoutError for one outside the shape and for what is no integer."""
+    of = _of(name)
     if indices.dtype.kind not in "iu" and indices.size:
         is_nan = indices.dtype.kind == "f" and np.isnan(indices).any()
         raise LayoutError(f"the indices{of} {'have a NaN' if is_nan else f'are {indices.dtype}, no integers'}")
