@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from derivable.datalog import fused, gather, storage
+from datalog.test_fused import on_threads
+from derivable.datalog import fused, gather, packing, storage
 from derivable.datalog.packing import Packing, distinct, is_in_order, order_of
 from derivable.datalog.storage import Table
 from derivable.datalog.values import TYPES
@@ -166,3 +167,25 @@ def test_large_joins_are_sorted_and_right():
         np.testing.assert_array_equal(np.stack(db["t"].columns, axis=1), expected)
     assert tuple(expected[17].tolist()) in first["t"]
     assert (-1, 5) not in first["t"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 6), max_size=40), st.integers(1, 5), st.booleans(), st.integers(1, 3))
+def test_words_and_runs_in_parts(words, part, is_sorted, num_threads):
+    given_words = np.array(sorted(words) if is_sorted else words, np.uint64)
+    with pytest.MonkeyPatch.context() as patch, on_threads(num_threads):
+        patch.setattr(packing, "PART", part)
+        patch.setattr(packing, "SHARED", 2)
+        column = given_words.view(np.int64).copy()
+        if len(words):
+            runs = packing.runs_of(lambda rows: [column[rows]], len(words))
+            changes = [0, *(i for i in range(1, len(words)) if column[i] != column[i - 1])]
+            assert (runs is None) == (column.tolist() != sorted(words))
+            assert runs is None or runs.tolist() == changes
+        assert packing.distinct(given_words).tolist() == sorted(set(words))
+        if words:
+            columns = [np.array(words) * 3, -np.array(words)]
+            places, rows = packing.Packing.of(columns), np.zeros((len(words), 2), np.int64)
+            assert places is not None
+            places.unpack(places.pack(columns), rows)
+            assert rows.T.tolist() == [column.tolist() for column in columns]

@@ -20,7 +20,7 @@ from derivable.algebra.semiring import TypedSemiring
 from derivable.core.lazy import later
 from derivable.datalog import arithmetic
 from derivable.datalog.foreign.standard import PREDICATES
-from derivable.datalog.packing import Packing
+from derivable.datalog.packing import Packing, sort
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import Const, Var
 from derivable.datalog.storage import Index, Table
@@ -480,15 +480,14 @@ class Running:
         if not column or driver.checks or index.offsets.nbytes < CACHE_BYTES:
             return None
         table = self.tables[0]
-        log = table.tail[start - table.gone : stop - table.gone]
-        order = [column, *(c for c in range(log.shape[1]) if c != column)]
-        words = [log[:, c].astype(np.int64) for c in order]
+        order = [column, *(c for c in range(table.width) if c != column)]
+        words = [table.column(c, slice(start, stop)) for c in order]
         packing = Packing.of(words)
         if packing is None:
             return None
         packed = packing.pack(words)
-        packed.sort()
-        ordered = empty((stop - start, len(order)), log.dtype)
+        sort(packed)
+        ordered = empty((stop - start, len(order)), table.tail.dtype)
         packing.unpack(packed, ordered, order)
         return ordered.reshape(-1)
 

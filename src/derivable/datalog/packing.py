@@ -7,16 +7,19 @@ depend on the order of what is given.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from derivable.device.cpu.memory import empty
+from derivable.device.cpu.memory import empty, longer, next_length
+from derivable.device.cpu.threads import chunk_bounds, run_chunks
 
 WORD_BITS = 64
 # Rows that are packed at once: what lies between two steps stays in cache.
 PART = 1 << 15
+# Rows that are worth a thread.
+SHARED = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -42,27 +45,35 @@ class Packing:
 
     def pack(self, columns: Sequence[np.ndarray]) -> np.ndarray:
         """[row] uint64"""
-        count = len(columns[0])
-        packed, part = empty(count, np.uint64), empty(min(count, PART), np.uint64)
-        for start in range(0, count, PART):
-            whole = packed[start : start + PART]
+        packed = empty(len(columns[0]), np.uint64)
+        run_chunks(self._pack, len(packed), SHARED, columns, packed)
+        return packed
+
+    def _pack(self, begin: int, end: int, columns: Sequence[np.ndarray], packed: np.ndarray) -> None:
+        part = empty(min(end - begin, PART), np.uint64)
+        for start in range(begin, end, PART):
+            stop = min(start + PART, end)
+            whole = packed[start:stop]
             for c, (column, low, shift) in enumerate(zip(columns, self.lows, self.shifts)):
                 into = part[: len(whole)] if c else whole
                 # Differences of words without sign wrap around to what they should be.
-                given = column[start : start + PART].view(np.uint64)
+                given = column[start:stop].view(np.uint64)
                 np.subtract(given, np.uint64(low % (1 << WORD_BITS)), out=into)
                 if shift < WORD_BITS:
                     np.left_shift(into, np.uint64(shift), out=into)
                 if c:
                     np.bitwise_or(whole, into, out=whole)
-        return packed
 
     def unpack(self, words: np.ndarray, rows: np.ndarray, order: Sequence[int] | None = None) -> None:
         """Write the columns of `words` to `rows` [row, column], there in their order or to the columns `order`."""
-        part = empty(min(len(words), PART), np.uint64)
         places = range(len(self.lows)) if order is None else order
-        for start in range(0, len(words), PART):
-            given, made = words[start : start + PART], rows[start : start + PART]
+        run_chunks(self._unpack, len(words), SHARED, words, rows, places)
+
+    def _unpack(self, begin: int, end: int, words: np.ndarray, rows: np.ndarray, places: Sequence[int]) -> None:
+        part = empty(min(end - begin, PART), np.uint64)
+        for start in range(begin, end, PART):
+            stop = min(start + PART, end)
+            given, made = words[start:stop], rows[start:stop]
             into = part[: len(given)]
             for c, low, high, shift in zip(places, self.lows, self.highs, self.shifts):
                 bits = (high - low).bit_length()
@@ -77,15 +88,60 @@ class Packing:
                 made[:, c] = into.view(np.int64)
 
 
+def sort(words: np.ndarray) -> None:
+    """Sort words where they are: parts of equal lengths at once, each with words that are not above the next one's."""
+    cuts = chunk_bounds(len(words), SHARED)[1:-1]
+    if cuts:
+        words.partition(cuts)
+    run_chunks(_sort, len(words), SHARED, words)
+
+
+def _sort(start: int, stop: int, words: np.ndarray) -> None:
+    words[start:stop].sort()
+
+
 def distinct(words: np.ndarray) -> np.ndarray:
-    """The words in order, without repeats; those given are sorted."""
-    words.sort()
-    if len(words) < 2:
-        return words
-    is_new = empty(len(words), bool)
-    is_new[0] = True
-    np.not_equal(words[1:], words[:-1], out=is_new[1:])
-    return words if is_new.all() else words[is_new]
+    """The words in order, without repeats, on the memory of those given."""
+    if not _ascends(words):
+        sort(words)
+    kept = min(1, len(words))
+    for part in _overlapping(words):
+        fresh = part[1:][part[1:] != part[:-1]]
+        words[kept : kept + len(fresh)] = fresh
+        kept += len(fresh)
+    return words[:kept]
+
+
+def _ascends(words: np.ndarray) -> bool:
+    return all(bool((part[1:] > part[:-1]).all()) for part in _overlapping(words))
+
+
+def _overlapping(words: np.ndarray) -> Iterator[np.ndarray]:
+    """Parts that begin with the last word of the part before."""
+    for start in range(1, len(words), PART):
+        yield words[start - 1 : start + PART]
+
+
+def runs_of(columns_of: Callable[[slice], Sequence[np.ndarray]], count: int) -> np.ndarray | None:
+    """Where runs of equal rows begin [run], of at least one row; None if rows are not in order, the first column first.
+
+    columns_of  gives the columns of some rows
+    """
+    starts, found = empty(1 << 15, np.int64), 1
+    starts[0] = 0
+    for start in range(1, count, PART):
+        columns = columns_of(slice(start - 1, min(start + PART, count)))
+        if not is_in_order(columns):
+            return None
+        is_new = columns[0][1:] != columns[0][:-1]
+        for column in columns[1:]:
+            is_new |= column[1:] != column[:-1]
+        fresh = np.flatnonzero(is_new)
+        if found + len(fresh) > len(starts):
+            starts = longer(starts, next_length(len(starts), found + len(fresh)), found)
+        np.add(fresh, start, out=starts[found : found + len(fresh)])
+        found += len(fresh)
+    return starts[:found]
 
 
 def is_in_order(columns: Sequence[np.ndarray]) -> bool:
@@ -140,7 +196,7 @@ def _sorted_by(columns: Sequence[np.ndarray], order: np.ndarray | None) -> np.nd
     packing = Packing.of(numbered)
     assert packing is not None
     packed = packing.pack(numbered)
-    packed.sort()
+    sort(packed)
     np.bitwise_and(packed, np.uint64((1 << (count - 1).bit_length()) - 1), out=packed)
     places = packed.view(np.int64)
     return places if order is None else order[places]

@@ -29,7 +29,7 @@ from derivable.datalog.packing import Packing, distinct
 from derivable.datalog.sets import RowSets
 from derivable.datalog.tag_columns import longer_tags
 from derivable.datalog.values import ValueType
-from derivable.device.cpu.memory import empty, longer, next_length, zeros
+from derivable.device.cpu.memory import contiguous, empty, longer, next_length, zeros
 
 CHUNK = 1 << 16
 # Rows that are read out of sets at once.
@@ -347,7 +347,7 @@ class Table:
 
     def _build(self, columns: Sequence[np.ndarray], look: Callable[[], Any] | None = None) -> bool:
         """Make the given rows those of the table, which has none, in order; False if they do not fit in words."""
-        words = [np.ascontiguousarray(column, np.int64) for column in columns]
+        words = [contiguous(column, np.int64) for column in columns]
         packing = Packing.of(words)
         if packing is None:
             return False

@@ -22,7 +22,7 @@ _ACCUMULATE = {"mul": np.multiply, "min": np.minimum, "add": np.add}
 
 def _certain_count(groups: Groups, chosen: np.ndarray) -> None:
     chosen = groups.existing(chosen)
-    groups.emit(chosen, [groups.sizes[chosen]], None)
+    groups.emit(chosen, [groups.sizes if chosen is groups.everything else groups.sizes[chosen]], None)
 
 
 def _count(groups: Groups, chosen: np.ndarray) -> None:

@@ -14,7 +14,7 @@ from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.aggregates.record import AGGREGATES
 from derivable.datalog.derived import Derived
 from derivable.datalog.kernels import relations as kernels
-from derivable.datalog.packing import is_in_order, order_of
+from derivable.datalog.packing import order_of, runs_of
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.rules.nodes import AggregateRule
 from derivable.datalog.storage import Table
@@ -64,7 +64,11 @@ class Groups:
         self.num_rows = body.size
         self.group_tags: Any = None
         self.row_tags: Any = self._loaded(body) if self.has_tags else None
-        self.number, self.keys, self.num_groups = self._numbered()
+        # Where the groups begin, if each is a run of rows.
+        self.runs: np.ndarray | None = None
+        self.given_number, self.keys, self.num_groups = self._numbered()
+        # Chosen where all groups are.
+        self.everything = np.arange(self.num_groups)
         self.found: list[tuple[np.ndarray, list[np.ndarray], Any]] = []
 
     def run(self) -> Result:
@@ -75,7 +79,7 @@ class Groups:
             uncertain = np.flatnonzero(marked[:-1])
             certain = np.flatnonzero(~marked[:-1])
         else:
-            certain = np.arange(self.num_groups)
+            certain = self.everything
         self.record.certain(self, certain)
         if len(uncertain):
             self.record.uncertain(self, uncertain)
@@ -91,8 +95,12 @@ class Groups:
         loaded = self.mode.load(table, slice(0, table.size))
         return loaded[0] if isinstance(self.mode, GraphTags) else loaded
 
-    def _numbered(self) -> tuple[np.ndarray, list[np.ndarray], int]:
+    def _numbered(self) -> tuple[np.ndarray | None, list[np.ndarray], int]:
         body, width = self.body, self.rule.num_group
+        if width and body.size and self.groups is None:
+            self.runs = runs_of(lambda rows: [body.column(c, rows) for c in range(width)], body.size)
+            if self.runs is not None:
+                return None, [body.column(c, self.runs) for c in range(width)], len(self.runs)
         columns = [body.column(c) for c in range(width)]
         if self.groups is not None:
             self.groups.leave_sets()
@@ -119,16 +127,14 @@ class Groups:
                 keys.append(rest % size + low)
                 rest = rest // size
             return number, keys[::-1], product
-        if is_in_order(columns):
-            is_new = np.zeros(body.size, dtype=bool)
-            is_new[0] = True
-            for column in columns:
-                is_new[1:] |= column[1:] != column[:-1]
-            return np.cumsum(is_new) - 1, [column[is_new] for column in columns], int(is_new.sum())
         seen = Table("groups", body.types[:width])
         seen.leave_sets()
         number = seen.insert(columns, body.size)
         return number, [seen.column(c) for c in range(width)], seen.size
+
+    @cached_property
+    def number(self) -> np.ndarray:
+        return np.repeat(self.everything, self.sizes) if self.given_number is None else self.given_number
 
     @property
     def keeps_empty(self) -> bool:
@@ -137,11 +143,16 @@ class Groups:
     @cached_property
     def sizes(self) -> np.ndarray:
         """[group] how many rows."""
+        if self.runs is not None:
+            sizes = empty(self.num_groups, np.int64)
+            np.subtract(self.runs[1:], self.runs[:-1], out=sizes[:-1])
+            sizes[-1] = self.num_rows - self.runs[-1]
+            return sizes
         return np.bincount(self.number, minlength=self.num_groups + 1)[:-1]
 
     def existing(self, chosen: np.ndarray, with_empty: bool = True) -> np.ndarray:
         """Those of the chosen groups that have rows, or are there without any."""
-        if with_empty and self.keeps_empty:
+        if self.runs is not None or (with_empty and self.keeps_empty):
             return chosen
         if len(chosen) == self.num_groups:
             return np.flatnonzero(self.sizes)
@@ -316,10 +327,14 @@ class Groups:
         if not self.found:
             none = [np.empty(0, dtype=np.int64) for _ in self.types]
             return none, 0, (mode.one(0) if self.has_tags else None)
-        group = np.concatenate([g for g, _, _ in self.found])
-        columns = [key[group] for key in self.keys]
-        for i in range(len(self.types) - len(self.keys)):
-            columns.append(np.concatenate([results[i] for _, results, _ in self.found]).astype(np.int64, copy=False))
+        parts = [results for _, results, _ in self.found]
+        if len(parts) == 1 and self.found[0][0] is self.everything:
+            group, columns = self.everything, [*self.keys, *parts[0]]
+        else:
+            group = np.concatenate([g for g, _, _ in self.found])
+            columns = [key[group] for key in self.keys]
+            columns += [np.concatenate(results) for results in zip(*parts)]
+        columns = [column.astype(np.int64, copy=False) for column in columns]
         tags = None
         if self.has_tags:
             tags = concatenate([mode.one(len(g)) if t is None else t for g, _, t in self.found])
