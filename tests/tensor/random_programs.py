@@ -16,14 +16,15 @@ NAMES = ("i", "j", "k", "a", "b", "r", "v", "x")
 
 
 @st.composite
-def programs(draw, order=None, inputs=INPUTS, depths=(2, 6), functions=SMOOTH):
+def programs(draw, order=None, inputs=INPUTS, depths=(2, 6), functions=SMOOTH, is_bounded=False):
     """An expression of that order. Names are bound again and again, and a third of the sums are maps of tensors.
+    If it is bounded, no index reaches SIZE.
 
     What is drawn is a seed, as choices that are drawn one by one make few programs of more than three operations.
     """
     random = Random(draw(st.integers(0, 1 << 30)))
     order = random.choice([0, 1, 1, 2]) if order is None else order
-    return _Programs(random, functions).expression(order, dict(inputs), draw(st.integers(*depths)))
+    return _Programs(random, functions, is_bounded).expression(order, dict(inputs), draw(st.integers(*depths)))
 
 
 @st.composite
@@ -39,10 +40,13 @@ def _tensor(random, order, size):
     return {key: row for key, row in rows.items() if row != {}}
 
 
-def inputs(types=INPUTS):
+def inputs(types=INPUTS, is_bounded=False):
     """{name: value}"""
     return st.fixed_dictionaries(
-        {name: st.integers(0, SIZE) if type_ == INT else tensors(type_.order) for name, type_ in types.items()}
+        {
+            name: st.integers(0, SIZE - is_bounded) if type_ == INT else tensors(type_.order)
+            for name, type_ in types.items()
+        }
     )
 
 
@@ -75,9 +79,10 @@ def _is_near(left, right, tolerance, keeps_zeros):
 
 
 class _Programs:
-    def __init__(self, random, functions):
+    def __init__(self, random, functions, is_bounded):
         self.random = random
         self.functions = functions
+        self.is_bounded = is_bounded
 
     def expression(self, order, scope, depth):
         plain = [t.Var(name) for name, type_ in scope.items() if type_ == tensor(order)]
@@ -143,7 +148,7 @@ class _Programs:
     def integer(self, scope):
         known = [t.Var(name) for name, type_ in scope.items() if type_ == INT]
         found = self.random.choice([*known[-3:] * 3, t.Number(self.random.randrange(SIZE))])
-        return t.Apply("add", (found, t.Number(1))) if self.random.random() < 0.1 else found
+        return t.Apply("add", (found, t.Number(1))) if not self.is_bounded and self.random.random() < 0.1 else found
 
     def condition(self, scope):
         operation = self.random.choice(["equal", "equal", "less", "not_equal"])

@@ -64,10 +64,10 @@ EXPONENTIALS = t.Sum("k", "v", X, t.Singleton(k, t.Apply("exp", (v,))))
         # Keys meet, so only what is linear is computed before they do.
         (t.Sum("k", "v", TO_ZERO, t.Multiply(v, v)), "sum(<_, v> in sum(<_, a> in X) { 0 -> a }) v * v"),
         (t.Sum("k", "v", TO_ZERO, t.Multiply(v, t.Var("s"))), "sum(<_, a> in X) a * s"),
-        (t.Sum("k", "v", TWICE, t.Multiply(v, v)), "sum(<_, a> in X) let v_1 = a * a in v_1 * v_1"),
+        (t.Sum("k", "v", TWICE, t.Multiply(v, v)), "sum(<_, a> in X) let v = a * a in v * v"),
         # Where X has no entry there is none of the exponentials.
         (t.Lookup(EXPONENTIALS, t.Var("n")), "(sum(<k, v> in X) { k -> exp(v) })(n)"),
-        (t.Lookup(TWICE, t.Var("n")), "let a_1 = X(n) in a_1 * a_1"),
+        (t.Lookup(TWICE, t.Var("n")), "let a = X(n) in a * a"),
         (t.Sum("i", "a", X, t.If(t.Apply("equal", (t.Number(1), i)), t.Multiply(a, a))), "let a = X(1) in a * a"),
         (t.Sum("i", "r", A, t.Sum("j", "a", r, t.If(t.Apply("equal", (i, j)), a))), "sum(<i, r> in A) r(i)"),
         (t.Multiply(X, t.Var("s")), "sum(<i, a> in X) { i -> a * s }"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -32,9 +33,22 @@ def names_in(node: t.Node) -> set[str]:
     return found.union(*(bound_names(part) for part in t.walk(node)))
 
 
-def renamed(node: t.Node, fresh: Callable[[str], str], names: Mapping[str, t.Node] | None = None) -> t.Node:
-    """The expression with every bound name made anew by `fresh`, and free ones replaced by what `names` gives."""
-    return _renamed(node, fresh, dict(names or {}))
+def renamed(
+    node: t.Node, fresh: Callable[[str], str], names: Mapping[str, t.Node] | None = None, *, is_short: bool = False
+) -> t.Node:
+    """The expression with every bound name made anew by `fresh`, and free ones replaced by what `names` gives.
+
+    is_short  numbers behind names are left out
+    """
+    make = (lambda name: fresh(re.sub(r"(_\d+)+$", "", name))) if is_short else fresh
+    return _renamed(node, make, dict(names or {}))
+
+
+def replaced(node: t.Node, old: t.Node, new: t.Node) -> t.Node:
+    """One expression in the place of another, wherever it stands and whatever is bound there."""
+    if node == old:
+        return new
+    return node.with_children(tuple(replaced(child, old, new) for child in node.children))
 
 
 def _renamed(node: t.Node, fresh: Callable[[str], str], names: dict[str, t.Node]) -> t.Node:

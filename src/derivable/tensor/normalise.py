@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from derivable.core.names import FreshNames
 from derivable.tensor import nodes as t
-from derivable.tensor.binding import free_variables, names_in, renamed, substitute
+from derivable.tensor.binding import free_variables, names_in, renamed, replaced, substitute
 from derivable.tensor.check import Types, check
 from derivable.tensor.linearity import is_linear, is_present, vanishes
 from derivable.tensor.sparsity import ATOMS, propagate
@@ -28,15 +28,22 @@ _MOST_ROUNDS = 60
 
 @dataclass
 class Context:
-    """What a rule may ask: the types of the names around a node, new names, and which names are sizes of axes."""
+    """What a rule may ask: the types of the names around a node, new names, which names are sizes of axes, and the
+    loops around it, the innermost first."""
 
     types: Types
     fresh: Callable[[str], str]
     sizes: Set[str] = field(default_factory=frozenset)
+    loops: tuple[t.Sum, ...] = ()
 
     def order(self, node: t.Node) -> int:
         found = check(node, self.types)
         return found.order if found else 0
+
+    def present(self, over: t.Node, key: t.Node) -> t.Node | None:
+        """The value at a key, if a loop around has it: there is an entry."""
+        found = (loop.value for loop in self.loops if loop.range == over and t.Var(loop.key) == key)
+        return next(map(t.Var, found), None)
 
 
 Rule = Callable[[t.Node, Context], t.Node | None]
@@ -58,13 +65,13 @@ def scalar_products(node: t.Node, types: Mapping[str, Type]) -> t.Node:
 
 def rewrite(node: t.Node, types: Types, rules: Sequence[Rule], sizes: Set[str] = frozenset()) -> t.Node:
     """Rules applied from the parts up, until none does."""
+    node = propagate(node)
     for _ in range(_MOST_ROUNDS):
-        before = propagate(node)
-        fresh = FreshNames(names_in(before) | set(types))
-        node = _rewritten(before, Context(types, fresh, sizes), rules)
+        fresh = FreshNames(names_in(node) | set(types))
+        before, node = node, propagate(_rewritten(node, Context(types, fresh, sizes), rules))
         if node == before:
             break
-    return node
+    return renamed(node, FreshNames(free_variables(node)), is_short=True)
 
 
 def _rewritten(node: t.Node, context: Context, rules: Sequence[Rule]) -> t.Node:
@@ -85,11 +92,16 @@ def _in_children(node: t.Node, context: Context, rules: Sequence[Rule]) -> t.Nod
     outside = _rewritten(node.children[0], context, rules)
     over = check(outside, context.types)
     if isinstance(node, t.Let):
-        inner = {node.name: over}
+        inner = replace(context, types={**context.types, node.name: over})
     else:
-        inner = {node.key: INT, node.value: over and over.inner}
-    body = _rewritten(node.children[1], replace(context, types={**context.types, **inner}), rules)
-    return node.with_children((outside, body))
+        # Rules may use what nothing did.
+        key, value = (
+            context.fresh(base) if name == "_" else name for name, base in ((node.key, "k"), (node.value, "v"))
+        )
+        node = replace(node, key=key, value=value, range=outside)
+        types = {**context.types, key: INT, value: over and over.inner}
+        inner = replace(context, types=types, loops=(node, *context.loops))
+    return node.with_children((outside, _rewritten(node.body, inner, rules)))
 
 
 def _named(node: t.Node, context: Context, build: Callable[[t.Node], t.Node]) -> t.Node:
@@ -128,12 +140,24 @@ def float_bindings(node: t.Node, context: Context) -> t.Node | None:
         if isinstance(inside, t.Let):
             return replace(inside, body=node.with_children((inside.body, body)))
         return None
-    if isinstance(node, (t.Multiply, t.Apply, t.Lookup)):
+    if isinstance(node, (t.Multiply, t.Apply, t.Lookup, t.Singleton)):
         for place, child in enumerate(node.children):
             if isinstance(child, t.Let):
                 children = (*node.children[:place], child.body, *node.children[place + 1 :])
                 return replace(child, body=node.with_children(children))
     return None
+
+
+def hoist_bindings(node: t.Node, context: Context) -> t.Node | None:
+    """sum(<i, a> in R) let x = e in b ~> let x = e in sum(<i, a> in R) b
+
+    if e depends on neither i nor a.
+    """
+    if not isinstance(node, t.Sum) or not isinstance(node.body, t.Let):
+        return None
+    if {node.key, node.value} & free_variables(node.body.value):
+        return None
+    return replace(node.body, body=replace(node, body=node.body.body))
 
 
 def inline_bindings(node: t.Node, context: Context) -> t.Node | None:
@@ -164,11 +188,17 @@ def inline_maps(node: t.Node, context: Context) -> t.Node | None:
     """let x = sum(<i, a> in R) { i -> e } in b ~> b[x := sum(<i, a> in R) { i -> e }]
 
     if R is a name or is looked up, e is a product of few scalars (or such a sum again) and has no entry where a has
-    none: an entry costs no more where it is asked for.
+    none: an entry costs no more where it is asked for. The same for { i -> e }.
     """
-    if not isinstance(node, t.Let) or not _is_cheap_map(node.value):
+    if not isinstance(node, t.Let) or not (_is_cheap_map(node.value) or _is_cheap_singleton(node.value)):
         return None
-    return substitute(node.body, {node.name: node.value})
+    return _renewed(substitute(node.body, {node.name: node.value}), context)
+
+
+def _is_cheap_singleton(node: t.Node) -> bool:
+    return isinstance(node, t.Singleton) and (
+        _is_cheap_singleton(node.value) or (isinstance(node.value, ATOMS) and isinstance(node.key, ATOMS))
+    )
 
 
 def _is_cheap_map(node: t.Node) -> bool:
@@ -185,6 +215,43 @@ def _is_cheap_map(node: t.Node) -> bool:
     return _is_cheap_map(value) or (
         len(parts) <= 12 and not any(isinstance(part, (t.Sum, t.Apply, t.Add)) for part in parts)
     )
+
+
+def fuse_lookups(node: t.Node, context: Context) -> t.Node | None:
+    """let x = sum(<i, a> in R) { i -> e } in sum(<k, b> in R) f(x(k)) ~> sum(<k, b> in R) f(e[i := k, a := b])
+
+    if x is used nowhere else, and in no other loop.
+    """
+    if not isinstance(node, t.Let) or not isinstance(node.value, t.Sum) or _mapped(node.value) is None:
+        return None
+    if _uses(node.body, node.name)[0] != 1 or isinstance(node.value.range, t.PHYSICAL):
+        return None
+    return _met(node.body, node.name, node.value)
+
+
+def _met(node: t.Node, name: str, made: t.Sum) -> t.Node | None:
+    """The expression with `made` run in the loop that looks its entries up; None if there is none outside of others."""
+    if not isinstance(node, t.Sum):
+        for place, child in enumerate(node.children):
+            found = _met(child, name, made)
+            if found is not None:
+                return node.with_children((*node.children[:place], found, *node.children[place + 1 :]))
+        return None
+    if node.range != made.range:
+        return None
+    wanted = t.Lookup(t.Var(name), t.Var(node.key))
+    uses = [part for part in _outside_of_loops(node.body) if part == wanted]
+    if not uses:
+        return None
+    value = _unwrapped(made.body, lambda leaf: leaf.value)
+    value = substitute(value, {made.key: t.Var(node.key), made.value: t.Var(node.value)})
+    return replace(node, body=replaced(node.body, wanted, value))
+
+
+def _outside_of_loops(node: t.Node) -> list[t.Node]:
+    if isinstance(node, t.Sum):
+        return _outside_of_loops(node.range)
+    return [node, *(part for child in node.children for part in _outside_of_loops(child))]
 
 
 def _mapped(node: t.Sum) -> t.Node | None:
@@ -260,8 +327,8 @@ def decide_conditions(node: t.Node, context: Context) -> t.Node | None:
 def solve_equalities(node: t.Node, context: Context) -> t.Node | None:
     """sum(<i, a> in R) if i == k then e ~> let i = k in let a = R(i) in e
 
-    if k depends on neither i nor a, and e has no entry where a has none. In a range (m:n) the condition is
-    m <= k & k < n, and `e` may be anything.
+    if k depends on neither i nor a, and e has no entry where a has none, or k is the key of a loop around over R too.
+    In a range (m:n) the condition is m <= k & k < n, and `e` may be anything.
     """
     if not isinstance(node, t.Sum) or not isinstance(node.body, t.If) or isinstance(node.range, t.SubArray):
         return None
@@ -287,11 +354,14 @@ def _solved(term: t.Node, name: str) -> t.Node | None:
 def _entry(node: t.Sum, key: t.Node, body: t.Node, context: Context) -> t.Node | None:
     """The only round of a loop, that at a key; None if it cannot be said without the loop."""
     if not isinstance(node.range, t.Range):
+        known = context.present(node.range, key)
+        if known is not None:
+            return t.Let(node.key, key, t.Let(node.value, known, body))
         if not vanishes(body, {node.value}):
             return None
         return t.Let(node.key, key, t.Let(node.value, t.Lookup(node.range, t.Var(node.key)), body))
     start, stop, own = node.range.start, node.range.stop, t.Var(node.value)
-    if node.key != "_":
+    if node.key in free_variables(body):
         place = own if start == t.Number(0) else t.Apply("subtract", (own, start))
         body = t.Let(node.key, place, body)
     if not (start == t.Number(0) and isinstance(stop, t.Var) and stop.name in context.sizes):
@@ -303,10 +373,10 @@ def _entry(node: t.Sum, key: t.Node, body: t.Node, context: Context) -> t.Node |
 
 
 def look_up(node: t.Node, context: Context) -> t.Node | None:
-    """{ k -> e }(l) ~> if k == l then e, (e + f)(l) ~> e(l) + f(l), and
+    """{ k -> e }(l) ~> if k == l then e, (e + f)(l) ~> e(l) + f(l), T(i) ~> a in sum(<i, a> in T), and
     (sum(<i, a> in R) { i -> e })(l) ~> let i = l in let a = R(i) in e
 
-    the last if e has no entry where a has none, or R is a range as in `solve_equalities`.
+    the last under the conditions of `solve_equalities`.
     """
     if not isinstance(node, t.Lookup):
         return None
@@ -318,11 +388,8 @@ def look_up(node: t.Node, context: Context) -> t.Node | None:
         case t.Sum() if _mapped(node.tensor) is not None:
             made = _renewed(node.tensor, context)
             assert isinstance(made, t.Sum)
-            body = _unwrapped(made.body, lambda leaf: leaf.value)
-            if made.key == "_" and not isinstance(made.range, t.Range):
-                return None
-            return _entry(made, node.key, body, context)
-    return None
+            return _entry(made, node.key, _unwrapped(made.body, lambda leaf: leaf.value), context)
+    return context.present(node.tensor, node.key)
 
 
 def _renewed(node: t.Node, context: Context) -> t.Node:
@@ -338,7 +405,6 @@ def fuse(node: t.Node, context: Context) -> t.Node | None:
     """
     if not isinstance(node, t.Sum) or not isinstance(node.range, (t.Sum, t.Singleton, t.Add)):
         return None
-    # A loop over `_` has nothing to be linear in.
     if not is_linear(node.body, {node.value}):
         leaf = _only(node.range)
         if leaf is None or not (vanishes(node.body, {node.value}) or is_present(leaf.value, _entries(node.range))):
@@ -359,8 +425,7 @@ def _fused(made: t.Node, node: t.Sum, context: Context) -> t.Node:
     copy = _renewed(replace(node, range=t.Zero()), context)
     assert isinstance(copy, t.Sum)
     if isinstance(made, t.Singleton):
-        body = copy.body if copy.value == "_" else t.Let(copy.value, made.value, copy.body)
-        return body if copy.key == "_" else t.Let(copy.key, made.key, body)
+        return t.Let(copy.key, made.key, t.Let(copy.value, made.value, copy.body))
     return replace(copy, range=made)
 
 
@@ -439,6 +504,7 @@ def multiply_scalars(node: t.Node, context: Context) -> t.Node | None:
 
 RULES: tuple[Rule, ...] = (
     float_bindings,
+    hoist_bindings,
     inline_bindings,
     hoist_conditions,
     decide_conditions,
@@ -447,5 +513,6 @@ RULES: tuple[Rule, ...] = (
     fuse,
     solve_equalities,
     copy_at_once,
+    fuse_lookups,
     inline_maps,
 )
