@@ -18,7 +18,7 @@ from derivable.tensor.interpret import NOTHING, interpret
 from derivable.tensor.normalise import scalar_products
 from derivable.tensor.program import Program
 from derivable.tensor.support import size_inputs, spread
-from derivable.tensor.types import INT, REAL, tensor
+from derivable.tensor.types import INT, REAL, product, tensor
 from tensor.random_programs import INPUTS, SIZE, inputs, is_same, programs, tensors
 
 REALS = semirings.get("real")
@@ -40,7 +40,7 @@ def entry(value, keys):
 
 def entries(value, order):
     """{keys: number} of a tensor of that order."""
-    if value is NOTHING:
+    if value is NOTHING or value == {}:
         return {}
     if order == 0:
         return {(): value}
@@ -57,6 +57,11 @@ def nested(flat):
             row = row.setdefault(key, {})
         row[keys[-1]] = value
     return found
+
+
+def dense(array):
+    """Every entry, also those that are zero."""
+    return nested({key: float(x) for key, x in np.ndenumerate(array)})
 
 
 def filled(value, order):
@@ -89,17 +94,18 @@ def drawn(data, functions=SMOOTH, order=None):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("wrt", ["s", "X", "A"])
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_own_gradients_are_those_of_the_complex_step(mode, wrt, data):
     program, values = drawn(data)
     found = gradient(program, wrt, mode, "own")
+    assert found.type == product(program.type, program.inputs[wrt])
     assert_close(run(found, values), expected_gradient(program, values, wrt))
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("wrt", ["X", "A"])
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_full_gradients_are_those_at_stored_zeros(mode, wrt, data):
     program, values = drawn(data)
@@ -127,7 +133,7 @@ def _is_a_function_of_tensors(program, wrt):
 
 
 @pytest.mark.parametrize("wrt", ["s", "X", "A"])
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_products_with_the_derivative(wrt, data):
     program, values = drawn(data)
@@ -141,15 +147,17 @@ def test_products_with_the_derivative(wrt, data):
         forward[out] = forward.get(out, 0.0) + slope * direction[at]
         backward[at] = backward.get(at, 0.0) + slope * entry(adjoint, out)
     along = jvp(program, wrt, "own")
-    assert list(along.inputs)[-1] == f"{wrt}_dot" and along.type.order == n
+    assert list(along.inputs)[-1] == f"{wrt}_dot"
+    assert along.type == program.type
     assert_close(run(along, {**values, f"{wrt}_dot": nested(direction)}), nested(forward) or NOTHING)
     back = vjp(program, wrt, "own")
     assert list(back.inputs)[-1] == "adjoint"
+    assert back.type == program.inputs[wrt]
     assert_close(run(back, {**values, "adjoint": adjoint}), nested(backward) or NOTHING)
 
 
 @pytest.mark.parametrize("wrt", ["s", "X", "A"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_hessians_are_derivatives_of_gradients(wrt, data):
     program, values = drawn(data, order=0)
@@ -195,8 +203,8 @@ TYPES = {"s": REAL, "A": tensor(2), "B": tensor(2), "X": tensor(1), "Y": tensor(
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_kernels_against_torch(kernel):
     torch = pytest.importorskip("torch")
-    node, wrt, dense = KERNELS[kernel]
-    names = dense.__code__.co_varnames
+    node, wrt, plain = KERNELS[kernel]
+    names = plain.__code__.co_varnames
     program = Program(node, {name: TYPES[name] for name in names})
     rng = np.random.default_rng(0)
     shapes = {"A": (4, 3), "B": (3, 5), "X": 3, "Y": 3, "s": ()}
@@ -206,7 +214,7 @@ def test_kernels_against_torch(kernel):
     place = names.index(wrt)
 
     def of_variable(variable):
-        return dense(*arguments[:place], variable, *arguments[place + 1 :])
+        return plain(*arguments[:place], variable, *arguments[place + 1 :])
 
     expected = torch.autograd.functional.jacobian(of_variable, arguments[place]).numpy()
     sizes = {name: shapes[name[0]][int(name[-1])] for name in ("A_size_0", "A_size_1", "B_size_0", "B_size_1")}
@@ -220,11 +228,11 @@ def test_kernels_against_torch(kernel):
     adjoint = rng.normal(size=expected.shape[: program.type.order])
     found = interpret(
         vjp(program, wrt).node,
-        {**given, "adjoint": nested({key: float(x) for key, x in np.ndenumerate(adjoint)})},
+        {**given, "adjoint": dense(adjoint)},
         REALS,
     )
     back = np.tensordot(adjoint, expected, program.type.order)
-    assert_close(found, nested({key: float(x) for key, x in np.ndenumerate(back)}))
+    assert_close(found, dense(back))
 
 
 def test_finite_differences():
@@ -280,7 +288,8 @@ def test_reverse_costs_a_constant_times_the_program():
                 run(each, values, semiring)
                 costs.append(count[0])
             ratios.append(costs[1] / costs[0])
-        assert ratios[1] < 4 and ratios[1] < 1.5 * ratios[0]
+        assert ratios[1] < 5
+        assert ratios[1] < 1.2 * ratios[0]
 
 
 def test_repeated_products_stay_small():
@@ -315,7 +324,7 @@ def test_derivatives_in_the_tropical_semiring_are_the_best_completions():
         gradient(program, "X", semiring="min_plus"), {"A": graph, "X": {1: 0.0, 2: 1.0}}, semirings.get("min_plus")
     )
     assert found == {1: 2.0, 2: 3.0}
-    with pytest.raises(UnsupportedError, match="`exp.*real numbers only"):
+    with pytest.raises(UnsupportedError, match=r"`exp.*real numbers only"):
         gradient(Program(t.Apply("exp", (s,)), {"s": REAL}), "s", semiring="min_plus")
 
 
@@ -331,7 +340,7 @@ def test_errors():
         gradient(program, "x")
     with pytest.raises(TypeMismatchError, match="`n` is int"):
         gradient(program, "n")
-    with pytest.raises(DomainError, match="no mode 'revers'[\\s\\S]*did you mean `reverse`"):
+    with pytest.raises(DomainError, match=r"no mode 'revers'[\s\S]*did you mean `reverse`"):
         gradient(program, "X", "revers")
     with pytest.raises(DomainError, match="no pattern 'mine'"):
         gradient(program, "X", pattern="mine")

@@ -33,7 +33,7 @@ def assert_same(before, after, values, semiring=REALS):
 
 
 @pytest.mark.parametrize("name", PASSES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_passes_keep_meaning_and_pattern(name, data):
     node = data.draw(programs())
@@ -44,7 +44,7 @@ def test_passes_keep_meaning_and_pattern(name, data):
 
 
 @pytest.mark.parametrize("name", RULE_SETS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_every_rule_keeps_meaning_and_pattern(name, data):
     node = data.draw(programs())
@@ -95,7 +95,7 @@ def test_a_normal_form():
     assert str(found) == ("sum(<i, a> in X) let t = Y(i) in let t_1 = a * t in let t_2 = exp(t_1) in t_2 * t")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(node=programs())
 def test_operands_are_atoms_and_names_are_unique(node):
     bound = []

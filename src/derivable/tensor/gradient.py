@@ -30,7 +30,7 @@ from derivable.tensor.program import Program
 from derivable.tensor.reverse import transpose
 from derivable.tensor.sparsity import propagate
 from derivable.tensor.support import axis_sizes, every_index, gather, size_inputs, spread
-from derivable.tensor.types import Type
+from derivable.tensor.types import Type, product
 
 Mode = Literal["forward", "tensorised", "reverse"]
 Pattern = Literal["full", "own"]
@@ -91,7 +91,7 @@ def jvp(program: Program, wrt: str, pattern: Pattern = "full", semiring: str = "
     """
     derivative = _Derivative(program, wrt, pattern, semiring)
     dot = derivative.fresh(f"{wrt}_dot")
-    return derivative.finished(derivative.tangent(t.Var(dot)), {dot: program.inputs[wrt]})
+    return derivative.finished(derivative.tangent(t.Var(dot)), {dot: program.inputs[wrt]}, program.type)
 
 
 def vjp(program: Program, wrt: str, pattern: Pattern = "full", semiring: str = "real") -> Program:
@@ -102,7 +102,8 @@ def vjp(program: Program, wrt: str, pattern: Pattern = "full", semiring: str = "
     """
     derivative = _Derivative(program, wrt, pattern, semiring)
     adjoint = derivative.fresh("adjoint")
-    return derivative.finished(derivative.masked(derivative.adjoint(t.Var(adjoint))), {adjoint: program.type})
+    node = derivative.masked(derivative.adjoint(t.Var(adjoint)))
+    return derivative.finished(node, {adjoint: program.type}, program.inputs[wrt])
 
 
 class _Derivative:
@@ -125,8 +126,10 @@ class _Derivative:
         if mode not in MODES:
             raise _unknown("mode", mode, MODES)
         if mode == "reverse":
-            return self.finished(self.reverse(), {})
-        return self.finished(self.tensorised() if mode == "tensorised" else self.forward(), {})
+            node = self.reverse()
+        else:
+            node = self.tensorised() if mode == "tensorised" else self.forward()
+        return self.finished(node, {}, product(self.program.type, self.type))
 
     def tangent(self, of_variable: t.Node) -> t.Node:
         return propagate(differentiate(self.node, {self.wrt: of_variable}, self.semiring))
@@ -210,7 +213,7 @@ class _Derivative:
     def extent(self) -> list[t.Node]:
         return [t.Var(name) for name in size_inputs({self.wrt: self.type})]
 
-    def finished(self, node: t.Node, more: dict[str, Type]) -> Program:
+    def finished(self, node: t.Node, more: dict[str, Type], type_: Type) -> Program:
         inputs = {**self.program.inputs, **self.sizes, **more}
         sizes = frozenset(self.sizes)
         node = normalise(propagate(node), inputs, sizes)
@@ -218,7 +221,7 @@ class _Derivative:
         node = normalise(gathered, inputs, sizes)
         used = free_variables(node)
         kept = {name: type_ for name, type_ in inputs.items() if name not in self.sizes or name in used}
-        return Program(node, {**self.program.inputs, **kept})
+        return Program(node, {**self.program.inputs, **kept}, type_)
 
 
 def _singletons(keys: list[t.Var], value: t.Node) -> t.Node:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any
 
 from derivable.core.diagnostics import Span
@@ -31,30 +32,27 @@ class Node:
     @property
     def children(self) -> tuple[Node, ...]:
         """The expressions that this one is made of, in the order of the text."""
-        found: list[Node] = []
-        for f in fields(self):
-            value = getattr(self, f.name)
-            found += [value] if isinstance(value, Node) else value if f.name == "operands" else []
-        return tuple(found)
+        return self.operands if isinstance(self, Apply) else tuple(getattr(self, name) for name in _parts(type(self)))
 
     def with_children(self, children: tuple[Node, ...]) -> Any:
         """The same expression of other parts; itself, if they are the same objects."""
         if all(new is old for new, old in zip(children, self.children, strict=True)):
             return self
-        given = iter(children)
-        changed: dict[str, Any] = {}
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if isinstance(value, Node):
-                changed[f.name] = next(given)
-            elif f.name == "operands":
-                changed[f.name] = tuple(next(given) for _ in value)
+        if isinstance(self, Apply):
+            return replace(self, operands=children)
+        changed: dict[str, Any] = {name: children[place] for place, name in enumerate(_parts(type(self)))}
         return replace(self, **changed)
 
     def __str__(self) -> str:
         from derivable.tensor.text import to_text
 
         return to_text(self)
+
+
+@cache
+def _parts(kind: type[Node]) -> tuple[str, ...]:
+    """The fields that are expressions."""
+    return tuple(f.name for f in fields(kind) if f.type == "Node")
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ class Context:
     fresh: Callable[[str], str]
     sizes: Set[str] = field(default_factory=frozenset)
     loops: tuple[t.Sum, ...] = ()
+    # What is in normal form already, by identity: parts of it stand in what rules make of it.
+    done: dict[int, t.Node] = field(default_factory=dict)
 
     def order(self, node: t.Node) -> int:
         found = check(node, self.types)
@@ -75,7 +77,7 @@ def rewrite(node: t.Node, types: Types, rules: Sequence[Rule], sizes: Set[str] =
 
 
 def _rewritten(node: t.Node, context: Context, rules: Sequence[Rule]) -> t.Node:
-    while True:
+    while id(node) not in context.done:
         node = _in_children(node, context, rules)
         for rule in rules:
             found = rule(node, context)
@@ -83,7 +85,8 @@ def _rewritten(node: t.Node, context: Context, rules: Sequence[Rule]) -> t.Node:
                 node = found
                 break
         else:
-            return node
+            context.done[id(node)] = node
+    return node
 
 
 def _in_children(node: t.Node, context: Context, rules: Sequence[Rule]) -> t.Node:

@@ -25,13 +25,15 @@ class Program:
 
     node    the expression
     inputs  {name: Type} of its free variables, in the order in which they were declared
-    type    of the result; that of a zero of any order is `real`
+    zero    the type of the result, if nothing else says it, as the expression is a zero of any order
+    type    of the result
 
     Raises BindingError and TypeMismatchError as `check`.
     """
 
     node: t.Node
     inputs: Mapping[str, Type]
+    zero: Type = REAL
     type: Type = field(init=False)
 
     def __post_init__(self) -> None:
@@ -43,7 +45,7 @@ class Program:
                 raise BindingError(f"the input {name!r} is no name", hint="a name has letters, digits, `_` and `'`")
         object.__setattr__(self, "inputs", MappingProxyType(inputs))
         with _not_too_deep():
-            object.__setattr__(self, "type", check(self.node, inputs) or REAL)
+            object.__setattr__(self, "type", check(self.node, inputs) or self.zero)
 
     def __str__(self) -> str:
         with _not_too_deep():
@@ -84,11 +86,11 @@ class Program:
 
     def __reduce__(self) -> tuple:
         # A read-only view has no pickled form.
-        return type(self), (self.node, dict(self.inputs))
+        return type(self), (self.node, dict(self.inputs), self.zero)
 
     @cached_property
-    def _identity(self) -> tuple[str, tuple[tuple[str, Type], ...]]:
-        return str(self), tuple(self.inputs.items())
+    def _identity(self) -> tuple[str, Type, tuple[tuple[str, Type], ...]]:
+        return str(self), self.type, tuple(self.inputs.items())
 
     def __eq__(self, other: Any) -> bool:
         return isinstance(other, Program) and self._identity == other._identity
