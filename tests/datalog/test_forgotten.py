@@ -1,4 +1,4 @@
-"""Rows that left the log are in the sets: none is lost or told twice, and they come in order of their values."""
+"""Rows that left the log are in the sets: none is lost or told twice; columns and the log read them alike."""
 
 import threading
 
@@ -62,10 +62,7 @@ def test_each_row_is_told_once_and_found_again(data):
         if table.sets is not None:
             assert len(told) == len(rows)
         from_sets = [table.column(c, dtype=np.int64).tolist() for c in range(width)]
-        gone = table.gone
         assert list(zip(*from_sets)) == rows_of(table)
-        if gone and width < 3:
-            assert rows_of(table) == sorted(rows)
         assert set(rows_of(table)) == rows
         assert (table.find([np.array(column) for column in from_sets], table.size) >= 0).all()
 
@@ -91,7 +88,7 @@ def test_the_kernel_reads_sets_in_parts(pairs, room, width):
             )
             found += map(tuple, log.reshape(room, width)[:count].tolist())
     assert sorted(found) == rows
-    assert found == rows or width == 3
+    assert width != 2 or [a for a, _ in found] == [a for a, _ in rows]
 
 
 PATHS = """

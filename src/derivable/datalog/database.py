@@ -92,14 +92,14 @@ class RelationView(Mapping):
     @property
     def columns(self) -> tuple[np.ndarray, ...]:
         if self._columns is None:
-            self._columns = tuple(map(self._column, range(len(self.table.types))))
+            types = self.table.types
+            is_plain = [t.is_integer and t.bits <= 64 for t in types]
+            words = self.table.all_columns([t.dtype if plain else np.int64 for t, plain in zip(types, is_plain)])
+            self._columns = tuple(
+                column if plain else show_column(column, t, self._symbols)
+                for column, t, plain in zip(words, types, is_plain)
+            )
         return self._columns
-
-    def _column(self, position: int) -> np.ndarray:
-        t, table = self.table.types[position], self.table
-        if t.is_integer and t.bits <= 64:
-            return table.column(position, dtype=t.dtype)
-        return show_column(table.column(position), t, self._symbols)
 
     @property
     def tags(self) -> np.ndarray | None:

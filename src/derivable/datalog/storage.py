@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -208,7 +208,7 @@ class Table:
     def column(self, position: int, rows: slice | np.ndarray | None = None, dtype: Any = np.int64) -> np.ndarray:
         """Words [row] of one column, of all rows or some; of another dtype if its values fit in it."""
         if rows is None and 0 < self.gone == self.size:
-            return self._column_of_sets(position, dtype)
+            return self._columns_of_sets({position: dtype})[0]
         if rows is None:
             rows = slice(0, self.size)
         if self.gone and (rows.start if isinstance(rows, slice) else rows.min(initial=self.gone)) < self.gone:
@@ -222,6 +222,13 @@ class Table:
         rows = rows - gone if gone else rows
         # Of a column with gaps NumPy would copy all before it takes some.
         return tail.reshape(-1).take(rows * self.width + position).astype(dtype, copy=False)
+
+    def all_columns(self, dtypes: Sequence[Any]) -> list[np.ndarray]:
+        """Words [row] of all columns, of these dtypes."""
+        if 0 < self.gone == self.size:
+            # The sets are gone through once.
+            return self._columns_of_sets(dict(enumerate(dtypes)))
+        return [self.column(c, dtype=dtype) for c, dtype in enumerate(dtypes)]
 
     def rows_of(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Rows [row, column] of word columns."""
@@ -285,7 +292,7 @@ class Table:
         self.gone += high - low
 
     def restore(self) -> None:
-        """Have all rows in the log: those that are in the sets alone come first, in order."""
+        """Have all rows in the log: those that are in the sets alone come first, prefix after prefix."""
         if not self.gone:
             return
         # Several threads may read what a run has returned.
@@ -304,14 +311,15 @@ class Table:
             log[filled:] = waiting
             self.tail, self.gone = log, 0
 
-    def _column_of_sets(self, position: int, dtype: Any) -> np.ndarray:
-        """A column of the log as `restore` makes it."""
+    def _columns_of_sets(self, dtypes: Mapping[int, Any]) -> list[np.ndarray]:
+        """Columns of the log as `restore` makes it, by their positions."""
         assert self.sets is not None
-        column, filled = empty(self.size, dtype), 0
+        columns, filled = [empty(self.size, dtype) for dtype in dtypes.values()], 0
         for part in self.sets.parts(PART):
-            column[filled : filled + len(part)] = part[:, position]
+            for column, position in zip(columns, dtypes):
+                column[filled : filled + len(part)] = part[:, position]
             filled += len(part)
-        return column
+        return columns
 
     def become_recent(self, rows: np.ndarray | slice, stamp: int) -> None:
         """Rows say something new in round `stamp`."""

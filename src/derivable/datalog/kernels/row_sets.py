@@ -261,7 +261,8 @@ def _number_prefix(
 def read_kernel(form: SetForm) -> n.Kernel:
     """The rows of prefixes `x` .. `stop` as long as `room` lasts; returns (rows, next prefix, next word of its set).
 
-    The log is [row, column] int32. Rows of a prefix are in order; a hash is written as a whole or not at all.
+    The log is [row, column] int32. A hash is written as a whole or not at all, in the order of its slots: who wants the
+    rows in order sorts all of them faster.
     """
     k = Builder("read_rows")
     x, at, stop, room = (k.scalar(name) for name in ("x", "at", "stop", "room"))
@@ -287,30 +288,12 @@ def read_kernel(form: SetForm) -> n.Kernel:
         with k.otherwise():
             with k.when(written + size > room):
                 k.return_(written, x, at)
-            first = k.let("first", written)
             with k.loop("s", start, start + size) as s:
                 entry = k.load(p.arena, s, "entry")
                 write(not_equal(entry, 0), entry - 1)
-            _sort_last(k, log, width, first, written)
         k.set((x, at), (x + 1, 0))
     k.return_(written, x, at)
     return k.kernel()
-
-
-def _sort_last(k: Builder, log: n.Array, width: int, first: Expr, stop: Expr) -> None:
-    """Sort the last column of these rows, the others being equal (Shell 1959)."""
-    gap = k.let("gap", (stop - first) // 2)
-    with k.while_(gap > 0):
-        with k.loop("i", first + gap, stop) as i:
-            value, j = k.load(log, i * width + width - 1, "value"), k.let("j", i)
-            with k.while_(j >= first + gap):
-                before = k.load(log, (j - gap) * width + width - 1, "before")
-                with k.when(before <= value):
-                    k.break_()
-                k.store(log, j * width + width - 1, before)
-                k.set(j, j - gap)
-            k.store(log, j * width + width - 1, value)
-        k.set(gap, where(equal(gap, 2), 1, gap * 5 // 11))
 
 
 @cache
