@@ -54,6 +54,7 @@ PROGRAMS = {
     "date_times": 'rel p = {d"2d"}\nrel q(x * x) = p(x)',
     "date_cast": 'rel p = {t"2024-02-28"}\nrel q(x as i32) = p(x)',
     "type_not_a_condition": "rel p(x) = q(x), x + 1",
+    "extreme_without_its_value": "rel q = {(1, 2)} rel best(c) = _ := max[c](n: q(c, n))",
     "atom_as_value": "rel p(q(x)) = q(x)",
     "aggregate_unknown": "rel n(c) = c := cuont(x: p(x))",
     "aggregate_unknown_parameter": "rel n(i, x) = (i, x) := sort<acs=true>(x: p(x))",

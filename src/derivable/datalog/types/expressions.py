@@ -66,7 +66,9 @@ class Expressions(DataTypes):
             case s.Atom(relation=name) if name in self.constructors or (self.constructors and name not in self.columns):
                 return self.term(node)
             case s.Atom(relation=name):
-                self.error(TypeMismatchError, f"the atom `{name}(...)` stands where a value is expected", node.span)
+                message = f"the atom `{name}(...)` stands where a value is expected"
+                hint = "an atom is a formula: write it in the body, joined by `and`, `or` or `not`"
+                self.error(TypeMismatchError, message, node.span, hint)
             case s.Aggregate(operator=name):
                 self.error(
                     TypeMismatchError,

@@ -38,11 +38,15 @@ class Formulas(Expressions):
                         )
                     return
                 if len(outputs) != len(result):
+                    hint = None
+                    if node.operator in ("min", "max") and len(outputs) == len(node.arguments):
+                        hint = f"`arg{node.operator}[{', '.join(node.arguments)}]` gives what is in the brackets alone"
                     self.error(
                         TypeMismatchError,
                         f"`{node.operator}` gives {len(result)} value{'s' if len(result) != 1 else ''},"
                         f" but {len(outputs)} {'are' if len(outputs) != 1 else 'is'} assigned",
                         node.span,
+                        hint,
                     )
                 for output, t in zip(outputs, result):
                     self.unify(self.expression(output), t, output.span, f"the result of `{node.operator}`")
