@@ -177,6 +177,11 @@ def insert_kernel(form: SetForm) -> n.Kernel:
     return k.kernel()
 
 
+def block_of(k: Builder, p: SetParameters, x: Expr) -> tuple[n.Register, n.Register]:
+    """(slots, first word) of the set of a prefix."""
+    return k.load(p.slots, x, "slot_count"), k.let("start", k.load(p.base, x, "unit") * UNIT)
+
+
 def enter_last(
     k: Builder,
     p: SetParameters,
@@ -187,12 +192,14 @@ def enter_last(
     size: Expr,
     arena_room: Expr,
     leave: Callable[[int], None],
+    block: tuple[n.Register, n.Register] | None = None,
 ) -> tuple[n.Register, n.Register | None]:
     """(whether it is new, number) of value y in the set of prefix x, entered as row `size` if it is new.
 
     The loop around goes on from its condition where a set has grown: the row at hand must come again.
+    `block` is what `block_of` gives, where that is known.
     """
-    slots, start = k.load(p.slots, x, "slot_count"), k.let("start", k.load(p.base, x, "unit") * UNIT)
+    slots, start = block or block_of(k, p, x)
     is_new, number = k.let("is_new", False), k.let("number", size) if p.form.numbered else None
     with k.when(slots < 0):
         if number is not None:
@@ -228,6 +235,9 @@ def enter_last(
                 with k.when(not_equal(k.load(state, 2, "failed"), 0)):
                     k.store(state, 2, 0)
                     leave(ARENA_FULL)
+                if block is not None:
+                    k.load_into(slots, p.slots, x)
+                    k.set(start, k.load(p.base, x, "unit") * UNIT)
                 k.continue_()
             k.store(p.arena, start + slot * p.form.entry, y + 1)
             if number is not None:

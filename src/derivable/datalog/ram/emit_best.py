@@ -95,6 +95,7 @@ class _BestEmitter(emit.Emitter):
                 row_sets.find_words(
                     k, self.sets.table, self.sets.table_size, self.sets.words, self.width - 1, self.prefix, self.x
                 )
+            self.block = row_sets.block_of(k, self.sets, self.x)
             with self.matching(0, self.log, row, self.width, driver.checks, driver.repeats):
                 for column, register in driver.takes:
                     self.values[register] = k.load(self.log, row * self.width + column, "x")
@@ -142,7 +143,7 @@ class _BestEmitter(emit.Emitter):
             with k.when((y < 0) | (y >= self.sets.domain)):
                 self.leave(row_sets.OUT_OF_REACH)
             is_new, number = row_sets.enter_last(
-                *(k, self.sets, self.count, self.state, self.x, y, self.size, self.arena_room, self.leave)
+                *(k, self.sets, self.count, self.state, self.x, y, self.size, self.arena_room, self.leave, self.block)
             )
             assert number is not None
             k.set(self.made, self.made + 1)
