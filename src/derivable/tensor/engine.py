@@ -1,0 +1,174 @@
+"""Programs as engines of the bridge: functions of the values of their inputs, whose entries stay where they are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from derivable.bridge.protocol import Adjoints, Arrays, Engine, Shape
+from derivable.core.diagnostics import UnsupportedError
+from derivable.tensor import nodes as t
+from derivable.tensor.compilation import Kernel, compile
+from derivable.tensor.formats.format import format_of
+from derivable.tensor.formats.held import Held, hold
+from derivable.tensor.gradient import jvp, vjp
+from derivable.tensor.program import Program
+from derivable.tensor.values import Coordinates, linear
+
+
+class ProgramEngine(Engine):
+    """Programs over the same inputs: from the values of some inputs, the variables, to the values of the results.
+
+    programs   one for each result
+    variables  {name: where the entries are}: a tensor in a storage format, of which the values are an operand
+               [entry], or the shape of a dense operand; () is a number
+    constants  {name: value} of the other inputs
+    patterns   of each result where its entries are, and then its values are a result [entry]; None if it is dense
+    """
+
+    batch_axis = None
+
+    def __init__(
+        self,
+        programs: Sequence[Program],
+        variables: Mapping[str, Held | Shape],
+        constants: Mapping[str, Any],
+        shapes: Sequence[Shape],
+        patterns: Sequence[Coordinates | None],
+    ):
+        self.programs, self.variables, self.constants = tuple(programs), dict(variables), dict(constants)
+        self.shapes, self.patterns = tuple(shapes), tuple(patterns)
+        self.leaves = len(self.variables)
+        self.float_leaves = tuple(range(self.leaves))
+        self.num_results = len(self.programs)
+        self.float_results = tuple(range(self.num_results))
+        self._kernels: dict[Program, Kernel] = {}
+
+    def __str__(self) -> str:
+        return f"the values of {', '.join(f'`{program}`' for program in self.programs)}"
+
+    @cached_property
+    def key(self) -> str:  # type: ignore[override]
+        digest = hashlib.sha256(str(self).encode())
+        held = [of for of in (*self.variables.values(), *self.constants.values()) if isinstance(of, Held)]
+        for part in (x for of in held for x in of.arrays.values()):
+            digest.update(np.asarray(part).tobytes())
+        return f"{digest.hexdigest()} {self.variables.keys()} {[k for k in self.constants.items() if k[1] is not None]}"
+
+    def result_shapes(self, structure_shape: Shape | None, shapes: Sequence[Shape]) -> list[Shape]:
+        return [
+            shape if pattern is None else (len(pattern.values),) for shape, pattern in zip(self.shapes, self.patterns)
+        ]
+
+    def result_dtypes(self, dtypes: Sequence[Any]) -> Sequence[Any]:
+        return [dtypes[0]] * self.num_results
+
+    def apply(self, structure: np.ndarray | None, operands: Arrays) -> list[np.ndarray]:
+        given = self._inputs(operands)
+        dtype = operands[0].dtype
+        return [
+            self._values(self._run(program, given, pattern is None, shape), pattern, dtype)
+            for program, pattern, shape in zip(self.programs, self.patterns, self.shapes)
+        ]
+
+    def _run(self, program: Program, given: Mapping[str, Any], is_dense: bool, shape: Shape) -> Any:
+        kernel = self._kernels.get(program)
+        if kernel is None:
+            output = "numpy" if is_dense else "coordinates"
+            kernel = self._kernels[program] = compile(program, output=output, shape=shape or None)
+        names = {name for name in given if name in program.inputs}
+        sized = {name.rpartition("_size_")[0] for name in program.inputs if "_size_" in name}
+        return kernel(**{name: value for name, value in given.items() if name in names | sized})
+
+    @staticmethod
+    def _values(found: Any, pattern: Coordinates | None, dtype: Any) -> np.ndarray:
+        if pattern is None:
+            return np.asarray(found, dtype)
+        return spread_over(found, pattern).astype(dtype, copy=False)
+
+    def _inputs(self, operands: Arrays) -> dict[str, Any]:
+        given = dict(self.constants)
+        for (name, of), operand in zip(self.variables.items(), operands):
+            if isinstance(of, Held):
+                given[name] = Held(of.format, of.shape, {**of.arrays, "val": operand})
+            else:
+                given[name] = np.asarray(operand) if of else operand.item()
+        return given
+
+    def pull(self, structure: Any, adjoints: Adjoints, operands: Arrays, results: Arrays, kept: Arrays = ()) -> list:
+        given = self._inputs(operands)
+        found = [np.zeros(operand.shape, operand.dtype) for operand in operands]
+        for adjoint, program, pattern in zip(adjoints, self.programs, self.patterns):
+            if adjoint is None:
+                continue
+            seed = adjoint if pattern is None else Coordinates(pattern.shape, pattern.indices, np.asarray(adjoint))
+            for place, (name, of) in enumerate(self.variables.items()):
+                if name not in program.inputs:
+                    continue
+                pulled = vjp(program, name, "own" if isinstance(of, Held) else "full")
+                (last,) = [key for key in pulled.inputs if key not in program.inputs and "_size_" not in key] or ("",)
+                values = {**given, last: seed.item() if program.type.is_scalar else seed}
+                shape = of.shape if isinstance(of, Held) else of
+                part = self._run(pulled, values, not isinstance(of, Held), shape)
+                if isinstance(of, Held):
+                    part = _in_storage(part, of)
+                found[place] += np.asarray(part, operands[place].dtype).reshape(operands[place].shape)
+        return found
+
+    @cached_property
+    def dual(self) -> Engine:  # type: ignore[override]
+        tangents: list[Program] = []
+        dots = {name: _free(f"{name}_dot", (*self.variables, *self.constants)) for name in self.variables}
+        for program in self.programs:
+            node: t.Node = t.Zero()
+            inputs = dict(program.inputs)
+            for name, of in self.variables.items():
+                if name in program.inputs:
+                    along = jvp(program, name, "own" if isinstance(of, Held) else "full")
+                    inputs |= along.inputs
+                    last = list(along.inputs)[-1]
+                    part = _renamed(along.node, last, dots[name])
+                    inputs[dots[name]] = inputs.pop(last)
+                    node = part if isinstance(node, t.Zero) else t.Add(node, part)
+            tangents.append(Program(node, inputs))
+        variables = {**self.variables, **{dots[name]: of for name, of in self.variables.items()}}
+        return ProgramEngine(
+            (*self.programs, *tangents), variables, self.constants, self.shapes * 2, self.patterns * 2
+        )
+
+
+def spread_over(found: Coordinates, pattern: Coordinates) -> np.ndarray:
+    """[entry of the pattern] the values of entries that are all in it, zero elsewhere."""
+    if found.indices is pattern.indices or np.array_equal(found.indices, pattern.indices):
+        return found.values
+    values = np.zeros(len(pattern.values), found.values.dtype)
+    places = np.searchsorted(linear(pattern.indices, pattern.shape), linear(found.indices, found.shape))
+    values[places] = found.values
+    return values
+
+
+def _in_storage(found: Coordinates, of: Held) -> np.ndarray:
+    """[place] of the values of a stored tensor, those of entries of its own pattern."""
+    pattern = of.coordinates
+    spread = spread_over(found, pattern)
+    if of.format.name in ("csr", "coo", "dcsr", "csf"):
+        return spread
+    places = hold(Coordinates(pattern.shape, pattern.indices, np.arange(1.0, len(spread) + 1)), of.format, len(of.shape))
+    numbers = places.arrays["val"].astype(np.int64)
+    return np.append(0.0, spread)[numbers]
+
+
+def _renamed(node: t.Node, old: str, new: str) -> t.Node:
+    from derivable.tensor.binding import substitute
+
+    return substitute(node, {old: t.Var(new)})
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
