@@ -2,8 +2,9 @@
 
 `python benchmarks/tensor.py [--data DIRECTORY] [--rounds 7] [--only smvm] [--limit 20]`
 
-The six programs of the paper (Shaikhha, Huot and Hashemian, nabla-SD, 2023) with its gradients: by a dense variable, on
-matrices of the SuiteSparse collection and on random ones of the sizes and densities of its table 1 and figures 12 to 15.
+The six programs of the paper (Shaikhha, Huot and Hashemian, nabla-SD, 2023) with its gradients, by a dense variable,
+on matrices of the SuiteSparse collection and on random ones of the sizes and densities of its table 1 and figures 12
+to 15.
 All contestants are of one thread and one process, in turn, on the same data; every result is compared with SciPy's.
 Times are medians in milliseconds after a first call, so that compiling and what is found once for a pattern are not in
 them; the column "first" has the first call of ours with kernels in the cache.

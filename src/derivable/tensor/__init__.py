@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from derivable.tensor.einstein import einsum
     from derivable.tensor.expression import Expression, variable
     from derivable.tensor.formats.format import Format
+    from derivable.tensor.formats.held import Held, hold
+    from derivable.tensor.function import Function
     from derivable.tensor.program import Program
     from derivable.tensor.syntax import parse
     from derivable.tensor.types import Type, index, matrix, scalar, tensor, vector
@@ -20,11 +22,14 @@ __all__ = [
     "Coordinates",
     "Expression",
     "Format",
+    "Function",
+    "Held",
     "Kernel",
     "Program",
     "Type",
     "compile",
     "einsum",
+    "hold",
     "index",
     "matrix",
     "parse",
@@ -39,6 +44,9 @@ __getattr__, __dir__ = lazy(
     {
         "Coordinates": "derivable.tensor.values",
         "Expression": "derivable.tensor.expression",
+        "Held": "derivable.tensor.formats.held",
+        "hold": "derivable.tensor.formats.held",
+        "Function": "derivable.tensor.function",
         "Format": "derivable.tensor.formats.format",
         "Kernel": "derivable.tensor.compilation",
         "Program": "derivable.tensor.program",

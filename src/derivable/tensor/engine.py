@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from derivable.bridge.protocol import Adjoints, Arrays, Engine, Shape
-from derivable.core.diagnostics import UnsupportedError
 from derivable.tensor import nodes as t
+from derivable.tensor.binding import substitute
 from derivable.tensor.compilation import Kernel, compile
-from derivable.tensor.formats.format import format_of
 from derivable.tensor.formats.held import Held, hold
 from derivable.tensor.gradient import jvp, vjp
 from derivable.tensor.program import Program
+from derivable.tensor.types import tensor
 from derivable.tensor.values import Coordinates, linear
 
 
@@ -47,6 +47,7 @@ class ProgramEngine(Engine):
         self.num_results = len(self.programs)
         self.float_results = tuple(range(self.num_results))
         self._kernels: dict[Program, Kernel] = {}
+        self._entries: dict[str, Coordinates] = {}
 
     def __str__(self) -> str:
         return f"the values of {', '.join(f'`{program}`' for program in self.programs)}"
@@ -111,13 +112,24 @@ class ProgramEngine(Engine):
                     continue
                 pulled = vjp(program, name, "own" if isinstance(of, Held) else "full")
                 (last,) = [key for key in pulled.inputs if key not in program.inputs and "_size_" not in key] or ("",)
-                values = {**given, last: seed.item() if program.type.is_scalar else seed}
+                values = {**given, last: adjoint.item() if program.type.is_scalar else seed}
                 shape = of.shape if isinstance(of, Held) else of
                 part = self._run(pulled, values, not isinstance(of, Held), shape)
                 if isinstance(of, Held):
-                    part = _in_storage(part, of)
+                    part = self._in_storage(part, name, of)
                 found[place] += np.asarray(part, operands[place].dtype).reshape(operands[place].shape)
         return found
+
+    def _in_storage(self, found: Coordinates, name: str, of: Held) -> np.ndarray:
+        """[place] of the values of a stored tensor, those of entries of its own pattern."""
+        entries = self._entries.get(name)
+        if entries is None:
+            entries = self._entries[name] = entries_of(of)
+        # A tensor that holds the numbers of its entries is stored where these are.
+        spread = spread_over(found, entries)
+        numbers = Coordinates(entries.shape, entries.indices, np.arange(1.0, len(spread) + 1))
+        places = hold(numbers, of.format, len(of.shape)).arrays["val"].astype(np.int64)
+        return np.append(0.0, spread)[places]
 
     @cached_property
     def dual(self) -> Engine:  # type: ignore[override]
@@ -136,9 +148,13 @@ class ProgramEngine(Engine):
                     node = part if isinstance(node, t.Zero) else t.Add(node, part)
             tangents.append(Program(node, inputs))
         variables = {**self.variables, **{dots[name]: of for name, of in self.variables.items()}}
-        return ProgramEngine(
-            (*self.programs, *tangents), variables, self.constants, self.shapes * 2, self.patterns * 2
-        )
+        return ProgramEngine((*self.programs, *tangents), variables, self.constants, self.shapes * 2, self.patterns * 2)
+
+
+def entries_of(held: Held) -> Coordinates:
+    """The entries of a stored tensor."""
+    order = len(held.shape)
+    return compile(Program(t.Var("T"), {"T": tensor(order)}), output="coordinates")(T=held)
 
 
 def spread_over(found: Coordinates, pattern: Coordinates) -> np.ndarray:
@@ -151,20 +167,7 @@ def spread_over(found: Coordinates, pattern: Coordinates) -> np.ndarray:
     return values
 
 
-def _in_storage(found: Coordinates, of: Held) -> np.ndarray:
-    """[place] of the values of a stored tensor, those of entries of its own pattern."""
-    pattern = of.coordinates
-    spread = spread_over(found, pattern)
-    if of.format.name in ("csr", "coo", "dcsr", "csf"):
-        return spread
-    places = hold(Coordinates(pattern.shape, pattern.indices, np.arange(1.0, len(spread) + 1)), of.format, len(of.shape))
-    numbers = places.arrays["val"].astype(np.int64)
-    return np.append(0.0, spread)[numbers]
-
-
 def _renamed(node: t.Node, old: str, new: str) -> t.Node:
-    from derivable.tensor.binding import substitute
-
     return substitute(node, {old: t.Var(new)})
 
 

@@ -1,0 +1,127 @@
+"""Programs as differentiable functions of torch tensors and JAX arrays."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from derivable.bridge.protocol import Shape
+from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+from derivable.core.registry import suggestion
+from derivable.tensor.compilation import compile
+from derivable.tensor.engine import ProgramEngine
+from derivable.tensor.formats.held import Held, hold
+from derivable.tensor.program import Program
+from derivable.tensor.values import Coordinates
+
+
+class Function:
+    """A program as a function of some of its inputs, with derivatives of any order, in PyTorch and in JAX.
+
+    program    what is computed, in the real semiring
+    constants  {name: value} of inputs that stay what they are, in any form
+    patterns   {name: tensor} of sparse inputs whose entries stay where they are: a call is given their values [entry],
+               in the order of rows, and they get a gradient [entry]
+    output     "numpy" for a dense result; "coordinates" for the values [entry] of a sparse one, whose entries `pattern`
+               says. None: vectors are dense, tensors of higher order are not
+
+    f(name=array, ...) takes the other inputs: dense arrays of one library, torch on the CPU or JAX, in float32 or
+    float64. It may stand under `torch.func`, `torch.compile`, `jax.jit` and `jax.grad`; shapes make new kernels, values
+    do not.
+
+    Raises DomainError for names that are unknown or missing, ShapeError for arrays that do not fit.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        constants: Mapping[str, Any] | None = None,
+        patterns: Mapping[str, Any] | None = None,
+        *,
+        output: str | None = None,
+    ):
+        given = {**(constants or {}), **(patterns or {})}
+        for name in given:
+            if name not in program.inputs:
+                hint = suggestion(name, program.inputs, f"its inputs are {', '.join(program.inputs) or 'none'}")
+                raise DomainError(f"the program has no input `{name}`", hint=hint)
+        orders = {name: of.order for name, of in program.inputs.items()}
+        self.program = program
+        self.constants = {
+            name: hold(value, None, orders[name], name=name) if orders[name] else value
+            for name, value in (constants or {}).items()
+        }
+        self.patterns = {
+            name: hold(value, "csr" if orders[name] == 2 else "csf", orders[name], name=name)
+            for name, value in (patterns or {}).items()
+        }
+        self.output = ("numpy" if program.type.order < 2 else "coordinates") if output is None else output
+        if self.output not in ("numpy", "coordinates"):
+            raise DomainError(f"the output is {output!r}", hint='it is "numpy" or "coordinates"')
+        self._engines: dict[tuple, ProgramEngine] = {}
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The inputs that a call takes."""
+        return tuple(name for name in self.program.inputs if name not in self.constants)
+
+    def __call__(self, **values: Any) -> Any:
+        if set(values) != set(self.variables):
+            raise DomainError(f"the function takes {', '.join(self.variables)}, and was given {', '.join(values)}")
+        operands = [values[name] for name in self.variables]
+        engine = self._engine(tuple(tuple(np.shape(operand)) for operand in operands))
+        (result,) = _library(operands)(engine, None, operands)
+        return result
+
+    def pattern(self, **shapes: Shape) -> Coordinates:
+        """Where the entries of a sparse result are, for dense inputs of these shapes."""
+        given = tuple(
+            (len(self.patterns[n].arrays["val"]),) if n in self.patterns else shapes[n] for n in self.variables
+        )
+        (found,) = self._engine(given).patterns
+        if found is None:
+            raise UnsupportedError("the result is dense", hint='ask for output="coordinates"')
+        return found
+
+    def _engine(self, shapes: tuple[Shape, ...]) -> ProgramEngine:
+        if shapes not in self._engines:
+            variables: dict[str, Held | Shape] = {}
+            for name, shape in zip(self.variables, shapes):
+                held = self.patterns.get(name)
+                if held is not None and shape != held.arrays["val"].shape:
+                    raise ShapeError(
+                        f"`{name}` has {len(held.arrays['val'])} entries, and values of the shape {shape} came"
+                    )
+                variables[name] = shape if held is None else held
+            ones = {name: _ones(of) for name, of in variables.items()}
+            order = self.program.type.order
+            kernel = compile(self.program, output=self.output if order else None)
+            result = kernel(**self.constants, **ones)
+            pattern = result if isinstance(result, Coordinates) else None
+            shape = tuple(result.shape) if order else ()
+            engine = ProgramEngine((self.program,), variables, self.constants, (shape,), (pattern,))
+            self._engines[shapes] = engine.registered()
+        return self._engines[shapes]
+
+
+def _ones(of: Held | Shape) -> Any:
+    if isinstance(of, Held):
+        return Held(of.format, of.shape, {**of.arrays, "val": np.ones(len(of.arrays["val"]))})
+    return np.ones(of) if of else 1.0
+
+
+def _library(operands: list[Any]) -> Any:
+    torch = sys.modules.get("torch")
+    if torch is not None and any(isinstance(operand, torch.Tensor) for operand in operands):
+        from derivable.bridge.torch import run
+
+        return run
+    jax = sys.modules.get("jax")
+    if jax is not None and any(isinstance(operand, jax.Array) for operand in operands):
+        from derivable.bridge.jax import run
+
+        return run
+    return lambda engine, structure, arrays: engine.apply(structure, [np.asarray(x, np.float64) for x in arrays])

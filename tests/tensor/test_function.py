@@ -1,0 +1,93 @@
+"""Programs as functions of torch tensors and JAX arrays, against dense autograd."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import derivable as dv
+from derivable.core.diagnostics import DomainError, ShapeError
+
+torch = pytest.importorskip("torch")
+M, V, S = dv.tensor.matrix, dv.tensor.vector, dv.tensor.scalar
+A = sp.random(6, 4, 0.5, format="csr", random_state=0)
+DENSE = torch.from_numpy(A.toarray())
+LAYER = dv.tensor.parse("sum(<i, r> in A) { i -> tanh(sum(<j, a> in r) a * X(j)) * s }", {"A": M, "X": V, "s": S})
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(monkeypatch):
+    monkeypatch.setenv("DERIVABLE_TIER", "interpreted")
+
+
+def inputs():
+    torch.manual_seed(0)
+    x = torch.randn(4, dtype=torch.float64, requires_grad=True)
+    return x, torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
+
+
+def test_of_a_constant_matrix():
+    layer = dv.tensor.Function(LAYER, {"A": A})
+    x, s = inputs()
+    rows = (DENSE != 0).any(1)
+    torch.testing.assert_close(layer(X=x, s=s), torch.tanh(DENSE @ x) * s * rows)
+    assert torch.autograd.gradcheck(lambda x, s: layer(X=x, s=s), (x, s))
+    assert torch.autograd.gradgradcheck(lambda x, s: layer(X=x, s=s), (x, s))
+
+
+def test_of_the_values_of_a_matrix():
+    layer = dv.tensor.Function(LAYER, patterns={"A": A})
+    x, s = inputs()
+    values = torch.from_numpy(A.data.copy()).requires_grad_()
+    assert torch.autograd.gradcheck(lambda v, x, s: layer(A=v, X=x, s=s), (values, x, s))
+    layer(A=values, X=x, s=s).sum().backward()
+    dense = DENSE.clone().requires_grad_()
+    (torch.tanh(dense @ x) * s).sum().backward()
+    torch.testing.assert_close(values.grad, dense.grad[A.nonzero()])
+
+
+def test_of_a_sparse_result():
+    program = dv.tensor.parse(
+        "sum(<i, r> in A) { i -> sum(<j, a> in r) { j -> a * U(i) * X(j) } }", {"A": M, "U": V, "X": V}
+    )
+    scores = dv.tensor.Function(program, {"A": A})
+    u, x = torch.randn(6, dtype=torch.float64, requires_grad=True), inputs()[0]
+    found = scores(U=u, X=x)
+    pattern = scores.pattern(U=(6,), X=(4,))
+    torch.testing.assert_close(found, (DENSE * torch.outer(u, x))[tuple(pattern.indices)])
+    assert torch.autograd.gradcheck(lambda u, x: scores(U=u, X=x), (u, x))
+    assert torch.autograd.gradgradcheck(lambda u, x: scores(U=u, X=x), (u, x))
+
+
+def test_forward_mode_and_hessians():
+    layer = dv.tensor.Function(LAYER, {"A": A})
+    x, s = (value.detach() for value in inputs())
+    found = torch.func.jacfwd(lambda x: layer(X=x, s=s))(x)
+    torch.testing.assert_close(found, torch.func.jacfwd(lambda x: torch.tanh(DENSE @ x) * s)(x))
+    found = torch.func.hessian(lambda x: layer(X=x, s=s).sum())(x)
+    torch.testing.assert_close(found, torch.func.hessian(lambda x: (torch.tanh(DENSE @ x) * s).sum())(x))
+
+
+def test_in_jax():
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(True):
+        layer = dv.tensor.Function(LAYER, {"A": A})
+        x, dense = jax.numpy.asarray(inputs()[0].detach().numpy()), jax.numpy.asarray(A.toarray())
+
+        def ours(x):
+            return layer(X=x, s=jax.numpy.asarray(1.5)).sum()
+
+        def meant(x):
+            return (jax.numpy.tanh(dense @ x) * 1.5).sum()
+
+        np.testing.assert_allclose(jax.jit(ours)(x), meant(x))
+        np.testing.assert_allclose(jax.jit(jax.grad(ours))(x), jax.grad(meant)(x))
+        np.testing.assert_allclose(jax.hessian(ours)(x), jax.hessian(meant)(x), atol=1e-12)
+
+
+def test_errors():
+    with pytest.raises(DomainError, match="no input `B`"):
+        dv.tensor.Function(LAYER, {"B": A})
+    with pytest.raises(DomainError, match="takes X, s, and was given X"):
+        dv.tensor.Function(LAYER, {"A": A})(X=inputs()[0])
+    with pytest.raises(ShapeError, match=f"`A` has {A.nnz} entries"):
+        dv.tensor.Function(LAYER, patterns={"A": A})(A=torch.ones(2), X=inputs()[0], s=inputs()[1])
