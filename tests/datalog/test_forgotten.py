@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.test_fused import settings_of
-from derivable.datalog import execute, sets, shares, storage
+from derivable.datalog import execute, sets, storage
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.storage import Table
 from derivable.datalog.values import TYPES
@@ -118,7 +118,7 @@ def test_programs_find_the_same_in_pieces(piece):
     program = dv.Program(PATHS + MORE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(execute, "PIECE", piece)
-        patch.setattr(shares, "PIECES", 1)
+        patch.setattr(execute, "PIECES", 1)
         patch.setattr(storage, "SET_ROWS", 16)
         found = program.run({"edge": edges})
         kept = program.run({"edge": edges}, keep=True)
@@ -133,7 +133,7 @@ def test_counted_rounds_are_those_of_the_rules():
     edges = [(i, i + 1) for i in range(30)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(execute, "PIECE", 1)
-        patch.setattr(shares, "PIECES", 1)
+        patch.setattr(execute, "PIECES", 1)
         patch.setattr(storage, "SET_ROWS", 1)
         found = program.run({"edge": edges}, iteration_limit=3)
         whole = program.run({"edge": edges})
@@ -145,7 +145,7 @@ def test_views_may_be_read_by_several_threads():
     program = dv.Program(PATHS + "query path")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(execute, "PIECE", 8)
-        patch.setattr(shares, "PIECES", 1)
+        patch.setattr(execute, "PIECES", 1)
         patch.setattr(storage, "SET_ROWS", 1)
         view = program.run({"edge": [(i, i + 1) for i in range(80)]})["path"]
     assert view.table.gone == len(view)

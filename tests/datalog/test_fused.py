@@ -53,7 +53,7 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1):
     with pytest.MonkeyPatch.context() as patch, on_threads(num_threads):
         patch.setattr(shares, "FEW", 0)
         patch.setattr(shares, "STEP", room)
-        patch.setattr(shares, "PIECES", 1)
+        patch.setattr(execute, "PIECES", 1)
         patch.setattr(fused, "FEW_ROWS", few)
         patch.setattr(fused, "MANY_ROWS", few)
         patch.setattr(fused, "ROOM", room)

@@ -13,12 +13,13 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from derivable.core.diagnostics import DomainError
-from derivable.datalog import best_first, shares
+from derivable.core.lazy import later
+from derivable.datalog import best_first
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.facts import FactColumns, FactStore
 from derivable.datalog.foreign.function import ForeignError
@@ -41,10 +42,17 @@ from derivable.datalog.tags import Algebra, ColumnTags, GraphTags, Untagged
 from derivable.datalog.values import F64, from_words
 from derivable.device.cpu.threads import get_num_threads
 
+if TYPE_CHECKING:
+    from derivable.datalog import shares
+else:
+    shares = later("derivable.datalog.shares")
+
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16
 # Rows of a relation that are told at once where the order does not matter.
 PIECE = 1 << 15
+# So many times the rows that one thread is told at once are told each of several.
+PIECES = 16
 # The name of what a relation was before its recursion.
 BASE = "#base"
 
@@ -218,7 +226,7 @@ class Executor(Queries):
         # Each piece is a step of all threads, who wait for one another at its end.
         pairs = any(len(tables[name].types) == 2 for name in stratum.relations)
         threads = get_num_threads()
-        piece = PIECE * shares.PIECES * threads if pairs and threads > 1 else PIECE
+        piece = PIECE * PIECES * threads if pairs and threads > 1 else PIECE
 
         def has_news(name: str) -> bool:
             table = tables[name]
@@ -257,7 +265,9 @@ class Executor(Queries):
     def insert_shares(self, store: m.Store, table: Table, effort: Effort) -> bool:
         """Enter the rows of a store that is worth several threads; whether it is."""
         running = self.running.get(id(store))
-        if running is None or not table.may_have_sets or running.expected() < shares.FEW or not running.is_ready():
+        if running is None or running.kernel is None or not table.may_have_sets:
+            return False
+        if running.expected() < shares.FEW or not running.is_ready():
             return False
         table.catch_up()
         if table.sets is None or not shares.may_be_shared(running, table):

@@ -25,8 +25,6 @@ from derivable.device.cpu.threads import get_num_threads, run_chunks
 
 # Candidates that are worth several threads, and those of a thread between two looks at the clock.
 FEW, STEP = 1 << 16, 1 << 18
-# So many times the rows that one thread is told at once are told each of several.
-PIECES = 16
 # First columns that are looked at to choose the shares.
 SAMPLE = 1 << 11
 

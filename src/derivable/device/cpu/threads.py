@@ -14,11 +14,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from derivable.core.diagnostics import DomainError
 from derivable.core.forks import renew_in_children
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
@@ -130,6 +132,9 @@ def _run_inside(function: Callable[..., Any], *args: Any) -> Any:
 def _current_pool() -> ThreadPoolExecutor:
     global _pool
     if _pool is None:
+        # Small runs never need it.
+        from concurrent.futures import ThreadPoolExecutor
+
         _pool = ThreadPoolExecutor(max(1, get_num_threads() - 1), thread_name_prefix="derivable")
     return _pool
 
