@@ -15,6 +15,9 @@ from derivable.tensor import einsum, parse
 from derivable.tensor.einstein import _order, contraction
 from derivable.tensor.values import Coordinates, coordinates
 
+# What small programs say is the same in Python, which need not be compiled for it.
+pytestmark = pytest.mark.usefixtures("tier_of_users")
+
 SIZES = dict(zip("abcde", (2, 3, 4, 2, 3)))
 
 

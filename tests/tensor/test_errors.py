@@ -14,6 +14,9 @@ from derivable.tensor.matrix_market import parse_matrix_market
 from derivable.tensor.types import array
 from derivable.tensor.values import coordinates
 
+# What small programs say is the same in Python, which need not be compiled for it.
+pytestmark = pytest.mark.usefixtures("tier_of_users")
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "tensor"
 TYPES = {
     "A": 2,

@@ -13,6 +13,9 @@ from derivable.tensor.program import Program
 from derivable.tensor.syntax import parse
 from derivable.tensor.types import REAL, array, tensor
 
+# What small programs say is the same in Python, which need not be compiled for it.
+pytestmark = pytest.mark.usefixtures("tier_of_users")
+
 A, X = t.Var("A"), t.Var("X")
 MATVEC = t.Sum("i", "r", A, t.Singleton(t.Var("i"), t.Sum("j", "a", t.Var("r"), t.Lookup(X, t.Var("j")))))
 INPUTS = {"A": tensor(2), "X": tensor(1)}
