@@ -13,7 +13,7 @@ from derivable.algebra import semirings
 from derivable.core.diagnostics import BindingError, DomainError, TypeMismatchError, UnsupportedError
 from derivable.tensor import nodes as t
 from derivable.tensor.binding import free_variables
-from derivable.tensor.gradient import MODES, gradient, hessian, jacobian, jvp, vjp
+from derivable.tensor.derivative import MODES, gradient, hessian, jacobian, jvp, vjp
 from derivable.tensor.interpret import NOTHING, interpret
 from derivable.tensor.normalise import scalar_products
 from derivable.tensor.program import Program

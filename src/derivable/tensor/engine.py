@@ -13,8 +13,8 @@ from derivable.bridge.protocol import Adjoints, Arrays, Engine, Shape
 from derivable.tensor import nodes as t
 from derivable.tensor.binding import substitute
 from derivable.tensor.compilation import Kernel, compile
+from derivable.tensor.derivative import jvp, vjp
 from derivable.tensor.formats.held import Held, hold
-from derivable.tensor.gradient import jvp, vjp
 from derivable.tensor.program import Program
 from derivable.tensor.types import tensor
 from derivable.tensor.values import Coordinates, linear
