@@ -13,12 +13,14 @@ from datalog.naive import fact_sets, least_model, programs, text_of
 from datalog.test_errors import compare
 from datalog.test_fused import settings_of
 from derivable.datalog import execute, profile, statistics
-from derivable.datalog.ram import plan
+from derivable.datalog.ram import plan, project
 from derivable.datalog.ram.nodes import Store, steps
 from derivable.datalog.statistics import summary_of
 
 # Settings under which every clause takes the best order found, whatever it costs to look for it.
 ALWAYS = (("LEAST_ROWS", 0), ("LEAST_SAVING", -1e9), ("CLEARLY", 1e9), ("LOOK", 0.0))
+# Settings under which every column that nothing needs is projected away.
+PROJECTED = (("LEAST", -1.0), ("LEFT", 1e9), ("DEAR", -1e9), ("FEW_ATOMS", 0))
 PROVENANCES = ["unit", "minmaxprob", "addmultprob", "topkproofs", "exact", "min_plus"]
 
 
@@ -30,6 +32,8 @@ def test_planned_programs_agree_with_the_naive_evaluator(program, facts, few_ato
     with pytest.MonkeyPatch.context() as patch, settings_of(0, 4) if by_kernels else nullcontext():
         for name, value in (*ALWAYS, ("FEW_ATOMS", few_atoms)):
             patch.setattr(plan, name, value)
+        for name, value in PROJECTED:
+            patch.setattr(project, name, value)
         db = dv.Program(text_of(rules)).run(facts=facts)
     for name in order:
         assert set(db[name]) == model[name]
@@ -234,3 +238,53 @@ def test_kernels_count_the_rows_that_columns_count(provenance):
     assert sum(map(sum, expected)) > 100
     with settings_of(0, 4):
         assert actual() == expected
+
+
+CHAINS = [
+    "r(w) = s(x), e(x, y), e(y, z), e(z, w)",
+    "r(x) = e(x, y), e(y, z), not s(z), e(z, w), w != y",
+    "r(w) = e(x, y), s(y), v == x + y, e(v, z), e(z, w)",
+    "r(a) = e(a, x), e(b, x), e(b, c), s(c)",
+    "r(y) = e(x, y), e(z, w), s(y)",
+    "r(w) = s(x), w in 0..x, e(w, y), e(y, _)",
+]
+
+
+@pytest.mark.parametrize(("rule", "by_kernels"), [(rule, False) for rule in CHAINS] + [(CHAINS[0], True)])
+def test_columns_that_nothing_needs_are_projected_away(rule, by_kernels, monkeypatch):
+    random = np.random.default_rng(0)
+    text = f"type e(i32, i32), s(i32)\nrel {rule}\nquery r"
+    facts = {"e": random.integers(0, 30, (60, 2)), "s": [(i,) for i in range(0, 30, 3)]}
+    expected = set(dv.Program(text).run(facts)["r"])
+    for name, value in ALWAYS:
+        monkeypatch.setattr(plan, name, value)
+    for name, value in PROJECTED:
+        monkeypatch.setattr(project, name, value)
+    with settings_of(0, 4) if by_kernels else nullcontext():
+        program = dv.Program(text)
+        db = program.run(facts, keep=True)
+        assert set(db["r"]) == expected
+        assert not any(name.startswith("#part") for name in db._evaluation.tables)
+        shown = program.explain("plan", facts=facts)
+        assert "#part_r_0_1" in shown
+        more = {"e": [(40, 41), (1, 40), (41, 0)]}
+        db.add(more)
+    both = {**facts, "e": np.concatenate([facts["e"], more["e"]])}
+    monkeypatch.undo()
+    assert set(db["r"]) == set(dv.Program(text).run(both)["r"])
+    tags = {**facts, "s": {(i,): 0.5 + i / 100 for i in range(0, 30, 3)}}
+    for name, value in PROJECTED:
+        monkeypatch.setattr(project, name, value)
+    tagged = dict(dv.Program(text).run(tags, provenance="addmultprob")["r"].items())
+    monkeypatch.undo()
+    assert tagged == dict(dv.Program(text).run(tags, provenance="addmultprob")["r"].items())
+
+
+def test_projection_pays_where_paths_are_many():
+    random = np.random.default_rng(0)
+    text = "type e(i32, i32), s(i32)\nrel r(w) = s(x), e(x, y), e(y, z), e(z, w)\nquery r"
+    facts = {"e": random.integers(0, 2000, (200_000, 2)), "s": [(i,) for i in range(20)]}
+    shown = dv.Program(text).explain("plan", facts=facts)
+    assert "#part_r_0_1(z) :- s(x), e(x, y), e(y, z)" in shown
+    joins = [line for line in shown.splitlines() if "join" in line]
+    assert all(int(line.split()[1].replace(",", "")) < 300_000 for line in joins)

@@ -15,8 +15,8 @@ from datalog.naive import splits
 from datalog.programs import RichRule, inputs, questions, sources
 from datalog.test_apm import run_apm
 from datalog.test_fused import SET_ROWS, settings_of
-from datalog.test_plan import ALWAYS
-from derivable.datalog.ram import plan
+from datalog.test_plan import ALWAYS, PROJECTED
+from derivable.datalog.ram import plan, project
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.syntax.nodes import Query
 from derivable.datalog.syntax.parse import parse
@@ -30,6 +30,8 @@ def planned(few_atoms):
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (*ALWAYS, ("FEW_ATOMS", few_atoms)):
             patch.setattr(plan, name, value)
+        for name, value in PROJECTED:
+            patch.setattr(project, name, value)
         yield
 
 

@@ -139,10 +139,13 @@ class Executor(Queries):
         """Whether the run may end, because it has the tuple that it is for."""
         return self.goal is not None and self.tables[self.goal].size > 0
 
-    def instructions(self, number: int, part: Literal["once", "loop", "full"]) -> tuple[Any, ...]:
+    def instructions(
+        self, number: int, part: Literal["once", "loop", "full"], may_part: bool = False
+    ) -> tuple[Any, ...]:
         """The instructions of a stratum that are to run now."""
         given = getattr(self.ram.strata[number], part)
-        return planned(self.ram, (number, part), given, self.statistics, isinstance(self.mode, Untagged))
+        is_plain = isinstance(self.mode, Untagged)
+        return planned(self.ram, (number, part), given, self.statistics, is_plain, may_part and is_plain)
 
     def rounds(self, number: int, is_first: bool = False) -> Rounds:
         """The rounds of a stratum whose relations have what they begin with; `is_first` if nothing is combined yet."""
@@ -212,8 +215,17 @@ class Executor(Queries):
             self.watch.enter(self.tables[name])
             self.tables[name].insert(columns, len(variables), self.watch.remaining)
             self.watch.leave()
-        for instruction in self.instructions(number, "once") if first is None else first:
+        parts: list[str] = []
+        for instruction in self.instructions(number, "once", True) if first is None else first:
+            part = self.part(instruction)
             self.insert(instruction)
+            if part is not None:
+                part.visible_size = part.size
+                self.complete.add(part.name)
+                parts.append(part.name)
+        for name in parts:
+            del self.tables[name]
+            self.complete.remove(name)
         if stratum.loop:
             self.plain_loop(number, is_first=first is None)
         if self.tables.pop(BASE, None) is not None:
@@ -243,6 +255,15 @@ class Executor(Queries):
                 return
             for instruction in instructions:
                 self.insert(instruction)
+
+    def part(self, instruction: m.Instruction) -> Table | None:
+        """The new table of an instruction that makes a part of what another one needs; None for all others."""
+        if instruction.relation in self.tables:
+            return None
+        assert isinstance(instruction, m.Store)
+        types = tuple(term.type for term in instruction.query.terms)
+        made = self.tables[instruction.relation] = Table(instruction.relation, types)
+        return made
 
     def insert(self, instruction: m.Instruction) -> None:
         """Run an instruction and enter what it finds."""

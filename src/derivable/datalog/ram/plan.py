@@ -16,6 +16,7 @@ from typing import Any
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import Estimate, Estimator, Known
 from derivable.datalog.ram.lower import extended, store
+from derivable.datalog.ram.project import parted
 from derivable.datalog.rules.nodes import Atom, Clause, names
 from derivable.datalog.rules.order import Ordering
 
@@ -51,10 +52,18 @@ def size_class(rows: int) -> int:
     return rows.bit_length()
 
 
-def planned(ram: m.Ram, key: tuple, instructions: tuple[Any, ...], known: Known, stops_at_first: bool) -> tuple:
+def planned(
+    ram: m.Ram,
+    key: tuple,
+    instructions: tuple[Any, ...],
+    known: Known,
+    stops_at_first: bool,
+    may_part: bool = False,
+) -> tuple:
     """The instructions in the orders that are best for what is known.
 
-    key  what tells these instructions from others of the program
+    key       what tells these instructions from others of the program
+    may_part  whether some may become several, that make relations of their own first (`ram.project`)
     """
     relations = ram.plans.get(key)
     if relations is None:
@@ -64,13 +73,17 @@ def planned(ram: m.Ram, key: tuple, instructions: tuple[Any, ...], known: Known,
     sizes = [known.rows(name) for name in relations]
     if sum(sizes) < LEAST_ROWS:
         return instructions
-    classes = (*key, stops_at_first, *map(size_class, sizes))
+    classes = (*key, stops_at_first, may_part, *map(size_class, sizes))
     found = ram.plans.get(classes)
     if found is None:
         if len(ram.plans) >= MOST_PLANS:
             ram.plans.clear()
         estimator = Estimator(known, stops_at_first)
-        found = ram.plans[classes] = tuple(_planned(instruction, estimator) for instruction in instructions)
+        found = tuple(_planned(instruction, estimator) for instruction in instructions)
+        if may_part:
+            parts = (parted(one, f"#part_{one.relation}_{k}", estimator) for k, one in enumerate(found))
+            found = tuple(one for several in parts for one in several)
+        ram.plans[classes] = found
     return found
 
 
