@@ -31,6 +31,9 @@ else:
 # the prefixes told at once are to have in the end, which stay in cache.
 LEVELS, QUEUE_ROWS, TOLD_ROWS, BLOCK_ROWS = 1 << 10, 1 << 12, 1 << 16, 1 << 13
 _SAMPLE = 1 << 12
+# So many times the rows there are, rows are told before rounds go on: within a level the last row comes first, and
+# where the way to a row is long, its tag gets better again and again.
+MOST_TIMES = 8
 
 
 def only_rule(stratum: m.Stratum) -> m.Store | None:
@@ -52,7 +55,8 @@ class BestFirst:
         self.in_order = frontier.in_order
         self.lows = np.empty(LEVELS)
         self.heads = np.empty(LEVELS, np.int64)
-        self.made = 0
+        self.made = self.told = 0
+        self.frontier = frontier
         self.grow_queue(QUEUE_ROWS)
         self.fused = fused.plan(queries, store)
 
@@ -74,7 +78,7 @@ class BestFirst:
         return all(not len(part) or float((self.sign * part).max()) <= one for part in tags)
 
     def tell(self, rows: np.ndarray) -> np.ndarray:
-        """Tell these rows and all that follows from them; returns rows that wait because a value is out of reach."""
+        """Tell these rows and all that follows from them; returns rows that wait for rounds."""
         assert self.fused is not None
         for _, index in self.fused.reads.values():
             if index is not None:
@@ -175,7 +179,10 @@ class BestFirst:
             elif code == emit_best.QUEUE_FULL:
                 self.grow_queue(2 * len(self.keys))
             else:
-                left = TOLD_ROWS
+                left, self.told = TOLD_ROWS, self.told + TOLD_ROWS
+                if self.told > MOST_TIMES * max(size, TOLD_ROWS):
+                    self.frontier.gave_up = True
+                    return False, used
             queries.deadline.remaining()
 
 

@@ -361,7 +361,7 @@ class Executor(Queries):
     def told_best_first(self, store: m.Store, pending: Pending) -> bool:
         """Go on with the only rule of a recursion best tag first, if that can be done; some rows may be left."""
         table, frontier = pending.table, pending.sums and pending.sums.frontier
-        if frontier is None or not frontier.most or table.sets is None:
+        if frontier is None or not frontier.most or frontier.gave_up or table.sets is None:
             return False
         best = best_first.BestFirst(self, store, table, frontier)
         if not best.is_possible():

@@ -54,6 +54,8 @@ class Frontier:
         self.rows: list[tuple[int, list[np.ndarray]]] = []
         self.last, self.most = 0, MOST_LEVELS
         self.least, self.number = ROUND_ROWS, 0
+        # Whether rows came back too often when they were told one by one.
+        self.gave_up = False
 
     def told(self, rows: slice | np.ndarray, changed: int) -> slice | np.ndarray:
         """The rows to tell next, from those given, which have news, and those that wait; none only if none waits.
