@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
-from derivable.algebra.semiring import Semiring
+from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.device.cpu.memory import empty, full
@@ -22,7 +22,7 @@ from derivable.tensor.bound import Closure, NotWhole
 from derivable.tensor.emit import Built, Spec, build_kernel, result_axes
 from derivable.tensor.formats.format import Format, families, format_of
 from derivable.tensor.formats.held import Held, hold
-from derivable.tensor.inputs import checked_names, number
+from derivable.tensor.inputs import SIZE, checked_names, number
 from derivable.tensor.program import Program
 from derivable.tensor.results import INSIDE
 from derivable.tensor.sparsity import propagate
@@ -99,6 +99,8 @@ class Kernel:
                 f"the program takes the array `{arrays[0]}`", hint="make it the definition of a storage format"
             )
         self.program = program
+        # What the expression does not mention need not be given.
+        self.inputs = {name: of for name, of in program.inputs.items() if name in free_variables(program.node)}
         self.semiring = scalar_semiring(semiring)
         self.shape = None if shape is None else tuple(shape)
         self.formats = {}
@@ -118,13 +120,13 @@ class Kernel:
         self.axes = Axes()
         self.result_axes = result_axes(program, program.type, self.axes)
         self.stages: dict[str, Kernel] = {}
-        self.staged = Program(propagate(program.node), program.inputs)
-        self._built: dict[Spec, Built] = {}
+        self.staged = Program(propagate(program.node), self.inputs)
+        self._built: dict[tuple, Built] = {}
         self._pattern: Pattern | None = None
 
     def __call__(self, **values: Any) -> Any:
         held, scalars = self._taken(values)
-        sizes = self._sizes(held)
+        sizes = self._sizes(held, scalars)
         shape = self._shape(sizes)
         while True:
             try:
@@ -139,11 +141,11 @@ class Kernel:
         precision = _precision(held, scalars, self.semiring)
         formats = tuple((name, *held[name].signature) for name, of in self.staged.inputs.items() if of.order)
         spec = Spec(formats, self.semiring, precision, "")
-        dtypes = self.semiring.dtypes(precision)
+        typed = _typed(self.semiring, precision)
+        dtypes = typed.dtypes
         run = _Call(self, held, scalars, sizes, shape)
         if not shape:
             return run(spec, "dense")[0]
-        typed = self.semiring.typed(precision)
         if self._is_dense(held):
             out = [full(int(np.prod(shape)), x, d) for x, d in zip(typed.zero, dtypes)]
             run(spec, "dense", values=out)
@@ -171,7 +173,7 @@ class Kernel:
     ) -> Pattern:
         """The pattern of the last call, if it fits; otherwise found by a run of the program without its values."""
         given = [x for of in held.values() for x in of.structure]
-        given += [scalars[name] for name, of in self.program.inputs.items() if of in (INT, BOOL)]
+        given += [scalars[name] for name, of in self.inputs.items() if of in (INT, BOOL)]
         if self._depends_on_values:
             given += [of.arrays for of in held.values()] + list(scalars.values())
         elif self._pattern is not None and self._pattern.fits(spec, given, shape):
@@ -196,7 +198,7 @@ class Kernel:
 
     def held(self, held: Mapping[str, Held], scalars: Mapping[str, Any]) -> Held:
         """The result as a stage of another kernel, from what that one holds."""
-        mine = {name: held.get(name, scalars.get(name)) for name in self.program.inputs}
+        mine = {name: held.get(name, scalars.get(name)) for name in self.inputs}
         return hold(self(**mine), format_of("csf", self.program.type.order), self.program.type.order, self.semiring, "")
 
     def _add_stage(self, problem: NotWhole) -> None:
@@ -207,13 +209,13 @@ class Kernel:
             if not isinstance(bound, Closure):
                 break
             node, problem = bound.node, NotWhole(bound.node, bound.names)
-        if not free_variables(node) <= set(self.program.inputs):
+        if not free_variables(node) <= set(self.inputs):
             raise UnsupportedError(
                 f"the rows of `{node}` come in parts, and what is made of them needs them whole",
                 hint="bind them outside of the sums that they depend on",
                 span=node.span,
             )
-        inputs = {name: of for name, of in self.program.inputs.items() if name in free_variables(node)}
+        inputs = {name: of for name, of in self.inputs.items() if name in free_variables(node)}
         name = FreshNames([*self.staged.inputs, *names_in(self.staged.node)])("whole")
         formats = {given: of for given, of in self.formats.items() if given in inputs}
         stage = Kernel(Program(node, inputs), formats, output="coordinates", semiring=self.semiring)
@@ -240,10 +242,11 @@ class Kernel:
         kernels = [built.kernel for built in self._built.values()]
         return "\n\n".join(map(str if stage == "loops" else emit_numba, kernels))
 
-    def built(self, spec: Spec) -> Built:
-        found = self._built.get(spec)
+    def built(self, spec: Spec, kind: str) -> Built:
+        known = (spec.formats, spec.precision, kind)
+        found = self._built.get(known)
         if found is None:
-            found = self._built[spec] = build_kernel(self.staged, self.program.type, spec)
+            found = self._built[known] = build_kernel(self.staged, self.program.type, replace(spec, kind=kind))
         return found
 
     def _taken(self, values: Mapping[str, Any]) -> tuple[dict[str, Held], dict[str, Any]]:
@@ -251,7 +254,7 @@ class Kernel:
         held: dict[str, Held] = {}
         others: dict[str, Any] = {}
         shapeless: dict[str, Any] = {}
-        for name, value, of in checked_names(self.program, values):
+        for name, value, of in checked_names(self.program.inputs, self.inputs, values):
             if isinstance(value, Mapping):
                 shapeless[name] = value
             elif is_tensor(of):
@@ -264,6 +267,8 @@ class Kernel:
 
     def _shaped(self, given: Mapping[str, Mapping], held: Mapping[str, Held]) -> dict[str, Coordinates]:
         """Dictionaries as tensors: their axes are as long as those that they share, or as their indices need."""
+        if not given:
+            return {}
         entries = {
             name: coordinates(value, order=self.program.inputs[name].order, semiring=self.semiring, name=name)
             for name, value in given.items()
@@ -278,9 +283,13 @@ class Kernel:
             for name, of in entries.items()
         }
 
-    def _sizes(self, held: Mapping[str, Held]) -> dict[Any, int]:
+    def _sizes(self, held: Mapping[str, Held], others: Mapping[str, Any]) -> dict[Any, int]:
         """The size of each axis of the inputs. Raises ShapeError where axes that are the same differ."""
         sizes: dict[Any, int] = {(name, k): size for name, of in held.items() for k, size in enumerate(of.shape)}
+        for name in self.inputs:
+            tensor, _, axis = name.rpartition(SIZE)
+            if name in others and tensor:
+                sizes.setdefault((tensor, int(axis)), others[name])
         for (left, right), node in self.axes.places:
             if sizes[left] != sizes[right]:
                 raise ShapeError(
@@ -319,7 +328,7 @@ class _Call:
     shape: tuple[int, ...]
 
     def __call__(self, spec: Spec, kind: str, **out: Any) -> Any:
-        built = self.kernel.built(replace(spec, kind=kind))
+        built = self.kernel.built(spec, kind)
         found = built.run(*(self._argument(*argument, out) for argument in built.arguments))
         found = found if isinstance(found, tuple) else (found,)
         if self.shape and found[0] != INSIDE:
@@ -371,6 +380,11 @@ def _compares_reals(node: t.Node) -> bool:
     return any(isinstance(part, (t.Lookup, t.One)) or part == t.Number(0.0) for part in t.walk(node)) or any(
         isinstance(part, t.Number) and isinstance(part.value, float) for part in t.walk(node)
     )
+
+
+@lru_cache(64)
+def _typed(semiring: Semiring, precision: str) -> TypedSemiring:
+    return semiring.typed(precision)
 
 
 def _replaced(node: t.Node, old: t.Node, new: t.Node) -> t.Node:

@@ -31,7 +31,7 @@ class Spec:
              put their values there
     """
 
-    formats: tuple[tuple[str, Format, tuple[str, ...]], ...]
+    formats: tuple[tuple[str, Format, tuple[Any, ...]], ...]
     semiring: Semiring
     precision: str
     kind: str
@@ -141,7 +141,7 @@ def _stored(
     inner: dict[str, Any] = {}
     axes = tuple((name, k) for k in range(of.order))
     for (part, kind), dtype in zip(format.arrays.items(), dtypes):
-        held = build.array(f"{name}_{part}", dtype)
+        held = build.array(f"{name}_{part}", str(dtype))
         arguments.append(("array", name, part))
         inner[part] = Stored((held,), format.types[part], kind if kind in ("sorted", "hashed") else "")
     for k, size in enumerate((*format.axis_sizes, *format.sizes)):

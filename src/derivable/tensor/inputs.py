@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from derivable.algebra.semiring import Semiring
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
 from derivable.core.registry import suggestion
-from derivable.tensor.program import Program
 from derivable.tensor.types import INT, Type
 from derivable.tensor.values import check_shape, dense_array, elements
 
@@ -19,9 +18,10 @@ from derivable.tensor.values import check_shape, dense_array, elements
 SIZE = "_size_"
 
 
-def checked_names(program: Program, values: Mapping[str, Any]) -> Iterator[tuple[str, Any, Type]]:
-    """(name, value, type) of each input. Raises DomainError for one that is missing or unknown."""
-    inputs = program.inputs
+def checked_names(
+    inputs: Mapping[str, Type], needed: Collection[str], values: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Type]]:
+    """(name, value, type) of each input that is needed. Raises DomainError for one that is missing or unknown."""
     sized = {name.rpartition(SIZE)[0] for name in inputs if SIZE in name}
     known = ", ".join(inputs) or "none"
     for name in values:
@@ -31,6 +31,8 @@ def checked_names(program: Program, values: Mapping[str, Any]) -> Iterator[tuple
             )
     for name, of in inputs.items():
         tensor, _, axis = name.rpartition(SIZE)
+        if name not in needed:
+            continue
         if name in values:
             yield name, values[name], of
         elif tensor in values and of == INT:

@@ -35,7 +35,10 @@ def run(
 def _interpreted(
     program: Program, values: Mapping[str, Any], record: Semiring, output: str, shape: tuple[int, ...] | None
 ) -> Any:
-    given = {name: _given(value, of, record, name) for name, value, of in checked_names(program, values)}
+    given = {
+        name: _given(value, of, record, name)
+        for name, value, of in checked_names(program.inputs, program.inputs, values)
+    }
     found = interpret(program.node, given, record)
     if not program.type.order:
         return record.zero if found is NOTHING else found

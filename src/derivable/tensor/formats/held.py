@@ -29,8 +29,7 @@ class Held:
 
     @property
     def signature(self) -> tuple:
-        dtypes = tuple(str(self.arrays[name].dtype) for name in self.format.arrays)
-        return self.format, dtypes
+        return self.format, tuple([self.arrays[name].dtype for name in self.format.arrays])
 
 
 def hold(
