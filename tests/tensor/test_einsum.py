@@ -166,6 +166,18 @@ def test_a_long_chain():
     np.testing.assert_allclose(einsum(subscripts, *some, output="numpy"), expected)
 
 
+def test_large_operands_are_compiled():
+    rng = np.random.default_rng(2)
+    matrix = scipy.sparse.random_array((150, 200), density=0.2, format="csr", rng=rng)
+    vector = rng.normal(size=150)
+    np.testing.assert_allclose(einsum("ij,i->j", matrix, vector), matrix.T @ vector)
+    found = einsum("ij,kj->ik", matrix, coordinates(matrix), output="csr")
+    np.testing.assert_allclose(found.toarray(), (matrix @ matrix.T).toarray())
+    least = einsum("ij,i->j", matrix, vector, semiring="min_plus")
+    dense = np.where(matrix.toarray() == 0, np.inf, matrix.toarray())
+    np.testing.assert_allclose(least, (dense + vector[:, None]).min(axis=0))
+
+
 def test_steps_are_programs():
     assert (
         str(contraction(((0, 1), (1,)), (0,), (0, 1)))

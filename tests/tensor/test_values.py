@@ -120,6 +120,14 @@ def test_entries_with_the_same_indices_are_added_up():
     np.testing.assert_array_equal(Coordinates.of((3, 4), [rows, columns], values, "min_plus").to_numpy(np.inf), least)
 
 
+@given(st.lists(st.integers(0, 2**62) | st.integers(0, 2**17), max_size=50))
+def test_entries_are_sorted(keys):
+    found = Coordinates.of((2**62 + 1,), [keys], np.ones(len(keys)))
+    values, counts = np.unique(np.array(keys, np.int64), return_counts=True)
+    np.testing.assert_array_equal(found.indices[0], values)
+    np.testing.assert_array_equal(found.values, counts)
+
+
 def test_sums_in_semirings_of_other_carriers():
     again = [[0, 1, 0, 0], [1, 0, 1, 1]]
     assert Coordinates.of((2, 2), again, [1, 2, 1 << 70, 5], "counting").to_dict() == {0: {1: 6 + (1 << 70)}, 1: {0: 2}}

@@ -270,7 +270,8 @@ def _reduced(terms: list[_Term], place: int, result: Axes, sizes: dict[int, int]
     kept = _kept(term.axes, [other.axes for number, other in enumerate(terms) if number != place], result)
     if len(kept) == len(term.axes):
         return term
-    return _Term(kept, _step([term], kept, sizes, term.is_dense, record))
+    is_dense = min(term.count, places := math.prod(sizes[axis] for axis in kept)) * _SPARSE > places
+    return _Term(kept, _step([term], kept, sizes, is_dense, record))
 
 
 def _kept(axes: Axes, others: Sequence[Axes], result: Axes) -> Axes:
@@ -371,7 +372,9 @@ def _step(terms: list[_Term], result: Axes, sizes: dict[int, int], is_dense: boo
     ordered: list[_Term] = []
     bound: list[int] = []
     for place in places:
-        ordered.append(_for_loops(terms[place], bound, result, record))
+        # Loops over the first one go as it is stored, if the entries of the result need not come in their order.
+        is_free = is_dense and not ordered
+        ordered.append(terms[place] if is_free else _for_loops(terms[place], bound, result, record))
         bound += [axis for axis in ordered[-1].axes if axis not in bound]
     numbers = {axis: number for number, axis in enumerate(bound)}
     inputs = tuple(tuple(numbers[axis] for axis in term.axes) for term in ordered)

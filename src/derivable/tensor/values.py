@@ -71,7 +71,7 @@ class Coordinates:
             keys = list(indices)
         if len(keys) == 1 and (keys[0][1:] > keys[0][:-1]).all():
             return cls(shape, indices, values)
-        order = np.lexsort(keys[::-1]) if len(keys) > 1 else np.argsort(keys[0], kind="stable")
+        order = np.lexsort(keys[::-1]) if len(keys) > 1 else _order(keys[0])
         indices, values = np.ascontiguousarray(indices[:, order]), values[order]
         is_first = np.ones(len(values), bool)
         is_first[1:] = np.logical_or.reduce([key[order][1:] != key[order][:-1] for key in keys], axis=0)
@@ -173,6 +173,16 @@ FORMS: Registry[Callable[[Coordinates, Any], Any]] = Registry(
     },
     {"dense": "numpy", **{format: f"scipy_{format}" for format in _SCIPY}},
 )
+
+
+def _order(key: np.ndarray) -> np.ndarray:
+    """The stable order of integers from 0 on. NumPy sorts those of 16 bits by radix, which is three times as fast."""
+    order, shift, most = None, 0, int(key.max(initial=0))
+    while order is None or most >> shift:
+        digit = (key >> shift).astype(np.uint16)
+        found = np.argsort(digit if order is None else digit[order], kind="stable")
+        order, shift = found if order is None else order[found], shift + 16
+    return order
 
 
 def _added_up(values: np.ndarray, offsets: np.ndarray, record: Semiring) -> np.ndarray:
