@@ -352,4 +352,6 @@ def test_errors():
     twice = t.Let("y", shifted, t.Sum("i", "a", t.Var("y"), t.Multiply(a, a)))
     with pytest.raises(UnsupportedError, match="no known extent"):
         gradient(Program(twice, {"X": tensor(1)}), "X")
+    with pytest.raises(BindingError, match="`X_size_0` has the name of a size, and is real"):
+        gradient(Program(SMVM, {"A": tensor(2), "X": tensor(1), "X_size_0": REAL}), "X")
     assert jacobian(program, "X") == gradient(program, "X")

@@ -8,6 +8,7 @@ from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
     from derivable.tensor.compilation import Kernel, compile
+    from derivable.tensor.derivative import gradient, hessian, jacobian, jvp, vjp
     from derivable.tensor.einstein import einsum
     from derivable.tensor.expression import Expression, variable
     from derivable.tensor.formats.format import Format
@@ -29,14 +30,19 @@ __all__ = [
     "Type",
     "compile",
     "einsum",
+    "gradient",
+    "hessian",
     "hold",
     "index",
+    "jacobian",
+    "jvp",
     "matrix",
     "parse",
     "scalar",
     "tensor",
     "variable",
     "vector",
+    "vjp",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -53,12 +59,17 @@ __getattr__, __dir__ = lazy(
         "Type": "derivable.tensor.types",
         "compile": "derivable.tensor.compilation",
         "einsum": "derivable.tensor.einstein",
+        "gradient": "derivable.tensor.derivative",
+        "hessian": "derivable.tensor.derivative",
         "index": "derivable.tensor.types",
+        "jacobian": "derivable.tensor.derivative",
+        "jvp": "derivable.tensor.derivative",
         "matrix": "derivable.tensor.types",
         "parse": "derivable.tensor.syntax",
         "scalar": "derivable.tensor.types",
         "tensor": "derivable.tensor.types",
         "variable": "derivable.tensor.expression",
         "vector": "derivable.tensor.types",
+        "vjp": "derivable.tensor.derivative",
     },
 )

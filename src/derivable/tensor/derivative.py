@@ -30,7 +30,7 @@ from derivable.tensor.program import Program
 from derivable.tensor.reverse import transpose
 from derivable.tensor.sparsity import propagate
 from derivable.tensor.support import axis_sizes, every_index, gather, size_inputs, spread
-from derivable.tensor.types import Type, product
+from derivable.tensor.types import INT, Type, product
 
 Mode = Literal["forward", "tensorised", "reverse"]
 Pattern = Literal["full", "own"]
@@ -248,6 +248,9 @@ def _check(program: Program, wrt: str, pattern: Pattern, semiring: str) -> None:
         raise BindingError(
             f"the program has no input `{wrt}`", hint=suggestion(wrt, program.inputs, f"its inputs are {known}")
         )
+    for name in size_inputs(program.inputs).keys() & program.inputs.keys():
+        if program.inputs[name] != INT:
+            raise BindingError(f"the input `{name}` has the name of a size, and is {program.inputs[name]}")
     for what, type_ in ((f"`{wrt}`", program.inputs[wrt]), ("the result of the program", program.type)):
         if type_.element != "real":
             raise TypeMismatchError(f"only reals have derivatives, and {what} is {type_}")
