@@ -14,9 +14,9 @@ pytestmark = pytest.mark.usefixtures("tier_of_users")
 SCRIPTS = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 
 
-def output_of(script: str, folder: Path) -> str:
+def output_of(script: str, folder: Path, *options: str) -> str:
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / script],
+        [sys.executable, ROOT / "examples" / script, *options],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -93,6 +93,14 @@ def test_dishonest_casino(tmp_path):
     assert found
     assert float(sixes[1]) == pytest.approx(0.5, abs=0.1)
     assert float(found[1]) > 82
+
+
+def test_source_packages(tmp_path):
+    """Of a slice; the whole takes half a minute and finds 85%."""
+    output = output_of("source_packages.py", tmp_path, "--pieces", "4", "--steps", "10", "--columns", "65536")
+    commonest, found = map(float, re.findall(r"([\d.]+)%", output))
+    assert commonest < 30
+    assert found > 65
 
 
 def test_every_script_is_tested():
