@@ -137,6 +137,14 @@ def test_ellipses():
         np.testing.assert_allclose(einsum(subscripts, *operands), np.einsum(subscripts, *operands))
 
 
+def test_dictionaries_are_as_large_as_what_they_meet():
+    found = einsum("ij,j->i", {0: {1: 2.0}, 3: {0: 5.0}}, np.arange(5.0))
+    np.testing.assert_allclose(found, [2.0, 0.0, 0.0, 0.0])
+    assert einsum("ij,jk->ik", {0: {1: 2.0}}, {1: {4: 3.0}, 2: {0: 1.0}}, output="dict") == {0: {4: 6.0}}
+    with pytest.raises(ShapeError, match=":1:1: error: the axis `i` is 2 in operand 1, and operand 0 has the index 6"):
+        einsum("i,i", {6: 1.0}, np.ones(2))
+
+
 def test_rows_that_the_real_zero_would_hide():
     graph = np.array([[np.inf, 0.0], [np.inf, np.inf]])
     found = einsum("ij,jk->ik", graph, np.array([[np.inf, np.inf], [5.0, 0.0]]), semiring="min_plus")

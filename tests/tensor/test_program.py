@@ -6,8 +6,9 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse
+import torch
 
-from derivable.core.diagnostics import BindingError, DomainError
+from derivable.core.diagnostics import BindingError, DomainError, LayoutError
 from derivable.tensor import nodes as t
 from derivable.tensor.program import Program
 from derivable.tensor.syntax import parse
@@ -67,3 +68,46 @@ def test_programs_are_copied_and_shown():
     assert repr(Program(X, {"X": tensor(1)})) == "Program('X', {'X': 'tensor 1'})"
     parsed = parse(str(program), INPUTS)
     assert pickle.loads(pickle.dumps(parsed)) == parsed
+
+
+MATRIX, VECTOR = np.array([[0, 1, 2], [3, 0, 0]]), np.array([1.0, 2.0, 3.0])
+PRODUCT = "sum(<i, r> in A) { i -> sum(<j, a> in r) a * X(j) }"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int64", "int8", "bool"])
+@pytest.mark.parametrize("form", ["numpy", "list", "torch", "bsr", "coo", "csc", "csr", "dia", "dok", "lil", "dict"])
+def test_inputs_of_every_library_and_type(form, dtype):
+    product, values = parse(PRODUCT, {"A": 2, "X": 1}), MATRIX.astype(dtype)
+    if hasattr(scipy.sparse, f"{form}_array"):
+        if dtype == "float16":
+            pytest.skip("scipy has no such matrices")
+        given = scipy.sparse.coo_array(values).asformat(form)
+    else:
+        forms = {"numpy": np.asarray, "list": np.ndarray.tolist, "torch": torch.from_numpy}
+        nested = {i: {j: x for j, x in enumerate(row) if x} for i, row in enumerate(values)}
+        given = nested if form == "dict" else forms[form](values)
+    np.testing.assert_allclose(product(A=given, X=VECTOR), values.astype(float) @ VECTOR)
+
+
+def test_zeros_of_dense_arrays_are_entries():
+    exponentials = parse("sum(<i, x> in X) { i -> exp(x) }", {"X": 1})
+    for given in (np.array([0.0, 1.0]), torch.tensor([0.0, 1.0]), [0.0, 1.0]):
+        np.testing.assert_allclose(exponentials(X=given), [1.0, np.e], rtol=1e-6)
+    np.testing.assert_allclose(exponentials(X=scipy.sparse.coo_array([0.0, 1.0])), [0.0, np.e])
+
+
+def test_values_that_are_no_elements_are_refused():
+    product = parse(PRODUCT, {"A": 2, "X": 1})
+    with pytest.raises(DomainError, match="are of type complex128"):
+        product(A=MATRIX * 1j, X=VECTOR)
+    with pytest.raises(DomainError, match=r"2\.0 of `A` is outside 0\.0 to 1\.0"):
+        product(A=MATRIX, X=VECTOR / 9, semiring="godel")
+    wrong = scipy.sparse.csr_array(MATRIX * 1.0)
+    wrong.indices[0] = 77
+    with pytest.raises(LayoutError, match="index 77 of entry 0 of `A` is outside axis 1"):
+        product(A=wrong, X=VECTOR)
+
+
+def test_exact_integers():
+    product = parse(PRODUCT, {"A": 2, "X": 1})
+    assert product(A=MATRIX, X=[1 << 70, 0, 1], semiring="counting").tolist() == [2, 3 << 70]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from derivable.tensor.program import Program
     from derivable.tensor.syntax import parse
     from derivable.tensor.types import Type, index, matrix, scalar, tensor, vector
-    from derivable.tensor.values import Coordinates
+    from derivable.tensor.values import Coordinates, coordinates
 
 __all__ = [
     "Coordinates",
@@ -29,6 +29,7 @@ __all__ = [
     "Program",
     "Type",
     "compile",
+    "coordinates",
     "einsum",
     "gradient",
     "hessian",
@@ -58,6 +59,7 @@ __getattr__, __dir__ = lazy(
         "Program": "derivable.tensor.program",
         "Type": "derivable.tensor.types",
         "compile": "derivable.tensor.compilation",
+        "coordinates": "derivable.tensor.values",
         "einsum": "derivable.tensor.einstein",
         "gradient": "derivable.tensor.derivative",
         "hessian": "derivable.tensor.derivative",

@@ -6,8 +6,8 @@ Each step multiplies two tensors: a program whose loops run over the entries of 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -64,9 +64,12 @@ def einsum(subscripts: str, *operands: Any, semiring: str | Semiring = "real", o
         FORMS[output]  # An unknown form is an error before anything is computed.
     pattern.check_count(len(operands))
     given = [_held(operand, record, f"operand {place}") for place, operand in enumerate(operands)]
-    inputs, result, sizes = pattern.fitted([value.shape for value in given])
+    inputs, result, sizes = pattern.fitted(
+        [value.shape for value in given],
+        [isinstance(operand, Mapping) and library_of(operand) == "coordinates" for operand in operands],
+    )
     form = _form(operands, given, inputs, result) if output is None else FORMS.resolved(output)
-    terms = [_Term(axes, value) for axes, value in zip(inputs, given)]
+    terms = [_Term(axes, _as_large_as(value, axes, sizes)) for axes, value in zip(inputs, given)]
     is_last_dense = form in ("numpy", "torch")
     if record.commutative and record.distributive:
         found = _contracted(terms, result, sizes, is_last_dense, record)
@@ -120,6 +123,11 @@ def _held(operand: Any, record: Semiring, name: str) -> Any:
         check_indices(operand.indices[None], operand.shape[-1:], name)
         return operand
     return coordinates(operand, semiring=record, name=name)
+
+
+def _as_large_as(value: Any, axes: Axes, sizes: dict[int, int]) -> Any:
+    shape = tuple(sizes[axis] for axis in axes)
+    return value if value.shape == shape else replace(value, shape=shape)
 
 
 def _entries(value: Any, record: Semiring) -> Coordinates:
@@ -198,11 +206,17 @@ class _Subscripts:
                 f"the subscripts are of {len(self.inputs)} operands, and there are {count}", 0, kind=ShapeError
             )
 
-    def fitted(self, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Axes], Axes, dict[int, int]]:
-        """(the axes of each operand, those of the result, size of each) by number, of operands of these shapes."""
+    def fitted(
+        self, shapes: Sequence[tuple[int, ...]], can_grow: Sequence[bool]
+    ) -> tuple[list[Axes], Axes, dict[int, int]]:
+        """(the axes of each operand, those of the result, size of each) by number, of operands of these shapes.
+
+        can_grow  whether a shape is only what the indices of a dictionary need
+        """
         numbers: dict[Any, int] = {}
         sizes: dict[int, int] = {}
         homes: dict[int, int] = {}
+        least: dict[int, tuple[int, int, int, str]] = {}
         inputs, most = [], 0
         for which, (letters, shape) in enumerate(zip(self.inputs, shapes)):
             has_ellipsis = any(letter == "." for letter, _ in letters)
@@ -222,16 +236,28 @@ class _Subscripts:
                 most = max(most, more) if letter == "." else most
                 for name in names:
                     axis, size = numbers.setdefault(name, len(numbers)), shape[len(axes)]
-                    if sizes.setdefault(axis, size) != size:
+                    axes.append(axis)
+                    shown = "..." if letter == "." else letter
+                    if can_grow[which]:
+                        least[axis] = max(least.get(axis, (0, 0, 0, "")), (size, which, place, shown))
+                    elif sizes.setdefault(axis, size) != size:
                         raise self.error(
-                            f"the axis `{name if letter != '.' else '...'}` is {sizes[axis]} in operand "
-                            f"{homes[axis]} and {size} in operand {which}",
+                            f"the axis `{shown}` is {sizes[axis]} in operand {homes[axis]} "
+                            f"and {size} in operand {which}",
                             place,
                             kind=ShapeError,
                         )
-                    homes.setdefault(axis, which)
-                    axes.append(axis)
+                    else:
+                        homes.setdefault(axis, which)
             inputs.append(tuple(axes))
+        for axis, (size, which, place, shown) in least.items():
+            if sizes.setdefault(axis, size) < size:
+                raise self.error(
+                    f"the axis `{shown}` is {sizes[axis]} in operand {homes[axis]}, and operand {which} has the index "
+                    f"{size - 1}",
+                    place,
+                    kind=ShapeError,
+                )
         ellipsis = [numbers["...", k] for k in range(most, 0, -1)]
         if self.result is None:
             every = [letter for letters in self.inputs for letter, _ in letters if letter != "."]

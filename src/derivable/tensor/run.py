@@ -7,11 +7,13 @@ from functools import lru_cache
 from typing import Any
 
 from derivable.algebra.semiring import Semiring
+from derivable.tensor.axes import Axes
 from derivable.tensor.compilation import Kernel, compile
+from derivable.tensor.emit import result_axes
 from derivable.tensor.inputs import array, checked_names, number
 from derivable.tensor.interpret import NOTHING, interpret
 from derivable.tensor.program import Program
-from derivable.tensor.types import Type, is_tensor
+from derivable.tensor.types import is_tensor
 from derivable.tensor.values import FORMS, coordinates, scalar_semiring
 
 
@@ -25,32 +27,36 @@ def run(
 ) -> Any:
     """The result of a program, as `Program.__call__` describes it; equal programs have one kernel.
 
-    Programs over arrays, which are what definitions of storage formats are, are interpreted.
+    Programs over arrays, which are what definitions of storage formats are, are interpreted, and so are those whose
+    numbers are Python's exact integers.
     """
-    if any(of.order and not is_tensor(of) for of in program.inputs.values()):
-        return _interpreted(program, values, scalar_semiring(semiring), output or "numpy", shape)
-    return _kernel(program, scalar_semiring(semiring), output, shape)(**values)
+    record = scalar_semiring(semiring)
+    if record.is_exact or any(of.order and not is_tensor(of) for of in program.inputs.values()):
+        return _interpreted(program, values, record, output or "numpy", shape)
+    return _kernel(program, record, output, shape)(**values)
 
 
 def _interpreted(
     program: Program, values: Mapping[str, Any], record: Semiring, output: str, shape: tuple[int, ...] | None
 ) -> Any:
-    given = {
-        name: _given(value, of, record, name)
-        for name, value, of in checked_names(program.inputs, program.inputs, values)
-    }
+    given: dict[str, Any] = {}
+    sizes: dict[Any, int] = {}
+    for name, value, of in checked_names(program.inputs, program.inputs, values):
+        if is_tensor(of):
+            entries = coordinates(value, order=of.order, semiring=record, keep_zeros=True, name=name)
+            given[name] = entries.to_dict()
+            sizes |= {(name, axis): size for axis, size in enumerate(entries.shape)}
+        else:
+            given[name] = array(value, of, name).tolist() if of.order else number(value, of, record, name)
+    axes = result_axes(program, program.type, Axes())
+    if shape is None and all(axis in sizes for axis in axes):
+        shape = tuple(sizes[axis] for axis in axes)
     found = interpret(program.node, given, record)
     if not program.type.order:
         return record.zero if found is NOTHING else found
     entries, order = {} if found is NOTHING else found, program.type.order
     result = coordinates(entries, order=order, shape=shape, semiring=record, name="the result")
     return FORMS[output](result, record.zero)
-
-
-def _given(value: Any, of: Type, semiring: Semiring, name: str) -> Any:
-    if is_tensor(of):
-        return coordinates(value, order=of.order, semiring=semiring, keep_zeros=True, name=name).to_dict()
-    return array(value, of, name).tolist() if of.order else number(value, of, semiring, name)
 
 
 @lru_cache(256)

@@ -11,7 +11,7 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import UnsupportedError
 from derivable.tensor.formats.format import Format, format_of
-from derivable.tensor.values import check_shape, coordinates, scalar_semiring
+from derivable.tensor.values import check_shape, coordinates, dense, elements, is_dense, library_of, scalar_semiring
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,24 @@ def hold(
         if format is None or value.format == format:
             return value
         raise UnsupportedError(f"`{name}` is held as `{value.format.name}` and was declared `{format.name}`")
-    shape = tuple(np.shape(value)) if isinstance(value, np.ndarray) else tuple(getattr(value, "shape", ()))
+    library = library_of(value)
+    if format is not None and library == "numpy" and not isinstance(value, np.ndarray):
+        # An object that the user's format knows.
+        own = format.own(value)
+        if own is not None:
+            return Held(format, tuple(value.shape), own)
+    if is_dense(value):
+        value = dense(value, semiring=semiring, name=name)
+    stored = getattr(value, "format", None)
+    is_rows = library == "scipy" and stored in ("csr", "csc")
+    shape = tuple(getattr(value, "shape", ()))
     if format is None:
-        format = format_of("dense" if isinstance(value, np.ndarray) else getattr(value, "format", "coo"), order)
+        format = format_of("dense" if isinstance(value, np.ndarray) else stored if is_rows else "coo", order)
     if shape:
         check_shape(shape, None, order, name)
-    own = format.own(value)
+    # Values of another type are converted on the way through coordinates.
+    is_as_it_is = not is_rows or elements(value.data, semiring, name) is value.data
+    own = format.own(value) if is_as_it_is else None
     if own is None:
         entries = coordinates(value, semiring=semiring, order=order, name=name)
         shape = entries.shape
