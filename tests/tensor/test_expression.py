@@ -79,7 +79,7 @@ def test_as_numpy(program, meaning):
         expected = meaning(values)
         taken = given_to(program, values)
         sparse = {name: scipy.sparse.coo_array(value) if np.ndim(value) else value for name, value in taken.items()}
-        found = program(**sparse, shape=np.shape(expected) or None)
+        found = program(**sparse, shape=np.shape(expected) or None, output="numpy")
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 

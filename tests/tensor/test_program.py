@@ -13,6 +13,7 @@ from derivable.tensor import nodes as t
 from derivable.tensor.program import Program
 from derivable.tensor.syntax import parse
 from derivable.tensor.types import REAL, array, tensor
+from derivable.tensor.values import Coordinates
 
 # What small programs say is the same in Python, which need not be compiled for it.
 pytestmark = pytest.mark.usefixtures("tier_of_users")
@@ -60,6 +61,14 @@ def test_results_in_any_form_and_algebra():
     np.testing.assert_allclose(least, [2.0, 8.0])
     assert product(A={0: {1: True}}, X={1: True}, semiring="boolean", output="dict") == {0: True}
     assert parse("{}", {})(semiring="min_plus") == np.inf
+
+
+def test_results_of_sparse_matrices_are_sparse():
+    double = parse("2 * A", {"A": 2})
+    assert isinstance(double(A=np.eye(2)), np.ndarray)
+    found = double(A=scipy.sparse.eye_array(3, format="csr"))
+    assert isinstance(found, Coordinates)
+    assert found.to_dict() == {0: {0: 2.0}, 1: {1: 2.0}, 2: {2: 2.0}}
 
 
 def test_programs_are_copied_and_shown():

@@ -55,14 +55,15 @@ class Program:
         self,
         *,
         semiring: str | Semiring = "real",
-        output: str = "numpy",
+        output: str | None = None,
         shape: tuple[int, ...] | None = None,
         **values: Any,
     ) -> Any:
         """The result of the program.
 
         semiring  what `+`, `*`, zero and one are
-        output    the form of a tensor: "numpy" for a dense array, "coordinates", "scipy_csr", ...: see `values.FORMS`
+        output    the form of a tensor: "numpy" for a dense array, "coordinates", "scipy_csr", ...: see `values.FORMS`.
+                  None: vectors are dense, and tensors of higher order are where all inputs are; else coordinates
         shape     of the result, where its keys are computed and nothing else says it
         values    for each input a number, or a tensor in any form that `values.coordinates` takes
 
