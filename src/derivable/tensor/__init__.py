@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from derivable.tensor.formats.held import Held, hold
     from derivable.tensor.function import Function
     from derivable.tensor.program import Program
+    from derivable.tensor.saturate import optimise
     from derivable.tensor.syntax import parse
     from derivable.tensor.types import Type, index, matrix, scalar, tensor, vector
     from derivable.tensor.values import Coordinates, coordinates
@@ -38,6 +39,7 @@ __all__ = [
     "jacobian",
     "jvp",
     "matrix",
+    "optimise",
     "parse",
     "scalar",
     "tensor",
@@ -67,6 +69,7 @@ __getattr__, __dir__ = lazy(
         "jacobian": "derivable.tensor.derivative",
         "jvp": "derivable.tensor.derivative",
         "matrix": "derivable.tensor.types",
+        "optimise": "derivable.tensor.saturate",
         "parse": "derivable.tensor.syntax",
         "scalar": "derivable.tensor.types",
         "tensor": "derivable.tensor.types",

@@ -77,7 +77,8 @@ class Program:
     def explain(self, stage: str = "logical") -> str:
         """The program after a stage. Raises DomainError for an unknown stage.
 
-        "logical"  its inputs with their types, and its text
+        "logical"    its inputs with their types, and its text
+        "optimised"  what `optimise` makes of it for inputs of the default sizes, and what it gains
         """
         return STAGES[stage](self)
 
@@ -116,5 +117,12 @@ def _logical(program: Program) -> str:
     return "\n".join([*inputs, str(program), f"# {program.type}"])
 
 
+def _optimised(program: Program) -> str:
+    from derivable.tensor.saturate import explained
+
+    with _not_too_deep():
+        return explained(program)
+
+
 # What `explain` shows, by name.
-STAGES: Registry[Callable[[Program], str]] = Registry("stage", {"logical": _logical})
+STAGES: Registry[Callable[[Program], str]] = Registry("stage", {"logical": _logical, "optimised": _optimised})
