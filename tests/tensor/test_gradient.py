@@ -247,6 +247,24 @@ def test_finite_differences():
         assert found[key] == pytest.approx((high - low) / 2e-6, rel=1e-8)
 
 
+def test_a_lookup_that_does_not_decide_bounds_nothing():
+    node = t.Sum("i", "a", X, t.Multiply(a, t.Add(t.Number(1.0), t.Lookup(Y, i))))
+    program = Program(node, {"X": tensor(1), "Y": tensor(1)})
+    values = {"X": {1: 5.0}, "Y": {0: 0.5, 1: 2.0}}
+    for mode in MODES:
+        assert run(gradient(program, "X", mode), values) == {0: 1.5, 1: 3.0, 2: 1.0}
+        assert run(gradient(program, "X", mode, "own"), values) == {1: 3.0}
+
+
+@pytest.mark.parametrize(("n", "slope"), [(0, 4.0), (1, 3.0)])
+def test_a_choice_has_the_derivative_of_what_is_chosen(n, slope):
+    is_zero = t.Apply("equal", (t.Var("n"), t.Number(0)))
+    node = t.Apply("where", (is_zero, t.Multiply(s, s), t.Multiply(t.Number(3.0), s)))
+    program = Program(node, {"s": REAL, "n": INT})
+    for mode in MODES:
+        assert run(gradient(program, "s", mode), {"s": 2.0, "n": n}) == slope
+
+
 def _counted():
     count = [0]
 
