@@ -8,7 +8,7 @@ Source: the cost model of Schleich et al., Optimizing tensor programs on flexibl
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,12 +27,16 @@ class Cost:
     """total    of making the value, each entry of a tensor
     access   of beginning to run over it, or to look something up in it
     entries  of the value
-    indices  of an integer, how many values it may have"""
+    indices  of an integer, how many values it may have
+    path     of a name, and of what is looked up in one at a name: itself
+    lookups  by path, what of the total is for looking it up: nothing, once there is a loop around that is at it"""
 
     total: float
     access: float = field(default=0.0, compare=False)
     entries: Entries = field(default=(), compare=False)
     indices: float = field(default=SIZE, compare=False)
+    path: str = field(default="", compare=False)
+    lookups: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 def entries_of(shape: Sequence[float], count: float) -> Entries:
@@ -74,44 +78,69 @@ class Costs:
             case "var", (name,):
                 entries = self.tensors.get(name, ())
                 total = count_of(entries) if entries else 0.0
-                return Cost(total, 0.0, entries, self.indices.get(name, SIZE))
+                return Cost(total, 0.0, entries, self.indices.get(name, SIZE), name)
             case "number", (text,):
                 kind, _, value = text.partition(" ")
                 return Cost(0.0, indices=max(float(value), 1.0) if kind == "int" else SIZE)
             case "zero" | "one", _:
                 return Cost(0.0)
             case "look", (tensor, key):
-                access = tensor.access + key.total + 1.0
-                entries = tensor.entries[1:]
-                return Cost(access + (count_of(entries) if entries else 0.0), access, entries)
+                return _looked_up(tensor, key)
             case "singleton" | "row", (key, value):
-                return _made(key.total + value.total + 1.0, ((1.0, key.indices), *value.entries))
-            case "over", (_, range_, body):
+                return _made(key.total + value.total + 1.0, ((1.0, key.indices), *value.entries), parts)
+            case "over", (key, range_, body):
                 rounds = _rounds(range_.entries)
-                return _made(range_.access + rounds * (1.0 + body.total), _together(rounds, body.entries))
+                lookups = dict(body.lookups)
+                each = 1.0 + body.total - lookups.pop(f"{range_.path}({key})", 0.0)
+                lookups = _added_up((range_.lookups, 1.0), (lookups, rounds))
+                total = range_.access + rounds * each
+                return Cost(total, total, _together(rounds, body.entries), lookups=lookups)
             case "run", (_, _, range_, body):
                 rounds = _rounds(range_.entries)
-                return _made(range_.total + rounds * (1.0 + body.total), _together(rounds, body.entries))
+                total = range_.total + rounds * (1.0 + body.total)
+                lookups = _added_up((range_.lookups, 1.0), (body.lookups, rounds))
+                return Cost(total, total, _together(rounds, body.entries), lookups=lookups)
             case "let", (_, value, body):
-                return _made(value.total + body.total + 1.0, body.entries)
+                return _made(value.total + body.total + 1.0, body.entries, (value, body))
             case "when", (condition, body):
-                return _made(condition.total + body.total + 1.0, body.entries)
+                return _made(condition.total + body.total + 1.0, body.entries, parts)
             case "add", (left, right):
-                return _made(left.total + right.total + 1.0, _added(left.entries, right.entries))
+                return _made(left.total + right.total + 1.0, _added(left.entries, right.entries), parts)
             case "times" | "scale", (factor, value):
-                return _made(factor.total + value.total + count_of(value.entries), value.entries)
+                return _made(factor.total + value.total + count_of(value.entries), value.entries, parts)
             case "outer", (left, right):
-                total = left.total + count_of(left.entries) * (1.0 + right.total)
-                return _made(total, (*left.entries, *right.entries))
+                count = count_of(left.entries)
+                total = left.total + count * (1.0 + right.total)
+                lookups = _added_up((left.lookups, 1.0), (right.lookups, count))
+                return Cost(total, total, (*left.entries, *right.entries), lookups=lookups)
             case "between", (start, stop):
-                return _made(start.total + stop.total + 1.0, ((stop.indices, stop.indices),))
+                return _made(start.total + stop.total + 1.0, ((stop.indices, stop.indices),), parts)
         row = OPERATIONS[parts[0]]
         own = _FUNCTION if row.rule == "float" else 1.0
-        return _made(sum(part.total for part in parts[1:]) + own, ())
+        return _made(sum(part.total for part in parts[1:]) + own, (), parts[1:])
 
 
-def _made(total: float, entries: Entries) -> Cost:
-    return Cost(total, total, entries)
+def _looked_up(tensor: Cost, key: Cost) -> Cost:
+    # In a dense axis there is a place for each index; else it is found by search.
+    count, size = tensor.entries[0] if tensor.entries else (SIZE, SIZE)
+    own = 1.0 if 2.0 * count >= size else 1.0 + math.log2(count + 1.0)
+    path = f"{tensor.path}({key.path})" if tensor.path and key.path else ""
+    lookups = _added_up((tensor.lookups, 1.0), (key.lookups, 1.0), ({path: own} if path else {}, 1.0))
+    access = tensor.access + key.total + own
+    entries = tensor.entries[1:]
+    return Cost(access + (count_of(entries) if entries else 0.0), access, entries, path=path, lookups=lookups)
+
+
+def _made(total: float, entries: Entries, parts: Sequence[Cost]) -> Cost:
+    return Cost(total, total, entries, lookups=_added_up(*((part.lookups, 1.0) for part in parts)))
+
+
+def _added_up(*of: tuple[Mapping[str, float], float]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for lookups, times in of:
+        for path, cost in lookups.items():
+            found[path] = found.get(path, 0.0) + times * cost
+    return found
 
 
 def _added(left: Entries, right: Entries) -> Entries:
