@@ -65,6 +65,7 @@ def small_bulks(rows=4, most=16):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "SET_ROWS", rows)
         patch.setattr(gather, "MOST", most)
+        patch.setattr(gather, "FEW", rows)
         yield
 
 
@@ -116,19 +117,37 @@ KEYS = st.sampled_from([st.integers(0, 12), st.just(3), st.sampled_from([-5, 0, 
     st.integers(1, 3), st.lists(st.lists(st.integers(0, 30), min_size=3, max_size=60), max_size=12), st.integers(0, 9)
 )
 def test_gathered_candidates_are_those_of_a_set(width, batches, top):
+    check_gathered(width, batches, lambda v, c: (v * (c + 1)) % (top + 2))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(1, 3),
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 30), min_size=1, max_size=30), st.integers(0, 63), st.sampled_from([-1, 1])),
+        max_size=14,
+    ),
+)
+def test_candidates_are_gathered_whatever_their_values(width, batches):
+    """Columns get wider, also below zero, until they do not fit in words any more, or did so too often."""
+    batches = [[sign * (v << shift) % (1 << 63) * sign for v in batch] for batch, shift, sign in batches]
+    check_gathered(width, batches, lambda v, c: v >> c)
+
+
+def check_gathered(width, batches, value):
     with small_bulks(rows=4, most=8):
         table = Table("t", [I64] * width)
         gathered = gather.Gathered(table)
         expected = set()
         for batch in batches:
-            rows = [tuple((v * (c + 1)) % (top + 2) for c in range(width)) for v in batch]
+            rows = [tuple(value(v, c) for c in range(width)) for v in batch]
             expected |= set(rows)
-            gathered.add([np.array([row[c] for row in rows]) for c in range(width)], len(rows))
+            gathered.add([np.array([row[c] for row in rows], np.int64) for c in range(width)], len(rows))
         gathered.flush()
         found = list(map(tuple, table.log[: table.size].tolist()))
         assert len(found) == len(expected)
         assert set(found) == expected
-        probes = sorted(expected | {(top + 3,) * width})
+        probes = sorted(expected | {(-77,) * width})
         there = table.find([np.array([row[c] for row in probes]) for c in range(width)], len(probes))
         assert [number >= 0 for number in there.tolist()] == [row in expected for row in probes]
 

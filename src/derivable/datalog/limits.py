@@ -126,7 +126,7 @@ class Watch(Deadline):
         """It has ended; returns how many rows the table has got."""
         if self.table is None:
             return 0
-        added = self.table.size - self.before
+        added = self.table.num_known - self.before
         self.tuples += added
         self.table = None
         return added
@@ -145,7 +145,7 @@ class Watch(Deadline):
 
     @property
     def num_tuples(self) -> int:
-        return self.tuples + (0 if self.table is None else self.table.size - self.before)
+        return self.tuples + (0 if self.table is None else self.table.num_known - self.before)
 
     def remaining(self) -> float | None:
         """Seconds left, None without a limit. Raises LimitError if a limit is passed."""
@@ -225,7 +225,7 @@ class Watch(Deadline):
             relation = effort.instruction.relation
             table = executor.tables[relation]
             name = "an intermediate relation" if relation.startswith("#") else f"`{relation}`"
-            rows.append(f"  the rule of {name}, which has {_tuples(table.size)}, {effort.growth_text()}")
+            rows.append(f"  the rule of {name}, which has {_tuples(table.num_known)}, {effort.growth_text()}")
             origin = getattr(effort.instruction, "origin", None)
             span = getattr(effort.instruction if origin is None else origin.clause, "span", NOWHERE)
             span = None if span is NOWHERE else span

@@ -37,15 +37,29 @@ class Packing:
     @staticmethod
     def of(columns: Sequence[np.ndarray]) -> Packing | None:
         """The packing of columns [row] int64 with at least one row; None if there are none or they need more bits."""
-        lows, highs = [int(column.min()) for column in columns], [int(column.max()) for column in columns]
-        widths = [(high - low).bit_length() for low, high in zip(lows, highs)]
-        if not columns or sum(widths) > WORD_BITS:
-            return None
-        return Packing(tuple(lows), tuple(highs), tuple(sum(widths[c + 1 :]) for c in range(len(columns))))
+        return Packing.between([int(column.min()) for column in columns], [int(column.max()) for column in columns])
 
-    def pack(self, columns: Sequence[np.ndarray]) -> np.ndarray:
-        """[row] uint64"""
-        packed = empty(len(columns[0]), np.uint64)
+    @staticmethod
+    def between(lows: Sequence[int], highs: Sequence[int], spare: bool = False) -> Packing | None:
+        """The packing of columns with values between these; None if there are no columns or they need more bits.
+
+        spare  whether columns get the bits that are left, for values below and above those; below zero only if some are
+        """
+        widths = [(high - low).bit_length() for low, high in zip(lows, highs)]
+        left = WORD_BITS - sum(widths)
+        if not widths or left < 0:
+            return None
+        if spare:
+            widths = [width + left // len(widths) for width in widths]
+            tops = [(1 << width) - 1 for width in widths]
+            margins = [top - (high - low) for top, low, high in zip(tops, lows, highs)]
+            lows = [low - margin // 2 if low < 0 else max(0, low - margin) for low, margin in zip(lows, margins)]
+            highs = [low + top for low, top in zip(lows, tops)]
+        return Packing(tuple(lows), tuple(highs), tuple(sum(widths[c + 1 :]) for c in range(len(widths))))
+
+    def pack(self, columns: Sequence[np.ndarray], packed: np.ndarray | None = None) -> np.ndarray:
+        """[row] uint64, in `packed` if it is given."""
+        packed = empty(len(columns[0]), np.uint64) if packed is None else packed
         run_chunks(self._pack, len(packed), SHARED, columns, packed)
         return packed
 

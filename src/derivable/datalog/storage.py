@@ -160,11 +160,12 @@ class Table:
     stamps  [capacity] int32, the round in which a row last became recent, or None where no rule asks what is stable
     recent  row numbers, or a slice of the log
     top     a guess of the largest integer that its last column will hold
+    gathered  rows that it will get, as `Gathered` knows already
     rows_worth_kernels  rows that a rule must go through here before it is worth a kernel
     """
 
     rows_worth_kernels: float = 0
-    gone = 0
+    gone = gathered = 0
 
     def __init__(
         self,
@@ -195,6 +196,11 @@ class Table:
 
     def __len__(self) -> int:
         return self.size
+
+    @property
+    def num_known(self) -> int:
+        """How many rows it has, with those that are gathered."""
+        return self.size + self.gathered
 
     @property
     def log(self) -> np.ndarray:
@@ -365,22 +371,19 @@ class Table:
         rows = distinct(packed)
         if look is not None:
             look()
-        self.may_have_sets = self.may_have_sets and RowSets.holds(packing.lows, packing.highs)
+        self.build(packing, rows, packing.lows, packing.highs)
+        return True
+
+    def build(self, packing: Packing, rows: np.ndarray, lows: Sequence[int], highs: Sequence[int]) -> None:
+        """Make rows that were packed, in order and without repeats, those of the table, which has none.
+
+        lows, highs  between which the values of each column are
+        """
+        self.may_have_sets = self.may_have_sets and RowSets.holds(lows, highs)
         dtype = np.int32 if self.may_have_sets else np.int64
         self.log = longer(empty((16, self.width), dtype), len(rows), 0)
         packing.unpack(rows, self.log)
         self.table, self.size, self.lags = self.table[:0], len(rows), True
-        return True
-
-    def build_again(self, columns: Sequence[np.ndarray], look: Callable[[], Any] | None = None) -> bool:
-        """Build anew of its rows, which were built in bulk, and the given ones; False if that does not do."""
-        if not self.lags or self.shared:
-            return False
-        both = [empty(self.size + len(column), np.int64) for column in columns]
-        for c, (whole, column) in enumerate(zip(both, columns)):
-            whole[: self.size] = self.log[: self.size, c]
-            whole[self.size :] = column
-        return self._build(both, look)
 
     def may_share(self, other: Table) -> bool:
         """Whether this table may have the rows of another, which has all of its own, for itself."""
