@@ -155,7 +155,7 @@ def vector_cases(size: int, power: int) -> Iterator[tuple[str, dict[str, Callabl
     count = max(1, int(size * 2.0**-power))
     places = np.sort(rng.choice(size, count, replace=False))
     values = rng.normal(size=count)
-    entries = dv.tensor.Coordinates((size,), places[None], values)
+    entries = dv.tensor.hold(dv.tensor.Coordinates((size,), places[None], values), "coo", 1)
     dense = np.zeros(size)
     dense[places] = values
     tensor = torch.from_numpy(dense)

@@ -14,11 +14,6 @@ DENSE = torch.from_numpy(A.toarray())
 LAYER = dv.tensor.parse("sum(<i, r> in A) { i -> tanh(sum(<j, a> in r) a * X(j)) * s }", {"A": M, "X": V, "s": S})
 
 
-@pytest.fixture(autouse=True)
-def _interpreted(monkeypatch):
-    monkeypatch.setenv("DERIVABLE_TIER", "interpreted")
-
-
 def inputs():
     torch.manual_seed(0)
     x = torch.randn(4, dtype=torch.float64, requires_grad=True)

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derivable.algebra import semirings
-from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+from derivable.core.diagnostics import DomainError, LayoutError, ShapeError, UnsupportedError
 from derivable.tensor.binding import free_variables
 from derivable.tensor.compilation import compile
+from derivable.tensor.factored import Factored
 from derivable.tensor.formats.format import Format, format_of
 from derivable.tensor.formats.held import hold
 from derivable.tensor.interpret import NOTHING, interpret
@@ -54,14 +55,14 @@ def run(text, formats, output=None, **options):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("matrix", MATRICES)
 @pytest.mark.parametrize("output", ["dense", "coordinates"])
-def test_every_format(case, matrix, output, monkeypatch):
-    monkeypatch.setenv("DERIVABLE_TIER", "interpreted")
+def test_every_format(case, matrix, output):
     text, expected = CASES[case]
     for vector in VECTORS:
         formats = {"A": matrix, "B": matrix, "S": matrix, "X": vector, "Y": vector, "Z": vector}
         np.testing.assert_allclose(run(text, formats, output if np.ndim(expected) else None), expected)
 
 
+@pytest.mark.usefixtures("compiled")
 def test_compiled():
     for case in ("rows twice", "rows found", "a scalar"):
         text, expected = CASES[case]
@@ -69,8 +70,7 @@ def test_compiled():
         np.testing.assert_allclose(run(text, formats, "coordinates" if np.ndim(expected) else None), expected)
 
 
-def test_tensors_of_any_order(monkeypatch):
-    monkeypatch.setenv("DERIVABLE_TIER", "interpreted")
+def test_tensors_of_any_order():
     dense = RNG.normal(size=(3, 4, 5)) * (RNG.random((3, 4, 5)) < 0.3)
     text = "sum(<i, m> in T) sum(<j, r> in m) sum(<k, a> in r) { j -> { i -> a * X(k) } }"
     for of in ("dense", "coo", "csf", "hashed"):
@@ -121,8 +121,7 @@ BLOCKS = Format(
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "functions"])
-def test_formats_of_users(case, monkeypatch):
-    monkeypatch.setenv("DERIVABLE_TIER", "interpreted")
+def test_formats_of_users(case):
     text, expected = CASES[case]
     formats = {"A": BLOCKS, "B": BLOCKS, "S": BLOCKS, "X": BITMAP, "Y": BITMAP, "Z": BITMAP}
     for output in ("dense", "coordinates"):
@@ -137,8 +136,7 @@ SQUARE = "sum(<i, r> in A) { i -> sum(<j, a> in r) sum(<k, b> in A(j)) { k -> a 
 
 @pytest.mark.parametrize("name", ["min_plus", "max_product", "real", "log"])
 @pytest.mark.parametrize("output", ["dense", "coordinates"])
-def test_semirings(name, output, monkeypatch):
-    monkeypatch.setenv("DERIVABLE_TIER", "interpreted")
+def test_semirings(name, output):
     record = semirings.get(name)
     program = parse(SQUARE, {"A": M})
     graph = {i: {j: x / 8 for j, x in row.items()} for i, row in GRAPH.items()}
@@ -167,6 +165,29 @@ def test_the_pattern_of_a_result_follows_values_that_it_depends_on():
     kernel = compile(parse(text, {"X": V}), output="coordinates")
     for x in (np.array([1.0, 0.2, 0.7]), np.array([0.1, 0.9, 0.0])):
         np.testing.assert_allclose(kernel(X=x).to_numpy(), np.where(x > 0.5, x, 0))
+
+
+# Outer products
+
+
+def test_outer_products_stay_in_their_factors():
+    program = parse("(sum(<i, r> in A) r) * Z", {"A": M, "Z": V})
+    z = coordinates(np.where(Z > 0, Z, 0))
+    for given_, formats in ((Z, {"A": "csr"}), (z, {"A": "csr", "Z": "csf"})):
+        found = compile(program, formats)(A=A, Z=given_)
+        dense = given_ if given_ is Z else given_.to_numpy()
+        expected = np.outer(AD.sum(0), dense)
+        assert isinstance(found, Factored)
+        assert found.shape == (5, 6)
+        np.testing.assert_allclose(found.to_numpy(), expected)
+        np.testing.assert_allclose(found.coordinates().to_numpy(), expected)
+        places = RNG.integers(0, 5, (2, 20))
+        np.testing.assert_allclose(found.entries(places), expected[tuple(places)])
+        np.testing.assert_allclose(compile(program, formats, output="dense")(A=A, Z=given_), expected)
+    with pytest.raises(LayoutError, match="entry 0 has the index 6 of an axis of 6"):
+        found.entries([[0], [6]])
+    with pytest.raises(ShapeError, match=r"of a tensor of order 2"):
+        found.entries([0, 1])
 
 
 # Errors
@@ -250,16 +271,14 @@ def test_random_programs(data):
     order = program.type.order
     output = data.draw(st.sampled_from(["dense", "coordinates"])) if order else None
     expected = interpret(node, meant, semirings.get("real"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DERIVABLE_TIER", "interpreted")
-        kernel = compile(program, formats, output=output, shape=(SIZE,) * order if order else None)
-        if is_outside(expected):
-            with pytest.raises((DomainError, UnsupportedError)):
-                kernel(**given_)
-            return
-        try:
-            found = kernel(**given_)
-        except UnsupportedError:
-            return
+    kernel = compile(program, formats, output=output, shape=(SIZE,) * order if order else None)
+    if is_outside(expected):
+        with pytest.raises((DomainError, UnsupportedError)):
+            kernel(**given_)
+        return
+    try:
+        found = kernel(**given_)
+    except UnsupportedError:
+        return
     found = found.to_numpy() if hasattr(found, "to_numpy") else found
     np.testing.assert_allclose(found, dense_of(expected, order), rtol=1e-6, atol=1e-9)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from derivable.tensor.derivative import gradient, hessian, jacobian, jvp, vjp
     from derivable.tensor.einstein import einsum
     from derivable.tensor.expression import Expression, variable
+    from derivable.tensor.factored import Factored
     from derivable.tensor.formats.format import Format
     from derivable.tensor.formats.held import Held, hold
     from derivable.tensor.function import Function
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Coordinates",
     "Expression",
+    "Factored",
     "Format",
     "Function",
     "Held",
@@ -55,6 +57,7 @@ __getattr__, __dir__ = lazy(
         "Expression": "derivable.tensor.expression",
         "Held": "derivable.tensor.formats.held",
         "hold": "derivable.tensor.formats.held",
+        "Factored": "derivable.tensor.factored",
         "Function": "derivable.tensor.function",
         "Format": "derivable.tensor.formats.format",
         "Kernel": "derivable.tensor.compilation",

@@ -20,6 +20,7 @@ from derivable.tensor.axes import Axes, describe
 from derivable.tensor.binding import free_variables, names_in, substitute
 from derivable.tensor.bound import Closure, NotWhole
 from derivable.tensor.emit import Built, Spec, build_kernel, result_axes
+from derivable.tensor.factored import Factored
 from derivable.tensor.formats.format import Format, families, format_of
 from derivable.tensor.formats.held import Held, hold
 from derivable.tensor.inputs import SIZE, checked_names, number
@@ -47,8 +48,9 @@ class Pattern:
     positions: np.ndarray | None
 
     def fits(self, spec: Spec, given: list[Any], shape: tuple[int, ...]) -> bool:
+        # An array that nobody may write to is what it was.
         return (self.spec, self.shape) == (spec, shape) and all(
-            np.array_equal(old, new) for old, new in zip(self.given, given)
+            old is new or np.array_equal(old, new) for old, new in zip(self.given, given)
         )
 
 
@@ -65,7 +67,8 @@ def compile(
     formats   how inputs are stored, by name: "dense", "csr", ..., or a `Format` of one's own. Those that are not named
               are taken as they come: arrays are dense, matrices of SciPy have their own format
     output    what the result becomes: "dense", a form of `Coordinates.to` such as "scipy_csr", or the name of a storage
-              format. None: vectors are dense, and tensors of higher order are where all inputs are; else coordinates
+              format. None: an outer product of tensors stays `Factored`; vectors are dense, and tensors of higher
+              order are where all inputs are; else coordinates
     semiring  what `+` and `*` mean, by name or record; its values are scalars
     shape     of the result, where its keys are computed and nothing else says it
 
@@ -121,6 +124,7 @@ class Kernel:
         self.result_axes = result_axes(program, program.type, self.axes)
         self.stages: dict[str, Kernel] = {}
         self.staged = Program(propagate(program.node), self.inputs)
+        self.factors = self._factors()
         self._built: dict[tuple, Built] = {}
         self._pattern: Pattern | None = None
 
@@ -134,7 +138,31 @@ class Kernel:
             except NotWhole as problem:
                 self._add_stage(problem)
 
+    def _factors(self) -> tuple[Kernel, Kernel] | None:
+        """Kernels of the tensors of which the result is the outer product, in the real semiring; None if it is none."""
+        node, inputs = self.staged.node, self.staged.inputs
+        if self.semiring.name != "real" or not isinstance(node, t.Multiply):
+            return None
+        parts = [Program(part, inputs) for part in node.children]
+        if any(part.type.is_scalar for part in parts):
+            return None
+        left, right = (Kernel(part, {n: f for n, f in self.formats.items() if n in inputs}) for part in parts)
+        return left, right
+
+    def _product(self, held: Mapping[str, Held], scalars: Mapping[str, Any]) -> Any:
+        """The result as an outer product of tensors, of which each is computed by itself."""
+        assert self.factors is not None
+        left, right = (
+            factor(**{name: held.get(name, scalars.get(name)) for name in factor.inputs}) for factor in self.factors
+        )
+        whole = Factored(left, right)
+        if isinstance(self.output, Format):
+            return self._formed(whole.coordinates(), 0.0)
+        return whole if self.output in (None, "factored") else whole.to(self.output)
+
     def _run(self, held: dict[str, Held], scalars: Any, sizes: dict[Any, int], shape: tuple[int, ...]) -> Any:
+        if self.factors is not None:
+            return self._product(held, scalars)
         for name, stage in self.stages.items():
             held[name] = stage.held(held, scalars)
             sizes |= {(name, k): size for k, size in enumerate(held[name].shape)}
@@ -187,7 +215,7 @@ class Kernel:
         if not (places[1:] > places[:-1]).all():
             places, found = np.unique(places, return_inverse=True)
             positions = found.astype(np.int32)
-        given = [x.copy() if isinstance(x, np.ndarray) else x for x in given]
+        given = [x.copy() if isinstance(x, np.ndarray) and x.flags.writeable else x for x in given]
         self._pattern = Pattern(spec, given, shape, np.array(np.unravel_index(places, shape)), positions)
         return self._pattern
 

@@ -69,4 +69,9 @@ def hold(
         shape = entries.shape
         (zero,) = semiring.typed("float64").zero
         own = format.pack(entries, zero)
+        for part, kind in format.arrays.items():
+            # What is not the caller's need not be looked at again: see `Pattern.fits`.
+            if kind != "real":
+                own[part] = own[part] if own[part].base is None else own[part].copy()
+                own[part].setflags(write=False)
     return Held(format, shape, own)

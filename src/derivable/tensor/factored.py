@@ -1,0 +1,88 @@
+"""Outer products that stay in their factors until their entries are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from derivable.core.diagnostics import LayoutError, ShapeError
+from derivable.tensor.values import Coordinates, linear
+
+
+@dataclass(frozen=True, eq=False)
+class Factored:
+    """The outer product of two real tensors: the axes of the left one, then those of the right one.
+
+    left, right  dense arrays, or Coordinates of sparse tensors
+    """
+
+    left: Any
+    right: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.left.shape, *self.right.shape)
+
+    def __repr__(self) -> str:
+        return f"Factored({' x '.join(map(str, self.left.shape))} by {' x '.join(map(str, self.right.shape))})"
+
+    def entries(self, indices: Any) -> np.ndarray:
+        """[entry] what stands at some places, zero where nothing does.
+
+        indices  [axis, entry] integers
+
+        Raises ShapeError for another number of axes, LayoutError for an index outside the shape.
+        """
+        places = np.asarray(indices)
+        if places.ndim != 2 or len(places) != len(self.shape):
+            raise ShapeError(
+                f"the indices are {list(places.shape)}, [axis, entry], of a tensor of order {len(self.shape)}"
+            )
+        bounds = np.array(self.shape)[:, None]
+        outside = (places < 0) | (places >= bounds)
+        if outside.any():
+            axis, entry = np.argwhere(outside)[0]
+            raise LayoutError(f"entry {entry} has the index {places[axis, entry]} of an axis of {self.shape[axis]}")
+        order = len(self.left.shape)
+        return _at(self.left, places[:order]) * _at(self.right, places[order:])
+
+    def to_numpy(self, zero: Any = 0.0) -> np.ndarray:
+        """The dense array."""
+        left, right = (
+            part.to_numpy(zero) if isinstance(part, Coordinates) else part for part in (self.left, self.right)
+        )
+        return np.multiply.outer(left, right)
+
+    def coordinates(self) -> Coordinates:
+        """All entries: of dense factors every one."""
+        left, right = (_entries(part) for part in (self.left, self.right))
+        indices = np.vstack(
+            [
+                np.repeat(left.indices, len(right.values), axis=1),
+                np.tile(right.indices, len(left.values)),
+            ]
+        )
+        return Coordinates(self.shape, indices, np.multiply.outer(left.values, right.values).reshape(-1))
+
+    def to(self, form: str, zero: Any = 0.0) -> Any:
+        """The tensor in one of the forms of `Coordinates.to`."""
+        return self.to_numpy(zero) if form in ("numpy", "dense") else self.coordinates().to(form, zero)
+
+
+def _entries(part: Any) -> Coordinates:
+    if isinstance(part, Coordinates):
+        return part
+    return Coordinates(part.shape, np.indices(part.shape).reshape(part.ndim, -1), part.reshape(-1))
+
+
+def _at(part: Any, indices: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
+    if not isinstance(part, Coordinates):
+        return part[tuple(indices)]
+    wanted, held = linear(np.asarray(indices), part.shape), linear(part.indices, part.shape)
+    if not len(held):
+        return np.zeros(len(wanted), part.values.dtype)
+    places = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
+    return np.where(held[places] == wanted, part.values[places], 0)
