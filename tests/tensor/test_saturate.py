@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import derivable.tensor.saturate as saturate
@@ -16,6 +16,7 @@ from derivable.tensor.interpret import NOTHING, interpret
 from derivable.tensor.program import Program
 from derivable.tensor.saturate import loop_cost, share
 from derivable.tensor.sparsity import propagate
+from derivable.tensor.terms import hoisted
 from derivable.tensor.types import REAL, array, tensor
 from tensor.random_programs import INPUTS, SMOOTH, inputs, is_same, programs
 
@@ -130,6 +131,25 @@ def test_forms(text, expected):
     assert sum(isinstance(node, t.Sum) for node in t.walk(found.node)) == sum(
         isinstance(node, t.Sum) for node in t.walk(wanted.node)
     ), str(found)
+
+
+def test_long_products_of_independent_sums():
+    names = {f"X{k}": V for k in range(10)}
+    loops = " ".join(f"sum(<i{k}, x{k}> in X{k})" for k in range(5))
+    text = f"{loops} {' * '.join(f'x{k} * X{k + 5}(i{k})' for k in range(5))}"
+    found = optimise(parse(text, names))
+    assert loop_cost(found) <= 5 * 10_000 * 3 + 4
+
+
+@settings(max_examples=30, deadline=None)
+@given(programs(depths=(2, 5), functions=SMOOTH), inputs())
+def test_factors_outside_of_loops(node, values):
+    node = propagate(node)
+    assume(node != t.Zero())
+    terms = saturate.Terms(INPUTS, saturate.Costs({}, {}))
+    after = terms.node(hoisted(terms.term(node)))
+    left, right = (interpret(n, values, semirings.real) for n in (node, after))
+    assert is_same(left, right, keeps_zeros=False, tolerance=1e-6)
 
 
 def test_loops_that_are_needed_stay():

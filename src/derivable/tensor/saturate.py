@@ -10,7 +10,9 @@ Source: section 5.1 of Shaikhha, Huot and Hashemian, nabla-SD (2023).
 
 from __future__ import annotations
 
+import json
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,11 +28,12 @@ from derivable.tensor.loop_cost import PER_ROW, SIZE, Cost, Costs, Entries, entr
 from derivable.tensor.normalise import normalise
 from derivable.tensor.program import Program
 from derivable.tensor.sparsity import propagate
-from derivable.tensor.terms import Term, Terms
+from derivable.tensor.terms import Term, Terms, hoisted
 from derivable.tensor.types import is_tensor
 
 # Larger programs are left as they are. Equalities are no longer applied after so many seconds, or to so many terms.
 MOST_NODES, _MOST_SECONDS, _MOST_ROWS = 200, 2.0, 3_000
+_MOST_UPDATES = 50
 
 
 def optimise(
@@ -79,6 +82,7 @@ def _optimised(program: Program, sizes: Any, counts: Any) -> _Outcome:
     terms = Terms(program.inputs, costs)
     wholes = [terms.term(node), terms.term(node, inlines=True)]
     wholes.append(terms.term(normalise(node, program.inputs), inlines=True))
+    wholes += map(hoisted, wholes[:])
     best = _cheapest(list(dict.fromkeys(wholes)), terms)
     found = share(propagate(terms.node(best)), program.inputs)
     made = Program(renamed(found, FreshNames(free_variables(found)), is_short=True), program.inputs, program.type)
@@ -147,41 +151,80 @@ def _cost(program: Program, costs: Costs) -> float:
 def _cheapest(wholes: Sequence[Term], terms: Terms) -> Term:
     """The cheapest of all terms that are equal to those, which are equal."""
     from egglog import EGraph, union
-    from egglog.deconstruct import get_callable_args, get_callable_fn, get_literal_value
 
     from derivable.tensor import equalities
 
     graph = EGraph()
     made: dict[Term, Any] = {}
+    # Strings are numbers in the graph, so that nothing in them is escaped.
+    numbers: dict[str, int] = {}
 
     def to_graph(term: Term) -> Any:
         if term not in made:
-            parts = [part if isinstance(part, str) else to_graph(part) for part in term[1:]]
+            parts = [
+                str(numbers.setdefault(part, len(numbers))) if isinstance(part, str) else to_graph(part)
+                for part in term[1:]
+            ]
             made[term] = equalities.OPERATIONS[term[0]](*parts)
         return made[term]
 
     whole, *others = map(to_graph, wholes)
     graph.register(whole, *(union(whole).with_(other) for other in others))
     _saturate(graph)
-    operations = {function: name for name, function in equalities.OPERATIONS.items()}
+    nodes = json.loads(graph._serialize().to_json())["nodes"]
+    strings = list(numbers)
 
-    def operation(expression: Any) -> str:
-        function: Any = get_callable_fn(expression)
-        return operations[function]
+    def part(place: str) -> Any:
+        """A name, or the number of a class in brackets."""
+        node = nodes[place]
+        return strings[int(json.loads(node["op"]))] if node["op"].startswith('"') else (node["eclass"],)
 
-    def cost(egraph: Any, expr: Any, children_costs: list[Any]) -> Any:
-        found = get_literal_value(expr)
-        if found is not None:
-            return _Priced(Cost(0.0), found)
-        return _Priced(terms.costs.of(operation(expr), [part.name or part.cost for part in children_costs]))
+    rows = [
+        ((node["eclass"],), node["op"], [part(child) for child in node["children"]])
+        for node in nodes.values()
+        if node["op"] in equalities.OPERATIONS
+    ]
+    classes = {(operation, *parts): of for of, operation, parts in rows}
 
-    def to_term(expression: Any) -> Any:
-        found = get_literal_value(expression)
-        if found is not None:
-            return found
-        return (operation(expression), *map(to_term, get_callable_args(expression)))
+    def class_of(term: Term) -> Any:
+        return classes[(term[0], *(part if isinstance(part, str) else class_of(part) for part in term[1:]))]
 
-    return to_term(graph.extract(whole, cost_model=cost))
+    return _extracted(rows, terms.costs)[class_of(wholes[0])]
+
+
+def _extracted(rows: Sequence[tuple[Any, str, list[Any]]], costs: Costs) -> dict[Any, Term]:
+    """The cheapest term of each class.
+
+    rows  (class, operation, names and classes)
+
+    A part that costs less may have more entries, so that the whole costs more, and egglog's own extractor fails where
+    costs are not monotone. Here a class keeps the whole term that was its cheapest.
+    """
+    best: dict[Any, tuple[Cost, Term]] = {}
+    users: dict[Any, list[int]] = {}
+    for number, (_, _, parts) in enumerate(rows):
+        for part in parts:
+            if not isinstance(part, str):
+                users.setdefault(part, []).append(number)
+    waiting = deque(range(len(rows)))
+    queued = set(waiting)
+    left = _MOST_UPDATES * len(rows)
+    while waiting and left:
+        left -= 1
+        number = waiting.popleft()
+        queued.discard(number)
+        of, operation, parts = rows[number]
+        if not all(isinstance(part, str) or part in best for part in parts):
+            continue
+        found = costs.of(operation, [part if isinstance(part, str) else best[part][0] for part in parts])
+        if of in best and found.total >= best[of][0].total:
+            continue
+        best[of] = found, (operation, *(part if isinstance(part, str) else best[part][1] for part in parts))
+        for user in users.get(of, ()):
+            if user not in queued:
+                queued.add(user)
+                waiting.append(user)
+    return {of: term for of, (_, term) in best.items()}
 
 
 def _saturate(graph: Any) -> None:
@@ -198,14 +241,6 @@ def _saturate(graph: Any) -> None:
             rows = sum(size for _, size in graph.all_function_sizes())
             if rows > _MOST_ROWS or time.perf_counter() > stop:
                 return
-
-
-@dataclass(frozen=True, order=True)
-class _Priced:
-    """A cost for egglog, to which names are terms too."""
-
-    cost: Cost
-    name: str = ""
 
 
 # Names for what is used often

@@ -183,3 +183,69 @@ class Terms:
             name = fresh("s")
             return t.Let(name, made[0], t.Multiply(t.Var(name), made[1]))
         return _NODES[operation](*made)
+
+
+# Factors outside of loops
+
+
+def hoisted(term: Term) -> Term:
+    """An equal term in which every factor has left the loops that it does not depend on.
+
+    It is a good beginning: in a long product, equalities alone try all orders first.
+    """
+    operation = term[0]
+    parts: list[Any] = [part if isinstance(part, str) else hoisted(part) for part in term[1:]]
+    if operation not in ("over", "run") or parts[-1][0] not in ("times", "scale", "singleton", "row"):
+        return (operation, *parts)
+    *head, body = parts
+    names = {part for part in head if isinstance(part, str)}
+    scalars, tensor = _factors(body)
+    before = [factor for factor in scalars if not names & free_in(factor)]
+    inside = [factor for factor in scalars if names & free_in(factor)]
+    if tensor is not None and not names & free_in(tensor):
+        return _product(before, ("scale", (operation, *head, _product(inside, None)), tensor))
+    if not before:
+        return (operation, *head, body)
+    loop = (operation, *head, _product(inside, tensor))
+    return _product([*before, loop], None) if tensor is None else _product(before, loop)
+
+
+def _factors(term: Term) -> tuple[list[Term], Term | None]:
+    """Scalars, and the tensor that they are multiplied with; None where there is none."""
+    operation, *parts = term
+    if operation == "times":
+        return _factors(parts[0])[0] + _factors(parts[1])[0], None
+    if operation == "scale":
+        scalars, tensor = _factors(parts[1])
+        # What is no product may be either; here it is the tensor.
+        return _factors(parts[0])[0] + (scalars if tensor else []), tensor or parts[1]
+    if operation == "singleton":
+        return _factors(parts[1])[0], ("singleton", parts[0], ("one",))
+    if operation == "row":
+        scalars, tensor = _factors(parts[1])
+        return (scalars, ("row", parts[0], tensor)) if tensor else ([], term)
+    return [term], None
+
+
+def _product(scalars: list[Term], tensor: Term | None) -> Term:
+    if tensor is not None and tensor[0] == "singleton" and tensor[2] == ("one",):
+        return ("singleton", tensor[1], _product(scalars, None))
+    if not scalars:
+        return ("one",) if tensor is None else tensor
+    product = scalars[0]
+    for scalar in scalars[1:]:
+        product = ("times", product, scalar)
+    return product if tensor is None else ("scale", product, tensor)
+
+
+def free_in(term: Term) -> frozenset[str]:
+    """The names that are free in a term."""
+    operation, *parts = term
+    if operation == "var":
+        return frozenset(parts)
+    if operation == "number":
+        return frozenset()
+    inner = [free_in(part) for part in parts if not isinstance(part, str)]
+    if operation in ("over", "run", "let"):
+        inner[-1] -= {part for part in parts if isinstance(part, str)}
+    return frozenset().union(*inner)
