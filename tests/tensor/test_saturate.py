@@ -165,6 +165,17 @@ def test_names_are_not_mixed_up():
     assert found == pytest.approx(5.0 * 15.0 * 15.0)
 
 
+def test_keys_without_names_are_not_mixed_up():
+    before = program("sum(<_, r> in A) sum(<_, q> in A) sum(<k, y> in Y) r(k) * q(k) * exp(q(k))")
+    values = {"A": {0: {0: 2.0}, 1: {0: 3.0}}, "Y": {0: 1.0}}
+    after = optimise(before)
+    expected = 5.0 * (2.0 * np.exp(2.0) + 3.0 * np.exp(3.0))
+    assert interpret(after.node, values, semirings.real) == pytest.approx(expected)
+    terms = saturate.Terms(before.inputs, saturate.Costs({}, {}))
+    again = terms.node(terms.term(before.node))
+    assert interpret(again, values, semirings.real) == pytest.approx(expected)
+
+
 def test_share_knows_names():
     node = parse("sum(<i, x> in X) sum(<j, y> in Y) exp(y * (sum(<k, z> in X) z * x))", {"X": V, "Y": V}).node
     expected = "sum(<i, x> in X) let s = sum(<k, z> in X) z * x in sum(<j, y> in Y) exp(y * s)"

@@ -139,7 +139,7 @@ class Terms:
                 number += 1
             self._called.setdefault(name, (key, value))
             self.costs.indices[name] = _indices(entries)
-            inner = {**names, node.key: ("var", name), node.value: ("look", over, ("var", name))}
+            inner = {**names, key: ("var", name), value: ("look", over, ("var", name))}
             body, of = self._term(node.body, inner, types, inlines)
             return ("over", name, over, body), of
         if isinstance(node.range, t.Range):
@@ -147,7 +147,7 @@ class Terms:
         else:
             self.costs.indices[key] = _indices(entries)
             self.costs.tensors[value] = entries[1:]
-        inner = {**names, node.key: ("var", key), node.value: ("var", value)}
+        inner = {**names, key: ("var", key), value: ("var", value)}
         body, of = self._term(node.body, inner, types, inlines)
         return ("run", key, value, over, body), of
 
