@@ -166,7 +166,7 @@ def test_names_are_not_mixed_up():
 
 
 def test_keys_without_names_are_not_mixed_up():
-    before = program("sum(<_, r> in A) sum(<_, q> in A) sum(<k, y> in Y) r(k) * q(k) * exp(q(k))")
+    before = program("sum(<_, r> in A) sum(<_, y> in Y) sum(<_, q> in A) r(0) * y * q(0) * exp(q(0))")
     values = {"A": {0: {0: 2.0}, 1: {0: 3.0}}, "Y": {0: 1.0}}
     after = optimise(before)
     expected = 5.0 * (2.0 * np.exp(2.0) + 3.0 * np.exp(3.0))
