@@ -61,6 +61,7 @@ def compile(
     output: str | Format | None = None,
     semiring: str | Semiring = "real",
     shape: Sequence[int] | None = None,
+    optimise: bool = True,
 ) -> Kernel:
     """A function of a program's inputs, by their names.
 
@@ -71,6 +72,8 @@ def compile(
               order are where all inputs are; else coordinates
     semiring  what `+` and `*` mean, by name or record; its values are scalars
     shape     of the result, where its keys are computed and nothing else says it
+    optimise  whether to look for a cheaper program with the same result, by equality saturation, for tensors as large
+              as those of the first call; sums are then taken in another order
 
     What comes in another form is converted, in time linear in its entries, at each call; `hold` does it once. A sparse
     result is found in two parts, where its entries are and what they are: the first is kept for calls with inputs whose
@@ -78,7 +81,7 @@ def compile(
 
     Raises DomainError for unknown names, ShapeError for orders and shapes that do not fit.
     """
-    return Kernel(program, formats, output=output, semiring=semiring, shape=shape)
+    return Kernel(program, formats, output=output, semiring=semiring, shape=shape, optimise=optimise)
 
 
 class Kernel:
@@ -95,6 +98,7 @@ class Kernel:
         output: str | Format | None = None,
         semiring: str | Semiring = "real",
         shape: Sequence[int] | None = None,
+        optimise: bool = False,
     ):
         arrays = [name for name, of in program.inputs.items() if of.order and not is_tensor(of)]
         if arrays:
@@ -124,7 +128,8 @@ class Kernel:
         self.result_axes = result_axes(program, program.type, self.axes)
         self.stages: dict[str, Kernel] = {}
         self.staged = Program(propagate(program.node), self.inputs)
-        self.factors = self._factors()
+        self.optimise = optimise and self.semiring.commutative
+        self.factors = None if self.optimise else self._factors()
         self._built: dict[tuple, Built] = {}
         self._pattern: Pattern | None = None
 
@@ -132,11 +137,24 @@ class Kernel:
         held, scalars = self._taken(values)
         sizes = self._sizes(held, scalars)
         shape = self._shape(sizes)
+        if self.optimise:
+            self._optimise(held)
         while True:
             try:
                 return self._run(held, scalars, sizes, shape)
             except NotWhole as problem:
                 self._add_stage(problem)
+
+    def _optimise(self, held: Mapping[str, Held]) -> None:
+        """Take the cheapest program for tensors of these sizes; once."""
+        from derivable.tensor.saturate import optimise
+
+        known = {name: of for name, of in held.items() if name in self.staged.inputs}
+        shapes = {name: of.shape for name, of in known.items()}
+        counts = {name: of.num_values for name, of in known.items()}
+        self.staged = Program(propagate(optimise(self.staged, shapes, counts).node), self.inputs)
+        self.optimise = False
+        self.factors = self._factors()
 
     def _factors(self) -> tuple[Kernel, Kernel] | None:
         """Kernels of the tensors of which the result is the outer product, in the real semiring; None if it is none."""
@@ -146,7 +164,10 @@ class Kernel:
         parts = [Program(part, inputs) for part in node.children]
         if any(part.type.is_scalar for part in parts):
             return None
-        left, right = (Kernel(part, {n: f for n, f in self.formats.items() if n in inputs}) for part in parts)
+        formats = {name: format for name, format in self.formats.items() if name in inputs}
+        order = parts[0].type.order
+        shapes = (None, None) if self.shape is None else (self.shape[:order], self.shape[order:])
+        left, right = (Kernel(part, formats, shape=shape) for part, shape in zip(parts, shapes))
         return left, right
 
     def _product(self, held: Mapping[str, Held], scalars: Mapping[str, Any]) -> Any:

@@ -61,4 +61,4 @@ def _interpreted(
 
 @lru_cache(256)
 def _kernel(program: Program, semiring: Semiring, output: str | None, shape: tuple[int, ...] | None) -> Kernel:
-    return compile(program, output=output, semiring=semiring, shape=shape)
+    return compile(program, output=output, semiring=semiring, shape=shape, optimise=False)

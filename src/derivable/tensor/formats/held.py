@@ -28,6 +28,11 @@ class Held:
         return [x for name, x in self.arrays.items() if self.format.arrays.get(name) != "real"]
 
     @property
+    def num_values(self) -> int:
+        """Places for values; of most formats the entries."""
+        return max((len(x) for name, x in self.arrays.items() if self.format.arrays.get(name) == "real"), default=0)
+
+    @property
     def signature(self) -> tuple:
         return self.format, tuple([self.arrays[name].dtype for name in self.format.arrays])
 
