@@ -160,3 +160,14 @@ def test_wide_bodies_are_ordered_in_time_linear_in_their_size():
     # Quadratic, the second took 30 seconds and more.
     seconds(10)
     assert seconds(3000) < 3
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob"])
+def test_bodies_may_be_longer_than_the_stack_is_deep(provenance):
+    count = 500
+    steps = [f"e(x{i}, x{i + 1}), not f(x{i + 1}), y{i} == x{i + 1} + {i}" for i in range(count)]
+    text = f"rel e = {{(0, 1), (1, 2), (2, 0), (2, 5)}}\nrel f = {{5}}\nrel p(x0, y{count - 1}) = {', '.join(steps)}\n"
+    program = dv.Program(text + "query p")
+    assert sorted(row[-2:] for row in program.run(provenance=provenance)["p"]) == [
+        (x, (x + count) % 3 + count - 1) for x in range(3)
+    ]

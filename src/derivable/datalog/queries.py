@@ -5,7 +5,7 @@ A query is a stream of batches of columns, at most a chunk of rows each, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from derivable.datalog.generate import ForeignFacts, generate
 from derivable.datalog.ground_graph import negate
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.random_facts import RandomFacts
-from derivable.datalog.rules.nodes import Const, Var
+from derivable.datalog.rules.nodes import Const, Expr, Var
 from derivable.datalog.storage import CHUNK, Table
 from derivable.datalog.tags import Algebra, GraphTags, Untagged
 from derivable.datalog.values import SymbolTable, word_of
@@ -125,46 +125,72 @@ class Queries:
 
     def stream(self, query: m.Query, needed: frozenset[str]) -> Iterator[Batch]:
         """Batches with at least the needed columns."""
-        if query is self.computed[0]:
-            return self.computed[1]
-        found = self.batches(query, needed)
-        return found if self.counts is None else self.counted(query, found)
+        operators: list[Callable[[Batch], Iterator[Batch]]] = []
+        while query is not self.computed[0] and (source := m.source(query)) is not None:
+            there = frozenset(m.columns(source))
+            operators.append(self.counted(query, self.operator(query, needed, there)))
+            needed = (needed | m.reads(query)) & there
+            query = source
+        operators.reverse()
+        # The batches that are open at each operator: generators within generators would be as deep as rules are long.
+        opened = [self.computed[1] if query is self.computed[0] else self.counted(query, self.first)(query, needed)]
+        while opened:
+            batch = next(opened[-1], None)
+            if batch is None:
+                opened.pop()
+            elif len(opened) > len(operators):
+                yield batch
+            else:
+                opened.append(operators[len(opened) - 1](batch))
 
-    def counted(self, query: m.Query, batches: Iterator[Batch]) -> Iterator[Batch]:
-        for batch in batches:
-            self.count(query, batch.count)
+    def counted(self, query: m.Query, operator: Callable[..., Iterator[Batch]]) -> Callable[..., Iterator[Batch]]:
+        """An operator whose rows are counted, if they are to be."""
+        if self.counts is None:
+            return operator
+
+        def counting(*given: Any) -> Iterator[Batch]:
+            for batch in operator(*given):
+                self.count(query, batch.count)
+                yield batch
+
+        return counting
+
+    def first(self, query: m.Query, needed: frozenset[str]) -> Iterator[Batch]:
+        """The batches that a query begins with."""
+        if isinstance(query, m.Scan):
+            return self.scan(query, needed)
+        return iter([Batch(1, {}, self.mode.start(1))])
+
+    def operator(
+        self, query: m.Query, needed: frozenset[str], there: frozenset[str]
+    ) -> Callable[[Batch], Iterator[Batch]]:
+        """What makes batches with the needed columns of one with the columns `there`."""
+        match query:
+            case m.Join():
+                return self.join(query, needed, there)
+            case m.Difference(right=right):
+                return lambda batch: self.difference(batch, right)
+            case m.Select(condition=condition):
+                return lambda batch: self.selected(batch, condition)
+            case m.Extend(variable=v, expression=e):
+                return lambda batch: self.extended(batch, v.name, e)
+            case m.Generate():
+                return lambda batch: generate(self, batch, query, PREDICATES[query.predicate], self.foreign)
+        raise AssertionError(query)
+
+    def selected(self, batch: Batch, condition: Expr) -> Iterator[Batch]:
+        mask = arithmetic.condition(condition, batch.columns, batch.count, self.symbols)
+        batch = batch.only(self.mode, mask)
+        if batch.count:
             yield batch
 
-    def batches(self, query: m.Query, needed: frozenset[str]) -> Iterator[Batch]:
-        """The batches of an operator."""
-        match query:
-            case m.Unit():
-                yield Batch(1, {}, self.mode.start(1))
-            case m.Scan():
-                yield from self.scan(query, needed)
-            case m.Join():
-                yield from self.join(query, needed)
-            case m.Difference(left=left, right=right):
-                for batch in self.stream(left, needed | m.reads(query)):
-                    yield from self.difference(batch, right)
-            case m.Select(source=source, condition=condition):
-                for batch in self.stream(source, needed | m.reads(query)):
-                    mask = arithmetic.condition(condition, batch.columns, batch.count, self.symbols)
-                    batch = batch.only(self.mode, mask)
-                    if batch.count:
-                        yield batch
-            case m.Extend(source=source, variable=v, expression=e):
-                for batch in self.stream(source, (needed - {v.name}) | m.reads(query)):
-                    words, valid = arithmetic.evaluate(e, batch.columns, batch.count, self.symbols)
-                    batch.columns[v.name] = words
-                    if valid is not None:
-                        batch = batch.only(self.mode, valid)
-                    if batch.count:
-                        yield batch
-            case m.Generate():
-                there = set(m.columns(query.source))
-                for batch in self.stream(query.source, (needed | m.reads(query)) & there):
-                    yield from generate(self, batch, query, PREDICATES[query.predicate], self.foreign)
+    def extended(self, batch: Batch, name: str, expression: Expr) -> Iterator[Batch]:
+        words, valid = arithmetic.evaluate(expression, batch.columns, batch.count, self.symbols)
+        batch.columns[name] = words
+        if valid is not None:
+            batch = batch.only(self.mode, valid)
+        if batch.count:
+            yield batch
 
     def rows_of(self, scan: m.Scan) -> slice | np.ndarray:
         """The rows of a driver: a slice of the log, or row numbers."""
@@ -207,21 +233,20 @@ class Queries:
             columns = {name: table.column(c, part) for name, c in found.fresh.items() if name in needed}
             yield Batch(count, columns, self.mode.load(table, part))
 
-    def join(self, query: m.Join, needed: frozenset[str]) -> Iterator[Batch]:
-        left_names = set(m.columns(query.left))
+    def join(self, query: m.Join, needed: frozenset[str], there: frozenset[str]) -> Callable[[Batch], Iterator[Batch]]:
         right = query.right
         table = self.tables[right.relation]
-        found = m.bindings(right, left_names)
+        found = m.bindings(right, there)
         keys, repeats = found.keys, found.repeats
         taken = {name: c for name, c in found.fresh.items() if name in needed}
         plain = isinstance(self.mode, Untagged)
         limit, bound = self.bounds_of(right)
         stamps = table.stamps if right.part == "stable" and not plain else None
         stamps = np.empty(0, np.int32) if stamps is None else stamps
-        wanted = (needed & left_names) | {t.name for _, t in keys if isinstance(t, Var)}
-        kept = [name for name in left_names if name in needed]
+        kept = needed & there
         is_static = right.relation in self.complete
-        for batch in self.stream(query.left, wanted):
+
+        def joined(batch: Batch) -> Iterator[Batch]:
             words = [self.key_column(term, batch) for _, term in keys]
             if len(keys) == len(right.terms) and keys:
                 ids = table.find(words, batch.count)
@@ -232,7 +257,7 @@ class Queries:
                 if batch.count:
                     tags = self.mode.combine(batch.tags, self.mode.load(table, ids[fine]))
                     yield Batch(batch.count, {n: batch.columns[n] for n in kept}, tags)
-                continue
+                return
             probes = np.empty((batch.count, len(words)), dtype=np.int64)
             for k, column in enumerate(words):
                 probes[:, k] = column
@@ -255,6 +280,8 @@ class Queries:
             if exists is not None and exists.any():
                 batch = batch.only(self.mode, exists)
                 yield Batch(batch.count, {n: batch.columns[n] for n in kept}, batch.tags)
+
+        return joined
 
     def key_column(self, term: Var | Const, batch: Batch) -> np.ndarray:
         if isinstance(term, Var):
