@@ -44,7 +44,7 @@ def small_queues(taken, most_times=8):
         return told(self, rows)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("LEVELS", 4), ("QUEUE_ROWS", 1), ("TOLD_ROWS", 2), ("BLOCK_ROWS", 2)):
+        for name, value in (("LEVELS", 4), ("ALL_LEVELS", 8), ("QUEUE_ROWS", 1), ("TOLD_ROWS", 2), ("BLOCK_ROWS", 2)):
             patch.setattr(best_first, name, value)
         patch.setattr(best_first, "MOST_TIMES", most_times)
         patch.setattr(best_first.BestFirst, "tell", tell)
@@ -93,6 +93,33 @@ def test_the_shortest_paths_are_those_of_networkx():
         found = dv.Program(text).run({"e": dv.independent(list(graph.edges), lengths / 64)}, provenance=scaled)["q"]
     assert taken
     assert dict(found.items()) == expected
+
+
+def test_few_rows_are_told_again_on_a_grid():
+    """The way to a row is long there, and one row is reached first on many ways that are no shortest ones."""
+    graph = nx.grid_2d_graph(24, 24)
+    edges = [(24 * a[0] + a[1], 24 * b[0] + b[1]) for a, b in nx.DiGraph(graph).edges]
+    lengths = np.random.default_rng(1).uniform(0.1, 0.9, len(edges))
+    weighted = nx.DiGraph()
+    weighted.add_weighted_edges_from((a, b, float(length)) for (a, b), length in zip(edges, lengths))
+    expected = nx.single_source_dijkstra_path_length(weighted, 0)
+    plain = replace(min_plus, name="plain_lengths", fact=lambda p, v: p)
+    text = "type s(i32), e(i32, i32)\nrel r(x) = s(x)\nrel r(y) = r(x) and e(x, y)\nquery r"
+    made = []
+    told = best_first.BestFirst.tell
+
+    def tell(self, rows):
+        left = told(self, rows)
+        made.append(self.made)
+        return left
+
+    with settings_of(0, 1), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(best_first.BestFirst, "tell", tell)
+        facts = {"s": [(0,)], "e": dv.independent(edges, lengths)}
+        found = dict(dv.Program(text).run(facts, provenance=plain)["r"])
+    assert {node: length for (node,), length in found.items()} == pytest.approx({**expected, 0: found[(0,)]})
+    assert made
+    assert sum(made) < 1.5 * len(edges)
 
 
 def test_tags_better_than_one_are_not_told_so():

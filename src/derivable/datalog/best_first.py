@@ -27,12 +27,16 @@ if TYPE_CHECKING:
 else:
     row_sets, emit_best = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.ram.emit_best")
 
-# Levels of a queue, a power of two; rows that it begins with room for; rows told between looks at the clock; rows that
-# the prefixes told at once are to have in the end, which stay in cache.
-LEVELS, QUEUE_ROWS, TOLD_ROWS, BLOCK_ROWS = 1 << 10, 1 << 12, 1 << 16, 1 << 13
-_SAMPLE = 1 << 12
-# So many times the rows there are, rows are told before rounds go on: within a level the last row comes first, and
-# where the way to a row is long, its tag gets better again and again.
+# Levels of a queue, powers of two: of one for the rows of some prefixes, which is to stay in cache, and of one for all
+# rows, which are told again where many of them share a level.
+LEVELS, ALL_LEVELS = 1 << 10, 1 << 14
+# Rows that a queue begins with room for; rows told between looks at the clock; rows that the prefixes told at once are
+# to have in the end, which stay in cache.
+QUEUE_ROWS, TOLD_ROWS, BLOCK_ROWS = 1 << 12, 1 << 16, 1 << 13
+# Tags in a sample for each level.
+_SAMPLE = 4
+# So many times the rows there are, rows are told before rounds go on: where tags of many rows share a level, they may
+# get better again and again.
 MOST_TIMES = 8
 
 
@@ -53,8 +57,9 @@ class BestFirst:
     def __init__(self, queries: Queries, store: m.Store, table: Table, frontier: Frontier):
         self.queries, self.table, self.sign = queries, table, frontier.sign
         self.in_order = frontier.in_order
-        self.lows = np.empty(LEVELS)
-        self.heads = np.empty(LEVELS, np.int64)
+        self.levels = LEVELS if table.width > 1 else ALL_LEVELS
+        self.lows = np.empty(self.levels)
+        self.lasts = np.empty(self.levels, np.int64)
         self.made = self.told = 0
         self.frontier = frontier
         self.grow_queue(QUEUE_ROWS)
@@ -86,7 +91,9 @@ class BestFirst:
         rows = self.in_order(rows)
         self.rank(self.sign * self.table.tags[rows])
         firsts = self.table.column(0, rows)
-        ends = np.append(np.flatnonzero(firsts[1:] != firsts[:-1]) + 1, len(rows))
+        # Without columns before the last, all rows follow from one another.
+        changes = firsts[1:] != firsts[:-1] if self.table.width > 1 else firsts[:0]
+        ends = np.append(np.flatnonzero(changes) + 1, len(rows))
         at, start, number = 0, 0, 1
         while start < len(rows):
             before, at = self.table.size, min(at + number, len(ends))
@@ -103,8 +110,8 @@ class BestFirst:
         """Levels for rows whose tags, times the direction, are these, and as many for worse ones to come."""
         finite = keys[np.isfinite(keys)]
         finite = finite if len(finite) else np.zeros(1)
-        sample = np.sort(finite[:: max(1, len(finite) // _SAMPLE)])
-        worst, half = float(finite.min()), LEVELS // 2
+        sample = np.sort(finite[:: max(1, len(finite) // (_SAMPLE * self.levels))])
+        worst, half = float(finite.min()), self.levels // 2
         span = float(sample[-1]) - worst or max(abs(worst), 1.0)
         self.lows[:half] = worst - span * (np.arange(half, 0, -1) / half)
         self.lows[half:] = sample[(np.arange(half) * len(sample)) // half]
@@ -121,10 +128,11 @@ class BestFirst:
         if count > len(self.keys):
             self.grow_queue(2 * count)
         self.queued[:count], self.keys[:count] = rows, tags
-        self.following[:count] = np.arange(-1, count - 1)
-        self.following[:count][np.append(True, levels[1:] != levels[:-1])[:count]] = -1
-        self.heads.fill(-1)
-        self.heads[levels] = np.arange(count)
+        first = np.append(True, levels[1:] != levels[:-1])[:count]
+        self.following[:count] = np.arange(1, count + 1)
+        self.following[np.append(np.flatnonzero(first)[1:], count) - 1] = np.flatnonzero(first)
+        self.lasts.fill(-1)
+        self.lasts[levels] = np.arange(count)
         return int(levels[-1])
 
     def tell_block(self, rows: np.ndarray) -> np.ndarray:
@@ -158,10 +166,10 @@ class BestFirst:
                 arguments += fused.argument_of(found, bounds, None, what, step, part)
             code, entry, level, size, used, free, left, made, *positions = kernel.function(
                 *(entry, level, size, used, free, left, 0),
-                *(len(table.log), supply.end, len(self.keys), LEVELS),
+                *(len(table.log), supply.end, len(self.keys), self.levels),
                 *positions,
                 *sets.find_arguments,
-                *(sets.count, supply.state, self.lows, self.heads, self.following, self.queued, self.keys),
+                *(sets.count, supply.state, self.lows, self.lasts, self.following, self.queued, self.keys),
                 *arguments,
             )
             table.size = size

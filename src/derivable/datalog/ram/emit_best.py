@@ -1,9 +1,10 @@
 """RAM to loops: a recursive rule whose rows are told one by one, best tag first, in one kernel.
 
 The kernel takes a row from the best level that has any, goes through the joins as `emit` has them, and enters each
-candidate where it is found: a row that is new, or whose tag is better than before, goes to the level of its tag. So
-nothing is written that nobody keeps, and nothing leaves the cache. A row may differ from the one that it follows from
-in its last column alone.
+candidate where it is found: a row that is new, or whose tag is better than before, goes to the end of the level of its
+tag. So nothing is written that nobody keeps, and nothing leaves the cache. Within a level the first row comes first:
+the last one would have long ways told before shorter ones, and all that follows from them again. A row may differ from
+the one that it follows from in its last column alone.
 
 Levels are lists of entries: row and tag. An entry whose row has got a better tag since says nothing any more. Level 0
 is not told; rows wait there until there are levels for them.
@@ -32,13 +33,13 @@ CHANGING = SCALARS[:7]
 
 @dataclass(frozen=True)
 class BestKernel:
-    """(*SCALARS, *positions, *sets, count, state, lows, heads, following, queued, keys, *arguments) ->
+    """(*SCALARS, *positions, *sets, count, state, lows, lasts, following, queued, keys, *arguments) ->
     (code, *CHANGING, *positions).
 
     entry   the entry whose row is at hand, -1 if none is; left: rows to tell before a pause; made: candidates
-    lows    [level] float64, the bounds that tags, times the direction, reach; heads: the first entry of each level
-    following, queued, keys  [entry]: the next one of its level, its row and its tag; free ones have row -1, and are a
-    list from `free` on
+    lows    [level] float64, the bounds that tags, times the direction, reach; lasts: the last entry of each level
+    following, queued, keys  [entry]: the next one of its level, after the last the first, its row and its tag; free
+    ones have row -1, and are a list from `free` on
     parameters  the rest, see `emit.StoreKernel`
     """
 
@@ -74,7 +75,7 @@ class _BestEmitter(emit.Emitter):
         self.free = iter(self.positions)
         self.sets = SetParameters(k, self.form)
         self.count, self.state = k.array("count", "int32"), k.array("state", "int64")
-        self.lows, self.heads = k.array("lows", "float64"), k.array("heads", "int64")
+        self.lows, self.lasts = k.array("lows", "float64"), k.array("lasts", "int64")
         self.following, self.queued = k.array("following", "int64"), k.array("queued", "int64")
         self.keys = k.array("keys", "float64")
         self.counts, self.first_free, self.found = {}, len(plan.steps), None
@@ -113,11 +114,15 @@ class _BestEmitter(emit.Emitter):
         k = self.k
         with k.when(equal(self.left, 0)):
             self.leave(PAUSED)
-        k.load_into(self.entry, self.heads, self.level)
-        with k.when(self.entry < 0):
+        last = k.load(self.lasts, self.level, "end")
+        with k.when(last < 0):
             k.set(self.level, self.level - 1)
             k.continue_()
-        k.store(self.heads, self.level, k.load(self.following, self.entry, "next"))
+        k.load_into(self.entry, self.following, last)
+        with k.when(equal(self.entry, last)):
+            k.store(self.lasts, self.level, -1)
+        with k.otherwise():
+            k.store(self.following, last, k.load(self.following, self.entry, "next"))
         there = k.load(self.row_tags, k.load(self.queued, self.entry, "row"), "tag", "float64")
         with k.when(~equal(there, k.load(self.keys, self.entry, "key", "float64"))):
             self.release()
@@ -175,7 +180,12 @@ class _BestEmitter(emit.Emitter):
             k.load_into(self.next_free, self.following, place)
         k.store(self.queued, place, number)
         k.store(self.keys, place, tag)
-        k.store(self.following, place, k.load(self.heads, low, "head"))
-        k.store(self.heads, low, place)
+        end = k.load(self.lasts, low, "end")
+        with k.when(end < 0):
+            k.store(self.following, place, place)
+        with k.otherwise():
+            k.store(self.following, place, k.load(self.following, end, "head"))
+            k.store(self.following, end, place)
+        k.store(self.lasts, low, place)
         with k.when(low > self.level):
             k.set(self.level, low)
