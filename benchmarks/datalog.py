@@ -1,6 +1,7 @@
 """Datalog beside DuckDB's SQL and SciPy: seconds, memory, and whether all find the same tuples.
 
-    python benchmarks/datalog.py [--full] [--cases WORD ...] [--threads N ...] [--limit SECONDS] [--json FILE]
+    python benchmarks/datalog.py [--full] [--cases WORD ...] [--threads N ...] [--beside NAME ...]
+                                [--limit SECONDS] [--json FILE]
 
 Every contestant runs in a process of its own, which loads the facts from NumPy arrays each time; the best of the runs
 counts, so kernels are compiled. Seconds are those of the clock and those of the processors, which waiting for other
@@ -34,7 +35,7 @@ LOOP = "DuckDB, loop"
 # Seconds of the processors after which nothing is run again.
 ENOUGH = 4.0
 # A contestant gets at least so many seconds, with what it needs to start, and so many times those that ours takes.
-LEAST, TIMES = 20.0, 6
+LEAST, TIMES = 10.0, 6
 
 
 def call_of(case: Case, contestant: str, threads: int) -> Callable[[], Fingerprint]:
@@ -48,8 +49,9 @@ def call_of(case: Case, contestant: str, threads: int) -> Callable[[], Fingerpri
     return lambda: case.routes[contestant](case.facts)
 
 
-def contestants(case: Case) -> list[str]:
-    return [OURS, *([DUCKDB] if case.sql else []), *([LOOP] if case.loops else []), *case.routes]
+def contestants(case: Case, chosen: list[str] | None) -> list[str]:
+    found = [OURS, *([DUCKDB] if case.sql else []), *([LOOP] if case.loops else []), *case.routes]
+    return found if chosen is None else [name for name in found if name == OURS or name in chosen]
 
 
 def ours(case: Case) -> Callable[[], Fingerprint]:
@@ -131,11 +133,11 @@ def agree(a: Fingerprint, b: Fingerprint) -> bool:
     return all(math.isclose(x, y, rel_tol=1e-9, abs_tol=1e-6) for x, y in zip(a, b))
 
 
-def measure(title: str, threads: int, limit: float) -> dict[str, Any]:
+def measure(title: str, threads: int, limit: float, chosen: list[str] | None) -> dict[str, Any]:
     case = CASES[title][1]()
     found: dict[str, dict[str, Any] | None] = {}
     over: dict[str, float] = {}
-    for contestant in contestants(case):
+    for contestant in contestants(case, chosen):
         first = found.get(OURS)
         own = limit if first is None else min(limit, max(LEAST, TIMES * first["seconds"]))
         found[contestant] = child(title, contestant, threads, own)
@@ -234,6 +236,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="all cases, on one and two threads")
     parser.add_argument("--cases", nargs="+", help="those whose title has one of these words")
     parser.add_argument("--threads", nargs="+", type=int)
+    parser.add_argument("--beside", nargs="+", help=f"contestants: {DUCKDB}, {LOOP!r}, SciPy, ...; all, if not given")
     parser.add_argument("--limit", type=float, help="seconds of a contestant")
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--json", type=Path)
@@ -258,11 +261,11 @@ def main() -> None:
     results = []
     for title in chosen:
         for threads in options.threads or ([1, 2] if options.full and cores > 1 else [min(2, cores)]):
-            results.append(measure(title, threads, limit))
+            results.append(measure(title, threads, limit, options.beside))
             print(" | ".join(row_of(results[-1])), file=sys.stderr, flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(results, indent=1))
     print(harness.table(HEADER, [row_of(result) for result in results]))
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":
