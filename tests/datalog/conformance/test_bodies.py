@@ -322,6 +322,11 @@ TAGS = {
         " rel r(0) rel w::r(y) = r(x), e(x, y, w), not s(y) rel s = {9}",
         {"r": {(0,): 1.0, (1,): 0.5, (2,): 0.5, (3,): 0.5}},
     ),
+    "tag in a recursion with a condition on what recurs": (
+        "rel e = {(0, 1, 0.5), (1, 2, 0.25), (5, 2, 0.75)} rel s = {0, 5} rel q(a, a) = s(a)"
+        " rel w::q(a, c) = q(a, b), e(b, c, w), a != 5",
+        {"q": {(0, 0): 1.0, (0, 1): 0.5, (0, 2): 0.125, (5, 5): 1.0}},
+    ),
     "tag in a mutual recursion with demand": (
         "rel e = {(0, 1, 0.5), (1, 2, 0.25), (2, 3, 0.5)} type p(bound i32, i32), q(bound i32, i32)"
         " rel p(x, x) = e(x, _, _)"

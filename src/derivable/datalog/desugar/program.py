@@ -346,7 +346,7 @@ class Desugaring(Constants):
             ordering = Ordering(outside)
             ordering.finish()
             if ordering.bound.issuperset(v.name for term in rule.terms for v in r.variables(term)):
-                left = {position for position, _ in ordering.remaining}
+                left = set(ordering.remaining)
                 body = tuple(literal for position, literal in enumerate(outside) if position not in left)
                 self.rules[i] = replace(rule, body=body)
 
