@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import derivable as dv
-from derivable.core.diagnostics import DomainError, ShapeError
+from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
 torch = pytest.importorskip("torch")
 M, V, S = dv.tensor.matrix, dv.tensor.vector, dv.tensor.scalar
@@ -51,6 +51,17 @@ def test_of_a_sparse_result():
     torch.testing.assert_close(found, (DENSE * torch.outer(u, x))[tuple(pattern.indices)])
     assert torch.autograd.gradcheck(lambda u, x: scores(U=u, X=x), (u, x))
     assert torch.autograd.gradgradcheck(lambda u, x: scores(U=u, X=x), (u, x))
+
+
+def test_of_a_result_whose_entries_move():
+    program = dv.tensor.parse("sum(<i, x> in X) if x < 0.5 then { i -> x * s }", {"X": V, "s": S})
+    s = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    x = torch.tensor([0.2, 1.0], dtype=torch.float64, requires_grad=True)
+    sparse = dv.tensor.Function(program, output="coordinates")
+    with pytest.raises(UnsupportedError, match=r"an entry at \(0,\), where it had none"):
+        sparse(X=x, s=s)
+    dense = dv.tensor.Function(program)
+    assert torch.autograd.gradcheck(lambda x, s: dense(X=x, s=s), (x, s))
 
 
 def test_forward_mode_and_hessians():

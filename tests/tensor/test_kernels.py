@@ -160,11 +160,13 @@ def test_the_pattern_of_a_result_is_found_anew_when_entries_move():
         np.testing.assert_allclose(kernel(A=square).to_numpy(), (square @ square).toarray())
 
 
-def test_the_pattern_of_a_result_follows_values_that_it_depends_on():
-    text = "sum(<i, a> in X) if 0.5 < a then { i -> a }"
-    kernel = compile(parse(text, {"X": V}), output="coordinates")
+@pytest.mark.parametrize("bound", ["0.5", "s", "Y(0)", "sum(<j, y> in Y) y"])
+def test_the_pattern_of_a_result_follows_values_that_it_depends_on(bound):
+    text = f"let limit = {bound} in sum(<i, a> in X) if limit < a then {{ i -> a }}"
+    program = parse(text, {"X": V, "Y": V, "s": tensor(0)})
+    kernel = compile(program, output="coordinates", optimise=False)
     for x in (np.array([1.0, 0.2, 0.7]), np.array([0.1, 0.9, 0.0])):
-        np.testing.assert_allclose(kernel(X=x).to_numpy(), np.where(x > 0.5, x, 0))
+        np.testing.assert_allclose(kernel(X=x, Y=np.array([0.5]), s=0.5).to_numpy(), np.where(x > 0.5, x, 0))
 
 
 # Outer products

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.names import FreshNames
@@ -19,6 +20,7 @@ from derivable.tensor import nodes as t
 from derivable.tensor.axes import Axes, describe
 from derivable.tensor.binding import free_variables, names_in, substitute
 from derivable.tensor.bound import Closure, NotWhole
+from derivable.tensor.check import Types, check, scope
 from derivable.tensor.emit import Built, Spec, build_kernel, result_axes
 from derivable.tensor.factored import Factored
 from derivable.tensor.formats.format import Format, families, format_of
@@ -27,7 +29,7 @@ from derivable.tensor.inputs import SIZE, checked_names, number
 from derivable.tensor.program import Program
 from derivable.tensor.results import INSIDE
 from derivable.tensor.sparsity import propagate
-from derivable.tensor.types import BOOL, INT, is_tensor
+from derivable.tensor.types import BOOL, INT, REAL, Type, is_tensor
 from derivable.tensor.values import FORMS, Coordinates, coordinates, scalar_semiring
 
 
@@ -179,7 +181,7 @@ class Kernel:
         whole = Factored(left, right)
         if isinstance(self.output, Format):
             return self._formed(whole.coordinates(), 0.0)
-        return whole if self.output in (None, "factored") else whole.to(self.output)
+        return whole if self.output is None else whole.to(self.output)
 
     def _run(self, held: dict[str, Held], scalars: Any, sizes: dict[Any, int], shape: tuple[int, ...]) -> Any:
         if self.factors is not None:
@@ -242,8 +244,8 @@ class Kernel:
 
     @cached_property
     def _depends_on_values(self) -> bool:
-        """Whether a condition on reals decides where entries are."""
-        return any(isinstance(node, t.If) and _compares_reals(node.condition) for node in t.walk(self.program.node))
+        """Whether a comparison of reals may decide where entries are."""
+        return _chooses_by_reals(self.program.node, self.program.inputs)
 
     def held(self, held: Mapping[str, Held], scalars: Mapping[str, Any]) -> Held:
         """The result as a stage of another kernel, from what that one holds."""
@@ -424,11 +426,16 @@ def _output_of(program: Program, output: str | Format | None) -> str | Format | 
     return output if output in FORMS or output not in families() else format_of(output, order)
 
 
-def _compares_reals(node: t.Node) -> bool:
-    # Integers come from keys and sizes alone; what else is compared may be a value.
-    return any(isinstance(part, (t.Lookup, t.One)) or part == t.Number(0.0) for part in t.walk(node)) or any(
-        isinstance(part, t.Number) and isinstance(part.value, float) for part in t.walk(node)
-    )
+def _chooses_by_reals(node: t.Node, types: Types) -> bool:
+    """Whether a condition in an expression compares reals."""
+    found: list[Type | None] = []
+    chooses = False
+    for part in node.children:
+        inner = scope(node, found, types)
+        found.append(check(part, inner))
+        chooses = chooses or _chooses_by_reals(part, inner)
+    condition = node.operands if isinstance(node, t.Apply) and OPERATIONS[node.operation].rule == "comparison" else ()
+    return chooses or any(of is None or of == REAL for of, _ in zip(found, condition))
 
 
 @lru_cache(64)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from derivable.bridge.protocol import Adjoints, Arrays, Engine, Shape
+from derivable.core.diagnostics import UnsupportedError
 from derivable.tensor import nodes as t
 from derivable.tensor.binding import substitute
 from derivable.tensor.compilation import Kernel, compile
@@ -158,11 +159,23 @@ def entries_of(held: Held) -> Coordinates:
 
 
 def spread_over(found: Coordinates, pattern: Coordinates) -> np.ndarray:
-    """[entry of the pattern] the values of entries that are all in it, zero elsewhere."""
+    """[entry of the pattern] the values of entries that are all in it, zero elsewhere.
+
+    Raises UnsupportedError for an entry elsewhere, as conditions on values give them.
+    """
     if found.indices is pattern.indices or np.array_equal(found.indices, pattern.indices):
         return found.values
     values = np.zeros(len(pattern.values), found.values.dtype)
-    places = np.searchsorted(linear(pattern.indices, pattern.shape), linear(found.indices, found.shape))
+    held, given = linear(pattern.indices, pattern.shape), linear(found.indices, found.shape)
+    places = np.searchsorted(held, given)
+    outside = places == len(held)
+    outside[~outside] = held[places[~outside]] != given[~outside]
+    if outside.any():
+        where = tuple(found.indices[:, int(np.argmax(outside))].tolist())
+        raise UnsupportedError(
+            f"the result has an entry at {where}, where it had none for the first values",
+            hint='a result whose entries depend on values is dense: `output="numpy"`',
+        )
     values[places] = found.values
     return values
 
