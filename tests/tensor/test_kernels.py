@@ -57,7 +57,8 @@ def run(text, formats, output=None, **options):
 @pytest.mark.parametrize("output", ["dense", "coordinates"])
 def test_every_format(case, matrix, output):
     text, expected = CASES[case]
-    for vector in VECTORS:
+    # Every vector beside one matrix, and one beside every matrix.
+    for vector in VECTORS if matrix == "csr" else VECTORS[1:2]:
         formats = {"A": matrix, "B": matrix, "S": matrix, "X": vector, "Y": vector, "Z": vector}
         np.testing.assert_allclose(run(text, formats, output if np.ndim(expected) else None), expected)
 
