@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -109,15 +110,18 @@ class NotWhole(Exception):
         self.node, self.names = node, names
 
 
-class Destination:
+class Destination(ABC):
     """What receives the values of a tensor, or of the part of it that some keys lead to."""
 
-    holds_all = False  # whether there is a place for every value, whether or not anything is added
+    @property
+    @abstractmethod
+    def holds_all(self) -> bool:
+        """Whether there is a place for every value, whether or not anything is added."""
 
+    @abstractmethod
     def at(self, key: Scalar, then: Callable[[Destination], None]) -> None:
         """Go on with the part below a key."""
-        raise NotImplementedError
 
+    @abstractmethod
     def add(self, values: Values) -> None:
         """Add the value of a scalar."""
-        raise NotImplementedError

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from derivable.algebra.expr.nodes import Constant
 from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.core.diagnostics import UnsupportedError
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
 from derivable.kernel.emit_numba import compile_kernel
-from derivable.tensor import nodes as t
-from derivable.tensor.axes import Axes, Known, axes_of, inputs_known
-from derivable.tensor.bound import Closure, Names, Scalar, Stored
+from derivable.tensor.axes import Axes, axes_of, inputs_known
+from derivable.tensor.bound import Closure, Scalar, Stored
 from derivable.tensor.formats.format import Format
 from derivable.tensor.lower import Lowering, Registers
 from derivable.tensor.program import Program
@@ -49,46 +49,36 @@ class Built:
         return compile_kernel(self.kernel)
 
 
-class _Lowering(Lowering):
-    """With the axes of a program and workspaces as parameters of its kernel."""
+@dataclass
+class _Workspaces:
+    """Workspaces as parameters of a kernel.
 
-    def __init__(self, build: Builder, semiring: TypedSemiring, axes: Axes, arguments: list[tuple[str, Any, Any]]):
-        super().__init__(build, semiring, axes.root, self._workspace)
-        self.all_axes, self.arguments = axes, arguments
-        self._spaces = 0
+    stamps  their registers, to be 0 before all loops
+    """
 
-    def _workspace(self, axis: Any) -> tuple[n.Array, n.Array, tuple[n.Array, ...], n.Register]:
+    build: Builder
+    semiring: TypedSemiring
+    arguments: list[tuple[str, Any, Any]]
+    stamps: list[n.Register] = field(default_factory=list)
+
+    def __call__(self, axis: Any) -> tuple[n.Array, n.Array, tuple[n.Array, ...], n.Register]:
         if axis is None:
             raise UnsupportedError(
                 "a vector has to be collected, and nothing says how many indices it may have",
                 hint="let its keys be indices of an input",
             )
-        number, self._spaces = self._spaces, self._spaces + 1
+        number = len(self.stamps)
+        self.stamps.append(self.build.register(f"stamp{number}"))
         keys = self.build.array(f"space{number}_keys", "int64")
         stamps = self.build.array(f"space{number}_stamps", "int64")
         values = tuple(self.build.array(f"space{number}_values{c}", d) for c, d in enumerate(self.semiring.dtypes))
         self.arguments += [("space", axis, "int64"), ("space", axis, "int64")]
         self.arguments += [("space", axis, d) for d in self.semiring.dtypes]
-        return keys, stamps, values, self.stamps[number]
+        return keys, stamps, values, self.stamps[-1]
 
-    def with_stamps(self, count: int) -> None:
-        """Registers for the stamps of workspaces, made before all loops."""
-        self.stamps = [self.build.let(f"stamp{k}", 0) for k in range(count)]
-
-    def axis_of(self, node: t.Node, names: Names) -> Any:
-        known = {name: _known(bound) for name, bound in names.items()}
-        found = axes_of(node, known, self.all_axes).axes
-        return found[0] if found else None
-
-
-def _known(bound: Any) -> Known:
-    if isinstance(bound, Scalar):
-        return Known(axis=bound.axis, is_size=bound.is_size)
-    if isinstance(bound, Closure):
-        if bound.axes:
-            return Known(bound.axes)
-        return axes_of(bound.node, {name: _known(inner) for name, inner in bound.names.items()}, Axes())
-    return Known()
+    def with_stamps(self, kernel: n.Kernel) -> n.Kernel:
+        cleared = tuple(n.Assign((stamp,), (Constant(0, "int64"),)) for stamp in self.stamps)
+        return replace(kernel, body=(*cleared, *kernel.body))
 
 
 def result_axes(program: Program, of: Type, axes: Axes) -> tuple[Any, ...]:
@@ -118,8 +108,8 @@ def build_kernel(program: Program, of: Type, spec: Spec) -> Built:
             names[name] = _stored(build, name, given, *formats[name], arguments)
     sizes = [build.scalar(f"out_n{k}") for k in range(of.order)]
     arguments += [("out_size", k, None) for k in range(len(sizes))]
-    lowering = _Lowering(build, semiring, axes, arguments)
-    lowering.with_stamps(MOST_WORKSPACES)
+    workspaces = _Workspaces(build, semiring, arguments)
+    lowering = Lowering(build, semiring, axes, workspaces)
     output, total = _output(lowering, spec, of, result, sizes, arguments)
     if output is None:
         lowering.accumulate(program.node, names, Registers(lowering, total))
@@ -128,11 +118,7 @@ def build_kernel(program: Program, of: Type, spec: Spec) -> Built:
         lowering.accumulate(program.node, names, Into(output))
         count = [output.count] if isinstance(output, Counted) else []
         build.return_(output.outside, *count)
-    return Built(build.kernel(), arguments)
-
-
-# Vectors that one program may collect; the registers for them are made first.
-MOST_WORKSPACES = 8
+    return Built(workspaces.with_stamps(build.kernel()), arguments)
 
 
 def _stored(
@@ -153,7 +139,7 @@ def _stored(
 
 
 def _output(
-    lowering: _Lowering, spec: Spec, of: Type, axes: Any, sizes: Any, arguments: list[tuple[str, Any, Any]]
+    lowering: Lowering, spec: Spec, of: Type, axes: Any, sizes: Any, arguments: list[tuple[str, Any, Any]]
 ) -> tuple[Any, Any]:
     build, semiring = lowering.build, lowering.semiring
     if of.is_scalar:

@@ -143,7 +143,7 @@ class Locator:
             start, stop = self.lowering.key(over.start, names), self.lowering.key(over.stop, names)
             inner = named(node, names, Scalar((x - start.values[0],), INT), key)
             known = start.values[0] == Constant(0, "int64") and stop.is_size and key.axis is not None
-            if known and self.lowering.axis_root(key.axis) == self.lowering.axis_root(stop.axis):
+            if known and self.lowering.axes.root(key.axis) == self.lowering.axes.root(stop.axis):
                 then(inner)
                 return
             inside = apply("logical_and", start.values[0] <= x, x < stop.values[0])

@@ -22,6 +22,7 @@ from derivable.core.diagnostics import UnsupportedError
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, as_type, substitute
 from derivable.tensor import nodes as t
+from derivable.tensor.axes import Axes, Known, axes_of
 from derivable.tensor.bound import (
     Bound,
     Closure,
@@ -48,20 +49,21 @@ from derivable.tensor.unique import is_one_entry, may_come_in_parts
 class Lowering:
     """Emits the loops of expressions.
 
-    axis_root  the representative of an axis: axes with the same one have the same size
-    workspace  makes the arrays of a workspace for a vector: (keys, stamps, values), and the register of the last stamp
+    axes       which axes are the same
+    workspace  makes the arrays of a workspace for a vector along an axis: (keys, stamps, values), and the register of
+               the last stamp, which is 0 before all loops
     """
 
     def __init__(
         self,
         build: Builder,
         semiring: TypedSemiring,
-        axis_root: Callable[[Any], Any],
+        axes: Axes,
         workspace: Callable[[Any], tuple[n.Array, n.Array, tuple[n.Array, ...], n.Register]],
     ):
         self.build = build
         self.semiring = semiring
-        self.axis_root = axis_root
+        self.axes = axes
         self.workspace = workspace
         self.locator = Locator(self)
 
@@ -376,7 +378,8 @@ class Lowering:
 
     def axis_of(self, node: t.Node, names: Names) -> Any:
         """The axis that the keys of a tensor run over, None if nothing says it."""
-        raise NotImplementedError
+        found = axes_of(node, {name: _known(bound) for name, bound in names.items()}, self.axes).axes
+        return found[0] if found else None
 
     # Results
 
@@ -442,15 +445,28 @@ class Lowering:
 class Registers(Destination):
     """A scalar in registers; `found` is set when anything is added."""
 
-    holds_all = True
-
     def __init__(self, lowering: Lowering, registers: Values, found: Any = None):
         self.lowering, self.registers, self.found = lowering, registers, found
+
+    @property
+    def holds_all(self) -> bool:
+        return True
+
+    def at(self, key: Scalar, then: Callable[[Destination], None]) -> None:
+        raise AssertionError("a scalar has no keys: the program was not checked")
 
     def add(self, values: Values) -> None:
         if self.found is not None:
             self.lowering.build.set(self.found, True)
         self.lowering.build.set(self.registers, self.lowering.plus(self.registers, values))  # type: ignore[arg-type]
+
+
+def _known(bound: Bound) -> Known:
+    if isinstance(bound, Scalar):
+        return Known(axis=bound.axis, is_size=bound.is_size)
+    if isinstance(bound, Closure) and not bound.axes:
+        return axes_of(bound.node, {name: _known(inner) for name, inner in bound.names.items()}, Axes())
+    return Known(bound.axes) if isinstance(bound, Closure) else Known()
 
 
 def _factors_of(node: t.Node) -> list[t.Node]:

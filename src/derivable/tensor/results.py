@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,13 +23,13 @@ class Into(Destination):
         self.output, self.keys, self.compared = output, keys, compared
 
     @property
-    def holds_all(self) -> bool:  # type: ignore[override]
+    def holds_all(self) -> bool:
         return isinstance(self.output, Dense) and not self.compared
 
     def at(self, key: Scalar, then: Any) -> None:
         output, (x,) = self.output, key.values
         axis, size = output.axes[len(self.keys)], output.sizes[len(self.keys)]
-        root = output.lowering.axis_root
+        root = output.lowering.axes.root
         is_known = key.axis is not None and axis is not None and root(key.axis) == root(axis)
         if not is_known and x.operands:
             x = output.lowering.build.let("key", x)
@@ -49,7 +50,7 @@ class Into(Destination):
             build.set(self.output.outside, x)
 
 
-class Output:
+class Output(ABC):
     """Where the kernel puts a result.
 
     axes     of the result
@@ -61,8 +62,9 @@ class Output:
         self.lowering, self.axes, self.sizes = lowering, tuple(axes), tuple(sizes)
         self.outside = lowering.build.let("outside", INSIDE)
 
+    @abstractmethod
     def put(self, keys: list[Expr], values: Values) -> None:
-        raise NotImplementedError
+        """Add the value of a scalar to the entry at some keys."""
 
     def place(self, keys: list[Expr]) -> Expr:
         place = keys[0]
