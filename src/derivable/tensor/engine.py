@@ -11,11 +11,13 @@ import numpy as np
 
 from derivable.bridge.protocol import Adjoints, Arrays, Engine, Shape
 from derivable.core.diagnostics import UnsupportedError
+from derivable.core.names import FreshNames
 from derivable.tensor import nodes as t
 from derivable.tensor.binding import substitute
 from derivable.tensor.compilation import Kernel, compile
 from derivable.tensor.derivative import jvp, vjp
 from derivable.tensor.formats.held import Held, hold
+from derivable.tensor.inputs import taken_names
 from derivable.tensor.program import Program
 from derivable.tensor.types import tensor
 from derivable.tensor.values import Coordinates, linear
@@ -48,7 +50,8 @@ class ProgramEngine(Engine):
         self.num_results = len(self.programs)
         self.float_results = tuple(range(self.num_results))
         self._kernels: dict[Program, Kernel] = {}
-        self._entries: dict[str, Coordinates] = {}
+        self._vjps: dict[tuple[int, str], Program] = {}
+        self._places: dict[str, tuple[Coordinates, np.ndarray]] = {}
 
     def __str__(self) -> str:
         return f"the values of {', '.join(f'`{program}`' for program in self.programs)}"
@@ -56,10 +59,12 @@ class ProgramEngine(Engine):
     @cached_property
     def key(self) -> str:  # type: ignore[override]
         digest = hashlib.sha256(str(self).encode())
-        held = [of for of in (*self.variables.values(), *self.constants.values()) if isinstance(of, Held)]
-        for part in (x for of in held for x in of.arrays.values()):
-            digest.update(np.asarray(part).tobytes())
-        return f"{digest.hexdigest()} {self.variables.keys()} {[k for k in self.constants.items() if k[1] is not None]}"
+        for name, of in (*self.variables.items(), *self.constants.items()):
+            parts = of.arrays if isinstance(of, Held) else {}
+            digest.update(repr((name, of.format.definition, of.shape) if isinstance(of, Held) else (name, of)).encode())
+            for part in parts.values():
+                digest.update(np.asarray(part).tobytes())
+        return digest.hexdigest()
 
     def result_shapes(self, structure_shape: Shape | None, shapes: Sequence[Shape]) -> list[Shape]:
         return [
@@ -82,9 +87,8 @@ class ProgramEngine(Engine):
         if kernel is None:
             output = "numpy" if is_dense else "coordinates"
             kernel = self._kernels[program] = compile(program, output=output, shape=shape or None)
-        names = {name for name in given if name in program.inputs}
-        sized = {name.rpartition("_size_")[0] for name in program.inputs if "_size_" in name}
-        return kernel(**{name: value for name, value in given.items() if name in names | sized})
+        taken = taken_names(program.inputs)
+        return kernel(**{name: value for name, value in given.items() if name in taken})
 
     @staticmethod
     def _values(found: Any, pattern: Coordinates | None, dtype: Any) -> np.ndarray:
@@ -104,38 +108,48 @@ class ProgramEngine(Engine):
     def pull(self, structure: Any, adjoints: Adjoints, operands: Arrays, results: Arrays, kept: Arrays = ()) -> list:
         given = self._inputs(operands)
         found = [np.zeros(operand.shape, operand.dtype) for operand in operands]
-        for adjoint, program, pattern in zip(adjoints, self.programs, self.patterns):
+        for number, (adjoint, program, pattern) in enumerate(zip(adjoints, self.programs, self.patterns)):
             if adjoint is None:
                 continue
-            seed = adjoint if pattern is None else Coordinates(pattern.shape, pattern.indices, np.asarray(adjoint))
+            if program.type.is_scalar:
+                seed = adjoint.item()
+            else:
+                seed = adjoint if pattern is None else Coordinates(pattern.shape, pattern.indices, np.asarray(adjoint))
             for place, (name, of) in enumerate(self.variables.items()):
                 if name not in program.inputs:
                     continue
-                pulled = vjp(program, name, "own" if isinstance(of, Held) else "full")
-                (last,) = [key for key in pulled.inputs if key not in program.inputs and "_size_" not in key] or ("",)
-                values = {**given, last: adjoint.item() if program.type.is_scalar else seed}
-                shape = of.shape if isinstance(of, Held) else of
-                part = self._run(pulled, values, not isinstance(of, Held), shape)
+                pulled = self._vjp(number, name)
+                values = {**given, list(pulled.inputs)[-1]: seed}
                 if isinstance(of, Held):
-                    part = self._in_storage(part, name, of)
+                    part = self._in_storage(self._run(pulled, values, False, of.shape), name, of)
+                else:
+                    part = self._run(pulled, values, True, of)
                 found[place] += np.asarray(part, operands[place].dtype).reshape(operands[place].shape)
+        return found
+
+    def _vjp(self, number: int, name: str) -> Program:
+        """The vjp of a program by a variable; differentiating takes longer than most kernels."""
+        found = self._vjps.get((number, name))
+        if found is None:
+            pattern = "own" if isinstance(self.variables[name], Held) else "full"
+            found = self._vjps[number, name] = vjp(self.programs[number], name, pattern)
         return found
 
     def _in_storage(self, found: Coordinates, name: str, of: Held) -> np.ndarray:
         """[place] of the values of a stored tensor, those of entries of its own pattern."""
-        entries = self._entries.get(name)
-        if entries is None:
-            entries = self._entries[name] = entries_of(of)
-        # A tensor that holds the numbers of its entries is stored where these are.
-        spread = spread_over(found, entries)
-        numbers = Coordinates(entries.shape, entries.indices, np.arange(1.0, len(spread) + 1))
-        places = hold(numbers, of.format, len(of.shape)).arrays["val"].astype(np.int64)
-        return np.append(0.0, spread)[places]
+        if name not in self._places:
+            # A tensor that holds the numbers of its entries is stored where these are; 0 is none of them.
+            entries = entries_of(of)
+            numbers = Coordinates(entries.shape, entries.indices, np.arange(1.0, len(entries.values) + 1))
+            self._places[name] = entries, hold(numbers, of.format, len(of.shape)).arrays["val"].astype(np.int64)
+        entries, places = self._places[name]
+        return np.append(0.0, spread_over(found, entries))[places]
 
     @cached_property
     def dual(self) -> Engine:  # type: ignore[override]
         tangents: list[Program] = []
-        dots = {name: _free(f"{name}_dot", (*self.variables, *self.constants)) for name in self.variables}
+        fresh = FreshNames([*self.variables, *self.constants])
+        dots = {name: fresh(f"{name}_dot") for name in self.variables}
         for program in self.programs:
             node: t.Node = t.Zero()
             inputs = dict(program.inputs)
@@ -144,7 +158,7 @@ class ProgramEngine(Engine):
                     along = jvp(program, name, "own" if isinstance(of, Held) else "full")
                     inputs |= along.inputs
                     last = list(along.inputs)[-1]
-                    part = _renamed(along.node, last, dots[name])
+                    part = substitute(along.node, {last: t.Var(dots[name])})
                     inputs[dots[name]] = inputs.pop(last)
                     node = part if isinstance(node, t.Zero) else t.Add(node, part)
             tangents.append(Program(node, inputs))
@@ -178,13 +192,3 @@ def spread_over(found: Coordinates, pattern: Coordinates) -> np.ndarray:
         )
     values[places] = found.values
     return values
-
-
-def _renamed(node: t.Node, old: str, new: str) -> t.Node:
-    return substitute(node, {old: t.Var(new)})
-
-
-def _free(name: str, taken: Sequence[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name

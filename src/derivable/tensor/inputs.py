@@ -18,14 +18,19 @@ from derivable.tensor.values import check_shape, dense_array, elements
 SIZE = "_size_"
 
 
+def taken_names(inputs: Mapping[str, Type]) -> set[str]:
+    """The names that a call may give: those of the inputs, and of tensors whose sizes are inputs."""
+    return {*inputs, *(name.rpartition(SIZE)[0] for name in inputs if SIZE in name)}
+
+
 def checked_names(
     inputs: Mapping[str, Type], needed: Collection[str], values: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Type]]:
     """(name, value, type) of each input that is needed. Raises DomainError for one that is missing or unknown."""
-    sized = {name.rpartition(SIZE)[0] for name in inputs if SIZE in name}
+    taken = taken_names(inputs)
     known = ", ".join(inputs) or "none"
     for name in values:
-        if name not in inputs and name not in sized:
+        if name not in taken:
             raise DomainError(
                 f"the program has no input `{name}`", hint=suggestion(name, inputs, f"its inputs are {known}")
             )
