@@ -174,7 +174,7 @@ class Lowering:
                 self._piece_of(names[node.name], then)
             case t.Multiply():
                 self._factors(_factors_of(node), names, then)
-            case t.Lookup() if self._place(node, names) is None and is_one_entry(node, names):
+            case t.Lookup() if self._place_array(node, names) is None and is_one_entry(node, names):
                 self.locator.look_up(node, names, lambda bound: self._piece_of(bound, then))
             case _ if self._has_value(node, names):
                 then(self.scalar(node, names))
@@ -425,7 +425,7 @@ class Lowering:
     def _accumulate_scalar(self, node: t.Node, names: Names, into: Destination) -> None:
         if isinstance(node, t.Var) and isinstance(bound := names[node.name], Closure):
             self.accumulate(bound.node, bound.names, into)
-        elif isinstance(node, t.Lookup) and self._place(node, names) is None:
+        elif isinstance(node, t.Lookup) and self._place_array(node, names) is None:
             self.locator.look_up(node, names, lambda bound: self._accumulate_bound(bound, into))
         else:
             self.pieces(node, names, into.add)
