@@ -164,4 +164,4 @@ def test_other_semirings():
 
 
 def test_explain():
-    assert (A @ x).explain() == f"A: tensor 2\nx: tensor 1\n{A @ x}\n# tensor 1"
+    assert (A @ x).explain("logical") == f"A: tensor 2\nx: tensor 1\n{A @ x}\n# tensor 1"

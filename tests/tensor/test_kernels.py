@@ -165,7 +165,7 @@ def test_the_pattern_of_a_result_is_found_anew_when_entries_move():
 def test_the_pattern_of_a_result_follows_values_that_it_depends_on(bound):
     text = f"let limit = {bound} in sum(<i, a> in X) if limit < a then {{ i -> a }}"
     program = parse(text, {"X": V, "Y": V, "s": tensor(0)})
-    kernel = compile(program, output="coordinates", optimise=False)
+    kernel = compile(program, output="coordinates", passes={"saturation": False})
     for x in (np.array([1.0, 0.2, 0.7]), np.array([0.1, 0.9, 0.0])):
         np.testing.assert_allclose(kernel(X=x, Y=np.array([0.5]), s=0.5).to_numpy(), np.where(x > 0.5, x, 0))
 
@@ -274,7 +274,10 @@ def test_random_programs(data):
     order = program.type.order
     output = data.draw(st.sampled_from(["dense", "coordinates"])) if order else None
     expected = interpret(node, meant, semirings.get("real"))
-    kernel = compile(program, formats, output=output, shape=(SIZE,) * order if order else None)
+    passes = data.draw(
+        st.dictionaries(st.sampled_from(["saturation", "sharing", "sparsity", "destinations"]), st.booleans())
+    )
+    kernel = compile(program, formats, output=output, shape=(SIZE,) * order if order else None, passes=passes)
     if is_outside(expected):
         with pytest.raises((DomainError, UnsupportedError)):
             kernel(**given_)

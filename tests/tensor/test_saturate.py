@@ -13,8 +13,9 @@ from derivable.tensor import compile, gradient, optimise, parse
 from derivable.tensor import nodes as t
 from derivable.tensor.binding import alpha_equal
 from derivable.tensor.interpret import NOTHING, interpret
+from derivable.tensor.optimisation import loop_cost
 from derivable.tensor.program import Program
-from derivable.tensor.saturate import loop_cost, share
+from derivable.tensor.saturate import share
 from derivable.tensor.sparsity import propagate
 from derivable.tensor.terms import hoisted
 from derivable.tensor.types import REAL, array, tensor

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from derivable.tensor.formats.format import Format
     from derivable.tensor.formats.held import Held, hold
     from derivable.tensor.function import Function
+    from derivable.tensor.optimisation import optimise
     from derivable.tensor.program import Program
-    from derivable.tensor.saturate import optimise
     from derivable.tensor.syntax import parse
     from derivable.tensor.types import Type, index, matrix, scalar, tensor, vector
     from derivable.tensor.values import Coordinates, coordinates
@@ -72,7 +72,7 @@ __getattr__, __dir__ = lazy(
         "jacobian": "derivable.tensor.derivative",
         "jvp": "derivable.tensor.derivative",
         "matrix": "derivable.tensor.types",
-        "optimise": "derivable.tensor.saturate",
+        "optimise": "derivable.tensor.optimisation",
         "parse": "derivable.tensor.syntax",
         "scalar": "derivable.tensor.types",
         "tensor": "derivable.tensor.types",

@@ -24,14 +24,16 @@ from derivable.tensor.sparsity import ATOMS
 Bindings = list[tuple[str, t.Node]]
 
 
-def to_anf(node: t.Node) -> t.Node:
+def to_anf(node: t.Node, *, shares: bool = True) -> t.Node:
     """The same expression in A-normal form, with unique names.
 
     Equal operations in the same loops and under the same conditions are computed once. The bodies of `sum` and of `if`
     have bindings of their own.
+
+    shares  whether equal operations are; else each has a name of its own
     """
     node = unique_names(node)
-    return _Anf(FreshNames(names_in(node))).scope(node, {}, {})
+    return _Anf(FreshNames(names_in(node)), shares).scope(node, {}, {})
 
 
 def bound(bindings: Bindings, body: t.Node) -> t.Node:
@@ -53,8 +55,9 @@ def taken_apart(node: t.Node) -> tuple[Bindings, t.Node]:
 class _Anf:
     """`names` are atoms in the place of names; `known` says which name has a value."""
 
-    def __init__(self, fresh: FreshNames):
+    def __init__(self, fresh: FreshNames, shares: bool):
         self.fresh = fresh
+        self.shares = shares
 
     def scope(self, node: t.Node, names: dict[str, t.Node], known: dict[t.Node, t.Node]) -> t.Node:
         bindings: Bindings = []
@@ -69,7 +72,7 @@ class _Anf:
             names[node.name] = known.get(value, value)
             if not isinstance(names[node.name], ATOMS):
                 bindings.append((node.name, value))
-                names[node.name] = known[value] = t.Var(node.name)
+                names[node.name] = self.called(value, node.name, known)
             node = node.body
         if isinstance(node, t.Var):
             return names.get(node.name, node)
@@ -92,5 +95,9 @@ class _Anf:
             return found
         name = self.fresh("t")
         bindings.append((name, found))
-        known[found] = t.Var(name)
-        return known[found]
+        return self.called(found, name, known)
+
+    def called(self, value: t.Node, name: str, known: dict[t.Node, t.Node]) -> t.Node:
+        if self.shares:
+            known[value] = t.Var(name)
+        return t.Var(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -15,10 +16,10 @@ from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.device.cpu.memory import empty, full
-from derivable.kernel.emit_numba import emit_numba
+from derivable.kernel import nodes as n
 from derivable.tensor import nodes as t
 from derivable.tensor.axes import Axes, describe
-from derivable.tensor.binding import free_variables, names_in, substitute
+from derivable.tensor.binding import free_variables, names_in
 from derivable.tensor.bound import Closure, NotWhole
 from derivable.tensor.check import Types, check, scope
 from derivable.tensor.emit import Built, Spec, build_kernel, result_axes
@@ -26,9 +27,10 @@ from derivable.tensor.factored import Factored
 from derivable.tensor.formats.format import Format, families, format_of
 from derivable.tensor.formats.held import Held, hold
 from derivable.tensor.inputs import SIZE, checked_names, number
+from derivable.tensor.optimisation import Optimised, optimised
+from derivable.tensor.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
 from derivable.tensor.program import Program
 from derivable.tensor.results import INSIDE
-from derivable.tensor.sparsity import propagate
 from derivable.tensor.types import BOOL, INT, REAL, Type, is_tensor
 from derivable.tensor.values import FORMS, Coordinates, coordinates, scalar_semiring
 
@@ -63,7 +65,7 @@ def compile(
     output: str | Format | None = None,
     semiring: str | Semiring = "real",
     shape: Sequence[int] | None = None,
-    optimise: bool = True,
+    passes: Switches = None,
 ) -> Kernel:
     """A function of a program's inputs, by their names.
 
@@ -74,8 +76,10 @@ def compile(
               order are where all inputs are; else coordinates
     semiring  what `+` and `*` mean, by name or record; its values are scalars
     shape     of the result, where its keys are computed and nothing else says it
-    optimise  whether to look for a cheaper program with the same result, by equality saturation, for tensors as large
-              as those of the first call; sums are then taken in another order
+    passes    {name: whether it runs} of passes that are not to run as they do by default: `explain("passes")` has them.
+              Among them is equality saturation, which looks for a cheaper program with the same result, for tensors as
+              large as those of the first call; sums are then taken in another order. Those of `gradient` are switched
+              there
 
     What comes in another form is converted, in time linear in its entries, at each call; `hold` does it once. A sparse
     result is found in two parts, where its entries are and what they are: the first is kept for calls with inputs whose
@@ -83,7 +87,7 @@ def compile(
 
     Raises DomainError for unknown names, ShapeError for orders and shapes that do not fit.
     """
-    return Kernel(program, formats, output=output, semiring=semiring, shape=shape, optimise=optimise)
+    return Kernel(program, formats, output=output, semiring=semiring, shape=shape, on=switched(passes))
 
 
 class Kernel:
@@ -100,7 +104,7 @@ class Kernel:
         output: str | Format | None = None,
         semiring: str | Semiring = "real",
         shape: Sequence[int] | None = None,
-        optimise: bool = False,
+        on: frozenset[str] = UNOPTIMISED,
     ):
         arrays = [name for name, of in program.inputs.items() if of.order and not is_tensor(of)]
         if arrays:
@@ -129,9 +133,13 @@ class Kernel:
         self.axes = Axes()
         self.result_axes = result_axes(program, program.type, self.axes)
         self.stages: dict[str, Kernel] = {}
-        self.staged = Program(propagate(program.node), self.inputs)
-        self.optimise = optimise and self.semiring.commutative
-        self.factors = None if self.optimise else self._factors()
+        self.on = on if self.semiring.commutative else on & UNOPTIMISED
+        self.steps: list[Step] = []
+        node = run_passes(program.node, ("sparsity",), Setting(self.inputs, self.on), self.steps)
+        self.staged = Program(node, self.inputs, program.type)
+        self.remark = "as it was: nothing was looked for"
+        self.is_final = self.on <= UNOPTIMISED
+        self.factors = self._factors() if self.is_final else None
         self._built: dict[tuple, Built] = {}
         self._pattern: Pattern | None = None
 
@@ -139,7 +147,7 @@ class Kernel:
         held, scalars = self._taken(values)
         sizes = self._sizes(held, scalars)
         shape = self._shape(sizes)
-        if self.optimise:
+        if not self.is_final:
             self._optimise(held)
         while True:
             try:
@@ -149,19 +157,22 @@ class Kernel:
 
     def _optimise(self, held: Mapping[str, Held]) -> None:
         """Take the cheapest program for tensors of these sizes; once."""
-        from derivable.tensor.saturate import optimise
-
         known = {name: of for name, of in held.items() if name in self.staged.inputs}
         shapes = {name: of.shape for name, of in known.items()}
         counts = {name: of.num_values for name, of in known.items()}
-        self.staged = Program(propagate(optimise(self.staged, shapes, counts).node), self.inputs)
-        self.optimise = False
+        self.take(optimised(self.staged, shapes, counts, self.on - {"sparsity"}))
+
+    def take(self, found: Optimised) -> None:
+        """Run that program."""
+        self.staged, self.remark = found.program, found.remark
+        self.steps += found.steps
+        self.is_final = True
         self.factors = self._factors()
 
     def _factors(self) -> tuple[Kernel, Kernel] | None:
         """Kernels of the tensors of which the result is the outer product, in the real semiring; None if it is none."""
         node, inputs = self.staged.node, self.staged.inputs
-        if self.semiring.name != "real" or not isinstance(node, t.Multiply):
+        if "factors" not in self.on or self.semiring.name != "real" or not isinstance(node, t.Multiply):
             return None
         parts = [Program(part, inputs) for part in node.children]
         if any(part.type.is_scalar for part in parts):
@@ -169,7 +180,9 @@ class Kernel:
         formats = {name: format for name, format in self.formats.items() if name in inputs}
         order = parts[0].type.order
         shapes = (None, None) if self.shape is None else (self.shape[:order], self.shape[order:])
-        left, right = (Kernel(part, formats, shape=shape) for part, shape in zip(parts, shapes))
+        left, right = (
+            Kernel(part, formats, shape=shape, on=self.on & UNOPTIMISED) for part, shape in zip(parts, shapes)
+        )
         return left, right
 
     def _product(self, held: Mapping[str, Held], scalars: Mapping[str, Any]) -> Any:
@@ -191,7 +204,7 @@ class Kernel:
             sizes |= {(name, k): size for k, size in enumerate(held[name].shape)}
         precision = _precision(held, scalars, self.semiring)
         formats = tuple((name, *held[name].signature) for name, of in self.staged.inputs.items() if of.order)
-        spec = Spec(formats, self.semiring, precision, "")
+        spec = Spec(formats, self.semiring, precision, "", "destinations" in self.on)
         typed = _typed(self.semiring, precision)
         dtypes = typed.dtypes
         run = _Call(self, held, scalars, sizes, shape)
@@ -269,29 +282,38 @@ class Kernel:
         inputs = {name: of for name, of in self.inputs.items() if name in free_variables(node)}
         name = FreshNames([*self.staged.inputs, *names_in(self.staged.node)])("whole")
         formats = {given: of for given, of in self.formats.items() if given in inputs}
-        stage = Kernel(Program(node, inputs), formats, output="coordinates", semiring=self.semiring)
+        on = self.on & UNOPTIMISED
+        stage = Kernel(Program(node, inputs), formats, output="coordinates", semiring=self.semiring, on=on)
         self.stages[name] = stage
         known = {**self.staged.inputs, name: stage.program.type}
         self.staged = Program(_replaced(self.staged.node, node, t.Var(name)), known)
         self._built.clear()
 
-    def explain(self, stage: str = "physical", **values: Any) -> str:
-        """What a call with such inputs does.
+    def explain(self, stage: str | None = None, /, **values: Any) -> str:
+        """What a call with such inputs does, stage by stage, as `Program.explain`.
 
-        stage  "logical": the program; "physical": with the definitions of its storage formats; "loops": the kernel as
-               loop IR; "source": its text for Numba
+        A kernel that was called before is the one for the sizes of its first call. Raises as `Program.explain`.
         """
-        if stage not in _STAGES:
-            raise DomainError(f"there is no stage {stage!r}", hint=f"the stages are {', '.join(_STAGES)}")
-        if stage == "logical":
-            return str(self.staged)
-        held, _ = self._taken(values)
-        if stage == "physical":
-            lines = [f"let {name} = {_prefixed(of.format, name)} in" for name, of in held.items()]
-            return "\n".join([*lines, str(self.staged)])
-        self(**values)
-        kernels = [built.kernel for built in self._built.values()]
-        return "\n\n".join(map(str if stage == "loops" else emit_numba, kernels))
+        from derivable.tensor.explain import explain_kernel
+
+        return explain_kernel(self, stage, values)
+
+    def kernels(self) -> list[n.Kernel]:
+        """The loops of all that calls have run so far, those of parts first."""
+        parts = (*self.stages.values(), *(self.factors or ()))
+        return [kernel for part in parts for kernel in part.kernels()] + [
+            built.kernel for built in self._built.values()
+        ]
+
+    def fresh(self) -> Kernel:
+        """The kernel as it is, without the loops of its calls."""
+        found = copy(self)
+        found.steps, found.stages, found._built, found._pattern = list(self.steps), dict(self.stages), {}, None
+        return found
+
+    def taken(self, values: Mapping[str, Any]) -> dict[str, Held]:
+        """The tensors among the inputs of a call, as they are stored. Raises as a call does."""
+        return self._taken(values)[0]
 
     def built(self, spec: Spec, kind: str) -> Built:
         known = (spec.formats, spec.precision, kind)
@@ -403,14 +425,6 @@ class _Call:
             case "space":
                 return np.zeros(self.sizes[name], part)
         raise AssertionError(source)
-
-
-_STAGES = ("logical", "physical", "loops", "source")
-
-
-def _prefixed(format: Format, name: str) -> t.Node:
-    """The definition of a format, with the names that its arrays have in kernels."""
-    return substitute(format.node, {part: t.Var(f"{name}_{part}") for part in format.types})
 
 
 def _output_of(program: Program, output: str | Format | None) -> str | Format | None:

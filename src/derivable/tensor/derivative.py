@@ -14,7 +14,9 @@ Source: section 4 of Shaikhha, Huot and Hashemian, nabla-SD (2023), for both for
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 from derivable.algebra import semirings
@@ -22,14 +24,15 @@ from derivable.core.diagnostics import BindingError, DomainError, TypeMismatchEr
 from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
 from derivable.tensor import nodes as t
-from derivable.tensor.anf import to_anf
 from derivable.tensor.binding import free_variables, names_in
 from derivable.tensor.forward import differentiate
-from derivable.tensor.normalise import normalise, scalar_products
+from derivable.tensor.loop_cost import Costs
+from derivable.tensor.normalise import scalar_products
+from derivable.tensor.optimisation import costs_of
+from derivable.tensor.passes import AFTER, DIFFERENTIATION, Setting, Step, Switches, run_passes, switched
 from derivable.tensor.program import Program
 from derivable.tensor.reverse import transpose
-from derivable.tensor.sparsity import propagate
-from derivable.tensor.support import axis_sizes, every_index, gather, size_inputs, spread
+from derivable.tensor.support import axis_sizes, every_index, size_inputs, spread
 from derivable.tensor.types import INT, Type, product
 
 Mode = Literal["forward", "tensorised", "reverse"]
@@ -39,7 +42,13 @@ PATTERNS: tuple[Pattern, ...] = ("full", "own")
 
 
 def gradient(
-    program: Program, wrt: str, mode: Mode | None = None, pattern: Pattern = "full", semiring: str = "real"
+    program: Program,
+    wrt: str,
+    mode: Mode | None = None,
+    pattern: Pattern = "full",
+    semiring: str = "real",
+    *,
+    passes: Switches = None,
 ) -> Program:
     """The derivative of a program by one of its inputs.
 
@@ -50,6 +59,7 @@ def gradient(
               "own": those entries at which the variable has one
     semiring  in which it will run. In others than the real one it is the formal derivative: how the rest of a
               polynomial adds up, as the outside weights of a derivation or the best way to complete a part of a path
+    passes    {name: whether it runs} of passes that are not to run as they do by default: `explain("passes")` has them
 
     returns   a program whose result has the n axes of the program's result, then the m axes of the variable
 
@@ -57,20 +67,26 @@ def gradient(
     is so in the derivative too.
 
     Raises BindingError for an unknown input, TypeMismatchError if it or the result is not real, DomainError for an
-    unknown mode or pattern, and UnsupportedError where the gradient has no known extent, and for functions of real
-    numbers in another semiring.
+    unknown mode, pattern or pass, and UnsupportedError where the gradient has no known extent, and for functions of
+    real numbers in another semiring.
     """
-    return _Derivative(program, wrt, pattern, semiring).by(mode)
+    return _Derivative(program, wrt, pattern, semiring, passes).by(mode)
 
 
 def jacobian(
-    program: Program, wrt: str, mode: Mode | None = None, pattern: Pattern = "full", semiring: str = "real"
+    program: Program,
+    wrt: str,
+    mode: Mode | None = None,
+    pattern: Pattern = "full",
+    semiring: str = "real",
+    *,
+    passes: Switches = None,
 ) -> Program:
     """`gradient`, under its name for results that are tensors."""
-    return gradient(program, wrt, mode, pattern, semiring)
+    return gradient(program, wrt, mode, pattern, semiring, passes=passes)
 
 
-def hessian(program: Program, wrt: str, pattern: Pattern = "full") -> Program:
+def hessian(program: Program, wrt: str, pattern: Pattern = "full", *, passes: Switches = None) -> Program:
     """The second derivatives of a scalar program, of order 2 m: the tensorised forward mode of its reverse mode.
 
     Arguments and errors as of `gradient`; TypeMismatchError if the result is no scalar.
@@ -80,27 +96,32 @@ def hessian(program: Program, wrt: str, pattern: Pattern = "full") -> Program:
             f"a Hessian is of a scalar, and the result of the program is {program.type}",
             hint="`jacobian` of `jacobian` has all second derivatives of a tensor",
         )
-    return gradient(gradient(program, wrt, pattern=pattern), wrt, "tensorised", pattern)
+    first = gradient(program, wrt, pattern=pattern, passes=passes)
+    return gradient(first, wrt, "tensorised", pattern, passes=passes)
 
 
-def jvp(program: Program, wrt: str, pattern: Pattern = "full", semiring: str = "real") -> Program:
+def jvp(
+    program: Program, wrt: str, pattern: Pattern = "full", semiring: str = "real", *, passes: Switches = None
+) -> Program:
     """The derivative in one direction: a program with one more input, the last, called `<wrt>_dot` if that is free.
 
     The direction has the type of the variable, and the result that of the program. With the pattern "own" the
     direction may have no other entries than the variable. Errors as of `gradient`.
     """
-    derivative = _Derivative(program, wrt, pattern, semiring)
+    derivative = _Derivative(program, wrt, pattern, semiring, passes)
     dot = derivative.fresh(f"{wrt}_dot")
     return derivative.finished(derivative.tangent(t.Var(dot)), {dot: program.inputs[wrt]}, program.type)
 
 
-def vjp(program: Program, wrt: str, pattern: Pattern = "full", semiring: str = "real") -> Program:
+def vjp(
+    program: Program, wrt: str, pattern: Pattern = "full", semiring: str = "real", *, passes: Switches = None
+) -> Program:
     """The derivative of the inner product of the result with an adjoint: a program with one more input, the last,
     called `adjoint` if that is free.
 
     The adjoint has the type of the result, and the result that of the variable, in one pass. Errors as of `gradient`.
     """
-    derivative = _Derivative(program, wrt, pattern, semiring)
+    derivative = _Derivative(program, wrt, pattern, semiring, passes)
     adjoint = derivative.fresh("adjoint")
     node = derivative.masked(derivative.adjoint(t.Var(adjoint)))
     return derivative.finished(node, {adjoint: program.type}, program.inputs[wrt])
@@ -109,15 +130,22 @@ def vjp(program: Program, wrt: str, pattern: Pattern = "full", semiring: str = "
 class _Derivative:
     """A program in A-normal form, and how its derivatives by one input are put together."""
 
-    def __init__(self, program: Program, wrt: str, pattern: Pattern, semiring: str):
+    def __init__(self, program: Program, wrt: str, pattern: Pattern, semiring: str, passes: Switches):
         _check(program, wrt, pattern, semiring)
         self.program, self.wrt, self.pattern, self.semiring = program, wrt, pattern, semiring
         self.type = program.inputs[wrt]
         self.sizes = size_inputs(program.inputs)
-        node = scalar_products(program.node, program.inputs)
+        inputs = {**program.inputs, **self.sizes}
+        on = switched(passes)
+        costs = costs_of(program) if "presaturation" in on else Costs({}, {})
+        self.setting = Setting(inputs, on, frozenset(self.sizes), costs)
+        self.steps: list[Step] = []
+        node = run_passes(program.node, ("presaturation",), self.setting, self.steps)
+        node = scalar_products(node, program.inputs)
         if pattern == "full":
             node = spread(node, program.inputs, wrt, is_real=semiring == "real")
-        self.node = to_anf(node)
+        self.node = run_passes(node, ("anf",), self.setting, self.steps)
+        self.start = time.perf_counter()
         self.fresh = FreshNames(names_in(self.node) | set(program.inputs) | set(self.sizes))
 
     def by(self, mode: Mode | None) -> Program:
@@ -132,11 +160,12 @@ class _Derivative:
         return self.finished(node, {}, product(self.program.type, self.type))
 
     def tangent(self, of_variable: t.Node) -> t.Node:
-        return propagate(differentiate(self.node, {self.wrt: of_variable}, self.semiring))
+        return differentiate(self.node, {self.wrt: of_variable}, self.semiring)
 
     def adjoint(self, of_result: t.Node) -> t.Node:
         dot = self.fresh(f"{self.wrt}_dot")
-        return transpose(to_anf(self.tangent(t.Var(dot))), of_result, [dot])[dot]
+        tangent = run_passes(self.tangent(t.Var(dot)), ("anf",), self.setting, [])
+        return transpose(tangent, of_result, [dot])[dot]
 
     def tensorised(self) -> t.Node:
         """The tangent for the one-hot tensors of all entries together, of figure 7."""
@@ -215,13 +244,11 @@ class _Derivative:
 
     def finished(self, node: t.Node, more: dict[str, Type], type_: Type) -> Program:
         inputs = {**self.program.inputs, **self.sizes, **more}
-        sizes = frozenset(self.sizes)
-        node = normalise(propagate(node), inputs, sizes)
-        gathered = gather(node, sizes)
-        node = normalise(gathered, inputs, sizes)
+        self.steps.append(Step(DIFFERENTIATION, self.node, node, time.perf_counter() - self.start))
+        node = run_passes(node, AFTER, replace(self.setting, types=inputs), self.steps)
         used = free_variables(node)
         kept = {name: type_ for name, type_ in inputs.items() if name not in self.sizes or name in used}
-        return Program(node, {**self.program.inputs, **kept}, type_)
+        return Program(node, {**self.program.inputs, **kept}, type_, self.program, tuple(self.steps))
 
 
 def _singletons(keys: list[t.Var], value: t.Node) -> t.Node:

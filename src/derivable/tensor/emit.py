@@ -29,12 +29,14 @@ class Spec:
     formats  by tensor: its format, and the dtypes of its arrays
     kind     where the result goes: "dense"; "count" and "places" find where its entries are, "positions" and "append"
              put their values there
+    in_place whether inner loops write to the result, without a tensor in between where there may be one
     """
 
     formats: tuple[tuple[str, Format, tuple[Any, ...]], ...]
     semiring: Semiring
     precision: str
     kind: str
+    in_place: bool = True
 
 
 @dataclass
@@ -109,7 +111,7 @@ def build_kernel(program: Program, of: Type, spec: Spec) -> Built:
     sizes = [build.scalar(f"out_n{k}") for k in range(of.order)]
     arguments += [("out_size", k, None) for k in range(len(sizes))]
     workspaces = _Workspaces(build, semiring, arguments)
-    lowering = Lowering(build, semiring, axes, workspaces)
+    lowering = Lowering(build, semiring, axes, workspaces, spec.in_place)
     output, total = _output(lowering, spec, of, result, sizes, arguments)
     if output is None:
         lowering.accumulate(program.node, names, Registers(lowering, total))

@@ -72,6 +72,9 @@ class Costs:
     tensors: dict[str, Entries]
     indices: dict[str, float]
 
+    def copy(self) -> Costs:
+        return Costs(dict(self.tensors), dict(self.indices))
+
     def of(self, operation: str, parts: Sequence[Any]) -> Cost:
         """parts  costs of terms, and names"""
         match operation, parts:

@@ -52,6 +52,7 @@ class Lowering:
     axes       which axes are the same
     workspace  makes the arrays of a workspace for a vector along an axis: (keys, stamps, values), and the register of
                the last stamp, which is 0 before all loops
+    in_place   whether inner loops write to the result; else what is a vector below a key is collected first
     """
 
     def __init__(
@@ -60,11 +61,13 @@ class Lowering:
         semiring: TypedSemiring,
         axes: Axes,
         workspace: Callable[[Any], tuple[n.Array, n.Array, tuple[n.Array, ...], n.Register]],
+        in_place: bool = True,
     ):
         self.build = build
         self.semiring = semiring
         self.axes = axes
         self.workspace = workspace
+        self.in_place = in_place
         self.locator = Locator(self)
 
     # Scalars
@@ -393,7 +396,12 @@ class Lowering:
             case t.Sum():
                 self.loop(node, names, lambda inner: self.accumulate(node.body, inner, into))
             case t.Singleton():
-                into.at(self.key(node.key, names), lambda below: self.accumulate(node.value, names, below))
+                key = self.key(node.key, names)
+                if self.in_place or not self._is_collectable(node.value, names):
+                    into.at(key, lambda below: self.accumulate(node.value, names, below))
+                else:
+                    made = self.collected(node.value, names)
+                    into.at(key, lambda below: self._accumulate_bound(made, below))
             case t.If():
                 with self.build.when(self.scalar(node.condition, names)[0]):
                     self.accumulate(node.body, names, into)
@@ -408,6 +416,11 @@ class Lowering:
                     self._accumulate_scalar(node, names, into)
                 else:
                     self.iterate(node, names, lambda key, value: self._accumulate_entry(key, value, into))
+
+    def _is_collectable(self, node: t.Node, names: Names) -> bool:
+        """Whether it is computed as a vector that a workspace can hold."""
+        of = type_of(node, names)
+        return of is not None and of.order == 1 and self.axis_of(node, names) is not None
 
     def _is_scalar(self, node: t.Node, names: Names) -> bool:
         of = type_of(node, names)

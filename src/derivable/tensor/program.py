@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import BindingError, LimitError
-from derivable.core.registry import Registry
 from derivable.tensor import nodes as t
 from derivable.tensor.check import check
 from derivable.tensor.text import NAME, RESERVED
 from derivable.tensor.types import REAL, Type
+
+if TYPE_CHECKING:
+    from derivable.tensor.passes import Step
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -27,6 +29,8 @@ class Program:
     inputs  {name: Type} of its free variables, in the order in which they were declared
     zero    the type of the result, if nothing else says it, as the expression is a zero of any order
     type    of the result
+    origin  of a derivative the program that was differentiated
+    steps   what `gradient`, `optimise` and their kin did to make it, in order; no part of what makes programs equal
 
     Raises BindingError and TypeMismatchError as `check`.
     """
@@ -34,6 +38,8 @@ class Program:
     node: t.Node
     inputs: Mapping[str, Type]
     zero: Type = REAL
+    origin: Program | None = None
+    steps: tuple[Step, ...] = ()
     type: Type = field(init=False)
 
     def __post_init__(self) -> None:
@@ -74,13 +80,28 @@ class Program:
         with _not_too_deep():
             return run(self, values, semiring=semiring, output=output, shape=shape)
 
-    def explain(self, stage: str = "logical") -> str:
-        """The program after a stage. Raises DomainError for an unknown stage.
+    def explain(self, stage: str | None = None, /, **values: Any) -> str:
+        """The program at a stage of its way to a kernel; all stages, if none is asked for.
 
-        "logical"    its inputs with their types, and its text
-        "optimised"  what `optimise` makes of it for inputs of the default sizes, and what it gains
+        stage   "logical"         the program as it was written; of a derivative, what was differentiated
+                "differentiated"  the derivative before it is simplified
+                "optimised"       the cheapest program that was found, and what it gains
+                "physical"        with the definitions of the storage of its inputs
+                "loops"           the kernels, as loop IR
+                "source"          their text for Numba
+                "passes"          what each pass did: how long it took, operations and cost of loops before and after
+                the name of a pass, as "fusion": the program after it
+        values  inputs as of a call, by whose sizes, entries and storage it goes. Without them matrices are taken to be
+                compressed by rows and to have 10,000 rows with 10 entries in each, and vectors to be dense
+
+        `compile(program, formats).explain(stage)` shows it for other formats, and with passes switched off.
+
+        Raises DomainError for an unknown stage, UnsupportedError for "differentiated" of what is no derivative.
         """
-        return STAGES[stage](self)
+        from derivable.tensor.explain import explain_program
+
+        with _not_too_deep():
+            return explain_program(self, stage, values)
 
     def __repr__(self) -> str:
         inputs = {name: str(of) for name, of in self.inputs.items()}
@@ -88,7 +109,7 @@ class Program:
 
     def __reduce__(self) -> tuple:
         # A read-only view has no pickled form.
-        return type(self), (self.node, dict(self.inputs), self.zero)
+        return type(self), (self.node, dict(self.inputs), self.zero, self.origin, self.steps)
 
     @cached_property
     def _identity(self) -> tuple[str, Type, tuple[tuple[str, Type], ...]]:
@@ -110,19 +131,3 @@ def _not_too_deep() -> Iterator[None]:
         raise LimitError(
             "the program is nested too deep", hint="make several programs of it, each with the results of others"
         ) from None
-
-
-def _logical(program: Program) -> str:
-    inputs = [f"{name}: {of}" for name, of in program.inputs.items()]
-    return "\n".join([*inputs, str(program), f"# {program.type}"])
-
-
-def _optimised(program: Program) -> str:
-    from derivable.tensor.saturate import explained
-
-    with _not_too_deep():
-        return explained(program)
-
-
-# What `explain` shows, by name.
-STAGES: Registry[Callable[[Program], str]] = Registry("stage", {"logical": _logical, "optimised": _optimised})

@@ -12,6 +12,7 @@ from derivable.tensor.compilation import Kernel, compile
 from derivable.tensor.emit import result_axes
 from derivable.tensor.inputs import array, checked_names, number
 from derivable.tensor.interpret import NOTHING, interpret
+from derivable.tensor.passes import KERNEL
 from derivable.tensor.program import Program
 from derivable.tensor.types import is_tensor
 from derivable.tensor.values import FORMS, coordinates, scalar_semiring
@@ -61,4 +62,4 @@ def _interpreted(
 
 @lru_cache(256)
 def _kernel(program: Program, semiring: Semiring, output: str | None, shape: tuple[int, ...] | None) -> Kernel:
-    return compile(program, output=output, semiring=semiring, shape=shape, optimise=False)
+    return compile(program, output=output, semiring=semiring, shape=shape, passes=dict.fromkeys(KERNEL, False))

@@ -1,9 +1,9 @@
-"""Programs of the same result that run faster, by equality saturation.
+"""Expressions of the same result that run faster, by equality saturation.
 
 All programs that the equalities of `equalities` lead to are held at once, in an e-graph of egglog, and the cheapest one
 by `loop_cost` is taken: factors leave loops, products are distributed or factorised, loops change places, and of
-several tensors the sparsest is run over while the others are looked up in. Then what was computed several times, or
-again and again in a loop, is bound to a name.
+several tensors the sparsest is run over while the others are looked up in. `share` binds what was computed several
+times, or again and again in a loop, to a name.
 
 Source: section 5.1 of Shaikhha, Huot and Hashemian, nabla-SD (2023).
 """
@@ -14,135 +14,49 @@ import json
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.names import FreshNames
-from derivable.core.registry import suggestion
 from derivable.tensor import nodes as t
-from derivable.tensor.axes import Axes, axes_of, inputs_known
-from derivable.tensor.binding import alpha_equal, free_variables, names_in, renamed, replaced
+from derivable.tensor.binding import alpha_equal, free_variables, names_in, replaced
 from derivable.tensor.check import Types, check, scope
-from derivable.tensor.loop_cost import PER_ROW, SIZE, Cost, Costs, Entries, entries_of
-from derivable.tensor.normalise import normalise
-from derivable.tensor.program import Program
+from derivable.tensor.loop_cost import Cost, Costs
 from derivable.tensor.sparsity import propagate
 from derivable.tensor.terms import Term, Terms, hoisted
-from derivable.tensor.types import is_tensor
+from derivable.tensor.types import Type, is_tensor
 
 # Larger programs are left as they are. Equalities are no longer applied after so many seconds, or to so many terms.
 MOST_NODES, _MOST_SECONDS, _MOST_ROWS = 200, 2.0, 3_000
 _MOST_UPDATES = 50
 
 
-def optimise(
-    program: Program,
-    sizes: Mapping[str, Sequence[int]] | None = None,
-    counts: Mapping[str, int] | None = None,
-) -> Program:
-    """The cheapest program with the same result that was found.
+def saturated(node: t.Node, types: Mapping[str, Type], costs: Costs, others: Sequence[t.Node] = ()) -> t.Node:
+    """The cheapest expression that was found among those that are equal to one.
 
-    sizes   of the axes of inputs, by name; by default 10,000, or as long as an axis that must be equally long
-    counts  entries of inputs, by name; by default vectors are dense and matrices have 10 entries in a row
+    types   of the free variables
+    costs   of loops
+    others  expressions that are equal to it, to begin with too
 
-    Sums and products are taken in another order, so results are equal up to rounding, and entries that are zero may be
-    missing. It holds in every commutative semiring. Programs of more than 200 operations, and those over arrays of
-    storage formats, come back as they are.
-
-    Raises DomainError for unknown names and negative counts, and ShapeError for a wrong number of sizes.
+    Expressions of more than `MOST_NODES` operations, and those over arrays of storage formats, come back as they are.
     """
-    return _optimised(program, sizes, counts).program
-
-
-def loop_cost(
-    program: Program,
-    sizes: Mapping[str, Sequence[int]] | None = None,
-    counts: Mapping[str, int] | None = None,
-) -> float:
-    """About how many operations a program takes. Arguments and errors as of `optimise`."""
-    return _cost(program, _costs(program, sizes, counts))
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    program: Program
-    remark: str
-
-
-def _optimised(program: Program, sizes: Any, counts: Any) -> _Outcome:
-    costs = _costs(program, sizes, counts)
-    reason = _out_of_reach(program)
-    if reason:
-        return _Outcome(program, f"as it was: {reason}")
-    before = _cost(program, costs)
-    node = propagate(program.node)
+    if out_of_reach(node, types):
+        return node
+    node = propagate(node)
     if isinstance(node, t.Zero):
-        return _Outcome(Program(node, program.inputs, program.type), "zero")
-    terms = Terms(program.inputs, costs)
+        return node
+    terms = Terms(types, costs.copy())
     wholes = [terms.term(node), terms.term(node, inlines=True)]
-    wholes.append(terms.term(normalise(node, program.inputs), inlines=True))
+    wholes += [terms.term(other, inlines=True) for other in others]
     wholes += map(hoisted, wholes[:])
-    best = _cheapest(list(dict.fromkeys(wholes)), terms)
-    found = share(propagate(terms.node(best)), program.inputs)
-    made = Program(renamed(found, FreshNames(free_variables(found)), is_short=True), program.inputs, program.type)
-    after = _cost(made, costs)
-    if after >= before:
-        return _Outcome(program, f"as it was: none of less than about {before:.3g} operations was found")
-    return _Outcome(made, f"about {after:.3g} operations, before {before:.3g}")
+    return propagate(terms.node(_cheapest(list(dict.fromkeys(wholes)), terms)))
 
 
-def explained(program: Program) -> str:
-    """The text of the optimised program for inputs of the default sizes, and what it gains."""
-    outcome = _optimised(program, None, None)
-    return f"{outcome.program}\n# {outcome.remark}"
-
-
-def _out_of_reach(program: Program) -> str:
-    """Why a program is not optimised; empty if it is."""
-    if any(of.order and not is_tensor(of) for of in program.inputs.values()):
+def out_of_reach(node: t.Node, types: Mapping[str, Type]) -> str:
+    """Why an expression is not optimised; empty if it is."""
+    if any(of.order and not is_tensor(of) for of in types.values()):
         return "it has inputs that are arrays"
-    size = sum(1 for _ in t.walk(program.node))
+    size = sum(1 for _ in t.walk(node))
     return f"it has {size} operations, more than {MOST_NODES}" if size > MOST_NODES else ""
-
-
-# Costs
-
-
-def _costs(program: Program, sizes: Mapping[str, Sequence[int]] | None, counts: Mapping[str, int] | None) -> Costs:
-    sizes, counts = sizes or {}, counts or {}
-    tensors = {name: of for name, of in program.inputs.items() if of.order}
-    for name in (*sizes, *counts):
-        if name not in tensors:
-            raise DomainError(
-                f"the program has no tensor `{name}`",
-                hint=suggestion(name, tensors, f"it has {', '.join(tensors) or 'none'}"),
-            )
-    axes = Axes()
-    known = inputs_known(program.inputs)
-    axes_of(program.node, known, axes)
-    lengths: dict[Any, float] = {}
-    for name, shape in sizes.items():
-        if len(shape) != tensors[name].order:
-            raise ShapeError(f"`{name}` is {tensors[name]}, and {len(shape)} sizes of it were given")
-        lengths |= {axes.root((name, axis)): float(size) for axis, size in enumerate(shape)}
-    found: dict[str, Entries] = {}
-    for name, of in tensors.items():
-        shape = [lengths.get(axes.root((name, axis)), SIZE) for axis in range(of.order)]
-        count = counts.get(name, shape[0] * PER_ROW ** (of.order - 1))
-        if count < 0:
-            raise DomainError(f"`{name}` has {count} entries", hint="a count is at least 0")
-        found[name] = entries_of(shape, count)
-    indices = {
-        name: lengths.get(axes.root(of.axis), SIZE) for name, of in known.items() if of.is_size and of.axis is not None
-    }
-    return Costs(found, indices)
-
-
-def _cost(program: Program, costs: Costs) -> float:
-    node = propagate(program.node)
-    terms = Terms(program.inputs, Costs(dict(costs.tensors), dict(costs.indices)))
-    return terms.cost(terms.term(node)).total
 
 
 # The e-graph
