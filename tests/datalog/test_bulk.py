@@ -208,3 +208,62 @@ def test_words_and_runs_in_parts(words, part, is_sorted, num_threads):
             assert places is not None
             places.unpack(places.pack(columns), rows)
             assert rows.T.tolist() == [column.tolist() for column in columns]
+
+
+KINDS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", ">i4", ">u2", ">i8"]
+
+
+@pytest.mark.parametrize("is_bulk", [False, True])
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "exact"])
+def test_facts_of_arrays_lie_as_their_callers_have_them(provenance, is_bulk, monkeypatch):
+    if is_bulk:
+        monkeypatch.setattr(storage, "SET_ROWS", 1)
+    program = dv.Program("type r(i64, u64)\nrel t(y, x + 1) = r(x, y)\nquery r\nquery t")
+    rows = np.array([[5, 7], [1, 100], [5, 7], [0, 0], [3, 2], [1, 99]])
+    expected = sorted(set(map(tuple, rows.tolist())))
+    for kind in KINDS:
+        wide = np.zeros((12, 5), kind)
+        wide[::2, 1:4:2] = rows
+        parts = {"a": wide[::2, 1], "b": wide[::2, 3]}
+        for facts in (wide[::2, 1:4:2], np.asfortranarray(rows.astype(kind)), parts):
+            if isinstance(facts, np.ndarray):
+                facts.flags.writeable = False
+            database = program.run(facts={"r": facts}, provenance=provenance)
+            found = database["r"]
+            assert sorted(zip(*(column.tolist() for column in found.columns))) == expected
+            assert [column.dtype.name for column in found.columns] == ["int64", "uint64"]
+            assert sorted(zip(*(column.tolist() for column in database["t"].columns))) == sorted(
+                {(y, x + 1) for x, y in expected}
+            )
+
+
+def test_facts_of_arrays_may_be_written_to_when_more_are_to_come():
+    given = np.array([[1, 2], [2, 3]], np.uint8)
+    program = dv.Program("type e(u8, u8), s(u8, u8)\nrel t(x, z) = e(x, y), not s(x, x), e(y, z)\nquery t")
+    database = program.run(facts={"e": given, "s": [(9, 9)]}, keep=True)
+    given[:] = 0
+    # Facts that are negated have the rules run anew, over all facts.
+    database.add({"e": np.array([[3, 4]], np.uint16), "s": [(1, 1)]})
+    assert set(database["t"]) == {(2, 4)}
+    assert database["t"].columns[0].tolist() == [2]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_indexes_over_tables_in_order_and_out_of_order(data):
+    pairs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=25)
+    rows, probes = data.draw(pairs), data.draw(st.lists(st.integers(-2, 12), max_size=10))
+    rows = list(dict.fromkeys(sorted(rows) if data.draw(st.booleans()) else rows))
+    table = Table("t", (I64, I64))
+    table.insert([np.array([row[c] for row in rows], np.int64) for c in range(2)], len(rows))
+    column = data.draw(st.integers(0, 1))
+    index = table.index((column,), True)
+    assert index.kind == "dense"
+    found = [
+        (int(left), int(row))
+        for part in index.matches(np.array(probes, np.int64)[:, None], len(rows))
+        for left, row in zip(*part)
+    ]
+    assert found == [(i, k) for i, probe in enumerate(probes) for k, row in enumerate(rows) if row[column] == probe]
+    assert index.is_ordered == (sorted(rows, key=lambda row: row[column]) == rows)
+    assert index.values_of(1 - column).tolist() == [rows[k][1 - column] for k in index.rows.tolist()]

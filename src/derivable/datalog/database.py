@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from derivable.datalog.values import (
     sort_keys,
     word_of,
 )
+from derivable.device.cpu.memory import empty
 
 if TYPE_CHECKING:
     from derivable.datalog.evaluation import Evaluation
@@ -118,8 +119,9 @@ class RelationView(Mapping):
 
     def _ordered(self, column: np.ndarray) -> np.ndarray:
         """A copy of a column in the order of iteration."""
-        order = self._sorted()
-        return column.copy() if self._is_in_order else column[order]
+        order, ordered = self._sorted(), empty(len(column), column.dtype)
+        ordered[:] = column if self._is_in_order else column[order]
+        return ordered
 
     def _sort_key(self, position: int) -> np.ndarray:
         """Numbers [row] in the order of a column's values."""
@@ -135,9 +137,11 @@ class RelationView(Mapping):
     def _rows(self, count: int | None) -> Iterator[tuple[Any, ...]]:
         """The first `count` tuples in sorted order; None for all."""
         order = self._sorted()[:count]
-        if not self.columns:
+        columns = self.columns
+        if not columns:
             return iter([()] * len(order))
-        return zip(*(column[order].tolist() for column in self.columns))
+        parts = (order[start : start + _PART] for start in range(0, len(order), _PART))
+        return chain.from_iterable(zip(*(column[part].tolist() for column in columns)) for part in parts)
 
     def shown_rows(self, count: int | None = None) -> Iterator[list[tuple[str, ...]]]:
         """The first `count` tuples, None for all, as the language writes them, in sorted order and in parts."""

@@ -206,8 +206,8 @@ class Executor(Queries):
         """Run a stratum: facts, what comes first (`once` unless it is given), and the recursion."""
         stratum = self.ram.strata[number]
         for name in stratum.relations:
-            columns, variables = self.fact_columns(name)
-            if isinstance(self.algebra, Untagged) and (variables >= 0).any():
+            columns, variables = self.given_facts(name).given(len(self.ram.relations[name].types))
+            if isinstance(self.algebra, Untagged) and variables.max(initial=-1) >= 0:
                 # As in any semiring, a fact of probability 0 is not there.
                 chances = np.asarray(self.facts.random.probabilities)
                 there = (variables < 0) | (chances[variables] > 0)
@@ -408,9 +408,13 @@ class Executor(Queries):
 
     # Facts and special instructions
 
+    def given_facts(self, name: str) -> FactColumns:
+        """The facts that a relation is to begin with."""
+        return self.facts.relations.get(name, FactColumns())
+
     def fact_columns(self, name: str) -> tuple[Columns, np.ndarray]:
-        types = self.ram.relations[name].types
-        return self.facts.relations.get(name, FactColumns()).joined(len(types))
+        """(columns [row] int64, variables) of these."""
+        return self.given_facts(name).joined(len(self.ram.relations[name].types))
 
     def special(self, instruction: AggregateRule | BernoulliRule) -> tuple[Columns, int, Any]:
         """Columns, count and tags of an aggregate or a choice."""

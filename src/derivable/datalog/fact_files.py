@@ -212,7 +212,10 @@ def _tabbed(data: bytes, comments: bool) -> bytes:
 
 def _by_arrow(data: bytes, delimiter: str, is_csv: bool, target: _Target) -> Columns | None:
     """The columns if Arrow takes the file as it is; None if it is small or Arrow refuses something."""
-    first = data.lstrip(b"\n\r").partition(b"\n")[0].decode("utf-8", "replace")
+    # Nothing of the data, which may be large, is copied but its first line.
+    start = next((at for at, byte in enumerate(data) if byte not in b"\n\r"), len(data))
+    end = data.find(b"\n", start)
+    first = data[start : len(data) if end < 0 else end].decode("utf-8", "replace")
     names = next(csv.reader([first], delimiter=delimiter, quoting=_quoting(is_csv)), [])
     target = target.of_file(names)
     has_texts = any(t.family in ("text", "char") for t in target.types)
@@ -227,9 +230,13 @@ def _by_arrow(data: bytes, delimiter: str, is_csv: bool, target: _Target) -> Col
     from pyarrow import csv as arrow_csv
 
     of_type = {"float": arrow.float64(), "bool": arrow.bool_(), "signed": arrow.int64(), "unsigned": arrow.uint64()}
+    of_small = {"signed": arrow.int32(), "unsigned": arrow.uint32()}
     header = _is_header(names, target)
     tag, places = _places(names if header else None, len(names), target)
-    wanted = {place: of_type.get(t.family, arrow.string()) for place, t in zip(places, target.types)}
+    wanted = {
+        place: (of_type if t.bits > 32 else of_type | of_small).get(t.family, arrow.string())
+        for place, t in zip(places, target.types)
+    }
     if tag is not None:
         wanted[tag] = arrow.float64()
     labels = [str(i) for i in range(len(names))]

@@ -46,28 +46,50 @@ from derivable.datalog.values import (
     words_of,
     words_of_numbers,
 )
+from derivable.device.cpu.memory import contiguous, empty
 
 # Python rows that are loaded at once.
 PART = 1 << 16
+_CERTAIN = np.int64(-1)
 # What stands for a tuple of one value without more ado.
 _PLAIN = {int, str, float, bool}
 
 
 @dataclass
 class FactColumns:
-    """Facts of one relation: word columns [column][row] and the variable of each fact, -1 if it is certain."""
+    """Facts of one relation: word columns [column][row] and the variable of each fact, -1 if it is certain.
+
+    Columns of a caller's arrays stay what they are: words are then of a smaller integer type, and may have gaps.
+    """
 
     columns: list[list[np.ndarray]] = field(default_factory=list)
     variables: list[np.ndarray] = field(default_factory=list)
 
     def joined(self, width: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """(columns, variables) of all facts."""
+        """(columns [row] int64, variables) of all facts."""
+        columns, variables = self.given(width)
+        return [contiguous(column, np.int64) for column in columns], variables
+
+    def given(self, width: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """The same, with columns as they are."""
         if not self.variables:
             return [np.empty(0, dtype=np.int64) for _ in range(width)], np.empty(0, dtype=np.int64)
         if len(self.variables) == 1:
             return self.columns[0], self.variables[0]
-        columns = [np.concatenate([part[c] for part in self.columns]) for c in range(width)]
+        columns = [_concatenated([part[c] for part in self.columns]) for c in range(width)]
+        if all(part.strides == (0,) for part in self.variables):
+            return columns, certain(sum(map(len, self.variables)))
         return columns, np.concatenate(self.variables)
+
+
+def certain(count: int) -> np.ndarray:
+    """The variables [fact] of so many certain facts, all on one word of memory."""
+    return np.broadcast_to(_CERTAIN, count)
+
+
+def _concatenated(parts: list[np.ndarray]) -> np.ndarray:
+    whole = empty(sum(map(len, parts)), np.result_type(*parts))
+    return np.concatenate(parts, out=whole)
 
 
 @dataclass
@@ -87,7 +109,7 @@ class FactStore:
     def own(self) -> None:
         """Copy what may be arrays of the caller, who may write to them later."""
         for facts in self.relations.values():
-            facts.columns = [[column.copy() for column in part] for part in facts.columns]
+            facts.columns = [[_concatenated([column]) for column in part] for part in facts.columns]
 
     def fork(self) -> FactStore:
         """The same facts; more of them are added to one of the two alone. Texts have the same numbers in both."""
@@ -131,7 +153,7 @@ def add_terms(ram: Ram | Rules, store: FactStore) -> None:
     for name, constructor in ram.constructors.items():
         columns = entities.rows_of(name, terms)
         if len(columns[0]):
-            store.add(constructor.relation, columns, np.full(len(columns[0]), -1, dtype=np.int64))
+            store.add(constructor.relation, columns, certain(len(columns[0])))
 
 
 def load_program_facts(ram: Ram | Rules, store: FactStore) -> None:
@@ -211,7 +233,7 @@ def _load(relation: Relation, given: Any, store: FactStore) -> None:
         _load_mapping(relation, given, store)
     elif isinstance(given, np.ndarray):
         columns, count = array_columns(relation, given, store.symbols)
-        store.add(relation.name, columns, np.full(count, -1, dtype=np.int64))
+        store.add(relation.name, columns, certain(count))
     elif isinstance(given, os.PathLike):
         from derivable.datalog.fact_files import read_facts
 
@@ -219,7 +241,7 @@ def _load(relation: Relation, given: Any, store: FactStore) -> None:
     elif isinstance(given, Columns):
         given = _with_tags(relation, given)
         columns = named_columns(relation, given, store.symbols)
-        variables = np.full(len(given), -1, dtype=np.int64)
+        variables = certain(len(given))
         if given.probabilities is not None:
             variables = store.random.add(given.probabilities)
         store.add(relation.name, columns, variables)
@@ -257,7 +279,7 @@ def _load_rows(relation: Relation, rows: list[Any], store: FactStore) -> None:
     columns = _plain_columns(relation, rows)
     if columns is not None:
         words = [_object_words(relation, c, column, store.symbols) for c, column in enumerate(columns)]
-        store.add(relation.name, words, np.full(len(rows), -1, dtype=np.int64))
+        store.add(relation.name, words, certain(len(rows)))
         return
     tags: list[Any] = [None] * len(rows)
     for i, row in enumerate(rows):
@@ -450,7 +472,9 @@ def _array_words(relation: Relation, c: int, values: np.ndarray | Texts, symbols
         )
     if t.is_integer and len(values):
         low, high = t.limits
-        if int(values.min()) < low or int(values.max()) > high:
+        all_values = np.iinfo(values.dtype)
+        is_checked = low <= all_values.min and all_values.max <= high
+        if not is_checked and (int(values.min()) < low or int(values.max()) > high):
             row = int(np.flatnonzero((values < low) | (values > high))[0])
             _bad_value(relation, row, c, int(values[row]), t)
     if t.family == "float":
@@ -458,6 +482,9 @@ def _array_words(relation: Relation, c: int, values: np.ndarray | Texts, symbols
         if len(bad_rows):
             _bad_value(relation, int(bad_rows[0]), c, float("nan"), t)
         values = values.astype(np.float32) if t.bits == 32 else values
+    if t.is_integer and not t.is_wide and values.dtype.isnative:
+        # Rows are packed from where they are.
+        return values.view(np.int64) if values.dtype.itemsize == 8 else values
     return np.ascontiguousarray(words_of_numbers(values, t, symbols))
 
 

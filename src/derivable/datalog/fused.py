@@ -481,7 +481,7 @@ class Running:
             return None
         table = self.tables[0]
         order = [column, *(c for c in range(table.width) if c != column)]
-        words = [table.column(c, slice(start, stop)) for c in order]
+        words = [table.view(c, slice(start, stop)) for c in order]
         packing = Packing.of(words)
         if packing is None:
             return None

@@ -384,15 +384,14 @@ class Continuation(Executor):
 
     def given_columns(self, name: str) -> tuple[list[np.ndarray], np.ndarray]:
         """The facts that are added."""
-        return super().fact_columns(name)
+        return super().given_facts(name).joined(len(self.ram.relations[name].types))
 
-    def fact_columns(self, name: str) -> tuple[list[np.ndarray], np.ndarray]:
+    def given_facts(self, name: str) -> FactColumns:
         if not self.is_anew:
-            return self.given_columns(name)
-        types = self.ram.relations[name].types
+            return super().given_facts(name)
         both = [store.relations.get(name, FactColumns()) for store in (self.evaluation.facts, self.facts)]
         columns = [part for facts in both for part in facts.columns]
-        return FactColumns(columns, [part for facts in both for part in facts.variables]).joined(len(types))
+        return FactColumns(columns, [part for facts in both for part in facts.variables])
 
 
 def _same(old: Table, new: Table) -> bool:

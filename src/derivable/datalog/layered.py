@@ -16,6 +16,7 @@ import numpy as np
 from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import deferred
 from derivable.datalog.storage import CHUNK, Index, Table
+from derivable.device.cpu.memory import contiguous
 
 _indexing = threading.Lock()
 renew_in_children(globals(), _indexing=threading.Lock)
@@ -130,7 +131,7 @@ class LayeredTable(Table):
 
     def insert(self, columns: Sequence[np.ndarray], count: int, look: Callable[[], Any] | None = None) -> np.ndarray:
         for start in range(0, count, CHUNK):
-            part = [column[start : min(start + CHUNK, count)] for column in columns]
+            part = [contiguous(column[start : min(start + CHUNK, count)], np.int64) for column in columns]
             fresh = np.flatnonzero(self.below.find(part, len(part[0])) < 0)
             if len(fresh):
                 self.own.insert([column[fresh] for column in part], len(fresh))

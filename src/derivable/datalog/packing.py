@@ -36,7 +36,10 @@ class Packing:
 
     @staticmethod
     def of(columns: Sequence[np.ndarray]) -> Packing | None:
-        """The packing of columns [row] int64 with at least one row; None if there are none or they need more bits."""
+        """The packing of columns [row] of int64 or smaller integers, with at least one row.
+
+        None if there are no columns or they need more bits than a word has.
+        """
         return Packing.between([int(column.min()) for column in columns], [int(column.max()) for column in columns])
 
     @staticmethod
@@ -58,7 +61,7 @@ class Packing:
         return Packing(tuple(lows), tuple(highs), tuple(sum(widths[c + 1 :]) for c in range(len(widths))))
 
     def pack(self, columns: Sequence[np.ndarray], packed: np.ndarray | None = None) -> np.ndarray:
-        """[row] uint64, in `packed` if it is given."""
+        """Words [row] uint64 of columns [row] of int64 or smaller integers, in `packed` if it is given."""
         packed = empty(len(columns[0]), np.uint64) if packed is None else packed
         run_chunks(self._pack, len(packed), SHARED, columns, packed)
         return packed
@@ -70,9 +73,12 @@ class Packing:
             whole = packed[start:stop]
             for c, (column, low, shift) in enumerate(zip(columns, self.lows, self.shifts)):
                 into = part[: len(whole)] if c else whole
+                given = column[start:stop]
+                if given.dtype != np.int64:
+                    np.copyto(into.view(np.int64), given)
+                    given = into
                 # Differences of words without sign wrap around to what they should be.
-                given = column[start:stop].view(np.uint64)
-                np.subtract(given, np.uint64(low % (1 << WORD_BITS)), out=into)
+                np.subtract(given.view(np.uint64), np.uint64(low % (1 << WORD_BITS)), out=into)
                 if shift < WORD_BITS:
                     np.left_shift(into, np.uint64(shift), out=into)
                 if c:

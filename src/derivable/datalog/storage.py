@@ -19,6 +19,7 @@ import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ class Index:
     """Row numbers by the values of some columns of a table: a counting sort if it does not change, else chains.
 
     offsets, rows   rows of key k are rows[offsets[k - low]:offsets[k - low + 1]]; offsets is None for chains
+    is_ordered      whether the rows of the table are in the order of their keys
     heads, following  the last row of each slot, and the row before each row, -1 for none
     """
 
@@ -56,6 +58,7 @@ class Index:
         self.offsets: np.ndarray | None = None
         self.ordered: dict[Any, Any] = {}
         self.low = 0
+        self.is_ordered = False
         if not key_columns or (is_static and len(key_columns) == 1 and self._build_dense()):
             return
         self.heads = np.full(16, -1, dtype=np.int64)
@@ -69,14 +72,15 @@ class Index:
     def values_of(self, column: int) -> np.ndarray:
         """A column of the table in the order of a dense index's rows."""
         if column not in self.ordered:
-            self.ordered[column] = self.table.column(column, self.rows)
+            self.ordered[column] = self.table.column(column, None if self.is_ordered else self.rows)
         return self.ordered[column]
 
     def tags_of(self) -> Any:
         """The tags of the table in that order."""
         if "tags" not in self.ordered:
             assert self.table.tags is not None
-            self.ordered["tags"] = self.table.tags[: self.table.size][self.rows]
+            tags = self.table.tags[: self.table.size]
+            self.ordered["tags"] = tags if self.is_ordered else tags[self.rows]
         return self.ordered["tags"]
 
     def _build_dense(self) -> bool:
@@ -87,9 +91,15 @@ class Index:
             return False
         self.low = low
         self.offsets = empty(high - low + 2, np.int64)
-        self.rows = empty(size, np.int64)
-        kernels.dense_index(np.ascontiguousarray(keys), low, self.offsets, self.rows)
+        self.is_ordered = bool(kernels.dense_offsets(keys, low, self.offsets))
+        if not self.is_ordered:
+            self.rows = empty(size, np.int64)
+            kernels.dense_rows(keys, low, self.offsets, self.rows)
         return True
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        return np.arange(self.table.size)
 
     def update(self) -> None:
         """Enter the rows that the table has got since."""
@@ -225,9 +235,16 @@ class Table:
             column = empty(len(part), dtype)
             np.copyto(column, part, casting="unsafe")
             return column
-        rows = rows - gone if gone else rows
-        # Of a column with gaps NumPy would copy all before it takes some.
-        return tail.reshape(-1).take(rows * self.width + position).astype(dtype, copy=False)
+        column = empty(len(rows), dtype)
+        for start in range(0, len(rows), CHUNK):
+            part = rows[start : start + CHUNK] - gone
+            # Of a column with gaps NumPy would copy all before it takes some.
+            column[start : start + CHUNK] = tail.reshape(-1).take(part * self.width + position)
+        return column
+
+    def view(self, position: int, rows: slice) -> np.ndarray:
+        """Words [row] of one column of some rows where they lie in the log, in its type; nothing is copied."""
+        return self.log[rows, position]
 
     def all_columns(self, dtypes: Sequence[Any]) -> list[np.ndarray]:
         """Words [row] of all columns, of these dtypes."""
@@ -361,11 +378,10 @@ class Table:
 
     def _build(self, columns: Sequence[np.ndarray], look: Callable[[], Any] | None = None) -> bool:
         """Make the given rows those of the table, which has none, in order; False if they do not fit in words."""
-        words = [contiguous(column, np.int64) for column in columns]
-        packing = Packing.of(words)
+        packing = Packing.of(columns)
         if packing is None:
             return False
-        packed = packing.pack(words)
+        packed = packing.pack(columns)
         if look is not None:
             look()
         rows = distinct(packed)
@@ -445,8 +461,9 @@ class Table:
         return max(top, self.top if self.top <= 2 * top else 0) + 1
 
     def insert(self, columns: Sequence[np.ndarray], count: int, look: Callable[[], Any] | None = None) -> np.ndarray:
-        """Find or append rows given as word columns; returns their numbers [row] int64 (not of untagged sets).
+        """Find or append rows given as word columns [row] of int64 or smaller integers.
 
+        Returns the rows' numbers [row] int64 (not of untagged sets).
         look  who looks at the clock while there are many
         """
         ids = empty(count, np.int64)
@@ -454,13 +471,13 @@ class Table:
             return ids
         if not self.size and self.may_be_built and count >= SET_ROWS and self._build(columns, look):
             return ids
+        columns = [contiguous(column, np.int64) for column in columns]
         self.catch_up()
         if self.sets is None and self.may_have_sets and self.size + count >= SET_ROWS:
             self._enter_sets(columns)
         done = 0
         if self.sets is not None:
-            words = [np.ascontiguousarray(c, np.int64) for c in columns]
-            done = self.sets.insert(self, words, 0, count, ids)
+            done = self.sets.insert(self, columns, 0, count, ids)
             if done == count:
                 return ids
             self.leave_sets()

@@ -229,7 +229,9 @@ class Groups:
     def by_group(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(rows, offsets [group + 1]): the rows, whose order is kept, sorted by group; a counting sort."""
         offsets, places = empty(self.num_groups + 2, np.int64), empty(len(rows), np.int64)
-        kernels.dense_index(np.ascontiguousarray(self.number[rows]), 0, offsets, places)
+        number = np.ascontiguousarray(self.number[rows])
+        kernels.dense_offsets(number, 0, offsets)
+        kernels.dense_rows(number, 0, offsets, places)
         return rows[places], offsets[:-1]
 
     @cached_property

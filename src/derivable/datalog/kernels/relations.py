@@ -114,13 +114,28 @@ def chain_expand(log, key_columns, heads, following, probes, limit, stamps, boun
 
 
 @kernel
-def dense_index(keys, low, offsets, rows):
-    """Counting sort of rows by key: rows of key k are rows[offsets[k - low]:offsets[k - low + 1]], ascending."""
+def dense_offsets(keys, low, offsets):
+    """Where the rows of each key begin in their order: those of k from offsets[k - low] to offsets[k - low + 1].
+
+    Returns whether the keys are in order.
+    """
     offsets[:] = 0
+    ascends, before = True, low
     for i in range(len(keys)):
+        ascends &= before <= keys[i]
+        before = keys[i]
         offsets[keys[i] - low + 1] += 1
     for k in range(1, len(offsets)):
         offsets[k] += offsets[k - 1]
+    return ascends
+
+
+@kernel
+def dense_rows(keys, low, offsets, rows):
+    """Counting sort of rows by key: rows of key k are rows[offsets[k - low]:offsets[k - low + 1]], ascending.
+
+    offsets  as `dense_offsets` makes them
+    """
     for i in range(len(keys) - 1, -1, -1):
         k = keys[i] - low + 1
         # Filled from the back, so that offsets end up where they started.
