@@ -217,10 +217,10 @@ def _steps(kernel: Kernel) -> list[Step]:
 
 
 def _table(kernel: Kernel, values: Mapping[str, Any]) -> str:
-    rows = [("pass", "ms", "operations", "loop cost")]
+    rows = [("pass", "      ms", "operations", "loop cost")]
     for effect in effects(kernel, values):
         (before, after), (cost, less) = effect.operations, effect.cost
-        rows.append((effect.name, f"{1e3 * effect.seconds:.2f}", f"{before} > {after}", f"{cost:.3g} > {less:.3g}"))
+        rows.append((effect.name, f"{1e3 * effect.seconds:8.2f}", f"{before} > {after}", f"{cost:.3g} > {less:.3g}"))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     lowering = [name for name, each in PASSES.items() if each.when == "lowering" and name in kernel.on]
