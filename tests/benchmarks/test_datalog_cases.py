@@ -69,9 +69,12 @@ def test_all_routes_agree(benchmark, monkeypatch, name):
 def test_tables_say_who_was_too_slow(benchmark):
     module, cases = benchmark
     assert len(cases.CASES) > 30
-    found = {"derivable": {"seconds": 0.5, "processor": 0.4, "fingerprint": [12.0], "bytes": 2e8}, "DuckDB": None}
+    found = {
+        "derivable": {"seconds": 0.5, "processor": 0.4, "fingerprint": [12.0], "bytes": 2e8, "unread": 1e8},
+        "DuckDB": None,
+    }
     row = module.row_of({"case": "a", "threads": 1, "found": found, "over": {"DuckDB": 20.0}, "souffle": 2.5})
-    assert row == ["a", "1", "12", "500 ms", "400 ms", "200", "over 20 s", "", "", "over 40.0", "", "", "2.5 s"]
+    assert row == ["a", "1", "12", "500 ms", "400 ms", "200", "100", "over 20 s", "", "", "over 40.0", "", "", "2.5 s"]
     assert len(row) == len(module.HEADER)
-    rows = module.scaling([300, 3000])
-    assert {row[0] for row in rows} >= {"loading arrays", "loading a file", "parsing facts in text"}
+    rows = module.scaling_rows([module.scaling_child(count, ["l"]) for count in (300, 3000)])
+    assert {row[0] for row in rows} >= {"loading arrays", "loading a file", "to tuples of Python", "peak memory"}
