@@ -15,7 +15,7 @@ from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.names import FreshNames
-from derivable.device.cpu.memory import empty, full
+from derivable.device.cpu.memory import empty
 from derivable.kernel import nodes as n
 from derivable.tensor import nodes as t
 from derivable.tensor.axes import Axes, describe
@@ -30,7 +30,8 @@ from derivable.tensor.inputs import SIZE, checked_names, number
 from derivable.tensor.optimisation import Optimised, optimised
 from derivable.tensor.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
 from derivable.tensor.program import Program
-from derivable.tensor.results import INSIDE
+from derivable.tensor.replay import Recorder, Replay, is_plain
+from derivable.tensor.results import INSIDE, filled
 from derivable.tensor.types import BOOL, INT, REAL, Type, is_tensor
 from derivable.tensor.values import FORMS, Coordinates, coordinates, scalar_semiring
 
@@ -142,16 +143,30 @@ class Kernel:
         self.factors = self._factors() if self.is_final else None
         self._built: dict[tuple, Built] = {}
         self._pattern: Pattern | None = None
+        self._replay: Replay | None = None
+        self._has_out = "out" in program.inputs
 
     def __call__(self, **values: Any) -> Any:
+        """The result for inputs by name.
+
+        out  unless an input has that name, an array that the values of the result are written to: [the shape of the
+             result] of a dense one, [entry] of a sparse one; of the dtype that the result has without it, in C order
+        """
+        out = None if self._has_out else values.pop("out", None)
+        if self._replay is not None:
+            found = self._replay(values, out)
+            if found is not None:
+                return found
+            self._replay = None
         held, scalars = self._taken(values)
         sizes = self._sizes(held, scalars)
         shape = self._shape(sizes)
         if not self.is_final:
             self._optimise(held)
+        run = _Call(self, held, scalars, sizes, shape, values, out)
         while True:
             try:
-                return self._run(held, scalars, sizes, shape)
+                return self._run(run)
             except NotWhole as problem:
                 self._add_stage(problem)
 
@@ -185,42 +200,60 @@ class Kernel:
         )
         return left, right
 
-    def _product(self, held: Mapping[str, Held], scalars: Mapping[str, Any]) -> Any:
+    def _product(self, run: _Call) -> Any:
         """The result as an outer product of tensors, of which each is computed by itself."""
         assert self.factors is not None
         left, right = (
-            factor(**{name: held.get(name, scalars.get(name)) for name in factor.inputs}) for factor in self.factors
+            factor(**{name: run.held.get(name, run.scalars.get(name)) for name in factor.inputs})
+            for factor in self.factors
         )
+        self._replay = run.product_replay(self.factors)
+        return self._multiplied(left, right, run.out)
+
+    def _multiplied(self, left: Any, right: Any, out: Any = None) -> Any:
         whole = Factored(left, right)
+        if self.output in ("dense", "numpy"):
+            return whole.to_numpy(out=out)
+        if out is not None:
+            raise UnsupportedError(
+                "the result is an outer product, which has no array of values to write to",
+                hint='`output="dense"` makes one',
+            )
         if isinstance(self.output, Format):
             return self._formed(whole.coordinates(), 0.0)
         return whole if self.output is None else whole.to(self.output)
 
-    def _run(self, held: dict[str, Held], scalars: Any, sizes: dict[Any, int], shape: tuple[int, ...]) -> Any:
+    def _run(self, run: _Call) -> Any:
         if self.factors is not None:
-            return self._product(held, scalars)
+            return self._product(run)
+        held, scalars, shape = run.held, run.scalars, run.shape
         for name, stage in self.stages.items():
             held[name] = stage.held(held, scalars)
-            sizes |= {(name, k): size for k, size in enumerate(held[name].shape)}
+            run.sizes |= {(name, k): size for k, size in enumerate(held[name].shape)}
         precision = _precision(held, scalars, self.semiring)
         formats = tuple((name, *held[name].signature) for name, of in self.staged.inputs.items() if of.order)
         spec = Spec(formats, self.semiring, precision, "", "destinations" in self.on)
         typed = _typed(self.semiring, precision)
-        dtypes = typed.dtypes
-        run = _Call(self, held, scalars, sizes, shape)
+        (zero,), (dtype,) = typed.zero, typed.dtypes
         if not shape:
-            return run(spec, "dense")[0]
+            if run.out is not None:
+                raise ShapeError("the result is a number, which is not written to `out`")
+            found = run(spec, "dense")[0]
+            self._replay = run.replay(spec, "dense", None, zero, dtype)
+            return found
         if self._is_dense(held):
-            out = [full(int(np.prod(shape)), x, d) for x, d in zip(typed.zero, dtypes)]
-            run(spec, "dense", values=out)
-            return out[0].reshape(shape)
+            run.values = filled(run.out, shape, zero, dtype)
+            run(spec, "dense")
+            self._replay = run.replay(spec, "dense", None, zero, dtype)
+            return run.values
         pattern = self._pattern_of(run, spec, held, scalars, shape)
-        out = [full(pattern.indices.shape[1], x, d) for x, d in zip(typed.zero, dtypes)]
-        if pattern.positions is None:
-            run(spec, "append", values=out)
-        else:
-            run(spec, "positions", values=out, positions=pattern.positions)
-        return self._formed(Coordinates(shape, pattern.indices, out[0]), typed.zero[0])
+        count = (pattern.indices.shape[1],)
+        kind = "append" if pattern.positions is None else "positions"
+        run.positions = pattern.positions
+        run.values = filled(run.out, count, None if kind == "append" else zero, dtype)
+        run(spec, kind)
+        self._replay = run.replay(spec, kind, pattern, zero, dtype)
+        return self._formed(Coordinates(shape, pattern.indices, run.values), zero)
 
     def _is_dense(self, held: Mapping[str, Held]) -> bool:
         if self.output is None:
@@ -245,8 +278,8 @@ class Kernel:
         if math.prod(shape) >= 1 << 63:
             raise ShapeError(f"a result of the shape {shape} has more places than 64 bits number")
         _, count = run(spec, "count")
-        places = empty(count, np.int64)
-        run(spec, "places", places=places)
+        run.places = places = empty(count, np.int64)
+        run(spec, "places")
         positions = None
         if not (places[1:] > places[:-1]).all():
             places, found = np.unique(places, return_inverse=True)
@@ -308,7 +341,8 @@ class Kernel:
     def fresh(self) -> Kernel:
         """The kernel as it is, without the loops of its calls."""
         found = copy(self)
-        found.steps, found.stages, found._built, found._pattern = list(self.steps), dict(self.stages), {}, None
+        found.steps, found.stages, found._built = list(self.steps), dict(self.stages), {}
+        found._pattern = found._replay = None
         return found
 
     def taken(self, values: Mapping[str, Any]) -> dict[str, Held]:
@@ -392,27 +426,32 @@ class Kernel:
 
 @dataclass
 class _Call:
-    """The arguments of one call."""
+    """The arguments of one call: tensors and numbers by name, sizes of axes, the shape of the result; `given` as they
+    came; where results go."""
 
     kernel: Kernel
-    held: Mapping[str, Held]
+    held: dict[str, Held]
     scalars: Mapping[str, Any]
-    sizes: Mapping[Any, int]
+    sizes: dict[Any, int]
     shape: tuple[int, ...]
+    given: Mapping[str, Any]
+    out: Any = None
+    values: Any = None
+    places: Any = None
+    positions: Any = None
 
-    def __call__(self, spec: Spec, kind: str, **out: Any) -> Any:
+    def __call__(self, spec: Spec, kind: str) -> Any:
         built = self.kernel.built(spec, kind)
-        found = built.run(*(self._argument(*argument, out) for argument in built.arguments))
+        found = built.run(*(self.argument(*argument) for argument in built.arguments))
         found = found if isinstance(found, tuple) else (found,)
         if self.shape and found[0] != INSIDE:
             raise DomainError(f"the result has an entry at index {found[0]}, outside the shape {self.shape}")
         return found
 
-    def _argument(self, source: str, name: Any, part: Any, out: Mapping[str, Any]) -> Any:
+    def argument(self, source: str, name: Any, part: Any) -> Any:
         match source:
             case "scalar":
-                value = self.scalars[name]
-                return value[part] if isinstance(value, tuple) else value
+                return self.scalars[name]
             case "array":
                 return self.held[name].arrays[part]
             case "size":
@@ -421,10 +460,49 @@ class _Call:
             case "out_size":
                 return self.shape[name]
             case "out":
-                return out[name] if part is None else out[name][part]
+                return {"values": self.values, "places": self.places, "positions": self.positions}[name]
             case "space":
                 return np.zeros(self.sizes[name], part)
         raise AssertionError(source)
+
+    def replay(self, spec: Spec, kind: str, pattern: Pattern | None, zero: Any, dtype: Any) -> Replay | None:
+        """What does the same for inputs like these; None if they are looked at anew in each call."""
+        kernel = self.kernel
+        recorder = self._recorder(kernel.inputs)
+        if recorder is None or kernel.stages or kernel._depends_on_values or not is_plain(kernel.semiring):
+            return None
+        kept = iter(() if pattern is None else pattern.given)
+        for name, of in self.held.items():
+            same = {} if pattern is None else {part: next(kept) for part in of.structure_parts}
+            if not recorder.tensor(name, self.given[name], of, same):
+                return None
+        # The sizes that were not given are those of tensors.
+        numbers = [name for name in self.scalars if name in self.given]
+        if not all(recorder.number(name, self.given[name], kernel.inputs[name]) for name in numbers):
+            return None
+        built = kernel.built(spec, kind)
+        if pattern is None:
+            recorder.result(built, self.argument, self.shape, zero, dtype)
+        else:
+            formed = None if kernel.output in (None, "coordinates") else kernel._formed
+            recorder.entries(built, self.argument, pattern, zero, dtype, formed)
+        return recorder.replay()
+
+    def _recorder(self, needed: Mapping[str, Any]) -> Recorder | None:
+        """One that knows all inputs that only say a shape; None if one does not say it by itself."""
+        recorder = Recorder(self.given)
+        for name in set(self.given) - set(needed):
+            if not recorder.unused(name, self.given[name]):
+                return None
+        return recorder
+
+    def product_replay(self, factors: tuple[Kernel, Kernel]) -> Replay | None:
+        """`replay` of a product of tensors of which each is computed by itself."""
+        recorder = self._recorder(self.scalars)
+        if recorder is None or any(name not in self.given for factor in factors for name in factor.inputs):
+            return None
+        recorder.product(self.kernel._multiplied, [(factor, tuple(factor.inputs)) for factor in factors])
+        return recorder.replay()
 
 
 def _output_of(program: Program, output: str | Format | None) -> str | Format | None:

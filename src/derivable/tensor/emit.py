@@ -16,6 +16,7 @@ from derivable.kernel.emit_numba import compile_kernel
 from derivable.tensor.axes import Axes, axes_of, inputs_known
 from derivable.tensor.bound import Closure, Scalar, Stored
 from derivable.tensor.formats.format import Format
+from derivable.tensor.joined import join_parts
 from derivable.tensor.lower import Lowering, Registers
 from derivable.tensor.program import Program
 from derivable.tensor.results import Counted, Dense, Into, Places, Positioned
@@ -120,7 +121,14 @@ def build_kernel(program: Program, of: Type, spec: Spec) -> Built:
         lowering.accumulate(program.node, names, Into(output))
         count = [output.count] if isinstance(output, Counted) else []
         build.return_(output.outside, *count)
-    return Built(workspaces.with_stamps(build.kernel()), arguments)
+    kernel = workspaces.with_stamps(build.kernel())
+    parts = {
+        n.Array(f"{name}_{part}", str(dtype))
+        for name, (format, dtypes) in formats.items()
+        for (part, kind), dtype in zip(format.arrays.items(), dtypes)
+        if kind == "offsets"
+    }
+    return Built(join_parts(kernel, parts), arguments)
 
 
 def _stored(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from derivable.core.diagnostics import LayoutError, ShapeError
+from derivable.tensor.results import filled
 from derivable.tensor.values import Coordinates, linear
 
 
@@ -49,12 +50,13 @@ class Factored:
         order = len(self.left.shape)
         return _at(self.left, places[:order]) * _at(self.right, places[order:])
 
-    def to_numpy(self, zero: Any = 0.0) -> np.ndarray:
-        """The dense array."""
+    def to_numpy(self, zero: Any = 0.0, out: np.ndarray | None = None) -> np.ndarray:
+        """The dense array, `out` if it is given. Raises ShapeError, LayoutError if that is none for it."""
         left, right = (
             part.to_numpy(zero) if isinstance(part, Coordinates) else part for part in (self.left, self.right)
         )
-        return np.multiply.outer(left, right)
+        whole = filled(out, self.shape, None, np.result_type(left, right))
+        return np.multiply.outer(left, right, out=whole)
 
     def coordinates(self) -> Coordinates:
         """All entries: of dense factors every one."""

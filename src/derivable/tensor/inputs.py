@@ -71,7 +71,7 @@ def array(value: Any, of: Type, name: str) -> np.ndarray:
 
 def shape_of(value: Any) -> tuple[int, ...]:
     """The shape of a tensor in any form. Raises DomainError for one that has none, as a dictionary."""
-    shape = getattr(value, "shape", None)
+    shape = dense_array(value).shape if isinstance(value, (list, tuple)) else getattr(value, "shape", None)
     if shape is None:
         raise DomainError(f"a {type(value).__name__} has no shape", hint="give its sizes as inputs of their own")
     return tuple(shape)

@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from derivable.algebra.expr.functions import apply, lift
 from derivable.algebra.expr.nodes import Expr
+from derivable.core.diagnostics import LayoutError, ShapeError
+from derivable.device.cpu.memory import empty, full, zeros
 from derivable.kernel import nodes as n
 from derivable.tensor.bound import Destination, Scalar, Values
 from derivable.tensor.lower import Lowering
 
 # What `outside` holds while no index was outside.
 INSIDE = -(1 << 63)
+
+
+def filled(out: np.ndarray | None, shape: tuple[int, ...], zero: Any, dtype: Any) -> np.ndarray:
+    """An array for values that zeros stand in, `out` if it is given; with whatever stands in it if zero is None.
+
+    Raises ShapeError, LayoutError for an array that is none for them.
+    """
+    if out is not None:
+        _check_out(out, shape, np.dtype(dtype))
+        if zero is not None:
+            out.fill(zero)
+        return out
+    if zero is None:
+        return empty(shape, dtype)
+    return zeros(shape, dtype) if is_cleared(zero) else full(shape, zero, dtype)
+
+
+def is_cleared(zero: Any) -> bool:
+    """Whether all bytes of a number are 0."""
+    return zero == 0 and math.copysign(1, zero) > 0
+
+
+def _check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    if not isinstance(out, np.ndarray):
+        raise LayoutError(f"`out` is a {type(out).__name__}, and the result is written to an array of NumPy")
+    if out.shape != shape:
+        raise ShapeError(f"`out` has the shape {list(out.shape)}, and what is written to it {list(shape)}")
+    if out.dtype != dtype or not out.flags.c_contiguous or not out.flags.writeable:
+        kind = "" if out.flags.c_contiguous else ", not in C order"
+        raise LayoutError(
+            f"`out` is of {out.dtype}{kind}{'' if out.flags.writeable else ', read-only'}, and the result of {dtype}",
+            hint=f"np.empty({list(shape)}, np.{dtype}) makes one",
+        )
 
 
 class Into(Destination):

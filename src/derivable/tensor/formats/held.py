@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.semiring import Semiring
-from derivable.core.diagnostics import UnsupportedError
+from derivable.core.diagnostics import LayoutError, UnsupportedError
 from derivable.tensor.formats.format import Format, format_of
 from derivable.tensor.values import check_shape, coordinates, dense, elements, is_dense, library_of, scalar_semiring
 
@@ -23,9 +23,13 @@ class Held:
     arrays: Mapping[str, Any]
 
     @property
+    def structure_parts(self) -> list[str]:
+        """The names of what says where the entries are: of all but their values."""
+        return [name for name in self.arrays if self.format.arrays.get(name) != "real"]
+
+    @property
     def structure(self) -> list[Any]:
-        """What says where the entries are: all but their values."""
-        return [x for name, x in self.arrays.items() if self.format.arrays.get(name) != "real"]
+        return [self.arrays[name] for name in self.structure_parts]
 
     @property
     def num_values(self) -> int:
@@ -69,7 +73,10 @@ def hold(
     # Values of another type are converted on the way through coordinates.
     is_as_it_is = not is_rows or elements(value.data, semiring, name) is value.data
     own = format.own(value) if is_as_it_is else None
-    if own is None:
+    if own is not None:
+        if is_rows:
+            _check_compressed(value, name)
+    else:
         entries = coordinates(value, semiring=semiring, order=order, name=name)
         shape = entries.shape
         (zero,) = semiring.typed("float64").zero
@@ -80,3 +87,22 @@ def hold(
                 own[part] = own[part] if own[part].base is None else own[part].copy()
                 own[part].setflags(write=False)
     return Held(format, shape, own)
+
+
+def _check_compressed(value: Any, name: str) -> None:
+    """Raises LayoutError for rows or columns of SciPy with places that are not there: SciPy looks at few of them."""
+    of = f" of `{name}`" if name else ""
+    axis = 1 if value.format == "csr" else 0
+    pos, idx, count = value.indptr, value.indices, value.shape[1 - axis] + 1
+    if len(pos) != count or pos[0] != 0 or pos[-1] > len(idx) or (pos[1:] < pos[:-1]).any():
+        raise LayoutError(
+            f"the offsets{of} do not ascend from 0 to its {len(idx)} entries",
+            hint="`check_format()` of SciPy says where",
+        )
+    size = value.shape[axis]
+    # As numbers without sign the negative ones are the largest.
+    if idx.size and idx.view(f"uint{8 * idx.itemsize}").max() >= size:
+        entry = int(np.flatnonzero((idx < 0) | (idx >= size))[0])
+        raise LayoutError(f"index {idx[entry]} of entry {entry}{of} is outside axis {axis} of size {size}")
+    if len(value.data) < pos[-1]:
+        raise LayoutError(f"there are {len(value.data)} values{of}, and {pos[-1]} indices")

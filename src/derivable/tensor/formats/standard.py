@@ -67,7 +67,7 @@ def _csr(order: int) -> Format:
         counts = np.bincount(entries.indices[0], minlength=entries.shape[0])
         return {"pos": offsets_of(counts), "idx": np.ascontiguousarray(entries.indices[1]), "val": entries.values}
 
-    return Format("csr", order, text, {"pos": "int", "idx": "sorted", "val": "real"}, pack, own=_own("csr"))
+    return Format("csr", order, text, {"pos": "offsets", "idx": "sorted", "val": "real"}, pack, own=_own("csr"))
 
 
 def _csc(order: int) -> Format:
@@ -79,7 +79,7 @@ def _csc(order: int) -> Format:
         counts = np.bincount(entries.indices[1], minlength=entries.shape[1])
         return {"pos": offsets_of(counts), "idx": entries.indices[0][by_column], "val": entries.values[by_column]}
 
-    return Format("csc", order, text, {"pos": "int", "idx": "sorted", "val": "real"}, pack, own=_own("csc"))
+    return Format("csc", order, text, {"pos": "offsets", "idx": "sorted", "val": "real"}, pack, own=_own("csc"))
 
 
 def _own(kind: str) -> Any:
@@ -101,7 +101,7 @@ def _dcsr(order: int) -> Format:
         arrays = {"pos": offsets_of(counts), "idx": np.ascontiguousarray(entries.indices[1]), "val": entries.values}
         return {**arrays, "rows": rows, "stored": len(rows)}
 
-    kinds: dict[str, Any] = {"rows": "sorted", "pos": "int", "idx": "sorted", "val": "real"}
+    kinds: dict[str, Any] = {"rows": "sorted", "pos": "offsets", "idx": "sorted", "val": "real"}
     return Format("dcsr", order, text, kinds, pack, ("stored",))
 
 
@@ -112,7 +112,7 @@ def _csf(order: int) -> Format:
         part = f"idx{k}(pos{k}(p{k - 1}):pos{k}(p{k - 1} + 1))" if k else "idx0(0:stored)"
         text = f"sum(<p{k}, i{k}> in {part}) {{ unique(i{k}) -> {text} }}"
     kinds: dict[str, Any] = {"val": "real"} | {f"idx{k}": "sorted" for k in range(order)}
-    kinds |= {f"pos{k}": "int" for k in range(1, order)}
+    kinds |= {f"pos{k}": "offsets" for k in range(1, order)}
 
     def pack(entries: Any, zero: Any) -> dict[str, Any]:
         count = len(entries.values)
