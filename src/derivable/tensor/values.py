@@ -377,11 +377,26 @@ def check_indices(indices: np.ndarray, shape: tuple[int, ...], name: str = "") -
     return indices
 
 
+def check_compressed(value: Any, name: str = "") -> None:
+    """Raises LayoutError for compressed rows or columns of SciPy that say places that are not there: SciPy looks at few
+    of them."""
+    of, axis = _of(name), 1 if value.format == "csr" else 0
+    pos, idx, size = value.indptr, value.indices, value.shape[axis]
+    if len(pos) != value.shape[1 - axis] + 1 or pos[0] != 0 or (pos[1:] < pos[:-1]).any():
+        raise LayoutError(f"the offsets{of} do not ascend from 0", hint="`A.check_format()` of SciPy says where")
+    if not len(idx) == len(value.data) >= pos[-1]:
+        raise LayoutError(f"there are {len(value.data)} values{of}, {len(idx)} indices and offsets up to {pos[-1]}")
+    # As numbers without sign the negative ones are the largest.
+    if idx.size and idx.view(f"uint{8 * idx.itemsize}").max() >= size:
+        entry = int(np.flatnonzero((idx < 0) | (idx >= size))[0])
+        raise LayoutError(f"index {idx[entry]} of entry {entry}{of} is outside axis {axis} of size {size}")
+
+
 def _sparse_entries(value: Any, record: Semiring, name: str) -> tuple[Any, Any, Any] | None:
     """(shape, indices, values) of what is sparse in another library."""
     library = library_of(value)
     if library == "scipy":
-        return _scipy_entries(value)
+        return _scipy_entries(value, name)
     if library == "sparse":
         found = value.asformat("coo")
         if found.nnz < found.size and found.fill_value != record.zero:
@@ -396,7 +411,9 @@ def _sparse_entries(value: Any, record: Semiring, name: str) -> tuple[Any, Any, 
     return None
 
 
-def _scipy_entries(value: Any) -> tuple[Any, Any, Any]:
+def _scipy_entries(value: Any, name: str) -> tuple[Any, Any, Any]:
+    if value.format in ("csr", "csc") and value.ndim == 2:
+        check_compressed(value, name)
     if value.format == "csr" and value.ndim == 2:
         rows = np.repeat(np.arange(value.shape[0], dtype=np.int64), np.diff(value.indptr))
         return value.shape, np.stack([rows, value.indices.astype(np.int64, copy=False)]), value.data

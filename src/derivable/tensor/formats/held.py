@@ -9,9 +9,18 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.semiring import Semiring
-from derivable.core.diagnostics import LayoutError, UnsupportedError
+from derivable.core.diagnostics import UnsupportedError
 from derivable.tensor.formats.format import Format, format_of
-from derivable.tensor.values import check_shape, coordinates, dense, elements, is_dense, library_of, scalar_semiring
+from derivable.tensor.values import (
+    check_compressed,
+    check_shape,
+    coordinates,
+    dense,
+    elements,
+    is_dense,
+    library_of,
+    scalar_semiring,
+)
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ def hold(
     own = format.own(value) if is_as_it_is else None
     if own is not None:
         if is_rows:
-            _check_compressed(value, name)
+            check_compressed(value, name)
     else:
         entries = coordinates(value, semiring=semiring, order=order, name=name)
         shape = entries.shape
@@ -87,22 +96,3 @@ def hold(
                 own[part] = own[part] if own[part].base is None else own[part].copy()
                 own[part].setflags(write=False)
     return Held(format, shape, own)
-
-
-def _check_compressed(value: Any, name: str) -> None:
-    """Raises LayoutError for rows or columns of SciPy with places that are not there: SciPy looks at few of them."""
-    of = f" of `{name}`" if name else ""
-    axis = 1 if value.format == "csr" else 0
-    pos, idx, count = value.indptr, value.indices, value.shape[1 - axis] + 1
-    if len(pos) != count or pos[0] != 0 or pos[-1] > len(idx) or (pos[1:] < pos[:-1]).any():
-        raise LayoutError(
-            f"the offsets{of} do not ascend from 0 to its {len(idx)} entries",
-            hint="`check_format()` of SciPy says where",
-        )
-    size = value.shape[axis]
-    # As numbers without sign the negative ones are the largest.
-    if idx.size and idx.view(f"uint{8 * idx.itemsize}").max() >= size:
-        entry = int(np.flatnonzero((idx < 0) | (idx >= size))[0])
-        raise LayoutError(f"index {idx[entry]} of entry {entry}{of} is outside axis {axis} of size {size}")
-    if len(value.data) < pos[-1]:
-        raise LayoutError(f"there are {len(value.data)} values{of}, and {pos[-1]} indices")
