@@ -288,3 +288,13 @@ def test_random_programs(data):
         return
     found = found.to_numpy() if hasattr(found, "to_numpy") else found
     np.testing.assert_allclose(found, dense_of(expected, order), rtol=1e-6, atol=1e-9)
+
+
+def test_negation_is_not_linear_in_other_semirings():
+    # Of the smallest number the negative one, and not the smallest of the negative ones.
+    program = parse("sum(<k, v> in sum(<i, r> in A) r) { k -> -v / 2.0 }", {"A": tensor(2)})
+    given_ = np.array([[1.0, 2.0], [5.0, 1.0]])
+    for switches in ({}, {"saturation": False}):
+        kernel = compile(program, semiring="min_plus", passes=switches)
+        np.testing.assert_allclose(kernel(A=given_), [-0.5, -0.5])
+        np.testing.assert_allclose(compile(program, passes=switches)(A=given_), [-3.0, -1.5])

@@ -1,7 +1,7 @@
 """Passes from SDQLite to SDQLite leave the type, every entry and the pattern as they are."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from derivable.algebra import semirings
@@ -10,6 +10,7 @@ from derivable.tensor.anf import to_anf
 from derivable.tensor.binding import bound_names
 from derivable.tensor.check import check
 from derivable.tensor.interpret import interpret
+from derivable.tensor.linearity import is_linear
 from derivable.tensor.normalise import RULES, float_bindings, hoist_conditions, normalise, rewrite, scalar_products
 from derivable.tensor.sparsity import ATOMS, propagate
 from derivable.tensor.types import INT
@@ -118,3 +119,19 @@ def test_passes_keep_meaning_in_other_semirings(semiring, data):
     values = data.draw(inputs())
     for run in PASSES.values():
         assert_same(node, run(node), values, record)
+
+
+@pytest.mark.parametrize(("semiring", "is_real"), [("real", True), ("max_plus", False)])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_what_is_linear_is(semiring, is_real, data):
+    # A few of many are linear in X.
+    drawn = (data.draw(programs(depths=(1, 4))) for _ in range(12))
+    found = [node for node in drawn if is_linear(propagate(node), {"X"}, is_real=is_real)]
+    assume(found)
+    record, values, other = semirings.get(semiring), data.draw(inputs()), data.draw(inputs({"X": INPUTS["X"]}))
+    both = interpret(t.Add(X, Y), {"X": values["X"], "Y": other["X"]}, record)
+    for node in found:
+        left, right, whole = (interpret(node, {**values, "X": x}, record) for x in (values["X"], other["X"], both))
+        added = interpret(t.Add(t.Var("l"), t.Var("r")), {"l": left, "r": right}, record)
+        assert is_same(added, whole, keeps_zeros=False), str(node)

@@ -14,6 +14,7 @@ from derivable.tensor.check import check
 from derivable.tensor.program import Program
 from derivable.tensor.syntax import as_type, parse
 from derivable.tensor.types import BOOL, INT, REAL, Type, array, tensor
+from tensor.test_errors import TYPES
 
 INPUTS = {
     "A": tensor(2),
@@ -139,18 +140,6 @@ def test_every_part_has_its_place(node):
 
 
 A, B, X, s, n = "A", "B", "X", "s", "n"
-TYPES = {
-    "A": 2,
-    "B": 2,
-    "X": 1,
-    "Y": 1,
-    "s": 0,
-    "c": "bool",
-    "n": "int",
-    "pos": array("int"),
-    "idx": array("int"),
-    "val": "{ dense_int -> real }",
-}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What an expression does where names in it are zero, and whether it is linear in them: the conditions of rewriting.
 
-All names that an expression binds must be unique.
+For `vanishes` and `is_present` all names that an expression binds must be unique.
 """
 
 from __future__ import annotations
@@ -60,37 +60,58 @@ def _at_zero(operation: str) -> float:
         return float(row.meaning(*[np.float64(0.0)] * row.arity))
 
 
-def is_linear(node: t.Node, names: Set[str]) -> bool:
-    """Whether an expression is linear in all those names together, homogeneous, by its form."""
+def is_linear(node: t.Node, names: Set[str], apart: int = 0, *, is_real: bool = False) -> bool:
+    """Whether it can be seen from the form of an expression that of a sum it is the sum of what it is of the parts, in
+    all those names together, and zero for zero.
+
+    What mentions none of them is no such expression, unless it is zero: a sum would count it for each part.
+
+    apart    the order of the tensor, if no two parts have an entry at the same place: then whatever is done with single
+             entries is linear in this sense. 0 if that is not so
+    is_real  the differences and quotients of numbers count too, as they do in the real semiring
+    """
+
+    def linear(part: t.Node, names: Set[str], apart: int = 0) -> bool:
+        return is_linear(part, names, apart, is_real=is_real)
+
     match node:
-        case t.Var():
-            return node.name in names
         case t.Zero():
             return True
+        case t.Var():
+            return node.name in names
+        case t.Sum() if apart and isinstance(node.range, t.Var) and node.range.name in names:
+            inner = names - {node.key, node.value}
+            return _is_free_of(node.body, inner) and (apart == 1 or linear(node.body, {node.value}, apart - 1))
         case t.Sum():
+            inner = names - {node.key, node.value}
             if _is_free_of(node.range, names):
-                return is_linear(node.body, names)
-            if not is_linear(node.range, names):
-                return False
+                return linear(node.body, inner, apart)
             # In the names, or in the value while the names are nowhere else.
-            return _is_free_of(node.body, names) and is_linear(node.body, {node.value})
+            return linear(node.range, names) and _is_free_of(node.body, inner) and linear(node.body, {node.value})
         case t.Let():
+            inner = names - {node.name}
             if _is_free_of(node.value, names):
-                return is_linear(node.body, names)
-            return is_linear(node.value, names) and is_linear(node.body, names | {node.name})
+                return linear(node.body, inner, apart)
+            return linear(node.value, names) and linear(node.body, inner | {node.name})
         case t.Singleton():
-            return _is_free_of(node.key, names) and is_linear(node.value, names)
+            return _is_free_of(node.key, names) and linear(node.value, names, apart)
         case t.Lookup():
-            return _is_free_of(node.key, names) and is_linear(node.tensor, names)
+            return _is_free_of(node.key, names) and linear(node.tensor, names)
         case t.If():
-            return _is_free_of(node.condition, names) and is_linear(node.body, names)
+            return _is_free_of(node.condition, names) and linear(node.body, names, apart)
         case t.Add():
-            return all(is_linear(part, names) for part in node.children)
+            return all(linear(part, names, apart) for part in node.children)
         case t.Multiply():
             left, right = node.children
-            return (is_linear(left, names) and _is_free_of(right, names)) or (
-                _is_free_of(left, names) and is_linear(right, names)
+            return (linear(left, names, apart) and _is_free_of(right, names)) or (
+                _is_free_of(left, names) and linear(right, names, apart)
             )
+        case t.Apply("negate", (operand,)):
+            return is_real and linear(operand, names)
+        case t.Apply("subtract", (left, right)):
+            return is_real and linear(left, names) and linear(right, names)
+        case t.Apply("divide", (left, right)):
+            return is_real and _is_free_of(right, names) and linear(left, names)
     return False
 
 

@@ -25,7 +25,6 @@ from derivable.tensor.bound import (
     type_of,
 )
 from derivable.tensor.types import INT
-from derivable.tensor.unique import may_come_in_parts
 
 if TYPE_CHECKING:
     from derivable.tensor.lower import Lowering
@@ -129,7 +128,7 @@ class Locator:
         physical = isinstance(node.range, (t.Range, t.SubArray))
         if physical and node.value in wanted:
             self._enter(node, names, wanted[node.value], go_on)
-        elif not physical and node.key in wanted and may_come_in_parts(node, names):
+        elif not physical and node.key in wanted and self.lowering.takes_parts(node, names):
             key = wanted[node.key]
             at = self.lowering.bind(node.range, names)
             self._locate_bound(at, [key], lambda value: self.lowering.enter(node, names, key, value, go_on))

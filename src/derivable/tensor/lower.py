@@ -325,10 +325,14 @@ class Lowering:
         def enter(key: Scalar, value: Bound) -> None:
             self.enter(node, names, key, value, then)
 
-        if may_come_in_parts(node, names):
+        if self.takes_parts(node, names):
             self.iterate(over, names, enter)
         else:
             self.entries(self.collected(over, names), enter)
+
+    def takes_parts(self, node: t.Sum, names: Names) -> bool:
+        """Whether the body of a sum may be run for each part of what a key leads to."""
+        return may_come_in_parts(node, names, is_real=self.semiring.semiring.name == "real")
 
     def enter(self, node: t.Sum, names: Names, key: Bound, value: Bound, then: Callable[[Names], None]) -> None:
         """The body of a sum for one key, in a branch where that may lead to no entry at all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from derivable.tensor import nodes as t
 from derivable.tensor.bound import Bound, Closure, Listed, Names, type_of
-from derivable.tensor.linear import is_linear
+from derivable.tensor.linearity import is_linear
 
 
 def is_unique(node: t.Node, names: Names) -> bool:
@@ -82,11 +82,11 @@ def _is_unique_below(node: t.Node, names: Names, depth: int) -> bool:
     return True
 
 
-def may_come_in_parts(node: t.Sum, names: Names) -> bool:
-    """Whether the body of a sum may be run for each part of what a key leads to."""
-    if is_linear(node.body, node.value) or is_unique(node.range, names):
+def may_come_in_parts(node: t.Sum, names: Names, *, is_real: bool) -> bool:
+    """Whether the body of a sum may be run for each part of what a key leads to, in the real semiring or in any."""
+    if is_linear(node.body, {node.value}, is_real=is_real) or is_unique(node.range, names):
         return True
     # No entry of an input is stored twice, so that parts of its rows have none in common.
     bound = names.get(node.range.name) if isinstance(node.range, t.Var) else None
     below = bound.type.order - 1 if isinstance(bound, Closure) and bound.type and bound.entries_differ else 0
-    return below > 0 and is_linear(node.body, node.value, below)
+    return below > 0 and is_linear(node.body, {node.value}, below, is_real=is_real)
