@@ -18,9 +18,9 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
-from derivable.datalog import execute, frontier, fused, sets, shares, storage
+from derivable.datalog import enter, execute, frontier, fused, sets, shares, storage
 from derivable.datalog.kernels import row_sets
-from derivable.datalog.ram import emit, emit_best, emit_tags
+from derivable.datalog.ram import emit, emit_best, emit_enter, emit_tags
 from derivable.datalog.storage import Table
 from derivable.datalog.values import TYPES
 from derivable.device.cpu import threads
@@ -60,6 +60,8 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1):
         patch.setattr(fused, "DRIVER_ROWS", 2)
         patch.setattr(storage, "SET_ROWS", set_rows)
         patch.setattr(execute, "PIECE", 2)
+        patch.setattr(enter, "PAUSE", room)
+        patch.setattr(enter, "TOLD", 5)
         patch.setattr(storage, "PART", 1)
         if not compiled:
             patch.setattr(emit, "_compiled", {})
@@ -69,6 +71,8 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1):
             patch.setattr(sets, "_read", lambda form: interpreted(row_sets.read_kernel(form)))
             patch.setattr(emit_tags, "_compiled", {})
             patch.setattr(emit_tags, "compile_kernel", interpreted)
+            patch.setattr(emit_enter, "_compiled", {})
+            patch.setattr(emit_enter, "compile_kernel", interpreted)
             patch.setattr(emit_best, "_compiled", {})
             patch.setattr(emit_best, "compile_kernel", interpreted)
         yield

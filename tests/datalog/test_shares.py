@@ -170,9 +170,19 @@ def test_rows_asked_of_the_table_itself_stay_on_one_thread():
     facts = {"edge": graph(200, 900)}
     with on_threads(1):
         wanted = rows_of(text, facts)
-    with split(2) as made:
+    asked = []
+
+    def looked_at(running, table):
+        steps = enumerate(running.fused.plan.steps)
+        asked.append([k for k, step in steps if isinstance(step, emit.Probe) and running.fused.reads[k][0] is table])
+        return is_shared(running, table) and not asked[-1].append("shared")
+
+    is_shared = shares.may_be_shared
+    with split(2), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shares, "may_be_shared", looked_at)
         found = rows_of(text, facts)
-    assert not made
+    assert any(asked)
+    assert all(places in ([], ["shared"]) or "shared" not in places for places in asked)
     assert set(map(tuple, found.tolist())) == set(map(tuple, wanted.tolist()))
 
 

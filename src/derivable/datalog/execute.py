@@ -19,7 +19,7 @@ import numpy as np
 
 from derivable.core.diagnostics import DomainError
 from derivable.core.lazy import later
-from derivable.datalog import best_first
+from derivable.datalog import best_first, enter
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.facts import FactColumns, FactStore
 from derivable.datalog.foreign.function import ForeignError
@@ -250,11 +250,12 @@ class Executor(Queries):
             return size > stable
 
         rounds = self.rounds(number, is_first)
+        follows = enter.may_follow(rounds.loop, stratum.relations)
         for instructions, _ in rounds.run(has_news):
             if not self.begin_round(number, rounds):
                 return
             for instruction in instructions:
-                self.insert(instruction)
+                self.insert(instruction, follows)
 
     def part(self, instruction: m.Instruction) -> Table | None:
         """The new table of an instruction that makes a part of what another one needs; None for all others."""
@@ -265,15 +266,18 @@ class Executor(Queries):
         made = self.tables[instruction.relation] = Table(instruction.relation, types)
         return made
 
-    def insert(self, instruction: m.Instruction) -> None:
-        """Run an instruction and enter what it finds."""
+    def insert(self, instruction: m.Instruction, follows: bool = False) -> None:
+        """Run an instruction and enter what it finds.
+
+        follows  whether the next rounds may follow at once, as the instruction is all that they do
+        """
         table = self.tables[instruction.relation]
         with self.effort(instruction) as effort:
             self.watch.enter(table)
             stores = isinstance(instruction, m.Store)
             if stores and not table.size and table.may_be_built:
                 self.insert_first(instruction, table, effort)
-            elif not (stores and self.insert_shares(instruction, table, effort)):
+            elif not (stores and self.entered(instruction, table, effort, follows)):
                 for columns, count, _ in self.stored(instruction, False) if stores else (self.special(instruction),):
                     effort.candidates += count
                     table.insert(columns, count)
@@ -283,19 +287,25 @@ class Executor(Queries):
                 effort.grew(self.watch.round, added)
                 self.stratum_effort[self.number].rows += added
 
-    def insert_shares(self, store: m.Store, table: Table, effort: Effort) -> bool:
-        """Enter the rows of a store that is worth several threads; whether it is."""
+    def entered(self, store: m.Store, table: Table, effort: Effort, follows: bool) -> bool:
+        """Have the kernel of a store enter its rows, or several threads; whether that can be done."""
         running = self.running.get(id(store))
-        if running is None or running.kernel is None or not table.may_have_sets:
+        if running is None or not table.may_have_sets or self.counts is not None or not running.is_ready():
             return False
-        if running.expected() < shares.FEW or not running.is_ready():
+        assert running.fused is not None
+        if running.fused.prefix is not None:
             return False
         table.catch_up()
-        if table.sets is None or not shares.may_be_shared(running, table):
+        if table.sets is None and not table.enter_sets():
             return False
-        found = shares.enter_shares(running, table, self.watch.remaining)
-        effort.candidates += found or 0
-        return found is not None
+        # The store may read the table, whose layout is another now.
+        running.settle()
+        if running.expected() >= shares.FEW and shares.may_be_shared(running, table):
+            found = shares.enter_shares(running, table, self.watch.remaining)
+            effort.candidates += found or 0
+            if found is not None:
+                return True
+        return enter.Entering(self, running, table, effort, follows).run()
 
     def insert_first(self, store: m.Store, table: Table, effort: Effort) -> None:
         """Enter the rows of a store, which may be many, in a table that has none yet."""

@@ -25,7 +25,7 @@ class Rounds:
     def change(self, loop: tuple[m.Store, ...]) -> None:
         """Go on with these instructions: the same rules in the same order."""
         self._known.clear()
-        self._loop = loop
+        self.loop = loop
         self._readers: dict[str, list[int]] = {}
         for place, instruction in enumerate(loop):
             self._readers.setdefault(m.recent_relation(instruction.query), []).append(place)
@@ -47,5 +47,5 @@ class Rounds:
 
     def _of(self, news: tuple[str, ...]) -> tuple[list[m.Store], tuple[str, ...]]:
         places = sorted(place for name in news for place in self._readers.get(name, ()))
-        instructions = [self._loop[place] for place in places]
+        instructions = [self.loop[place] for place in places]
         return instructions, tuple(dict.fromkeys([*news, *(i.relation for i in instructions)]))

@@ -353,19 +353,21 @@ class Table:
         self.table = zeros(2 << int(slots - 1).bit_length(), np.uint32)
         kernels.rehash_rows(self.log, self.size, self.table)
 
-    def _enter_sets(self, columns: Sequence[np.ndarray]) -> None:
-        """Go over to sets if the rows and the given ones are in reach, else never."""
-        there = list(self.log[: self.size].T) if self.size else None
-        if not all(RowSets.can_hold(part) for part in (columns, there) if part is not None):
+    def enter_sets(self, columns: Sequence[np.ndarray] = ()) -> bool:
+        """Go over to sets if the rows and the given ones are in reach, else never; whether it is done."""
+        there = list(self.log[: self.size].T) if self.size else []
+        parts = [part for part in (columns, there) if len(part)]
+        if not all(map(RowSets.can_hold, parts)):
             self.may_have_sets = False
-            return
-        top = max(int(columns[-1].max()), int(there[-1].max()) if there else 0)
+            return False
+        top = max((int(part[-1].max()) for part in parts), default=0)
         self.sets = RowSets(self.width, self.new_tags is not None, self._domain(top))
         log = empty(self.log.shape, np.int32)
         log[: self.size] = self.log[: self.size]
         self.log, self.table = log, self.table[:0]
         size, self.size = self.size, 0
         self.sets.enter(self, size)
+        return True
 
     def leave_sets(self) -> None:
         """Go over, for good, to the set that numbers its rows and holds any values."""
@@ -474,7 +476,7 @@ class Table:
         columns = [contiguous(column, np.int64) for column in columns]
         self.catch_up()
         if self.sets is None and self.may_have_sets and self.size + count >= SET_ROWS:
-            self._enter_sets(columns)
+            self.enter_sets(columns)
         done = 0
         if self.sets is not None:
             done = self.sets.insert(self, columns, 0, count, ids)

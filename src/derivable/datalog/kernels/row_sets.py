@@ -146,6 +146,10 @@ def insert_kernel(form: SetForm) -> n.Kernel:
     log = k.array("log", "int32")
     columns = [k.array(f"c{c}", "int64") for c in range(form.width)]
     ids = k.array("ids", "int64") if form.numbered else None
+
+    def leave(code: int) -> None:
+        k.return_(code, i, size)
+
     if form.has_table:
         last = [k.let(f"last{c}", -1) for c in range(form.width - 1)]
         x = k.let("x", -1)
@@ -159,13 +163,13 @@ def insert_kernel(form: SetForm) -> n.Kernel:
             for c in range(1, form.width - 1):
                 k.set(new, new | not_equal(row[c], last[c]))
             with k.when(new):
-                _number_prefix(k, p, state, row, x, i, size)
+                number_prefix(k, p, state, row, x, leave)
                 k.set(last, row[:-1])
         else:
             x = row[0] if form.width == 2 else k.let("x", 0)
         with k.when((x < 0) | (x >= p.firsts) | (y < 0) | (y >= p.domain)):
             k.return_(OUT_OF_REACH, i, size)
-        is_new, number = enter_last(k, p, count, state, x, y, size, arena_room, lambda code: k.return_(code, i, size))
+        is_new, number = enter_last(k, p, count, state, x, y, size, arena_room, leave)
         with k.when(is_new):
             for c, value in enumerate(row):
                 k.store(log, size * form.width + c, value)
@@ -246,8 +250,13 @@ def enter_last(
     return is_new, number
 
 
-def _number_prefix(
-    k: Builder, p: SetParameters, state: n.Array, row: Sequence[n.Register], x: n.Register, i: n.Register, size: Expr
+def number_prefix(
+    k: Builder,
+    p: SetParameters,
+    state: n.Array,
+    row: Sequence[n.Register],
+    x: n.Register,
+    leave: Callable[[int], None],
 ) -> None:
     """Sets x to the number of the row's prefix, a new one if there is none."""
     width = p.form.width - 1
@@ -256,10 +265,10 @@ def _number_prefix(
     with k.when(x < 0):
         for value in row[:-1]:
             with k.when((value < 0) | (value >= TOP)):
-                k.return_(OUT_OF_REACH, i, size)
+                leave(OUT_OF_REACH)
         k.load_into(x, state, 3)
         with k.when(equal(x, p.firsts)):
-            k.return_(PREFIXES_FULL, i, size)
+            leave(PREFIXES_FULL)
         k.store(state, 3, x + 1)
         k.store(p.table, slot * 2, x + 1)
         k.store(p.table, slot * 2 + 1, tag)

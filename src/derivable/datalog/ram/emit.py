@@ -198,7 +198,7 @@ class Emitter:
             self.values[word] = self.scalar("word", 0, word.index)
         self.written = k.let("written", 0)
         self.counts = {number: k.let("count", 0) for number in plan.counted}
-        self.first_free = _first_free_loop(plan)
+        self.first_free = first_free_loop(plan)
         self.found = k.let("found", 0) if self.first_free < len(plan.steps) else None
         kinds = ["int64"] * len(plan.outputs)
         with k.while_(self.i < stop):
@@ -446,7 +446,7 @@ class Emitter:
                 k.set(self.found, 1)
 
 
-def _first_free_loop(plan: Plan) -> int:
+def first_free_loop(plan: Plan) -> int:
     """The first step from which on no loop binds what is written; the number of steps without one.
 
     Only without tags: those of all rows are added up.
@@ -463,6 +463,16 @@ def _first_free_loop(plan: Plan) -> int:
             case Match(takes=takes) if any(register in needed for _, register in takes):
                 return number + 1
     return 1
+
+
+def bound_by(step: Step) -> set[Argument]:
+    """The registers that a step binds."""
+    match step:
+        case Rows(takes=takes) | Match(takes=takes):
+            return {register for _, register in takes}
+        case Define(register=register) | Count(register=register):
+            return {register}
+    return set()
 
 
 def word_of_value(value: Expr) -> Expr:

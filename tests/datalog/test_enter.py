@@ -1,0 +1,114 @@
+"""Kernels that enter their rows and go on with the next rounds: rounds and limits are those of columns."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import derivable as dv
+from datalog.test_fused import NEVER, settings_of
+from derivable.core.diagnostics import LimitError
+from derivable.datalog import enter
+
+REACH = """
+type edge(x: i64, y: i64)
+rel far(0)
+rel far(y) = far(x), edge(x, y)
+query far
+"""
+CLOSURE = """
+type edge(x: i64, y: i64)
+rel path(x, y) = edge(x, y)
+rel path(x, z) = path(x, y), edge(y, z)
+query path
+"""
+GROUPS = """
+type edge(x: i64, y: i64)
+rel path(x - y, x, y) = edge(x, y)
+rel path(g, x, z) = path(g, x, y), edge(y, z)
+query path
+"""
+STEPS = """
+type edge(x: i64, y: i64)
+rel far(x, 0) = edge(x, _)
+rel far(x, n + 1 + y - y) = far(x, n), n < 12, edge(n, y)
+query far
+"""
+EDGES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=25)
+# Out of reach of sets after some rounds.
+FAR_EDGES = st.lists(st.tuples(st.integers(0, 6), st.sampled_from([0, 1, 2, 5, 6, -1, 1 << 40, 300])), min_size=1)
+
+
+@contextmanager
+def counted():
+    """The kernel's calls."""
+    made = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(enter.Entering, "run", lambda own, run=enter.Entering.run: made.append(own) or run(own))
+        yield made
+
+
+def found(text, edges, **limits):
+    database = dv.Program(text).run({"edge": edges}, "unit", keep=True, **limits)
+    (view,) = database.values()
+    profile = database.profile
+    return set(view), [stratum.rounds for stratum in profile.strata], [rule.runs for rule in profile.rules]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([REACH, CLOSURE, GROUPS, STEPS]),
+    EDGES | FAR_EDGES,
+    st.integers(1, 4),
+    st.one_of(st.none(), st.integers(0, 6)),
+)
+def test_tuples_and_rounds_are_those_over_columns(text, edges, room, iterations):
+    limits = {"iteration_limit": iterations} if iterations is not None else {}
+    with settings_of(NEVER, NEVER):
+        wanted = found(text, edges, **limits)
+    with settings_of(0, 1, room):
+        assert found(text, edges, **limits) == wanted
+
+
+@pytest.mark.parametrize("text", [REACH, CLOSURE])
+def test_small_rounds_are_one_call(text):
+    edges = [(k, k + 1) for k in range(90)]
+    with settings_of(0, 1, 1 << 20, compiled=True), counted() as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(enter, "TOLD", 1 << 20)
+        tuples, (*_, rounds), runs = found(text, edges)
+    assert len(tuples) == (91 if text == REACH else 91 * 90 // 2)
+    assert rounds == 91 - (text == CLOSURE)
+    assert rounds in runs
+    assert len(made) < 5
+
+
+@pytest.mark.parametrize("limit", [1, 7, 40])
+def test_a_limit_of_rounds_ends_them_where_it_ends_others(limit):
+    edges = [(k, k + 1) for k in range(90)]
+    texts = []
+    for few in (0, NEVER):
+        with settings_of(few, 1, 1 << 20, compiled=True), pytest.raises(LimitError) as caught:
+            found(REACH, edges, round_limit=limit)
+        texts.append(str(caught.value))
+    assert texts[0] == texts[1]
+    assert f"round {limit}" in texts[0]
+
+
+def test_a_limit_of_tuples_names_the_rows_of_the_last_rounds():
+    edges = [(k, m) for k in range(200) for m in (3 * k + 1, 3 * k + 2, 3 * k + 3)]
+    with settings_of(0, 1, 4, compiled=True), pytest.raises(LimitError) as caught:
+        found(REACH, edges, tuple_limit=700)
+    assert "added 3, 9, 27 and " in str(caught.value)
+
+
+def test_larger_rounds_come_back():
+    rng = np.random.default_rng(0)
+    edges = [tuple(edge) for edge in rng.integers(0, 60, (200, 2)).tolist()]
+    with settings_of(NEVER, NEVER):
+        wanted = found(CLOSURE, edges)
+    with settings_of(0, 1, 1 << 20, compiled=True), counted() as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(enter, "MOST", 100)
+        assert found(CLOSURE, edges) == wanted
+    assert len(made) > 2
