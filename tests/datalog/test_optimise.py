@@ -171,3 +171,18 @@ def test_bodies_may_be_longer_than_the_stack_is_deep(provenance):
     assert sorted(row[-2:] for row in program.run(provenance=provenance)["p"]) == [
         (x, (x + count) % 3 + count - 1) for x in range(3)
     ]
+
+
+def test_plans_of_long_bodies_are_shown():
+    count = 1100
+    text = f"rel e = {{(0, 1), (1, 0)}}\nrel p(x0) = {', '.join(f'e(x{i}, x{i + 1})' for i in range(count))}\nquery p"
+    program = dv.Program(text)
+    plan = program.explain("plan").splitlines()
+    joins = [line.split("  ")[-1] for line in plan if "join [" in line]
+    assert joins[:2] == ["join [x1] e(x1, x2)", "join [x2] e(x2, x3)"]
+    assert len(joins) == count - 1
+    ram = program.explain("ram").splitlines()
+    first = ram.index("    project [x0]")
+    assert ram[first + 1].strip() == f"join [x{count - 1}]"
+    assert ram[first + count].strip() == "scan e(x0, x1)"
+    assert ram[first + 2 * count - 1] == f"        scan e(x{count - 1}, x{count})"

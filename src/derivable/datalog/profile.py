@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.ram.text import operator_text
+from derivable.datalog.ram.text import operator_texts
 from derivable.datalog.rules.text import rule_text
 
 # Rules that the text shows, the most expensive ones.
@@ -170,11 +170,11 @@ class _Text:
             return [head]
         nodes = m.steps(effort.instruction.query.source)
         table = [("estimated", "a run", "in all", "")]
-        for place, node in enumerate(nodes):
+        for place, (node, text) in enumerate(zip(nodes, operator_texts(nodes[-1]))):
             actual = None if self.profile.counts is None else self.profile.counts.get(id(node), 0)
             expected = f"{effort.estimates[place]:,.0f}" if place < len(effort.estimates) else "-"
             mean = "-" if actual is None else f"{actual / max(effort.runs, 1):,.0f}"
-            table.append((expected, mean, "-" if actual is None else f"{actual:,}", operator_text(node)))
+            table.append((expected, mean, "-" if actual is None else f"{actual:,}", text))
         widths = [max(len(row[c]) for row in table) for c in range(3)]
         rows = [[text.rjust(width) for text, width in zip(row, widths)] + [row[3]] for row in table]
         return [head, *(f"    {'  '.join(row).rstrip()}" for row in rows)]

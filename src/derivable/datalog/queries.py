@@ -126,11 +126,18 @@ class Queries:
     def stream(self, query: m.Query, needed: frozenset[str]) -> Iterator[Batch]:
         """Batches with at least the needed columns."""
         operators: list[Callable[[Batch], Iterator[Batch]]] = []
+        nodes = m.steps(query)
+        # The operator that binds a name first.
+        binder: dict[str, int] = {}
+        for number, node in enumerate(nodes):
+            for name in m.binds(node):
+                binder.setdefault(name, number)
         while query is not self.computed[0] and (source := m.source(query)) is not None:
-            there = frozenset(m.columns(source))
+            nodes.pop()
+            of_interest = needed | m.reads(query)
+            there = frozenset(name for name in of_interest if binder.get(name, len(nodes)) < len(nodes))
             operators.append(self.counted(query, self.operator(query, needed, there)))
-            needed = (needed | m.reads(query)) & there
-            query = source
+            needed, query = there, source
         operators.reverse()
         # The batches that are open at each operator: generators within generators would be as deep as rules are long.
         opened = [self.computed[1] if query is self.computed[0] else self.counted(query, self.first)(query, needed)]

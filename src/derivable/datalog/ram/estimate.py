@@ -166,5 +166,6 @@ class Estimator:
             if fresh in needed:
                 summary = known.column(name, column)
                 values[fresh] = (min(summary.distinct, max(rows, 1.0)), summary)
-        values = {name: (min(d, max(rows, 1.0)), summary) for name, (d, summary) in values.items()}
+        most = max(rows, 1.0)
+        values = {name: (min(d, most), summary) for name, (d, summary) in values.items()}
         return Estimate(rows, cost, values)

@@ -177,14 +177,17 @@ def columns(query: Query) -> tuple[str, ...]:
     """The column names of a query's rows, in order of first binding."""
     if isinstance(query, Project):
         return tuple(str(i) for i in range(len(query.terms)))
-    found: dict[str, None] = {}
-    for node in steps(query):
-        match node:
-            case Scan(terms=terms) | Join(right=Scan(terms=terms)) | Generate(outputs=terms):
-                found |= dict.fromkeys(t.name for t in terms if isinstance(t, Var))
-            case Extend(variable=v):
-                found[v.name] = None
-    return tuple(found)
+    return tuple(dict.fromkeys(name for node in steps(query) for name in binds(node)))
+
+
+def binds(node: Query) -> list[str]:
+    """The names that are bound after an operator because of it, some of them maybe before."""
+    match node:
+        case Scan(terms=terms) | Join(right=Scan(terms=terms)) | Generate(outputs=terms):
+            return [t.name for t in terms if isinstance(t, Var)]
+        case Extend(variable=v):
+            return [v.name]
+    return []
 
 
 def source(node: Query) -> Query | None:

@@ -2,39 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
+
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.text import expr_text, facts_text, generator_text, rule_text, terms_text
 
 
 def query_lines(query: m.Query, indent: int) -> list[str]:
     """One operator a line, sources indented below it."""
-    pad = "  " * indent
-    match query:
-        case m.Unit():
-            return [f"{pad}unit"]
-        case m.Scan(relation=name, terms=terms, part=part):
-            return [f"{pad}scan {part + ' ' if part != 'all' else ''}{name}({terms_text(terms)})"]
-        case m.Join(left=left, right=right):
-            shared = [c for c in m.columns(right) if c in m.columns(left)]
-            return [f"{pad}join [{', '.join(shared)}]", *query_lines(left, indent + 1), *query_lines(right, indent + 1)]
-        case m.Difference(left=left, right=right):
-            return [f"{pad}difference", *query_lines(left, indent + 1), *query_lines(right, indent + 1)]
-        case m.Select(source=source, condition=condition):
-            return [f"{pad}select {expr_text(condition)}", *query_lines(source, indent + 1)]
-        case m.Extend(source=source, variable=v, expression=e):
-            return [f"{pad}extend {v.name} := {expr_text(e)}", *query_lines(source, indent + 1)]
-        case m.Generate(source=source):
-            return [f"{pad}generate {generator_text(query)}", *query_lines(source, indent + 1)]
-        case m.Project(source=source, terms=terms):
-            return [f"{pad}project [{terms_text(terms)}]", *query_lines(source, indent + 1)]
-    raise TypeError(f"not a query: {query!r}")
+    nodes = m.steps(query)
+    depths = range(indent + len(nodes) - 1, indent - 1, -1)
+    lines = [f"{'  ' * depth}{title}" for depth, title in zip(depths, _titles(nodes))]
+    # What operators read beside their sources stands below these.
+    beside = [
+        f"{'  ' * (depth + 1)}{_scan_text(scan)}"
+        for depth, node in zip(depths, nodes)
+        if (scan := m.scan_of(node)) is not None and scan is not node
+    ]
+    return [*reversed(lines), *beside]
+
+
+def operator_texts(query: m.Query) -> list[str]:
+    """The operators of a query from the first, each in a line without its source: `join [y] edge(y, z)`."""
+    nodes = m.steps(query)
+    scans = [m.scan_of(node) for node in nodes]
+    return [
+        title if scan is None or scan is node else f"{title} {_scan_text(scan).removeprefix('scan ')}"
+        for node, scan, title in zip(nodes, scans, _titles(nodes))
+    ]
 
 
 def operator_text(node: m.Query) -> str:
-    """An operator in one line, without what it gets its rows from: `join [y] edge(y, z)`."""
-    scan = m.scan_of(node)
-    first = query_lines(node, 0)[0]
-    return first if scan is None or scan is node else f"{first} {query_lines(scan, 0)[0].removeprefix('scan ')}"
+    """The last operator of a query in one line, without its source."""
+    return operator_texts(node)[-1]
+
+
+def _titles(nodes: Sequence[m.Query]) -> list[str]:
+    """What operators do, without what they read: of all that lead to a query, from the first."""
+    bound: dict[str, None] = {}
+    found = []
+    for node in nodes:
+        found.append(_title(node, bound))
+        bound |= dict.fromkeys(m.binds(node))
+    return found
+
+
+def _title(node: m.Query, bound: Container[str]) -> str:
+    match node:
+        case m.Unit():
+            return "unit"
+        case m.Scan():
+            return _scan_text(node)
+        case m.Join(right=right):
+            return f"join [{', '.join(name for name in m.columns(right) if name in bound)}]"
+        case m.Difference():
+            return "difference"
+        case m.Select(condition=condition):
+            return f"select {expr_text(condition)}"
+        case m.Extend(variable=v, expression=e):
+            return f"extend {v.name} := {expr_text(e)}"
+        case m.Generate():
+            return f"generate {generator_text(node)}"
+        case m.Project(terms=terms):
+            return f"project [{terms_text(terms)}]"
+    raise TypeError(f"not a query: {node!r}")
+
+
+def _scan_text(scan: m.Scan) -> str:
+    return f"scan {scan.part + ' ' if scan.part != 'all' else ''}{scan.relation}({terms_text(scan.terms)})"
 
 
 def instruction_lines(instruction: m.Instruction, indent: int) -> list[str]:
