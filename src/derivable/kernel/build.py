@@ -35,6 +35,8 @@ class Builder:
         self._blocks: list[list[n.Statement]] = [[]]
         self._names: dict[str, int] = {}
         self._count = 0
+        # How many loops what is added next is inside of.
+        self.num_loops = 0
 
     def kernel(self) -> n.Kernel:
         """The kernel as collected so far."""
@@ -206,25 +208,27 @@ class Builder:
     # Blocks
 
     @contextmanager
-    def _block(self) -> Iterator[list[n.Statement]]:
+    def _block(self, loops: int = 0) -> Iterator[list[n.Statement]]:
         self._blocks.append([])
+        self.num_loops += loops
         try:
             yield self._blocks[-1]
         finally:
             self._blocks.pop()
+            self.num_loops -= loops
 
     @contextmanager
     def loop(
         self, name: str, start: Any, stop: Any, down: bool = False, step: int = 1, parallel: bool = False
     ) -> Iterator[n.Register]:
         index = self.register(name)
-        with self._block() as body:
+        with self._block(loops=1) as body:
             yield index
         self.add(n.For(index, position(start), position(stop), tuple(body), down, step, parallel))
 
     @contextmanager
     def while_(self, condition: Expr) -> Iterator[None]:
-        with self._block() as body:
+        with self._block(loops=1) as body:
             yield
         self.add(n.While(condition, tuple(body)))
 

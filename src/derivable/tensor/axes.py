@@ -17,11 +17,13 @@ Axis = Hashable
 class Axes:
     """Which axes are the same, because an index of one is looked up in the other or they are added.
 
-    places  for each two that became the same, where: ((axis, axis), expression)
+    places     for each two that became the same, where: ((axis, axis), expression)
+    is_strict  what is added to a tensor of which nothing is known may have any indices; else it is taken to fit
     """
 
     _above: dict[Axis, Axis] = field(default_factory=dict)
     places: list[tuple[tuple[Axis, Axis], t.Node]] = field(default_factory=list)
+    is_strict: bool = False
 
     def root(self, axis: Axis) -> Axis:
         while axis in self._above:
@@ -31,7 +33,7 @@ class Axes:
     def join(self, left: Axis, right: Axis, node: t.Node) -> Axis:
         """The one that both are now; one of which nothing is known is nothing to the other."""
         if left is None or right is None:
-            return right if left is None else left
+            return None if self.is_strict else right if left is None else left
         self.places.append(((left, right), node))
         first, second = self.root(left), self.root(right)
         if first != second:

@@ -51,6 +51,7 @@ class Closure:
 
     axes            of an input or a part of one, their names
     entries_differ  whether no entry is stored twice, so for inputs
+    num_loops       how many loops it was named inside of
     """
 
     node: t.Node
@@ -58,20 +59,39 @@ class Closure:
     type: Type | None
     axes: tuple[Any, ...] = ()
     entries_differ: bool = False
+    num_loops: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Listed:
-    """A vector in a workspace of this kernel: its keys, one after the other, and its values by key."""
+    """A vector in a workspace of this kernel: its keys, one after the other, and its values by key.
+
+    stamps  by key: where it is `stamp`, the vector has an entry
+    """
 
     keys: n.Array
-    count: Expr
+    count: n.Register
     values: tuple[n.Array, ...]
+    stamps: n.Array
+    stamp: n.Register
     axis: Any
     type: Type
 
 
-Bound = Scalar | Stored | Closure | Listed
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A tensor in a workspace of this kernel, or a part of one: what is below a node.
+
+    axes  which its keys are indices of, None where they may be any integer
+    """
+
+    space: Any
+    node: Expr
+    axes: tuple[Any, ...]
+    type: Type
+
+
+Bound = Scalar | Stored | Closure | Listed | Tree
 Names = Mapping[str, Bound]
 Then = Callable[[Scalar, Bound], None]
 
@@ -104,10 +124,22 @@ def loop_name(name: str, otherwise: str) -> str:
 
 
 class NotWhole(Exception):
-    """What a program needs whole comes in parts: an expression with what its names stand for."""
+    """What a program needs whole comes in parts, and depends on its inputs only.
 
-    def __init__(self, node: t.Node, names: Names):
-        self.node, self.names = node, names
+    node      as it stands in the program
+    closed    the same, of inputs only
+    is_stage  whether its axes are known, so that it can be a tensor of its own
+    """
+
+    def __init__(self, node: t.Node, closed: t.Node, is_stage: bool):
+        self.node, self.closed, self.is_stage = node, closed, is_stage
+
+
+class NeededEarlier(Exception):
+    """What is needed whole inside a loop was named outside of it: it is better collected there."""
+
+    def __init__(self, node: t.Node):
+        self.node = node
 
 
 class Destination(ABC):

@@ -19,8 +19,8 @@ from derivable.device.cpu.memory import empty
 from derivable.kernel import nodes as n
 from derivable.tensor import nodes as t
 from derivable.tensor.axes import Axes, describe
-from derivable.tensor.binding import free_variables, names_in
-from derivable.tensor.bound import Closure, NotWhole
+from derivable.tensor.binding import free_variables, names_in, replaced, unique_names
+from derivable.tensor.bound import NotWhole
 from derivable.tensor.check import Types, check, scope
 from derivable.tensor.emit import Built, Spec, build_kernel, result_axes
 from derivable.tensor.factored import Factored
@@ -131,17 +131,20 @@ class Kernel:
         self.output = _output_of(program, output)
         if isinstance(self.output, str):
             FORMS[self.output]
-        self.axes = Axes()
+        self.axes = Axes(is_strict=self.shape is not None)
         self.result_axes = result_axes(program, program.type, self.axes)
         self.stages: dict[str, Kernel] = {}
         self.on = on if self.semiring.commutative else on & UNOPTIMISED
         self.steps: list[Step] = []
         node = run_passes(program.node, ("sparsity",), Setting(self.inputs, self.on), self.steps)
-        self.staged = Program(node, self.inputs, program.type)
+        # Where a name stands for one thing only, an expression means the same wherever it stands.
+        self.staged = Program(unique_names(node), self.inputs, program.type)
         self.remark = "as it was: nothing was looked for"
         self.is_final = self.on <= UNOPTIMISED
         self.factors = self._factors() if self.is_final else None
         self._built: dict[tuple, Built] = {}
+        # Of nodes in each tree that a kernel makes; a power of two.
+        self.room = 256
         self._pattern: Pattern | None = None
         self._replay: Replay | None = None
         self._has_out = "out" in program.inputs
@@ -180,6 +183,7 @@ class Kernel:
     def take(self, found: Optimised) -> None:
         """Run that program."""
         self.staged, self.remark = found.program, found.remark
+        self.staged = Program(unique_names(self.staged.node), self.staged.inputs, self.program.type)
         self.steps += found.steps
         self.is_final = True
         self.factors = self._factors()
@@ -232,7 +236,7 @@ class Kernel:
             run.sizes |= {(name, k): size for k, size in enumerate(held[name].shape)}
         precision = _precision(held, scalars, self.semiring)
         formats = tuple((name, *held[name].signature) for name, of in self.staged.inputs.items() if of.order)
-        spec = Spec(formats, self.semiring, precision, "", "destinations" in self.on)
+        spec = Spec(formats, self.semiring, precision, "", "destinations" in self.on, self.shape is not None)
         typed = _typed(self.semiring, precision)
         (zero,), (dtype,) = typed.zero, typed.dtypes
         if not shape:
@@ -299,27 +303,20 @@ class Kernel:
         return hold(self(**mine), format_of("csf", self.program.type.order), self.program.type.order, self.semiring, "")
 
     def _add_stage(self, problem: NotWhole) -> None:
-        """Make what a program needs whole a tensor of its own, before all else."""
-        node = problem.node
-        while isinstance(node, t.Var) and node.name not in self.staged.inputs:
-            bound = problem.names[node.name]
-            if not isinstance(bound, Closure):
-                break
-            node, problem = bound.node, NotWhole(bound.node, bound.names)
-        if not free_variables(node) <= set(self.inputs):
-            raise UnsupportedError(
-                f"the rows of `{node}` come in parts, and what is made of them needs them whole",
-                hint="bind them outside of the sums that they depend on",
-                span=node.span,
-            )
-        inputs = {name: of for name, of in self.inputs.items() if name in free_variables(node)}
-        name = FreshNames([*self.staged.inputs, *names_in(self.staged.node)])("whole")
-        formats = {given: of for given, of in self.formats.items() if given in inputs}
-        on = self.on & UNOPTIMISED
-        stage = Kernel(Program(node, inputs), formats, output="coordinates", semiring=self.semiring, on=on)
-        self.stages[name] = stage
-        known = {**self.staged.inputs, name: stage.program.type}
-        self.staged = Program(_replaced(self.staged.node, node, t.Var(name)), known)
+        """Make what a program needs whole before all else, as a tensor of its own if possible."""
+        node, inputs = self.staged.node, dict(self.staged.inputs)
+        name = FreshNames([*inputs, *names_in(node)])("whole")
+        node = replaced(node, problem.node, t.Var(name))
+        if problem.is_stage:
+            taken = {given: of for given, of in inputs.items() if given in free_variables(problem.closed)}
+            formats = {given: of for given, of in self.formats.items() if given in taken}
+            on = self.on & UNOPTIMISED
+            stage = Kernel(Program(problem.closed, taken), formats, output="coordinates", semiring=self.semiring, on=on)
+            self.stages[name] = stage
+            inputs[name] = stage.program.type
+        else:
+            node = t.Let(name, problem.closed, node)
+        self.staged = Program(node, inputs, self.program.type)
         self._built.clear()
 
     def explain(self, stage: str | None = None, /, **values: Any) -> str:
@@ -444,6 +441,13 @@ class _Call:
         built = self.kernel.built(spec, kind)
         found = built.run(*(self.argument(*argument) for argument in built.arguments))
         found = found if isinstance(found, tuple) else (found,)
+        if built.has_trees:
+            *found, is_full = found
+            if is_full:
+                self.kernel.room *= 4
+                if self.values is not None:
+                    self.values.fill(_typed(spec.semiring, spec.precision).zero[0])
+                return self(spec, kind)
         if self.shape and found[0] != INSIDE:
             raise DomainError(f"the result has an entry at index {found[0]}, outside the shape {self.shape}")
         return found
@@ -463,6 +467,11 @@ class _Call:
                 return {"values": self.values, "places": self.places, "positions": self.positions}[name]
             case "space":
                 return np.zeros(self.sizes[name], part)
+            case "tree":
+                room = self.kernel.room
+                if part is None:
+                    return room if name == "room" else 2 * room
+                return np.zeros(2 * room, part) if name == "table" else empty(room + 1, part)
         raise AssertionError(source)
 
     def replay(self, spec: Spec, kind: str, pattern: Pattern | None, zero: Any, dtype: Any) -> Replay | None:
@@ -481,6 +490,8 @@ class _Call:
         if not all(recorder.number(name, self.given[name], kernel.inputs[name]) for name in numbers):
             return None
         built = kernel.built(spec, kind)
+        if built.has_trees:
+            return None
         if pattern is None:
             recorder.result(built, self.argument, self.shape, zero, dtype)
         else:
@@ -533,13 +544,6 @@ def _chooses_by_reals(node: t.Node, types: Types) -> bool:
 @lru_cache(64)
 def _typed(semiring: Semiring, precision: str) -> TypedSemiring:
     return semiring.typed(precision)
-
-
-def _replaced(node: t.Node, old: t.Node, new: t.Node) -> t.Node:
-    """The expression with another one in the place of a closed one, wherever that is."""
-    if node == old:
-        return new
-    return node.with_children(tuple(_replaced(child, old, new) for child in node.children))
 
 
 def _precision(held: Mapping[str, Held], scalars: Mapping[str, Any], semiring: Semiring) -> str:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from derivable.algebra.expr.nodes import Constant
-from derivable.algebra.semiring import Semiring, TypedSemiring
-from derivable.core.diagnostics import UnsupportedError
+from derivable.algebra.semiring import Semiring
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
 from derivable.kernel.emit_numba import compile_kernel
+from derivable.tensor import nodes as t
 from derivable.tensor.axes import Axes, axes_of, inputs_known
-from derivable.tensor.bound import Closure, Scalar, Stored
+from derivable.tensor.bound import Closure, NeededEarlier, Scalar, Stored
 from derivable.tensor.formats.format import Format
 from derivable.tensor.joined import join_parts
 from derivable.tensor.lower import Lowering, Registers
 from derivable.tensor.program import Program
-from derivable.tensor.results import Counted, Dense, Into, Places, Positioned
+from derivable.tensor.results import INSIDE, Counted, Dense, Into, Places, Positioned
 from derivable.tensor.types import INT, REAL, Type
 
 
@@ -27,10 +27,11 @@ from derivable.tensor.types import INT, REAL, Type
 class Spec:
     """What a kernel depends on besides the program.
 
-    formats  by tensor: its format, and the dtypes of its arrays
-    kind     where the result goes: "dense"; "count" and "places" find where its entries are, "positions" and "append"
-             put their values there
-    in_place whether inner loops write to the result, without a tensor in between where there may be one
+    formats    by tensor: its format, and the dtypes of its arrays
+    kind       where the result goes: "dense"; "count" and "places" find where its entries are, "positions" and "append"
+               put their values there
+    in_place   whether inner loops write to the result, without a tensor in between where there may be one
+    is_shaped  whether the shape of the result was asked for, and need not be that of an axis to which others are added
     """
 
     formats: tuple[tuple[str, Format, tuple[Any, ...]], ...]
@@ -38,50 +39,23 @@ class Spec:
     precision: str
     kind: str
     in_place: bool = True
+    is_shaped: bool = False
 
 
 @dataclass
 class Built:
-    """A kernel, and where its arguments come from: (source, name, part)."""
+    """A kernel, and where its arguments come from: (source, name, part).
+
+    has_trees  whether the last thing that it returns is that a workspace had no room: then nothing else counts
+    """
 
     kernel: n.Kernel
-    arguments: list[tuple[str, Any, Any]] = field(default_factory=list)
+    arguments: list[tuple[str, Any, Any]]
+    has_trees: bool
 
     @cached_property
     def run(self) -> Any:
         return compile_kernel(self.kernel)
-
-
-@dataclass
-class _Workspaces:
-    """Workspaces as parameters of a kernel.
-
-    stamps  their registers, to be 0 before all loops
-    """
-
-    build: Builder
-    semiring: TypedSemiring
-    arguments: list[tuple[str, Any, Any]]
-    stamps: list[n.Register] = field(default_factory=list)
-
-    def __call__(self, axis: Any) -> tuple[n.Array, n.Array, tuple[n.Array, ...], n.Register]:
-        if axis is None:
-            raise UnsupportedError(
-                "a vector has to be collected, and nothing says how many indices it may have",
-                hint="let its keys be indices of an input",
-            )
-        number = len(self.stamps)
-        self.stamps.append(self.build.register(f"stamp{number}"))
-        keys = self.build.array(f"space{number}_keys", "int64")
-        stamps = self.build.array(f"space{number}_stamps", "int64")
-        values = tuple(self.build.array(f"space{number}_values{c}", d) for c, d in enumerate(self.semiring.dtypes))
-        self.arguments += [("space", axis, "int64"), ("space", axis, "int64")]
-        self.arguments += [("space", axis, d) for d in self.semiring.dtypes]
-        return keys, stamps, values, self.stamps[-1]
-
-    def with_stamps(self, kernel: n.Kernel) -> n.Kernel:
-        cleared = tuple(n.Assign((stamp,), (Constant(0, "int64"),)) for stamp in self.stamps)
-        return replace(kernel, body=(*cleared, *kernel.body))
 
 
 def result_axes(program: Program, of: Type, axes: Axes) -> tuple[Any, ...]:
@@ -91,10 +65,22 @@ def result_axes(program: Program, of: Type, axes: Axes) -> tuple[Any, ...]:
 
 
 def build_kernel(program: Program, of: Type, spec: Spec) -> Built:
-    """The kernel of a program with a result of that type, for inputs that are stored so."""
+    """The kernel of a program with a result of that type, for inputs that are stored so.
+
+    Raises NotWhole for what a kernel of its own, or a `let` outside of all loops, has to make first.
+    """
+    early: list[t.Node] = []
+    while True:
+        try:
+            return _build(program, of, spec, early)
+        except NeededEarlier as needed:
+            early.append(needed.node)
+
+
+def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node]) -> Built:
     build = Builder("tensor_program")
     semiring = spec.semiring.typed(spec.precision)
-    axes = Axes()
+    axes = Axes(is_strict=spec.is_shaped)
     known = inputs_known(program.inputs)
     result = result_axes(program, of, axes)
     arguments: list[tuple[str, Any, Any]] = []
@@ -111,24 +97,28 @@ def build_kernel(program: Program, of: Type, spec: Spec) -> Built:
             names[name] = _stored(build, name, given, *formats[name], arguments)
     sizes = [build.scalar(f"out_n{k}") for k in range(of.order)]
     arguments += [("out_size", k, None) for k in range(len(sizes))]
-    workspaces = _Workspaces(build, semiring, arguments)
-    lowering = Lowering(build, semiring, axes, workspaces, spec.in_place)
+    lowering = Lowering(build, semiring, program.node, axes, arguments, early, spec.in_place)
+    lowering.inputs = names
+    spaces = lowering.spaces
     output, total = _output(lowering, spec, of, result, sizes, arguments)
     if output is None:
+        spaces.leave = lowering.zero
         lowering.accumulate(program.node, names, Registers(lowering, total))
-        build.return_(*total)
+        found = total
     else:
+        counts = isinstance(output, Counted)
+        spaces.leave = tuple(Constant(x, "int64") for x in (INSIDE, 0)[: 1 + counts])
         lowering.accumulate(program.node, names, Into(output))
-        count = [output.count] if isinstance(output, Counted) else []
-        build.return_(output.outside, *count)
-    kernel = workspaces.with_stamps(build.kernel())
+        found = (output.outside, *([output.count] if counts else []))
+    has_trees = spaces.num_trees > 0
+    build.return_(*found, *[False] * has_trees)
     parts = {
         n.Array(f"{name}_{part}", str(dtype))
         for name, (format, dtypes) in formats.items()
         for (part, kind), dtype in zip(format.arrays.items(), dtypes)
         if kind == "offsets"
     }
-    return Built(join_parts(kernel, parts), arguments)
+    return Built(join_parts(spaces.kernel(), parts), arguments, has_trees)
 
 
 def _stored(

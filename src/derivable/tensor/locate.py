@@ -18,6 +18,7 @@ from derivable.tensor.bound import (
     Names,
     Scalar,
     Stored,
+    Tree,
     is_simple,
     loop_name,
     named,
@@ -95,13 +96,26 @@ class Locator:
         elif isinstance(bound, Closure):
             depth = len(keys)
             self._locate(bound.node, bound.names, keys, {}, lambda value: then(part_of(value, bound, depth)))
+        elif isinstance(bound, Tree):
+            rest = keys[1:]
+            self.lowering.spaces.look_up(bound, keys[0], lambda part: self._locate_bound(part, rest, then))
         else:
             assert isinstance(bound, Listed)
-            self.lowering.entries(bound, lambda key, value: self._if_equal(key, keys[0], lambda: then(value)))
+            self._in_list(bound, keys[0], then)
 
-    def _if_equal(self, left: Scalar, right: Scalar, then: Callable[[], None]) -> None:
-        with self.build.when(lift(apply("equal", left.values[0], right.values[0]))):
-            then()
+    def _in_list(self, held: Listed, key: Scalar, then: Callable[[Bound], None]) -> None:
+        root, lowering = self.lowering.axes.root, self.lowering
+        if key.axis is not None and root(key.axis) == root(held.axis):
+            is_there = apply("equal", self.build.load(held.stamps, key.values[0], "seen"), held.stamp)
+            with self.build.when(lift(is_there)):
+                then(lowering.listed_at(held, key.values[0]))
+            return
+
+        def compared(other: Scalar, value: Bound) -> None:
+            with self.build.when(lift(apply("equal", other.values[0], key.values[0]))):
+                then(value)
+
+        lowering.entries(held, compared)
 
     def _locate_in_product(
         self, node: t.Multiply, names: Names, keys: list[Scalar], then: Callable[[Bound], None]

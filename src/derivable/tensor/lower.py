@@ -19,20 +19,23 @@ from derivable.algebra.expr.functions import apply, lift
 from derivable.algebra.expr.nodes import Constant, Expr
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.diagnostics import UnsupportedError
-from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, as_type, substitute
 from derivable.tensor import nodes as t
+from derivable.tensor.anf import bound as to_let
 from derivable.tensor.axes import Axes, Known, axes_of
+from derivable.tensor.binding import free_variables, replaced
 from derivable.tensor.bound import (
     Bound,
     Closure,
     Destination,
     Listed,
     Names,
+    NeededEarlier,
     NotWhole,
     Scalar,
     Stored,
     Then,
+    Tree,
     Values,
     is_simple,
     loop_name,
@@ -42,32 +45,39 @@ from derivable.tensor.bound import (
 )
 from derivable.tensor.linearity import vanishes
 from derivable.tensor.locate import Locator
-from derivable.tensor.types import INT, REAL
+from derivable.tensor.types import INT, REAL, Type
 from derivable.tensor.unique import is_one_entry, may_come_in_parts
+from derivable.tensor.workspace import Workspaces
 
 
 class Lowering:
     """Emits the loops of expressions.
 
-    axes       which axes are the same
-    workspace  makes the arrays of a workspace for a vector along an axis: (keys, stamps, values), and the register of
-               the last stamp, which is 0 before all loops
-    in_place   whether inner loops write to the result; else what is a vector below a key is collected first
+    program   the whole expression
+    axes      which axes are the same
+    early     expressions that are collected where they are named
+    in_place  whether inner loops write to the result; else what is a vector below a key is collected first
+    inputs    what the names of inputs stand for
     """
 
     def __init__(
         self,
         build: Builder,
         semiring: TypedSemiring,
+        program: t.Node,
         axes: Axes,
-        workspace: Callable[[Any], tuple[n.Array, n.Array, tuple[n.Array, ...], n.Register]],
+        arguments: list[tuple[str, Any, Any]],
+        early: Sequence[t.Node] = (),
         in_place: bool = True,
     ):
         self.build = build
         self.semiring = semiring
+        self.program = program
         self.axes = axes
-        self.workspace = workspace
+        self.early = early
         self.in_place = in_place
+        self.inputs: Names = {}
+        self.spaces = Workspaces(build, semiring, self.plus, arguments)
         self.locator = Locator(self)
 
     # Scalars
@@ -226,17 +236,22 @@ class Lowering:
         if isinstance(node, t.Var):
             return names[node.name]
         if of is None or not of.is_scalar:
-            return Closure(node, names, of)
+            return self._tensor(node, names, of)
         if of == REAL and not self._has_value(node, names):
             return self._total(node, names)
         found = self.scalar(node, names)
         return Scalar(tuple(x if is_simple(x) else self.build.let("value", x) for x in found), of)
 
+    def _tensor(self, node: t.Node, names: Names, of: Type | None) -> Bound:
+        if any(node is other for other in self.early):
+            return self.collected(node, names)
+        return Closure(node, names, of, num_loops=self.build.num_loops)
+
     def bind_value(self, node: t.Node, names: Names, then: Callable[[Bound], None]) -> None:
         """`then` with what a key leads to; a scalar without a value is no entry."""
         of = type_of(node, names)
         if of is None or not of.is_scalar:
-            then(names[node.name] if isinstance(node, t.Var) else Closure(node, names, of))
+            then(names[node.name] if isinstance(node, t.Var) else self._tensor(node, names, of))
             return
 
         def named(values: Values) -> None:
@@ -284,11 +299,16 @@ class Lowering:
 
             self.iterate(bound.node, bound.names, of_axis if axes else then)
             return
+        if isinstance(bound, Tree):
+            self.spaces.entries(bound, then)
+            return
         assert isinstance(bound, Listed)
         with self.build.loop("place", 0, bound.count) as place:
             key = self.build.load(bound.keys, place, "key")
-            values = tuple(self.build.load(values, key, "value") for values in bound.values)
-            then(Scalar((key,), INT, bound.axis), Scalar(values, REAL))
+            then(Scalar((key,), INT, bound.axis), self.listed_at(bound, key))
+
+    def listed_at(self, held: Listed, key: Expr) -> Scalar:
+        return Scalar(tuple(self.build.load(values, key, "value") for values in held.values), REAL)
 
     def _iterate_product(self, node: t.Multiply, names: Names, then: Then) -> None:
         left = type_of(node.left, names)
@@ -325,7 +345,7 @@ class Lowering:
         def enter(key: Scalar, value: Bound) -> None:
             self.enter(node, names, key, value, then)
 
-        if self.takes_parts(node, names):
+        if type_of(over, names) is None or self.takes_parts(node, names):
             self.iterate(over, names, enter)
         else:
             self.entries(self.collected(over, names), enter)
@@ -354,39 +374,72 @@ class Lowering:
 
     # Workspaces
 
-    def collected(self, node: t.Node, names: Names) -> Listed:
-        """The entries of a vector, each key once, in a workspace."""
+    def collected(self, node: t.Node, names: Names) -> Bound:
+        """A tensor with each entry once, in a workspace.
+
+        Raises NotWhole if it is better made before all loops, NeededEarlier if where it was named.
+        """
         of = type_of(node, names)
-        if of is None or of.order != 1:
-            raise NotWhole(node, names)
-        axis = self.axis_of(node, names)
-        keys, stamps, values, stamp = self.workspace(axis)
-        build = self.build
-        build.set(stamp, stamp + 1)
-        count = build.let("count", 0)
+        assert of is not None
+        named_in = self.build.num_loops
+        if (bound := self._named(node, names)) is not None:
+            named_in = bound.num_loops
+        if of.order > 1 or named_in:
+            self._outside(node, names, of, named_in)
+        while bound is not None:
+            if bound.num_loops < self.build.num_loops:
+                raise NeededEarlier(bound.node)
+            node, names = bound.node, bound.names
+            bound = self._named(node, names)
+        axes = self._axes_of(node, names, of)
 
-        def put(key: Scalar, value: Bound) -> None:
-            assert isinstance(value, Scalar)
-            k = key.values[0]
-            seen = build.load(stamps, k, "seen")
-            with build.when(lift(apply("equal", seen, stamp))):
-                old = tuple(build.load(v, k, "old") for v in values)
-                for held, x in zip(values, self.plus(old, value.values)):
-                    build.store(held, k, x)
-            with build.otherwise():
-                build.store(stamps, k, stamp)
-                build.store(keys, count, k)
-                build.set(count, count + 1)
-                for held, x in zip(values, value.values):
-                    build.store(held, k, x)
+        def fill(into: Destination) -> None:
+            self.accumulate(node, names, into)
 
-        self.iterate(node, names, put)
-        return Listed(keys, count, values, axis, of)
+        if of.order == 1 and axes[0] is not None:
+            return self.spaces.listed(axes[0], of, fill)
+        return self.spaces.tree(of, axes, fill)
 
-    def axis_of(self, node: t.Node, names: Names) -> Any:
-        """The axis that the keys of a tensor run over, None if nothing says it."""
-        found = axes_of(node, {name: _known(bound) for name, bound in names.items()}, self.axes).axes
-        return found[0] if found else None
+    @staticmethod
+    def _named(node: t.Node, names: Names) -> Closure | None:
+        """What a name stands for, if that is an expression of the program and no input."""
+        bound = names[node.name] if isinstance(node, t.Var) else None
+        return bound if isinstance(bound, Closure) and not bound.axes else None
+
+    def _outside(self, node: t.Node, names: Names, of: Type, named_in: int) -> None:
+        """Raises NotWhole if a tensor depends on nothing but inputs."""
+        bindings: dict[str, tuple[Bound, t.Node]] = {}
+        if replaced(self.program, node, t.Zero()) is self.program or not self._closes(node, names, bindings):
+            return
+        closed = to_let([(name, value) for name, (_, value) in bindings.items()], node)
+        is_stage = False
+        if of.order > 1 or isinstance(closed, t.Var):
+            known = {name: _known(bound) for name, bound in self.inputs.items()}
+            is_stage = None not in (axes_of(closed, known, Axes(is_strict=True)).axes or (None,))
+        if is_stage or named_in:
+            raise NotWhole(node, closed, is_stage)
+
+    def _closes(self, node: t.Node, names: Names, bindings: dict[str, tuple[Bound, t.Node]]) -> bool:
+        """Whether `let`s of expressions make an expression one of inputs only, and which."""
+        for name in sorted(free_variables(node)):
+            bound = names[name]
+            if self.inputs.get(name) is bound:
+                continue
+            if name in bindings:
+                if bindings[name][0] is not bound:
+                    return False
+                continue
+            if not isinstance(bound, Closure) or bound.axes or name in self.inputs:
+                return False
+            if not self._closes(bound.node, bound.names, bindings):
+                return False
+            bindings[name] = bound, bound.node
+        return True
+
+    def _axes_of(self, node: t.Node, names: Names, of: Type) -> tuple[Any, ...]:
+        """The axes whose indices all keys of a tensor are; None where they may be others."""
+        found = axes_of(node, {name: _known(bound) for name, bound in names.items()}, Axes(is_strict=True)).axes
+        return found if len(found) == of.order else (None,) * of.order
 
     # Results
 
@@ -422,9 +475,8 @@ class Lowering:
                     self.iterate(node, names, lambda key, value: self._accumulate_entry(key, value, into))
 
     def _is_collectable(self, node: t.Node, names: Names) -> bool:
-        """Whether it is computed as a vector that a workspace can hold."""
         of = type_of(node, names)
-        return of is not None and of.order == 1 and self.axis_of(node, names) is not None
+        return of is not None and of.order == 1
 
     def _is_scalar(self, node: t.Node, names: Names) -> bool:
         of = type_of(node, names)
@@ -481,8 +533,12 @@ class Registers(Destination):
 def _known(bound: Bound) -> Known:
     if isinstance(bound, Scalar):
         return Known(axis=bound.axis, is_size=bound.is_size)
+    if isinstance(bound, Listed):
+        return Known((bound.axis,))
+    if isinstance(bound, Tree):
+        return Known(bound.axes)
     if isinstance(bound, Closure) and not bound.axes:
-        return axes_of(bound.node, {name: _known(inner) for name, inner in bound.names.items()}, Axes())
+        return axes_of(bound.node, {name: _known(inner) for name, inner in bound.names.items()}, Axes(is_strict=True))
     return Known(bound.axes) if isinstance(bound, Closure) else Known()
 
 

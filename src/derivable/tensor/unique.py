@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from derivable.tensor import nodes as t
-from derivable.tensor.bound import Bound, Closure, Listed, Names, type_of
+from derivable.tensor.bound import Bound, Closure, Listed, Names, Tree, type_of
 from derivable.tensor.linearity import is_linear
 
 
@@ -39,7 +39,7 @@ def is_unique(node: t.Node, names: Names) -> bool:
 
 
 def _bound_is_unique(bound: Bound) -> bool:
-    return isinstance(bound, Listed) or (isinstance(bound, Closure) and is_unique(bound.node, bound.names))
+    return isinstance(bound, (Listed, Tree)) or (isinstance(bound, Closure) and is_unique(bound.node, bound.names))
 
 
 def _unbound(node: t.Node, names: Names) -> Bound:
@@ -68,7 +68,9 @@ def _value_is_unique(node: t.Lookup, names: Names) -> bool:
 def _is_unique_below(node: t.Node, names: Names, depth: int) -> bool:
     if isinstance(node, t.Var):
         bound = names[node.name]
-        return isinstance(bound, Closure) and _is_unique_below(bound.node, bound.names, depth)
+        return isinstance(bound, Tree) or (
+            isinstance(bound, Closure) and _is_unique_below(bound.node, bound.names, depth)
+        )
     inner = node
     for level in range(depth + 1):
         passed = 0

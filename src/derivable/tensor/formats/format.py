@@ -79,14 +79,18 @@ class Format:
 
 # By name, what makes the format for an order, or raises ShapeError.
 FAMILIES: Registry[Callable[[int], Format]] = Registry(
-    "storage format", more="a `Format` of one's own can be given in its place"
+    "storage format", aliases={"row_major": "dense"}, more="a `Format` of one's own can be given in its place"
 )
 
 
-@lru_cache(256)
 def format_of(name: str, order: int) -> Format:
-    """The format of that name for tensors of an order. Raises DomainError for an unknown name, and ShapeError for an
-    order that it does not have."""
+    """The format of that name for tensors of an order, one record for all its names. Raises DomainError for an unknown
+    name, and ShapeError for an order that it does not have."""
+    return _format_of(families().resolved(name), order)
+
+
+@lru_cache(256)
+def _format_of(name: str, order: int) -> Format:
     return families()[name](order)
 
 

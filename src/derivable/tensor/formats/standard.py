@@ -160,7 +160,6 @@ def _hashed(order: int) -> Format:
 
 for _name, _family in {
     "dense": _dense,
-    "row_major": _dense,
     "column_major": _column_major,
     "coo": _coo,
     "csr": _csr,
