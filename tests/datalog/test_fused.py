@@ -18,7 +18,8 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
-from derivable.datalog import enter, execute, frontier, fused, sets, shares, storage
+from derivable.datalog import bit_rows, enter, execute, frontier, fused, sets, shares, storage
+from derivable.datalog.kernels import bit_rows as bit_kernels
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.ram import emit, emit_best, emit_enter, emit_tags
 from derivable.datalog.storage import Table
@@ -69,12 +70,33 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1):
             patch.setattr(sets, "_insert", lambda form: interpreted(row_sets.insert_kernel(form)))
             patch.setattr(sets, "_find", lambda form: interpreted(row_sets.find_kernel(form)))
             patch.setattr(sets, "_read", lambda form: interpreted(row_sets.read_kernel(form)))
+            # That which turns blocks of 64 rows goes through thousands of statements for each.
+            made = {"transpose_kernel": bit_rows._compiled("transpose_kernel")}
+            patch.setattr(
+                bit_rows, "_compiled", lambda name: made.get(name) or interpreted(getattr(bit_kernels, name)())
+            )
             patch.setattr(emit_tags, "_compiled", {})
             patch.setattr(emit_tags, "compile_kernel", interpreted)
             patch.setattr(emit_enter, "_compiled", {})
             patch.setattr(emit_enter, "compile_kernel", interpreted)
             patch.setattr(emit_best, "_compiled", {})
             patch.setattr(emit_best, "compile_kernel", interpreted)
+        yield
+
+
+@contextmanager
+def by_bits():
+    """Recursions that can end in rows of bits do so in their first round."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (
+            ("FEW_PAIRS", 0),
+            ("WORDS_A_PAIR", NEVER),
+            ("SMALL", NEVER),
+            ("WORD", -1),
+            ("INCLUDED", -1),
+        ):
+            patch.setattr(bit_rows, name, value)
+        patch.setattr(bit_rows, "STRIPE", 1)
         yield
 
 

@@ -14,7 +14,7 @@ from datalog.formulas import matched, model_of
 from datalog.naive import splits
 from datalog.programs import RichRule, inputs, questions, sources
 from datalog.test_apm import run_apm
-from datalog.test_fused import SET_ROWS, settings_of
+from datalog.test_fused import SET_ROWS, by_bits, settings_of
 from datalog.test_plan import ALWAYS, PROJECTED
 from derivable.datalog.ram import plan, project
 from derivable.datalog.ram.interpret import interpret
@@ -74,6 +74,8 @@ def check_routes(source, facts, data):
     for num_threads in (1, 2, 3):
         with settings_of(0, set_rows, room, num_threads=num_threads):
             assert_model(program.run(facts), wanted, names)
+    with settings_of(0, set_rows, room), by_bits():
+        assert_model(program.run(facts), wanted, names)
     for few_atoms in (0, 6):
         with planned(few_atoms):
             assert_model(dv.Program(source.text()).run(facts), wanted, names)

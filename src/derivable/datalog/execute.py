@@ -43,9 +43,10 @@ from derivable.datalog.values import F64, from_words
 from derivable.device.cpu.threads import get_num_threads
 
 if TYPE_CHECKING:
-    from derivable.datalog import shares
+    from derivable.datalog import bit_rows, shares
+    from derivable.datalog.bit_rows import BitRows
 else:
-    shares = later("derivable.datalog.shares")
+    bit_rows, shares = later("derivable.datalog.bit_rows"), later("derivable.datalog.shares")
 
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16
@@ -251,11 +252,32 @@ class Executor(Queries):
 
         rounds = self.rounds(number, is_first)
         follows = enter.may_follow(rounds.loop, stratum.relations)
+        bits = bit_rows.bit_rows(self, number, rounds.loop) if is_first and not self.counts_rounds() else None
         for instructions, _ in rounds.run(has_news):
             if not self.begin_round(number, rounds):
                 return
+            if bits is not None and bits.pays():
+                self.solve_bits(number, bits)
+                return
             for instruction in instructions:
                 self.insert(instruction, follows)
+
+    def solve_bits(self, number: int, bits: BitRows) -> None:
+        """End the recursion of a stratum with rows of bits."""
+        rules = {store.relation: store for store in reversed(bits.loop)}
+        total = self.stratum_effort[number]
+        with self.effort(bits.loop[0]):
+            for table, sets, size in bits.solve():
+                self.watch.enter(table)
+                table.become_sets(sets, size)
+                added = self.watch.leave()
+                effort = self.effort(rules[table.name])
+                effort.candidates += added
+                effort.rows += added
+                effort.grew(self.watch.round, added)
+                total.rows += added
+        total.note = str(bits)
+        self.watch.remaining()
 
     def part(self, instruction: m.Instruction) -> Table | None:
         """The new table of an instruction that makes a part of what another one needs; None for all others."""

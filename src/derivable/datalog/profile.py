@@ -71,11 +71,15 @@ class Effort:
 
 @dataclass
 class StratumEffort:
-    """Of a stratum: its rounds, the rows that its rules added, and all its seconds, merging included."""
+    """Of a stratum: its rounds, the rows that its rules added, and all its seconds, merging included.
+
+    note  in what its recursion ended, if that was no log
+    """
 
     rounds: int = 0
     rows: int = 0
     seconds: float = 0.0
+    note: str = ""
 
 
 @dataclass
@@ -154,6 +158,8 @@ class _Text:
             names = [name for name in stratum.relations if not name.startswith("#")] or list(stratum.relations)
             shown = ", ".join(names[:8]) + (f", ... {len(names)} in all" if len(names) > 8 else "")
             lines.append(f"stratum {number}{kind}: {shown}; {_number(effort.rows, 'row')}, {_seconds(effort.seconds)}")
+            if effort.note:
+                lines.append(f"  {effort.note}")
         for entry in self.rules[:SHOWN]:
             lines += ["", f"{_seconds(entry.seconds)}  stratum {entry.stratum}, {entry.title}"]
             for effort in entry.efforts:

@@ -82,6 +82,18 @@ class RowSets:
         state[1] = (self.domain if self.form.numbered else self.domain // 32) // row_sets.UNIT
         return Supply(state, end)
 
+    @staticmethod
+    def of_bits(bits: np.ndarray, rows: int, units: int) -> RowSets:
+        """The sets of pairs whose first columns are below `rows`, all dense: `bits` [rows * units * UNIT] uint32."""
+        made = RowSets(2, False, units * row_sets.UNIT * 32)
+        made.arena, made.lent = bits, len(bits) // row_sets.UNIT
+        made.base = np.arange(rows) * units
+        made.slots, made.count = np.full(rows, -1, np.int32), zeros(rows, np.int32)
+        made.words = zeros((rows, 1), np.int32)
+        made.supplies = [made._supply(made.lent)]
+        made.supplies[0].state[0] = made.lent
+        return made
+
     @property
     def num_prefixes(self) -> int:
         """Of longer prefixes, which have numbers."""

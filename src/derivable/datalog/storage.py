@@ -344,6 +344,15 @@ class Table:
             filled += len(part)
         return columns
 
+    def become_sets(self, sets: RowSets, size: int) -> None:
+        """Have the `size` rows of these sets, among them all that there are; nobody has news of them any more."""
+        self.sets, self.size, self.gone = sets, size, size
+        self.tail, self.table = empty((16, self.width), np.int32), self.table[:0]
+        self.lags = self.shared = self.lent = False
+        self.stable_size = self.visible_size = size
+        self.recent = slice(size, size)
+        self.indexes.clear()
+
     def become_recent(self, rows: np.ndarray | slice, stamp: int) -> None:
         """Rows say something new in round `stamp`."""
         if self.stamps is not None:

@@ -148,7 +148,7 @@ def _applied(node: t.Apply, types: Sequence[Type | None]) -> Type:
         if found[0] != BOOL or found[1] != found[2]:
             raise _mismatch("`where` takes a condition and two scalars of one type", node)
         return found[1]
-    wanted = {"logical": BOOL, "float": REAL}.get(row.rule, found[0])
+    wanted = {"logical": BOOL, "float": REAL, "bits": INT}.get(row.rule, found[0])
     for operand, of in zip(node.operands, found):
         if of != wanted or (row.rule == "arithmetic" and of == BOOL):
             raise _mismatch(

@@ -36,7 +36,7 @@ def _source(operation: str, dtype: Dtype, many: bool) -> tuple[str | None, str]:
             function = f"def {operation}_{computed}({', '.join(names)}):\n    return {text.format(*names)}\n"
         return f"{operation}_{computed}({', '.join(f'{{{i}}}' for i in range(row.arity))})", function
     # Numba computes narrow integers in 64 bits, and negates unsigned ones to signed ones.
-    wraps = row.rule == "arithmetic" and dtype in INTEGERS and dtype != "int64"
+    wraps = row.rule in ("arithmetic", "bits") and dtype in INTEGERS and dtype != "int64"
     return (f"{{type}}({text})" if wraps else text), ""
 
 

@@ -21,6 +21,8 @@ from derivable.core.diagnostics import TypeMismatchError
 __all__ = [
     "abs",
     "apply",
+    "bitwise_and",
+    "bitwise_or",
     "cast",
     "ceil",
     "cos",
@@ -227,4 +229,6 @@ less_equal = _binary("less_equal", "a <= b.")
 logical_and = _binary("logical_and", "Both hold; `a & b` on traced values.")
 logical_or = _binary("logical_or", "At least one holds; `a | b` on traced values.")
 logical_xor = _binary("logical_xor", "Exactly one holds.")
+bitwise_and = _binary("bitwise_and", "The bits that both integers have.")
+bitwise_or = _binary("bitwise_or", "The bits that one of two integers has.")
 logical_not = _unary("logical_not", "It does not hold; `~a` on traced values.")

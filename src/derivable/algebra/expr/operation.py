@@ -25,6 +25,7 @@ Type rules:
     float        operands promoted, bool and integers become float64; the result has that type
     comparison   operands promoted; the result is bool
     logical      operands are bool; the result is bool
+    bits         operands are integers, promoted; the result has that type
     where        the first operand is bool, the others are promoted; the result has their type
     cast         the result has the type asked for; `meaning` takes it as a NumPy dtype named `dtype`
 
@@ -45,7 +46,7 @@ import numpy as np
 from derivable.algebra.expr.nodes import Constant, Expr, applied
 from derivable.algebra.expr.types import FLOATS, Dtype
 
-Rule = Literal["arithmetic", "float", "comparison", "logical", "where", "cast"]
+Rule = Literal["arithmetic", "float", "comparison", "logical", "bits", "where", "cast"]
 Target = Literal["numba", "lanes", "triton", "jnp", "torch"]
 PYTHON = ("numba", "triton", "jnp", "torch")  # the targets that write operators as Python does
 Text = str | tuple[str | None, str | None] | None

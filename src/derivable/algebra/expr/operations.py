@@ -145,6 +145,11 @@ def _logical(name: str, symbol: str, precedence: int, numba: str, lanes: str) ->
     return row(name, "logical", arity=2, symbol=symbol, precedence=precedence, numba=numba, lanes=lanes, triton=triton)
 
 
+def _of_bits(name: str, symbol: str, lanes: str) -> Operation:
+    text = f"{{0}} {symbol} {{1}}"
+    return row(name, "bits", arity=2, numba=text, lanes=f"{lanes}({{0}}, {{1}})", triton=text)
+
+
 _ROWS = (
     infix("add", "arithmetic", "+", 5, lambda node, a, b: (one(node), one(node)), defined=is_number),
     infix("subtract", "arithmetic", "-", 5, lambda node, a, b: (one(node), -one(node)), defined=is_number),
@@ -300,6 +305,8 @@ _ROWS = (
     _logical("logical_and", "&", 3, "{0} and {1}", "bit_and({0}, {1})"),
     _logical("logical_xor", "^", 2, "{0} != {1}", "bit_xor({0}, {1})"),
     _logical("logical_or", "|", 1, "{0} or {1}", "bit_or({0}, {1})"),
+    _of_bits("bitwise_and", "&", "bit_and"),
+    _of_bits("bitwise_or", "|", "bit_or"),
     row(
         "where",
         "where",
@@ -365,6 +372,10 @@ def operand_dtypes(name: str, dtypes: tuple[Dtype, ...]) -> tuple[tuple[Dtype, .
                     f"{name} needs bool operands, one is {dtype}", hint="compare it, as in `x != 0`"
                 )
         return dtypes, "bool"
+    if row.rule == "bits":
+        for dtype in (*dtypes, promote(dtypes)):
+            if dtype not in INTEGERS:
+                raise TypeMismatchError(f"{name} needs integers, and {' and '.join(dtypes)} are given")
     if row.rule == "where":
         if dtypes[0] != "bool":
             raise TypeMismatchError(

@@ -1,0 +1,110 @@
+"""Rules that put whole rows of one relation into rows of another, whatever is in these rows.
+
+`path(x, z) :- edge(x, y), path(y, z)` says that row x of `path` includes row y wherever there is an edge: z passes
+through and nothing asks what it is. `path(x, z) :- path(x, y), edge(y, z)` says the same of columns: x passes. A
+recursion of such rules is a system of inclusions, which rows of bits solve without telling a pair (`datalog.bit_rows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.lower import store
+from derivable.datalog.rules.nodes import Atom, Clause, Var, names
+from derivable.datalog.rules.order import Ordering
+
+# The relation of pairs (a row of the target, a row of the source that it includes).
+EDGES = "#inclusions"
+
+
+@dataclass(frozen=True)
+class Inclusion:
+    """Rows of `source` go into rows of `target`.
+
+    passing  the columns of source and of target that pass through; the others are the keys of rows
+    edges    what gives (key of the target, key of the source); None if rows go into those with their keys
+    """
+
+    source: str
+    target: str
+    passing: tuple[int, int]
+    edges: m.Store | None
+
+
+@dataclass(frozen=True)
+class System:
+    """Inclusions that see each relation from one side.
+
+    passing  relation -> the column whose values are the bits of its rows
+    """
+
+    passing: dict[str, int]
+    inclusions: tuple[Inclusion, ...]
+
+
+def systems_of(stratum: m.Stratum, loop: Sequence[m.Store]) -> tuple[System, ...]:
+    """What the rules of a recursion say as inclusions; () if some of them say something else.
+
+    The recursion is at its end when it solves all systems.
+    """
+    found = [_inclusions(store, stratum.relations) for store in loop]
+    if not all(found):
+        return ()
+    systems: list[tuple[dict[str, int], list[Inclusion]]] = []
+    # Rules that can be seen from both sides go with those that cannot.
+    for choices in sorted(found, key=len):
+        fitting = ((one, system) for system in systems for one in choices if _fits(one, system[0]))
+        one, system = next(fitting, (choices[0], None))
+        if system is None:
+            system = {}, []
+            systems.append(system)
+        system[0].update({one.source: one.passing[0], one.target: one.passing[1]})
+        system[1].append(one)
+    return tuple(System(passing, tuple(inclusions)) for passing, inclusions in systems)
+
+
+def _fits(one: Inclusion, passing: dict[str, int]) -> bool:
+    given = {one.source: one.passing[0]}
+    return all(
+        passing.get(name, column) == column == given.setdefault(name, column)
+        for name, column in zip((one.source, one.target), one.passing)
+    )
+
+
+def _inclusions(given: m.Store, own: tuple[str, ...]) -> list[Inclusion]:
+    """The ways to read a store of a loop as an inclusion, at most one for each column."""
+    origin = given.origin
+    if origin is None or origin.driver is None:
+        return []
+    clause = origin.clause
+    atom, rest = clause.body[origin.driver], (*clause.body[: origin.driver], *clause.body[origin.driver + 1 :])
+    assert isinstance(atom, Atom)
+    if len(atom.terms) != 2 or len(clause.terms) != 2:
+        return []
+    if any(isinstance(literal, Atom) and literal.relation in own for literal in rest):
+        return []
+    elsewhere = {name for literal in rest for name in names(literal)}
+    found = []
+    for column in (1, 0):
+        passes, key = atom.terms[column], atom.terms[1 - column]
+        if not isinstance(passes, Var) or key is None or passes.name in names(key) | elsewhere:
+            continue
+        places = [c for c, term in enumerate(clause.terms) if passes.name in names(term)]
+        if len(places) != 1 or not isinstance(clause.terms[places[0]], Var):
+            continue
+        if atom.relation == clause.relation and places[0] != column:
+            # It would have to be seen from both sides at once.
+            continue
+        into = clause.terms[1 - places[0]]
+        inclusion = Inclusion(atom.relation, clause.relation, (column, places[0]), None)
+        if not rest and isinstance(into, Var) and into == key:
+            found.append(inclusion)
+            continue
+        ordering = Ordering(rest)
+        ordering.finish()
+        if not ordering.remaining and names(into) | names(key) <= ordering.bound and ordering.steps:
+            edges = Clause(EDGES, (into, key), rest, clause.span)
+            found.append(replace(inclusion, edges=store(m.Origin(edges), ordering.steps)))
+    return found
