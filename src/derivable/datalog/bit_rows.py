@@ -34,7 +34,7 @@ else:
     kernels, emit_numba = later("derivable.datalog.kernels.bit_rows"), later("derivable.kernel.emit_numba")
 
 # Pairs from which on rows of bits are worth a look, and words of them for each pair that there is.
-FEW_PAIRS, WORDS_A_PAIR = 1 << 16, 16
+FEW_PAIRS, WORDS_A_PAIR = 1 << 16, 8
 # Nanoseconds, about: a pair that is told, a word of a row that is made and read, and one that goes into another.
 PAIR, WORD, INCLUDED = 15.0, 12.0, 0.5
 # Bytes of rows of bits that are always allowed, and those for each pair to come.
@@ -96,6 +96,11 @@ class BitRows:
 
     # Whether it pays
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still to be decided."""
+        return self.least < np.inf
+
     def pays(self) -> bool:
         """Whether to go on with rows of bits. Looks closely once, when there are enough pairs."""
         if self.pairs < self.least:
@@ -103,11 +108,13 @@ class BitRows:
         if not all(map(_is_in_reach, self.tables.values())):
             self.least = np.inf
             return False
-        self.reach = self.reach_of_tables()
+        # To go through all pairs for this would cost what a small recursion does.
+        self.reach = self.spread({k: v for name, table in self.tables.items() for k, v in _about(name, table).items()})
         self.least = max(self.least, self.words() / WORDS_A_PAIR)
         if self.pairs < self.least:
             return False
         self.least = np.inf
+        self.reach = self.reach_of_tables()
         if not self.read_edges():
             return False
         self.condensed = [self.condense(system) for system in self.systems]
@@ -382,6 +389,14 @@ def _is_in_reach(table: Table) -> bool:
     if not table.may_have_sets or table.new_tags is not None:
         return False
     return table.sets is not None or not table.size or RowSets.can_hold([table.column(c) for c in range(2)])
+
+
+def _about(name: str, table: Table) -> dict[tuple[str, int], int]:
+    """Bounds of the values of a table, in reach: that of its last column at most twice what it must be."""
+    if table.sets is not None:
+        firsts = np.flatnonzero(table.sets.slots)
+        return {(name, 0): int(firsts[-1]) + 1 if len(firsts) else 1, (name, 1): table.sets.domain}
+    return {(name, c): int(table.column(c).max(initial=0)) + 1 for c in range(2)}
 
 
 def pairs_of(table: Table) -> Iterator[np.ndarray]:

@@ -244,12 +244,14 @@ class Executor(Queries):
         def has_news(name: str) -> bool:
             table = tables[name]
             if forgets:
-                return table.tell_next(piece)
+                # What goes over to rows of bits is not to be told pair by pair before anybody looks.
+                return table.tell_next(PIECE if bits is not None and bits.is_open else piece)
             stable, size = table.visible_size, table.size
             table.stable_size, table.visible_size = stable, size
             table.recent = slice(stable, size)
             return size > stable
 
+        bits: BitRows | None = None
         rounds = self.rounds(number, is_first)
         follows = enter.may_follow(rounds.loop, stratum.relations)
         bits = bit_rows.bit_rows(self, number, rounds.loop) if is_first and not self.counts_rounds() else None
