@@ -33,7 +33,7 @@ from derivable.tensor.program import Program
 from derivable.tensor.replay import Recorder, Replay, is_plain
 from derivable.tensor.results import INSIDE, filled
 from derivable.tensor.types import BOOL, INT, REAL, Type, is_tensor
-from derivable.tensor.values import FORMS, Coordinates, coordinates, scalar_semiring
+from derivable.tensor.values import FORMS, Coordinates, coordinates, scalar_semiring, tracker
 
 
 @dataclass
@@ -67,6 +67,7 @@ def compile(
     semiring: str | Semiring = "real",
     shape: Sequence[int] | None = None,
     passes: Switches = None,
+    backend: str | None = None,
 ) -> Kernel:
     """A function of a program's inputs, by their names.
 
@@ -81,6 +82,9 @@ def compile(
               Among them is equality saturation, which looks for a cheaper program with the same result, for tensors as
               large as those of the first call; sums are then taken in another order. Those of `gradient` are switched
               there
+    backend   "torch": as gathers and sums of torch tensors, which is how programs run on tensors that are not on the
+              CPU, in semirings whose sums torch has; results are of torch. None: by the kernels of the CPU, or where
+              the arguments are
 
     What comes in another form is converted, in time linear in its entries, at each call; `hold` does it once. A sparse
     result is found in two parts, where its entries are and what they are: the first is kept for calls with inputs whose
@@ -88,7 +92,16 @@ def compile(
 
     Raises DomainError for unknown names, ShapeError for orders and shapes that do not fit.
     """
-    return Kernel(program, formats, output=output, semiring=semiring, shape=shape, on=switched(passes))
+    if backend not in (None, "torch"):
+        raise DomainError(f"the backend is {backend!r}", hint='it is "torch" or None')
+    kind = Kernel if backend is None else _gathers()
+    return kind(program, formats, output=output, semiring=semiring, shape=shape, on=switched(passes))
+
+
+def _gathers() -> type[Kernel]:
+    from derivable.tensor.gathers import Gathers
+
+    return Gathers
 
 
 class Kernel:
@@ -161,6 +174,11 @@ class Kernel:
             if found is not None:
                 return found
             self._replay = None
+        who = tracker(values.values(), self.output)
+        if who is not None:
+            from derivable.tensor.tracked import call
+
+            return call(self, who, values)
         held, scalars = self._taken(values)
         sizes = self._sizes(held, scalars)
         shape = self._shape(sizes)
@@ -173,7 +191,7 @@ class Kernel:
             except NotWhole as problem:
                 self._add_stage(problem)
 
-    def _optimise(self, held: Mapping[str, Held]) -> None:
+    def _optimise(self, held: Mapping[str, Any]) -> None:
         """Take the cheapest program for tensors of these sizes; once."""
         known = {name: of for name, of in held.items() if name in self.staged.inputs}
         shapes = {name: of.shape for name, of in known.items()}
@@ -258,6 +276,25 @@ class Kernel:
         run(spec, kind)
         self._replay = run.replay(spec, kind, pattern, zero, dtype)
         return self._formed(Coordinates(shape, pattern.indices, run.values), zero)
+
+    def outlined(self, values: Mapping[str, Any]) -> tuple[dict[str, Held], dict[str, Any], tuple[int, ...], bool]:
+        """(tensors as they are stored, other inputs, the shape of the result, whether it is dense) of a call."""
+        held, others = self._taken(values)
+        shape = self._shape(self._sizes(held, others))
+        return held, others, shape, self.output == "torch" or self._is_dense(held)
+
+    @cached_property
+    def gathers(self) -> Kernel:
+        """The same by gathers of torch."""
+        options: dict[str, Any] = {"output": self.output, "semiring": self.semiring, "shape": self.shape, "on": self.on}
+        return _gathers()(self.program, self.formats, **options)
+
+    @cached_property
+    def derived(self) -> Any:
+        """What derivatives of the kernel keep."""
+        from derivable.tensor.engine import Derived
+
+        return Derived()
 
     def _is_dense(self, held: Mapping[str, Held]) -> bool:
         if self.output is None:
@@ -369,7 +406,7 @@ class Kernel:
             held[name] = hold(entries, self.formats.get(name), entries.order, self.semiring, name)
         return held, others
 
-    def _shaped(self, given: Mapping[str, Mapping], held: Mapping[str, Held]) -> dict[str, Coordinates]:
+    def _shaped(self, given: Mapping[str, Mapping], held: Mapping[str, Any]) -> dict[str, Coordinates]:
         """Dictionaries as tensors: their axes are as long as those that they share, or as their indices need."""
         if not given:
             return {}
@@ -387,7 +424,7 @@ class Kernel:
             for name, of in entries.items()
         }
 
-    def _sizes(self, held: Mapping[str, Held], others: Mapping[str, Any]) -> dict[Any, int]:
+    def _sizes(self, held: Mapping[str, Any], others: Mapping[str, Any]) -> dict[Any, int]:
         """The size of each axis of the inputs. Raises ShapeError where axes that are the same differ."""
         sizes: dict[Any, int] = {(name, k): size for name, of in held.items() for k, size in enumerate(of.shape)}
         for name in self.inputs:

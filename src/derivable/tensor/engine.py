@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +24,37 @@ from derivable.tensor.types import tensor
 from derivable.tensor.values import Coordinates, linear
 
 
+@dataclass
+class Derived:
+    """What programs over the same inputs need again and again: kernels, and derivatives, which take longer to find than
+    most kernels run."""
+
+    kernels: dict[tuple, Kernel] = field(default_factory=dict)
+    programs: dict[tuple, Program] = field(default_factory=dict)
+
+    def kernel(self, program: Program, is_dense: bool, shape: Shape) -> Kernel:
+        key = program, is_dense, shape
+        if key not in self.kernels:
+            output = "numpy" if is_dense else "coordinates"
+            self.kernels[key] = compile(program, output=output, shape=shape or None)
+        return self.kernels[key]
+
+    def along(self, program: Program, name: str, of: Held | Shape) -> Program:
+        """The jvp by an input: of a stored tensor, by its own entries."""
+        return self._derivative(jvp, program, name, of)
+
+    def back(self, program: Program, name: str, of: Held | Shape) -> Program:
+        """The vjp, likewise."""
+        return self._derivative(vjp, program, name, of)
+
+    def _derivative(self, kind: Any, program: Program, name: str, of: Held | Shape) -> Program:
+        pattern = "own" if isinstance(of, Held) else "full"
+        key = kind, program, name, pattern
+        if key not in self.programs:
+            self.programs[key] = kind(program, name, pattern)
+        return self.programs[key]
+
+
 class ProgramEngine(Engine):
     """Programs over the same inputs: from the values of some inputs, the variables, to the values of the results.
 
@@ -31,6 +63,7 @@ class ProgramEngine(Engine):
                [entry], or the shape of a dense operand; () is a number
     constants  {name: value} of the other inputs
     patterns   of each result where its entries are, and then its values are a result [entry]; None if it is dense
+    derived    what is kept for other engines of the same program
     """
 
     batch_axis = None
@@ -42,6 +75,7 @@ class ProgramEngine(Engine):
         constants: Mapping[str, Any],
         shapes: Sequence[Shape],
         patterns: Sequence[Coordinates | None],
+        derived: Derived | None = None,
     ):
         self.programs, self.variables, self.constants = tuple(programs), dict(variables), dict(constants)
         self.shapes, self.patterns = tuple(shapes), tuple(patterns)
@@ -49,8 +83,7 @@ class ProgramEngine(Engine):
         self.float_leaves = tuple(range(self.leaves))
         self.num_results = len(self.programs)
         self.float_results = tuple(range(self.num_results))
-        self._kernels: dict[Program, Kernel] = {}
-        self._vjps: dict[tuple[int, str], Program] = {}
+        self.derived = derived or Derived()
         self._places: dict[str, tuple[Coordinates, np.ndarray]] = {}
 
     def __str__(self) -> str:
@@ -83,10 +116,7 @@ class ProgramEngine(Engine):
         ]
 
     def _run(self, program: Program, given: Mapping[str, Any], is_dense: bool, shape: Shape) -> Any:
-        kernel = self._kernels.get(program)
-        if kernel is None:
-            output = "numpy" if is_dense else "coordinates"
-            kernel = self._kernels[program] = compile(program, output=output, shape=shape or None)
+        kernel = self.derived.kernel(program, is_dense, shape)
         taken = taken_names(program.inputs)
         return kernel(**{name: value for name, value in given.items() if name in taken})
 
@@ -108,7 +138,7 @@ class ProgramEngine(Engine):
     def pull(self, structure: Any, adjoints: Adjoints, operands: Arrays, results: Arrays, kept: Arrays = ()) -> list:
         given = self._inputs(operands)
         found = [np.zeros(operand.shape, operand.dtype) for operand in operands]
-        for number, (adjoint, program, pattern) in enumerate(zip(adjoints, self.programs, self.patterns)):
+        for adjoint, program, pattern in zip(adjoints, self.programs, self.patterns):
             if adjoint is None:
                 continue
             if program.type.is_scalar:
@@ -118,21 +148,13 @@ class ProgramEngine(Engine):
             for place, (name, of) in enumerate(self.variables.items()):
                 if name not in program.inputs:
                     continue
-                pulled = self._vjp(number, name)
+                pulled = self.derived.back(program, name, of)
                 values = {**given, list(pulled.inputs)[-1]: seed}
                 if isinstance(of, Held):
                     part = self._in_storage(self._run(pulled, values, False, of.shape), name, of)
                 else:
                     part = self._run(pulled, values, True, of)
                 found[place] += np.asarray(part, operands[place].dtype).reshape(operands[place].shape)
-        return found
-
-    def _vjp(self, number: int, name: str) -> Program:
-        """The vjp of a program by a variable; differentiating takes longer than most kernels."""
-        found = self._vjps.get((number, name))
-        if found is None:
-            pattern = "own" if isinstance(self.variables[name], Held) else "full"
-            found = self._vjps[number, name] = vjp(self.programs[number], name, pattern)
         return found
 
     def _in_storage(self, found: Coordinates, name: str, of: Held) -> np.ndarray:
@@ -155,7 +177,7 @@ class ProgramEngine(Engine):
             inputs = dict(program.inputs)
             for name, of in self.variables.items():
                 if name in program.inputs:
-                    along = jvp(program, name, "own" if isinstance(of, Held) else "full")
+                    along = self.derived.along(program, name, of)
                     inputs |= along.inputs
                     last = list(along.inputs)[-1]
                     part = substitute(along.node, {last: t.Var(dots[name])})
@@ -163,7 +185,8 @@ class ProgramEngine(Engine):
                     node = part if isinstance(node, t.Zero) else t.Add(node, part)
             tangents.append(Program(node, inputs))
         variables = {**self.variables, **{dots[name]: of for name, of in self.variables.items()}}
-        return ProgramEngine((*self.programs, *tangents), variables, self.constants, self.shapes * 2, self.patterns * 2)
+        programs, patterns = (*self.programs, *tangents), self.patterns * 2
+        return ProgramEngine(programs, variables, self.constants, self.shapes * 2, patterns, self.derived)
 
 
 def entries_of(held: Held) -> Coordinates:

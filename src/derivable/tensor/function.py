@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from derivable.tensor.compilation import compile
 from derivable.tensor.engine import ProgramEngine
 from derivable.tensor.formats.held import Held, hold
 from derivable.tensor.program import Program
+from derivable.tensor.tracked import library_run
 from derivable.tensor.values import Coordinates
 
 
@@ -73,7 +73,7 @@ class Function:
             raise DomainError(f"the function takes {', '.join(self.variables)}, and was given {', '.join(values)}")
         operands = [values[name] for name in self.variables]
         engine = self._engine(tuple(tuple(np.shape(operand)) for operand in operands))
-        (result,) = _library(operands)(engine, None, operands)
+        (result,) = library_run(operands)(engine, None, operands)
         return result
 
     def pattern(self, **shapes: Shape) -> Coordinates:
@@ -111,17 +111,3 @@ def _ones(of: Held | Shape) -> Any:
     if isinstance(of, Held):
         return Held(of.format, of.shape, {**of.arrays, "val": np.ones(len(of.arrays["val"]))})
     return np.ones(of) if of else 1.0
-
-
-def _library(operands: list[Any]) -> Any:
-    torch = sys.modules.get("torch")
-    if torch is not None and any(isinstance(operand, torch.Tensor) for operand in operands):
-        from derivable.bridge.torch import run
-
-        return run
-    jax = sys.modules.get("jax")
-    if jax is not None and any(isinstance(operand, jax.Array) for operand in operands):
-        from derivable.bridge.jax import run
-
-        return run
-    return lambda engine, structure, arrays: engine.apply(structure, [np.asarray(x, np.float64) for x in arrays])

@@ -63,6 +63,7 @@ class Program:
         semiring: str | Semiring = "real",
         output: str | None = None,
         shape: tuple[int, ...] | None = None,
+        backend: str | None = None,
         **values: Any,
     ) -> Any:
         """The result of the program.
@@ -71,14 +72,18 @@ class Program:
         output    the form of a tensor: "numpy" for a dense array, "coordinates", "scipy_csr", ...: see `values.FORMS`.
                   None: vectors are dense, and tensors of higher order are where all inputs are; else coordinates
         shape     of the result, where its keys are computed and nothing else says it
+        backend   "torch": as gathers and sums of torch tensors, on their device; see `compile`
         values    for each input a number, or a tensor in any form that `values.coordinates` takes
+
+        Torch tensors that require gradients, or stand under `torch.func`, and JAX arrays give results of their library
+        with derivatives of any order: dense ones, and sparse ones as torch's COO and JAX's BCOO.
 
         Raises DomainError for an input that is missing or unknown, and what `values.coordinates` raises.
         """
         from derivable.tensor.run import run
 
         with _not_too_deep():
-            return run(self, values, semiring=semiring, output=output, shape=shape)
+            return run(self, values, semiring=semiring, output=output, shape=shape, backend=backend)
 
     def explain(self, stage: str | None = None, /, **values: Any) -> str:
         """The program at a stage of its way to a kernel; all stages, if none is asked for.

@@ -25,6 +25,7 @@ def run(
     semiring: str | Semiring = "real",
     output: str | None = None,
     shape: tuple[int, ...] | None = None,
+    backend: str | None = None,
 ) -> Any:
     """The result of a program, as `Program.__call__` describes it; equal programs have one kernel.
 
@@ -34,7 +35,7 @@ def run(
     record = scalar_semiring(semiring)
     if record.is_exact or any(of.order and not is_tensor(of) for of in program.inputs.values()):
         return _interpreted(program, values, record, output or "numpy", shape)
-    return _kernel(program, record, output, shape)(**values)
+    return _kernel(program, record, output, shape, backend)(**values)
 
 
 def _interpreted(
@@ -61,5 +62,8 @@ def _interpreted(
 
 
 @lru_cache(256)
-def _kernel(program: Program, semiring: Semiring, output: str | None, shape: tuple[int, ...] | None) -> Kernel:
-    return compile(program, output=output, semiring=semiring, shape=shape, passes=dict.fromkeys(KERNEL, False))
+def _kernel(
+    program: Program, semiring: Semiring, output: str | None, shape: tuple[int, ...] | None, backend: str | None
+) -> Kernel:
+    passes = dict.fromkeys(KERNEL, False)
+    return compile(program, output=output, semiring=semiring, shape=shape, passes=passes, backend=backend)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,12 +31,12 @@ class Coordinates:
 
     shape    (size of each axis)
     indices  [axis, entry] int64
-    values   [entry] elements of a semiring
+    values   [entry] elements of a semiring, in calls that are differentiated an array of torch or JAX
     """
 
     shape: tuple[int, ...]
     indices: np.ndarray
-    values: np.ndarray
+    values: Any
 
     @classmethod
     def of(
@@ -133,7 +133,7 @@ class Coordinates:
         """A sparse tensor of torch, "coo", or for matrices "csr". Raises UnsupportedError for other orders."""
         import torch
 
-        values = torch.from_numpy(self.values)
+        values = torch.as_tensor(self.values)
         if layout == "coo":
             found = torch.sparse_coo_tensor(torch.from_numpy(self.indices), values, self.shape, check_invariants=False)
             return found._coalesced_(True)
@@ -315,6 +315,37 @@ def library_of(value: Any) -> str:
     return "coordinates" if isinstance(value, (Coordinates, Mapping, str, os.PathLike)) else "numpy"
 
 
+def tracker(values: Iterable[Any], output: Any = None) -> str | None:
+    """Who looks at what is computed: "torch" or "JAX", or "elsewhere" for torch on another device than the CPU; None if
+    nobody does.
+
+    output  the form of the result that is asked for: JAX arrays that are no tracers are arrays like others for others
+    """
+    torch, jax = _imported("torch"), _imported("jax")
+    found, is_for_others = None, output not in (None, "dense", "coordinates")
+    for value in values:
+        numbers: Any = value.values if isinstance(value, Coordinates) else value
+        if torch is not None and isinstance(numbers, torch.Tensor):
+            if not numbers.is_cpu:
+                return "elsewhere"
+            if (numbers.requires_grad and torch.is_grad_enabled()) or _is_transformed(torch):
+                found = "torch"
+        elif jax is not None and isinstance(numbers, jax.Array) and not (is_for_others and _is_concrete(numbers)):
+            found = "JAX"
+    return found
+
+
+def _is_concrete(array: Any) -> bool:
+    from jax.core import Tracer
+
+    return not isinstance(array, Tracer)
+
+
+def _is_transformed(torch: Any) -> bool:
+    functions = torch._C._are_functorch_transforms_active
+    return functions() or torch.autograd.forward_ad._current_level >= 0 or torch.compiler.is_compiling()
+
+
 def check_shape(found: tuple[int, ...], shape: tuple[int, ...] | None, order: int | None, name: str) -> None:
     """Raises ShapeError if a tensor has not the shape or the order that is asked for."""
     what = f"`{name}`" if name else "the tensor"
@@ -353,12 +384,13 @@ def _of(name: str) -> str:
 
 
 def _of_torch(value: Any, name: str) -> Any:
-    if value.requires_grad:
+    torch = _imported("torch")
+    if value.requires_grad and torch.is_grad_enabled():
         raise DomainError(
             f"the torch tensor{_of(name)} requires gradients, which a run by values does not record",
             hint="give `x.detach()`",
         )
-    return value.cpu()
+    return value.detach().cpu()
 
 
 def check_indices(indices: np.ndarray, shape: tuple[int, ...], name: str = "") -> np.ndarray:

@@ -9,6 +9,9 @@ import numpy as np
 from derivable.core.graph import offsets_of
 from derivable.tensor.formats.format import FAMILIES, Format, only
 
+# Formats that hold the entries which a sparse tensor has, and no others.
+PLAIN = ("coo", "csr", "csc", "dcsr", "csf", "hashed")
+
 
 def _dense(order: int) -> Format:
     place = "0"
