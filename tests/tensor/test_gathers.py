@@ -6,21 +6,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derivable.algebra import semirings
-from derivable.core.diagnostics import DomainError, UnsupportedError
-from derivable.tensor import columns
+from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
+from derivable.tensor import columns, flatten
 from derivable.tensor.binding import free_variables
 from derivable.tensor.compilation import compile
+from derivable.tensor.derivative import gradient
 from derivable.tensor.interpret import NOTHING, interpret
 from derivable.tensor.passes import KERNEL
 from derivable.tensor.program import Program
-from derivable.tensor.types import INT
-from derivable.tensor.values import coordinates
+from derivable.tensor.types import INT, tensor
+from derivable.tensor.values import Coordinates, coordinates
 from tensor.random_programs import INPUTS, SIZE, programs, tensors
 from tensor.test_kernels import (
     BITMAP,
     BLOCKS,
     CASES,
     MATRICES,
+    RNG,
+    SQUARE,
     TYPES,
     VALUES,
     VECTORS,
@@ -95,7 +98,7 @@ def numbers_of(kernel, values):
     return {name: np.asarray(x) for name, x in kernel._parted(values, torch.device("cpu"))[2].items()}
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_random_programs(data):
     node = data.draw(programs(data.draw(st.integers(0, 2))))
@@ -138,3 +141,170 @@ def test_random_programs(data):
                 rtol=1e-6,
                 atol=1e-9,
             )
+
+
+M, V, S = tensor(2), tensor(1), tensor(0)
+# The kernels of the paper, and what they are differentiated by.
+KERNELS = {
+    "BATAx": (
+        "sum(<i, r> in A) sum(<j, a> in r) sum(<k, b> in r) { j -> s * a * b * X(k) }",
+        {"A": M, "X": V, "s": S},
+        "X",
+    ),
+    "SMMM": ("sum(<i, r> in A) sum(<k, a> in r) sum(<j, b> in B(k)) a * b", {"A": M, "B": M}, "B"),
+    "SMVM": ("sum(<i, r> in A) sum(<j, a> in r) a * X(j)", {"A": M, "X": V}, "X"),
+    "VVA": ("X + W", {"X": V, "W": V}, "X"),
+    "VVD": ("sum(<i, a> in X) a * W(i)", {"X": V, "W": V}, "X"),
+    "VSM": ("sum(<i, a> in X) { i -> a * s * s }", {"X": V, "s": S}, "s"),
+}
+NUMBERS = {**VALUES, "s": 1.5, "W": RNG.normal(size=5)}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_gradients_of_the_kernels_of_the_paper(name):
+    text, types, wrt = KERNELS[name]
+    program = Program(parse(text, types).node, types)
+    values = {name: NUMBERS[name] for name in types}
+    dense = {name: x.toarray() if hasattr(x, "toarray") else x for name, x in values.items()}
+    derivative = gradient(program, wrt)
+    for formats in ({}, {"A": "csf", "B": "hashed"}, {"A": "dense", "B": "csc", "X": "coo"}):
+        formats = {name: of for name, of in formats.items() if name in types}
+        by_kernel = compile(derivative, formats, output="numpy")(**values)
+        by_gathers = compile(derivative, formats, output="torch", backend="torch")(**values)
+        np.testing.assert_allclose(as_dense(by_gathers), by_kernel, atol=1e-12)
+    given_ = {name: torch.as_tensor(x, dtype=torch.float64) for name, x in dense.items()}
+    kernel = compile(program, output="torch", backend="torch")
+    found = torch.func.jacrev(lambda x: kernel(**{**given_, wrt: x}))(given_[wrt])
+    np.testing.assert_allclose(found.numpy(), compile(derivative, output="numpy")(**dense), atol=1e-12)
+
+
+def inputs_of_layer():
+    torch.manual_seed(0)
+    values = torch.from_numpy(VALUES["A"].data.copy()).requires_grad_()
+    x = torch.randn(5, dtype=torch.float64, requires_grad=True)
+    return values, x
+
+
+def layer(values, x, kernel=None):
+    kernel = kernel or compile(parse(CASES["product with a vector"][0], {"A": M, "X": V}), backend="torch")
+    matrix = torch.sparse_coo_tensor(np.stack(VALUES["A"].nonzero()), values, VALUES["A"].shape)
+    return kernel(A=matrix, X=x)
+
+
+def test_derivatives():
+    values, x = inputs_of_layer()
+    torch.testing.assert_close(layer(values, x), torch.from_numpy(VALUES["A"].toarray()) @ x)
+    assert torch.autograd.gradcheck(layer, (values, x))
+    assert torch.autograd.gradgradcheck(layer, (values, x))
+    copies = torch.randn(3, 5, dtype=torch.float64)
+    kernel = compile(
+        parse("sum(<i, r> in A) { i -> exp(sum(<j, a> in r) a * X(j)) }", {"A": M, "X": V}), backend="torch"
+    )
+    found = torch.func.vmap(lambda x: kernel(A=VALUES["A"], X=x))(copies)
+    rows = torch.from_numpy(VALUES["A"].toarray().any(1))
+    dense = torch.from_numpy(VALUES["A"].toarray())
+    torch.testing.assert_close(found, torch.exp(copies @ dense.T) * rows)
+    found = torch.func.hessian(lambda x: kernel(A=VALUES["A"], X=x).sum())(copies[0])
+    torch.testing.assert_close(found, torch.func.hessian(lambda x: (torch.exp(dense @ x) * rows).sum())(copies[0]))
+
+
+@pytest.mark.parametrize("name", ["min_plus", "max_plus", "max_product", "godel", "log", "boolean"])
+@pytest.mark.parametrize("output", ["torch", "torch_coo"])
+def test_semirings(name, output):
+    record = semirings.get(name)
+    values = RNG.integers(1, 4, (6, 6)) / 4 * (RNG.random((6, 6)) < 0.4)
+    graph = coordinates(values)
+    program = parse(SQUARE, {"A": M})
+    expected = compile(program, {"A": "csr"}, output="dense", semiring=name)(A=graph)
+    found = compile(program, {"A": "csr"}, output=output, semiring=name, backend="torch")(A=graph)
+    if output == "torch_coo":
+        found = coordinates(found, semiring=name).to_numpy(record.zero)
+    np.testing.assert_allclose(np.asarray(found), expected)
+
+
+def test_derivatives_in_semirings():
+    # The shortest way from 0 to 3 in two roads, by 1 or by 2: both take 4, and the first one counts.
+    roads = torch.tensor([1.0, 2.0, 3.0, 2.0], requires_grad=True)
+    graph = torch.sparse_coo_tensor([[0, 0, 1, 2], [1, 2, 3, 3]], roads, (4, 4))
+    program = parse("sum(<j, a> in A(0)) sum(<k, b> in A(j)) { k -> a * b }", {"A": M})
+    kernel = compile(program, semiring="min_plus", output="torch", backend="torch")
+    found = kernel(A=graph)
+    assert found.tolist() == [np.inf, np.inf, np.inf, 4.0]
+    found[3].backward()
+    assert roads.grad.tolist() == [1.0, 0.0, 1.0, 0.0]
+    total = parse("sum(<i, a> in X) a", {"X": V})
+    x = torch.tensor([-np.inf, -np.inf, 1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    for part in (x, x[:2]):
+        part = part.detach().requires_grad_()
+        compile(total, semiring="log", backend="torch")(X=part).backward()
+        torch.testing.assert_close(part.grad, torch.softmax(x.detach(), 0) if len(part) > 2 else torch.zeros_like(part))
+    with pytest.raises(UnsupportedError, match="no sums by index for the plus of the semiring 'addmultprob'"):
+        compile(total, semiring="addmultprob", backend="torch")(X=torch.rand(3))
+
+
+def test_entries_that_values_decide():
+    program = parse("sum(<i, x> in X) if x < s then { i -> x * x }", {"X": V, "s": S})
+    kernel = compile(program, output="torch_coo", backend="torch")
+    for s in (0.5, 2.0, 0.5):
+        found = kernel(X=torch.tensor([0.2, 1.0, 0.4]), s=s)
+        assert found.indices().tolist() == [[i for i, x in enumerate((0.2, 1.0, 0.4)) if x < s]]
+    with pytest.raises(UnsupportedError, match="`x < s` decides by values which entries there are"):
+        torch.func.vmap(lambda x: kernel(X=x, s=0.5))(torch.rand(2, 3))
+
+
+def test_places_are_found_once_for_a_pattern():
+    kernel = compile(parse(SQUARE, {"A": M}), output="torch_coo", backend="torch")
+    a = coordinates({0: {1: 2.0}, 1: {1: 3.0}}, shape=(2, 2))
+    b = coordinates({0: {0: 2.0}, 1: {1: 3.0}}, shape=(2, 2))
+    for given_ in (a, b, a, Coordinates(a.shape, a.indices, a.values * 2), b):
+        found = kernel(A=given_)
+        np.testing.assert_allclose(as_dense(found), given_.to_numpy() @ given_.to_numpy())
+    assert len(kernel._plans[False]) == 2
+
+
+def test_dense_axes_are_lanes():
+    """Places are as many as the sparse entries, not as the products."""
+    program = parse("sum(<i, r> in A) { i -> sum(<j, a> in r) sum(<k, h> in H(j)) { k -> a * h } }", {"A": M, "H": M})
+    hidden = torch.randn(5, 40, dtype=torch.float64)
+    for optimise in (False, True):
+        kernel = compile(program, output="torch", backend="torch", optimise=optimise)
+        torch.testing.assert_close(kernel(A=VALUES["A"], H=hidden), torch.from_numpy(VALUES["A"].toarray()) @ hidden)
+        (plan,) = kernel._plans[True]
+        rows = [len(x.rows) for x in columns.ordered([plan.column]) if isinstance(x, (columns.Take, columns.Fold))]
+        assert max(rows) == VALUES["A"].nnz
+
+
+def test_columns_are_shown():
+    kernel = compile(parse(CASES["product with a vector"][0], {"A": M, "X": V}), backend="torch")
+    a = coordinates({0: {1: 2.0}, 1: {0: 3.0, 1: 1.0}}, shape=(2, 2))
+    assert kernel.explain("physical", A=a, X=np.ones(2)) == (
+        "c0 = given X [2]\nc1 = take c0 [3]\nc2 = given A [3]\nc3 = times c2 c1 [3]\nc4 = fold c3 [2]"
+    )
+
+
+def test_tensors_on_other_devices_need_no_backend():
+    # Tensors without data, which no kernel can read.
+    x = torch.ones(5, device="meta")
+    found = compile(parse(CASES["product with a vector"][0], {"A": M, "X": V}))(A=VALUES["A"], X=x)
+    assert (found.device.type, found.shape) == ("meta", (7,))
+    with pytest.raises(DomainError, match="`Y` is on cpu, and other tensors are on meta"):
+        parse("X + Y", {"X": V, "Y": V})(X=x, Y=torch.ones(5))
+
+
+def test_errors(monkeypatch):
+    text = CASES["rows twice"][0]
+    with pytest.raises(DomainError, match="the backend is 'cuda'"):
+        compile(parse(text, {"A": M}), backend="cuda")
+    values, x = inputs_of_layer()
+    with pytest.raises(DomainError, match="'numpy' records no gradients"):
+        layer(
+            values,
+            x,
+            compile(parse(CASES["product with a vector"][0], {"A": M, "X": V}), output="numpy", backend="torch"),
+        )
+    with pytest.raises(DomainError, match="an entry at index 5, outside the shape"):
+        compile(parse("sum(<i, a> in X) { i + 1 -> a }", {"X": V}), shape=(5,), backend="torch")(X=x)
+    kernel = compile(parse(text, {"A": M}), backend="torch", optimise=False)
+    monkeypatch.setattr(flatten, "MOST_ROWS", 10)
+    with pytest.raises(LimitError, match=r"have \d+ rows, 0.0 GB for each array of places, and 10 are allowed"):
+        kernel(A=VALUES["A"])
