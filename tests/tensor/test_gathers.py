@@ -185,8 +185,10 @@ def inputs_of_layer():
     return values, x
 
 
-def layer(values, x, kernel=None):
-    kernel = kernel or compile(parse(CASES["product with a vector"][0], {"A": M, "X": V}), backend="torch")
+PRODUCT = compile(parse(CASES["product with a vector"][0], {"A": M, "X": V}), backend="torch")
+
+
+def layer(values, x, kernel=PRODUCT):
     matrix = torch.sparse_coo_tensor(np.stack(VALUES["A"].nonzero()), values, VALUES["A"].shape)
     return kernel(A=matrix, X=x)
 
