@@ -118,7 +118,12 @@ def test_random_programs(data):
     optimise = data.draw(st.booleans())
     expected = interpret(node, meant, semirings.get("real"))
     kernel = compile(
-        program, formats, output=output, shape=(SIZE,) * order if order else None, backend="torch", passes=None if optimise else PLAIN
+        program,
+        formats,
+        output=output,
+        shape=(SIZE,) * order if order else None,
+        backend="torch",
+        passes=None if optimise else PLAIN,
     )
     if is_outside(expected):
         with pytest.raises((DomainError, UnsupportedError)):
@@ -269,7 +274,7 @@ def test_dense_axes_are_lanes():
     program = parse("sum(<i, r> in A) { i -> sum(<j, a> in r) sum(<k, h> in H(j)) { k -> a * h } }", {"A": M, "H": M})
     hidden = torch.randn(5, 40, dtype=torch.float64)
     for optimise in (False, True):
-        kernel = compile(program, output="torch", backend="torch", optimise=optimise)
+        kernel = compile(program, output="torch", backend="torch", passes=None if optimise else PLAIN)
         torch.testing.assert_close(kernel(A=VALUES["A"], H=hidden), torch.from_numpy(VALUES["A"].toarray()) @ hidden)
         (plan,) = kernel._plans[True]
         rows = [len(x.rows) for x in columns.ordered([plan.column]) if isinstance(x, (columns.Take, columns.Fold))]
@@ -279,7 +284,7 @@ def test_dense_axes_are_lanes():
 def test_columns_are_shown():
     kernel = compile(parse(CASES["product with a vector"][0], {"A": M, "X": V}), backend="torch")
     a = coordinates({0: {1: 2.0}, 1: {0: 3.0, 1: 1.0}}, shape=(2, 2))
-    assert kernel.explain("physical", A=a, X=np.ones(2)) == (
+    assert kernel.explain("columns", A=a, X=np.ones(2)) == (
         "c0 = given X [2]\nc1 = take c0 [3]\nc2 = given A [3]\nc3 = times c2 c1 [3]\nc4 = fold c3 [2]"
     )
 
@@ -306,7 +311,7 @@ def test_errors(monkeypatch):
         )
     with pytest.raises(DomainError, match="an entry at index 5, outside the shape"):
         compile(parse("sum(<i, a> in X) { i + 1 -> a }", {"X": V}), shape=(5,), backend="torch")(X=x)
-    kernel = compile(parse(text, {"A": M}), backend="torch", optimise=False)
+    kernel = compile(parse(text, {"A": M}), backend="torch", passes=PLAIN)
     monkeypatch.setattr(flatten, "MOST_ROWS", 10)
     with pytest.raises(LimitError, match=r"have \d+ rows, 0.0 GB for each array of places, and 10 are allowed"):
         kernel(A=VALUES["A"])

@@ -65,5 +65,5 @@ def _interpreted(
 def _kernel(
     program: Program, semiring: Semiring, output: str | None, shape: tuple[int, ...] | None, backend: str | None
 ) -> Kernel:
-    passes = dict.fromkeys(KERNEL, False)
+    passes: dict[str, bool] = dict.fromkeys(KERNEL, False)
     return compile(program, output=output, semiring=semiring, shape=shape, passes=passes, backend=backend)
