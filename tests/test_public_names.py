@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "derivable"
 PACKAGES = [
     "derivable",
-    *(f"derivable.{name}" for name in ("algebra", "circuit", "datalog", "device", "nn", "parallel", "tensor")),
+    *(f"derivable.{name}" for name in ("algebra", "circuit", "datalog", "device", "nn", "parallel", "tensor", "vsa")),
 ]
 
 

@@ -12,7 +12,7 @@ from derivable.core.lazy import ABOVE, lazy
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from derivable import algebra, circuit, datalog, device, nn, parallel, tensor
+    from derivable import algebra, circuit, datalog, device, nn, parallel, tensor, vsa
     from derivable.algebra.expr.functions import *
     from derivable.core.diagnostics import DerivableError
     from derivable.datalog.inputs import categorical, independent
@@ -58,6 +58,7 @@ __all__ = [
     "sqrt",
     "tanh",
     "tensor",
+    "vsa",
     "where",
 ]
 
@@ -66,7 +67,7 @@ _FOLDS = ("reduce", "reduce_by_index", "scan", "segment_reduce", "segmented_scan
 ABOVE["derivable.parallel"] = dict.fromkeys(_FOLDS, "derivable.bridge.folds")
 ABOVE["derivable.device"] = {"explain": "derivable.parallel.table"}
 
-_MODULES = ("algebra", "circuit", "core", "datalog", "device", "nn", "parallel", "tensor")
+_MODULES = ("algebra", "circuit", "core", "datalog", "device", "nn", "parallel", "tensor", "vsa")
 _NAMES = {
     "DerivableError": "derivable.core.diagnostics",
     "Program": "derivable.datalog.program",

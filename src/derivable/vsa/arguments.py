@@ -1,0 +1,74 @@
+"""Checks of vectors: of the model's dtypes, with its axes, alike enough to be combined."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from derivable.core.diagnostics import DomainError, ShapeError
+from derivable.vsa.model import Model
+
+
+def described(tensor: Tensor, model: Model, items: int = 0) -> str:
+    """The shape by named axes: `[*batch=(2, 3), block=4, length=256]`.
+
+    items  1 if an axis of items stands in front of the vectors
+    """
+    axes = (*("item",) * items, *model.axes)
+    shape = tuple(tensor.shape)
+    batch = shape[: max(len(shape) - len(axes), 0)]
+    rest = shape[len(batch) :]
+    named = [f"{name}={size}" for name, size in zip(axes[len(axes) - len(rest) :], rest)]
+    return "[" + ", ".join([f"*batch={batch}"] * bool(batch) + named) + "]"
+
+
+def check_vectors(tensor: Tensor, name: str, model: Model, items: int = 0) -> Tensor:
+    """The tensor, if it is of vectors of the model. Raises ShapeError."""
+    axes = ", ".join(["*batch", *["item"] * items, *model.axes])
+    if not isinstance(tensor, Tensor):
+        raise ShapeError(
+            f"{name} is a {type(tensor).__name__}, expected a tensor [{axes}] of the model {model.name!r}",
+            hint="torch.as_tensor makes one of arrays and lists",
+        )
+    if tensor.dim() < items + model.rank:
+        raise ShapeError(
+            f"{name} has shape {list(tensor.shape)}, expected [{axes}] for the model {model.name!r}",
+            hint=_other_model(tensor, model) or "torch.stack puts an axis of items in front",
+        )
+    if not all(tensor.shape[-model.rank :]):
+        raise ShapeError(f"{name} has shape {described(tensor, model, items)}: its vectors are empty")
+    if tensor.dtype not in model.dtypes:
+        raise ShapeError(
+            f"{name} is of {tensor.dtype}, which the model {model.name!r} does not take",
+            hint=f"it takes {', '.join(map(str, model.dtypes))}",
+        )
+    return tensor
+
+
+def check_pair(
+    a: Tensor, b: Tensor, names: tuple[str, str], model: Model, items: tuple[int, int] = (0, 0)
+) -> tuple[Tensor, Tensor]:
+    """Both, if they are vectors of the model that can be combined: equal axes, batches that broadcast, one device."""
+    check_vectors(a, names[0], model, items[0])
+    check_vectors(b, names[1], model, items[1])
+    shapes = [described(tensor, model, count) for tensor, count in zip((a, b), items)]
+    both = f"{names[0]} {shapes[0]} and {names[1]} {shapes[1]}"
+    for k, axis in enumerate(model.axes, -model.rank):
+        if a.shape[k] != b.shape[k]:
+            raise ShapeError(f"{both} differ in {axis}", hint="vectors are combined only with those of equal axes")
+    batches = [tensor.shape[: tensor.dim() - model.rank - count] for tensor, count in zip((a, b), items)]
+    try:
+        torch.broadcast_shapes(*batches)
+    except RuntimeError:
+        raise ShapeError(
+            f"the batches of {both} do not broadcast", hint="put axes of size 1 in, by unsqueeze, to pair all with all"
+        ) from None
+    if a.device != b.device:
+        raise DomainError(f"{names[0]} is on {a.device}, {names[1]} on {b.device}", hint="move one with `.to(device)`")
+    return a, b
+
+
+def _other_model(tensor: Tensor, model: Model) -> str | None:
+    if model.name == "block" and tensor.dim() == 1:
+        return 'vectors without blocks are of another model, such as model="hrr"'
+    return None

@@ -1,0 +1,100 @@
+"""Circular convolution and correlation along the last axis, directly and by Fourier transform."""
+
+from __future__ import annotations
+
+import math
+import string
+
+import torch
+from torch import Tensor
+
+from derivable.core.diagnostics import DomainError, ShapeError
+from derivable.vsa.leaf import leaf
+
+_HALF = (torch.float16, torch.bfloat16)
+# Where the direct path was the faster one: short rows that many rows are convolved with (docs/decisions/090).
+LONGEST_DIRECT = 32
+FEWEST_ROWS_DIRECT = 512
+
+
+@leaf
+def convolve(a: Tensor, b: Tensor, *, path: str | None = None) -> Tensor:
+    """Circular convolution: the sum over k of a[k] b[(n - k) mod length].
+
+    a, b    [*batch, length], real or complex floats; batches are broadcast
+    path    "direct", "fft", or None for the one that is the faster at this size
+    returns [*batch, length] in the promoted dtype; float16 and bfloat16 are summed in float32
+
+    Both paths have derivatives of any order. Raises ShapeError for other dtypes and shapes that do not fit, DomainError
+    for another path.
+    """
+    return _convolved(a, b, path, is_correlation=False)
+
+
+@leaf
+def correlate(c: Tensor, a: Tensor, *, path: str | None = None) -> Tensor:
+    """Circular correlation: the sum over k of conj(a[k]) c[(n + k) mod length], the adjoint of convolving with `a`.
+
+    Shapes, dtypes, paths and errors are those of `convolve`.
+    """
+    return _convolved(c, a, path, is_correlation=True)
+
+
+def involution(a: Tensor) -> Tensor:
+    """conj(a[-n mod length]): convolving with it is correlating with `a`."""
+    return a.flip(-1).roll(1, -1).conj()
+
+
+def quicker_path(a: torch.Size, b: torch.Size) -> str:
+    """The path that was measured to be faster for operands of these shapes."""
+    shared, rows = sorted((math.prod(a[:-1]), math.prod(b[:-1])))
+    is_short = 1 < a[-1] <= LONGEST_DIRECT
+    return "direct" if is_short and rows >= FEWEST_ROWS_DIRECT * max(shared, 1) else "fft"
+
+
+def _convolved(a: Tensor, b: Tensor, path: str | None, *, is_correlation: bool) -> Tensor:
+    dtype = torch.promote_types(a.dtype, b.dtype)
+    if not (dtype.is_floating_point or dtype.is_complex):
+        raise ShapeError(
+            f"circular convolution is of floating or complex numbers, not {dtype}", hint="convert it with `.float()`"
+        )
+    if not a.dim() or not b.dim() or a.shape[-1] != b.shape[-1] or not a.shape[-1]:
+        raise ShapeError(f"circular convolution of rows of shapes {list(a.shape)} and {list(b.shape)}: lengths differ")
+    if path is None:
+        path = quicker_path(a.shape, b.shape)
+    elif path not in ("direct", "fft"):
+        raise DomainError(f"there is no path {path!r}", hint="paths are 'direct' and 'fft'")
+    computed = torch.float32 if dtype in _HALF else dtype
+    a, b = a.to(computed), b.to(computed)
+    # Some transforms refuse to have nothing to do.
+    if path == "fft" and a.numel() and b.numel():
+        return _by_transform(a, b, is_correlation).to(dtype)
+    return _by_products(a, involution(b) if is_correlation else b).to(dtype)
+
+
+def _by_transform(a: Tensor, b: Tensor, is_correlation: bool) -> Tensor:
+    forward, length = (torch.fft.fft if a.is_complex() else torch.fft.rfft), a.shape[-1]
+    first, second = forward(a), forward(b)
+    product = first * (second.conj() if is_correlation else second)
+    return torch.fft.ifft(product) if a.is_complex() else torch.fft.irfft(product, n=length)
+
+
+def _by_products(a: Tensor, b: Tensor) -> Tensor:
+    """All shifts of the operand of fewer rows, times the other; what they share is one matrix product."""
+    if a.numel() < b.numel():
+        a, b = b, a
+    shifts = torch.cat((b, b[..., :-1]), -1).unfold(-1, b.shape[-1], 1)  # [*batch, n, j] is b[(n + j) mod length]
+    rank = max(a.dim(), b.dim()) - 1
+    names = string.ascii_lowercase[:rank]
+    row, shift = (_with_names(operand, names, axes) for operand, axes in ((a, 1), (shifts, 2)))
+    result = "".join(name for name in names if name in row[1] + shift[1])
+    product = torch.einsum(f"{row[1]}Y,{shift[1]}XY->{result}X", row[0].flip(-1).roll(1, -1), shift[0])
+    return product.reshape(*torch.broadcast_shapes(a.shape[:-1], b.shape[:-1]), a.shape[-1])
+
+
+def _with_names(operand: Tensor, names: str, axes: int) -> tuple[Tensor, str]:
+    """The operand without its batch axes of size 1, and the names of those that are left, aligned at the right."""
+    batch = operand.shape[:-axes]
+    own = names[len(names) - len(batch) :]
+    kept = [k for k, size in enumerate(batch) if size != 1]
+    return operand.reshape(*(batch[k] for k in kept), *operand.shape[-axes:]), "".join(own[k] for k in kept)

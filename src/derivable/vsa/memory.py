@@ -1,0 +1,246 @@
+"""Item memories: named vectors, and which of them a vector is like."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from derivable.core.arguments import integer
+from derivable.core.diagnostics import DomainError, ParseError, ShapeError
+from derivable.core.files import atomic_write, checked_path
+from derivable.core.registry import nearest
+from derivable.vsa.arguments import check_pair, check_vectors, described
+from derivable.vsa.model import Model
+from derivable.vsa.models import get
+from derivable.vsa.operations import cleanup, products, random
+
+_FORMAT = "derivable item memory 1"
+
+
+@dataclass(frozen=True)
+class Matches:
+    """The items nearest to queries, the nearest first.
+
+    names      nested lists [*batch, k]
+    indices    [*batch, k] int64, numbers of items in the order in which they were added
+    similarity [*batch, k] real
+    """
+
+    names: Any
+    indices: Tensor
+    similarity: Tensor
+
+
+class ItemMemory(nn.Module):
+    """Named vectors of a model, as a module: its vectors are a buffer, which moves and is saved with a network.
+
+    shape  of one vector, such as (4, 256) for block codes
+    model  a name or a record
+    dtype, device, distribution, generator  of vectors that are made for names without one
+
+    >>> colours = ItemMemory((4, 64), generator=0).add("red").add("green")
+    >>> colours.nearest(colours["green"]).names
+    ['green']
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        model: str | Model = "block",
+        distribution: str | None = None,
+        generator: torch.Generator | int | None = None,
+        dtype: torch.dtype | None = None,
+        device: Any = None,
+    ):
+        super().__init__()
+        self.model = get(model)
+        self.distribution = distribution
+        if isinstance(generator, int):
+            generator = torch.Generator(device or "cpu").manual_seed(generator)
+        self.generator = generator
+        # Nothing is drawn for no items: this checks the arguments.
+        none = random(0, *shape, distribution=distribution, dtype=dtype, device=device, model=self.model)
+        if none.dim() != self.model.rank + 1:
+            raise ShapeError(
+                f"one vector of the model {self.model.name!r} is [{', '.join(self.model.axes)}], not {list(shape)}"
+            )
+        self.register_buffer("_kept", none)
+        self._added: list[Tensor] = []
+        self._numbers: dict[Hashable, int] = {}
+
+    @property
+    def names(self) -> list:
+        """The names, in the order in which they were added."""
+        return list(self._numbers)
+
+    @property
+    def vectors(self) -> Tensor:
+        """All vectors, [item, *vector]."""
+        if self._added:
+            # One by one they would be copied again for every item that is added.
+            self._kept = torch.cat((self._kept, *self._added))
+            self._added = []
+        return self._kept
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._numbers
+
+    def __iter__(self) -> Iterator:
+        return iter(self._numbers)
+
+    def add(self, name: Hashable, vector: Tensor | None = None) -> ItemMemory:
+        """Store a vector [*vector] under a name, a random one if none is given; returns the memory itself.
+
+        Raises DomainError for a name that is there, ShapeError for a vector that does not fit.
+        """
+        return self.add_all([name], None if vector is None else vector.unsqueeze(0))
+
+    def add_all(self, names: Iterable[Hashable], stacked: Tensor | None = None) -> ItemMemory:
+        """Store vectors [item, *vector] under names, random ones if none are given; returns the memory itself."""
+        names = list(names)
+        for number, name in enumerate(names):
+            if not isinstance(name, (str, int)) or isinstance(name, bool):
+                raise DomainError(f"the name {name!r} is neither a text nor an integer")
+            if name in self._numbers or name in names[:number]:
+                raise DomainError(f"the name {name!r} is taken", hint="`remove` forgets an item")
+        shape, kept = self._kept.shape[1:], self._kept
+        if stacked is None:
+            stacked = random(
+                len(names),
+                *shape,
+                distribution=self.distribution,
+                generator=self.generator,
+                dtype=kept.dtype,
+                device=kept.device,
+                model=self.model,
+            )
+        else:
+            check_vectors(stacked, "the vectors", self.model, items=1)
+            if stacked.shape != (len(names), *shape):
+                raise ShapeError(
+                    f"names [item={len(names)}] and vectors {described(stacked, self.model, 1)} for a memory of "
+                    f"vectors {self._of_vectors()}"
+                )
+        self._added.append(stacked.detach().to(kept))
+        for name in names:
+            self._numbers[name] = len(self._numbers)
+        return self
+
+    def remove(self, name: Hashable) -> None:
+        """Forget an item. Raises DomainError for a name that is not there."""
+        number = self._number(name)
+        keep = torch.arange(len(self), device=self._kept.device) != number
+        self._kept = self.vectors[keep]
+        self._numbers = {other: k for k, other in enumerate(other for other in self._numbers if other != name)}
+
+    def __getitem__(self, names: Hashable | list) -> Tensor:
+        """The vector [*vector] of a name, or those [item, *vector] of a list of names."""
+        if isinstance(names, list):
+            numbers = [self._number(name) for name in names]
+            return self.vectors[torch.tensor(numbers, dtype=torch.int64, device=self._kept.device)]
+        return self.vectors[self._number(names)]
+
+    def similarities(self, queries: Tensor) -> Tensor:
+        """[*batch, *vector] -> [*batch, item]: how alike each query is to each item."""
+        stacked = self.vectors
+        check_pair(queries, stacked, ("queries", "the memory"), self.model, items=(0, 1))
+        features = self.model.features(queries)
+        return products(features, self.model.features(stacked).to(features.dtype))
+
+    def nearest(self, queries: Tensor, k: int = 1) -> Matches:
+        """The `k` items most like each query [*batch, *vector]; of equally near ones any.
+
+        Raises DomainError if there are fewer items.
+        """
+        k = integer(k, "k", 1)
+        if k > len(self):
+            raise DomainError(f"the {k} nearest of {len(self)} items", hint="add items, or ask for fewer")
+        found, indices = self.similarities(queries).topk(k, -1)
+        names = self.names
+
+        def named(part: Any) -> Any:
+            return [named(inner) for inner in part] if isinstance(part, list) else names[part]
+
+        return Matches(named(indices.tolist()), indices, found)
+
+    def forward(self, queries: Tensor, temperature: float | None = None) -> Tensor:
+        """Cleanup: the nearest item of each query [*batch, *vector], or at a temperature the soft choice of all.
+
+        The soft choice has gradients, and goes over to the nearest item as the temperature goes to zero.
+        Raises DomainError for an empty memory.
+        """
+        if not len(self):
+            raise DomainError("the memory has no items", hint="`add` puts them in")
+        return cleanup(queries, self.vectors, temperature=temperature, model=self.model)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write names and vectors to a file, whole or not at all. Raises DerivableError if it cannot be written."""
+        content = {"format": _FORMAT, "model": self.model.name, "names": self.names, "vectors": self.vectors.cpu()}
+        with atomic_write(path, "wb") as file:
+            torch.save(content, file)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike, *, model: str | Model | None = None, device: Any = None) -> ItemMemory:
+        """The memory that `save` wrote. Nothing in the file is executed.
+
+        model  a record, where its name is not registered; None for the registered one
+        Raises ParseError for a file that is missing, damaged or of another kind.
+        """
+        place = checked_path(path)
+        try:
+            content = torch.load(place, map_location=device, weights_only=True)
+        except OSError as error:
+            raise ParseError(
+                f"cannot read the file: {error.strerror or error}", source=str(place), hint="check the path"
+            ) from None
+        except Exception:
+            content = None  # The unpickler has errors of many types for what is no such file.
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            raise ParseError("this is no item memory", source=str(place), hint="`ItemMemory.save` writes them")
+        stacked = content["vectors"]
+        memory = cls(stacked.shape[1:], model=model or content["model"], dtype=stacked.dtype, device=device)
+        return memory.add_all(content["names"], stacked)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"names": self.names}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self._numbers = {name: k for k, name in enumerate(state["names"])}
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        _ = self.vectors  # what was added last is part of it
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        found = state_dict.get(f"{prefix}_kept")
+        if isinstance(found, Tensor) and found.shape[1:] == self._kept.shape[1:]:
+            self._added = []
+            self._kept = self._kept.new_empty(found.shape)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        _ = self.vectors
+        return super()._apply(fn, recurse)
+
+    def extra_repr(self) -> str:
+        return f"{len(self)} items {self._of_vectors()}, model={self.model.name!r}"
+
+    def _of_vectors(self) -> str:
+        return described(self._kept.new_empty(self._kept.shape[1:]), self.model)
+
+    def _number(self, name: Hashable) -> int:
+        if name not in self._numbers:
+            close = nearest(name, map(str, self._numbers))
+            raise DomainError(
+                f"there is no item {name!r} among {len(self)}", hint=f"did you mean {close!r}?" if close else None
+            )
+        return self._numbers[name]

@@ -1,0 +1,329 @@
+"""The models that the library has: block codes, HRR, FHRR, MAP and BSC.
+
+>>> from derivable.vsa import models
+>>> models.names()
+('block', 'bsc', 'fhrr', 'hrr', 'map')
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from derivable.core.diagnostics import DomainError
+from derivable.core.registry import Registry
+from derivable.vsa.convolution import convolve, correlate, involution
+from derivable.vsa.model import Model
+
+REGISTRY: Registry[Model] = Registry(
+    "vector-symbolic model", aliases={"block_codes": "block"}, more="`dv.vsa.register` adds one"
+)
+
+
+def register(model: Model) -> Model:
+    """Make a model known by its name; returns it. Raises DomainError if it is malformed or the name is taken."""
+    _check(model)
+    return REGISTRY.add(model.name, model)
+
+
+def get(model: str | Model) -> Model:
+    """The model of that name; a record is returned as it is. Raises DomainError for anything else."""
+    if isinstance(model, Model):
+        return model
+    if not isinstance(model, str):
+        raise DomainError(
+            f"a vector-symbolic model is a name or a Model record, not {type(model).__name__}",
+            hint=f"names: {', '.join(names())}",
+        )
+    return REGISTRY[model]
+
+
+def names() -> tuple[str, ...]:
+    """The registered names, sorted."""
+    return REGISTRY.names()
+
+
+def _check(model: Model) -> None:
+    if not isinstance(model, Model):
+        raise DomainError(f"a vector-symbolic model is a Model record, not {type(model).__name__}")
+    if not model.name or not isinstance(model.name, str):
+        raise DomainError(f"the name of a model is {model.name!r}, expected a text")
+    if not model.axes:
+        raise DomainError(f"the model {model.name!r} has no axes", hint='name them, such as axes=("dimension",)')
+    if not model.samplers or not model.dtypes:
+        raise DomainError(f"the model {model.name!r} has no sampler or no dtype", hint="give at least one of each")
+    unknown = sorted(set(model.exact) - set(model.samplers))
+    if unknown:
+        raise DomainError(f"the model {model.name!r} is exact for {unknown[0]!r}, which none of its samplers is called")
+
+
+_REALS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_COMPLEX = (torch.complex64, torch.complex128)
+
+
+def superpose(vectors: Tensor, weights: Tensor | None, rank: int) -> Tensor:
+    """The sum of vectors [*batch, item, *vector] over their items, times weights [*batch, item]: one matrix product."""
+    if weights is None:
+        return vectors.sum(-rank - 1)
+    shape = vectors.shape[-rank:]
+    if vectors.dtype.is_floating_point or vectors.is_complex():
+        weights = weights.to(vectors.dtype)
+    else:
+        weights = weights if weights.dtype.is_floating_point else weights.to(torch.get_default_dtype())
+        vectors = vectors.to(weights.dtype)
+    summed = torch.matmul(weights.unsqueeze(-2), vectors.flatten(-rank)).squeeze(-2)
+    return summed.reshape(*summed.shape[:-1], *shape)
+
+
+def unit(values: Tensor) -> Tensor:
+    """Rows of Euclidean length one along the last axis; a row of zeros stays, with a derivative of zero."""
+    wide = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+    # The largest entry is divided out first: squares would overflow, or vanish.
+    largest = wide.detach().abs().amax(-1, keepdim=True)
+    wide = wide / torch.where(largest > 0, largest, 1)
+    squared = (wide * wide.conj()).real.sum(-1, keepdim=True)
+    inverse = torch.where(squared > 0, torch.where(squared > 0, squared, 1).rsqrt(), 0)
+    return (wide * inverse).to(values.dtype)
+
+
+def _reals(values: Tensor) -> Tensor:
+    """Numbers of any kind as real ones, of at least single precision; a complex axis has twice the length."""
+    if values.is_complex():
+        return torch.view_as_real(values.resolve_conj()).flatten(-2)
+    return values if values.dtype in (torch.float32, torch.float64) else values.float()
+
+
+def _drawn(dtype: torch.dtype) -> torch.dtype:
+    """The real dtype in which random numbers for vectors of a dtype are drawn."""
+    return torch.float64 if dtype in (torch.float64, torch.complex128) else torch.float32
+
+
+def _sampled_normal(shape: tuple[int, ...], generator: Any, dtype: torch.dtype, device: Any) -> Tensor:
+    drawn = dtype if dtype.is_complex else _drawn(dtype)
+    return (torch.randn(shape, generator=generator, dtype=drawn, device=device) / math.sqrt(shape[-1])).to(dtype)
+
+
+def _sampled_phases(shape: tuple[int, ...], generator: Any, dtype: torch.dtype, device: Any) -> Tensor:
+    phases = torch.rand(shape, generator=generator, dtype=_drawn(dtype), device=device)
+    return torch.polar(torch.ones_like(phases), 2 * math.pi * phases)
+
+
+def _sampled_unitary(shape: tuple[int, ...], generator: Any, dtype: torch.dtype, device: Any) -> Tensor:
+    """Rows whose spectrum has modulus one. Where a real row's is real it is 1, so that any fraction of a power has a
+    real row too; such a row sums to one."""
+    length = shape[-1]
+    if 0 in shape:
+        return torch.zeros(shape, dtype=dtype, device=device)  # some transforms refuse to have nothing to do
+    if dtype.is_complex:
+        return torch.fft.ifft(_sampled_phases(shape, generator, dtype, device))
+    inner = _sampled_phases((*shape[:-1], (length - 1) // 2), generator, dtype, device)
+    ends = torch.ones((*shape[:-1], 1), dtype=inner.dtype, device=device)
+    parts = (ends, inner) if length % 2 else (ends, inner, ends)
+    return torch.fft.irfft(torch.cat(parts, -1), n=length).to(dtype)
+
+
+def _sampled_one_hot(shape: tuple[int, ...], generator: Any, dtype: torch.dtype, device: Any) -> Tensor:
+    place = torch.randint(shape[-1], shape[:-1], generator=generator, device=device)
+    return torch.nn.functional.one_hot(place, shape[-1]).to(dtype)
+
+
+def _sampled_mass(shape: tuple[int, ...], generator: Any, dtype: torch.dtype, device: Any) -> Tensor:
+    """Rows that are uniform over all probability distributions."""
+    waiting = -torch.log1p(-torch.rand(shape, generator=generator, dtype=_drawn(dtype), device=device))
+    return (waiting / waiting.sum(-1, keepdim=True)).to(dtype)
+
+
+def _impulse(shape: tuple[int, ...], dtype: torch.dtype, device: Any) -> Tensor:
+    found = torch.zeros(shape, dtype=dtype, device=device)
+    found[..., 0] = 1
+    return found
+
+
+def _scattered_cycle(length: int, shift: int, device: torch.device) -> Tensor:
+    """What `_cycle` gives, which torch.compile takes as a constant."""
+    return _cycle(length, shift, device)
+
+
+# What torch.compiler.assume_constant_result sets, after it has imported the compiler, which takes seconds.
+_scattered_cycle._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@functools.lru_cache(maxsize=256)
+def _cycle(length: int, shift: int, device: torch.device) -> Tensor:
+    """Where each entry comes from when all go `shift` places along one cycle through a scattered order of them."""
+    scrambled = np.arange(length, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    for shifted, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        scrambled = (scrambled ^ (scrambled >> np.uint64(shifted))) * np.uint64(factor)
+    order = np.argsort(scrambled, kind="stable")
+    source = np.empty(length, np.int64)
+    source[order] = np.roll(order, shift)
+    return torch.from_numpy(source).to(device)
+
+
+def _permuted_in_rows(a: Tensor, shift: int) -> Tensor:
+    """A cycle through a fixed scattered order. A plain rotation would be binding with an impulse: then
+    `bind(permute(a), b)` is `bind(a, permute(b))`, and nothing that is bound knows its order."""
+    return a[..., _scattered_cycle(a.shape[-1], shift % a.shape[-1], a.device)]
+
+
+def _power_in_rows(a: Tensor, exponent: Tensor) -> Tensor:
+    """Every frequency to the power, its angle taken from -pi to pi."""
+    length = a.shape[-1]
+    if not a.numel():
+        return a * exponent.to(a.dtype)
+    wide = a.float() if a.dtype in (torch.float16, torch.bfloat16) else a
+    exponent = exponent.to(wide.real.dtype)
+    if a.is_complex():
+        return torch.fft.ifft(_powers(torch.fft.fft(wide), exponent))
+    return torch.fft.irfft(_powers(torch.fft.rfft(wide), exponent), n=length).to(a.dtype)
+
+
+def _powers(values: Tensor, exponent: Tensor) -> Tensor:
+    """Complex numbers to a real power; zero stays, with a derivative of zero."""
+    is_zero = values == 0
+    safe = torch.where(is_zero, 1, values)
+    found = torch.polar((exponent * safe.abs().log()).exp(), exponent * safe.angle())
+    return torch.where(is_zero, 0, found)
+
+
+def _angle_power(a: Tensor, exponent: Tensor) -> Tensor:
+    return _powers(a, exponent.to(a.real.dtype))
+
+
+def _convolution_model(name: str, axes: tuple[str, ...], default: str, description: str) -> Model:
+    rank = len(axes)
+    samplers = {"one_hot": _sampled_one_hot, "mass": _sampled_mass} if rank == 2 else {}
+    samplers = {**samplers, "unitary": _sampled_unitary, "normal": _sampled_normal}
+    return Model(
+        name=name,
+        axes=axes,
+        bind=convolve,
+        unbind=correlate,
+        inverse=involution,
+        identity=_impulse,
+        samplers={default: samplers[default], **samplers},
+        features=lambda a: unit(_reals(a.flatten(-rank))),
+        permute=_permuted_in_rows,
+        normalise=unit,
+        bundle=lambda vectors, weights: superpose(vectors, weights, rank),
+        power=_power_in_rows,
+        dtypes=(*_REALS, *_COMPLEX),
+        exact=frozenset({"one_hot", "unitary"} & set(samplers)),
+        description=description,
+    )
+
+
+block = register(
+    _convolution_model(
+        "block",
+        ("block", "length"),
+        "one_hot",
+        "dense block codes: blocks are convolved circularly, each with its own partner (Hersche et al., 2023)",
+    )
+)
+hrr = register(
+    _convolution_model(
+        "hrr",
+        ("dimension",),
+        "normal",
+        "holographic reduced representations: circular convolution of whole vectors (Plate, 1995)",
+    )
+)
+
+
+fhrr = register(
+    Model(
+        name="fhrr",
+        axes=("dimension",),
+        bind=torch.mul,
+        inverse=torch.conj,
+        identity=lambda shape, dtype, device: torch.ones(shape, dtype=dtype, device=device),
+        samplers={"phases": _sampled_phases},
+        features=lambda a: unit(_reals(a)),
+        permute=lambda a, shift: a.roll(shift, -1),
+        # A sum that is zero has no phase: it takes the one of 1.
+        normalise=lambda a: torch.where(a == 0, 1, torch.sgn(a)),
+        bundle=lambda vectors, weights: superpose(vectors, weights, 1),
+        power=_angle_power,
+        dtypes=_COMPLEX,
+        exact=frozenset({"phases"}),
+        description="holographic reduced representations in the frequency domain: phases add (Plate, 1995)",
+    )
+)
+
+
+def _sampled_signs(shape: tuple[int, ...], generator: Any, dtype: torch.dtype, device: Any) -> Tensor:
+    return (2 * torch.randint(2, shape, generator=generator, device=device) - 1).to(dtype)
+
+
+map_model = register(
+    Model(
+        name="map",
+        axes=("dimension",),
+        bind=torch.mul,
+        inverse=lambda a: a,
+        identity=lambda shape, dtype, device: torch.ones(shape, dtype=dtype, device=device),
+        samplers={"signs": _sampled_signs},
+        features=lambda a: unit(_reals(a)),
+        permute=lambda a, shift: a.roll(shift, -1),
+        normalise=lambda a: torch.where(a < 0, -1, 1).to(a.dtype),
+        bundle=lambda vectors, weights: superpose(vectors, weights, 1),
+        dtypes=(*_REALS, torch.int8, torch.int16, torch.int32, torch.int64),
+        exact=frozenset({"signs"}),
+        description="multiply, add, permute: signs are multiplied entry by entry (Gayler, 1998)",
+    )
+)
+
+
+def _sampled_bits(shape: tuple[int, ...], generator: Any, dtype: torch.dtype, device: Any) -> Tensor:
+    return torch.randint(2, shape, generator=generator, device=device).to(dtype)
+
+
+def _exclusive_or(a: Tensor, b: Tensor) -> Tensor:
+    """Of bits, or of the probabilities of independent bits."""
+    return a ^ b if a.dtype == b.dtype == torch.bool else a + b - 2 * a * b
+
+
+def _majority(vectors: Tensor, weights: Tensor | None) -> Tensor:
+    """Of bits what most have, of probabilities the mixture. A tie of bits is decided by one of the items.
+
+    Which one follows from the place and from where the items differ at the place before: binding changes neither, so it
+    distributes over bundles, ties included; and in bundles of bundles the same item does not always win.
+    """
+    if vectors.dtype != torch.bool:
+        if weights is None:
+            return vectors.mean(-2)
+        return superpose(vectors, weights / weights.sum(-1, keepdim=True), 1)
+    signs = 2 * vectors.to(torch.int64 if weights is None else weights.dtype) - 1
+    surplus = superpose(signs, weights, 1)
+    count, places = vectors.shape[-2:]
+    differs = (vectors ^ vectors[..., :1, :]).roll(1, -1)
+    odd = 2 * torch.arange(count, device=vectors.device)[:, None] + 1
+    decides = (_scattered_cycle(places, 1, vectors.device) + (differs * odd).sum(-2)) % count
+    decided = vectors.gather(-2, decides.unsqueeze(-2)).squeeze(-2)
+    return torch.where(surplus == 0, decided, surplus > 0)
+
+
+bsc = register(
+    Model(
+        name="bsc",
+        axes=("dimension",),
+        bind=_exclusive_or,
+        inverse=lambda a: a,
+        identity=lambda shape, dtype, device: torch.zeros(shape, dtype=dtype, device=device),
+        samplers={"bits": _sampled_bits},
+        features=lambda a: (1 - 2 * _reals(a)) / math.sqrt(a.shape[-1]),
+        permute=lambda a, shift: a.roll(shift, -1),
+        normalise=lambda a: a if a.dtype == torch.bool else a.clamp(0, 1),
+        bundle=_majority,
+        sums=False,
+        dtypes=(torch.bool, *_REALS),
+        exact=frozenset({"bits"}),
+        description="binary spatter codes: exclusive or of bits, or of the probabilities of bits (Kanerva, 1996)",
+    )
+)
