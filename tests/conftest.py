@@ -11,6 +11,8 @@ import pytest
 os.environ.setdefault("DERIVABLE_TIER", "compiled")
 # Of the time that JAX compiles, a fifth is for optimisation. Ours is a call inside, which that does not reach.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+# Tests run beside each other, and waiting threads of PyTorch spin: small steps took ten times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A machine that decides whether a change lands draws the same examples each time; people draw new ones.
 hypothesis.settings.register_profile("ci", derandomize=True)
