@@ -44,7 +44,9 @@ def small_queues(taken, most_times=8):
         return told(self, rows)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("LEVELS", 4), ("ALL_LEVELS", 8), ("QUEUE_ROWS", 1), ("TOLD_ROWS", 2), ("BLOCK_ROWS", 2)):
+        for name, value in (("LEVELS", 4), ("ALL_LEVELS", 8), ("CELLS", 2), ("QUEUE_ROWS", 1), ("TOLD_ROWS", 2)):
+            patch.setattr(best_first, name, value)
+        for name, value in (("FIRST_PREFIXES", 1), ("TIMES_PREFIXES", 1), ("FEW_ENTRIES", 2)):
             patch.setattr(best_first, name, value)
         patch.setattr(best_first, "MOST_TIMES", most_times)
         patch.setattr(best_first.BestFirst, "tell", tell)

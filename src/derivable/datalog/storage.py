@@ -387,6 +387,12 @@ class Table:
             self.log = self.log.astype(np.int64)
             self._rehash(max(64, 2 * self.size))
 
+    def leave_set_behind(self) -> None:
+        """Make the set of the rows, which others add to the log, when somebody asks it; `leave_sets` is for good."""
+        assert self.sets is not None
+        self.restore()
+        self.sets, self.lags = None, True
+
     def _build(self, columns: Sequence[np.ndarray], look: Callable[[], Any] | None = None) -> bool:
         """Make the given rows those of the table, which has none, in order; False if they do not fit in words."""
         packing = Packing.of(columns)
