@@ -103,6 +103,31 @@ def test_source_packages(tmp_path):
     assert found > 65
 
 
+def test_raven(tmp_path):
+    """With attributes given every problem is solved; the rest of the script on a few panels, which teach nothing."""
+    options = [
+        "--panels",
+        "128",
+        "--epochs",
+        "1",
+        "--problems",
+        "12",
+        "--steps",
+        "40",
+        "--length",
+        "32",
+        "--inputs",
+        "2",
+    ]
+    output = output_of("raven.py", tmp_path, *options.split())
+    given = re.search(r"attributes given +NVSA ([\d.]+)% +PrAE ([\d.]+)%", output)
+    assert given
+    assert given.groups() == ("100.0", "100.0")
+    assert len(re.findall(r"raven, noise [\d.]+ +NVSA", output)) == 6
+    assert "2 panels at once" in output
+    assert (tmp_path / "raven.png").stat().st_size > 10_000
+
+
 def test_every_script_is_tested():
     tested = re.findall(r'output_of\("(\w+\.py)"', Path(__file__).read_text())
     assert sorted(set(tested)) == SCRIPTS
