@@ -20,7 +20,7 @@ from derivable.datalog.statistics import summary_of
 # Settings under which every clause takes the best order found, whatever it costs to look for it.
 ALWAYS = (("LEAST_ROWS", 0), ("LEAST_SAVING", -1e9), ("CLEARLY", 1e9), ("LOOK", 0.0))
 # Settings under which every column that nothing needs is projected away.
-PROJECTED = (("LEAST", -1.0), ("LEFT", 1e9), ("DEAR", -1e9), ("FEW_ATOMS", 0))
+PROJECTED = (("LEAST", -1.0), ("LEAST_ORDERED", -1.0), ("LEFT", 1e9), ("DEAR", -1e9), ("FEW_ATOMS", 0))
 PROVENANCES = ["unit", "minmaxprob", "addmultprob", "topkproofs", "exact", "min_plus"]
 
 

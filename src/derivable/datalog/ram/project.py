@@ -22,8 +22,9 @@ from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.order import Define, Ordering, Step
 from derivable.datalog.values import BOOL
 
-# The nanoseconds from which a store is worth a look, and the part of them that may be left, as parts cost kernels too.
-LEAST, LEFT = 50e6, 0.5
+# The nanoseconds from which a store is worth a look, which takes two tenths of a millisecond, and a look at all its
+# orders, which takes two and a half; and the part of them that may be left, as parts cost kernels too.
+LEAST, LEAST_ORDERED, LEFT = 1e6, 10e6, 0.5
 # How much dearer than estimated it may be to keep a row once.
 DEAR = 3.0
 # Atoms up to which all orders are compared: another one may leave fewer rows between.
@@ -38,7 +39,8 @@ def parted(instruction: m.Instruction, name: str, estimator: Estimator) -> tuple
     as_planned = estimator.stored(estimator.store(instruction)[-1])
     if as_planned < LEAST:
         return (instruction,)
-    found = [_Cut(one, estimator) for one in (instruction, *_orders(instruction.origin))]
+    others = _orders(instruction.origin) if as_planned >= LEAST_ORDERED else ()
+    found = [_Cut(one, estimator) for one in (instruction, *others)]
     best = min(found, key=lambda cut: cut.cost)
     if not best.places or best.cost > LEFT * as_planned:
         return (instruction,)
