@@ -186,5 +186,8 @@ def test_parts_one_after_the_other_are_one_loop(of):
         given = {"A": A, "X": np.ones(30), "s": 0.5}
         np.testing.assert_allclose(kernel(**given), expected)
         assert kernel.explain("loops", **given).count("for ") == (2 if of == "csc" else 1)
+        apart = compile(program(case), {"A": of}, passes={"joining": False})
+        np.testing.assert_array_equal(apart(**given), kernel(**given))
+        assert apart.explain("loops", **given).count("for ") == 2
     empty = sp.csr_array((4, 3))
     np.testing.assert_array_equal(compile(program("columns"), {"A": of})(A=empty, s=1.0), np.zeros(3))

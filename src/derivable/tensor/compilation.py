@@ -254,7 +254,8 @@ class Kernel:
             run.sizes |= {(name, k): size for k, size in enumerate(held[name].shape)}
         precision = _precision(held, scalars, self.semiring)
         formats = tuple((name, *held[name].signature) for name, of in self.staged.inputs.items() if of.order)
-        spec = Spec(formats, self.semiring, precision, "", "destinations" in self.on, self.shape is not None)
+        in_place, joins = "destinations" in self.on, "joining" in self.on
+        spec = Spec(formats, self.semiring, precision, "", in_place, self.shape is not None, joins)
         typed = _typed(self.semiring, precision)
         (zero,), (dtype,) = typed.zero, typed.dtypes
         if not shape:

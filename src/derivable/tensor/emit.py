@@ -32,6 +32,7 @@ class Spec:
                put their values there
     in_place   whether inner loops write to the result, without a tensor in between where there may be one
     is_shaped  whether the shape of the result was asked for, and need not be that of an axis to which others are added
+    joins      whether loops over rows that are not told apart are one loop
     """
 
     formats: tuple[tuple[str, Format, tuple[Any, ...]], ...]
@@ -40,6 +41,7 @@ class Spec:
     kind: str
     in_place: bool = True
     is_shaped: bool = False
+    joins: bool = True
 
 
 @dataclass
@@ -116,7 +118,7 @@ def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node]) -> B
         n.Array(f"{name}_{part}", str(dtype))
         for name, (format, dtypes) in formats.items()
         for (part, kind), dtype in zip(format.arrays.items(), dtypes)
-        if kind == "offsets"
+        if kind == "offsets" and spec.joins
     }
     return Built(join_parts(spaces.kernel(), parts), arguments, has_trees)
 

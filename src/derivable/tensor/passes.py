@@ -148,6 +148,7 @@ PASSES: dict[str, Pass] = {
         _PAPER + "section 5.5",
         "lowering",
     ),
+    "joining": Pass("loops over rows that are not told apart are one loop", "beyond nabla-SD", "lowering"),
 }
 # The step between those before and those after, which is no pass.
 DIFFERENTIATION = "differentiation"
