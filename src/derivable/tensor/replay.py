@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.semiring import Semiring
-from derivable.device.cpu.memory import SMALLEST
 from derivable.tensor.emit import Built
 from derivable.tensor.formats.held import Held
 from derivable.tensor.results import INSIDE, filled, is_cleared
 from derivable.tensor.types import REAL, Type
 from derivable.tensor.values import Coordinates
 
+# NumPy clears arrays of so many bytes sooner than kept memory is found for them.
+_SMALL = 1 << 20
 # (inputs by name, array for the result or None) -> result, or None
 Replay = Callable[[Mapping[str, Any], Any], Any]
 
@@ -146,8 +147,7 @@ class Recorder:
 
     def _output(self, shape: tuple[int, ...], zero: Any, dtype: Any) -> None:
         of = np.dtype(dtype)
-        # NumPy clears arrays as small as these faster than anything else says how.
-        is_small = zero is not None and is_cleared(zero) and math.prod(shape) * of.itemsize < SMALLEST
+        is_small = zero is not None and is_cleared(zero) and math.prod(shape) * of.itemsize < _SMALL
         made = "cleared({0}, {2})" if is_small else "filled(None, {0}, {1}, {2})"
         made = made.format(shape, self._constant(zero), self._constant(of))
         self.lines.append(f"if out is None: out = {made}")
