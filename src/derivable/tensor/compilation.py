@@ -162,13 +162,14 @@ class Kernel:
         self._replay: Replay | None = None
         self._has_out = "out" in program.inputs
 
-    def __call__(self, **values: Any) -> Any:
+    def __call__(self, *, out: Any = None, **values: Any) -> Any:
         """The result for inputs by name.
 
         out  unless an input has that name, an array that the values of the result are written to: [the shape of the
              result] of a dense one, [entry] of a sparse one; of the dtype that the result has without it, in C order
         """
-        out = None if self._has_out else values.pop("out", None)
+        if self._has_out and out is not None:
+            values["out"], out = out, None
         if self._replay is not None:
             found = self._replay(values, out)
             if found is not None:

@@ -26,7 +26,7 @@ from derivable.tensor.results import INSIDE, filled, is_cleared
 from derivable.tensor.types import REAL, Type
 from derivable.tensor.values import Coordinates
 
-# NumPy clears arrays of so many bytes sooner than kept memory is found for them.
+# NumPy makes and clears arrays of so many bytes sooner than kept memory is found for them.
 _SMALL = 1 << 20
 # (inputs by name, array for the result or None) -> result, or None
 Replay = Callable[[Mapping[str, Any], Any], Any]
@@ -130,10 +130,12 @@ class Recorder:
         self.lines.append("values = out")
         self._need(f"{self._call(built, sources)}[0] == {INSIDE}")
         indices = self._constant(pattern.indices)
-        text = f"Coordinates({pattern.shape}, {indices}, out)"
-        if formed is not None:
-            text = f"{self._constant(formed)}({text}, {self._constant(zero)})"
-        self.lines.append(f"return {text}")
+        # What a frozen dataclass does to set its fields takes longer than all else.
+        self.lines.append("found = new(Coordinates)")
+        self.lines.append(f"found.__dict__.update(shape={pattern.shape}, indices={indices}, values=out)")
+        self.lines.append(
+            f"return {'found' if formed is None else f'{self._constant(formed)}(found, {self._constant(zero)})'}"
+        )
 
     def product(
         self, multiplied: Callable[..., Any], factors: Sequence[tuple[Callable[..., Any], Sequence[str]]]
@@ -147,8 +149,9 @@ class Recorder:
 
     def _output(self, shape: tuple[int, ...], zero: Any, dtype: Any) -> None:
         of = np.dtype(dtype)
-        is_small = zero is not None and is_cleared(zero) and math.prod(shape) * of.itemsize < _SMALL
-        made = "cleared({0}, {2})" if is_small else "filled(None, {0}, {1}, {2})"
+        made = "filled(None, {0}, {1}, {2})"
+        if math.prod(shape) * of.itemsize < _SMALL:
+            made = "empty({0}, {2})" if zero is None else "cleared({0}, {2})" if is_cleared(zero) else made
         made = made.format(shape, self._constant(zero), self._constant(of))
         self.lines.append(f"if out is None: out = {made}")
         self.lines.append(f"elif not ({self._is_like('out', shape, dtype)} and out.flags.writeable): return None")
@@ -168,7 +171,7 @@ class Recorder:
                 arguments.append(f"cleared({found.shape}, {self._constant(found.dtype)})")
             else:
                 arguments.append(self._constant(sources(source, name, part)))
-        return f"{self._constant(built.run)}({', '.join(arguments)})"
+        return f"{self._constant(built.run.settled)}({', '.join(arguments)})"
 
     def replay(self) -> Replay:
         names = ", ".join(self.constants)
@@ -187,8 +190,10 @@ def _maker(text: str) -> Callable[..., Replay]:
         "Coordinates": Coordinates,
         "array_equal": np.array_equal,
         "cleared": np.zeros,
+        "empty": np.empty,
         "filled": filled,
         "ndarray": np.ndarray,
+        "new": object.__new__,
     }
     exec(text, made)
     return made["make"]

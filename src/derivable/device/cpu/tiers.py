@@ -105,6 +105,11 @@ class Kernel:
         return njit(cache=True, nogil=True, **self.options)(self.py_func)
 
     @property
+    def settled(self) -> Callable:
+        """What does the same: once the compiled tier has taken over, that without a look at the tiers."""
+        return self._run if self._run is self.__dict__.get("dispatcher") else self
+
+    @property
     def _numba_type_(self) -> Any:
         return self.dispatcher._numba_type_
 
