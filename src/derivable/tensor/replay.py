@@ -99,8 +99,11 @@ class Recorder:
         """Take an input that says nothing but a shape; False if that is not to be seen."""
         if not hasattr(value, "shape") and type(value) not in (float, int, bool):
             return False
-        shape = getattr(value, "shape", None)
-        self._need(f"{name!r} in given and getattr(given[{name!r}], 'shape', None) == {self._constant(shape)}")
+        x = f"u{len(self.lines)}"
+        self.lines.append(f"{x} = given.get({name!r})")
+        self._need(f"type({x}) is {self._constant(type(value))}")
+        if hasattr(value, "shape"):
+            self._need(f"{x}.shape == {self._constant(value.shape)}")
         return True
 
     def result(
