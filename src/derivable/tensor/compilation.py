@@ -33,7 +33,7 @@ from derivable.tensor.program import Program
 from derivable.tensor.replay import Recorder, Replay, is_plain
 from derivable.tensor.results import INSIDE, filled
 from derivable.tensor.types import BOOL, INT, REAL, Type, is_tensor
-from derivable.tensor.values import FORMS, Coordinates, coordinates, scalar_semiring, tracker
+from derivable.tensor.values import FORMS, Coordinates, coordinates, has_torch, in_torch, scalar_semiring, tracker
 
 
 @dataclass
@@ -188,7 +188,8 @@ class Kernel:
         run = _Call(self, held, scalars, sizes, shape, values, out)
         while True:
             try:
-                return self._run(run)
+                found = self._run(run)
+                return in_torch(found) if self.output is None and has_torch(values.values()) else found
             except NotWhole as problem:
                 self._add_stage(problem)
 

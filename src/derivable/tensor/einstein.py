@@ -18,6 +18,7 @@ from derivable.core.diagnostics import DomainError, ParseError, ShapeError, Span
 from derivable.tensor import nodes as t
 from derivable.tensor.program import Program
 from derivable.tensor.run import run
+from derivable.tensor.tracked import dense_einsum, formed, is_array, tracked_form
 from derivable.tensor.types import tensor
 from derivable.tensor.values import (
     FORMS,
@@ -30,6 +31,7 @@ from derivable.tensor.values import (
     library_of,
     scalar_semiring,
     torch_dense,
+    tracker,
 )
 
 Axes = tuple[int, ...]
@@ -42,7 +44,13 @@ _DENSE_STEP = 0.05
 _KEYS = "ijklmnop"
 
 
-def einsum(subscripts: str, *operands: Any, semiring: str | Semiring = "real", output: str | None = None) -> Any:
+def einsum(
+    subscripts: str,
+    *operands: Any,
+    semiring: str | Semiring = "real",
+    output: str | None = None,
+    backend: str | None = None,
+) -> Any:
     """The Einstein sum: `einsum("ij,jk->ik", A, B)` is the matrix product.
 
     subscripts  a letter for each axis of each operand, the operands apart by commas; behind `->` the axes of the
@@ -53,7 +61,11 @@ def einsum(subscripts: str, *operands: Any, semiring: str | Semiring = "real", o
     output      the form of the result, one of `values.FORMS`. None: dense if all operands are, or if some axis of the
                 result comes from dense ones only, or if it is a vector; else sparse as the first sparse operand is. Of
                 torch if an operand is
-    returns     the result; without axes, a number
+    backend     "torch": by gathers and sums of torch tensors, on their device; see `compile`
+    returns     the result; without axes a number, of torch and JAX an array without axes
+
+    Torch tensors that require gradients, dense ones and sparse ones by their entries, and JAX arrays give results with
+    derivatives of any order; sparse results are torch's COO and JAX's BCOO.
 
     The order of the steps follows the sizes and the numbers of entries. Axes of size 1 are not stretched.
     Raises ParseError for subscripts that mean nothing and ShapeError for operands that do not fit them, both with the
@@ -63,7 +75,9 @@ def einsum(subscripts: str, *operands: Any, semiring: str | Semiring = "real", o
     if output is not None:
         FORMS[output]  # An unknown form is an error before anything is computed.
     pattern.check_count(len(operands))
-    given = [_held(operand, record, f"operand {place}") for place, operand in enumerate(operands)]
+    who = "torch" if backend else tracker(operands, FORMS.resolved(output) if output else None)
+    hold = _held if who is None else _tracked
+    given = [hold(operand, record, f"operand {place}") for place, operand in enumerate(operands)]
     inputs, result, sizes = pattern.fitted(
         [value.shape for value in given],
         [isinstance(operand, Mapping) and library_of(operand) == "coordinates" for operand in operands],
@@ -71,12 +85,16 @@ def einsum(subscripts: str, *operands: Any, semiring: str | Semiring = "real", o
     form = _form(operands, given, inputs, result) if output is None else FORMS.resolved(output)
     terms = [_Term(axes, _as_large_as(value, axes, sizes)) for axes, value in zip(inputs, given)]
     is_last_dense = form in ("numpy", "torch")
+    tracked = None if who is None else tracked_form(output, who)
+    steps = _Steps(sizes, record, backend)
     if record.commutative and record.distributive:
-        found = _contracted(terms, result, sizes, is_last_dense, record)
+        found = steps.contracted(terms, result, is_last_dense)
     else:
-        found = _step(terms, result, sizes, is_last_dense, record)
+        found = steps.step(terms, result, is_last_dense)
+    if who is not None:
+        return formed(tracked, found, who)
     if not result:
-        return found.item()
+        return torch_dense(np.asarray(found)) if form == "torch" else found.item()
     if is_last_dense:
         found = found if isinstance(found, np.ndarray) else _entries(found, record).to_numpy(record.zero)
         return found if form == "numpy" else torch_dense(found)
@@ -87,7 +105,7 @@ def einsum(subscripts: str, *operands: Any, semiring: str | Semiring = "real", o
 class _Term:
     """A tensor with its axes by number; a number twice takes the diagonal.
 
-    value  a dense array, Coordinates, or a CSR matrix of scipy whose arrays kernels take as they are
+    value  a dense array of any library, Coordinates, or a CSR matrix of scipy whose arrays kernels take as they are
     """
 
     axes: Axes
@@ -95,14 +113,19 @@ class _Term:
 
     @property
     def is_dense(self) -> bool:
-        return isinstance(self.value, np.ndarray)
+        return _is_array(self.value)
 
     @property
     def count(self) -> float:
         """Of entries."""
         if self.is_dense:
-            return float(self.value.size)
+            return float(math.prod(self.value.shape))
         return float(self.value.num_entries if isinstance(self.value, Coordinates) else self.value.nnz)
+
+    @property
+    def number(self) -> Any:
+        """The value, without axes one of Python."""
+        return self.value.item() if isinstance(self.value, np.ndarray) and not self.axes else self.value
 
     def in_order(self, axes: Axes, record: Semiring) -> _Term:
         """With the axes in another order, which is that of loops."""
@@ -110,6 +133,10 @@ class _Term:
             return self
         order = tuple(self.axes.index(axis) for axis in axes)
         if self.is_dense:
+            if not isinstance(self.value, np.ndarray):
+                return _Term(
+                    axes, self.value.permute(order) if hasattr(self.value, "permute") else self.value.transpose(order)
+                )
             return _Term(axes, np.ascontiguousarray(np.transpose(self.value, order)))
         return _Term(axes, _entries(self.value, record).transposed(order))
 
@@ -125,6 +152,21 @@ def _held(operand: Any, record: Semiring, name: str) -> Any:
     return coordinates(operand, semiring=record, name=name)
 
 
+def _tracked(operand: Any, record: Semiring, name: str) -> Any:
+    """As `_held`, but arrays of torch and JAX stay what they are, and are the values of sparse ones."""
+    if tracker([operand]) is None and library_of(operand) != "torch":
+        return _held(operand, record, name)
+    if isinstance(operand, Coordinates) or is_array(operand):
+        return operand
+    from derivable.tensor.gathers import torch_entries
+
+    return torch_entries(operand)
+
+
+def _is_array(value: Any) -> bool:
+    return not isinstance(value, Coordinates) and library_of(value) != "scipy"
+
+
 def _as_large_as(value: Any, axes: Axes, sizes: dict[int, int]) -> Any:
     shape = tuple(sizes[axis] for axis in axes)
     return value if value.shape == shape else replace(value, shape=shape)
@@ -137,7 +179,7 @@ def _entries(value: Any, record: Semiring) -> Coordinates:
 def _form(operands: Sequence[Any], given: Sequence[Any], inputs: Sequence[Axes], result: Axes) -> str:
     """In which form a result comes if none is asked for."""
     libraries = [library_of(operand) for operand in operands]
-    sparse = [place for place, value in enumerate(given) if not isinstance(value, np.ndarray)]
+    sparse = [place for place, value in enumerate(given) if not _is_array(value)]
     held = {axis for place in sparse for axis in inputs[place]}
     if len(result) < 2 or not held.issuperset(result):
         return "torch" if "torch" in libraries else "numpy"
@@ -271,33 +313,69 @@ class _Subscripts:
         return inputs, tuple(result), sizes
 
 
-def _contracted(terms: list[_Term], result: Axes, sizes: dict[int, int], is_dense: bool, record: Semiring) -> Any:
-    """The sum of products, two terms after another."""
-    if len(terms) > 1:
-        terms = [_reduced(terms, place, result, sizes, record) for place in range(len(terms))]
-    for first, second in _order([(term.axes, term.count, term.is_dense) for term in terms], result, sizes):
-        left, right = terms[first], terms[second]
-        rest = [term for place, term in enumerate(terms) if place not in (first, second)]
-        if not rest:
-            return _step([left, right], result, sizes, is_dense, record)
-        kept = _kept((*left.axes, *right.axes), [term.axes for term in rest], result)
-        estimate = _joined(left.axes, left.count, right.axes, right.count, kept, sizes)[1]
-        is_step_dense = estimate * _SPARSE > math.prod(sizes[axis] for axis in kept)
-        terms = [*rest, _Term(kept, _step([left, right], kept, sizes, is_step_dense, record))]
-    (term,) = terms
-    if sorted(term.axes) == sorted(result):
-        return term.in_order(result, record).value
-    return _step([term], result, sizes, is_dense, record)
+@dataclass(frozen=True)
+class _Steps:
+    """How terms are multiplied, two after another, with axes of these sizes."""
 
+    sizes: dict[int, int]
+    record: Semiring
+    backend: str | None
 
-def _reduced(terms: list[_Term], place: int, result: Axes, sizes: dict[int, int], record: Semiring) -> _Term:
-    """A term without the axes that are in it alone, summed up, and with its diagonals taken."""
-    term = terms[place]
-    kept = _kept(term.axes, [other.axes for number, other in enumerate(terms) if number != place], result)
-    if len(kept) == len(term.axes):
-        return term
-    is_dense = min(term.count, places := math.prod(sizes[axis] for axis in kept)) * _SPARSE > places
-    return _Term(kept, _step([term], kept, sizes, is_dense, record))
+    def contracted(self, terms: list[_Term], result: Axes, is_dense: bool) -> Any:
+        """The sum of products, two terms after another."""
+        sizes = self.sizes
+        if len(terms) > 1:
+            terms = [self._reduced(terms, place, result) for place in range(len(terms))]
+        for first, second in _order([(term.axes, term.count, term.is_dense) for term in terms], result, sizes):
+            left, right = terms[first], terms[second]
+            rest = [term for place, term in enumerate(terms) if place not in (first, second)]
+            if not rest:
+                return self.step([left, right], result, is_dense)
+            kept = _kept((*left.axes, *right.axes), [term.axes for term in rest], result)
+            estimate = _joined(left.axes, left.count, right.axes, right.count, kept, sizes)[1]
+            is_step_dense = estimate * _SPARSE > math.prod(sizes[axis] for axis in kept)
+            terms = [*rest, _Term(kept, self.step([left, right], kept, is_step_dense))]
+        (term,) = terms
+        # Entries that are tracked are made dense by what tracks them.
+        is_as_asked = term.is_dense == is_dense or tracker([term.value]) is None
+        if sorted(term.axes) == sorted(result) and is_as_asked and self.backend is None:
+            return term.in_order(result, self.record).value
+        return self.step([term], result, is_dense)
+
+    def _reduced(self, terms: list[_Term], place: int, result: Axes) -> _Term:
+        """A term without the axes that are in it alone, summed up, and with its diagonals taken."""
+        term = terms[place]
+        kept = _kept(term.axes, [other.axes for number, other in enumerate(terms) if number != place], result)
+        if len(kept) == len(term.axes):
+            return term
+        is_dense = min(term.count, places := math.prod(self.sizes[axis] for axis in kept)) * _SPARSE > places
+        return _Term(kept, self.step([term], kept, is_dense))
+
+    def step(self, terms: list[_Term], result: Axes, is_dense: bool) -> Any:
+        """The sum of the products of terms: a dense array, without axes too, or Coordinates."""
+        shape = tuple(self.sizes[axis] for axis in result)
+        if all(term.is_dense for term in terms) and is_dense and self.record.name == "real":
+            given = [part for term in terms for part in (term.value, term.axes)]
+            if any(not isinstance(term.value, np.ndarray) for term in terms) or self.backend:
+                return dense_einsum(given, result)
+            return np.asarray(np.einsum(*given, result, optimize=True))
+        # Loops run over the entries of the sparsest; the others are looked up.
+        places = sorted(range(len(terms)), key=lambda place: (terms[place].is_dense, terms[place].count))
+        ordered: list[_Term] = []
+        bound: list[int] = []
+        for place in places:
+            # Loops over the first one go as it is stored, if the entries of the result need not come in their order.
+            is_free = is_dense and not ordered
+            ordered.append(terms[place] if is_free else _for_loops(terms[place], bound, result, self.record))
+            bound += [axis for axis in ordered[-1].axes if axis not in bound]
+        numbers = {axis: number for number, axis in enumerate(bound)}
+        inputs = tuple(tuple(numbers[axis] for axis in term.axes) for term in ordered)
+        factors = tuple(places.index(place) for place in range(len(terms)))
+        program = contraction(inputs, tuple(numbers[axis] for axis in result), factors)
+        values = {f"T{number}": term.number for number, term in enumerate(ordered)}
+        form = "dense" if is_dense else "coordinates"
+        found = run(program, values, semiring=self.record, output=form, shape=shape or None, backend=self.backend)
+        return found if shape or hasattr(found, "shape") else np.asarray(found)
 
 
 def _kept(axes: Axes, others: Sequence[Axes], result: Axes) -> Axes:
@@ -385,31 +463,6 @@ def _cheapest(terms: list[tuple[Axes, float, bool]], result: Axes, sizes: dict[i
 
     visit((1 << count) - 1)
     return steps
-
-
-def _step(terms: list[_Term], result: Axes, sizes: dict[int, int], is_dense: bool, record: Semiring) -> Any:
-    """The sum of the products of terms: a dense array, without axes too, or Coordinates."""
-    shape = tuple(sizes[axis] for axis in result)
-    if all(term.is_dense for term in terms) and is_dense and record.name == "real":
-        given = [part for term in terms for part in (term.value, term.axes)]
-        return np.asarray(np.einsum(*given, result, optimize=True))
-    # Loops run over the entries of the sparsest; the others are looked up.
-    places = sorted(range(len(terms)), key=lambda place: (terms[place].is_dense, terms[place].count))
-    ordered: list[_Term] = []
-    bound: list[int] = []
-    for place in places:
-        # Loops over the first one go as it is stored, if the entries of the result need not come in their order.
-        is_free = is_dense and not ordered
-        ordered.append(terms[place] if is_free else _for_loops(terms[place], bound, result, record))
-        bound += [axis for axis in ordered[-1].axes if axis not in bound]
-    numbers = {axis: number for number, axis in enumerate(bound)}
-    inputs = tuple(tuple(numbers[axis] for axis in term.axes) for term in ordered)
-    factors = tuple(places.index(place) for place in range(len(terms)))
-    program = contraction(inputs, tuple(numbers[axis] for axis in result), factors)
-    values = {f"T{number}": term.value if term.axes else term.value.item() for number, term in enumerate(ordered)}
-    form = "numpy" if is_dense else "coordinates"
-    found = run(program, values, semiring=record, output=form, shape=shape or None)
-    return found if shape else np.asarray(found)
 
 
 def _for_loops(term: _Term, bound: Sequence[int], result: Axes, record: Semiring) -> _Term:

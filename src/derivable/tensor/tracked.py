@@ -34,7 +34,12 @@ def call(kernel: Kernel, who: str, values: Mapping[str, Any]) -> Any:
     """
     if who == "elsewhere" or (who == "torch" and kernel.semiring.name != "real"):
         return kernel.gathers(**values)
-    _check(kernel, who)
+    if kernel.semiring.name != "real":
+        raise UnsupportedError(
+            f"in JAX programs run in the real semiring, and this is {kernel.semiring.name!r}",
+            hint="torch tensors are differentiated in any semiring whose sums torch has",
+        )
+    form = tracked_form(kernel.output, who)
     variables: dict[str, Held | Shape] = {}
     given: dict[str, Any] = {}
     operands: list[Any] = []
@@ -54,22 +59,9 @@ def call(kernel: Kernel, who: str, values: Mapping[str, Any]) -> Any:
     # What is not named is a constant of each call, so an engine is made for each; what it compiles is kept.
     engine = ProgramEngine((kernel.program,), variables, constants, (shape,), (pattern,), kernel.derived).registered()
     (result,) = library_run(operands)(engine, None, operands)
-    return result if pattern is None else _formed(kernel.output, pattern, result)
-
-
-def _check(kernel: Kernel, who: str) -> None:
-    if kernel.semiring.name != "real":
-        raise UnsupportedError(
-            f"in JAX programs run in the real semiring, and this is {kernel.semiring.name!r}",
-            hint="torch tensors are differentiated in any semiring whose sums torch has",
-        )
-    forms = (None, "dense", "coordinates", *(("torch", "torch_coo", "torch_csr") if who == "torch" else ()))
-    if kernel.output not in forms:
-        what = kernel.output if isinstance(kernel.output, str) else kernel.output.name  # type: ignore[union-attr]
-        raise DomainError(
-            f"a result in the form {what!r} records no gradients, which an input requires",
-            hint=f"ask for {' or '.join(repr(form) for form in forms[1:])}, or give values without gradients",
-        )
+    if pattern is None:
+        return result
+    return formed(form, Coordinates(pattern.shape, pattern.indices, result), who)
 
 
 def _operand(kernel: Kernel, value: Any, of: Type, name: str) -> tuple[Held | Shape, Any] | None:
@@ -79,7 +71,7 @@ def _operand(kernel: Kernel, value: Any, of: Type, name: str) -> tuple[Held | Sh
     format = kernel.formats.get(name)
     if isinstance(value, Coordinates):
         entries = value
-    elif _is_array(value):
+    elif is_array(value):
         check_shape(tuple(value.shape), None, of.order, name)
         if format is not None and format.name != "dense":
             raise UnsupportedError(
@@ -102,7 +94,8 @@ def _operand(kernel: Kernel, value: Any, of: Type, name: str) -> tuple[Held | Sh
     return held, entries.values
 
 
-def _is_array(value: Any) -> bool:
+def is_array(value: Any) -> bool:
+    """Whether an array of torch or JAX is dense."""
     torch = sys.modules.get("torch")
     return torch is None or not isinstance(value, torch.Tensor) or value.layout == torch.strided
 
@@ -136,14 +129,46 @@ def library_run(operands: list[Any]) -> Any:
     return lambda engine, structure, arrays: engine.apply(structure, [np.asarray(x, np.float64) for x in arrays])
 
 
-def _formed(output: Any, pattern: Coordinates, values: Any) -> Any:
-    """A sparse result from its values [entry]."""
-    found = Coordinates(pattern.shape, pattern.indices, values)
-    if output == "coordinates":
+def tracked_form(output: Any, who: str) -> str | None:
+    """The form of a result that is tracked: "dense", "coordinates", and of torch "torch_coo" and "torch_csr"; None if
+    that is to be seen.
+
+    Raises DomainError for one that records nothing.
+    """
+    if output in (None, "dense", "coordinates"):
+        return output
+    if who != "JAX" and output in ("torch", "torch_coo", "torch_csr"):
+        return "dense" if output == "torch" else output
+    what = output if isinstance(output, str) else output.name
+    kinds = ("dense", "coordinates", *(("torch_coo", "torch_csr") if who != "JAX" else ()))
+    raise DomainError(
+        f"a result in the form {what!r} records no gradients, which an input requires",
+        hint=f"ask for {' or '.join(repr(kind) for kind in kinds)}, or give values without gradients",
+    )
+
+
+def formed(form: str | None, found: Any, who: str) -> Any:
+    """A result of arrays or of Coordinates with values of a library, in a form."""
+    if not isinstance(found, Coordinates) or form == "coordinates":
         return found
-    if hasattr(values, "detach"):
-        return found.to_torch("csr" if output == "torch_csr" else "coo")
+    if who != "JAX":
+        return found.to_torch("csr" if form == "torch_csr" else "coo")
     from jax.experimental.sparse import BCOO
 
-    data: Any = values, pattern.indices.T
-    return BCOO(data, shape=pattern.shape, indices_sorted=True, unique_indices=True)
+    data: Any = found.values, found.indices.T
+    return BCOO(data, shape=found.shape, indices_sorted=True, unique_indices=True)
+
+
+def dense_einsum(given: list[Any], result: tuple[int, ...]) -> Any:
+    """The Einstein sum of dense arrays of a library, [array, its axes, array, its axes, ...], of one type."""
+    arrays = given[::2]
+    torch = sys.modules.get("torch")
+    if torch is not None and any(isinstance(array, torch.Tensor) for array in arrays):
+        like = next(array for array in arrays if isinstance(array, torch.Tensor))
+        tensors = [torch.as_tensor(array, device=like.device) for array in arrays]
+        dtype = torch.float32 if all(x.dtype == torch.float32 for x in tensors) else torch.float64
+        given = [part for x, axes in zip(tensors, given[1::2]) for part in (x.to(dtype), list(axes))]
+        return torch.einsum(*given, list(result))
+    import jax.numpy as jnp
+
+    return jnp.einsum(*given, result)

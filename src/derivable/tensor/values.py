@@ -135,8 +135,8 @@ class Coordinates:
 
         values = torch.as_tensor(self.values)
         if layout == "coo":
-            found = torch.sparse_coo_tensor(torch.from_numpy(self.indices), values, self.shape, check_invariants=False)
-            return found._coalesced_(True)
+            indices = torch.from_numpy(self.indices)
+            return torch.sparse_coo_tensor(indices, values, self.shape, check_invariants=False, is_coalesced=True)
         if self.order != 2:
             raise UnsupportedError(f"torch's csr holds matrices, and this is a tensor of order {self.order}")
         offsets = np.searchsorted(self.indices[0], np.arange(self.shape[0] + 1))
@@ -333,6 +333,20 @@ def tracker(values: Iterable[Any], output: Any = None) -> str | None:
         elif jax is not None and isinstance(numbers, jax.Array) and not (is_for_others and _is_concrete(numbers)):
             found = "JAX"
     return found
+
+
+def has_torch(values: Iterable[Any]) -> bool:
+    torch = _imported("torch")
+    return torch is not None and any(isinstance(value, torch.Tensor) for value in values)
+
+
+def in_torch(result: Any) -> Any:
+    """Arrays, coordinates and numbers as tensors of torch; others as they are."""
+    if isinstance(result, Coordinates):
+        return result.to_torch()
+    if isinstance(result, (np.ndarray, np.generic, float, bool)):
+        return torch_dense(np.asarray(result))
+    return result
 
 
 def _is_concrete(array: Any) -> bool:
