@@ -375,7 +375,7 @@ class _Steps:
         values = {f"T{number}": term.number for number, term in enumerate(ordered)}
         form = "dense" if is_dense else "coordinates"
         found = run(program, values, semiring=self.record, output=form, shape=shape or None, backend=self.backend)
-        return found if shape or hasattr(found, "shape") else np.asarray(found)
+        return np.asarray(found) if isinstance(found, (float, bool, np.generic)) else found
 
 
 def _kept(axes: Axes, others: Sequence[Axes], result: Axes) -> Axes:
