@@ -190,6 +190,39 @@ def test_closures_are_those_of_networkx(kind, num_threads):
     assert "rows of bits: path" in solved[0]
 
 
+GROUPED = {
+    "g, x, y": "rel path(g, x, z) = path(g, x, y), edge(g, y, z)",
+    "g, y, x": "rel path(g, z, x) = edge(g, y, z), path(g, y, x)",
+    "x, g, y": "rel path(x, g, z) = path(x, g, y), edge(g, y, z)",
+    "x, y, g": "rel path(x, z, g) = path(x, y, g), edge(g, y, z)",
+    "y, x, g": "rel path(z, x, g) = path(y, x, g), edge(g, y, z)",
+    "g, x, g, y": "rel path(g, x, h, z) = path(g, x, h, y), edge(g, y, z), g == h",
+}
+
+
+@pytest.mark.parametrize("columns", GROUPED)
+@pytest.mark.parametrize("keep", [False, True])
+def test_closures_of_groups_are_those_of_networkx(columns, keep):
+    text = f"type edge(u32, u32, u32)\nrel path({columns}) = edge(g, x, y)\n{GROUPED[columns]}\nquery path"
+    rng = np.random.default_rng(2)
+    edges = np.column_stack([rng.integers(0, 3, 60) * 2, rng.integers(0, 25, (60, 2)) * 5])
+    order = columns.split(", ")
+    wanted = set()
+    for g in range(0, 6, 2):
+        for x, y in nx.transitive_closure(nx.DiGraph(edges[edges[:, 0] == g, 1:].tolist())).edges:
+            wanted.add(tuple({"g": g, "x": x, "y": y}[name] for name in order))
+    with settings_of(0, 1), by_bits(), counted() as solved:
+        db = dv.Program(text).run({"edge": edges.astype(np.uint32)}, keep=keep)
+        assert set(zip(*(column.tolist() for column in db["path"].columns))) == wanted
+        assert all(row in db["path"] for row in wanted)
+        assert (1,) * len(order) not in db["path"]
+        if keep:
+            db.add({"edge": [(2, 1000, 5), (7, 1, 2)]})
+            assert set(db["path"]) >= wanted
+            assert tuple({"g": 7, "x": 1, "y": 2}[name] for name in order) in db["path"]
+    assert len(solved) == 1
+
+
 def test_what_comes_after_reads_the_rows():
     """Joins by either column, negation, aggregates, copies and another recursion; all as without rows of bits."""
     text = f"""

@@ -92,6 +92,7 @@ def by_bits():
             ("FEW_PAIRS", 0),
             ("WORDS_A_PAIR", NEVER),
             ("SMALL", NEVER),
+            ("MOST_WORDS", NEVER),
             ("WORD", -1),
             ("INCLUDED", -1),
         ):

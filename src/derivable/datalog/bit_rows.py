@@ -1,4 +1,4 @@
-"""Relations of pairs as rows of bits: a recursion that only puts rows into rows is solved 64 pairs at a time.
+"""Relations as rows of bits: a recursion that only puts rows into rows is solved 64 tuples at a time.
 
 A recursion begins pair by pair. When it has told many, and its rules are inclusions (`ram.inclusions`), a sample of the
 columns is solved, which says how many pairs there will be. If to tell them one by one would cost more than rows of bits
@@ -8,7 +8,8 @@ whoever asks for a pair, its columns or its log gets them as from any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,9 @@ FEW_PAIRS, WORDS_A_PAIR = 1 << 16, 8
 PAIR, WORD, INCLUDED = 15.0, 12.0, 0.5
 # Bytes of rows of bits that are always allowed, and those for each pair to come.
 SMALL, BYTES_A_PAIR = 1 << 26, 16
+# With what rules add, the words may be so many times as many, and the matrices of a relation so many.
+MOST_WORDS, MOST_MATRICES = 8, 1 << 10
+MOST_ROWS = 1 << 31
 # Columns of a sample; words of rows that go into others at once, which stay in cache; those between looks at the clock.
 SAMPLE, STRIPE, LOOK = 256, 32, 1 << 25
 # Bits are a whole number of units of the sets.
@@ -56,7 +60,9 @@ def bit_rows(executor: Executor, number: int, loop: tuple[m.Store, ...]) -> BitR
     systems = executor.ram.plans.get(key)
     if systems is None:
         systems = executor.ram.plans[key] = inclusions.systems_of(executor.ram.strata[number], loop)
-    return BitRows(executor, systems, loop) if systems else None
+    is_wide = any(len(executor.tables[name].types) > 2 for system in systems for name in system.passing)
+    # Systems that see a relation from different sides are there for pairs.
+    return None if not systems or (is_wide and len(systems) > 1) else BitRows(executor, systems, loop)
 
 
 @dataclass
@@ -75,10 +81,44 @@ class Condensed:
     ends: np.ndarray
 
 
+class Side:
+    """A relation seen from one side: a row for each key, whose bits are the values of the column that passes.
+
+    The number of a row has its keys as digits, the first one the highest.
+    reach  for each column a bound that all its values are below
+    keys   the other columns, in order
+    """
+
+    def __init__(self, reach: list[int], passing: int, keys: Sequence[int] | None = None):
+        self.reach, self.passing = reach, passing
+        self.keys: Sequence[int] = [c for c in range(len(reach)) if c != passing] if keys is None else keys
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.reach[c] for c in self.keys)
+
+    def numbers(self, columns: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
+        """The numbers [row] of rows with these columns of keys."""
+        found = columns[0]
+        for c, column in zip(self.keys[1:], columns[1:]):
+            found = found * self.reach[c] + column
+        return found
+
+    def fill(self, part: np.ndarray, words: np.ndarray, width: int) -> None:
+        """Set the bits of tuples [tuple, column] int32."""
+        places = self.keys[0], self.passing
+        if len(self.keys) > 1:
+            pairs = empty((len(part), 2), np.int32)
+            pairs[:, 0] = self.numbers([part[:, c].astype(np.int64) for c in self.keys])
+            pairs[:, 1] = part[:, self.passing]
+            part, places = pairs, (0, 1)
+        _compiled("fill_kernel")(0, len(part), *places, width, part.reshape(-1), words.view(np.uint32))
+
+
 class BitRows:
     """A recursion that may go on with rows of bits.
 
-    reach  (relation, column) -> a bound that all its values are below
+    reach  relation -> for each column a bound that all its values are below
     """
 
     def __init__(self, executor: Executor, systems: tuple[System, ...], loop: tuple[m.Store, ...]):
@@ -86,7 +126,7 @@ class BitRows:
         self.tables = {name: executor.tables[name] for system in systems for name in system.passing}
         self.look = executor.watch.remaining
         self.least: float = FEW_PAIRS
-        self.reach: dict[tuple[str, int], int] = {}
+        self.reach: dict[str, list[int]] = {}
         self.edges: dict[int, np.ndarray] = {}
         self.condensed: list[Condensed] = []
 
@@ -109,16 +149,27 @@ class BitRows:
             self.least = np.inf
             return False
         # To go through all pairs for this would cost what a small recursion does.
-        self.reach = self.spread({k: v for name, table in self.tables.items() for k, v in _about(name, table).items()})
+        self.reach = {name: _about(table) for name, table in self.tables.items()}
+        self.spread()
         self.least = max(self.least, self.words() / WORDS_A_PAIR)
         if self.pairs < self.least:
             return False
         self.least = np.inf
-        self.reach = self.reach_of_tables()
-        if not self.read_edges():
+        self.reach = {name: _exactly(table) for name, table in self.tables.items()}
+        self.spread()
+        if not self.read_edges() or self.is_too_large():
             return False
         self.condensed = [self.condense(system) for system in self.systems]
         return self.is_cheaper(self.expected())
+
+    def is_too_large(self) -> bool:
+        """Whether there are too many rows, or matrices, for what is known of the pairs to come."""
+        sides = [(name, side) for system in self.systems for name, side in self.sides(system).items()]
+        for name, side in sides:
+            last = self.tables[name].width - 1
+            if side.rows >= MOST_ROWS or (side.passing < last and side.rows > MOST_MATRICES * side.reach[last]):
+                return True
+        return self.words() > MOST_WORDS * WORDS_A_PAIR * self.pairs
 
     def is_cheaper(self, expected: float) -> bool:
         """Whether rows of bits cost less than to tell the pairs to come, and neither takes what limits forbid."""
@@ -141,41 +192,34 @@ class BitRows:
     @property
     def is_upright(self) -> bool:
         """Whether the rows are those of the tables."""
-        return len(self.systems) == 1 and set(self.systems[0].passing.values()) == {1}
+        (first, *others) = self.systems
+        return not others and all(column + 1 == self.tables[name].width for name, column in first.passing.items())
 
-    def reach_of_tables(self) -> dict[tuple[str, int], int]:
-        """The bounds of what is in the tables, and in rows that these go into."""
-        found = {(name, column): 1 for name in self.tables for column in range(2)}
-        for name, table in self.tables.items():
-            for part in pairs_of(table):
-                for column in range(2):
-                    found[name, column] = max(found[name, column], int(part[:, column].max()) + 1)
-        return self.spread(found)
-
-    def spread(self, found: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """Values that pass through are values of the targets too."""
+    def spread(self) -> None:
+        """Values that pass through, or keys that stay, are values of the targets too."""
         before = None
-        while before != found:
-            before = dict(found)
+        while before != self.reach:
+            before = {name: list(reach) for name, reach in self.reach.items()}
             for one in (one for system in self.systems for one in system.inclusions):
-                (source, a), (target, b) = zip((one.source, one.target), one.passing)
-                columns = [(a, b)] if one.edges is not None else [(a, b), (1 - a, 1 - b)]
+                source, target = self.side(one.source, one.passing[0]), self.side(one.target, one.passing[1])
+                columns = [one.passing, *(zip(source.keys, target.keys) if one.edges is None else ())]
                 for of_source, of_target in columns:
-                    there = found[target, of_target]
-                    found[target, of_target] = max(there, found[source, of_source])
-        return found
+                    target.reach[of_target] = max(target.reach[of_target], source.reach[of_source])
+
+    def side(self, name: str, passing: int) -> Side:
+        return Side(self.reach[name], passing)
+
+    def sides(self, system: System) -> dict[str, Side]:
+        return {name: self.side(name, column) for name, column in system.passing.items()}
 
     def width_of(self, system: System) -> int:
         """Words of 64 bits of the rows of a system."""
-        bits = max(self.reach[name, column] for name, column in system.passing.items())
+        bits = max(self.reach[name][column] for name, column in system.passing.items())
         return -(-bits // _UNIT_BITS) * (_UNIT_BITS // 64)
 
     def words(self) -> int:
         """Words of the largest system."""
-        return max(
-            self.width_of(system) * sum(self.reach[name, 1 - column] for name, column in system.passing.items())
-            for system in self.systems
-        )
+        return max(self.width_of(one) * sum(side.rows for side in self.sides(one).values()) for one in self.systems)
 
     def read_edges(self) -> bool:
         """Find which rows go into which; false if these are too many, or not in reach."""
@@ -188,19 +232,20 @@ class BitRows:
                 if found is None or found.min(initial=0) < 0 or found.max(initial=0) >= MAX_FIRST:
                     return False
                 self.edges[id(one)] = found
-                for name, passing, keys in zip((one.target, one.source), one.passing[::-1], found):
-                    key = name, 1 - passing
-                    self.reach[key] = max(self.reach[key], int(keys.max(initial=0)) + 1)
-        self.spread(self.reach)
+                ends = self.side(one.target, one.passing[1]), self.side(one.source, one.passing[0])
+                columns = [(side.reach, c) for side in ends for c in side.keys]
+                for (reach, c), words in zip(columns, found):
+                    reach[c] = max(reach[c], int(words.max(initial=0)) + 1)
+        self.spread()
         return True
 
     def edges_of(self, store: m.Store, most: float) -> np.ndarray | None:
-        """[2, pair] keys of targets and of sources; None if there are more than `most`."""
-        executor = self.executor
+        """[column, edge] keys of targets and of sources; None if there are more than `most`."""
+        executor, number = self.executor, len(store.query.terms)
         copied = m.copied_relation(store.query)
         if copied is not None:
             table = executor.tables[copied]
-            return np.stack([table.column(0), table.column(1)]) if table.size <= most else None
+            return np.stack([table.column(c) for c in range(number)]) if table.size <= most else None
         (store,) = planned(executor.ram, (EDGES, id(store)), (store,), executor.statistics, True)
         assert isinstance(store, m.Store)
         table = executor.part(store)
@@ -208,13 +253,13 @@ class BitRows:
         counts, executor.counts = executor.counts, None
         try:
             gathered, count = Gathered(table, self.look), 0
-            for columns, number, _ in executor.stored(store, keep=False):
-                gathered.add(columns, number)
-                count += number
+            for columns, found, _ in executor.stored(store, keep=False):
+                gathered.add(columns, found)
+                count += found
                 if count > most:
                     return None
             gathered.flush()
-            return np.stack([table.column(0), table.column(1)])
+            return np.stack([table.column(c) for c in range(number)])
         finally:
             executor.counts = counts
             del executor.tables[EDGES]
@@ -222,18 +267,22 @@ class BitRows:
 
     def condense(self, system: System) -> Condensed:
         """The components of a system's inclusions."""
-        first_rows, rows = {}, 0
-        for name, column in system.passing.items():
+        first_rows, rows, sides = {}, 0, self.sides(system)
+        for name, side in sides.items():
             first_rows[name] = rows
-            rows += self.reach[name, 1 - column]
+            rows += side.rows
         keys, given = [], []
         for one in system.inclusions:
+            target, source = sides[one.target], sides[one.source]
             if one.edges is None:
-                edges = np.tile(np.arange(self.number_of(one)), (2, 1))
+                # The numbers of the two have the same digits, of other bounds.
+                digits = np.unravel_index(np.arange(source.rows), [source.reach[c] for c in source.keys])
+                edges = np.stack([*digits, *digits])
             else:
                 edges = self.edges[id(one)]
-            keys.append(edges[0] + first_rows[one.target])
-            given.append(edges[1] + first_rows[one.source])
+            number = len(target.keys)
+            keys.append(target.numbers(edges[:number]) + first_rows[one.target])
+            given.append(source.numbers(edges[number:]) + first_rows[one.source])
         targets, sources = np.concatenate(keys), np.concatenate(given)
         places = np.argsort(targets, kind="stable")
         offsets = np.zeros(rows + 1, np.int64)
@@ -250,19 +299,19 @@ class BitRows:
     def expected(self) -> float:
         """About how many pairs there will be: those of some columns of the first system."""
         system, condensed = self.systems[0], self.condensed[0]
-        bits = max(self.reach[name, column] for name, column in system.passing.items())
+        bits = max(self.reach[name][column] for name, column in system.passing.items())
         number = min(bits, SAMPLE)
         place = np.full(bits, -1, np.int32)
         place[np.random.default_rng(0).choice(bits, number, replace=False)] = np.arange(number)
         width = SAMPLE // 64
         words = zeros(condensed.rows * width, np.uint64)
-        for name, column in system.passing.items():
-            for part in pairs_of(self.tables[name]):
-                places = place[part[:, column]]
+        for name, side in self.sides(system).items():
+            for part in tuples_of(self.tables[name]):
+                places = place[part[:, side.passing]]
                 there = np.flatnonzero(places >= 0)
-                chosen = empty((len(there), 2), np.int32)
-                chosen[:, 0], chosen[:, 1] = part[there, 1 - column], places[there]
-                fill(chosen, (0, 1), width, words[condensed.first_rows[name] * width :])
+                chosen = part[there]
+                chosen[:, side.passing] = places[there]
+                side.fill(chosen, words[condensed.first_rows[name] * width :], width)
         self.include(condensed, words, width)
         others = sum(table.size for name, table in self.tables.items() if name not in system.passing)
         return max(self.pairs, others + float(np.bitwise_count(words).sum()) * bits / number)
@@ -293,37 +342,47 @@ class BitRows:
             for system, condensed in zip(self.systems, self.condensed):
                 self.solve_system(system, condensed, rows)
             # What one system finds may be news for the others.
-            found = sum(part.count(self.look) for part in rows.values()) if len(self.systems) > 1 else size
+            found = sum(int(part.counts(self.look).sum()) for part in rows.values()) if len(self.systems) > 1 else size
             if found == size:
                 break
             size = found
         for name, table in self.tables.items():
-            part = rows.pop(name).upright(self.reach[name, 0], self.reach[name, 1], self.look)
-            sets = RowSets.of_bits(part.words.view(np.uint32), len(part), part.width * 64 // _UNIT_BITS)
-            yield table, sets, part.count(self.look)
+            part = rows.pop(name).upright(self.look)
+            bits, units = part.words.view(np.uint32), part.width * 64 // _UNIT_BITS
+            counts = part.counts(self.look)
+            there = None if len(part.side.keys) == 1 else np.flatnonzero(counts)
+            if there is None:
+                sets = RowSets.of_bits(bits, np.arange(part.side.rows), units)
+            else:
+                digits = np.unravel_index(there, [part.side.reach[c] for c in part.side.keys])
+                prefixes = np.empty((len(there), len(digits)), np.int32)
+                for c, column in zip(part.side.keys, digits):
+                    prefixes[:, c] = column
+                sets = RowSets.of_bits(bits, there, units, prefixes)
+            yield table, sets, int(counts.sum())
 
     def __str__(self) -> str:
         """`rows of bits: path 9,877 x 9,877; 51,971 inclusions, 0 of them between 429 components`"""
-        shown = [f"{name} {self.reach[name, 0]:,} x {self.reach[name, 1]:,}" for name in self.tables]
+        shown = [f"{name} {' x '.join(f'{bound:,}' for bound in self.reach[name])}" for name in self.tables]
         given = sum(self.number_of(one) for system in self.systems for one in system.inclusions)
         links, count = sum(len(c.links) for c in self.condensed), sum(c.count for c in self.condensed)
         return f"rows of bits: {', '.join(shown)}; {given:,} inclusions, {links:,} of them between {count:,} components"
 
     def number_of(self, one: Inclusion) -> int:
-        return self.reach[one.source, 1 - one.passing[0]] if one.edges is None else self.edges[id(one)].shape[1]
+        return self.side(one.source, one.passing[0]).rows if one.edges is None else self.edges[id(one)].shape[1]
 
     def solve_system(self, system: System, condensed: Condensed, rows: dict[str, _Rows]) -> None:
         width = self.width_of(system)
         words = zeros(condensed.rows * width, np.uint64)
-        for name, column in system.passing.items():
-            first, number = condensed.first_rows[name], self.reach[name, 1 - column]
+        for name, side in self.sides(system).items():
+            first, number = condensed.first_rows[name], side.rows
             is_all = number == condensed.rows
-            part = _Rows(words if is_all else words[first * width : (first + number) * width], width, column, is_all)
+            part = _Rows(words if is_all else words[first * width : (first + number) * width], width, side, is_all)
             if name in rows:
                 rows[name].copy_to(part, self.look)
             else:
-                for pairs in pairs_of(self.tables[name]):
-                    fill(pairs, (1 - column, column), width, part.words)
+                for tuples in tuples_of(self.tables[name]):
+                    side.fill(tuples, part.words, width)
                     self.look()
             rows[name] = part
         self.include(condensed, words, width)
@@ -331,76 +390,97 @@ class BitRows:
 
 @dataclass
 class _Rows:
-    """The rows of one relation: [key, `width`] words of bits, which are the values of the column `passing`.
+    """The rows of one relation: [row, `width`] words of bits.
 
     is_alone  whether nothing else lies on their memory
     """
 
     words: np.ndarray
     width: int
-    passing: int
+    side: Side
     is_alone: bool
 
-    def __len__(self) -> int:
-        return len(self.words) // self.width
-
-    def count(self, look: Callable[[], Any]) -> int:
-        found = 0
-        for start in range(0, len(self.words), CHUNK):
-            found += int(np.bitwise_count(self.words[start : start + CHUNK]).sum())
+    def counts(self, look: Callable[[], Any]) -> np.ndarray:
+        """How many bits each row has."""
+        words, step = self.words.reshape(-1, self.width), max(1, CHUNK // self.width)
+        found = empty(len(words), np.int64)
+        for start in range(0, len(words), step):
+            np.bitwise_count(words[start : start + step]).sum(1, out=found[start : start + step])
             look()
         return found
 
     def copy_to(self, other: _Rows, look: Callable[[], Any]) -> None:
         """Write all bits to other rows, which hold none and reach as far; those may be the columns of these."""
-        if self.passing == other.passing:
-            number, width = min(len(self), len(other)), min(self.width, other.width)
-            other.words.reshape(-1, other.width)[:number, :width] = self.words.reshape(-1, self.width)[:number, :width]
+        given, made = self.side, other.side
+        if given.passing == made.passing:
+            width = min(self.width, other.width)
+            other.words.reshape(-1, other.width)[:, :width] = self.words.reshape(-1, self.width)[:, :width]
             look()
             return
-        bands = -(-len(self) // 64)
-        step = max(get_num_threads(), LOOK // 64 // self.width // 8)
+        # The columns that change places are the last of the keys, so each combination of the others is a matrix.
+        number, turned = given.reach[given.keys[-1]], made.reach[made.keys[-1]]
+        for k in range(given.rows // number):
+            low, into = k * number * self.width, k * turned * other.width
+            words, columns = (
+                self.words[low : low + number * self.width],
+                other.words[into : into + turned * other.width],
+            )
+            self.turn((number, self.width, turned, other.width), words, columns, look)
+
+    def turn(self, sizes: tuple[int, ...], words: np.ndarray, columns: np.ndarray, look: Callable[[], Any]) -> None:
+        bands = -(-sizes[0] // 64)
+        step = max(get_num_threads(), LOOK // 512 // self.width)
 
         def part(start: int, stop: int) -> None:
-            sizes = (low + start, low + stop, len(self), self.width, len(other), other.width)
-            _compiled("transpose_kernel")(*sizes, self.words, other.words, empty(64, np.uint64))
+            _compiled("transpose_kernel")(low + start, low + stop, *sizes, words, columns, empty(64, np.uint64))
 
         for low in range(0, bands, step):
             run_chunks(part, min(step, bands - low), 1)
             look()
 
-    def upright(self, keys: int, values: int, look: Callable[[], Any]) -> _Rows:
-        """These rows as those of a table, on memory of their own."""
-        if self.passing == 1 and self.is_alone:
+    def upright(self, look: Callable[[], Any]) -> _Rows:
+        """These rows as those of a table, whose last column passes, on memory of their own."""
+        reach, passing = self.side.reach, self.side.passing
+        last = len(reach) - 1
+        if passing == last and self.is_alone:
             return self
-        width = -(-values // _UNIT_BITS) * (_UNIT_BITS // 64)
-        made = _Rows(zeros(keys * width, np.uint64), width, 1, True)
+        keys = [c for c in range(last) if c != passing]
+        side = Side(reach, last, keys if passing == last else [*keys, passing])
+        width = -(-reach[last] // _UNIT_BITS) * (_UNIT_BITS // 64)
+        made = _Rows(zeros(side.rows * width, np.uint64), width, side, True)
         self.copy_to(made, look)
         return made
-
-
-def fill(pairs: np.ndarray, places: tuple[int, int], width: int, words: np.ndarray) -> None:
-    """Set the bits of pairs [pair, 2] int32, whose key and value are at these places."""
-    _compiled("fill_kernel")(0, len(pairs), *places, width, pairs.reshape(-1), words.view(np.uint32))
 
 
 def _is_in_reach(table: Table) -> bool:
     """Whether the values of a table may be those of sets."""
     if not table.may_have_sets or table.new_tags is not None:
         return False
-    return table.sets is not None or not table.size or RowSets.can_hold([table.column(c) for c in range(2)])
+    return table.sets is not None or not table.size or RowSets.can_hold([table.column(c) for c in range(table.width)])
 
 
-def _about(name: str, table: Table) -> dict[tuple[str, int], int]:
+def _about(table: Table) -> list[int]:
     """Bounds of the values of a table, in reach: that of its last column at most twice what it must be."""
-    if table.sets is not None:
-        firsts = np.flatnonzero(table.sets.slots)
-        return {(name, 0): int(firsts[-1]) + 1 if len(firsts) else 1, (name, 1): table.sets.domain}
-    return {(name, c): int(table.column(c).max(initial=0)) + 1 for c in range(2)}
+    sets = table.sets
+    if sets is None:
+        return [int(table.column(c).max(initial=0)) + 1 for c in range(table.width)]
+    if sets.form.has_table:
+        firsts = [int(column.max(initial=0)) + 1 for column in sets.words[: sets.num_prefixes].T]
+    else:
+        firsts = [int(np.flatnonzero(sets.slots).max(initial=0)) + 1]
+    return [*firsts, sets.domain]
 
 
-def pairs_of(table: Table) -> Iterator[np.ndarray]:
-    """The rows [pair, 2] int32 of a table whose values fit; a part lies where the one before it was."""
+def _exactly(table: Table) -> list[int]:
+    """For each column the least bound that all its values are below, at least one."""
+    found = [1] * table.width
+    for part in tuples_of(table):
+        found = [max(bound, int(part[:, c].max(initial=0)) + 1) for c, bound in enumerate(found)]
+    return found
+
+
+def tuples_of(table: Table) -> Iterator[np.ndarray]:
+    """The rows [row, column] int32 of a table whose values fit; a part lies where the one before it was."""
     if table.sets is not None:
         yield from table.sets.parts(PART)
         return

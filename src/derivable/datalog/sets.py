@@ -83,15 +83,23 @@ class RowSets:
         return Supply(state, end)
 
     @staticmethod
-    def of_bits(bits: np.ndarray, rows: int, units: int) -> RowSets:
-        """The sets of pairs whose first columns are below `rows`, all dense: `bits` [rows * units * UNIT] uint32."""
-        made = RowSets(2, False, units * row_sets.UNIT * 32)
+    def of_bits(bits: np.ndarray, rows: np.ndarray, units: int, prefixes: np.ndarray | None = None) -> RowSets:
+        """Sets that are all dense: that of prefix k is row rows[k] of `bits` [row * units * UNIT] uint32.
+
+        prefixes  [prefix, column] int32 of relations of more than two columns; of pairs each number is one
+        """
+        made = RowSets(2 if prefixes is None else 1 + prefixes.shape[1], False, units * row_sets.UNIT * 32)
+        made._grow_firsts(1 << max(0, len(rows) - 1).bit_length())
         made.arena, made.lent = bits, len(bits) // row_sets.UNIT
-        made.base = np.arange(rows) * units
-        made.slots, made.count = np.full(rows, -1, np.int32), zeros(rows, np.int32)
-        made.words = zeros((rows, 1), np.int32)
+        made.base[: len(rows)], made.slots[: len(rows)] = rows * units, -1
         made.supplies = [made._supply(made.lent)]
         made.supplies[0].state[0] = made.lent
+        if prefixes is not None:
+            from derivable.datalog.kernels.relations import rehash_rows
+
+            made.words[: len(rows)] = prefixes
+            made.supplies[0].state[3] = len(rows)
+            rehash_rows(made.words, len(rows), made.table)
         return made
 
     @property

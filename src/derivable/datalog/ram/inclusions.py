@@ -23,8 +23,9 @@ EDGES = "#inclusions"
 class Inclusion:
     """Rows of `source` go into rows of `target`.
 
-    passing  the columns of source and of target that pass through; the others are the keys of rows
-    edges    what gives (key of the target, key of the source); None if rows go into those with their keys
+    passing  the columns of source and of target that pass through; the others, in order, are the key of a row
+    edges    what gives (key of the target, key of the source), column by column; None if rows go into those with their
+             keys
     """
 
     source: str
@@ -81,30 +82,31 @@ def _inclusions(given: m.Store, own: tuple[str, ...]) -> list[Inclusion]:
     clause = origin.clause
     atom, rest = clause.body[origin.driver], (*clause.body[: origin.driver], *clause.body[origin.driver + 1 :])
     assert isinstance(atom, Atom)
-    if len(atom.terms) != 2 or len(clause.terms) != 2:
-        return []
     if any(isinstance(literal, Atom) and literal.relation in own for literal in rest):
         return []
     elsewhere = {name for literal in rest for name in names(literal)}
     found = []
-    for column in (1, 0):
-        passes, key = atom.terms[column], atom.terms[1 - column]
-        if not isinstance(passes, Var) or key is None or passes.name in names(key) | elsewhere:
+    for column, passes in reversed(list(enumerate(atom.terms))):
+        key = (*atom.terms[:column], *atom.terms[column + 1 :])
+        known = [term for term in key if term is not None]
+        if not key or len(known) < len(key) or not isinstance(passes, Var):
             continue
+        asked = {name for term in known for name in names(term)}
         places = [c for c, term in enumerate(clause.terms) if passes.name in names(term)]
-        if len(places) != 1 or not isinstance(clause.terms[places[0]], Var):
+        if passes.name in asked | elsewhere or len(places) != 1 or not isinstance(clause.terms[places[0]], Var):
             continue
         if atom.relation == clause.relation and places[0] != column:
             # It would have to be seen from both sides at once.
             continue
-        into = clause.terms[1 - places[0]]
+        into = (*clause.terms[: places[0]], *clause.terms[places[0] + 1 :])
         inclusion = Inclusion(atom.relation, clause.relation, (column, places[0]), None)
-        if not rest and isinstance(into, Var) and into == key:
+        if not rest and into == key and all(isinstance(term, Var) for term in key):
             found.append(inclusion)
             continue
         ordering = Ordering(rest)
         ordering.finish()
-        if not ordering.remaining and names(into) | names(key) <= ordering.bound and ordering.steps:
-            edges = Clause(EDGES, (into, key), rest, clause.span)
+        used = asked | {name for term in into for name in names(term)}
+        if into and not ordering.remaining and used <= ordering.bound and ordering.steps:
+            edges = Clause(EDGES, (*into, *known), rest, clause.span)
             found.append(replace(inclusion, edges=store(m.Origin(edges), ordering.steps)))
     return found
