@@ -196,6 +196,7 @@ GROUPED = {
     "x, g, y": "rel path(x, g, z) = path(x, g, y), edge(g, y, z)",
     "x, y, g": "rel path(x, z, g) = path(x, y, g), edge(g, y, z)",
     "y, x, g": "rel path(z, x, g) = path(y, x, g), edge(g, y, z)",
+    "y, x, g, g": "rel path(z, x, g, h) = path(y, x, g, h), edge(g, y, z)",
     "g, x, g, y": "rel path(g, x, h, z) = path(g, x, h, y), edge(g, y, z), g == h",
 }
 
@@ -205,13 +206,13 @@ GROUPED = {
 def test_closures_of_groups_are_those_of_networkx(columns, keep):
     text = f"type edge(u32, u32, u32)\nrel path({columns}) = edge(g, x, y)\n{GROUPED[columns]}\nquery path"
     rng = np.random.default_rng(2)
-    edges = np.column_stack([rng.integers(0, 3, 60) * 2, rng.integers(0, 25, (60, 2)) * 5])
+    edges = np.column_stack([rng.integers(0, 3, 60) * 2, rng.integers(0, 25, (60, 2)) * 3])
     order = columns.split(", ")
     wanted = set()
     for g in range(0, 6, 2):
         for x, y in nx.transitive_closure(nx.DiGraph(edges[edges[:, 0] == g, 1:].tolist())).edges:
             wanted.add(tuple({"g": g, "x": x, "y": y}[name] for name in order))
-    with settings_of(0, 1), by_bits(), counted() as solved:
+    with settings_of(0, 1, room=64, compiled=True), by_bits(), counted() as solved:
         db = dv.Program(text).run({"edge": edges.astype(np.uint32)}, keep=keep)
         assert set(zip(*(column.tolist() for column in db["path"].columns))) == wanted
         assert all(row in db["path"] for row in wanted)
@@ -220,6 +221,28 @@ def test_closures_of_groups_are_those_of_networkx(columns, keep):
             db.add({"edge": [(2, 1000, 5), (7, 1, 2)]})
             assert set(db["path"]) >= wanted
             assert tuple({"g": 7, "x": 1, "y": 2}[name] for name in order) in db["path"]
+    assert len(solved) == 1
+
+
+def test_keys_that_pass_through_are_those_of_each_row():
+    """The places of a program in contexts, and a copy with columns that change places."""
+    text = """
+        type step(u32, u32), start(u32, u32)
+        rel at(c, x, x) = start(c, x)
+        rel at(c, x, z) = at(c, x, y), step(y, z)
+        rel at(c, x, z) = there(x, z, c)
+        rel there(x, z, c) = at(c, x, z)
+        query at query there
+    """
+    steps = np.random.default_rng(4).integers(0, 30, (45, 2))
+    starts = np.random.default_rng(5).integers(0, 30, (12, 2)) % [4, 30]
+    graph = nx.DiGraph(steps.tolist())
+    graph.add_nodes_from(range(30))
+    wanted = {(c, x, z) for c, x in starts.tolist() for z in {x, *nx.descendants(graph, x)}}
+    with settings_of(0, 1, room=64, compiled=True), by_bits(), counted() as solved:
+        db = dv.Program(text).run({"step": steps.astype(np.uint32), "start": starts.astype(np.uint32)})
+    assert set(db["at"]) == wanted
+    assert set(db["there"]) == {(x, z, c) for c, x, z in wanted}
     assert len(solved) == 1
 
 

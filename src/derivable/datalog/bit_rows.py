@@ -169,7 +169,8 @@ class BitRows:
             last = self.tables[name].width - 1
             if side.rows >= MOST_ROWS or (side.passing < last and side.rows > MOST_MATRICES * side.reach[last]):
                 return True
-        return self.words() > MOST_WORDS * WORDS_A_PAIR * self.pairs
+        given = sum(self.number_of(one) for system in self.systems for one in system.inclusions)
+        return max(self.words(), given) > MOST_WORDS * WORDS_A_PAIR * self.pairs
 
     def is_cheaper(self, expected: float) -> bool:
         """Whether rows of bits cost less than to tell the pairs to come, and neither takes what limits forbid."""
@@ -202,8 +203,7 @@ class BitRows:
             before = {name: list(reach) for name, reach in self.reach.items()}
             for one in (one for system in self.systems for one in system.inclusions):
                 source, target = self.side(one.source, one.passing[0]), self.side(one.target, one.passing[1])
-                columns = [one.passing, *(zip(source.keys, target.keys) if one.edges is None else ())]
-                for of_source, of_target in columns:
+                for of_source, of_target in (one.passing, *one.carried):
                     target.reach[of_target] = max(target.reach[of_target], source.reach[of_source])
 
     def side(self, name: str, passing: int) -> Side:
@@ -232,10 +232,8 @@ class BitRows:
                 if found is None or found.min(initial=0) < 0 or found.max(initial=0) >= MAX_FIRST:
                     return False
                 self.edges[id(one)] = found
-                ends = self.side(one.target, one.passing[1]), self.side(one.source, one.passing[0])
-                columns = [(side.reach, c) for side in ends for c in side.keys]
-                for (reach, c), words in zip(columns, found):
-                    reach[c] = max(reach[c], int(words.max(initial=0)) + 1)
+                for (name, c), words in zip(self.edge_columns(one), found):
+                    self.reach[name][c] = max(self.reach[name][c], int(words.max(initial=0)) + 1)
         self.spread()
         return True
 
@@ -271,19 +269,9 @@ class BitRows:
         for name, side in sides.items():
             first_rows[name] = rows
             rows += side.rows
-        keys, given = [], []
-        for one in system.inclusions:
-            target, source = sides[one.target], sides[one.source]
-            if one.edges is None:
-                # The numbers of the two have the same digits, of other bounds.
-                digits = np.unravel_index(np.arange(source.rows), [source.reach[c] for c in source.keys])
-                edges = np.stack([*digits, *digits])
-            else:
-                edges = self.edges[id(one)]
-            number = len(target.keys)
-            keys.append(target.numbers(edges[:number]) + first_rows[one.target])
-            given.append(source.numbers(edges[number:]) + first_rows[one.source])
-        targets, sources = np.concatenate(keys), np.concatenate(given)
+        found = [self.numbers_of(one, sides[one.target], sides[one.source]) for one in system.inclusions]
+        targets = np.concatenate([own + first_rows[one.target] for one, (own, _) in zip(system.inclusions, found)])
+        sources = np.concatenate([other + first_rows[one.source] for one, (_, other) in zip(system.inclusions, found)])
         places = np.argsort(targets, kind="stable")
         offsets = np.zeros(rows + 1, np.int64)
         np.cumsum(np.bincount(targets, minlength=rows), out=offsets[1:])
@@ -295,6 +283,30 @@ class BitRows:
         count, number = _compiled("condense_kernel")(rows, *arrays, *scratch)
         self.look()
         return Condensed(first_rows, rows, count, order, bounds[: count + 1], links[:number], ends[: count + 1])
+
+    def edge_columns(self, one: Inclusion) -> list[tuple[str, int]]:
+        """The columns of target and source that those of the edges of an inclusion are for."""
+        of_source, of_target = zip(one.passing, *one.carried)
+        ends = (one.target, of_target), (one.source, of_source)
+        return [(name, c) for name, others in ends for c in range(self.tables[name].width) if c not in others]
+
+    def numbers_of(self, one: Inclusion, target: Side, source: Side) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of the target, and those of the source that they include: each edge, for all keys that are carried."""
+        bounds = [source.reach[c] for c, _ in one.carried]
+        carried = np.unravel_index(np.arange(math.prod(bounds)), bounds) if bounds else ()
+        count = math.prod(bounds)
+        edges = self.edges[id(one)] if one.edges is not None else empty((0, 1), np.int64)
+        number = edges.shape[1]
+        columns = {
+            (name, place): np.tile(column, number)
+            for pair, column in zip(one.carried, carried)
+            for name, place in (("source", pair[0]), ("target", pair[1]))
+        }
+        split = len(target.keys) - len(bounds)
+        for k, (_, c) in enumerate(self.edge_columns(one) if one.edges is not None else ()):
+            columns["target" if k < split else "source", c] = np.repeat(edges[k], count)
+        own = target.numbers([columns["target", c] for c in target.keys])
+        return own, source.numbers([columns["source", c] for c in source.keys])
 
     def expected(self) -> float:
         """About how many pairs there will be: those of some columns of the first system."""
@@ -369,7 +381,9 @@ class BitRows:
         return f"rows of bits: {', '.join(shown)}; {given:,} inclusions, {links:,} of them between {count:,} components"
 
     def number_of(self, one: Inclusion) -> int:
-        return self.side(one.source, one.passing[0]).rows if one.edges is None else self.edges[id(one)].shape[1]
+        """How many rows include one another by an inclusion."""
+        edges = 1 if one.edges is None else self.edges[id(one)].shape[1]
+        return edges * math.prod(self.reach[one.source][c] for c, _ in one.carried)
 
     def solve_system(self, system: System, condensed: Condensed, rows: dict[str, _Rows]) -> None:
         width = self.width_of(system)

@@ -8,7 +8,7 @@ recursion of such rules is a system of inclusions, which rows of bits solve with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
@@ -23,14 +23,15 @@ EDGES = "#inclusions"
 class Inclusion:
     """Rows of `source` go into rows of `target`.
 
-    passing  the columns of source and of target that pass through; the others, in order, are the key of a row
-    edges    what gives (key of the target, key of the source), column by column; None if rows go into those with their
-             keys
+    passing  the columns of source and of target whose values, those of rows, pass through
+    carried  (column of source, column of target): keys that pass through as well
+    edges    what gives the other keys of the target, and those of the source; None if there are none
     """
 
     source: str
     target: str
     passing: tuple[int, int]
+    carried: tuple[tuple[int, int], ...]
     edges: m.Store | None
 
 
@@ -85,28 +86,31 @@ def _inclusions(given: m.Store, own: tuple[str, ...]) -> list[Inclusion]:
     if any(isinstance(literal, Atom) and literal.relation in own for literal in rest):
         return []
     elsewhere = {name for literal in rest for name in names(literal)}
-    found = []
-    for column, passes in reversed(list(enumerate(atom.terms))):
-        key = (*atom.terms[:column], *atom.terms[column + 1 :])
-        known = [term for term in key if term is not None]
-        if not key or len(known) < len(key) or not isinstance(passes, Var):
-            continue
-        asked = {name for term in known for name in names(term)}
-        places = [c for c, term in enumerate(clause.terms) if passes.name in names(term)]
-        if passes.name in asked | elsewhere or len(places) != 1 or not isinstance(clause.terms[places[0]], Var):
-            continue
-        if atom.relation == clause.relation and places[0] != column:
-            # It would have to be seen from both sides at once.
-            continue
-        into = (*clause.terms[: places[0]], *clause.terms[places[0] + 1 :])
-        inclusion = Inclusion(atom.relation, clause.relation, (column, places[0]), None)
-        if not rest and into == key and all(isinstance(term, Var) for term in key):
-            found.append(inclusion)
-            continue
-        ordering = Ordering(rest)
-        ordering.finish()
-        used = asked | {name for term in into for name in names(term)}
-        if into and not ordering.remaining and used <= ordering.bound and ordering.steps:
-            edges = Clause(EDGES, (*into, *known), rest, clause.span)
-            found.append(replace(inclusion, edges=store(m.Origin(edges), ordering.steps)))
-    return found
+    passing = [
+        (c, place)
+        for c, term in enumerate(atom.terms)
+        if isinstance(term, Var) and term.name not in elsewhere and atom.terms.count(term) == 1
+        for place in [_place(term, clause)]
+        if place is not None
+    ]
+    key = [term for c, term in enumerate(atom.terms) if c not in dict(passing)]
+    into = [term for c, term in enumerate(clause.terms) if c not in dict(passing).values()]
+    known = [term for term in key if term is not None]
+    ordering = Ordering(rest)
+    ordering.finish()
+    used = {name for term in (*into, *known) for name in names(term)}
+    if len(known) < len(key) or ordering.remaining or not used <= ordering.bound or bool(rest) != bool(into and key):
+        return []
+    edges = store(m.Origin(Clause(EDGES, (*into, *known), rest, clause.span)), ordering.steps) if rest else None
+    return [
+        Inclusion(atom.relation, clause.relation, pair, tuple(other for other in passing if other != pair), edges)
+        for pair in reversed(passing)
+        # A relation cannot be seen from both sides at once, and rows need keys.
+        if (atom.relation != clause.relation or pair[0] == pair[1]) and len(atom.terms) > 1 and len(clause.terms) > 1
+    ]
+
+
+def _place(variable: Var, clause: Clause) -> int | None:
+    """The column of a head where a variable stands, None if it stands in none, several or in an expression."""
+    places = [c for c, term in enumerate(clause.terms) if variable.name in names(term)]
+    return places[0] if len(places) == 1 and isinstance(clause.terms[places[0]], Var) else None
