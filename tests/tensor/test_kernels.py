@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 
 from derivable.algebra import semirings
 from derivable.core.diagnostics import DomainError, LayoutError, ShapeError, UnsupportedError
+from derivable.device.cpu.threads import get_num_threads, set_num_threads
+from derivable.kernel.interpret import interpret as interpret_kernel
+from derivable.tensor import pieces
 from derivable.tensor.binding import free_variables
 from derivable.tensor.compilation import compile
 from derivable.tensor.factored import Factored
@@ -191,6 +194,78 @@ def test_workspaces_get_larger():
             held = np.bincount((i + np.arange(1500)) % m, x[i] * x, minlength=1999)
             held[:1500] += x
             np.testing.assert_allclose(found[i], (held**2).sum())
+
+
+# Threads
+
+
+@pytest.fixture
+def three_threads(monkeypatch):
+    for name, value in {"LEAST": 1, "LEAST_DEEP": 1, "LEAST_SHARE": 0}.items():
+        monkeypatch.setattr(pieces, name, value)
+    before = get_num_threads()
+    set_num_threads(3)
+    yield
+    set_num_threads(before)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("matrix", ["csr", "csc", "coo", "csf"])
+@pytest.mark.usefixtures("three_threads")
+def test_threads(case, matrix):
+    text, expected = CASES[case]
+    formats = {"A": matrix, "B": matrix, "S": matrix, "X": "coo", "Y": "dense", "Z": "hashed"}
+    used = {name: TYPES[name] for name in TYPES if name in text.replace("exp", "")}
+    given_ = {name: VALUES[name] for name in used}
+    for output in ("dense", "coordinates") if np.ndim(expected) else (None,):
+        kernel = compile(parse(text, used), {name: formats[name] for name in used}, output=output, passes=FIXED)
+        # The third call is as the second.
+        found = [kernel(**given_) for _ in range(3)]
+        found = [x.to_numpy() if hasattr(x, "to_numpy") else x for x in found]
+        np.testing.assert_allclose(found[0], expected)
+        assert np.array_equal(found[0], found[1])
+        assert np.array_equal(found[0], found[2])
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_threads_add_in_any_semiring_and_name_what_is_outside():
+    text = "sum(<i, r> in A) sum(<j, a> in r) { j -> a * Y(i) }"
+    for name in ("min_plus", "max_product", "log"):
+        record = semirings.get(name)
+        sparse = coordinates(np.where(AD == 0, record.zero, np.abs(AD)), semiring=name)
+        program = parse(text, {"A": M, "Y": V})
+        kernel = compile(program, {"A": "csr", "Y": "dense"}, semiring=name, passes=FIXED)
+        meant = {"A": sparse.to_dict(), "Y": dict(enumerate(np.abs(Y)))}
+        expected = interpret(program.node, meant, record)
+        found = kernel(A=sparse, Y=np.abs(Y))
+        np.testing.assert_allclose(found, [expected.get(j, record.zero) for j in range(5)])
+    shifted = compile(parse("sum(<i, a> in X) { i + 1 -> a }", {"X": V}), shape=(5,))
+    with pytest.raises(DomainError, match="an entry at index 5, outside the shape"):
+        shifted(X=X)
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_pieces_have_as_many_entries():
+    """Rows of very different lengths, and empty ones at both ends, are cut by their entries."""
+    counts = np.array([0, 0, 90, 1, 1, 1, 1, 1, 1, 90, 2, 2, 90, 0, 0])
+    rows = np.repeat(np.arange(15), counts)
+    columns = np.concatenate([np.arange(count) for count in counts])
+    matrix = sp.csr_array((RNG.normal(size=len(rows)), (rows, columns)), shape=(15, 90))
+    kernel = compile(parse("sum(<i, r> in A) { i -> sum(<j, a> in r) exp(a) + 1 }", {"A": M}), passes=FIXED)
+    exponentials = np.bincount(rows, np.exp(matrix.data) + 1, 15)
+    np.testing.assert_allclose(kernel(A=matrix), exponentials)
+    (built,) = kernel._built.values()
+    taken = [_rows(built, matrix, piece) for piece in range(3)]
+    assert np.concatenate(taken).tolist() == np.flatnonzero(counts).tolist()
+    assert [counts[part].sum() for part in taken] == [93, 93, 94]
+
+
+def _rows(built, matrix, piece):
+    out = np.zeros(15)
+    given_ = {"A_pos": matrix.indptr, "A_idx": matrix.indices, "A_val": matrix.data, "A_n0": 15, "A_n1": 90}
+    given_ |= {"out_n0": 15, "out": out, "piece": piece, "pieces": 3, "first_addition": 0}
+    interpret_kernel(built.pieces.kernel, *(given_[p.name] for p in built.pieces.kernel.parameters))
+    return np.flatnonzero(out).tolist()
 
 
 # Semirings

@@ -208,7 +208,8 @@ class Builder:
     # Blocks
 
     @contextmanager
-    def _block(self, loops: int = 0) -> Iterator[list[n.Statement]]:
+    def block(self, loops: int = 0) -> Iterator[list[n.Statement]]:
+        """What is added inside goes to the list, and not to the kernel."""
         self._blocks.append([])
         self.num_loops += loops
         try:
@@ -222,19 +223,19 @@ class Builder:
         self, name: str, start: Any, stop: Any, down: bool = False, step: int = 1, parallel: bool = False
     ) -> Iterator[n.Register]:
         index = self.register(name)
-        with self._block(loops=1) as body:
+        with self.block(loops=1) as body:
             yield index
         self.add(n.For(index, position(start), position(stop), tuple(body), down, step, parallel))
 
     @contextmanager
     def while_(self, condition: Expr) -> Iterator[None]:
-        with self._block(loops=1) as body:
+        with self.block(loops=1) as body:
             yield
         self.add(n.While(condition, tuple(body)))
 
     @contextmanager
     def when(self, condition: Expr) -> Iterator[None]:
-        with self._block() as body:
+        with self.block() as body:
             yield
         self.add(n.If(condition, tuple(body)))
 
@@ -243,7 +244,7 @@ class Builder:
         """The other branch of the `when` just before."""
         before = self._blocks[-1].pop()
         assert isinstance(before, n.If), "`otherwise` follows `when`"
-        with self._block() as body:
+        with self.block() as body:
             yield
         self.add(n.If(before.condition, before.body, tuple(body)))
 

@@ -14,6 +14,7 @@ import numpy as np
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+from derivable.core.graph import offsets_of
 from derivable.core.names import FreshNames
 from derivable.device.cpu.memory import empty
 from derivable.kernel import nodes as n
@@ -29,6 +30,7 @@ from derivable.tensor.formats.held import Held, hold
 from derivable.tensor.inputs import SIZE, checked_names, number
 from derivable.tensor.optimisation import Optimised, optimised
 from derivable.tensor.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
+from derivable.tensor.pieces import Starts
 from derivable.tensor.program import Program
 from derivable.tensor.replay import Recorder, Replay, is_plain
 from derivable.tensor.results import INSIDE, filled
@@ -44,6 +46,7 @@ class Pattern:
     given      the arrays and sizes of theirs that say where entries are
     indices    [axis, entry], in lexicographic order
     positions  [addition] which entry each addition of the program goes to; None if they come in order
+    starts     where the additions of each thread begin, None if one thread does them all
     """
 
     spec: Spec
@@ -51,6 +54,7 @@ class Pattern:
     shape: tuple[int, ...]
     indices: np.ndarray
     positions: np.ndarray | None
+    starts: Starts | None
 
     def fits(self, spec: Spec, given: list[Any], shape: tuple[int, ...]) -> bool:
         # An array that nobody may write to is what it was.
@@ -274,7 +278,7 @@ class Kernel:
         pattern = self._pattern_of(run, spec, held, scalars, shape)
         count = (pattern.indices.shape[1],)
         kind = "append" if pattern.positions is None else "positions"
-        run.positions = pattern.positions
+        run.positions, run.starts = pattern.positions, pattern.starts
         run.values = filled(run.out, count, None if kind == "append" else zero, dtype)
         run(spec, kind)
         self._replay = run.replay(spec, kind, pattern, zero, dtype)
@@ -321,15 +325,19 @@ class Kernel:
             return self._pattern
         if math.prod(shape) >= 1 << 63:
             raise ShapeError(f"a result of the shape {shape} has more places than 64 bits number")
-        _, count = run(spec, "count")
+        _, count, *of_pieces = run(spec, "count")
+        if of_pieces:
+            run.starts = Starts(offsets_of(of_pieces[0]), True)
         run.places = places = empty(count, np.int64)
         run(spec, "places")
         positions = None
         if not (places[1:] > places[:-1]).all():
             places, found = np.unique(places, return_inverse=True)
             positions = found.astype(np.int32)
+            if run.starts is not None:
+                run.starts = replace(run.starts, has_own_rows=run.starts.are_apart(positions))
         given = [x.copy() if isinstance(x, np.ndarray) and x.flags.writeable else x for x in given]
-        self._pattern = Pattern(spec, given, shape, np.array(np.unravel_index(places, shape)), positions)
+        self._pattern = Pattern(spec, given, shape, np.array(np.unravel_index(places, shape)), positions, run.starts)
         return self._pattern
 
     @cached_property
@@ -476,10 +484,11 @@ class _Call:
     values: Any = None
     places: Any = None
     positions: Any = None
+    starts: Starts | None = None
 
     def __call__(self, spec: Spec, kind: str) -> Any:
         built = self.kernel.built(spec, kind)
-        found = built.run(*(self.argument(*argument) for argument in built.arguments))
+        found = built.runner(self.argument)(*(self.argument(*argument) for argument in built.arguments))
         found = found if isinstance(found, tuple) else (found,)
         if built.has_trees:
             *found, is_full = found
@@ -505,6 +514,8 @@ class _Call:
                 return self.shape[name]
             case "out":
                 return {"values": self.values, "places": self.places, "positions": self.positions}[name]
+            case "starts":
+                return self.starts
             case "space":
                 return np.zeros(self.sizes[name], part)
             case "tree":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ from derivable.tensor.bound import Closure, NeededEarlier, Scalar, Stored
 from derivable.tensor.formats.format import Format
 from derivable.tensor.joined import join_parts
 from derivable.tensor.lower import Lowering, Registers
+from derivable.tensor.pieces import Pieces, in_pieces, in_threads
 from derivable.tensor.program import Program
 from derivable.tensor.results import INSIDE, Counted, Dense, Into, Places, Positioned
 from derivable.tensor.types import INT, REAL, Type
@@ -49,15 +50,27 @@ class Built:
     """A kernel, and where its arguments come from: (source, name, part).
 
     has_trees  whether the last thing that it returns is that a workspace had no room: then nothing else counts
+    pieces     what threads run, None if it cannot be cut
     """
 
     kernel: n.Kernel
     arguments: list[tuple[str, Any, Any]]
     has_trees: bool
+    pieces: Pieces | None = None
 
     @cached_property
     def run(self) -> Any:
         return compile_kernel(self.kernel)
+
+    def runner(self, sources: Callable[[str, Any, Any], Any]) -> Any:
+        """What runs it on arguments as large as those that come from there: `run`, or threads."""
+        if self.pieces is None:
+            return self.run
+        starts = sources("starts", None, None)
+        most = max((sources(*argument).size for argument in self.arguments if argument[0] == "array"), default=0)
+        if most < self.pieces.least or (self.pieces.is_numbered and starts is None):
+            return self.run
+        return in_threads(self.run, self.pieces, self.arguments, starts, most)
 
 
 def result_axes(program: Program, of: Type, axes: Axes) -> tuple[Any, ...]:
@@ -120,7 +133,16 @@ def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node]) -> B
         for (part, kind), dtype in zip(format.arrays.items(), dtypes)
         if kind == "offsets" and spec.joins
     }
-    return Built(join_parts(spaces.kernel(), parts), arguments, has_trees)
+    kernel = spaces.kernel()
+    count = output.count if isinstance(output, Counted) else None
+    rows = () if output is None else output.rows
+    results = [array for array in kernel.arrays if array.name in ("places", "out")]
+    cut = None if has_trees else in_pieces(build, kernel, parts, results, found, spaces.cleared, count, rows)
+    kernel = join_parts(kernel, parts)
+    if cut is None:
+        return Built(kernel, arguments, has_trees)
+    kind = "number" if output is None else spec.kind
+    return Built(kernel, arguments, has_trees, Pieces(cut[0], kind, cut[1], semiring))
 
 
 def _stored(

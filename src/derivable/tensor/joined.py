@@ -9,44 +9,48 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from derivable.algebra.expr.nodes import Argument, Constant, in_order
+from derivable.algebra.expr.nodes import Argument, Constant, Expr, in_order
 from derivable.kernel import nodes as n
 
 
-def join_parts(kernel: n.Kernel, offsets: Collection[n.Array]) -> n.Kernel:
+def join_parts(kernel: n.Kernel, offsets: Collection[n.Array], low: Expr | None = None) -> n.Kernel:
     """The kernel with one loop for each two that run over all parts of an array.
 
     offsets  arrays that ascend: part i is from offsets[i] to offsets[i + 1]
+    low      a number that no loop from it on stops below
     """
     if not offsets:
         return kernel
-    read = _read(kernel.body)
-    return replace(kernel, body=_block(kernel.body, offsets, read))
+    starts = (Constant(0, "int64"), low)
+    return replace(kernel, body=_block(kernel.body, offsets, _read(kernel.body), starts))
 
 
-def _block(block: tuple[n.Statement, ...], offsets: Collection[n.Array], read: set[Argument]) -> tuple:
+def _block(
+    block: tuple[n.Statement, ...], offsets: Collection[n.Array], read: set[Argument], starts: tuple[Expr | None, ...]
+) -> tuple[n.Statement, ...]:
     found: list[n.Statement] = []
     for statement in block:
         match statement:
             case n.Load(target) if target not in read:
                 continue
             case n.For():
-                found += _loop(replace(statement, body=_block(statement.body, offsets, read)), offsets)
+                found += _loop(replace(statement, body=_block(statement.body, offsets, read, starts)), offsets, starts)
             case n.While():
-                found.append(replace(statement, body=_block(statement.body, offsets, read)))
+                found.append(replace(statement, body=_block(statement.body, offsets, read, starts)))
             case n.If():
-                parts = (_block(part, offsets, read) for part in (statement.body, statement.otherwise))
+                parts = (_block(part, offsets, read, starts) for part in (statement.body, statement.otherwise))
                 found.append(n.If(statement.condition, *parts))
             case _:
                 found.append(statement)
     return tuple(found)
 
 
-def _loop(loop: n.For, offsets: Collection[n.Array]) -> tuple[n.Statement, ...]:
-    """`for i in 0 .. m: a = offsets[i]; b = offsets[i + 1]; for p in a .. b: ...`, the dots without i, a and b."""
+def _loop(loop: n.For, offsets: Collection[n.Array], starts: tuple[Expr | None, ...]) -> tuple[n.Statement, ...]:
+    """`for i in k .. m: a = offsets[i]; b = offsets[i + 1]; for p in a .. b: ...`, the dots without i, a and b."""
     match loop.body:
         case (n.Load(a, first, here), n.Load(b, last, after), n.For() as inner) if (
-            (loop.start, loop.step, loop.down) == (Constant(0, "int64"), 1, False)
+            loop.start in starts
+            and (loop.step, loop.down) == (1, False)
             and first == last
             and first in offsets
             and (here, after) == (loop.target, loop.target + 1)

@@ -174,7 +174,8 @@ class Recorder:
                 arguments.append(f"cleared({found.shape}, {self._constant(found.dtype)})")
             else:
                 arguments.append(self._constant(sources(source, name, part)))
-        return f"{self._constant(built.run.settled)}({', '.join(arguments)})"
+        run = built.runner(sources)
+        return f"{self._constant(run.settled if run is built.run else run)}({', '.join(arguments)})"
 
     def replay(self) -> Replay:
         names = ", ".join(self.constants)

@@ -79,6 +79,7 @@ class Into(Destination):
 
     def _checked(self, compared: tuple[tuple[Expr, Expr], ...], values: Values) -> None:
         if not compared:
+            self.output.rows.add(self.keys[0])
             self.output.put(list(self.keys), values)
             return
         build, (x, size) = self.output.lowering.build, compared[0]
@@ -94,11 +95,13 @@ class Output(ABC):
     axes     of the result
     sizes    registers with their sizes
     outside  a register for an index that is outside the shape, else `INSIDE`
+    rows     the first keys of all that is put there
     """
 
     def __init__(self, lowering: Lowering, axes: Sequence[Any], sizes: Sequence[Expr]):
         self.lowering, self.axes, self.sizes = lowering, tuple(axes), tuple(sizes)
         self.outside = lowering.build.let("outside", INSIDE)
+        self.rows: set[Expr] = set()
 
     @abstractmethod
     def put(self, keys: list[Expr], values: Values) -> None:
