@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 else:
     emit_enter, shares = later("derivable.datalog.ram.emit_enter"), later("derivable.datalog.shares")
 
-# Rows and candidates between two looks at the limits; rows of a round that may follow at once; rows that are told in
-# one call, and stay in the log so long.
-PAUSE, MOST, TOLD = 1 << 18, 1 << 15, 1 << 17
+# Rows and candidates between two looks at the limits; rows of a round that may follow at once, few enough for the sets
+# of their prefixes to stay in cache; rows that are told in one call, and stay in the log so long.
+PAUSE, MOST, TOLD = 1 << 18, 1 << 12, 1 << 17
 # As good as no limit.
 ENDLESS = 1 << 62
 
@@ -76,7 +76,9 @@ class Entering:
             sets = table.sets
             assert sets is not None
             supply, tail = sets.supplies[0], table.tail
-            kernel = emit_enter.compiled_enter(found.plan, sets.form)
+            kernel = found.enters.get(sets.form)
+            if kernel is None:
+                kernel = found.enters[sets.form] = emit_enter.compiled_enter(found.plan, sets.form)
             gone = self.start if ordered is not None else driver.gone
             arguments: list[Any] = []
             for what, step, part in kernel.parameters:

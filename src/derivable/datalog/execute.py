@@ -239,21 +239,24 @@ class Executor(Queries):
         # Each piece is a step of all threads, who wait for one another at its end.
         pairs = any(len(tables[name].types) == 2 for name in stratum.relations)
         threads = get_num_threads()
-        piece = PIECE * PIECES * threads if pairs and threads > 1 else PIECE
+        piece, rounds = PIECE, self.rounds(number, is_first)
+        follows = enter.may_follow(rounds.loop, stratum.relations)
+        if pairs and threads > 1:
+            piece = PIECE * PIECES * threads
+        elif follows:
+            piece = enter.MOST
 
         def has_news(name: str) -> bool:
             table = tables[name]
             if forgets:
                 # What goes over to rows of bits is not to be told pair by pair before anybody looks.
-                return table.tell_next(PIECE if bits is not None and bits.is_open else piece)
+                return table.tell_next(min(PIECE, piece) if bits is not None and bits.is_open else piece)
             stable, size = table.visible_size, table.size
             table.stable_size, table.visible_size = stable, size
             table.recent = slice(stable, size)
             return size > stable
 
-        bits: BitRows | None = None
-        rounds = self.rounds(number, is_first)
-        follows = enter.may_follow(rounds.loop, stratum.relations)
+        bits: BitRows | None
         bits = bit_rows.bit_rows(self, number, rounds.loop) if is_first and not self.counts_rounds() else None
         for instructions, _ in rounds.run(has_news):
             if not self.begin_round(number, rounds):

@@ -7,7 +7,7 @@ in arithmetic, or, for tags that are no semiring's, with negation. What is left 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +31,10 @@ from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import get_num_threads
 
 if TYPE_CHECKING:
+    from derivable.datalog.kernels.row_sets import SetForm
     from derivable.datalog.queries import Queries
     from derivable.datalog.ram import emit
+    from derivable.datalog.ram.emit_enter import EnterKernel
     from derivable.kernel import build
 else:
     build, emit = later("derivable.kernel.build"), later("derivable.datalog.ram.emit")
@@ -60,6 +62,7 @@ class Fused:
     rest     the query that the kernel computes, whose columns are `names`; None if it computes the whole store
     counted  the operators whose rows the kernel counts, in the order of `emit.Plan.counted`
     bounds   the place in `words` of the bounds of the first column of what is written; None if it has none
+    enters   form of sets -> the kernel that enters into them: a plan takes long to look up
     """
 
     plan: emit.Plan
@@ -70,6 +73,7 @@ class Fused:
     names: tuple[str, ...]
     counted: tuple[tuple[m.Query, ...], ...] = ()
     bounds: int | None = None
+    enters: dict[SetForm, EnterKernel] = field(default_factory=dict)
 
 
 @dataclass

@@ -27,7 +27,8 @@ from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
 
 DONE, ARENA_FULL, LOG_FULL, OUT_OF_REACH, PREFIXES_FULL = range(5)
-FIRST_SLOTS = UNIT = 8
+# A small hash gets four times as large: to enter its values again costs more than the memory.
+UNIT, FIRST_SLOTS, SMALL_SLOTS = 8, 16, 256
 TOP = (1 << 31) - 64
 
 
@@ -323,7 +324,8 @@ def _grow_kernel(entry: int) -> n.Kernel:
     base, slots = k.array("base", "int64"), k.array("slots", "int32")
     arena, state = k.array("arena", "uint32"), k.array("state", "int64")
     old, unit = k.load(slots, x, "old"), k.load(base, x, "unit")
-    new, start = k.let("new", where(equal(old, 0), FIRST_SLOTS, old * 2)), k.let("start", unit * UNIT)
+    larger = where(old < SMALL_SLOTS, old * 4, old * 2)
+    new, start = k.let("new", where(equal(old, 0), FIRST_SLOTS, larger)), k.let("start", unit * UNIT)
     level, units = _level(k, new * entry)
     dense_units = k.load(state, 1, "dense_units")
     # With numbers a dense set twice as large is worth it: it is read once, a hash twice and more.
