@@ -110,7 +110,9 @@ class Costs:
             case "add", (left, right):
                 return _made(left.total + right.total + 1.0, _added(left.entries, right.entries), parts)
             case "times" | "scale", (factor, value):
-                return _made(factor.total + value.total + count_of(value.entries), value.entries, parts)
+                # Of a tensor that is computed each addition is multiplied, so factors are better off inside.
+                own = count_of(value.entries) + (operation == "scale" and not value.path)
+                return _made(factor.total + value.total + own, value.entries, parts)
             case "outer", (left, right):
                 count = count_of(left.entries)
                 total = left.total + count * (1.0 + right.total)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from derivable.core.names import FreshNames
@@ -22,12 +22,15 @@ from derivable.tensor.binding import alpha_equal, free_variables, names_in, repl
 from derivable.tensor.check import Types, check, scope
 from derivable.tensor.loop_cost import Cost, Costs
 from derivable.tensor.sparsity import propagate
-from derivable.tensor.terms import Term, Terms, hoisted
+from derivable.tensor.terms import Term, Terms, free_of, hoisted
 from derivable.tensor.types import Type, is_tensor
 
 # Larger programs are left as they are. Equalities are no longer applied after so many seconds, or to so many terms.
 MOST_NODES, _MOST_SECONDS, _MOST_ROWS = 200, 2.0, 3_000
 _MOST_UPDATES = 50
+
+# (class, operation, names and classes)
+Row = tuple[Any, str, list[Any]]
 
 
 def saturated(node: t.Node, types: Mapping[str, Type], costs: Costs, others: Sequence[t.Node] = ()) -> t.Node:
@@ -64,22 +67,28 @@ def out_of_reach(node: t.Node, types: Mapping[str, Type]) -> str:
 
 def _cheapest(wholes: Sequence[Term], terms: Terms) -> Term:
     """The cheapest of all terms that are equal to those, which are equal."""
+    rows, class_of = equal_terms(wholes)
+    return _extracted(_in_scope(rows), terms.costs).get(class_of(wholes[0]), wholes[0])
+
+
+def equal_terms(wholes: Sequence[Term]) -> tuple[list[Row], Callable[[Term], Any]]:
+    """(all that is equal to terms which are equal, and to their parts; the class of one of their parts)"""
     from egglog import EGraph, union
 
     from derivable.tensor import equalities
 
     graph = EGraph()
     made: dict[Term, Any] = {}
-    # Strings are numbers in the graph, so that nothing in them is escaped.
+    # Names are numbers in the graph, which egglog compares faster than texts.
     numbers: dict[str, int] = {}
 
     def to_graph(term: Term) -> Any:
         if term not in made:
             parts = [
-                str(numbers.setdefault(part, len(numbers))) if isinstance(part, str) else to_graph(part)
-                for part in term[1:]
+                numbers.setdefault(part, len(numbers)) if isinstance(part, str) else to_graph(part) for part in term[1:]
             ]
-            made[term] = equalities.OPERATIONS[term[0]](*parts)
+            # What it is given in one piece egglog takes apart in any order, and results would differ from run to run.
+            made[term] = graph.let(f"term {len(made)}", equalities.OPERATIONS[term[0]](*parts))
         return made[term]
 
     whole, *others = map(to_graph, wholes)
@@ -91,7 +100,7 @@ def _cheapest(wholes: Sequence[Term], terms: Terms) -> Term:
     def part(place: str) -> Any:
         """A name, or the number of a class in brackets."""
         node = nodes[place]
-        return strings[int(json.loads(node["op"]))] if node["op"].startswith('"') else (node["eclass"],)
+        return strings[int(node["op"])] if node["eclass"].startswith("i64-") else (node["eclass"],)
 
     rows = [
         ((node["eclass"],), node["op"], [part(child) for child in node["children"]])
@@ -103,23 +112,54 @@ def _cheapest(wholes: Sequence[Term], terms: Terms) -> Term:
     def class_of(term: Term) -> Any:
         return classes[(term[0], *(part if isinstance(part, str) else class_of(part) for part in term[1:]))]
 
-    return _extracted(rows, terms.costs)[class_of(wholes[0])]
+    return rows, class_of
 
 
-def _extracted(rows: Sequence[tuple[Any, str, list[Any]]], costs: Costs) -> dict[Any, Term]:
-    """The cheapest term of each class.
+def _in_scope(rows: Sequence[Row]) -> list[Row]:
+    """Those rows that have no more free names than all others of their class.
 
-    rows  (class, operation, names and classes)
-
-    A part that costs less may have more entries, so that the whole costs more, and egglog's own extractor fails where
-    costs are not monotone. Here a class keeps the whole term that was its cheapest.
+    A factor leaves a loop if one of its class does not depend on it. Another one may mention the loop's names, and
+    would do so outside of the loop.
     """
-    best: dict[Any, tuple[Cost, Term]] = {}
+    users = _users(rows)
+    free: dict[Any, frozenset[str]] = {}
+    waiting = deque(range(len(rows)))
+    while waiting:
+        of, operation, parts = rows[waiting.popleft()]
+        if not all(isinstance(part, str) or part in free for part in parts):
+            continue
+        found = free_of(operation, parts, [free[part] for part in parts if not isinstance(part, str)])
+        if of in free:
+            found &= free[of]
+        if found != free.get(of):
+            free[of] = found
+            waiting.extend(users.get(of, ()))
+    return [
+        (of, operation, parts)
+        for of, operation, parts in rows
+        if all(isinstance(part, str) or part in free for part in parts)
+        and free_of(operation, parts, [free[part] for part in parts if not isinstance(part, str)]) == free[of]
+    ]
+
+
+def _users(rows: Sequence[Row]) -> dict[Any, list[int]]:
+    """By class, the numbers of the rows with a part of it."""
     users: dict[Any, list[int]] = {}
     for number, (_, _, parts) in enumerate(rows):
         for part in parts:
             if not isinstance(part, str):
                 users.setdefault(part, []).append(number)
+    return users
+
+
+def _extracted(rows: Sequence[Row], costs: Costs) -> dict[Any, Term]:
+    """The cheapest term of each class.
+
+    A part that costs less may have more entries, so that the whole costs more, and egglog's own extractor fails where
+    costs are not monotone. Here a class keeps the whole term that was its cheapest.
+    """
+    best: dict[Any, tuple[Cost, Term]] = {}
+    users = _users(rows)
     waiting = deque(range(len(rows)))
     queued = set(waiting)
     left = _MOST_UPDATES * len(rows)

@@ -8,7 +8,7 @@ its operation: `times`, `scale`, `outer`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -241,11 +241,14 @@ def _product(scalars: list[Term], tensor: Term | None) -> Term:
 def free_in(term: Term) -> frozenset[str]:
     """The names that are free in a term."""
     operation, *parts = term
+    return free_of(operation, parts, [free_in(part) for part in parts if not isinstance(part, str)])
+
+
+def free_of(operation: str, parts: Sequence[Any], inner: Sequence[frozenset[str]]) -> frozenset[str]:
+    """The names that are free in an operation. parts: names and operands; inner: what is free in the operands"""
     if operation == "var":
         return frozenset(parts)
-    if operation == "number":
-        return frozenset()
-    inner = [free_in(part) for part in parts if not isinstance(part, str)]
     if operation in ("over", "run", "let"):
-        inner[-1] -= {part for part in parts if isinstance(part, str)}
+        *outside, body = inner
+        inner = [*outside, body.difference(part for part in parts if isinstance(part, str))]
     return frozenset().union(*inner)
