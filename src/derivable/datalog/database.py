@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core import html
-from derivable.core.diagnostics import BindingError, DerivableError, DomainError, UnsupportedError
+from derivable.core.diagnostics import BindingError, DerivableError, DomainError, TypeMismatchError, UnsupportedError
 from derivable.core.interrupts import deferred
 from derivable.core.lazy import optional_module
 from derivable.core.names import FreshNames
@@ -108,6 +108,25 @@ class RelationView(Mapping):
 
     def __len__(self) -> int:
         return self.table.size
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the relation is a sparse tensor too: its columns are integers, and its tags numbers."""
+        is_number = self._tags is None or not self._tags.dtype.names
+        return bool(self.table.types) and is_number and all(t.is_integer and t.bits <= 64 for t in self.table.types)
+
+    def __sparse_entries__(self) -> tuple[tuple[np.ndarray, ...], np.ndarray | None]:
+        """(columns of indices [axis][row], values [row]) of the relation as a sparse tensor: its columns and its tags.
+
+        Raises TypeMismatchError for a column that has no integers.
+        """
+        for number, t in enumerate(self.table.types):
+            if not t.is_integer or t.bits > 64:
+                raise TypeMismatchError(
+                    f"column {number} of the relation is {t}, and the indices of a tensor are integers",
+                    hint="number its values by another relation",
+                )
+        return self.columns, self._tags
 
     def _sorted(self) -> np.ndarray:
         if self._order is None:

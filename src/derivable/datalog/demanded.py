@@ -36,7 +36,9 @@ def demanded(
     if first is None:
         return found
     chances = np.asarray(facts.random.probabilities, np.float64)
-    random = RandomFacts(np.where(chances > 0.0, POSSIBLE, 0.0).tolist(), list(facts.random.groups), facts.random.seed)
+    # A value may be 0 and yet not be the zero of its semiring.
+    is_possible = (chances > 0.0) | facts.random.is_valued(np.arange(len(chances)))
+    random = RandomFacts(np.where(is_possible, POSSIBLE, 0.0).tolist(), list(facts.random.groups), facts.random.seed)
     is_certain = not len(chances) and not any(map(_is_random, _nodes(first)))
     algebra: Algebra = Untagged() if is_certain else SemiringTags(godel, random)
     tables = Executor(first, replace(facts, random=random), algebra, watch).run()

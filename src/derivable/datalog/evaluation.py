@@ -154,6 +154,8 @@ class Evaluation:
         given = FactStore(self.facts.symbols, self.facts.random, look=watch.remaining)
         load_python_facts(self.ram, facts, given, given=self.ram.relations)
         given.own()
+        if isinstance(self.record, Inference):
+            given.random.check_probabilities(self.record.name)
         return given
 
     def add(self, given: FactStore, watch: Watch) -> Addition:

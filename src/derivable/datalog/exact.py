@@ -119,6 +119,7 @@ def ground_inputs(
     check_choices(ram)
     load_program_facts(ram, store)
     load_python_facts(ram, facts, store, given=inputs)
+    store.random.check_probabilities("exact")
     return ram, ground_facts(ram, store, watch, semiring, has_derived), variables
 
 

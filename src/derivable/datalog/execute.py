@@ -211,7 +211,7 @@ class Executor(Queries):
             if isinstance(self.algebra, Untagged) and variables.max(initial=-1) >= 0:
                 # As in any semiring, a fact of probability 0 is not there.
                 chances = np.asarray(self.facts.random.probabilities)
-                there = (variables < 0) | (chances[variables] > 0)
+                there = (variables < 0) | (chances[variables] != 0)
                 columns, variables = [column[there] for column in columns], variables[there]
             self.watch.enter(self.tables[name])
             self.tables[name].insert(columns, len(variables), self.watch.remaining)

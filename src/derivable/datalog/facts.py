@@ -5,6 +5,9 @@ Python facts of a relation may be
     [(0.9, (0, 1)), (0.4, (1, 2))]        (probability, tuple): independent random facts
     {(0, 1): 0.9, (1, 2): 0.4}            the same
     np.array([[0, 1], [1, 2]])            certain tuples, [row, column]; no Python tuple is built
+    scipy.sparse.csr_array(...)           a sparse tensor of any library, `dv.tensor.Coordinates`, or a relation of
+                                          integers of another run: a tuple of the indices of each entry, with its value
+                                          as the tag: an element of the semiring, or a probability
     {"from": [0, 1], "to": [1, 2]}        certain tuples by columns; so are pandas, polars and Arrow frames. Columns are
                                           taken by name where these are the declared ones, else in order; one column
                                           more, `tag` or `probability`, makes them independent random facts
@@ -243,7 +246,7 @@ def _load(relation: Relation, given: Any, store: FactStore) -> None:
         columns = named_columns(relation, given, store.symbols)
         variables = certain(len(given))
         if given.probabilities is not None:
-            variables = store.random.add(given.probabilities)
+            variables = store.random.add(given.probabilities, given.has_values)
         store.add(relation.name, columns, variables)
     elif isinstance(given, Mapping):
         rows, tags = list(given.keys()), list(given.values())

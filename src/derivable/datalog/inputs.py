@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError
+from derivable.tensor.values import coordinates, is_relation, is_sparse
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +53,14 @@ class Columns:
     arrays         [row] each, of any dtype, equally long
     probabilities  [row], None if the facts are certain
     count          of the facts of a relation without columns
+    has_values     whether the probabilities are any numbers, which are the tags themselves
     """
 
     names: tuple[Any, ...]
     arrays: tuple[np.ndarray | Texts, ...]
     probabilities: np.ndarray | None = None
     count: int = 0
+    has_values: bool = False
 
     def __len__(self) -> int:
         return len(self.arrays[0]) if self.arrays else self.count
@@ -93,6 +96,8 @@ def taken(facts: Mapping[str, Any]) -> dict[str, Any]:
 def _taken(name: str, given: Any) -> Any:
     if isinstance(given, (InputMapping, np.ndarray, Columns, list, os.PathLike)):
         return given
+    if is_sparse(given):
+        return _entries(name, given)
     if isinstance(given, Mapping):
         if given and not any(isinstance(key, tuple) for key in given) and all(map(_is_column, given.values())):
             return _columns(name, tuple(given), list(given.values()))
@@ -109,6 +114,14 @@ def _taken(name: str, given: Any) -> Any:
             hint="collect it first" if hasattr(given, "collect") else None,
         )
     return list(given)
+
+
+def _entries(name: str, given: Any) -> Columns:
+    """A sparse tensor as facts: a row for each entry, its indices, with its value as the tag."""
+    if is_relation(given) and given.tags is None:
+        return Columns(tuple(range(len(given.columns))), given.columns)
+    found = coordinates(given, name=name)
+    return Columns(tuple(range(found.order)), tuple(found.indices), found.values, found.num_entries, True)
 
 
 def _is_column(given: Any) -> bool:
@@ -192,6 +205,9 @@ def _kind(value: Any) -> str:
 def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_exclusive: bool) -> InputMapping:
     if not isinstance(values, Iterable):
         raise DomainError(f"{values!r} is no list of facts", hint="give values or tuples, as in categorical(range(10))")
+    if is_sparse(values):
+        tensor: Any = values
+        values = map(tuple, coordinates(getattr(tensor, "detach", lambda: tensor)()).indices.T.tolist())
     tuples = tuple(map(as_tuple, values))
     for position, fact in enumerate(tuples):
         if len(fact) != len(tuples[0]):
@@ -238,7 +254,8 @@ def categorical(values: Iterable[Any], probabilities: Sequence[float] | None = N
 def independent(tuples: Iterable[Any], probabilities: Sequence[float] | None = None) -> InputMapping:
     """Independent facts: whether one holds says nothing about the others.
 
-    tuples         tuples, or scalars for a unary relation, distinct
+    tuples         tuples, or scalars for a unary relation, distinct; or a sparse tensor, for the indices of its entries
+                   in the order of rows
     probabilities  [fact], or None if they are given at evaluation
     """
     return _mapping(tuples, probabilities, False)

@@ -252,6 +252,7 @@ class Program:
             record = provenance_of(provenance)
         if isinstance(record, Inference):
             check_choices(plan.rules)
+            store.random.check_probabilities(record.name)
         goal = plan.goal if stop_at_goal else None
         if stop_at_goal and goal is None:
             raise DomainError(

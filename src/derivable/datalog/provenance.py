@@ -61,7 +61,7 @@ def provenance_of(given: str | Semiring) -> Semiring | Inference:
 def tags_of(provenance: Semiring | Inference, facts: RandomFacts, k: int = 3) -> ColumnTags:
     """The tag columns of a provenance other than exact, for a run on these random facts."""
     if isinstance(provenance, Semiring):
-        return IntegerTags(provenance) if provenance.is_exact else SemiringTags(provenance, facts)
+        return IntegerTags(provenance, facts) if provenance.is_exact else SemiringTags(provenance, facts)
     from derivable.datalog.topkproofs import ProofTags
 
     return ProofTags(facts, k)

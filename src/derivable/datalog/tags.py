@@ -22,6 +22,7 @@ from derivable.datalog.ground_graph import GroundGraph, negate
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.tag_columns import column_of, concatenate, parts_of, reduce_segments
 from derivable.device.cpu.memory import empty
+from derivable.tensor.values import elements
 
 
 class Untagged:
@@ -198,7 +199,17 @@ class SemiringTags(ColumnTags):
     def fact_tags(self, variables: np.ndarray) -> Any:
         """Raises UnsupportedError if the semiring does not say what a fact is."""
         probabilities = np.asarray(self.facts.probabilities, dtype=np.float64)[variables]
-        return column_of(self.typed.require_fact().apply((probabilities,), (variables,)))
+        is_valued = self.facts.is_valued(variables)
+        if not is_valued.any():
+            return column_of(self.typed.require_fact().apply((probabilities,), (variables,)))
+        if not self.semiring.is_scalar:
+            self.facts.check_probabilities(self.semiring.name)
+            return column_of(self.typed.require_fact().apply((probabilities,), (variables,)))
+        values = elements(probabilities, self.semiring, "the facts")
+        if is_valued.all():
+            return values
+        (random,) = self.typed.require_fact().apply((probabilities,), (variables,))
+        return np.where(is_valued, values, random)
 
     def weights(self, tags: Any) -> np.ndarray:
         (found,) = self.typed.require_weight().apply(parts_of(tags))
@@ -214,9 +225,12 @@ class SemiringTags(ColumnTags):
 class IntegerTags(ScalarColumns, ColumnTags):
     """Tag columns of exact Python integers, as arrays of objects."""
 
-    def __init__(self, semiring: Semiring):
+    def __init__(self, semiring: Semiring, facts: RandomFacts):
         super().__init__(object, semiring.zero, semiring.one)
-        self.semiring = semiring
+        self.semiring, self.facts = semiring, facts
+
+    def copy(self, facts: RandomFacts) -> IntegerTags:
+        return IntegerTags(self.semiring, facts)
 
     def plus(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return self._each(self.semiring.plus, a, b)
@@ -237,7 +251,11 @@ class IntegerTags(ScalarColumns, ColumnTags):
         return self._mask(self.semiring.discard, a == self.semiring.zero, a)
 
     def fact_tags(self, variables: np.ndarray) -> np.ndarray:
-        return self.one(len(variables))
+        found, is_valued = self.one(len(variables)), self.facts.is_valued(variables)
+        if is_valued.any():
+            values = np.asarray(self.facts.probabilities, np.float64)[variables[is_valued]]
+            found[is_valued] = elements(values, self.semiring, "the facts")
+        return found
 
     def show(self, tags: np.ndarray) -> np.ndarray:
         return tags if self.semiring.show is None else self._each(self.semiring.show, tags)

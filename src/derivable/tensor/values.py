@@ -258,7 +258,8 @@ def coordinates(
 
     value       Coordinates; arrays of NumPy and what becomes one; scipy.sparse of any format; torch tensors, dense or
                 sparse (COO, CSR and the others); arrays of `sparse`; nested dictionaries {index: {index: number}}; the
-                path of a Matrix Market file (.mtx, .mtx.gz)
+                path of a Matrix Market file (.mtx, .mtx.gz); relations of a Datalog database whose columns are
+                integers, which are the indices, with their tags as values
     shape       what it must be; for dictionaries, which have none, what it is. Without it theirs is the least one
     order       the number of axes that it must have
     keep_zeros  whether the zeros of a dense array are entries too
@@ -269,6 +270,8 @@ def coordinates(
     what is no tensor; ParseError for a file that is damaged.
     """
     record = scalar_semiring(semiring)
+    if is_relation(value):
+        return _of_relation(value, shape, order, record, name)
     # One of scipy's formats is a dictionary too.
     if isinstance(value, Mapping) and library_of(value) == "coordinates":
         return _of_nested(value, shape, order, record, name)
@@ -500,6 +503,42 @@ def _of_dense(array: np.ndarray, record: Semiring, keep_zeros: bool, name: str) 
     if not array.ndim:
         return Coordinates((), np.empty((0, 1), np.int64), values.reshape(1))
     return Coordinates(array.shape, np.stack(places).astype(np.int64, copy=False), values[places])
+
+
+def is_sparse(value: Any) -> bool:
+    """Whether something is a sparse tensor of a library, Coordinates, or a relation of integers."""
+    if isinstance(value, Coordinates):
+        return True
+    if is_relation(value):
+        return value.is_tensor
+    library = library_of(value)
+    return library in ("scipy", "sparse") or (library == "torch" and not is_dense(value))
+
+
+def is_relation(value: Any) -> bool:
+    """Whether something is a relation, which says its entries by `__sparse_entries__`: (columns of indices [axis][row],
+    values [row], None if all are the one of any semiring)."""
+    return hasattr(value, "__sparse_entries__")
+
+
+def _of_relation(
+    value: Any, shape: tuple[int, ...] | None, order: int | None, record: Semiring, name: str
+) -> Coordinates:
+    """Without copies where rows are in order: of the values, and of the indices of a vector."""
+    columns, tags = value.__sparse_entries__()
+    check_shape(tuple(shape or (0,) * len(columns)), None, order, name)
+    count = len(value)
+    if tags is None or (tags.dtype == bool and record.carrier != "bool"):
+        tags = np.where(np.ones(count, bool) if tags is None else tags, record.one, record.zero)
+    if tags.dtype.names:
+        raise DomainError(
+            f"the tags{_of(name)} are nests of {len(tags.dtype.names)} numbers, and entries are single numbers",
+            hint="run the program under another provenance",
+        )
+    indices = columns[0][None] if len(columns) == 1 else np.stack(columns)
+    if shape is None:
+        shape = tuple(int(index.max(initial=-1)) + 1 for index in indices)
+    return Coordinates.of(shape, indices, tags, record, name)
 
 
 def _of_nested(

@@ -95,7 +95,7 @@ class Interpreter:
     def fact_tags(self, variables: np.ndarray) -> Any:
         if self.algebra is not None:
             return self.algebra.fact_tags(variables)
-        return np.asarray(self.facts.random.probabilities)[variables] > 0.0
+        return np.asarray(self.facts.random.probabilities)[variables] != 0.0
 
     def complete(self, name: str) -> Part:
         """What is stable and what is recent, sorted."""
