@@ -16,7 +16,7 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, text_of
 from datalog.test_fused import by_bits, interpreted, on_threads, settings_of
 from derivable.core.diagnostics import LimitError, OutOfMemory
-from derivable.datalog import bit_rows
+from derivable.datalog import bit_rows, storage
 from derivable.datalog.kernels import bit_rows as kernels
 from derivable.datalog.ram.inclusions import systems_of
 
@@ -289,7 +289,8 @@ def test_any_number_of_threads_finds_the_same():
     edges = np.random.default_rng(1).integers(0, 3000, (4000, 2)).astype(np.uint32)
     found = []
     for number in (1, 2, 3):
-        with on_threads(number), by_bits():
+        with on_threads(number), by_bits(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(storage, "SHARED", 0)
             found.append(dv.Program(closure("left")).run({"edge": edges})["path"].columns)
     for columns in found[1:]:
         for a, b in zip(found[0], columns):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from datalog.test_fused import settings_of
+from datalog.test_fused import on_threads, settings_of
 from derivable.datalog import execute, sets, storage
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.storage import Table
@@ -65,6 +65,25 @@ def test_each_row_is_told_once_and_found_again(data):
         assert list(zip(*from_sets)) == rows_of(table)
         assert set(rows_of(table)) == rows
         assert (table.find([np.array(column) for column in from_sets], table.size) >= 0).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 700)), min_size=8), st.integers(1, 3), st.integers(2, 4))
+def test_threads_read_the_columns_of_one(pairs, width, number):
+    rows = sorted({(a, a % 3, b)[3 - width :] if width < 3 else (a, a % 3, b) for a, b in pairs})
+    with settings_of(0, 1, compiled=True), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "SHARED", 0)
+        table = Table("r", [I64] * width)
+        table.may_be_built = False
+        table.insert([np.array(column) for column in zip(*rows)], len(rows))
+        assert table.sets is not None
+        assert table.sets.sizes().sum() == len(rows)
+        table.forget(0, table.size)
+        one = table.all_columns([np.int64] * width)
+        with on_threads(number):
+            several = table.all_columns([np.int64] * width)
+        np.testing.assert_array_equal(one, several)
+        assert sorted(zip(*(column.tolist() for column in several))) == rows
 
 
 @settings(max_examples=15, deadline=None)

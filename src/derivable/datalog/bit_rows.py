@@ -43,6 +43,8 @@ SMALL, BYTES_A_PAIR = 1 << 26, 16
 # With what rules add, the words may be so many times as many, and the matrices of a relation so many.
 MOST_WORDS, MOST_MATRICES = 8, 1 << 10
 MOST_ROWS = 1 << 31
+# Bounds go from rule to rule as often as there are rules in a row.
+MOST_RULES = 1 << 8
 # Columns of a sample; words of rows that go into others at once, which stay in cache; those between looks at the clock.
 SAMPLE, STRIPE, LOOK = 256, 32, 1 << 25
 # Bits are a whole number of units of the sets.
@@ -56,6 +58,8 @@ def _compiled(name: str) -> Callable:
 
 def bit_rows(executor: Executor, number: int, loop: tuple[m.Store, ...]) -> BitRows | None:
     """What turns the recursion of a stratum, whose loop is this, to rows of bits; None if its rules say more."""
+    if len(loop) > MOST_RULES:
+        return None
     key = "inclusions", number, len(loop)
     systems = executor.ram.plans.get(key)
     if systems is None:

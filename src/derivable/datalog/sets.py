@@ -245,13 +245,30 @@ class RowSets:
         table.size = 0
         self.enter(table, size)
 
-    def parts(self, room: int) -> Iterator[np.ndarray]:
+    def sizes(self) -> np.ndarray:
+        """How many rows each prefix has."""
+        number = self.num_prefixes if self.form.has_table else len(self.base)
+        found, units = self.count[:number].astype(np.int64), self.domain // (32 * row_sets.UNIT)
+        dense = np.flatnonzero(self.slots[:number] < 0)
+        words = self.arena[: self.lent * row_sets.UNIT].view(np.uint64).reshape(-1, row_sets.UNIT // 2)
+        step = max(1, (1 << 12) // units)
+        for start in range(0, len(dense), step):
+            some = dense[start : start + step]
+            rows = words[self.base[some][:, None] + np.arange(units)]
+            found[some] = np.bitwise_count(rows).sum((1, 2))
+        return found
+
+    def parts(self, room: int, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
         """The rows [row, column] int32, prefix after prefix, at most `room` at once but for large hashes.
+
+        start, stop  the first prefix, and the one before which to stop
 
         A part lies where the one before it was.
         """
         log = empty((max(room, 64, int(self.slots.max())), self.form.width), np.int32)
-        x, at, stop = 0, 0, self.num_prefixes if self.form.has_table else len(self.base)
+        x, at = start, 0
+        if stop is None:
+            stop = self.num_prefixes if self.form.has_table else len(self.base)
         while x < stop:
             count, x, at = _read(self.form)(x, at, stop, len(log), *self.find_arguments, log.reshape(-1))
             yield log[:count]

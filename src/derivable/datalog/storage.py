@@ -26,11 +26,12 @@ import numpy as np
 
 from derivable.core.forks import renew_in_children
 from derivable.datalog.kernels import relations as kernels
-from derivable.datalog.packing import Packing, distinct
+from derivable.datalog.packing import SHARED, Packing, distinct
 from derivable.datalog.sets import RowSets
 from derivable.datalog.tag_columns import longer_tags
 from derivable.datalog.values import ValueType
 from derivable.device.cpu.memory import contiguous, empty, longer, next_length, zeros
+from derivable.device.cpu.threads import get_num_threads, run_chunks
 
 CHUNK = 1 << 16
 # Rows that are read out of sets at once.
@@ -337,11 +338,23 @@ class Table:
     def _columns_of_sets(self, dtypes: Mapping[int, Any]) -> list[np.ndarray]:
         """Columns of the log as `restore` makes it, by their positions."""
         assert self.sets is not None
-        columns, filled = [empty(self.size, dtype) for dtype in dtypes.values()], 0
-        for part in self.sets.parts(PART):
-            for column, position in zip(columns, dtypes):
-                column[filled : filled + len(part)] = part[:, position]
-            filled += len(part)
+        columns = [empty(self.size, dtype) for dtype in dtypes.values()]
+        # The first prefix of each thread, and the row of that.
+        prefixes, rows, threads = [0, None], [0], get_num_threads()
+        if threads > 1 and self.size >= SHARED and not self.sets.form.numbered:
+            ends = np.cumsum(self.sets.sizes())
+            cuts = np.unique(np.searchsorted(ends, [self.size * k // threads for k in range(1, threads)], "right"))
+            prefixes, rows = [0, *cuts.tolist(), None], [0, *(ends[cuts - 1] * (cuts > 0)).tolist()]
+
+        def read(start: int, stop: int, sets: RowSets) -> None:
+            for k in range(start, stop):
+                filled = rows[k]
+                for part in sets.parts(PART, prefixes[k] or 0, prefixes[k + 1]):
+                    for column, position in zip(columns, dtypes):
+                        column[filled : filled + len(part)] = part[:, position]
+                    filled += len(part)
+
+        run_chunks(read, len(rows), 1, self.sets)
         return columns
 
     def become_sets(self, sets: RowSets, size: int) -> None:

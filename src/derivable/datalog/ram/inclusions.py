@@ -51,7 +51,8 @@ def systems_of(stratum: m.Stratum, loop: Sequence[m.Store]) -> tuple[System, ...
 
     The recursion is at its end when it solves all systems.
     """
-    found = [_inclusions(store, stratum.relations) for store in loop]
+    own = set(stratum.relations)
+    found = [_inclusions(store, own) for store in loop]
     if not all(found):
         return ()
     systems: list[tuple[dict[str, int], list[Inclusion]]] = []
@@ -75,7 +76,7 @@ def _fits(one: Inclusion, passing: dict[str, int]) -> bool:
     )
 
 
-def _inclusions(given: m.Store, own: tuple[str, ...]) -> list[Inclusion]:
+def _inclusions(given: m.Store, own: set[str]) -> list[Inclusion]:
     """The ways to read a store of a loop as an inclusion, at most one for each column."""
     origin = given.origin
     if origin is None or origin.driver is None:
