@@ -199,15 +199,19 @@ def scaling_times(count: int, words: list[str]) -> dict[str, tuple[float, float]
     process has not used before, and the best of those that follow at once; for titles with one of these words."""
     import derivable as dv
 
+    def is_wanted(*names: str) -> bool:
+        return any(word in name for word in words for name in names)
+
     facts = {"r": random_pairs(count, 0), "s": random_pairs(count, 1)}
-    tuples = list(map(tuple, facts["r"].tolist()))
+    in_tuples = is_wanted("loading tuples of Python", "parsing facts in text")
+    tuples = list(map(tuple, facts["r"].tolist())) if in_tuples else []
     loading, counting = dv.Program("type r(u32, u32)\nquery r"), dv.Program(JOIN)
     running = dv.Program(JOIN.replace("query counted", "query t"))
     texts = dv.Program('type s(String)\nrel t($string_concat(x, "a")) = s(x)\nquery t')
     found: dict[str, tuple[float, float]] = {}
 
     def timed(name: str, call: Callable[..., Any], *given: Any) -> None:
-        if not any(word in name for word in words):
+        if not is_wanted(name):
             return
         taken: list[float] = []
         made = None
@@ -220,23 +224,26 @@ def scaling_times(count: int, words: list[str]) -> dict[str, tuple[float, float]
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "r.csv"
-        np.savetxt(file, facts["r"], fmt="%d", delimiter=",")
+        if is_wanted("loading a file"):
+            np.savetxt(file, facts["r"], fmt="%d", delimiter=",")
         timed("loading arrays", loading.run, {"r": facts["r"]}, "unit")
         timed("loading tuples of Python", loading.run, {"r": tuples}, "unit")
         timed("loading a file", loading.run, {"r": file}, "unit")
     timed("loading arrays, joining and counting", counting.run, facts, "unit")
     timed("loading arrays and joining", running.run, facts, "unit")
-    joined = running.run(facts, "unit")["t"]
-    # A view keeps what it has read.
-    timed("reading columns", lambda view: fingerprint(copy(view).columns), joined)
-    timed("to Arrow, in order", lambda view: copy(view).to_arrow(), joined)
-    timed("to tuples of Python", lambda view: list(copy(view)), joined)
-    del joined
+    if is_wanted("reading columns", "to Arrow, in order", "to tuples of Python"):
+        joined = running.run(facts, "unit")["t"]
+        # A view keeps what it has read.
+        timed("reading columns", lambda view: fingerprint(copy(view).columns), joined)
+        timed("to Arrow, in order", lambda view: copy(view).to_arrow(), joined)
+        timed("to tuples of Python", lambda view: list(copy(view)), joined)
+        del joined
     text = f"rel r = {{{', '.join(map(str, tuples))}}}"
     del facts, tuples
     timed("parsing facts in text", dv.Program, text)
     del text
-    named = [f"text {number}" for number in range(count)]
+    texts_wanted = is_wanted("loading texts, and `$string_concat`")
+    named = [f"text {number}" for number in range(count)] if texts_wanted else []
     timed("loading texts, and `$string_concat`", texts.run, {"s": named}, "unit")
     return found
 
