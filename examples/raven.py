@@ -18,7 +18,7 @@ from torch import Tensor
 from reasoning import abduction, learned_rules, problems, reader, superposition
 from reasoning.picture import draw_result
 
-NOISE = (0.05, 0.2, 0.4)  # standard deviations: easy, noisy, hard
+NOISE = (0.05, 0.15, 0.3)  # standard deviations: easy, noisy, hard
 
 
 def read(network: torch.nn.Module, puzzles: problems.Problems, noise: float, seed: int) -> Tensor:

@@ -29,7 +29,7 @@ def draw_result(
     with torch.no_grad():
         scores, weights = reasoner(pictures)
     chance, chosen, right = scores[0].softmax(-1), int(scores[0].argmax()), int(puzzles.right[0])
-    figure = optional_module("matplotlib.figure", "matplotlib", "demo").Figure(figsize=(13, 7), facecolor="white")
+    figure = optional_module("matplotlib.figure", "matplotlib", "demo").Figure(figsize=(13, 6), facecolor="white")
     optional_module("matplotlib.backends.backend_agg", "matplotlib", "demo").FigureCanvasAgg(figure)
     rules = [f"{name}: {RULES[int(weights[0, k].argmax())]}" for k, name in enumerate(ATTRIBUTES)]
     figure.suptitle("Raven-like problems on block codes", fontsize=15, fontweight="bold", color=INK, x=0.03, ha="left")
@@ -41,6 +41,7 @@ def draw_result(
     axes = figure.add_subplot(rows[2, 2])
     axes.text(0.5, 0.5, "?", ha="center", va="center", fontsize=30, color=QUIET)
     axes.set(xticks=[], yticks=[])
+    axes.set_box_aspect(1)
     rows = middle.subgridspec(2, 4, wspace=0.08, hspace=0.05)
     for answer in range(NUM_ANSWERS):
         axes = figure.add_subplot(rows[answer // 4, answer % 4])
@@ -57,10 +58,10 @@ def draw_result(
     for k, name in enumerate(names):
         heights = [results[name] for results in accuracy.values()]
         axes.bar(np.arange(len(heights)) + 0.27 * (k - 1), heights, 0.25, label=name)
-    axes.set_xticks(range(len(accuracy)), list(accuracy), fontsize=6)
-    axes.set_ylim(0, 1)
+    axes.set_xticks(range(len(accuracy)), list(accuracy), fontsize=7)
+    axes.set_ylim(0, 1.25)
     axes.set_title("problems solved", fontsize=9, color=QUIET, loc="left")
-    axes.legend(fontsize=8, loc="lower left")
+    axes.legend(fontsize=8, loc="upper right", ncols=3)
     with atomic_write(path, "wb") as file:
         figure.savefig(file, format="png", dpi=110)
 

@@ -48,10 +48,10 @@ def reading_loss(logits: Tensor, values: Tensor) -> Tensor:
     return torch.stack(losses).sum()
 
 
-def train(reader: Reader, values: Tensor, epochs: int, seed: int, noise: float = 0.05, batch: int = 64) -> list[float]:
+def train(reader: Reader, values: Tensor, epochs: int, seed: int, noise: float = 0.3, batch: int = 64) -> list[float]:
     """Teach the reader panels with attributes values [panel, attribute]; returns the loss of each step.
 
-    Pictures are drawn anew in each epoch, with noise from none to twice what is given.
+    Pictures are drawn anew in each epoch, with noise from none to what is given.
     """
     torch.manual_seed(seed)
     steps = epochs * (len(values) // batch)
@@ -62,7 +62,7 @@ def train(reader: Reader, values: Tensor, epochs: int, seed: int, noise: float =
     with progress("reading", steps) as advance:
         for epoch in range(epochs):
             for number, rows in enumerate(torch.randperm(len(values))[: len(values) // batch * batch].split(batch)):
-                level = 2 * noise * torch.rand(()).item()
+                level = noise * torch.rand(()).item()
                 pictures = draw(values[rows], seed=seed + 1_000_003 * epoch + number, noise=level)
                 loss = reading_loss(reader(pictures), values[rows])
                 optimiser.zero_grad()

@@ -60,7 +60,7 @@ def mimonet(inputs: int = 2, blocks: int = 4, length: int = 16, seed: int = 0) -
 
 
 def train_superposed(
-    network: SuperposedReader, values: Tensor, epochs: int, seed: int, noise: float = 0.05, batch: int = 64
+    network: SuperposedReader, values: Tensor, epochs: int, seed: int, noise: float = 0.3, batch: int = 64
 ) -> list[float]:
     """Teach the network panels with attributes values [panel, attribute]; returns the loss of each step."""
     torch.manual_seed(seed)
@@ -73,7 +73,8 @@ def train_superposed(
     with progress("reading several at once", steps) as advance:
         for epoch in range(epochs):
             for number, rows in enumerate(torch.randperm(len(values))[: len(values) // batch * batch].split(batch)):
-                pictures = draw(values[rows], seed=seed + 1_000_003 * epoch + number, noise=noise)
+                level = noise * torch.rand(()).item()
+                pictures = draw(values[rows], seed=seed + 1_000_003 * epoch + number, noise=level)
                 logits = network(pictures.unflatten(0, (-1, network.inputs))).flatten(0, 1)
                 loss = reading_loss(logits, values[rows])
                 optimiser.zero_grad()

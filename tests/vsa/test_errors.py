@@ -70,6 +70,7 @@ CASES = {
     "memory_empty": lambda: v.ItemMemory((2, 4))(ones(2, 4)),
     "memory_of_batches": lambda: v.ItemMemory((3, 2, 4)),
     "register_without_axes": lambda: v.register(altered(axes=())),
+    "register_unlawful": lambda: v.register(altered(bind=torch.sub)),
     "register_exact": lambda: v.register(
         dataclasses.replace(models.get("map"), name="mine", exact=frozenset({"sgns"}))
     ),

@@ -12,9 +12,9 @@ from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.vsa.leaf import leaf
 
 _HALF = (torch.float16, torch.bfloat16)
-# Where the direct path was the faster one: short rows that many rows are convolved with (docs/decisions/090).
-LONGEST_DIRECT = 32
-FEWEST_ROWS_DIRECT = 512
+# Where the direct path was the faster one: rows of these lengths that many share (docs/decisions/090).
+DIRECT_LENGTHS = range(16, 49)
+FEWEST_ROWS_DIRECT = 1024
 
 
 @leaf
@@ -48,8 +48,7 @@ def involution(a: Tensor) -> Tensor:
 def quicker_path(a: torch.Size, b: torch.Size) -> str:
     """The path that was measured to be faster for operands of these shapes."""
     shared, rows = sorted((math.prod(a[:-1]), math.prod(b[:-1])))
-    is_short = 1 < a[-1] <= LONGEST_DIRECT
-    return "direct" if is_short and rows >= FEWEST_ROWS_DIRECT * max(shared, 1) else "fft"
+    return "direct" if a[-1] in DIRECT_LENGTHS and rows >= FEWEST_ROWS_DIRECT * max(shared, 1) else "fft"
 
 
 def _convolved(a: Tensor, b: Tensor, path: str | None, *, is_correlation: bool) -> Tensor:
@@ -86,9 +85,14 @@ def _by_products(a: Tensor, b: Tensor) -> Tensor:
     shifts = torch.cat((b, b[..., :-1]), -1).unfold(-1, b.shape[-1], 1)  # [*batch, n, j] is b[(n + j) mod length]
     rank = max(a.dim(), b.dim()) - 1
     names = string.ascii_lowercase[:rank]
+    # One of both has its last axis counted backwards: the smaller.
+    if shifts.numel() < a.numel():
+        shifts = shifts.flip(-1).roll(1, -1)
+    else:
+        a = a.flip(-1).roll(1, -1)
     row, shift = (_with_names(operand, names, axes) for operand, axes in ((a, 1), (shifts, 2)))
     result = "".join(name for name in names if name in row[1] + shift[1])
-    product = torch.einsum(f"{row[1]}Y,{shift[1]}XY->{result}X", row[0].flip(-1).roll(1, -1), shift[0])
+    product = torch.einsum(f"{row[1]}Y,{shift[1]}XY->{result}X", row[0], shift[0])
     return product.reshape(*torch.broadcast_shapes(a.shape[:-1], b.shape[:-1]), a.shape[-1])
 
 

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from derivable.core.diagnostics import DomainError
+from derivable.core.diagnostics import DomainError, OperatorError
 from derivable.core.registry import Registry
 from derivable.vsa.convolution import convolve, correlate, involution
+from derivable.vsa.laws import violations
 from derivable.vsa.model import Model
 
 REGISTRY: Registry[Model] = Registry(
@@ -25,9 +26,19 @@ REGISTRY: Registry[Model] = Registry(
 )
 
 
-def register(model: Model) -> Model:
-    """Make a model known by its name; returns it. Raises DomainError if it is malformed or the name is taken."""
+def register(model: Model, *, check: bool = True) -> Model:
+    """Make a model known by its name; returns it.
+
+    check  try the laws of models on a few vectors (`derivable.vsa.laws`)
+
+    Raises DomainError if the record is malformed or the name is taken, OperatorError for a law that it breaks.
+    """
     _check(model)
+    broken = next(violations(model), None) if check else None
+    if broken is not None:
+        raise OperatorError(
+            f"the model {model.name!r} breaks a law: {broken}", hint="`check=False` registers it all the same"
+        )
     return REGISTRY.add(model.name, model)
 
 
@@ -224,7 +235,8 @@ block = register(
         ("block", "length"),
         "one_hot",
         "dense block codes: blocks are convolved circularly, each with its own partner (Hersche et al., 2023)",
-    )
+    ),
+    check=False,
 )
 hrr = register(
     _convolution_model(
@@ -232,7 +244,8 @@ hrr = register(
         ("dimension",),
         "normal",
         "holographic reduced representations: circular convolution of whole vectors (Plate, 1995)",
-    )
+    ),
+    check=False,
 )
 
 
@@ -253,7 +266,8 @@ fhrr = register(
         dtypes=_COMPLEX,
         exact=frozenset({"phases"}),
         description="holographic reduced representations in the frequency domain: phases add (Plate, 1995)",
-    )
+    ),
+    check=False,
 )
 
 
@@ -276,7 +290,8 @@ map_model = register(
         dtypes=(*_REALS, torch.int8, torch.int16, torch.int32, torch.int64),
         exact=frozenset({"signs"}),
         description="multiply, add, permute: signs are multiplied entry by entry (Gayler, 1998)",
-    )
+    ),
+    check=False,
 )
 
 
@@ -325,5 +340,6 @@ bsc = register(
         dtypes=(torch.bool, *_REALS),
         exact=frozenset({"bits"}),
         description="binary spatter codes: exclusive or of bits, or of the probabilities of bits (Kanerva, 1996)",
-    )
+    ),
+    check=False,
 )
