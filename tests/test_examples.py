@@ -105,21 +105,9 @@ def test_source_packages(tmp_path):
 
 def test_raven(tmp_path):
     """With attributes given every problem is solved; the rest of the script on a few panels, which teach nothing."""
-    options = [
-        "--panels",
-        "128",
-        "--epochs",
-        "1",
-        "--problems",
-        "12",
-        "--steps",
-        "40",
-        "--length",
-        "32",
-        "--inputs",
-        "2",
-    ]
-    output = output_of("raven.py", tmp_path, *options.split())
+    sizes = {"panels": 128, "epochs": 1, "problems": 8, "steps": 15, "length": 32, "inputs": 2}
+    options = [f"--{name}={size}" for name, size in sizes.items()]
+    output = output_of("raven.py", tmp_path, *options)
     given = re.search(r"attributes given +NVSA ([\d.]+)% +PrAE ([\d.]+)%", output)
     assert given
     assert given.groups() == ("100.0", "100.0")
