@@ -375,6 +375,10 @@ def systems(rules):
         ("rel p(x, z) = p(x, y), p(y, z)", []),
         ("rel p(z, x) = e(x, y), p(y, z)", []),
         ("rel p(y + 1, z) = p(y, z), y < 9", []),
+        ("rel p(x, z) = p(y, z), u(y), x in y..9", [{"p": 1}]),
+        # What functions are asked depends on what is reached.
+        ("rel p(x, z) = e(x, y), p(y, z), $abs(y) > 3", []),
+        ("rel p($max(x, y), z) = e(x, y), p(y, z)", []),
         ("rel p(x, z) = e(x, y), p(y, z)\nrel p(x, z) = p(z, x)", []),
     ],
 )

@@ -12,8 +12,21 @@ from dataclasses import dataclass
 
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
-from derivable.datalog.rules.nodes import Atom, Clause, Var, names
+from derivable.datalog.rules.nodes import (
+    Apply,
+    Atom,
+    Clause,
+    Const,
+    Expr,
+    Filter,
+    Generate,
+    Literal,
+    Var,
+    applied,
+    names,
+)
 from derivable.datalog.rules.order import Ordering
+from derivable.datalog.rules.text import RANGES
 
 # The relation of pairs (a row of the target, a row of the source that it includes).
 EDGES = "#inclusions"
@@ -86,6 +99,9 @@ def _inclusions(given: m.Store, own: set[str]) -> list[Inclusion]:
     assert isinstance(atom, Atom)
     if any(isinstance(literal, Atom) and literal.relation in own for literal in rest):
         return []
+    if any(map(_calls, (*clause.terms, *rest))):
+        # Functions are called for what the recursion reaches; the edges are those of all rows.
+        return []
     elsewhere = {name for literal in rest for name in names(literal)}
     passing = [
         (c, place)
@@ -109,6 +125,18 @@ def _inclusions(given: m.Store, own: set[str]) -> list[Inclusion]:
         # A relation cannot be seen from both sides at once, and rows need keys.
         if (atom.relation != clause.relation or pair[0] == pair[1]) and len(atom.terms) > 1 and len(clause.terms) > 1
     ]
+
+
+def _calls(node: Expr | Literal) -> bool:
+    """Whether an expression or a literal calls functions or predicates, but for ranges."""
+    match node:
+        case Filter(condition=condition):
+            return _calls(condition)
+        case Generate(predicate=predicate, inputs=inputs):
+            return predicate not in RANGES or any(map(_calls, inputs))
+        case Var() | Const() | Apply():
+            return any(made.operator.startswith(("$", "new ")) for made in applied(node))
+    return False
 
 
 def _place(variable: Var, clause: Clause) -> int | None:
