@@ -164,7 +164,7 @@ def fixpoint(rules, facts, names):
         model = {name: sorted(rows) for name, rows in found.items()}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(rules_of_rows(), fact_sets(), st.integers(1, 2), st.sampled_from([1, 4]), st.booleans())
 def test_random_rules_agree_with_sets(rules, facts, num_threads, set_rows, keep):
     model = fixpoint(rules, facts, ["p", "q"])
@@ -267,7 +267,7 @@ def test_what_comes_after_reads_the_rows():
         assert set(found[name]) == set(expected[name]), name
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=3, max_size=30), st.integers(1, 4), st.data()
 )
