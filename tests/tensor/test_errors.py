@@ -125,7 +125,7 @@ CALLS = {
     ),
     "program_array": lambda: parse("real(idx(0))", {"idx": array("int")})(idx=V),
     "expression_orders": lambda: A + x,
-    "expression_product": lambda: A * x,
+    "expression_quotient": lambda: x / A,
     "expression_number": lambda: A + 1,
     "expression_array": lambda: A @ V,
     "expression_axis": lambda: A.sum(axis=2),

@@ -18,6 +18,7 @@ from derivable.tensor.interpret import NOTHING, interpret
 from derivable.tensor.normalise import scalar_products
 from derivable.tensor.program import Program
 from derivable.tensor.support import size_inputs, spread
+from derivable.tensor.syntax import parse
 from derivable.tensor.types import INT, REAL, product, tensor
 from tensor.random_programs import INPUTS, SIZE, inputs, is_same, programs, tensors
 
@@ -373,3 +374,26 @@ def test_errors():
     with pytest.raises(BindingError, match="`X_size_0` has the name of a size, and is real"):
         gradient(Program(SMVM, {"A": tensor(2), "X": tensor(1), "X_size_0": REAL}), "X")
     assert jacobian(program, "X") == gradient(program, "X")
+
+
+def test_loops_over_entries_that_stay_are_over_entries():
+    torch = pytest.importorskip("torch")
+    # A softmax over each row has the entries of the row, whatever the numbers are.
+    softmax = parse(
+        "sum(<i, r> in A) let e = sum(<j, _> in r) { j -> exp(X(j)) } in let z = sum(<_, v> in e) v in "
+        "{ i -> sum(<j, v> in e) { j -> v / z } }",
+        {"A": tensor(2), "X": tensor(1)},
+    )
+    found = vjp(softmax, "X")
+    assert not any(isinstance(part, t.Range) for part in t.walk(found.node)), str(found)
+    rng = np.random.default_rng(0)
+    held, x, adjoint = rng.random((4, 3)) < 0.7, rng.normal(size=3), rng.normal(size=(4, 3))
+    dense_x = torch.tensor(x, requires_grad=True)
+    rows = torch.where(torch.tensor(held), dense_x, -torch.inf)[torch.tensor(held.any(1))]
+    (torch.softmax(rows, 1) * torch.tensor(adjoint)[torch.tensor(held.any(1))]).sum().backward()
+    given_ = {
+        "A": nested(dict.fromkeys(map(tuple, np.argwhere(held).tolist()), 1.0)),
+        "X": dense(x),
+        "adjoint": dense(adjoint),
+    }
+    assert_close(run(found, given_), dense(dense_x.grad.numpy()))

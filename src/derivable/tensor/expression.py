@@ -45,7 +45,8 @@ class Expression(Program):
     """A program that operators make others of.
 
     `+ - * /` work entry by entry, or with a number for every entry; `@` is the matrix product, and the inner product of
-    vectors. What only one factor of `*` holds is in no product; what only one term of `+` holds is in the sum.
+    vectors. What only one factor of `*` holds is in no product; what only one term of `+` holds is in the sum. A factor
+    or divisor of fewer axes stands at the last ones, as in NumPy: `A * x` scales the columns of a matrix.
     """
 
     # NumPy leaves operators to this class.
@@ -71,6 +72,8 @@ class Expression(Program):
 
     def __mul__(self, other: Any) -> Expression:
         other = _expression(other)
+        if 0 < self.order < other.order:
+            return _entrywise(other, self, "*", lambda a, b: t.Multiply(b, a))
         if self.order and other.order:
             return _entrywise(self, other, "*", lambda a, b: t.Multiply(a, b))
         return _joined(self, other, "*", lambda a, b: t.Multiply(a, b), is_of_one_order=False)
@@ -317,14 +320,14 @@ def _joined(
 def _entrywise(
     left: Expression, right: Expression, symbol: str, made: Callable[[t.Node, t.Node], t.Node]
 ) -> Expression:
-    """At every entry that the left one holds, what is made of both."""
-    if left.order != right.order:
-        hint = "the outer product is `a.outer(b)`, the matrix product `a @ b`" if symbol == "*" else None
-        raise ShapeError(f"`{symbol}` of {left.type} and {right.type}: both sides have the same order", hint=hint)
+    """At every entry that the left one holds, what is made of both. The right one may have the last axes only."""
+    fewer = left.order - right.order
+    if fewer and (fewer < 0 or symbol == "mask"):
+        raise ShapeError(f"`{symbol}` of {left.type} and {right.type}: both sides have the same order")
     names = _Names(left, right)
     keys, value = names.keys(left.order), names.value()
     other = right.node
-    for key in keys:
+    for key in keys[fewer:]:
         other = t.Lookup(other, t.Var(key))
     return Expression(_nested(left.node, keys, keys, names, lambda a: made(a, other), value), names.inputs)
 

@@ -97,7 +97,8 @@ def axis_sizes(node: t.Node, inputs: Mapping[str, Type]) -> Sizes:
 def spread(node: t.Node, inputs: Mapping[str, Type], wrt: str, *, is_real: bool) -> t.Node:
     """The same expression, with loops over all indices in the place of those over what depends on `wrt`.
 
-    Only loops whose bodies are zero where the value is; others stay, as for them an entry that is zero is not none.
+    Only loops whose bodies are zero where the value is; others stay, as for them an entry that is zero is not none. So
+    do those over tensors that have the same entries whatever `wrt` holds.
     is_real  functions of real numbers can be zero too
 
     Raises UnsupportedError if the size of the axis of such a loop is not known.
@@ -111,7 +112,7 @@ def _spread(node: t.Node, axes: _Axes, active: frozenset[str], is_real: bool, fr
         return node.with_children(tuple(_spread(child, axes, active, is_real, fresh) for child in node.children))
     outside, inside = node.children
     outside = _spread(outside, axes, active, is_real, fresh)
-    is_active = bool(active & free_variables(outside))
+    is_active = _moves(outside, active)
     axes.bind(node.with_children((outside, inside)))
     if is_active:
         active |= {node.name if isinstance(node, t.Let) else node.value}
@@ -130,6 +131,29 @@ def _spread(node: t.Node, axes: _Axes, active: frozenset[str], is_real: bool, fr
         )
     key = node.key if node.key != "_" else fresh("i")
     return t.Sum("_", key, every_index(size), t.Let(node.value, t.Lookup(node.range, t.Var(key)), body))
+
+
+def _moves(node: t.Node, active: frozenset[str]) -> bool:
+    """Whether those names may decide where an expression has entries. Functions of numbers always have a value."""
+    if not active & free_variables(node):
+        return False
+    match node:
+        case t.Apply():
+            return False
+        case t.If():
+            return bool(active & free_variables(node.condition)) or _moves(node.body, active)
+        case t.Singleton():
+            return _moves(node.value, active)
+        case t.Sum() | t.Let():
+            outside, body = node.children
+            name = node.name if isinstance(node, t.Let) else node.value
+            is_moved = _moves(outside, active)
+            return (isinstance(node, t.Sum) and is_moved) or _moves(body, active | {name} if is_moved else active)
+        case t.Lookup():
+            return _moves(node.tensor, active)
+        case t.Add() | t.Multiply():
+            return any(_moves(part, active) for part in node.children)
+    return True
 
 
 def gather(node: t.Node, sizes: frozenset[str]) -> t.Node:
