@@ -166,6 +166,14 @@ def runs_of(columns_of: Callable[[slice], Sequence[np.ndarray]], count: int) -> 
 
 def is_in_order(columns: Sequence[np.ndarray]) -> bool:
     """Whether rows of columns that can be compared come in order, the first column first."""
+    count = len(columns[0]) if columns else 0
+    # Parts overlap in one row; what is compared stays in cache.
+    return all(
+        _are_in_order([column[start : start + PART + 1] for column in columns]) for start in range(0, count, PART)
+    )
+
+
+def _are_in_order(columns: Sequence[np.ndarray]) -> bool:
     fine: np.ndarray | bool = True
     for column in reversed(columns):
         before, after = column[:-1], column[1:]
