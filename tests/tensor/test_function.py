@@ -97,3 +97,24 @@ def test_errors():
         dv.tensor.Function(LAYER, {"A": A})(X=inputs()[0])
     with pytest.raises(ShapeError, match=f"`A` has {A.nnz} entries"):
         dv.tensor.Function(LAYER, patterns={"A": A})(A=torch.ones(2), X=inputs()[0], s=inputs()[1])
+
+
+@pytest.mark.parametrize("output", ["numpy", "coordinates"])
+def test_by_gathers(output):
+    text = "sum(<i, r> in A) { i -> sum(<j, a> in r) { j -> a * U(i) * X(j) } }"
+    program = dv.tensor.parse(text, {"A": M, "U": V, "X": V})
+    u, values = torch.randn(6, dtype=torch.float64), torch.from_numpy(A.data.copy()).requires_grad_()
+    x = inputs()[0]
+    by_kernels = dv.tensor.Function(program, {"U": u}, {"A": A}, output=output)
+    by_gathers = dv.tensor.Function(program, {"U": u}, {"A": A}, output=output, backend="torch")
+    found, expected = by_gathers(A=values, X=x), by_kernels(A=values, X=x)
+    torch.testing.assert_close(found, expected)
+    for ours, theirs in zip(*(torch.autograd.grad((y**2).sum(), (values, x)) for y in (found, expected))):
+        torch.testing.assert_close(ours, theirs)
+    # Tensors without data, which no kernel can read.
+    elsewhere = by_kernels(A=torch.ones(A.nnz, device="meta"), X=torch.ones(4, device="meta"))
+    assert (elsewhere.device.type, elsewhere.shape) == ("meta", found.shape)
+    with pytest.raises(ShapeError, match=f"`A` has {A.nnz} entries"):
+        by_gathers(A=torch.ones(2), X=x)
+    with pytest.raises(DomainError, match="the backend is 'cuda'"):
+        dv.tensor.Function(program, backend="cuda")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,12 +12,12 @@ import numpy as np
 from derivable.bridge.protocol import Shape
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import suggestion
-from derivable.tensor.compilation import compile
-from derivable.tensor.engine import ProgramEngine
+from derivable.tensor.compilation import Kernel, compile
+from derivable.tensor.engine import ProgramEngine, entries_of
 from derivable.tensor.formats.held import Held, hold
 from derivable.tensor.program import Program
 from derivable.tensor.tracked import library_run
-from derivable.tensor.values import Coordinates
+from derivable.tensor.values import Coordinates, tracker
 
 
 class Function:
@@ -28,9 +30,10 @@ class Function:
     output     "numpy" for a dense result; "coordinates" for the values [entry] of a sparse one, whose entries `pattern`
                says. None: vectors are dense, tensors of higher order are not
 
-    f(name=array, ...) takes the other inputs: dense arrays of one library, torch on the CPU or JAX, in float32 or
-    float64. It may stand under `torch.func`, `torch.compile`, `jax.jit` and `jax.grad`; shapes make new kernels, values
-    do not.
+    backend    "torch": as gathers and sums of torch tensors, as on other devices than the CPU; see `compile`
+
+    f(name=array, ...) takes the other inputs: dense arrays of one library, torch or JAX, in float32 or float64. It may
+    stand under `torch.func`, `torch.compile`, `jax.jit` and `jax.grad`; shapes make new kernels, values do not.
 
     Raises DomainError for names that are unknown or missing, ShapeError for arrays that do not fit.
     """
@@ -42,6 +45,7 @@ class Function:
         patterns: Mapping[str, Any] | None = None,
         *,
         output: str | None = None,
+        backend: str | None = None,
     ):
         given = {**(constants or {}), **(patterns or {})}
         for name in given:
@@ -61,7 +65,11 @@ class Function:
         self.output = ("numpy" if program.type.order < 2 else "coordinates") if output is None else output
         if self.output not in ("numpy", "coordinates"):
             raise DomainError(f"the output is {output!r}", hint='it is "numpy" or "coordinates"')
+        if backend not in (None, "torch"):
+            raise DomainError(f"the backend is {backend!r}", hint='it is "torch" or None')
+        self.backend = backend
         self._engines: dict[tuple, ProgramEngine] = {}
+        self._on_devices: dict[str, dict[str, Any]] = {}
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -72,9 +80,36 @@ class Function:
         if set(values) != set(self.variables):
             raise DomainError(f"the function takes {', '.join(self.variables)}, and was given {', '.join(values)}")
         operands = [values[name] for name in self.variables]
+        if self.backend or tracker(operands) == "elsewhere":
+            return self._gathered(values)
         engine = self._engine(tuple(tuple(np.shape(operand)) for operand in operands))
         (result,) = library_run(operands)(engine, None, operands)
         return result
+
+    def _gathered(self, values: Mapping[str, Any]) -> Any:
+        """The result by gathers of torch, where the tensors are."""
+        for name, held in self.patterns.items():
+            if tuple(values[name].shape) != held.arrays["val"].shape:
+                raise _wrong_values(name, held, tuple(values[name].shape))
+        device = next((str(value.device) for value in values.values() if hasattr(value, "device")), "cpu")
+        fixed = self._fixed(device)
+        given = {name: replace(fixed[name], values=x) if name in self.patterns else x for name, x in values.items()}
+        found = self._gathers(**{**{name: fixed[name] for name in self.constants}, **given})
+        return found.values if isinstance(found, Coordinates) else found
+
+    @cached_property
+    def _gathers(self) -> Kernel:
+        output = None if not self.program.type.order else "torch" if self.output == "numpy" else self.output
+        return compile(self.program, output=output, backend="torch")
+
+    def _fixed(self, device: str) -> dict[str, Any]:
+        """Constants and patterns, on a device."""
+        if device not in self._on_devices:
+            self._on_devices[device] = {
+                name: _on_device(of, device) if isinstance(of, Held) else of
+                for name, of in (*self.constants.items(), *self.patterns.items())
+            }
+        return self._on_devices[device]
 
     def pattern(self, **shapes: Shape) -> Coordinates:
         """Where the entries of a sparse result are, for dense inputs of these shapes."""
@@ -92,9 +127,7 @@ class Function:
             for name, shape in zip(self.variables, shapes):
                 held = self.patterns.get(name)
                 if held is not None and shape != held.arrays["val"].shape:
-                    raise ShapeError(
-                        f"`{name}` has {len(held.arrays['val'])} entries, and values of the shape {shape} came"
-                    )
+                    raise _wrong_values(name, held, shape)
                 variables[name] = shape if held is None else held
             ones = {name: _ones(of) for name, of in variables.items()}
             order = self.program.type.order
@@ -105,6 +138,20 @@ class Function:
             engine = ProgramEngine((self.program,), variables, self.constants, (shape,), (pattern,))
             self._engines[shapes] = engine.registered()
         return self._engines[shapes]
+
+
+def _wrong_values(name: str, held: Held, shape: Shape) -> ShapeError:
+    return ShapeError(f"`{name}` has {len(held.arrays['val'])} entries, and values of the shape {shape} came")
+
+
+def _on_device(held: Held, device: str) -> Any:
+    """A stored tensor as a dense tensor of torch, or as Coordinates whose values are one."""
+    import torch
+
+    if held.format.name == "dense":
+        return torch.as_tensor(held.arrays["val"], device=device).reshape(held.shape)
+    entries = entries_of(held)
+    return replace(entries, values=torch.as_tensor(entries.values, device=device))
 
 
 def _ones(of: Held | Shape) -> Any:
