@@ -7,10 +7,10 @@ device (`columns_torch`), whose derivatives are those of gathers and sums.
 
 Printed form:
 
-    c0 = given A [4]
-    c1 = given X [3]
-    c2 = take c1 [4]
-    c3 = times c0 c2 [4]
+    c0 = given X [3]
+    c1 = take c0 [4]
+    c2 = given A [4]
+    c3 = times c2 c1 [4]
     c4 = fold c3 [2]
 """
 
