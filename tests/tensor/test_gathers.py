@@ -11,6 +11,7 @@ from derivable.tensor import columns, flatten
 from derivable.tensor.binding import free_variables
 from derivable.tensor.compilation import compile
 from derivable.tensor.derivative import gradient
+from derivable.tensor.gathers import Fetched
 from derivable.tensor.interpret import NOTHING, interpret
 from derivable.tensor.passes import KERNEL
 from derivable.tensor.program import Program
@@ -315,3 +316,18 @@ def test_errors(monkeypatch):
     monkeypatch.setattr(flatten, "MOST_ROWS", 10)
     with pytest.raises(LimitError, match=r"have \d+ rows, 0.0 GB for each array of places, and 10 are allowed"):
         kernel(A=VALUES["A"])
+
+
+def test_indices_are_fetched_once():
+    fetched = Fetched()
+    a, b = torch.tensor([[0, 1], [1, 0]]), torch.tensor([[0, 1], [1, 1]])
+    first = fetched(np.copy, a)
+    assert fetched(np.copy, a.clone()) is first
+    assert fetched(np.copy, b).tolist() == b.tolist()
+    a[0, 0] = 1
+    assert fetched(np.copy, a).tolist() == a.tolist()
+    # Entries of COO that are arrays themselves.
+    values = torch.arange(6.0).reshape(2, 3)
+    mixed = torch.sparse_coo_tensor([[2, 0]], values, (3, 3))
+    found = compile(parse("sum(<i, r> in A) { i -> sum(<j, a> in r) a * X(j) }", {"A": M, "X": V}), backend="torch")
+    torch.testing.assert_close(found(A=mixed, X=torch.arange(3.0)), mixed.to_dense() @ torch.arange(3.0))

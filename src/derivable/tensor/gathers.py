@@ -7,7 +7,7 @@ device. The derivatives are those of torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,8 +68,10 @@ class Where:
         return all(a is b or np.array_equal(a, b) for a, b in pairs if a is not None and b is not None)
 
     def kept(self) -> Where:
-        """With arrays that nobody else changes."""
-        return replace(self, indices=None if self.indices is None else self.indices.copy())
+        """With arrays that nobody changes."""
+        if self.indices is None or not self.indices.flags.writeable:
+            return self
+        return replace(self, indices=self.indices.copy())
 
     def tree(self, values: Column, flattening: Flattening) -> Tree | None:
         """None without entries."""
@@ -87,6 +89,29 @@ class Where:
         if into is not None:
             values = flattening.fold(values, into, len(keys[0]))
         return Tree(tuple(levels_of(1, np.zeros(len(keys[0]), np.int64), keys)), values)
+
+
+class Fetched:
+    """Indices of torch tensors on the CPU, for tensors whose indices, on their device, are equal to those of before."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[tuple[torch.Tensor, ...], np.ndarray]] = []
+
+    def __call__(self, make: Callable[..., np.ndarray], *tensors: torch.Tensor) -> np.ndarray:
+        """What `make` makes of the tensors as arrays."""
+        for held, found in self._known:
+            if len(held) == len(tensors) and all(_is_same(a, b) for a, b in zip(held, tensors)):
+                return found
+        found = make(*(tensor.detach().cpu().numpy() for tensor in tensors))
+        found = found if found.base is None and found.flags.owndata else found.copy()
+        found.setflags(write=False)
+        self._known.append((tuple(tensor.detach().clone() for tensor in tensors), found))
+        del self._known[:-_PLANS]
+        return found
+
+
+def _is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return left.device == right.device and left.shape == right.shape and torch.equal(left, right.detach())
 
 
 @dataclass
@@ -117,6 +142,7 @@ class Gathers(Kernel):
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
         self._plans: dict[bool, list[Plan]] = {True: [], False: []}
+        self._fetched = Fetched()
 
     def _factors(self) -> None:
         return None
@@ -194,7 +220,8 @@ class Gathers(Kernel):
             if isinstance(value, Mapping) and library_of(value) == "coordinates":
                 shapeless[name] = value
             elif is_tensor(of):
-                wheres[name], given[name] = parted(value, self.formats.get(name), of.order, self.semiring, name)
+                format = self.formats.get(name)
+                wheres[name], given[name] = parted(value, format, of.order, self.semiring, name, self._fetched)
             elif of == REAL:
                 given[name] = _number(value, self.semiring, name)
             else:
@@ -303,7 +330,9 @@ class Gathers(Kernel):
                 )
 
 
-def parted(value: Any, format: Format | None, order: int, semiring: Semiring, name: str) -> tuple[Where, Any]:
+def parted(
+    value: Any, format: Format | None, order: int, semiring: Semiring, name: str, fetched: Fetched | None = None
+) -> tuple[Where, Any]:
     """(where the entries of a tensor are, their numbers [entry]): a tensor of torch stays one, with its derivatives."""
     if isinstance(value, Held) or (format is not None and format.name not in ("dense", *PLAIN)):
         return _held(value, format, order, semiring, name)
@@ -331,7 +360,7 @@ def parted(value: Any, format: Format | None, order: int, semiring: Semiring, na
         where, values = Where(entries.shape, entries.indices, num_values=len(entries.values)), entries.values
     else:
         check_shape(tuple(value.shape), None, order, name)
-        indices, values = _torch_parts(value)
+        indices, values = _torch_parts(value, fetched or Fetched())
         check_indices(indices, tuple(value.shape), name)
         where = Where(tuple(value.shape), indices, num_values=indices.shape[1])
     if format is None or format.name in PLAIN:
@@ -346,7 +375,7 @@ def parted(value: Any, format: Format | None, order: int, semiring: Semiring, na
 def torch_entries(value: torch.Tensor) -> Coordinates:
     """A sparse tensor as coordinates whose values are a tensor of torch, with its derivatives."""
     shape = tuple(value.shape)
-    indices, values = _torch_parts(value)
+    indices, values = _torch_parts(value, Fetched())
     check_indices(indices, shape)
     found, into = distinct(list(indices))
     if into is None:
@@ -356,20 +385,27 @@ def torch_entries(value: torch.Tensor) -> Coordinates:
     return Coordinates(shape, np.stack(found), values[torch.from_numpy(np.argsort(into))])
 
 
-def _torch_parts(value: torch.Tensor) -> tuple[np.ndarray, torch.Tensor]:
+def _torch_parts(value: torch.Tensor, fetched: Fetched) -> tuple[np.ndarray, torch.Tensor]:
     """(indices [axis, entry], values [entry]) of a sparse tensor."""
     if value.layout == torch.sparse_csr and value.ndim == 2:
-        offsets, columns = (x.detach().cpu().numpy() for x in (value.crow_indices(), value.col_indices()))
-        rows = np.repeat(np.arange(value.shape[0], dtype=np.int64), np.diff(offsets))
-        return np.stack([rows, columns.astype(np.int64, copy=False)]), value.values()
+        return fetched(_of_rows, value.crow_indices(), value.col_indices()), value.values()
     value = (value if value.layout == torch.sparse_coo else value.to_sparse_coo()).coalesce()
-    indices, values = value.indices().detach().cpu().numpy(), value.values()
-    if value.dense_dim():
-        # Each entry is an array: its axes are the last ones.
-        inner = np.indices(tuple(values.shape[1:])).reshape(value.dense_dim(), -1)
-        indices = np.concatenate([np.repeat(indices, inner.shape[1], axis=1), np.tile(inner, values.shape[0])])
-        values = values.reshape(-1)
-    return indices, values
+    values = value.values()
+    inner = tuple(values.shape[1:])
+    return fetched(lambda indices: _of_parts(indices, inner), value.indices()), values.reshape(-1)
+
+
+def _of_rows(offsets: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    rows = np.repeat(np.arange(len(offsets) - 1, dtype=np.int64), np.diff(offsets))
+    return np.stack([rows, columns.astype(np.int64, copy=False)])
+
+
+def _of_parts(indices: np.ndarray, inner: tuple[int, ...]) -> np.ndarray:
+    """The indices of entries that are arrays: their axes are the last ones."""
+    if not inner:
+        return indices
+    within = np.indices(inner).reshape(len(inner), -1)
+    return np.concatenate([np.repeat(indices, within.shape[1], axis=1), np.tile(within, indices.shape[1])])
 
 
 def _held(value: Any, format: Format | None, order: int, semiring: Semiring, name: str) -> tuple[Where, Any]:
