@@ -98,8 +98,8 @@ def reachable(offsets: np.ndarray, children: np.ndarray, roots: np.ndarray) -> n
     """Mask [node] of the nodes reachable from signed roots."""
     size = len(offsets) - 1
     seen = np.zeros(size, dtype=np.bool_)
-    starts = np.unique(np.where(roots < 0, ~roots, roots))
-    seen[starts] = True
+    seen[np.where(roots < 0, ~roots, roots)] = True
+    starts = np.flatnonzero(seen)
     stack = np.empty(size + 1, dtype=np.int64)
     stack[: len(starts)] = starts
     _reach(offsets, children, stack, len(starts), seen)
