@@ -5,11 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 import sparse
 import torch
 
 from derivable.core.diagnostics import DerivableError
-from derivable.tensor import Coordinates, einsum, index, parse, variable
+from derivable.tensor import Coordinates, Format, compile, einsum, gradient, index, parse, variable
+from derivable.tensor.formats.held import hold
 from derivable.tensor.matrix_market import parse_matrix_market
 from derivable.tensor.types import array
 from derivable.tensor.values import coordinates
@@ -133,6 +135,64 @@ CALLS = {
     "expression_types": lambda: A.sum() + variable("A", order=1) @ x,
     "expression_function": lambda: A.map(lambda i, a: a),
     "expression_trace": lambda: x.trace(),
+}
+
+X1, FAR = parse("X", {"X": 1}), Coordinates.of((10**17,), [[1]], [1.0])
+PLAIN = "sum(<p, i> in idx(0:n0)) { i -> val(p) }"
+
+
+def mine(definition, pack=None, kind="int"):
+    """The result of a program with a vector in a format of one's own."""
+    made = Format("mine", 1, definition, {"val": "real", "idx": kind}, lambda entries, zero: pack)
+    return compile(X1, {"X": made})(X=V)
+
+
+def damaged(**arrays):
+    matrix = scipy.sparse.csr_array(M)
+    for name, values in arrays.items():
+        setattr(matrix, name, np.array(values, np.int32))
+    return compile(parse("A", {"A": 2}), {"A": "csr"})(A=matrix)
+
+
+CALLS |= {
+    "format_unknown": lambda: compile(X1, {"X": "cou"}),
+    "format_of_no_input": lambda: compile(X1, {"Y": "coo"}),
+    "format_order": lambda: compile(X1, {"X": "csr"}),
+    "format_held": lambda: compile(X1, {"X": "coo"})(X=hold(V, "csf", 1)),
+    "format_memory": lambda: compile(X1, {"X": "dense"})(X=FAR),
+    "format_places": lambda: compile(parse("A", {"A": 2}), {"A": "hashed"})(
+        A=Coordinates.of((10**10, 10**10), [[1], [1]], [1.0])
+    ),
+    "format_nan": lambda: compile(X1, {"X": "coo"})(X=V * np.nan),
+    "format_definition_text": lambda: mine("sum(<p, i> in idx(0:n0) { i -> val(p) }"),
+    "format_definition_name": lambda: mine("sum(<p, i> in idx(0:n0)) { i -> vla(p) }"),
+    "format_definition_order": lambda: mine("sum(<p, i> in idx(0:n0)) val(p)"),
+    "format_pack_missing": lambda: mine(PLAIN, {"val": V}),
+    "format_pack_list": lambda: mine(PLAIN, {"val": V, "idx": [0, 1, 2]}),
+    "format_pack_dtype": lambda: mine(PLAIN, {"val": V, "idx": V}),
+    "rows_index_outside": lambda: damaged(indices=[0, 9, 2]),
+    "rows_offsets": lambda: damaged(indptr=[0, 2, 1, 3]),
+    "result_memory": lambda: compile(X1, {"X": "coo"}, output="dense")(X=FAR),
+    "result_scipy_memory": lambda: Coordinates.of((10**17, 3), [[1], [1]], [1.0]).to("csr"),
+    "result_places": lambda: compile(parse("A", {"A": 2}), {"A": "coo"})(
+        A=Coordinates.of((10**10, 10**10), [[1], [1]], [1.0])
+    ),
+    "result_outside": lambda: compile(parse("sum(<i, a> in X) { i + 1 -> a }", {"X": 1}), shape=(3,))(X=V),
+    "result_unknown_size": lambda: compile(parse("sum(<i, a> in X) { i + 1 -> a }", {"X": 1}))(X=V),
+    "result_shape": lambda: compile(X1, shape=(4,))(X=V),
+    "result_shape_order": lambda: compile(X1, shape=(3, 3))(X=V),
+    "result_shape_size": lambda: compile(X1, shape=(-1,))(X=V),
+    "result_format_order": lambda: compile(X1, output="dcsr"),
+    "result_form_unknown": lambda: compile(X1, output="csrr"),
+    "compile_text": lambda: compile("X"),
+    "sizes_differ": lambda: (A @ x)(A=M, x=np.ones(4)),
+    "value_text": lambda: compile(X1)(X=np.array(["a", "b"])),
+    "value_no_axes": lambda: (A @ x)(A=np.float64(3.0), x=V),
+    "program_integer_too_large": lambda: A[k](A=M, k=10**20),
+    "file_sizes_negative": lambda: parse_matrix_market(HEAD + "3 -3 1\n1 1 1.0\n", "a.mtx"),
+    "file_index_nan": lambda: parse_matrix_market(HEAD + "3 3 1\n1 nan 1.0\n", "a.mtx"),
+    "gradient_input": lambda: gradient(X1, "Y"),
+    "gradient_in_a_semiring": lambda: gradient(parse("sum(<i, a> in X) exp(a)", {"X": 1}), "X", semiring="min_plus"),
 }
 
 

@@ -196,6 +196,18 @@ def test_workspaces_get_larger():
             np.testing.assert_allclose(found[i], (held**2).sum())
 
 
+@pytest.mark.parametrize("format", ["coo", "csf", "hashed"])
+def test_axes_that_no_array_has(format):
+    size, places = 10**10, np.array([3, 5 * 10**9, 10**10 - 1])
+    x = Coordinates.of((size,), [places], [2.0, 3.0, 4.0])
+    program = parse("sum(<i, a> in X + Y) a * a * X(i)", {"X": V, "Y": V})
+    kernel = compile(program, {"X": format, "Y": format}, passes=FIXED)
+    assert kernel(X=x, Y=x) == 4 * (8 + 27 + 64)
+    matrix = Coordinates.of((size, 10**5), [places, [7, 7, 99999]], [1.0, 2.0, 3.0])
+    found = compile(parse("sum(<i, r> in A) sum(<j, a> in r) { j -> { i -> a } }", {"A": M}), {"A": format})(A=matrix)
+    assert (found.shape, found.to_dict()) == ((10**5, size), {7: {3: 1.0, 5 * 10**9: 2.0}, 99999: {10**10 - 1: 3.0}})
+
+
 # Threads
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -13,6 +13,7 @@ import numpy as np
 
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.semiring import Semiring, TypedSemiring
+from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.graph import offsets_of
 from derivable.core.names import FreshNames
@@ -124,6 +125,11 @@ class Kernel:
         shape: Sequence[int] | None = None,
         on: frozenset[str] = UNOPTIMISED,
     ):
+        if not isinstance(program, Program):
+            raise DomainError(
+                f"a {type(program).__name__} is compiled, where a program is needed",
+                hint="`dv.tensor.parse` makes one of a text and the types of its inputs",
+            )
         arrays = [name for name, of in program.inputs.items() if of.order and not is_tensor(of)]
         if arrays:
             raise UnsupportedError(
@@ -133,7 +139,7 @@ class Kernel:
         # What the expression does not mention need not be given.
         self.inputs = {name: of for name, of in program.inputs.items() if name in free_variables(program.node)}
         self.semiring = scalar_semiring(semiring)
-        self.shape = None if shape is None else tuple(shape)
+        self.shape = None if shape is None else _checked_shape(shape)
         self.formats = {}
         for name, given in (formats or {}).items():
             if name not in program.inputs:
@@ -278,6 +284,7 @@ class Kernel:
         pattern = self._pattern_of(run, spec, held, scalars, shape)
         count = (pattern.indices.shape[1],)
         kind = "append" if pattern.positions is None else "positions"
+        kind += "64" if pattern.positions is not None and pattern.positions.dtype == np.int64 else ""
         run.positions, run.starts = pattern.positions, pattern.starts
         run.values = filled(run.out, count, None if kind == "append" else zero, dtype)
         run(spec, kind)
@@ -333,7 +340,7 @@ class Kernel:
         positions = None
         if not (places[1:] > places[:-1]).all():
             places, found = np.unique(places, return_inverse=True)
-            positions = found.astype(np.int32)
+            positions = found.astype(np.int32 if len(places) <= _FAR else np.int64)
             if run.starts is not None:
                 run.starts = replace(run.starts, has_own_rows=run.starts.are_apart(positions))
         given = [x.copy() if isinstance(x, np.ndarray) and x.flags.writeable else x for x in given]
@@ -565,6 +572,21 @@ class _Call:
             return None
         recorder.product(self.kernel._multiplied, [(factor, tuple(factor.inputs)) for factor in factors])
         return recorder.replay()
+
+
+def _checked_shape(shape: Any) -> tuple[int, ...]:
+    sizes = shape if isinstance(shape, Iterable) and not isinstance(shape, str) else [shape]
+    return tuple(integer(size, "a size of the shape that was asked for", 0) for size in sizes)
+
+
+# Positions up to this one are held in 32 bits.
+_FAR = np.iinfo(np.int32).max
+
+
+def _is_wide(run: _Call) -> bool:
+    """Whether an axis is too long, beside the entries, for workspaces with a place for each of its indices."""
+    longest = max(run.sizes.values(), default=0)
+    return longest > 1 << 22 and longest > 64 * max((of.num_values for of in run.held.values()), default=0)
 
 
 def _output_of(program: Program, output: str | Format | None) -> str | Format | None:

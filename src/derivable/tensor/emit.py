@@ -30,8 +30,9 @@ class Spec:
 
     formats    by tensor: its format, and the dtypes of its arrays
     kind       where the result goes: "dense"; "count" and "places" find where its entries are, "positions" and "append"
-               put their values there
+               put their values there; "positions64" does for more than 32 bits number
     in_place   whether inner loops write to the result, without a tensor in between where there may be one
+    is_wide    whether axes are so long that workspaces have no place for each of their indices
     is_shaped  whether the shape of the result was asked for, and need not be that of an axis to which others are added
     joins      whether loops over rows that are not told apart are one loop
     """
@@ -42,6 +43,7 @@ class Spec:
     kind: str
     in_place: bool = True
     is_shaped: bool = False
+    is_wide: bool = False
     joins: bool = True
 
 
@@ -112,7 +114,7 @@ def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node]) -> B
             names[name] = _stored(build, name, given, *formats[name], arguments)
     sizes = [build.scalar(f"out_n{k}") for k in range(of.order)]
     arguments += [("out_size", k, None) for k in range(len(sizes))]
-    lowering = Lowering(build, semiring, program.node, axes, arguments, early, spec.in_place)
+    lowering = Lowering(build, semiring, program.node, axes, arguments, early, spec.in_place, spec.is_wide)
     lowering.inputs = names
     spaces = lowering.spaces
     output, total = _output(lowering, spec, of, result, sizes, arguments)
@@ -174,9 +176,9 @@ def _output(
         arguments.append(("out", "places", None))
         return Places(lowering, axes, sizes, build.array("places", "int64")), ()
     positions = None
-    if spec.kind == "positions":
+    if spec.kind in ("positions", "positions64"):
         arguments.append(("out", "positions", None))
-        positions = build.array("positions", "int32")
+        positions = build.array("positions", "int32" if spec.kind == "positions" else "int64")
     made = [build.array(f"out{c or ''}", dtype) for c, dtype in enumerate(semiring.dtypes)]
     arguments += [("out", "values", c) for c in range(len(made))]
     if spec.kind == "dense":

@@ -53,6 +53,8 @@ def number(value: Any, of: Type, semiring: Semiring, name: str) -> Any:
         is_right, convert = kinds[of.element]
         if not is_right(value):
             raise DomainError(f"the input `{name}` is {value!r}, where {of} is needed")
+        if not -(1 << 63) <= value < 1 << 63:
+            raise DomainError(f"the input `{name}` is {value!r}, and integers of programs have 64 bits")
         return convert(value)
     if np.ndim(value):
         raise DomainError(f"the input `{name}` has {np.ndim(value)} axes, where a number is needed")

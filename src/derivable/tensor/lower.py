@@ -57,6 +57,7 @@ class Lowering:
     axes      which axes are the same
     early     expressions that are collected where they are named
     in_place  whether inner loops write to the result; else what is a vector below a key is collected first
+    is_wide   whether vectors are collected in trees, as their axes are too long for a place for each index
     inputs    what the names of inputs stand for
     """
 
@@ -69,6 +70,7 @@ class Lowering:
         arguments: list[tuple[str, Any, Any]],
         early: Sequence[t.Node] = (),
         in_place: bool = True,
+        is_wide: bool = False,
     ):
         self.build = build
         self.semiring = semiring
@@ -76,6 +78,7 @@ class Lowering:
         self.axes = axes
         self.early = early
         self.in_place = in_place
+        self.is_wide = is_wide
         self.inputs: Names = {}
         self.spaces = Workspaces(build, semiring, self.plus, arguments)
         self.locator = Locator(self)
@@ -396,7 +399,7 @@ class Lowering:
         def fill(into: Destination) -> None:
             self.accumulate(node, names, into)
 
-        if of.order == 1 and axes[0] is not None:
+        if of.order == 1 and axes[0] is not None and not self.is_wide:
             return self.spaces.listed(axes[0], of, fill)
         return self.spaces.tree(of, axes, fill)
 

@@ -112,8 +112,11 @@ class _File:
             line = self.text[position : end if end >= 0 else len(self.text)].strip()
             if line and not line.startswith("%"):
                 words = line.split()
-                if len(words) != count or not all(word.isdecimal() for word in words):
-                    what = "rows, columns and entries" if count == 3 else "rows and columns"
+                what = "rows, columns and entries" if count == 3 else "rows and columns"
+                wrong = next((word for word in words if not word.isdecimal()), None)
+                if wrong is not None:
+                    raise self.error(f"{wrong!r} in the line of sizes is no number of {what}", number)
+                if len(words) != count:
                     raise self.error(f"the line of sizes has {len(words)} words, expected {count}: {what}", number)
                 self.start, self.body = end + 1 if end >= 0 else len(self.text), number + 1
                 return tuple(map(int, words))

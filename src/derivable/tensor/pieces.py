@@ -66,7 +66,7 @@ class Pieces:
     @property
     def is_numbered(self) -> bool:
         """Whether it must be known where the additions of each piece begin."""
-        return self.kind in ("places", "append", "positions")
+        return self.kind in ("places", "append", "positions", "positions64")
 
     @cached_property
     def least(self) -> int:

@@ -16,6 +16,7 @@ from derivable.device.cpu.memory import empty, full, zeros
 from derivable.kernel import nodes as n
 from derivable.tensor.bound import Destination, Scalar, Values
 from derivable.tensor.lower import Lowering
+from derivable.tensor.values import fitting
 
 # What `outside` holds while no index was outside.
 INSIDE = -(1 << 63)
@@ -24,16 +25,17 @@ INSIDE = -(1 << 63)
 def filled(out: np.ndarray | None, shape: tuple[int, ...], zero: Any, dtype: Any) -> np.ndarray:
     """An array for values that zeros stand in, `out` if it is given; with whatever stands in it if zero is None.
 
-    Raises ShapeError, LayoutError for an array that is none for them.
+    Raises ShapeError, LayoutError for an array that is none for them, and OutOfMemory.
     """
     if out is not None:
         _check_out(out, shape, np.dtype(dtype))
         if zero is not None:
             out.fill(zero)
         return out
-    if zero is None:
-        return empty(shape, dtype)
-    return zeros(shape, dtype) if is_cleared(zero) else full(shape, zero, dtype)
+    with fitting(shape):
+        if zero is None:
+            return empty(shape, dtype)
+        return zeros(shape, dtype) if is_cleared(zero) else full(shape, zero, dtype)
 
 
 def is_cleared(zero: Any) -> bool:

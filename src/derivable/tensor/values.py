@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +19,10 @@ import numpy as np
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.core.arguments import integer, is_integer
-from derivable.core.diagnostics import DomainError, LayoutError, ShapeError, UnsupportedError
+from derivable.core.diagnostics import DomainError, LayoutError, OutOfMemory, ShapeError, UnsupportedError
 from derivable.core.lazy import optional_module
 from derivable.core.registry import Registry
+from derivable.device.cpu.memory import full
 
 LIBRARIES = "NumPy arrays, scipy.sparse, torch tensors, `sparse` arrays, nested dictionaries and Matrix Market files"
 
@@ -99,7 +101,8 @@ class Coordinates:
 
     def to_numpy(self, zero: Any = 0.0) -> np.ndarray:
         """A dense array. zero: that of the semiring."""
-        dense = np.full(self.shape, zero, self.values.dtype)
+        with fitting(self.shape):
+            dense = full(self.shape, zero, self.values.dtype)
         dense[tuple(self.indices)] = self.values
         return dense
 
@@ -127,7 +130,8 @@ class Coordinates:
                 hint="ask for `scipy_coo`, or for `coordinates`",
             )
         found = sparse.coo_array((self.values, tuple(self.indices)), shape=self.shape)
-        return found.asformat(format)
+        with fitting(self.shape):
+            return found.asformat(format)
 
     def to_torch(self, layout: str = "coo") -> Any:
         """A sparse tensor of torch, "coo", or for matrices "csr". Raises UnsupportedError for other orders."""
@@ -208,6 +212,18 @@ def linear(indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     for size, index in zip(shape, indices):
         place = place * size + index
     return place
+
+
+@contextmanager
+def fitting(shape: tuple[int, ...]) -> Iterator[None]:
+    """Raises OutOfMemory where arrays are made that grow with that shape, and there is no memory for them."""
+    try:
+        yield
+    except MemoryError:
+        raise OutOfMemory(
+            f"there is no memory for each index of a tensor of shape {list(shape)}",
+            hint="`coo`, `csf` and `hashed` hold entries only, and results may be `coordinates`",
+        ) from None
 
 
 def scalar_semiring(semiring: str | Semiring) -> Semiring:

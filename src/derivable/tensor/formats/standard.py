@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from derivable.core.diagnostics import ShapeError
 from derivable.core.graph import offsets_of
+from derivable.device.cpu.memory import full
 from derivable.tensor.formats.format import FAMILIES, Format, only
 
 # Formats that hold the entries which a sparse tensor has, and no others.
@@ -24,7 +27,7 @@ def _dense(order: int) -> Format:
 
 
 def _pack_dense(entries: Any, zero: Any) -> dict[str, Any]:
-    val = np.full(entries.shape, zero, entries.values.dtype)
+    val = full(entries.shape, zero, entries.values.dtype)
     val[tuple(entries.indices)] = entries.values
     return {"val": val.reshape(-1)}
 
@@ -150,6 +153,12 @@ def _hashed(order: int) -> Format:
     def pack(entries: Any, zero: Any) -> dict[str, Any]:
         from derivable.tensor.formats.table import table_of
 
+        if math.prod(entries.shape) >= 1 << 63:
+            raise ShapeError(
+                f"the format `hashed` numbers all places of a tensor, and one of shape {list(entries.shape)} has more "
+                "than 64 bits number",
+                hint="`coo` and `csf` hold it",
+            )
         whole = np.zeros(len(entries.values), np.int64)
         for k in range(order):
             whole = whole * entries.shape[k] + entries.indices[k]
