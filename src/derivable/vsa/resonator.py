@@ -146,8 +146,9 @@ class _Search:
         return self.model.normalise(self.model.bundle(book, weights / weights.sum(-1, keepdim=True)))
 
     def _mixture(self, alike: Tensor, book: Tensor) -> Tensor:
-        # Where nothing is alike, everything is. Weights that favour the best more were slower in every model.
-        weights = alike.clamp(min=torch.finfo(alike.dtype).eps)
+        # Only what is more alike than the mean counts: all one-hot codes have a little in common with any mixture. Where
+        # nothing is, everything does. Weights that favour the best more needed more steps in every model.
+        weights = (alike - alike.mean(-1, keepdim=True)).clamp(min=torch.finfo(alike.dtype).eps)
         return self.model.normalise(self.model.bundle(book, weights / weights.sum(-1, keepdim=True)))
 
 
