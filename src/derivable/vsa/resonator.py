@@ -146,8 +146,8 @@ class _Search:
         return self.model.normalise(self.model.bundle(book, weights / weights.sum(-1, keepdim=True)))
 
     def _mixture(self, alike: Tensor, book: Tensor) -> Tensor:
-        # Only what is more alike than the mean counts: all one-hot codes have a little in common with any mixture. Where
-        # nothing is, everything does. Weights that favour the best more needed more steps in every model.
+        # Only what is more alike than the mean counts: one-hot codes all have a little in common with any mixture.
+        # Where nothing is, everything does.
         weights = (alike - alike.mean(-1, keepdim=True)).clamp(min=torch.finfo(alike.dtype).eps)
         return self.model.normalise(self.model.bundle(book, weights / weights.sum(-1, keepdim=True)))
 
