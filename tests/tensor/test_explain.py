@@ -64,7 +64,8 @@ def test_directions_do_not_depend_on_switches(data):
     assert is_same(run(found, {**values, **seed}), run(expected, {**values, **seed}), keeps_zeros=False)
 
 
-@pytest.mark.parametrize("name", [name for name, each in PASSES.items() if each.run])
+# One function saturates before and after.
+@pytest.mark.parametrize("name", [name for name, each in PASSES.items() if each.run and each.is_on])
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_every_pass_keeps_type_and_entries(name, data):
