@@ -153,6 +153,10 @@ WHOLE = {
         "sum(<i, r> in A) { i -> let v = r + r in (sum(<j, x> in X) x * v(j) * sin(v(j))) + (sum(<j, a> in v) a * a) }",
         (X * 2 * AD * np.sin(2 * AD)).sum(1) + 4 * (AD**2).sum(1),
     ),
+    "looked up in what is collected": (
+        "sum(<j, x> in X) { j -> x * (sum(<i, _> in X + X) { i -> 1.5 })(j) }",
+        1.5 * X,
+    ),
     "rows in a loop": (
         "sum(<k, z> in Z) { k -> sum(<j, r> in (sum(<i, r> in A) sum(<j, a> in r) { j -> { i -> z * a } })) "
         "sum(<_, a> in r) sum(<_, b> in r) a * b * sin(a) }",

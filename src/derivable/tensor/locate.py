@@ -147,7 +147,9 @@ class Locator:
             at = self.lowering.bind(node.range, names)
             self._locate_bound(at, [key], lambda value: self.lowering.enter(node, names, key, value, go_on))
         else:
-            self.lowering.loop(node, names, go_on)
+            # All keys of a loop that cannot be entered come, so each is compared with the one that is asked for.
+            left = {} if not physical and node.key in wanted else wanted
+            self.lowering.loop(node, names, lambda inner: self._locate(node.body, inner, keys, left, then))
 
     def _enter(self, node: t.Sum, names: Names, key: Scalar, then: Callable[[Names], None]) -> None:
         """The body of a sum over an array at the only place where it holds a number."""
