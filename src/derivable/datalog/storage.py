@@ -245,7 +245,9 @@ class Table:
 
     def view(self, position: int, rows: slice) -> np.ndarray:
         """Words [row] of one column of some rows where they lie in the log, in its type; nothing is copied."""
-        return self.log[rows, position]
+        if rows.start < self.gone:
+            self.restore()
+        return self.tail[rows.start - self.gone : rows.stop - self.gone, position]
 
     def all_columns(self, dtypes: Sequence[Any]) -> list[np.ndarray]:
         """Words [row] of all columns, of these dtypes."""
