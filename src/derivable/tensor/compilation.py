@@ -266,8 +266,10 @@ class Kernel:
             run.sizes |= {(name, k): size for k, size in enumerate(held[name].shape)}
         precision = _precision(held, scalars, self.semiring)
         formats = tuple((name, *held[name].signature) for name, of in self.staged.inputs.items() if of.order)
-        in_place, joins = "destinations" in self.on, "joining" in self.on
-        spec = Spec(formats, self.semiring, precision, "", in_place, self.shape is not None, joins)
+        spec = Spec(
+            formats, self.semiring, precision, "", in_place="destinations" in self.on, is_shaped=self.shape is not None,
+            is_wide=_is_wide(run), joins="joining" in self.on,
+        )  # fmt: skip
         typed = _typed(self.semiring, precision)
         (zero,), (dtype,) = typed.zero, typed.dtypes
         if not shape:
