@@ -14,7 +14,6 @@ import numpy as np
 from derivable.core.lazy import later
 from derivable.datalog import fused
 from derivable.datalog.fused import Running
-from derivable.datalog.kernels.row_sets import DONE, LOG_FULL
 from derivable.datalog.profile import Effort
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.storage import Table
@@ -23,9 +22,11 @@ from derivable.device.cpu.threads import get_num_threads
 if TYPE_CHECKING:
     from derivable.datalog import shares
     from derivable.datalog.execute import Executor
+    from derivable.datalog.kernels import row_sets
     from derivable.datalog.ram import emit_enter
 else:
     emit_enter, shares = later("derivable.datalog.ram.emit_enter"), later("derivable.datalog.shares")
+    row_sets = later("derivable.datalog.kernels.row_sets")
 
 # Rows and candidates between two looks at the limits; rows of a round that may follow at once, few enough for the sets
 # of their prefixes to stay in cache; rows that are told in one call, and stay in the log so long.
@@ -100,9 +101,9 @@ class Entering:
             made = PAUSE - left - (i + gone - self.i)
             self.i, self.stop, table.size = i + gone, stop + gone, size + table.gone
             self.account(number, made)
-            if code == DONE:
+            if code == row_sets.DONE:
                 break
-            if code == LOG_FULL:
+            if code == row_sets.LOG_FULL:
                 table.grow_log(len(table.tail) + 1)
             elif code != emit_enter.PAUSED and not sets.make_room(table, supply, code, [np.array([w]) for w in row]):
                 table.leave_sets()

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError
-from derivable.tensor.values import coordinates, is_relation, is_sparse
+from derivable.core.lazy import later
+
+if TYPE_CHECKING:
+    from derivable.tensor import values as tensors
+else:
+    tensors = later("derivable.tensor.values")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +101,7 @@ def taken(facts: Mapping[str, Any]) -> dict[str, Any]:
 def _taken(name: str, given: Any) -> Any:
     if isinstance(given, (InputMapping, np.ndarray, Columns, list, os.PathLike)):
         return given
-    if is_sparse(given):
+    if tensors.is_sparse(given):
         return _entries(name, given)
     if isinstance(given, Mapping):
         if given and not any(isinstance(key, tuple) for key in given) and all(map(_is_column, given.values())):
@@ -118,9 +123,9 @@ def _taken(name: str, given: Any) -> Any:
 
 def _entries(name: str, given: Any) -> Columns:
     """A sparse tensor as facts: a row for each entry, its indices, with its value as the tag."""
-    if is_relation(given) and given.tags is None:
+    if tensors.is_relation(given) and given.tags is None:
         return Columns(tuple(range(len(given.columns))), given.columns)
-    found = coordinates(given, name=name)
+    found = tensors.coordinates(given, name=name)
     return Columns(tuple(range(found.order)), tuple(found.indices), found.values, found.num_entries, True)
 
 
@@ -205,9 +210,9 @@ def _kind(value: Any) -> str:
 def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_exclusive: bool) -> InputMapping:
     if not isinstance(values, Iterable):
         raise DomainError(f"{values!r} is no list of facts", hint="give values or tuples, as in categorical(range(10))")
-    if is_sparse(values):
+    if tensors.is_sparse(values):
         tensor: Any = values
-        values = map(tuple, coordinates(getattr(tensor, "detach", lambda: tensor)()).indices.T.tolist())
+        values = map(tuple, tensors.coordinates(getattr(tensor, "detach", lambda: tensor)()).indices.T.tolist())
     tuples = tuple(map(as_tuple, values))
     for position, fact in enumerate(tuples):
         if len(fact) != len(tuples[0]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,12 +17,17 @@ from derivable.algebra.element import records
 from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.core.and_or import FALSE, TRUE
 from derivable.core.diagnostics import UnsupportedError
+from derivable.core.lazy import later
 from derivable.datalog.derived import Derived
 from derivable.datalog.ground_graph import GroundGraph, negate
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.tag_columns import column_of, concatenate, parts_of, reduce_segments
 from derivable.device.cpu.memory import empty
-from derivable.tensor.values import elements
+
+if TYPE_CHECKING:
+    from derivable.tensor import values as tensors
+else:
+    tensors = later("derivable.tensor.values")
 
 
 class Untagged:
@@ -205,7 +210,7 @@ class SemiringTags(ColumnTags):
         if not self.semiring.is_scalar:
             self.facts.check_probabilities(self.semiring.name)
             return column_of(self.typed.require_fact().apply((probabilities,), (variables,)))
-        values = elements(probabilities, self.semiring, "the facts")
+        values = tensors.elements(probabilities, self.semiring, "the facts")
         if is_valued.all():
             return values
         (random,) = self.typed.require_fact().apply((probabilities,), (variables,))
@@ -254,7 +259,7 @@ class IntegerTags(ScalarColumns, ColumnTags):
         found, is_valued = self.one(len(variables)), self.facts.is_valued(variables)
         if is_valued.any():
             values = np.asarray(self.facts.probabilities, np.float64)[variables[is_valued]]
-            found[is_valued] = elements(values, self.semiring, "the facts")
+            found[is_valued] = tensors.elements(values, self.semiring, "the facts")
         return found
 
     def show(self, tags: np.ndarray) -> np.ndarray:
