@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.test_fused import NEVER, settings_of
+from datalog.test_shares import CLOSURE
 from derivable.core.diagnostics import LimitError
 from derivable.datalog import enter
 
@@ -17,12 +18,6 @@ type edge(x: i64, y: i64)
 rel far(0)
 rel far(y) = far(x), edge(x, y)
 query far
-"""
-CLOSURE = """
-type edge(x: i64, y: i64)
-rel path(x, y) = edge(x, y)
-rel path(x, z) = path(x, y), edge(y, z)
-query path
 """
 GROUPS = """
 type edge(x: i64, y: i64)

@@ -3,11 +3,15 @@
 import math
 from random import Random
 
+import numpy as np
 from hypothesis import strategies as st
 
 from derivable.tensor import nodes as t
+from derivable.tensor.binding import free_variables
 from derivable.tensor.interpret import NOTHING
+from derivable.tensor.program import Program
 from derivable.tensor.types import INT, tensor
+from derivable.tensor.values import coordinates
 
 INPUTS = {"s": tensor(0), "X": tensor(1), "Y": tensor(1), "A": tensor(2), "n": INT}
 SIZE = 3
@@ -48,6 +52,57 @@ def inputs(types=INPUTS, is_bounded=False):
             for name, type_ in types.items()
         }
     )
+
+
+@st.composite
+def cases(draw, vectors, matrices):
+    """A program of order at most 2, its inputs, the same as the interpreter takes them, and formats for the tensors."""
+    node = draw(programs(draw(st.integers(0, 2))))
+    types = {name: of for name, of in INPUTS.items() if name in free_variables(node)}
+    given, meant, formats = {}, {}, {}
+    for name, of in types.items():
+        if of == INT or of.order == 0:
+            given[name] = meant[name] = draw(st.integers(0, SIZE) if of == INT else tensors(0))
+            continue
+        value = draw(tensors(of.order))
+        formats[name] = draw(st.sampled_from(vectors if of.order == 1 else matrices))
+        given[name] = coordinates(value, shape=(SIZE,) * of.order)
+        meant[name] = _complete(value, of.order) if formats[name] in ("dense", "column_major") else value
+    return Program(node, types), given, meant, formats
+
+
+def _complete(value, order):
+    """A nested dictionary with all entries, as a dense array holds them."""
+    if order == 0:
+        return value or 0.0
+    return {key: _complete((value or {}).get(key), order - 1) for key in range(SIZE)}
+
+
+def is_outside(value):
+    return isinstance(value, dict) and any(key >= SIZE or is_outside(below) for key, below in value.items())
+
+
+def dense_of(value, order):
+    found = np.zeros((SIZE,) * order)
+    for path, number in _entries(value):
+        found[path] = number
+    return found
+
+
+def places_of(value, order):
+    """Where a nested dictionary has entries."""
+    found = np.zeros((SIZE,) * order, bool)
+    for path, _ in _entries(value):
+        found[path] = True
+    return found
+
+
+def _entries(value, path=()):
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from _entries(below, (*path, key))
+    elif value is not NOTHING:
+        yield path, value
 
 
 def pruned(value, keeps_zeros=True):

@@ -8,16 +8,15 @@ from hypothesis import strategies as st
 from derivable.algebra import semirings
 from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
 from derivable.tensor import columns, flatten
-from derivable.tensor.binding import free_variables
 from derivable.tensor.compilation import compile
 from derivable.tensor.derivative import gradient
 from derivable.tensor.gathers import Fetched
-from derivable.tensor.interpret import NOTHING, interpret
+from derivable.tensor.interpret import interpret
 from derivable.tensor.passes import KERNEL
 from derivable.tensor.program import Program
-from derivable.tensor.types import INT, tensor
+from derivable.tensor.types import tensor
 from derivable.tensor.values import Coordinates, coordinates
-from tensor.random_programs import INPUTS, SIZE, programs, tensors
+from tensor.random_programs import SIZE, cases, dense_of, is_outside, places_of
 from tensor.test_kernels import (
     BITMAP,
     BLOCKS,
@@ -28,9 +27,6 @@ from tensor.test_kernels import (
     TYPES,
     VALUES,
     VECTORS,
-    complete,
-    dense_of,
-    is_outside,
     parse,
 )
 
@@ -79,22 +75,6 @@ def test_every_format(case, output):
                 columns.check([plan.column])
 
 
-def places_of(value, order):
-    """Where a nested dictionary has entries."""
-    found = np.zeros((SIZE,) * order, bool)
-
-    def put(inner, path):
-        if len(path) == order:
-            found[path] = True
-            return
-        for key, below in inner.items():
-            put(below, (*path, key))
-
-    if value is not NOTHING:
-        put(value, ())
-    return found
-
-
 def numbers_of(kernel, values):
     return {name: np.asarray(x) for name, x in kernel._parted(values, torch.device("cpu"))[2].items()}
 
@@ -102,22 +82,11 @@ def numbers_of(kernel, values):
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_random_programs(data):
-    node = data.draw(programs(data.draw(st.integers(0, 2))))
-    types = {name: of for name, of in INPUTS.items() if name in free_variables(node)}
-    given_, meant, formats = {}, {}, {}
-    for name, of in types.items():
-        if of == INT or of.order == 0:
-            given_[name] = meant[name] = data.draw(st.integers(0, SIZE) if of == INT else tensors(0))
-            continue
-        value = data.draw(tensors(of.order))
-        formats[name] = data.draw(st.sampled_from(("dense", "csf")))
-        given_[name] = coordinates(value, shape=(SIZE,) * of.order)
-        meant[name] = complete(value, of.order) if formats[name] == "dense" else value
-    program = Program(node, types)
+    program, given_, meant, formats = data.draw(cases(*[("dense", "csf")] * 2))
     order = program.type.order
     output = data.draw(st.sampled_from(["torch", "torch_coo"])) if order else None
     optimise = data.draw(st.booleans())
-    expected = interpret(node, meant, semirings.get("real"))
+    expected = interpret(program.node, meant, semirings.get("real"))
     kernel = compile(
         program,
         formats,

@@ -11,17 +11,15 @@ from derivable.core.diagnostics import DomainError, LayoutError, ShapeError, Uns
 from derivable.device.cpu.threads import get_num_threads, set_num_threads
 from derivable.kernel.interpret import interpret as interpret_kernel
 from derivable.tensor import pieces
-from derivable.tensor.binding import free_variables
 from derivable.tensor.compilation import compile
 from derivable.tensor.factored import Factored
 from derivable.tensor.formats.format import Format, format_of
 from derivable.tensor.formats.held import hold
-from derivable.tensor.interpret import NOTHING, interpret
-from derivable.tensor.program import Program
+from derivable.tensor.interpret import interpret
 from derivable.tensor.syntax import parse
-from derivable.tensor.types import INT, tensor
+from derivable.tensor.types import tensor
 from derivable.tensor.values import Coordinates, coordinates
-from tensor.random_programs import INPUTS, SIZE, programs, tensors
+from tensor.random_programs import SIZE, cases, dense_of, is_outside
 
 MATRICES = ("dense", "column_major", "coo", "csr", "csc", "dcsr", "csf", "hashed")
 VECTORS = ("dense", "coo", "csf", "hashed")
@@ -434,50 +432,13 @@ def test_errors_of_formats_and_shapes():
 # Random programs
 
 
-def complete(value, order):
-    """A nested dictionary with all entries, as a dense array holds them."""
-    if order == 0:
-        return value or 0.0
-    return {key: complete((value or {}).get(key), order - 1) for key in range(SIZE)}
-
-
-def dense_of(value, order):
-    found = np.zeros((SIZE,) * order)
-
-    def put(inner, path):
-        if isinstance(inner, dict):
-            for key, below in inner.items():
-                put(below, (*path, key))
-        else:
-            found[path] = inner
-
-    if value is not NOTHING:
-        put(value, ())
-    return found
-
-
-def is_outside(value):
-    return isinstance(value, dict) and any(key >= SIZE or is_outside(below) for key, below in value.items())
-
-
 @settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_random_programs(data):
-    node = data.draw(programs(data.draw(st.integers(0, 2))))
-    types = {name: of for name, of in INPUTS.items() if name in free_variables(node)}
-    given_, meant, formats = {}, {}, {}
-    for name, of in types.items():
-        if of == INT or of.order == 0:
-            given_[name] = meant[name] = data.draw(st.integers(0, SIZE) if of == INT else tensors(0))
-            continue
-        value = data.draw(tensors(of.order))
-        formats[name] = data.draw(st.sampled_from(VECTORS if of.order == 1 else MATRICES))
-        given_[name] = coordinates(value, shape=(SIZE,) * of.order)
-        meant[name] = complete(value, of.order) if formats[name] in ("dense", "column_major") else value
-    program = Program(node, types)
+    program, given_, meant, formats = data.draw(cases(VECTORS, MATRICES))
     order = program.type.order
     output = data.draw(st.sampled_from(["dense", "coordinates"])) if order else None
-    expected = interpret(node, meant, semirings.get("real"))
+    expected = interpret(program.node, meant, semirings.get("real"))
     passes = data.draw(
         st.dictionaries(st.sampled_from(["saturation", "sharing", "sparsity", "destinations"]), st.booleans())
     )
