@@ -27,6 +27,18 @@ class HashedTexts:
         self.size = 0
         self.table = zeros(1 << 12, np.uint32)
 
+    @staticmethod
+    def of(texts: list[str]) -> HashedTexts:
+        """Those of a list of different texts, each at its place there."""
+        made, known = HashedTexts(), []
+        made.enter(texts, known)
+        if known != texts:
+            # Of texts with one hash those that are not the first come last, unless each is entered by itself.
+            made, known = HashedTexts(), []
+            for text in texts:
+                made.enter([text], known)
+        return made
+
     def enter(self, texts: list[str], known: list[str]) -> np.ndarray:
         """Places [text] int64 in `known`, to which new texts are added."""
         places = np.empty(len(texts), np.int64)

@@ -171,9 +171,7 @@ class SymbolTable:
             texts = list(map(str.__str__, texts))
         with _interning:
             if self.hashed is None and len(self.texts) + len(texts) > MANY_TEXTS:
-                hashed = HashedTexts()
-                hashed.enter(self.texts, [])
-                self.hashed = hashed
+                self.hashed = HashedTexts.of(self.texts)
             if self.hashed is not None:
                 return self.hashed.enter(texts, self.texts)
             found: list[int] = []
