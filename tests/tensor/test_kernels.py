@@ -282,6 +282,18 @@ def _rows(built, matrix, piece):
     return np.flatnonzero(out).tolist()
 
 
+def test_a_kernel_for_short_axes_is_not_taken_for_long_ones():
+    kernel = compile(parse("sum(<i, a> in X + X) { i -> a * a }", {"X": V}), {"X": "coo"}, output="coordinates")
+    is_long = []
+    for size in (8, 1 << 23, 8):
+        found = kernel(X=Coordinates((size,), np.array([[1, 5]]), np.array([2.0, 3.0])))
+        assert found.to_dict() == {1: 16.0, 5: 36.0}
+        is_long.append([any(array.name.startswith("tree") for array in each.arrays) for each in kernel.kernels()])
+    assert is_long[0] == [False] * 3
+    # Workspaces with a place for each index of a long axis would be large: trees are used.
+    assert is_long[1] == is_long[2] == [False] * 3 + [True] * 3
+
+
 # Semirings
 
 GRAPH = {0: {1: 2.0, 2: 7.0}, 1: {2: 3.0}, 2: {0: 1.0}}

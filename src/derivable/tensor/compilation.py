@@ -165,7 +165,7 @@ class Kernel:
         self.remark = "as it was: nothing was looked for"
         self.is_final = self.on <= UNOPTIMISED
         self.factors = self._factors() if self.is_final else None
-        self._built: dict[tuple, Built] = {}
+        self._built: dict[tuple[Spec, str], Built] = {}
         # Of nodes in each tree that a kernel makes; a power of two.
         self.room = 256
         self._pattern: Pattern | None = None
@@ -404,10 +404,9 @@ class Kernel:
         return self._taken(values)[0]
 
     def built(self, spec: Spec, kind: str) -> Built:
-        known = (spec.formats, spec.precision, kind)
-        found = self._built.get(known)
+        found = self._built.get((spec, kind))
         if found is None:
-            found = self._built[known] = build_kernel(self.staged, self.program.type, replace(spec, kind=kind))
+            found = self._built[spec, kind] = build_kernel(self.staged, self.program.type, replace(spec, kind=kind))
         return found
 
     def _taken(self, values: Mapping[str, Any]) -> tuple[dict[str, Held], dict[str, Any]]:
