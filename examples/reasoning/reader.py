@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -48,28 +49,43 @@ def reading_loss(logits: Tensor, values: Tensor) -> Tensor:
     return torch.stack(losses).sum()
 
 
-def train(reader: Reader, values: Tensor, epochs: int, seed: int, noise: float = 0.3, batch: int = 64) -> list[float]:
-    """Teach the reader panels with attributes values [panel, attribute]; returns the loss of each step.
+def train(
+    network: nn.Module,
+    values: Tensor,
+    epochs: int,
+    seed: int,
+    noise: float = 0.3,
+    batch: int = 64,
+    *,
+    read: Callable[[Tensor], Tensor] | None = None,
+    rate: float = 4e-3,
+    what: str = "reading",
+) -> list[float]:
+    """Teach the network panels with attributes values [panel, attribute]; returns the loss of each step.
 
     Pictures are drawn anew in each epoch, with noise from none to what is given.
+    read  panels [panel, 1, 80, 80] -> logits [panel, 30]; None for the network itself
+    rate  the highest learning rate: it rises from a 25th of this, and then falls
+    what  is done, for the progress bar
     """
     torch.manual_seed(seed)
+    read = read or network
     steps = epochs * (len(values) // batch)
-    optimiser = torch.optim.AdamW(reader.parameters(), lr=2e-3, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=4e-3, total_steps=steps)
+    optimiser = torch.optim.AdamW(network.parameters(), weight_decay=1e-2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=rate, total_steps=steps)
     losses: list[float] = []
-    reader.train()
-    with progress("reading", steps) as advance:
+    network.train()
+    with progress(what, steps) as advance:
         for epoch in range(epochs):
             for number, rows in enumerate(torch.randperm(len(values))[: len(values) // batch * batch].split(batch)):
                 level = noise * torch.rand(()).item()
                 pictures = draw(values[rows], seed=seed + 1_000_003 * epoch + number, noise=level)
-                loss = reading_loss(reader(pictures), values[rows])
+                loss = reading_loss(read(pictures), values[rows])
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
                 schedule.step()
                 losses.append(loss.item())
                 advance(note=f"loss {losses[-1]:.3f}")
-    reader.eval()
+    network.eval()
     return losses

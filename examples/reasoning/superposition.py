@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 import derivable as dv
-from derivable.core.progress import progress
 
-from .problems import ATTRIBUTES, SIDE, draw
-from .reader import reading_loss
+from .problems import ATTRIBUTES, SIDE
+from .reader import train
 
 
 class SuperposedReader(nn.Module):
@@ -63,25 +61,10 @@ def train_superposed(
     network: SuperposedReader, values: Tensor, epochs: int, seed: int, noise: float = 0.3, batch: int = 64
 ) -> list[float]:
     """Teach the network panels with attributes values [panel, attribute]; returns the loss of each step."""
-    torch.manual_seed(seed)
-    batch = batch // network.inputs * network.inputs
-    steps = epochs * (len(values) // batch)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=2e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=3e-3, total_steps=steps)
-    losses: list[float] = []
-    network.train()
-    with progress("reading several at once", steps) as advance:
-        for epoch in range(epochs):
-            for number, rows in enumerate(torch.randperm(len(values))[: len(values) // batch * batch].split(batch)):
-                level = noise * torch.rand(()).item()
-                pictures = draw(values[rows], seed=seed + 1_000_003 * epoch + number, noise=level)
-                logits = network(pictures.unflatten(0, (-1, network.inputs))).flatten(0, 1)
-                loss = reading_loss(logits, values[rows])
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-                schedule.step()
-                losses.append(loss.item())
-                advance(note=f"loss {losses[-1]:.3f}")
-    network.eval()
-    return losses
+    inputs = network.inputs
+
+    def read(panels: Tensor) -> Tensor:
+        return network(panels.unflatten(0, (-1, inputs))).flatten(0, 1)
+
+    whole = batch // inputs * inputs
+    return train(network, values, epochs, seed, noise, whole, read=read, rate=3e-3, what="reading several at once")
