@@ -16,7 +16,9 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, text_of
 from datalog.test_fused import by_bits, interpreted, on_threads, settings_of
 from derivable.core.diagnostics import LimitError, OutOfMemory
+from derivable.core.graph import from_edges
 from derivable.datalog import bit_rows, storage
+from derivable.datalog.bit_rows import Condensed
 from derivable.datalog.kernels import bit_rows as kernels
 from derivable.datalog.ram.inclusions import systems_of
 
@@ -50,15 +52,9 @@ GRAPHS = st.integers(1, 12).flatmap(
 
 
 def condensed(n, edges):
-    """What the kernel finds, and its arrays."""
-    offsets = np.cumsum([0, *(sum(a == x for a, _ in edges) for x in range(n))])
-    sources = np.array([b for x in range(n) for a, b in edges if a == x], np.int64)
-    order, bounds, ends = np.full(n, -1), np.full(n + 1, -1), np.full(n + 1, -1)
-    links = np.full(len(edges), -1)
-    scratch = [np.zeros(n, np.int64) for _ in range(3)] + [np.full(n, -7) for _ in range(3)]
-    run = interpreted(kernels.condense_kernel())
-    count, number = run(n, offsets, sources, order, bounds, links, ends, *scratch)
-    return count, order, bounds[: count + 1], links[:number], ends[: count + 1]
+    """What is found, and its arrays."""
+    found = Condensed.of({}, *from_edges(n, *np.array(edges, np.int64).reshape(-1, 2).T))
+    return found.count, found.order, found.bounds, found.links, found.ends
 
 
 @settings(max_examples=150, deadline=None)
@@ -88,7 +84,7 @@ def test_rows_get_what_they_reach(given_graph, data):
     before = words.copy().reshape(n, width)
     begin = data.draw(st.integers(0, width))
     count, order, bounds, links, ends = condensed(n, edges)
-    interpreted(kernels.include_kernel())(begin, width, count, width, order, bounds, links, ends, words)
+    interpreted(kernels.include_kernel())(begin, width, count, width, order, words, bounds, links, ends)
     graph = nx.DiGraph()
     graph.add_nodes_from(range(n))
     graph.add_edges_from(edges)

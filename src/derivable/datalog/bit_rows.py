@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from derivable.circuit.kernels.and_or import components, grouped
+from derivable.core.graph import from_edges
 from derivable.core.lazy import later
 from derivable.datalog.gather import Gathered
 from derivable.datalog.ram import inclusions
@@ -83,6 +85,16 @@ class Condensed:
     bounds: np.ndarray
     links: np.ndarray
     ends: np.ndarray
+
+    @staticmethod
+    def of(first_rows: dict[str, int], offsets: np.ndarray, sources: np.ndarray) -> Condensed:
+        """Of rows x that each include rows sources[offsets[x]] .. sources[offsets[x + 1]]."""
+        component, count = components(offsets, sources)
+        bounds, order = grouped(component, count)
+        links, ends, linked = empty(len(sources), np.int64), empty(count + 1, np.int64), np.full(count, -1)
+        arrays = (offsets, sources, component, bounds, links, ends, linked, order)
+        number = _compiled("link_kernel")(count, *arrays)
+        return Condensed(first_rows, len(component), count, order, bounds, links[:number], ends)
 
 
 class Side:
@@ -276,17 +288,10 @@ class BitRows:
         found = [self.numbers_of(one, sides[one.target], sides[one.source]) for one in system.inclusions]
         targets = np.concatenate([own + first_rows[one.target] for one, (own, _) in zip(system.inclusions, found)])
         sources = np.concatenate([other + first_rows[one.source] for one, (_, other) in zip(system.inclusions, found)])
-        places = np.argsort(targets, kind="stable")
-        offsets = np.zeros(rows + 1, np.int64)
-        np.cumsum(np.bincount(targets, minlength=rows), out=offsets[1:])
-        order, bounds, ends = empty(rows, np.int64), empty(rows + 1, np.int64), empty(rows + 1, np.int64)
-        links = empty(len(sources), np.int64)
-        scratch = [zeros(rows, np.int64) for _ in range(3)] + [empty(rows, np.int64) for _ in range(3)]
         self.look()
-        arrays = (offsets, sources[places], order, bounds, links, ends)
-        count, number = _compiled("condense_kernel")(rows, *arrays, *scratch)
+        condensed = Condensed.of(first_rows, *from_edges(rows, targets, sources))
         self.look()
-        return Condensed(first_rows, rows, count, order, bounds[: count + 1], links[:number], ends[: count + 1])
+        return condensed
 
     def edge_columns(self, one: Inclusion) -> list[tuple[str, int]]:
         """The columns of target and source that those of the edges of an inclusion are for."""
@@ -342,8 +347,8 @@ class BitRows:
         def part(start: int, stop: int) -> None:
             for begin in range(low + start * STRIPE, min(low + stop * STRIPE, high), STRIPE):
                 end = min(begin + STRIPE, high)
-                arrays = (condensed.order, condensed.bounds, condensed.links, condensed.ends)
-                _compiled("include_kernel")(begin, end, condensed.count, width, *arrays, words)
+                arrays = (condensed.order, words, condensed.bounds, condensed.links, condensed.ends)
+                _compiled("include_kernel")(begin, end, condensed.count, width, *arrays)
 
         for low in range(0, width, step):
             high = min(low + step, width)

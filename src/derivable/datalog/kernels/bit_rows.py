@@ -30,80 +30,31 @@ def fill_kernel() -> n.Kernel:
 
 
 @cache
-def condense_kernel() -> n.Kernel:
-    """Find the components (Tarjan 1972) of rows 0 .. `rows`; returns (components, links).
+def link_kernel() -> n.Kernel:
+    """Link each of `count` components once to each other one that it includes; returns how many links there are.
 
-    order   [row] rows, component after component; component c has those from bounds[c] to bounds[c + 1]
+    order   [row] int32, rows, component after component; component c has those from bounds[c] to bounds[c + 1]
     links   the first rows of other components that component c includes: those from ends[c] to ends[c + 1]
-    number, low, component, following, called, waiting   [row], the first and `component` hold zeros
+    linked  [component] which component linked it last, beginning with -1
     """
-    k = Builder("condense")
-    rows = k.scalar("rows")
-    names = ("offsets", "sources", "order", "bounds", "links", "ends")
-    offsets, sources, order, bounds, links, ends = (k.array(name, "int64") for name in names)
-    names = ("number", "low", "component", "following", "called", "waiting")
-    number, low, component, following, called, waiting = (k.array(name, "int64") for name in names)
-    visited, depth, top, filled, count = (k.let(name, 0) for name in ("visited", "depth", "top", "filled", "count"))
-
-    def visit(row: Expr) -> None:
-        k.set((visited, depth, top), (visited + 1, depth + 1, top + 1))
-        k.store(number, row, visited)
-        k.store(low, row, visited)
-        k.store(following, row, k.load(offsets, row, "first"))
-        k.store(called, depth - 1, row)
-        k.store(waiting, top - 1, row)
-
-    with k.loop("root", 0, rows) as root:
-        with k.when(equal(k.load(number, root, "seen"), 0)):
-            visit(root)
-        with k.while_(depth > 0):
-            row = k.load(called, depth - 1, "row")
-            at = k.load(following, row, "at")
-            with k.when(at < k.load(offsets, row + 1, "stop")):
-                k.store(following, row, at + 1)
-                source = k.load(sources, at, "source")
-                there = k.load(number, source, "there")
-                with k.when(equal(there, 0)):
-                    visit(source)
-                    k.continue_()
-                # A component that is found already has a number above zero.
-                own = k.load(low, row, "own")
-                with k.when(equal(k.load(component, source, "of_source"), 0) & (there < own)):
-                    k.store(low, row, there)
-                k.continue_()
-            k.set(depth, depth - 1)
-            own = k.load(low, row, "own")
-            with k.when(depth > 0):
-                caller = k.load(called, depth - 1, "caller")
-                with k.when(own < k.load(low, caller, "lowest")):
-                    k.store(low, caller, own)
-            with k.when(equal(own, k.load(number, row, "there"))):
-                k.store(bounds, count, filled)
-                k.set(count, count + 1)
-                member = k.let("member", -1)
-                with k.while_(not_equal(member, row)):
-                    k.set(top, top - 1)
-                    k.load_into(member, waiting, top)
-                    k.store(component, member, count)
-                    k.store(order, filled, member)
-                    k.set(filled, filled + 1)
-    k.store(bounds, count, filled)
-    k.comment("Each other component that one includes is linked once; `low` says which one linked it last.")
-    with k.loop("c", 0, count) as c:
-        k.store(low, c, -1)
+    k = Builder("link")
+    count = k.scalar("count")
+    names = ("offsets", "sources", "component", "bounds", "links", "ends", "linked")
+    offsets, sources, component, bounds, links, ends, linked = (k.array(name, "int64") for name in names)
+    order = k.array("order", "int32")
     written = k.let("written", 0)
     with k.loop("c", 0, count) as c:
         k.store(ends, c, written)
         with k.loop("place", k.load(bounds, c, "begin"), k.load(bounds, c + 1, "end")) as place:
             row = k.load(order, place, "row")
             with k.loop("at", k.load(offsets, row, "first"), k.load(offsets, row + 1, "stop")) as at:
-                other = k.let("other", k.load(component, k.load(sources, at, "source"), "of_source") - 1)
-                with k.when(not_equal(other, c) & not_equal(k.load(low, other, "last"), c)):
-                    k.store(low, other, c)
+                other = k.load(component, k.load(sources, at, "source"), "other")
+                with k.when(not_equal(other, c) & not_equal(k.load(linked, other, "last"), c)):
+                    k.store(linked, other, c)
                     k.store(links, written, k.load(order, k.load(bounds, other, "begin"), "first"))
                     k.set(written, written + 1)
     k.store(ends, count, written)
-    k.return_(count, written)
+    k.return_(written)
     return k.kernel()
 
 
@@ -112,8 +63,8 @@ def include_kernel() -> n.Kernel:
     """Give the rows of components 0 .. `count` all bits that they are to have, in words `begin` .. `end` of each."""
     k = Builder("include_rows")
     begin, end, count, width = (k.scalar(name) for name in ("begin", "end", "count", "width"))
-    order, bounds, links, ends = (k.array(name, "int64") for name in ("order", "bounds", "links", "ends"))
-    bits = k.array("bits", "uint64")
+    order, bits = k.array("order", "int32"), k.array("bits", "uint64")
+    bounds, links, ends = (k.array(name, "int64") for name in ("bounds", "links", "ends"))
 
     def through(first: n.Register, other: Expr, into_first: bool) -> None:
         """For each word: the bits of another row go into the first one, or the first one's become those of another."""
