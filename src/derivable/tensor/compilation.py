@@ -97,10 +97,15 @@ def compile(
 
     Raises DomainError for unknown names, ShapeError for orders and shapes that do not fit.
     """
-    if backend not in (None, "torch"):
-        raise DomainError(f"the backend is {backend!r}", hint='it is "torch" or None')
+    check_backend(backend)
     kind = Kernel if backend is None else _gathers()
     return kind(program, formats, output=output, semiring=semiring, shape=shape, on=switched(passes))
+
+
+def check_backend(backend: str | None) -> None:
+    """Raises DomainError for an unknown one."""
+    if backend not in (None, "torch"):
+        raise DomainError(f"the backend is {backend!r}", hint='it is "torch" or None')
 
 
 def _gathers() -> type[Kernel]:

@@ -16,6 +16,7 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError, ParseError, ShapeError, Span
 from derivable.tensor import nodes as t
+from derivable.tensor.compilation import check_backend
 from derivable.tensor.program import Program
 from derivable.tensor.run import run
 from derivable.tensor.tracked import dense_einsum, formed, is_array, tracked_form
@@ -74,6 +75,7 @@ def einsum(
     record, pattern = scalar_semiring(semiring), _Subscripts(subscripts)
     if output is not None:
         FORMS[output]  # An unknown form is an error before anything is computed.
+    check_backend(backend)
     pattern.check_count(len(operands))
     who = "torch" if backend else tracker(operands, FORMS.resolved(output) if output else None)
     hold = _held if who is None else _tracked
@@ -357,7 +359,7 @@ class _Steps:
         if all(term.is_dense for term in terms) and is_dense and self.record.name == "real":
             given = [part for term in terms for part in (term.value, term.axes)]
             if any(not isinstance(term.value, np.ndarray) for term in terms) or self.backend:
-                return dense_einsum(given, result)
+                return dense_einsum(given, result, self.backend)
             return np.asarray(np.einsum(*given, result, optimize=True))
         # Loops run over the entries of the sparsest; the others are looked up.
         places = sorted(range(len(terms)), key=lambda place: (terms[place].is_dense, terms[place].count))

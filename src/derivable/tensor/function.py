@@ -12,7 +12,7 @@ import numpy as np
 from derivable.bridge.protocol import Shape
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import suggestion
-from derivable.tensor.compilation import Kernel, compile
+from derivable.tensor.compilation import Kernel, check_backend, compile
 from derivable.tensor.engine import ProgramEngine, entries_of
 from derivable.tensor.formats.held import Held, hold
 from derivable.tensor.program import Program
@@ -65,8 +65,7 @@ class Function:
         self.output = ("numpy" if program.type.order < 2 else "coordinates") if output is None else output
         if self.output not in ("numpy", "coordinates"):
             raise DomainError(f"the output is {output!r}", hint='it is "numpy" or "coordinates"')
-        if backend not in (None, "torch"):
-            raise DomainError(f"the backend is {backend!r}", hint='it is "torch" or None')
+        check_backend(backend)
         self.backend = backend
         self._engines: dict[tuple, ProgramEngine] = {}
         self._on_devices: dict[str, dict[str, Any]] = {}

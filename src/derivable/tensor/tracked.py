@@ -20,7 +20,7 @@ from derivable.tensor.formats.held import Held, hold
 from derivable.tensor.formats.standard import PLAIN
 from derivable.tensor.inputs import checked_names
 from derivable.tensor.types import REAL, Type, is_tensor
-from derivable.tensor.values import Coordinates, check_shape, tracker
+from derivable.tensor.values import Coordinates, check_shape, has_torch, tracker
 
 if TYPE_CHECKING:
     from derivable.tensor.compilation import Kernel
@@ -116,8 +116,7 @@ def _numbers(of: Held | Shape, operand: Any) -> Any:
 
 def library_run(operands: list[Any]) -> Any:
     """What runs an engine on arrays of a library."""
-    torch = sys.modules.get("torch")
-    if torch is not None and any(isinstance(operand, torch.Tensor) for operand in operands):
+    if has_torch(operands):
         from derivable.bridge.torch import run
 
         return run
@@ -159,13 +158,15 @@ def formed(form: str | None, found: Any, who: str) -> Any:
     return BCOO(data, shape=found.shape, indices_sorted=True, unique_indices=True)
 
 
-def dense_einsum(given: list[Any], result: tuple[int, ...]) -> Any:
-    """The Einstein sum of dense arrays of a library, [array, its axes, array, its axes, ...], of one type."""
+def dense_einsum(given: list[Any], result: tuple[int, ...], backend: str | None) -> Any:
+    """The Einstein sum of dense arrays, [array, its axes, array, its axes, ...], of one type: by torch if it is the
+    backend or has one of them, else by JAX."""
     arrays = given[::2]
-    torch = sys.modules.get("torch")
-    if torch is not None and any(isinstance(array, torch.Tensor) for array in arrays):
-        like = next(array for array in arrays if isinstance(array, torch.Tensor))
-        tensors = [torch.as_tensor(array, device=like.device) for array in arrays]
+    if backend == "torch" or has_torch(arrays):
+        import torch
+
+        device = next((array.device for array in arrays if isinstance(array, torch.Tensor)), None)
+        tensors = [torch.as_tensor(array, device=device) for array in arrays]
         dtype = torch.float32 if all(x.dtype == torch.float32 for x in tensors) else torch.float64
         given = [part for x, axes in zip(tensors, given[1::2]) for part in (x.to(dtype), list(axes))]
         return torch.einsum(*given, list(result))
