@@ -1,0 +1,719 @@
+"""The table of kinds of operators, one row a kind: shape, meaning in NumPy, and what it costs.
+
+A row says what the result's shape is (`shape`), what its values are (`evaluate`), which unit of the accelerator does
+it (`unit`), how much there is to do (`work`), and which operand waits in the array while another streams through
+(`stationary`). Few kinds are basic. A `composite` one is defined by others: `operators.expand` writes them out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from derivable.accelerator.runtime import Elementwise, Layer, Vectors
+from derivable.core.arguments import is_integer
+from derivable.core.diagnostics import ShapeError, UnsupportedError
+from derivable.core.registry import Registry
+
+Shape: TypeAlias = tuple[int, ...]
+Attributes: TypeAlias = Mapping[str, Any]
+Unit = Literal["source", "gemm", "vector", "simd", "view"]
+Rank = Literal["bool", "int", "float", "same"]
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Work of the memories: `elements` values go to other places; none where only the shape changes."""
+
+    elements: int
+
+    def __str__(self) -> str:
+        return f"moved[{self.elements}]"
+
+
+Work: TypeAlias = Layer | Vectors | Elementwise | Moved
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an operator of this kind is.
+
+    unit        "gemm" and "vector" run on the array, "simd" on the SIMD unit, "view" in the memories; "source" is given
+    operands    how many inputs it takes: the least and the most, None for any number
+    attributes  those it has, each with what it is when it is not given; `REQUIRED` where it must be
+    shape       (shapes of the inputs, attributes) -> shape of the result. Raises ShapeError for shapes that do not fit
+    evaluate    (arrays, attributes) -> the result; floating numbers are float64
+    work        (shapes of the inputs, shape of the result, attributes) -> what there is to do
+    stationary  (shapes of the inputs, attributes) -> which input waits in the array; None beside gemm
+    values      the numbers of the result: "float", "int", "bool", or "same" as those of the inputs
+    composite   (graph under construction, inputs, attributes) -> the name of the same value made of other kinds
+    """
+
+    unit: Unit
+    operands: tuple[int, int | None]
+    attributes: Mapping[str, Any]
+    shape: Callable[[Sequence[Shape], Attributes], Shape]
+    evaluate: Callable[[Sequence[np.ndarray], Attributes], np.ndarray]
+    work: Callable[[Sequence[Shape], Shape, Attributes], Work]
+    stationary: Callable[[Sequence[Shape], Attributes], int] | None = None
+    values: Rank = "same"
+    composite: Callable[[Any, Sequence[str], Attributes], str] | None = None
+
+
+REQUIRED = object()
+KINDS: Registry[Kind] = Registry("kind of operator", error=UnsupportedError)
+
+
+def size(shape: Shape) -> int:
+    return math.prod(shape)
+
+
+# What rows have in common
+
+
+def _no_work(shapes: Sequence[Shape], result: Shape, attributes: Attributes) -> Work:
+    return Moved(0)
+
+
+def _moved(shapes: Sequence[Shape], result: Shape, attributes: Attributes) -> Work:
+    return Moved(size(result))
+
+
+def _passes(passes: int) -> Callable[[Sequence[Shape], Shape, Attributes], Work]:
+    return lambda shapes, result, attributes: Elementwise(size(result), passes)
+
+
+def _of_inputs(passes: int = 1) -> Callable[[Sequence[Shape], Shape, Attributes], Work]:
+    return lambda shapes, result, attributes: Elementwise(size(shapes[0]), passes)
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """The shape of what is broadcast together. Raises ShapeError with the shapes."""
+    try:
+        return tuple(np.broadcast_shapes(*shapes))
+    except ValueError:
+        raise ShapeError(f"shapes {' and '.join(str(list(shape)) for shape in shapes)} do not broadcast") from None
+
+
+def _first(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    return shapes[0]
+
+
+def _broadcast(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    return broadcast(*shapes)
+
+
+def checked_axes(axes: Any, rank: int) -> tuple[int, ...]:
+    """Axes from 0 to rank - 1, all different. Raises ShapeError otherwise."""
+    if not isinstance(axes, tuple) or not all(is_integer(a) and 0 <= a < rank for a in axes):
+        raise ShapeError(f"axes are {axes!r}, expected a tuple of numbers from 0 to {rank - 1}")
+    if len(set(axes)) < len(axes):
+        raise ShapeError(f"axes {axes!r} name one twice")
+    return axes
+
+
+def _reduced(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    axes, (shape,) = checked_axes(attributes["axes"], len(shapes[0])), shapes
+    kept = (1 if axis in axes else length for axis, length in enumerate(shape))
+    return tuple(length for axis, length in enumerate(kept) if attributes["keepdims"] or axis not in axes)
+
+
+def _reduction(function: Callable[..., np.ndarray], values: Rank = "same") -> Kind:
+    return Kind(
+        "simd",
+        (1, 1),
+        {"axes": REQUIRED, "keepdims": False},
+        _reduced,
+        lambda x, at: function(x[0], axis=at["axes"], keepdims=at["keepdims"]),
+        _of_inputs(),
+        values=values,
+    )
+
+
+def _one_axis(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    checked_axes((attributes["axis"],), len(shapes[0]))
+    return shapes[0]
+
+
+def _elementwise(function: Callable[..., np.ndarray], operands: int, passes: int = 1, values: Rank = "same") -> Kind:
+    return Kind(
+        "simd",
+        (operands, operands),
+        {},
+        _broadcast,
+        lambda x, at: function(*x),
+        _passes(passes),
+        values=values,
+    )
+
+
+# Products of matrices
+
+
+def _windows(shape: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Shape:
+    """How many windows of a kernel there are along rows and columns. Raises ShapeError if there is none."""
+    found = tuple(
+        (length + 2 * pad - spread * (taps - 1) - 1) // step + 1
+        for length, taps, step, pad, spread in zip(shape[-2:], kernel, stride, padding, dilation)
+    )
+    if min(found) < 1:
+        raise ShapeError(f"a window {list(kernel)} does not fit into {list(shape[-2:])} with padding {list(padding)}")
+    return found
+
+
+def _conv2d_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    x, weight, groups = shapes[0], shapes[1], attributes["groups"]
+    if len(x) != 4 or len(weight) != 4:
+        raise ShapeError(
+            f"conv2d of {list(x)} by {list(weight)}, expected [batch, channel, row, column] and "
+            "[output, channel, tap, tap]"
+        )
+    if x[1] != weight[1] * groups or weight[0] % groups:
+        raise ShapeError(f"conv2d of {list(x)} by {list(weight)} in {groups} groups: channels differ")
+    if len(shapes) == 3 and shapes[2] != (weight[0],):
+        raise ShapeError(f"the bias {list(shapes[2])} of conv2d is not [{weight[0]}]")
+    windows = _windows(x, weight[2:], attributes["stride"], attributes["padding"], attributes["dilation"])
+    return (x[0], weight[0], *windows)
+
+
+def _taps(x: np.ndarray, kernel: Shape, attributes: Attributes, fill: float = 0.0) -> Any:
+    """For each tap (row, column) of a kernel, what it meets in every window: [..., row, column]."""
+    stride, padding, dilation = attributes["stride"], attributes["padding"], attributes.get("dilation", (1, 1))
+    windows = _windows(x.shape, kernel, stride, padding, dilation)
+    x = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(pad, pad) for pad in padding], constant_values=fill)
+    for tap in np.ndindex(*kernel):
+        places = [
+            slice(at * spread, at * spread + step * (count - 1) + 1, step)
+            for at, spread, step, count in zip(tap, dilation, stride, windows)
+        ]
+        yield tap, x[..., places[0], places[1]]
+
+
+def _conv2d(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
+    x, weight, groups = arrays[0], arrays[1], attributes["groups"]
+    batch, channels = x.shape[0], x.shape[1] // groups
+    grouped = weight.reshape(groups, -1, *weight.shape[1:])
+    found: Any = 0
+    for (row, column), met in _taps(x, weight.shape[2:], attributes):
+        met = met.reshape(batch, groups, channels, *met.shape[-2:])
+        # [group, output, channel] with [batch, group, channel, row, column]
+        found = found + np.einsum("goc,bgcyx->bgoyx", grouped[..., row, column], met, optimize=True)
+    found = found.reshape(batch, -1, *found.shape[-2:])
+    return found + arrays[2][:, None, None] if len(arrays) == 3 else found
+
+
+def _conv2d_work(shapes: Sequence[Shape], result: Shape, attributes: Attributes) -> Work:
+    groups, weight = attributes["groups"], shapes[1]
+    return Layer(result[0] * size(result[2:]), size(weight[1:]), weight[0] // groups, repeats=groups)
+
+
+def _linear_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    x, weight = shapes[:2]
+    if len(weight) != 2 or not x or x[-1] != weight[1]:
+        raise ShapeError(f"linear of {list(x)} by {list(weight)}, expected [*batch, input] and [output, input]")
+    if len(shapes) == 3 and shapes[2] != (weight[0],):
+        raise ShapeError(f"the bias {list(shapes[2])} of linear is not [{weight[0]}]")
+    return (*x[:-1], weight[0])
+
+
+def _matmul_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    a, b = shapes
+    if len(a) < 2 or len(b) < 2 or a[-1] != b[-2]:
+        raise ShapeError(f"matmul of {list(a)} and {list(b)}, expected [*batch, m, k] and [*batch, k, n]")
+    return (*broadcast(a[:-2], b[:-2]), a[-2], b[-1])
+
+
+def _holds_right(shapes: Sequence[Shape], attributes: Attributes) -> int:
+    return 1
+
+
+def _holds_fewer(shapes: Sequence[Shape], attributes: Attributes) -> int:
+    """The operand that fewer matrices are of waits, so that it is loaded once; of equally many the right one."""
+    return 0 if size(shapes[0][:-2]) < size(shapes[1][:-2]) else 1
+
+
+def _matmul_work(shapes: Sequence[Shape], result: Shape, attributes: Attributes) -> Work:
+    held = _holds_fewer(shapes, attributes)
+    (m, k), n = shapes[0][-2:], shapes[1][-1]
+    # One product for each matrix that is held; rows of the other operand that share it stream through it together.
+    repeats = size(shapes[held][:-2])
+    shared = size(result[:-2]) // repeats
+    return Layer(shared * m, k, n, repeats=repeats) if held else Layer(shared * n, k, m, repeats=repeats)
+
+
+# Vectors
+
+
+def _convolved(is_correlation: bool) -> Callable[[Sequence[np.ndarray], Attributes], np.ndarray]:
+    def evaluate(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
+        c, a = arrays
+        length = c.shape[-1]
+        found: Any = 0
+        for k in range(length):
+            # convolution: sum over k of a[k] c[n - k]; correlation: of a[k] c[n + k]
+            found = found + a[..., k : k + 1] * np.roll(c, -k if is_correlation else k, -1)
+        return found
+
+    return evaluate
+
+
+def _rows_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    a, b = shapes
+    if not a or not b or a[-1] != b[-1]:
+        raise ShapeError(f"rows of {list(a)} and {list(b)} differ in length, expected [*batch, length] twice")
+    return broadcast(a, b)
+
+
+def _vectors_work(shapes: Sequence[Shape], result: Shape, attributes: Attributes) -> Work:
+    return Vectors(size(result[:-1]), result[-1])
+
+
+def _check_codes(a: Shape, b: Shape, what: str) -> None:
+    if len(a) < 2 or len(b) < 2 or a[-2:] != b[-2:]:
+        raise ShapeError(f"{what} of {list(a)} and {list(b)}: both end in [block, length]")
+
+
+def _match_probability_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    a, b = shapes
+    _check_codes(a, b, "match_probability")
+    return broadcast(*shapes)[:-2]
+
+
+def _match_probability_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
+    product = graph.add("mul", *inputs)
+    rank, blocks = len(graph.shape(product)), graph.shape(product)[-2]
+    total = graph.add("sum", product, axes=(rank - 2, rank - 1))
+    return graph.add("mul", total, graph.scalar(1 / blocks))
+
+
+def _match_probabilities_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    queries, book = shapes
+    _check_codes(queries, book, "match_probabilities")
+    if len(book) < 3:
+        raise ShapeError(f"the codebook is {list(book)}, expected [*batch, item, block, length]")
+    return (*broadcast(queries[:-2], book[:-3]), book[-3])
+
+
+def _match_probabilities(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
+    queries, book = arrays
+    return np.einsum("...kl,...ikl->...i", queries, book, optimize=True) / queries.shape[-2]
+
+
+def _against_items(queries: Shape, book: Shape) -> tuple[Shape, Shape]:
+    """The shapes of the product of matrices that compares queries with items of codebooks."""
+    length = size(queries[-2:])
+    if len(book) == 3:
+        return (size(queries[:-2]), length), (length, book[0])
+    return (*queries[:-2], 1, length), (*book[:-3], length, book[-3])
+
+
+def _match_probabilities_work(shapes: Sequence[Shape], result: Shape, attributes: Attributes) -> Work:
+    pair = _against_items(*shapes)
+    return _matmul_work(pair, _matmul_shape(pair, {}), {})
+
+
+def _match_probabilities_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
+    queries, book = inputs
+    a, b = graph.shape(queries), graph.shape(book)
+    left, right = _against_items(a, b)
+    flat = graph.add("reshape", book, shape=(*b[:-2], right[-2]))
+    order = (*range(len(right) - 2), len(right) - 1, len(right) - 2)
+    product = graph.add("matmul", graph.add("reshape", queries, shape=left), graph.add("permute", flat, order=order))
+    result = _match_probabilities_shape([a, b], {})
+    return graph.add("mul", graph.add("reshape", product, shape=result), graph.scalar(1 / a[-2]))
+
+
+def _bundle_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    items, weights = shapes
+    rank = attributes["rank"]
+    if len(items) <= rank or not weights or items[-rank - 1] != weights[-1]:
+        raise ShapeError(f"a bundle of {list(items)} with weights {list(weights)}: the numbers of items differ")
+    return (*broadcast(items[: -rank - 1], weights[:-1]), *items[-rank:])
+
+
+def _flat_bundle(items: Shape, weights: Shape, rank: int) -> tuple[Shape, Shape]:
+    """The shapes of the product of matrices that a bundle is."""
+    if len(items) == rank + 1:
+        return (size(weights[:-1]), weights[-1]), (items[0], size(items[1:]))
+    return (*weights[:-1], 1, weights[-1]), (*items[:-rank], size(items[-rank:]))
+
+
+def _bundle(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
+    (items, weights), ones = arrays, (1,) * attributes["rank"]
+    return (items * weights.reshape(*weights.shape, *ones)).sum(-attributes["rank"] - 1)
+
+
+def _bundle_work(shapes: Sequence[Shape], result: Shape, attributes: Attributes) -> Work:
+    pair = _flat_bundle(shapes[0], shapes[1], attributes["rank"])
+    return _matmul_work(pair, _matmul_shape(pair, {}), {})
+
+
+def _bundle_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
+    shapes = [graph.shape(name) for name in inputs]
+    left, right = _flat_bundle(shapes[0], shapes[1], attributes["rank"])
+    weights = graph.add("reshape", inputs[1], shape=left)
+    product = graph.add("matmul", weights, graph.add("reshape", inputs[0], shape=right))
+    return graph.add("reshape", product, shape=_bundle_shape(shapes, attributes))
+
+
+# Elementwise
+
+
+def _softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    raised = np.exp(x - x.max(axis, keepdims=True))
+    return raised / raised.sum(axis, keepdims=True)
+
+
+def _log_softmax(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
+    x, axis = arrays[0], attributes["axis"]
+    shifted = x - x.max(axis, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))
+
+
+def _log_softmax_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
+    (x,), axis = inputs, attributes["axis"]
+    shifted = graph.add("sub", x, graph.add("max", x, axes=(axis,), keepdims=True))
+    total = graph.add("sum", graph.add("exp", shifted), axes=(axis,), keepdims=True)
+    return graph.add("sub", shifted, graph.add("log", total))
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 0.5 * (1 + np.tanh(0.5 * x))
+
+
+def _sigmoid_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
+    raised = graph.add("tanh", graph.add("mul", inputs[0], graph.scalar(0.5)))
+    return graph.add("mul", graph.add("add", raised, graph.scalar(1.0)), graph.scalar(0.5))
+
+
+_error_function = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _gelu(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
+    (x,) = arrays
+    if attributes["approximate"] == "tanh":
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + _error_function(x / math.sqrt(2)))
+
+
+def _clamp(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
+    low, high = attributes["low"], attributes["high"]
+    x = arrays[0] if low is None else np.maximum(arrays[0], low)
+    return x if high is None else np.minimum(x, high)
+
+
+def _argmax(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
+    found = np.asarray(arrays[0].argmax(attributes["axis"]))
+    return np.expand_dims(found, attributes["axis"]) if attributes["keepdims"] else found
+
+
+def _argmax_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    return _reduced(shapes, {"axes": (attributes["axis"],), "keepdims": attributes["keepdims"]})
+
+
+def _mean_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
+    count = size(tuple(graph.shape(inputs[0])[axis] for axis in attributes["axes"]))
+    return graph.add("mul", graph.add("sum", *inputs, **attributes), graph.scalar(1 / count))
+
+
+def _mean(x: np.ndarray, axis: Shape, keepdims: bool) -> np.ndarray:
+    return np.asarray(x, np.float64).mean(axis, keepdims=keepdims)
+
+
+def _neg_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
+    return graph.add("mul", inputs[0], graph.scalar(-1.0))
+
+
+def _unit(x: np.ndarray, rank: int) -> np.ndarray:
+    squared = (x * x).sum(tuple(range(-rank, 0)), keepdims=True)
+    return np.where(squared > 0, x / np.sqrt(np.where(squared > 0, squared, 1)), 0.0)
+
+
+def _normalise_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    if len(shapes[0]) < attributes["rank"]:
+        raise ShapeError(f"vectors of {attributes['rank']} axes, and {list(shapes[0])} has {len(shapes[0])}")
+    return shapes[0]
+
+
+def _to_mass_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    if not shapes[0] or not shapes[0][-1]:
+        raise ShapeError(f"masses are over the last axis, and {list(shapes[0])} has none")
+    return shapes[0]
+
+
+def _to_mass(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
+    found = np.maximum(arrays[0], 0)
+    total = found.sum(-1, keepdims=True)
+    return np.where(total > 0, found / np.where(total > 0, total, 1), 1 / found.shape[-1])
+
+
+def _pool_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    (x,) = shapes
+    if len(x) not in (3, 4):
+        raise ShapeError(f"pooling of {list(x)}, expected [batch, channel, row, column]")
+    spread = attributes.get("dilation", (1, 1))
+    return (*x[:-2], *_windows(x, attributes["kernel"], attributes["stride"], attributes["padding"], spread))
+
+
+def _max_pool(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
+    found: Any = -np.inf
+    for _, met in _taps(arrays[0], attributes["kernel"], attributes, -np.inf):
+        found = np.maximum(found, met)
+    return found
+
+
+def _avg_pool(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
+    kernel = attributes["kernel"]
+    total: Any = sum(met for _, met in _taps(arrays[0], kernel, attributes))
+    if attributes["counts_padding"]:
+        return total / size(kernel)
+    count: Any = sum(met for _, met in _taps(np.ones_like(arrays[0]), kernel, attributes))
+    return total / count
+
+
+def _pool_work(shapes: Sequence[Shape], result: Shape, attributes: Attributes) -> Work:
+    return Elementwise(size(result), size(attributes["kernel"]))
+
+
+def _batch_norm_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    x = shapes[0]
+    if len(x) < 2 or any(shape != (x[1],) for shape in shapes[1:]):
+        raise ShapeError(f"batch_norm of {list(x)} with {[list(shape) for shape in shapes[1:]]}: channels differ")
+    return x
+
+
+def batch_norm_scale(parameters: Sequence[np.ndarray], eps: float) -> tuple[np.ndarray, np.ndarray]:
+    """What each channel is multiplied by, and what is added: from weight, bias, mean and variance."""
+    weight, bias, mean, variance = (np.asarray(array, np.float64) for array in parameters)
+    scale = weight / np.sqrt(variance + eps)
+    return scale, bias - mean * scale
+
+
+def _batch_norm(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
+    x, *parameters = arrays
+    scale, shift = batch_norm_scale(parameters, attributes["eps"])
+    ones = (1,) * (x.ndim - 2)
+    return x * scale.reshape(-1, *ones) + shift.reshape(-1, *ones)
+
+
+# Views
+
+
+def _reshape_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    shape = attributes["shape"]
+    if size(shape) != size(shapes[0]):
+        raise ShapeError(f"{list(shapes[0])} has {size(shapes[0])} entries, {list(shape)} has {size(shape)}")
+    return shape
+
+
+def _permute_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    order, (shape,) = attributes["order"], shapes
+    if sorted(order) != list(range(len(shape))):
+        raise ShapeError(f"the order {order} is none of the {len(shape)} axes of {list(shape)}")
+    return tuple(shape[axis] for axis in order)
+
+
+def _places(shape: Shape, attributes: Attributes) -> tuple[slice, ...]:
+    """The slices of an operator "slice": from `starts`, `lengths` entries of each axis, every `steps`-th."""
+    parts = [attributes[name] for name in ("starts", "lengths", "steps")]
+    if any(len(part) != len(shape) for part in parts):
+        raise ShapeError(f"a slice with {[len(part) for part in parts]} starts, lengths and steps of {list(shape)}")
+    for axis, (start, length, step) in enumerate(zip(*parts)):
+        if start < 0 or step < 1 or length < 0 or (length and start + step * (length - 1) >= shape[axis]):
+            raise ShapeError(
+                f"{length} entries from {start} in steps of {step} are not all in axis {axis} of {list(shape)}"
+            )
+    return tuple(slice(start, start + step * length, step) for start, length, step in zip(*parts))
+
+
+def _slice_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    _places(shapes[0], attributes)
+    return attributes["lengths"]
+
+
+def _index_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    axis, places, (shape,) = attributes["axis"], attributes["places"], shapes
+    checked_axes((axis,), len(shape))
+    if any(not 0 <= place < shape[axis] for place in places):
+        raise ShapeError(f"places {min(places)} to {max(places)} along axis {axis} of {list(shape)}")
+    return (*shape[:axis], len(places), *shape[axis + 1 :])
+
+
+def _take_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    if not shapes[0]:
+        raise ShapeError("a scalar has no rows to take")
+    return (*shapes[1], *shapes[0][1:])
+
+
+def _concatenate_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    axis, first = attributes["axis"], shapes[0]
+    checked_axes((axis,), len(first))
+    rest = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}
+    if len(rest) > 1 or any(len(shape) != len(first) for shape in shapes):
+        raise ShapeError(f"shapes {', '.join(str(list(shape)) for shape in shapes)} beside each other on axis {axis}")
+    return (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])
+
+
+def _expand_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    shape = attributes["shape"]
+    if broadcast(shapes[0], shape) != shape:
+        raise ShapeError(f"{list(shapes[0])} does not expand to {list(shape)}")
+    return shape
+
+
+def _roll_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    checked_axes(attributes["axes"], len(shapes[0]))
+    if len(attributes["axes"]) != len(attributes["shifts"]):
+        raise ShapeError(f"{len(attributes['shifts'])} shifts along {len(attributes['axes'])} axes")
+    return shapes[0]
+
+
+def _given(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    return attributes["shape"]
+
+
+def _not_evaluated(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
+    raise AssertionError("inputs and constants are given")
+
+
+_WINDOW = {"stride": (1, 1), "padding": (0, 0)}
+
+for _name, _kind in {
+    "input": Kind("source", (0, 0), {"shape": REQUIRED}, _given, _not_evaluated, _no_work),
+    "constant": Kind("source", (0, 0), {"shape": REQUIRED}, _given, _not_evaluated, _no_work),
+    # gemm
+    "conv2d": Kind(
+        *("gemm", (2, 3), {**_WINDOW, "dilation": (1, 1), "groups": 1}),
+        *(_conv2d_shape, _conv2d, _conv2d_work, _holds_right),
+    ),
+    "linear": Kind(
+        *("gemm", (2, 3), {}, _linear_shape),
+        lambda x, at: x[0] @ x[1].T + (x[2] if len(x) == 3 else 0),
+        lambda shapes, result, at: Layer(size(result[:-1]), shapes[1][1], shapes[1][0]),
+        _holds_right,
+    ),
+    "matmul": Kind("gemm", (2, 2), {}, _matmul_shape, lambda x, at: x[0] @ x[1], _matmul_work, _holds_fewer),
+    "match_probabilities": Kind(
+        *("gemm", (2, 2), {}, _match_probabilities_shape, _match_probabilities, _match_probabilities_work),
+        lambda shapes, at: _holds_fewer(_against_items(*shapes), at),
+        values="float",
+        composite=_match_probabilities_composite,
+    ),
+    "bundle": Kind(
+        *("gemm", (2, 2), {"rank": 2}, _bundle_shape, _bundle, _bundle_work),
+        # Of the product weights x items the right operand is the first input.
+        lambda shapes, at: 1 - _holds_fewer(_flat_bundle(shapes[0], shapes[1], at["rank"]), at),
+        composite=_bundle_composite,
+    ),
+    # circular convolution and correlation
+    "bind": Kind("vector", (2, 2), {}, _rows_shape, _convolved(False), _vectors_work, values="float"),
+    "unbind": Kind("vector", (2, 2), {}, _rows_shape, _convolved(True), _vectors_work, values="float"),
+    # elementwise, of one operand
+    "relu": _elementwise(lambda x: np.maximum(x, 0), 1),
+    "tanh": _elementwise(np.tanh, 1, values="float"),
+    "exp": _elementwise(np.exp, 1, values="float"),
+    "log": _elementwise(np.log, 1, values="float"),
+    "sqrt": _elementwise(np.sqrt, 1, values="float"),
+    "abs": _elementwise(np.abs, 1),
+    "gelu": Kind("simd", (1, 1), {"approximate": "none"}, _first, _gelu, _passes(4), values="float"),
+    "clamp": Kind("simd", (1, 1), {"low": None, "high": None}, _first, _clamp, _passes(1)),
+    "softmax": Kind(
+        *("simd", (1, 1), {"axis": REQUIRED}, _one_axis, lambda x, at: _softmax(x[0], at["axis"]), _of_inputs(3)),
+        values="float",
+    ),
+    # elementwise, of two
+    "add": _elementwise(np.add, 2),
+    "sub": _elementwise(np.subtract, 2),
+    "mul": _elementwise(np.multiply, 2),
+    "div": _elementwise(np.divide, 2, values="float"),
+    "maximum": _elementwise(np.maximum, 2),
+    "minimum": _elementwise(np.minimum, 2),
+    # over axes
+    "sum": _reduction(np.sum),
+    "prod": _reduction(np.prod),
+    "max": _reduction(np.max),
+    "min": _reduction(np.min),
+    "argmax": Kind(
+        *("simd", (1, 1), {"axis": REQUIRED, "keepdims": False}, _argmax_shape, _argmax, _of_inputs()),
+        values="int",
+    ),
+    # over windows
+    "max_pool2d": Kind(
+        *("simd", (1, 1), {"kernel": REQUIRED, **_WINDOW, "dilation": (1, 1)}, _pool_shape, _max_pool, _pool_work)
+    ),
+    "avg_pool2d": Kind(
+        *("simd", (1, 1), {"kernel": REQUIRED, **_WINDOW, "counts_padding": True}, _pool_shape, _avg_pool, _pool_work),
+        values="float",
+    ),
+    # made of others
+    "neg": Kind("simd", (1, 1), {}, _first, lambda x, at: -x[0], _passes(1), composite=_neg_composite),
+    "sigmoid": Kind(
+        *("simd", (1, 1), {}, _first, lambda x, at: _sigmoid(x[0]), _passes(2)),
+        values="float",
+        composite=_sigmoid_composite,
+    ),
+    "log_softmax": Kind(
+        *("simd", (1, 1), {"axis": REQUIRED}, _one_axis, _log_softmax, _of_inputs(4)),
+        values="float",
+        composite=_log_softmax_composite,
+    ),
+    "mean": Kind(
+        *("simd", (1, 1), {"axes": REQUIRED, "keepdims": False}, _reduced),
+        lambda x, at: _mean(x[0], at["axes"], at["keepdims"]),
+        _of_inputs(),
+        values="float",
+        composite=_mean_composite,
+    ),
+    "match_probability": Kind(
+        *("simd", (2, 2), {}, _match_probability_shape),
+        lambda x, at: (x[0] * x[1]).sum((-2, -1)) / x[0].shape[-2],
+        lambda shapes, result, at: Elementwise(size(broadcast(*shapes)), 2),
+        values="float",
+        composite=_match_probability_composite,
+    ),
+    "batch_norm": Kind("simd", (5, 5), {"eps": 1e-5}, _batch_norm_shape, _batch_norm, _passes(2), values="float"),
+    # of vectors of length one and of masses, both with a case for zero
+    "normalise": Kind(
+        *("simd", (1, 1), {"rank": 1}, _normalise_shape, lambda x, at: _unit(x[0], at["rank"]), _passes(3)),
+        values="float",
+    ),
+    "to_mass": Kind("simd", (1, 1), {}, _to_mass_shape, _to_mass, _of_inputs(3), values="float"),
+    # views
+    "reshape": Kind(
+        *("view", (1, 1), {"shape": REQUIRED}, _reshape_shape, lambda x, at: x[0].reshape(at["shape"]), _no_work)
+    ),
+    "permute": Kind(
+        *("view", (1, 1), {"order": REQUIRED}, _permute_shape, lambda x, at: x[0].transpose(at["order"]), _moved)
+    ),
+    "slice": Kind(
+        *("view", (1, 1), {"starts": REQUIRED, "lengths": REQUIRED, "steps": REQUIRED}, _slice_shape),
+        lambda x, at: x[0][_places(x[0].shape, at)],
+        _moved,
+    ),
+    "index": Kind(
+        *("view", (1, 1), {"axis": REQUIRED, "places": REQUIRED}, _index_shape),
+        lambda x, at: x[0].take(np.array(at["places"], np.int64), at["axis"]),
+        _moved,
+    ),
+    "take": Kind("view", (2, 2), {}, _take_shape, lambda x, at: x[0][x[1]], _moved),
+    "concatenate": Kind(
+        *("view", (1, None), {"axis": REQUIRED}, _concatenate_shape),
+        lambda x, at: np.concatenate(x, at["axis"]),
+        _moved,
+    ),
+    "expand": Kind(
+        *("view", (1, 1), {"shape": REQUIRED}, _expand_shape),
+        lambda x, at: np.broadcast_to(x[0], at["shape"]),
+        _moved,
+    ),
+    "roll": Kind(
+        *("view", (1, 1), {"axes": REQUIRED, "shifts": REQUIRED}, _roll_shape),
+        lambda x, at: np.roll(x[0], at["shifts"], at["axes"]),
+        _moved,
+    ),
+}.items():
+    KINDS.add(_name, _kind)
