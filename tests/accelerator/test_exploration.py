@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -203,7 +204,10 @@ def test_loops_in_a_row():
 
 def test_printed_form():
     workload = Workload([Layer(64, 27, 16), Layer(16, 144, 16)], [Vectors(12, 32)] * 2)
-    golden(str(explore(workload, 128, heights=[4], widths=[4])), "exploration")
+    found = explore(workload, 128, heights=[4], widths=[4])
+    golden(str(found), "exploration")
+    for module, text in ((exploration, str(found)), (schedule, str(found.schedule))):
+        assert textwrap.indent(text, "    ") in module.__doc__
 
 
 @pytest.mark.parametrize(

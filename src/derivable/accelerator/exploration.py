@@ -9,14 +9,16 @@ takes one sub-array more takes it from every vector node that it overlaps in tim
 
 Printed form of what is found:
 
-    8 x 8 x 4 for 256 elements, temporal, parallel
-    sequential           5800 cycles on 16 x 8 x 2
-    phase I              5000 cycles on 8 x 8 x 4, 3 : 1
-    phase II             4800 cycles
-    refined              4700 cycles
-    4 sub-arrays, 4700 cycles
-           0      4700  layer[64, 27, 64] on 3
-           0      4100  vectors[12, 64] on 1
+    4 x 4 x 8 for 128 elements, temporal, parallel
+    sequential           1504 cycles on 4 x 4 x 8
+    phase I              1376 cycles on 4 x 4 x 8, 6 : 2
+    phase II             1216 cycles
+    refined              1128 cycles
+    8 sub-arrays, 1128 cycles
+           0       296  layer[64, 27, 16] on 7
+         296      1128  layer[16, 144, 16] on 5
+         296       640  vectors[12, 32] on 3
+         640       984  vectors[12, 32] on 3
 """
 
 from __future__ import annotations

@@ -5,10 +5,11 @@ of the loop before (NSFlow, section V-B), as long as both find sub-arrays. Nothi
 
 Printed form of a schedule:
 
-    4 sub-arrays, 84 cycles
-           0        30  layer[10, 9, 5] on 3
-          30        84  layer[9, 9, 9] on 2
-           0        84  vectors[4, 16] on 1
+    8 sub-arrays, 1128 cycles
+           0       296  layer[64, 27, 16] on 7
+         296      1128  layer[16, 144, 16] on 5
+         296       640  vectors[12, 32] on 3
+         640       984  vectors[12, 32] on 3
 """
 
 from __future__ import annotations

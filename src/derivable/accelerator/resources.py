@@ -1,0 +1,187 @@
+"""What a design takes of a device: an analytic estimate, and whether it fits.
+
+Numbers of a synthesis tool are in `synthesis`. The estimate counts registers, adders and multiplexers of the array by
+their widths, as yosys leaves them in the fabric; a tool that packs them into DSP slices needs fewer LUT and FF.
+
+Printed form:
+
+    DSP          512    4.2%
+    LUT        22272    1.3%
+    FF         31488    0.9%
+    BRAM         106    2.0%
+    URAM           1    0.1%
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from derivable.accelerator.precision import PRECISIONS
+from derivable.accelerator.sizing import Memories
+from derivable.core.arguments import integer
+from derivable.core.diagnostics import DomainError, LimitError, ParseError
+from derivable.core.registry import Registry
+
+KINDS = ("dsp", "lut", "ff", "bram", "uram")
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a device has: slices, look-up tables of 6 inputs, flip-flops, blocks of 18 Kb and of 288 Kb; `bandwidth` in
+    bytes a second to memory outside, `clock` in Hz. The files in `devices/` name the data sheets."""
+
+    name: str
+    title: str
+    part: str
+    dsp: int
+    lut: int
+    ff: int
+    bram: int
+    uram: int
+    bandwidth: float
+    clock: float
+
+
+def read_device(path: Path) -> Device:
+    """A device from its TOML file, named as the file. Raises ParseError and DomainError for what is wrong in it."""
+    try:
+        found = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise DomainError(f"the device file {path} cannot be read: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ParseError(f"this is no TOML: {error}", source=str(path)) from error
+    names = [field.name for field in fields(Device) if field.name != "name"]
+    wrong = sorted(set(names) ^ set(found))
+    if wrong:
+        what = "does not name" if wrong[0] in names else "names"
+        raise DomainError(f"the device file {path} {what} `{wrong[0]}`", hint=f"a device has {', '.join(names)}")
+    for name in KINDS:
+        integer(found[name], f"`{name}` in {path}", 0)
+    for name in ("bandwidth", "clock"):
+        if isinstance(found[name], bool) or not isinstance(found[name], (int, float)) or not found[name] > 0:
+            raise DomainError(f"`{name}` in {path} is {found[name]!r}, expected a positive number")
+    return Device(path.stem, **found)
+
+
+DEVICES: Registry[Device] = Registry(
+    "device",
+    {path.stem: read_device(path) for path in sorted((Path(__file__).parent / "devices").glob("*.toml"))},
+    more="or give the path of a TOML file like those",
+)
+
+
+def device(name: str | Path) -> Device:
+    """A device by its name, or by the path of its file. Raises DomainError for an unknown name."""
+    if isinstance(name, Path) or (isinstance(name, str) and name.endswith(".toml")):
+        return read_device(Path(name))
+    return DEVICES[name]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """DSP slices, look-up tables, flip-flops, blocks of 18 Kb (BRAM) and of 288 Kb (URAM)."""
+
+    dsp: int = 0
+    lut: int = 0
+    ff: int = 0
+    bram: int = 0
+    uram: int = 0
+
+    def __add__(self, other: Resources) -> Resources:
+        return Resources(*(getattr(self, kind) + getattr(other, kind) for kind in KINDS))
+
+    def __mul__(self, times: int) -> Resources:
+        return Resources(*(getattr(self, kind) * times for kind in KINDS))
+
+    def shares(self, of: Device) -> dict[str, float]:
+        """The part of the device that each kind takes; above 1 it does not fit."""
+        return {kind: share(getattr(self, kind), getattr(of, kind)) for kind in KINDS}
+
+    def table(self, of: Device) -> str:
+        parts = self.shares(of)
+        return "\n".join(f"{kind.upper():6} {getattr(self, kind):>9}  {parts[kind]:>6.1%}" for kind in KINDS)
+
+
+def share(used: int, there: int) -> float:
+    if there:
+        return used / there
+    return float("inf") if used else 0.0
+
+
+def element(neural: str, symbolic: str) -> Resources:
+    """A processing element: one DSP slice multiplies, also two pairs of INT4 (each in its own bits of the product).
+
+    Registers are the stationary, streaming and passing value, the sum, and whether each is valid; in the fabric, a
+    look-up table adds a bit of the sum, and one chooses a bit of what streams in: from the left, or from above.
+    Two products keep two sums in one register, and a second addition corrects the upper one.
+    """
+    formats = PRECISIONS[neural], PRECISIONS[symbolic]
+    bits = max(item.bits * item.products for item in formats)
+    sums = max(item.sum_bits * (item.products if item is formats[1] else 1) for item in formats)
+    corrected = bits if any(item.products > 1 for item in formats) else 0
+    # A sum of floating point is aligned, added and normalised: about two shifters of its width.
+    shifts = 10 * sums if any(item.is_float for item in formats) else 0
+    return Resources(dsp=1, lut=sums + bits + corrected + shifts, ff=3 * bits + sums + 2)
+
+
+def adder_tree(width: int, sub_arrays: int, bits: int = 32) -> Resources:
+    """The tree that adds the partial sums of `sub_arrays` sub-arrays, for each of `width` columns."""
+    return Resources(lut=bits, ff=bits) * ((sub_arrays - 1) * width)
+
+
+def lane(neural: str, symbolic: str) -> Resources:
+    """A lane of the SIMD unit: a multiplier of 16 x 16 bits in one slice, an adder, comparisons, a divider that shifts
+    and subtracts, and its registers; its tables of exp, log and tanh take a block of 18 Kb."""
+    bits = max(PRECISIONS[neural].sum_bits, PRECISIONS[symbolic].sum_bits)
+    return Resources(dsp=1, lut=8 * bits, ff=6 * bits, bram=1)
+
+
+def estimate(
+    array: tuple[int, int, int],
+    *,
+    simd: int = 0,
+    memories: Memories | None = None,
+    neural: str = "int8",
+    symbolic: str = "int8",
+) -> Resources:
+    """What a design takes, by counting.
+
+    array  height, width and number of sub-arrays; `simd` lanes of the SIMD unit
+    """
+    height, width, sub_arrays = (integer(size, "a size of the array", 1) for size in array)
+    total = element(neural, symbolic) * (height * width * sub_arrays)
+    total += adder_tree(width, sub_arrays) + lane(neural, symbolic) * integer(simd, "simd", 0)
+    if memories is not None:
+        total += Resources(bram=memories.bram, uram=memories.uram)
+    return total
+
+
+def check_fit(
+    needed: Resources, of: Device, *, smaller: Callable[[int], Resources] | None = None, most: int = 0
+) -> None:
+    """Raises LimitError if a design does not fit, with each resource that lacks, by how much, and what would fit.
+
+    smaller  what a design with fewer sub-arrays takes; of those with 1 to `most` sub-arrays the largest that fits is
+             named
+    """
+    pairs = [(kind.upper(), getattr(needed, kind), getattr(of, kind)) for kind in KINDS]
+    lacking = [f"{used} {kind} of {there}, {used - there} too many" for kind, used, there in pairs if used > there]
+    if not lacking:
+        return
+    hint = "give fewer elements, a lower precision or a larger device"
+    if smaller is not None:
+        count = largest_fit(smaller, of, most)
+        if count:
+            hint = f"{count} sub-arrays of this size would fit"
+    raise LimitError(f"the design needs more than {of.name} has: {'; '.join(lacking)}", hint=hint)
+
+
+def largest_fit(build: Callable[[int], Resources], of: Device, most: int) -> int:
+    """The largest number of sub-arrays up to `most` with which a design fits, 0 if none does."""
+    for count in range(most, 0, -1):
+        if all(part <= 1 for part in build(count).shares(of).values()):
+            return count
+    return 0

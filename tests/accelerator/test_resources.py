@@ -1,0 +1,135 @@
+"""Devices, the analytic estimate, whether it fits, and what yosys makes of a module."""
+
+from pathlib import Path
+
+import pytest
+
+from derivable.accelerator import resources, sizing, synthesis
+from derivable.accelerator.resources import DEVICES, Resources, device, estimate
+from derivable.accelerator.runtime import Layer, Vectors
+from derivable.accelerator.schedule import Workload
+from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, MissingDependencyError, ParseError
+
+MULTIPLIERS = Path(__file__).parent / "multipliers.sv"
+needs_yosys = pytest.mark.skipif(synthesis.version() is None, reason="yosys is not installed")
+
+
+@pytest.mark.parametrize(
+    ("name", "megabits_of_bram", "megabits_of_uram"), [("u250", 94.5, 360), ("u55c", 70.9, 270), ("zcu104", 11, 27)]
+)
+def test_memory_of_devices_is_that_of_their_data_sheets(name, megabits_of_bram, megabits_of_uram):
+    found = DEVICES[name]
+    assert found.bram * 18 / 1024 == pytest.approx(megabits_of_bram, abs=0.05)
+    assert found.uram * 288 / 1024 == pytest.approx(megabits_of_uram, abs=0.05)
+
+
+def test_an_element_is_a_slice_in_every_precision_of_integers():
+    for neural, symbolic in (("int8", "int8"), ("int8", "int4"), ("int4", "int4")):
+        assert estimate((8, 4, 3), neural=neural, symbolic=symbolic).dsp == 96
+
+
+def test_an_estimate_is_the_sum_of_its_parts():
+    found = estimate((8, 4, 3))
+    tree = 2 * 4 * 32
+    assert found == Resources(dsp=96, lut=96 * 40 + tree, ff=96 * 58 + tree)
+    assert estimate((8, 4, 3), simd=5) == found + resources.lane("int8", "int8") * 5
+    memories = sizing.memories(Workload([Layer(100, 27, 64)], [Vectors(12, 64)]), (8, 4, 3))
+    with_memories = estimate((8, 4, 3), memories=memories)
+    assert (with_memories.bram, with_memories.uram) == (memories.bram, memories.uram)
+    assert memories.bram > 0
+
+
+def test_wider_formats_take_more():
+    luts = [estimate((8, 8, 1), neural=name, symbolic=name).lut for name in ("int8", "int4", "fp16")]
+    assert luts == sorted(luts)
+    assert estimate((8, 8, 1), neural="fp16").ff > estimate((8, 8, 1)).ff
+
+
+def test_table_of_shares():
+    text = Resources(512, 21504, 29696, 70, 1).table(DEVICES["u250"])
+    assert text.splitlines()[0].split() == ["DSP", "512", "4.2%"]
+    assert [row.split()[0] for row in text.splitlines()] == ["DSP", "LUT", "FF", "BRAM", "URAM"]
+
+
+def test_what_fits_fits():
+    resources.check_fit(Resources(1728, 230400, 460800, 624, 96), DEVICES["zcu104"])
+
+
+def test_what_does_not_fit_names_what_lacks_and_what_would_fit():
+    needed = estimate((32, 16, 4), simd=64)
+    with pytest.raises(LimitError) as caught:
+        resources.check_fit(needed, DEVICES["zcu104"], smaller=lambda count: estimate((32, 16, count), simd=64), most=4)
+    assert "2112 DSP of 1728, 384 too many" in caught.value.message
+    assert caught.value.hint == "3 sub-arrays of this size would fit"
+    assert resources.largest_fit(lambda count: estimate((32, 16, count)), DEVICES["u250"], 64) == 24  # 12,288 / 512
+    with pytest.raises(LimitError) as caught:
+        resources.check_fit(needed, DEVICES["zcu104"], smaller=lambda count: needed, most=4)
+    assert caught.value.hint == "give fewer elements, a lower precision or a larger device"
+
+
+def test_a_resource_that_a_device_has_not():
+    without = resources.read_device(written := _file("own", uram=0))
+    assert without.name == "own"
+    assert Resources(uram=1).shares(without)["uram"] == float("inf")
+    assert Resources().shares(without)["uram"] == 0
+    with pytest.raises(LimitError, match="own has: 1 URAM of 0, 1 too many"):
+        resources.check_fit(Resources(uram=1), device(str(written)))
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def _file(name, **changed):
+    values = {"title": "t", "part": "p", "bandwidth": 1.0, "clock": 1e6, **dict.fromkeys(resources.KINDS, 1), **changed}
+    path = Path(f"{name}.toml")
+    path.write_text("".join(f"{key} = {value!r}\n" for key, value in values.items() if value is not None))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "message"),
+    [
+        (lambda: device("u520"), DomainError, "there is no device 'u520'"),
+        (lambda: device("none.toml"), DomainError, "the device file none.toml cannot be read"),
+        (lambda: device(_file("a", dsp=None)), DomainError, "a.toml does not name `dsp`"),
+        (lambda: device(_file("a", dps=2)), DomainError, "a.toml names `dps`"),
+        (lambda: device(_file("a", dsp=-1)), DomainError, "`dsp` in a.toml is -1, expected a non-negative integer"),
+        (lambda: device(_file("a", clock="fast")), DomainError, "`clock` in a.toml is 'fast', expected a positive"),
+        (lambda: device(_broken()), ParseError, "this is no TOML"),
+    ],
+)
+def test_errors_of_devices(make, kind, message):
+    with pytest.raises(kind, match=message):
+        make()
+
+
+def _broken():
+    Path("b.toml").write_text("dsp = \n")
+    return "b.toml"
+
+
+@needs_yosys
+def test_yosys_counts_what_a_module_has():
+    found = synthesis.synthesise([MULTIPLIERS], "multipliers", {"COUNT": 3}, family="xc7")
+    assert found.resources == Resources(dsp=3)
+    assert found.tool.startswith("Yosys ")
+    assert found.tool.endswith(", xc7")
+    assert dict(found.cells)["DSP48E1"] == 3
+
+
+@needs_yosys
+def test_what_yosys_refuses():
+    with pytest.raises(DomainError, match="yosys does not synthesise `nothing`: "):
+        synthesis.synthesise([MULTIPLIERS], "nothing")
+    with pytest.raises(CompileTimeout, match="yosys did not finish `multipliers` within 0"):
+        synthesis.synthesise([MULTIPLIERS], "multipliers", time_limit=0.01)
+
+
+def test_without_yosys(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    synthesis.version.cache_clear()
+    with pytest.raises(MissingDependencyError, match="yosys is not installed"):
+        synthesis.synthesise([MULTIPLIERS], "multipliers")
+    synthesis.version.cache_clear()
