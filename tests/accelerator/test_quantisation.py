@@ -1,0 +1,139 @@
+"""Rounding agrees with torch's formats and with exact arithmetic; scales are the best of those tried."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from derivable.accelerator import operators
+from derivable.accelerator.operators import Builder
+from derivable.accelerator.precision import PRECISIONS
+from derivable.accelerator.quantisation import _best_scales, _rounded, calibrate, evaluate
+from derivable.core.diagnostics import DomainError
+
+NUMBERS = st.lists(st.floats(-600, 600, width=32), min_size=1, max_size=40)
+INT8 = {"neural": "int8", "symbolic": "int8"}
+MIXED = {"neural": "int8", "symbolic": "int4"}
+
+
+def network(seed=0):
+    """A convolution, a layer and two bound codes: [2, 3, 6, 6] and [2, 2, 8] -> [2, 4] and [2, 2, 8]."""
+    rng = np.random.default_rng(seed)
+    graph = Builder()
+    x, codes = graph.input("x", (2, 3, 6, 6)), graph.input("codes", (2, 2, 8))
+    weight = graph.constant(
+        "weight", rng.normal(size=(5, 3, 3, 3)) * [[[[1.0]]], [[[9.0]]], [[[0.1]]], [[[1.0]]], [[[0.0]]]]
+    )
+    bias = graph.constant("bias", rng.normal(size=5))
+    hidden = graph.add("relu", graph.add("conv2d", x, weight, bias, padding=(1, 1), name="conv"))
+    flat = graph.add("reshape", hidden, shape=(2, 180))
+    top = graph.add("linear", flat, graph.constant("top", rng.normal(size=(4, 180))), name="layer")
+    graph.part = "symbolic"
+    bound = graph.add("bind", codes, graph.constant("key", rng.random((2, 8))), name="bound")
+    back = graph.add("unbind", bound, codes, name="unbound")
+    return graph.build([top, back])
+
+
+def samples(count=3, seed=1):
+    rng = np.random.default_rng(seed)
+    return [{"x": rng.normal(size=(2, 3, 6, 6)), "codes": rng.random((2, 2, 8))} for _ in range(count)]
+
+
+@settings(deadline=None)
+@given(NUMBERS)
+def test_floats_are_rounded_as_torch_rounds_them(numbers):
+    numbers = np.array(numbers)
+    given_numbers = torch.tensor(numbers)
+    # Beyond the largest finite number torch gives NaN, the accelerator stays there.
+    wanted = given_numbers.clamp(-448, 448).float().to(torch.float8_e4m3fn).double().numpy()
+    np.testing.assert_array_equal(_rounded(numbers, PRECISIONS["fp8"], 1.0), wanted)
+    np.testing.assert_array_equal(_rounded(numbers, PRECISIONS["fp16"], 1.0), given_numbers.half().double().numpy())
+
+
+def test_all_numbers_of_eight_bits_stay_as_they_are():
+    numbers = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).double().numpy()
+    numbers = numbers[np.isfinite(numbers)]
+    assert len(numbers) == 254
+    np.testing.assert_array_equal(_rounded(numbers, PRECISIONS["fp8"], 1.0), numbers)
+    np.testing.assert_array_equal(_rounded(1e9 * np.array([1, -1]), PRECISIONS["fp8"], 1.0), [448, -448])
+    np.testing.assert_array_equal(_rounded(1e9 * np.array([1, -1]), PRECISIONS["fp16"], 1.0), [65504, -65504])
+
+
+@pytest.mark.parametrize("name", ["int8", "int4"])
+def test_scales_lose_no_more_than_the_largest_number_allows(name):
+    precision, rng = PRECISIONS[name], np.random.default_rng(0)
+    rows = np.stack([rng.normal(size=500), rng.random(500), rng.standard_t(2, 500), np.zeros(500), np.eye(500)[3]])
+    scales = _best_scales(rows, precision)
+    whole = np.maximum(np.abs(rows).max(1), 1e-30) / (2 ** (precision.bits - 1) - 1)
+    lost, lost_whole = (((rows - _rounded(rows, precision, scale[:, None])) ** 2).sum(1) for scale in (scales, whole))
+    assert (lost <= lost_whole + 1e-12).all()
+    # Heavy tails are cut where steps are few, numbers that are all alike are not.
+    assert scales[2] < whole[2] or name == "int8"
+    assert scales[4] == whole[4]
+
+
+def test_integers_make_exactly_what_is_evaluated():
+    graph = network()
+    quantised = calibrate(graph, samples(), MIXED)
+    given_inputs = samples(1, seed=7)[0]
+    conv, layer = graph["conv"], graph["layer"]
+    x = quantised.integers(conv, 0, given_inputs["x"])
+    weight = quantised.integers(conv, 1, graph.constants["weight"])
+    assert x.dtype == weight.dtype == np.int8
+    assert np.abs(weight.astype(int)).reshape(5, -1).max(1).tolist()[4] == 0
+    sums = torch.nn.functional.conv2d(torch.tensor(x).int(), torch.tensor(weight).int(), padding=1).numpy()
+    steps = quantised.scales["conv", 0] * quantised.scales["conv", 1].reshape(5, 1, 1)
+    hidden = np.maximum(sums * steps + graph.constants["bias"].reshape(5, 1, 1), 0)
+    rows = quantised.integers(layer, 0, hidden.reshape(2, 180)).astype(int)
+    wanted = rows @ quantised.integers(layer, 1, graph.constants["top"]).T.astype(int)
+    wanted = wanted * quantised.scales["layer", 0] * quantised.scales["layer", 1]
+    np.testing.assert_allclose(evaluate(quantised, given_inputs)[0], wanted, rtol=1e-7, atol=1e-7)
+    codes = quantised.integers(graph["bound"], 0, given_inputs["codes"])
+    assert np.abs(codes).max() <= 7
+
+
+@pytest.mark.parametrize(
+    ("precision", "most"), [("fp16", 2e-3), ("fp8", 0.1), ("int8", 0.05), ("int4", 0.5)], ids=lambda value: str(value)
+)
+def test_more_bits_lose_less(precision, most):
+    graph = network()
+    quantised = calibrate(graph, samples(), dict.fromkeys(("neural", "symbolic"), precision))
+    given_inputs = samples(1, seed=8)[0]
+    exact = operators.evaluate(graph, given_inputs)
+    for found, wanted in zip(evaluate(quantised, given_inputs), exact):
+        lost = np.abs(found - wanted).max() / np.abs(wanted).max()
+        assert 1e-6 < lost < most
+
+
+def test_bytes_of_constants():
+    graph = network()
+    weights, codes, bias = 5 * 27 + 4 * 180, 16, 5
+    count = {
+        name: calibrate(graph, samples(1), dict.fromkeys(INT8, name)).constant_bytes() for name in PRECISIONS.names()
+    }
+    assert count["int8"] == weights + codes + 4 * bias
+    assert count["int4"] == -(-135 // 2) + 360 + 8 + 4 * bias
+    assert count["fp16"] == 2 * (weights + codes + bias)
+    assert calibrate(graph, samples(1), MIXED).constant_bytes() == weights + 8 + 4 * bias
+
+
+@pytest.mark.parametrize(
+    ("precision", "given_samples", "message"),
+    [
+        ({"neural": "int8"}, samples(1), "has both parts"),
+        ({"neural": "int8", "symbolic": "int9"}, samples(1), "int8"),
+        ({"neural": "int8", "logic": "int8", "symbolic": "int8"}, samples(1), "logic"),
+        (INT8, [], "no sample"),
+        (INT8, [{"x": np.full((2, 3, 6, 6), np.nan), "codes": np.ones((2, 2, 8))}], "%conv is not finite"),
+    ],
+)
+def test_what_cannot_be_calibrated_is_an_error(precision, given_samples, message):
+    with pytest.raises(DomainError, match=message):
+        calibrate(network(), given_samples, precision)
+
+
+def test_what_stays_wide_has_no_integers():
+    quantised = calibrate(network(), samples(1), INT8)
+    with pytest.raises(DomainError, match="operand 2 of %conv is not quantised"):
+        quantised.integers(quantised.graph["conv"], 2, np.zeros(5))
