@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from derivable.algebra.expr.operations import OPERATIONS
-from derivable.algebra.semiring import Semiring, TypedSemiring
+from derivable.algebra.semiring import Semiring
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
-from derivable.core.graph import offsets_of
 from derivable.core.names import FreshNames
-from derivable.device.cpu.memory import empty
 from derivable.kernel import nodes as n
 from derivable.tensor import nodes as t
 from derivable.tensor.axes import Axes, describe
 from derivable.tensor.binding import free_variables, names_in, replaced, unique_names
 from derivable.tensor.bound import NotWhole
+from derivable.tensor.call import Call, Pattern
 from derivable.tensor.check import Types, check, scope
 from derivable.tensor.emit import Built, Spec, build_kernel, result_axes
 from derivable.tensor.factored import Factored
@@ -31,37 +27,10 @@ from derivable.tensor.formats.held import Held, hold
 from derivable.tensor.inputs import SIZE, checked_names, number
 from derivable.tensor.optimisation import Optimised, optimised
 from derivable.tensor.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
-from derivable.tensor.pieces import Starts
 from derivable.tensor.program import Program
-from derivable.tensor.replay import Recorder, Replay, is_plain
-from derivable.tensor.results import INSIDE, filled
-from derivable.tensor.types import BOOL, INT, REAL, Type, is_tensor
+from derivable.tensor.replay import Replay
+from derivable.tensor.types import REAL, Type, is_tensor
 from derivable.tensor.values import FORMS, Coordinates, coordinates, has_torch, in_torch, scalar_semiring, tracker
-
-
-@dataclass
-class Pattern:
-    """Where the entries of a sparse result are, for inputs whose entries are where they were.
-
-    spec       how the inputs were stored
-    given      the arrays and sizes of theirs that say where entries are
-    indices    [axis, entry], in lexicographic order
-    positions  [addition] which entry each addition of the program goes to; None if they come in order
-    starts     where the additions of each thread begin, None if one thread does them all
-    """
-
-    spec: Spec
-    given: list[Any]
-    shape: tuple[int, ...]
-    indices: np.ndarray
-    positions: np.ndarray | None
-    starts: Starts | None
-
-    def fits(self, spec: Spec, given: list[Any], shape: tuple[int, ...]) -> bool:
-        # An array that nobody may write to is what it was.
-        return (self.spec, self.shape) == (spec, shape) and all(
-            old is new or np.array_equal(old, new) for old, new in zip(self.given, given)
-        )
 
 
 def compile(
@@ -192,18 +161,19 @@ class Kernel:
             self._replay = None
         who = tracker(values.values(), self.output)
         if who is not None:
-            from derivable.tensor.tracked import call
+            from derivable.tensor import tracked
 
-            return call(self, who, values)
+            return tracked.call(self, who, values)
         held, scalars = self._taken(values)
         sizes = self._sizes(held, scalars)
         shape = self._shape(sizes)
         if not self.is_final:
             self._optimise(held)
-        run = _Call(self, held, scalars, sizes, shape, values, out)
+        call = Call(self, held, scalars, sizes, shape, values, out, self._pattern)
         while True:
             try:
-                found = self._run(run)
+                found = call.result()
+                self._pattern, self._replay = call.pattern, call.replay
                 return in_torch(found) if self.output is None and has_torch(values.values()) else found
             except NotWhole as problem:
                 self._add_stage(problem)
@@ -239,17 +209,8 @@ class Kernel:
         )
         return left, right
 
-    def _product(self, run: _Call) -> Any:
-        """The result as an outer product of tensors, of which each is computed by itself."""
-        assert self.factors is not None
-        left, right = (
-            factor(**{name: run.held.get(name, run.scalars.get(name)) for name in factor.inputs})
-            for factor in self.factors
-        )
-        self._replay = run.product_replay(self.factors)
-        return self._multiplied(left, right, run.out)
-
-    def _multiplied(self, left: Any, right: Any, out: Any = None) -> Any:
+    def multiplied(self, left: Any, right: Any, out: Any = None) -> Any:
+        """An outer product in the form that was asked for."""
         whole = Factored(left, right)
         if self.output in ("dense", "numpy"):
             return whole.to_numpy(out=out)
@@ -259,50 +220,14 @@ class Kernel:
                 hint='`output="dense"` makes one',
             )
         if isinstance(self.output, Format):
-            return self._formed(whole.coordinates(), 0.0)
+            return self.formed(whole.coordinates(), 0.0)
         return whole if self.output is None else whole.to(self.output)
-
-    def _run(self, run: _Call) -> Any:
-        if self.factors is not None:
-            return self._product(run)
-        held, scalars, shape = run.held, run.scalars, run.shape
-        for name, stage in self.stages.items():
-            held[name] = stage.held(held, scalars)
-            run.sizes |= {(name, k): size for k, size in enumerate(held[name].shape)}
-        precision = _precision(held, scalars, self.semiring)
-        formats = tuple((name, *held[name].signature) for name, of in self.staged.inputs.items() if of.order)
-        spec = Spec(
-            formats, self.semiring, precision, "", in_place="destinations" in self.on, is_shaped=self.shape is not None,
-            is_wide=_is_wide(run), joins="joining" in self.on,
-        )  # fmt: skip
-        typed = _typed(self.semiring, precision)
-        (zero,), (dtype,) = typed.zero, typed.dtypes
-        if not shape:
-            if run.out is not None:
-                raise ShapeError("the result is a number, which is not written to `out`")
-            found = run(spec, "dense")[0]
-            self._replay = run.replay(spec, "dense", None, zero, dtype)
-            return found
-        if self._is_dense(held):
-            run.values = filled(run.out, shape, zero, dtype)
-            run(spec, "dense")
-            self._replay = run.replay(spec, "dense", None, zero, dtype)
-            return run.values
-        pattern = self._pattern_of(run, spec, held, scalars, shape)
-        count = (pattern.indices.shape[1],)
-        kind = "append" if pattern.positions is None else "positions"
-        kind += "64" if pattern.positions is not None and pattern.positions.dtype == np.int64 else ""
-        run.positions, run.starts = pattern.positions, pattern.starts
-        run.values = filled(run.out, count, None if kind == "append" else zero, dtype)
-        run(spec, kind)
-        self._replay = run.replay(spec, kind, pattern, zero, dtype)
-        return self._formed(Coordinates(shape, pattern.indices, run.values), zero)
 
     def outlined(self, values: Mapping[str, Any]) -> tuple[dict[str, Held], dict[str, Any], tuple[int, ...], bool]:
         """(tensors as they are stored, other inputs, the shape of the result, whether it is dense) of a call."""
         held, others = self._taken(values)
         shape = self._shape(self._sizes(held, others))
-        return held, others, shape, self.output == "torch" or self._is_dense(held)
+        return held, others, shape, self.output == "torch" or self.is_dense(held)
 
     @cached_property
     def gathers(self) -> Kernel:
@@ -317,45 +242,20 @@ class Kernel:
 
         return Derived()
 
-    def _is_dense(self, held: Mapping[str, Held]) -> bool:
+    def is_dense(self, held: Mapping[str, Held]) -> bool:
+        """Whether a result from those inputs is an array of all places."""
         if self.output is None:
             return len(self.result_axes) == 1 or all(of.format.name == "dense" for of in held.values())
         return self.output in ("dense", "numpy")
 
-    def _formed(self, entries: Coordinates, zero: Any) -> Any:
+    def formed(self, entries: Coordinates, zero: Any) -> Any:
+        """A sparse result in the form that was asked for."""
         if isinstance(self.output, Format):
             return Held(self.output, entries.shape, self.output.pack(entries, zero))
         return entries.to(self.output or "coordinates", zero)
 
-    def _pattern_of(
-        self, run: _Call, spec: Spec, held: Mapping[str, Held], scalars: Mapping[str, Any], shape: tuple[int, ...]
-    ) -> Pattern:
-        """The pattern of the last call, if it fits; otherwise found by a run of the program without its values."""
-        given = [x for of in held.values() for x in of.structure]
-        given += [scalars[name] for name, of in self.inputs.items() if of in (INT, BOOL)]
-        if self._depends_on_values:
-            given += [of.arrays for of in held.values()] + list(scalars.values())
-        elif self._pattern is not None and self._pattern.fits(spec, given, shape):
-            return self._pattern
-        if math.prod(shape) >= 1 << 63:
-            raise ShapeError(f"a result of the shape {shape} has more places than 64 bits number")
-        _, count, *of_pieces = run(spec, "count")
-        if of_pieces:
-            run.starts = Starts(offsets_of(of_pieces[0]), True)
-        run.places = places = empty(count, np.int64)
-        run(spec, "places")
-        positions = None
-        if not (places[1:] > places[:-1]).all():
-            places, found = np.unique(places, return_inverse=True)
-            positions = found.astype(np.int32 if len(places) <= _FAR else np.int64)
-            if run.starts is not None:
-                run.starts = replace(run.starts, has_own_rows=run.starts.are_apart(positions))
-        given = [x.copy() if isinstance(x, np.ndarray) and x.flags.writeable else x for x in given]
-        self._pattern = Pattern(spec, given, shape, np.array(np.unravel_index(places, shape)), positions, run.starts)
-        return self._pattern
-
     @cached_property
-    def _depends_on_values(self) -> bool:
+    def depends_on_values(self) -> bool:
         """Whether a comparison of reals may decide where entries are."""
         return _chooses_by_reals(self.program.node, self.program.inputs)
 
@@ -482,117 +382,9 @@ class Kernel:
         return tuple(sizes[axis] for axis in self.result_axes)
 
 
-@dataclass
-class _Call:
-    """The arguments of one call: tensors and numbers by name, sizes of axes, the shape of the result; `given` as they
-    came; where results go."""
-
-    kernel: Kernel
-    held: dict[str, Held]
-    scalars: Mapping[str, Any]
-    sizes: dict[Any, int]
-    shape: tuple[int, ...]
-    given: Mapping[str, Any]
-    out: Any = None
-    values: Any = None
-    places: Any = None
-    positions: Any = None
-    starts: Starts | None = None
-
-    def __call__(self, spec: Spec, kind: str) -> Any:
-        built = self.kernel.built(spec, kind)
-        found = built.runner(self.argument)(*(self.argument(*argument) for argument in built.arguments))
-        found = found if isinstance(found, tuple) else (found,)
-        if built.has_trees:
-            *found, is_full = found
-            if is_full:
-                self.kernel.room *= 4
-                if self.values is not None:
-                    self.values.fill(_typed(spec.semiring, spec.precision).zero[0])
-                return self(spec, kind)
-        if self.shape and found[0] != INSIDE:
-            raise DomainError(f"the result has an entry at index {found[0]}, outside the shape {self.shape}")
-        return found
-
-    def argument(self, source: str, name: Any, part: Any) -> Any:
-        match source:
-            case "scalar":
-                return self.scalars[name]
-            case "array":
-                return self.held[name].arrays[part]
-            case "size":
-                of = self.held[name]
-                return of.shape[int(part[1:])] if part in of.format.axis_sizes else of.arrays[part]
-            case "out_size":
-                return self.shape[name]
-            case "out":
-                return {"values": self.values, "places": self.places, "positions": self.positions}[name]
-            case "starts":
-                return self.starts
-            case "space":
-                return np.zeros(self.sizes[name], part)
-            case "tree":
-                room = self.kernel.room
-                if part is None:
-                    return room if name == "room" else 2 * room
-                return np.zeros(2 * room, part) if name == "table" else empty(room + 1, part)
-        raise AssertionError(source)
-
-    def replay(self, spec: Spec, kind: str, pattern: Pattern | None, zero: Any, dtype: Any) -> Replay | None:
-        """What does the same for inputs like these; None if they are looked at anew in each call."""
-        kernel = self.kernel
-        recorder = self._recorder(kernel.inputs)
-        if recorder is None or kernel.stages or kernel._depends_on_values or not is_plain(kernel.semiring):
-            return None
-        kept = iter(() if pattern is None else pattern.given)
-        for name, of in self.held.items():
-            same = {} if pattern is None else {part: next(kept) for part in of.structure_parts}
-            if not recorder.tensor(name, self.given[name], of, same):
-                return None
-        # The sizes that were not given are those of tensors.
-        numbers = [name for name in self.scalars if name in self.given]
-        if not all(recorder.number(name, self.given[name], kernel.inputs[name]) for name in numbers):
-            return None
-        built = kernel.built(spec, kind)
-        if built.has_trees:
-            return None
-        if pattern is None:
-            recorder.result(built, self.argument, self.shape, zero, dtype)
-        else:
-            formed = None if kernel.output in (None, "coordinates") else kernel._formed
-            recorder.entries(built, self.argument, pattern, zero, dtype, formed)
-        return recorder.replay()
-
-    def _recorder(self, needed: Mapping[str, Any]) -> Recorder | None:
-        """One that knows all inputs that only say a shape; None if one does not say it by itself."""
-        recorder = Recorder(self.given)
-        for name in set(self.given) - set(needed):
-            if not recorder.unused(name, self.given[name]):
-                return None
-        return recorder
-
-    def product_replay(self, factors: tuple[Kernel, Kernel]) -> Replay | None:
-        """`replay` of a product of tensors of which each is computed by itself."""
-        recorder = self._recorder(self.scalars)
-        if recorder is None or any(name not in self.given for factor in factors for name in factor.inputs):
-            return None
-        recorder.product(self.kernel._multiplied, [(factor, tuple(factor.inputs)) for factor in factors])
-        return recorder.replay()
-
-
 def _checked_shape(shape: Any) -> tuple[int, ...]:
     sizes = shape if isinstance(shape, Iterable) and not isinstance(shape, str) else [shape]
     return tuple(integer(size, "a size of the shape that was asked for", 0) for size in sizes)
-
-
-# Positions up to this one are held in 32 bits.
-_FAR = np.iinfo(np.int32).max
-
-
-def _is_wide(run: _Call) -> bool:
-    """Whether an axis is too long, beside the entries, for workspaces with a place for each of its indices."""
-    longest = max(run.sizes.values(), default=0)
-    return longest > 1 << 22 and longest > 64 * max((of.num_values for of in run.held.values()), default=0)
 
 
 def _output_of(program: Program, output: str | Format | None) -> str | Format | None:
@@ -618,15 +410,3 @@ def _chooses_by_reals(node: t.Node, types: Types) -> bool:
         chooses = chooses or _chooses_by_reals(part, inner)
     condition = node.operands if isinstance(node, t.Apply) and OPERATIONS[node.operation].rule == "comparison" else ()
     return chooses or any(of is None or of == REAL for of, _ in zip(found, condition))
-
-
-@lru_cache(64)
-def _typed(semiring: Semiring, precision: str) -> TypedSemiring:
-    return semiring.typed(precision)
-
-
-def _precision(held: Mapping[str, Held], scalars: Mapping[str, Any], semiring: Semiring) -> str:
-    of_values = [
-        of.arrays[part].dtype for of in held.values() for part, kind in of.format.arrays.items() if kind == "real"
-    ]
-    return "float32" if of_values and all(dtype == np.float32 for dtype in of_values) else "float64"

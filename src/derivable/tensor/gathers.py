@@ -203,7 +203,7 @@ class Gathers(Kernel):
         array = values.detach().cpu().numpy()
         if plan.indices is None:
             return array if self.output == "numpy" else FORMS[self.output](coordinates(array), self.semiring.zero)  # type: ignore[index]
-        return self._formed(Coordinates(plan.shape, plan.indices, array), self.semiring.zero)
+        return self.formed(Coordinates(plan.shape, plan.indices, array), self.semiring.zero)
 
     # Inputs
 
