@@ -1,0 +1,586 @@
+"""The instruction set of generated accelerators: fields of 512 bits, a printed form and its parser.
+
+A machine has an off-chip memory, a cache X, memories beside its sub-arrays, and five units:
+
+    dma   loads lines of off-chip memory into X, and stores them from X
+    move  takes words from X to the memories of the sub-arrays, A, B, K or P, in four nested loops
+    nn    multiplies matrices on sub-arrays 0, 1, ...: words of A stand still, words of B stream, sums go to C
+    vsa   convolves circularly, a pair of vectors in each column of some sub-arrays: both from A, sums to C
+    vec   does arithmetic on lanes: from C and X to X
+
+Each unit has a queue, and does its instructions in order, one at a time. An instruction waits until, of each unit u,
+`needs[u]` instructions since the program's start are done; so units run beside each other, and a program says what has
+to wait. Printed form, an instruction a line, fields that are zero or as usual left out:
+
+    dma.load lines=4 x=64 far=256
+    move.B needs=dma:1 first=0 banks=2 n0=1 n1=1 n2=1 n3=4 x=64 x3=4 to=0 to3=1 valid=4 ; conv2d_1
+    end
+
+`check` is the validator of programs. What instructions do is in `machine.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from derivable.core.arguments import integer
+from derivable.core.diagnostics import DomainError, ParseError, Span
+from derivable.core.registry import suggestion
+
+WORDS = 16  # of 32 bits, of an instruction
+UNITS = ("dma", "move", "nn", "vsa", "vec", "end")
+NUM_UNITS = 5  # that have a queue
+QUEUE = 8
+TYPES = ("i4", "i8", "i16", "i32")
+BITS = {"i4": 4, "i8": 8, "i16": 16, "i32": 32}
+
+X_BITS, WORD_BITS, FAR_BITS, COUNT_BITS = 22, 20, 32, 16
+_UNIT = (0, 3)  # first bit and number of bits of what every instruction has
+_OPERATION = (3, 4)
+_NEEDS = (16, 16)  # of unit 0; the others follow
+_FIRST = 96  # bit of the fields of an instruction
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The parameters of a generated accelerator.
+
+    height, width  of a sub-array: rows and columns, powers of two from 4 to 64
+    sub_arrays     from 1 to 16
+    lanes          of the unit vec: a multiple of the width, at most 128
+    line           bytes that X and off-chip memory hand over in a cycle: a power of two, at least the height, the
+                   width, and four times the lanes
+    a, b, k, c     words of each bank of these memories; there is a bank for each sub-array. A word of A is `width`
+                   bytes, of B `height` bytes, of K 24 bits, of C `width` int32
+    p              words of P: `width` int32 that are added and `width` int32 that multiply
+    x              bytes of X, a multiple of the line
+    program        instructions that fit
+    """
+
+    height: int = 8
+    width: int = 8
+    sub_arrays: int = 2
+    lanes: int = 8
+    line: int = 32
+    a: int = 2048
+    b: int = 2048
+    k: int = 256
+    c: int = 2048
+    p: int = 64
+    x: int = 65536
+    program: int = 4096
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("height", 4, 64),
+            ("width", 4, 64),
+            ("sub_arrays", 1, 16),
+            ("lanes", 4, 128),
+            ("line", 16, 512),
+            *((name, 1, 1 << WORD_BITS) for name in "abkc"),
+            ("p", 1, 1024),
+            ("x", 16, 1 << X_BITS),
+            ("program", 1, 1 << 20),
+        ):
+            integer(getattr(self, name), f"{name} of a machine", low, high)
+        for name in ("height", "width", "line"):
+            if getattr(self, name) & (getattr(self, name) - 1):
+                raise DomainError(f"{name} of a machine is {getattr(self, name)}, expected a power of two")
+        if self.lanes % self.width:
+            raise DomainError(f"a machine has {self.lanes} lanes, expected a multiple of its width {self.width}")
+        if self.line < max(self.height, self.width, 4 * self.lanes):
+            raise DomainError(
+                f"a line has {self.line} bytes, expected at least {max(self.height, self.width, 4 * self.lanes)}",
+                hint="four bytes for each lane, and the height and the width",
+            )
+        if self.x % self.line:
+            raise DomainError(f"X has {self.x} bytes, expected a multiple of the line of {self.line} bytes")
+
+    def __str__(self) -> str:
+        return f"{self.height} x {self.width} x {self.sub_arrays}, {self.lanes} lanes"
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of an instruction: some bits, which are a number or the place of a name in `names`."""
+
+    name: str
+    bits: int
+    is_signed: bool = False
+    names: tuple[str, ...] = ()
+    least: int = 0
+
+    @property
+    def range(self) -> tuple[int, int]:
+        low = -(1 << (self.bits - 1)) if self.is_signed else self.least
+        return low, (1 << (self.bits - self.is_signed)) - 1
+
+
+def _loops(count: int) -> list[Field]:
+    return [Field(f"n{loop}", COUNT_BITS, least=1) for loop in range(count)]
+
+
+def _strided(name: str, bits: int, count: int, own: int = 0) -> list[Field]:
+    """An address, and what each loop adds to it."""
+    return [Field(name, own or bits), *(Field(f"{name}{loop}", bits, is_signed=True) for loop in range(count))]
+
+
+# What all instructions of a unit have: the names of the operations, and the fields in the order of their bits.
+_TABLE: dict[str, tuple[tuple[str, ...], list[Field]]] = {
+    "dma": (("load", "store"), [Field("x", X_BITS), Field("far", FAR_BITS), Field("lines", 20, least=1)]),
+    "move": (
+        ("A", "B", "K", "P"),
+        [
+            *(Field("first", 4), Field("banks", 5, least=1), Field("bank_loop", 3)),
+            *_loops(4),
+            *_strided("x", X_BITS, 4),
+            *_strided("to", WORD_BITS, 4),
+            Field("valid", 8),
+        ],
+    ),
+    "nn": (
+        ("gemm",),
+        [
+            Field("arrays", 5, least=1),
+            *(Field(name, WORD_BITS) for name in ("a", "b", "k", "c")),
+            *(Field("tiles", COUNT_BITS, least=1), Field("columns", COUNT_BITS, least=1)),
+            *_loops(3),
+            *(Field(f"b{loop}", WORD_BITS, is_signed=True) for loop in range(3)),
+            *(Field("accumulate", 1), Field("nibbles", 1), Field("reach", WORD_BITS)),
+        ],
+    ),
+    "vsa": (
+        ("convolve",),
+        [
+            *(Field("first", 4), Field("arrays", 5, least=1)),
+            *(Field(name, WORD_BITS) for name in ("a", "b", "c")),
+            *(Field("groups", COUNT_BITS, least=1), Field("length", COUNT_BITS, least=1)),
+            *(Field(name, WORD_BITS, is_signed=True) for name in ("a0", "b0")),
+            *(Field("reverse", 1), Field("split", 1), Field("accumulate", 1)),
+        ],
+    ),
+    "vec": (
+        ("add", "sub", "mul", "max", "min", "first", "exp2", "log2", "drain"),
+        [
+            *_loops(3),
+            *(Field("a_from", 1, names=("X", "C")), Field("a_bank", 4)),
+            *(Field("a_type", 2, names=TYPES), Field("a_one", 1)),
+            *_strided("a", X_BITS, 3),
+            *(Field("b_from", 1, names=("value", "X")), Field("b_type", 2, names=TYPES), Field("b_one", 1)),
+            *(Field("b", 32, is_signed=True), *_strided("b", X_BITS, 3)[1:]),
+            Field("y_type", 2, names=TYPES),
+            *_strided("y", X_BITS, 3),
+            *(Field("p", 10), Field("multiplier", 16, is_signed=True), Field("shift", 6)),
+            *(Field("is_clamped", 1), Field("low", 16, is_signed=True), Field("high", 16, is_signed=True)),
+            *(Field("reduction", 1, names=("sum", "max")), Field("along", 1), Field("across", 1)),
+            *(Field("tail", 8), Field("tail_inner", 1)),
+        ],
+    ),
+    "end": (("end",), []),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instruction:
+    """What all instructions have.
+
+    operation  one of the unit's
+    needs      for each unit, how many of its instructions since the start are done before this one begins
+    node       the operator that it serves; not encoded
+    """
+
+    unit: ClassVar[str] = ""
+    operation: str
+    needs: tuple[int, ...] = (0,) * NUM_UNITS
+    node: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return text(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer(Instruction):
+    """`dma.load`: `lines` lines from off-chip memory at byte `far` to X at byte `x`; `dma.store`: back.
+
+    far is a multiple of the line, x any byte. Printed form: `dma.store lines=4 x=64 far=256`
+    """
+
+    unit: ClassVar[str] = "dma"
+    x: int
+    far: int
+    lines: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move(Instruction):
+    """Words from X to a memory: `for i0 < n0: for i1 < n1: for i2 < n2: for i3 < n3:` a word from byte
+    `x + i0 * x0 + ... + i3 * x3` of X to word `to + i0 * to0 + ... + i3 * to3` of `banks` banks, from `first` on.
+
+    Where `bank_loop` is 0 to 3, each step of that loop goes to the next bank; 4 is none. A word of A is the next
+    `width` bytes, of B the next `height`, of K the next 4 (the highest is not kept), of P the next 8 * width: those
+    that are added, int32, then those that multiply. Only the first `valid` bytes of a word of A and B are taken, the
+    others become 0. Printed form: `move.A n3=8 x=64 x3=8 to3=1 valid=8`
+    """
+
+    unit: ClassVar[str] = "move"
+    first: int = 0
+    banks: int = 1
+    bank_loop: int = 4
+    n0: int = 1
+    n1: int = 1
+    n2: int = 1
+    n3: int = 1
+    x: int = 0
+    x0: int = 0
+    x1: int = 0
+    x2: int = 0
+    x3: int = 0
+    to: int = 0
+    to0: int = 0
+    to1: int = 0
+    to2: int = 0
+    to3: int = 0
+    valid: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemm(Instruction):
+    """A product of matrices on sub-arrays 0 to arrays - 1, each with its own slice of the reduction, n being its bank:
+
+        for column < columns: for tile < tiles: for i0 < n0: for i1 < n1: for i2 < n2:
+            C[0, c + column * M + (i0 * n1 + i1) * n2 + i2] (+)= sum over n < arrays and h < height of
+                B[n, b + K[n, k + tile] + i0 * b0 + i1 * b1 + i2 * b2][h] * A[n, a + (column * tiles + tile) * H + h]
+
+    with M = n0 * n1 * n2 rows and H the height. The first tile overwrites unless `accumulate`, the others add. With
+    `nibbles`, a byte of A and of B has two elements of the reduction, int4. `reach` does nothing: it says that all that
+    is read of B lies within as many words from `b` on, 0 for all of B, so that others may be written meanwhile.
+    Printed form: `nn.gemm arrays=2 k=4 tiles=9 columns=2 n1=8 n2=8 b1=10 b2=1`
+    """
+
+    unit: ClassVar[str] = "nn"
+    operation: str = "gemm"
+    arrays: int = 1
+    a: int = 0
+    b: int = 0
+    k: int = 0
+    c: int = 0
+    tiles: int = 1
+    columns: int = 1
+    n0: int = 1
+    n1: int = 1
+    n2: int = 1
+    b0: int = 0
+    b1: int = 0
+    b2: int = 0
+    accumulate: int = 0
+    nibbles: int = 0
+    reach: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolve(Instruction):
+    """Circular convolutions of d = `length` entries on sub-arrays first to first + arrays - 1, n being the bank:
+
+        for group < groups: for i < d:
+            C[n, c + group * d + i] (+)= sum over j < d of
+                A[n, a + group * a0 + j] * A[n, b + group * b0 + (i - j) mod d]      in each column
+
+    `reverse` has (i + j) mod d: circular correlation, which unbinds. `a` stands still, `b` streams. A result overwrites
+    unless `accumulate`. With `split`, a byte has an entry of two vectors, int4, and an int32 of C two sums, int16, the
+    low one of the low nibbles; d is at most 511. Printed form: `vsa.convolve first=1 b=64 groups=2 length=32 a0=32`
+    """
+
+    unit: ClassVar[str] = "vsa"
+    operation: str = "convolve"
+    first: int = 0
+    arrays: int = 1
+    a: int = 0
+    b: int = 0
+    c: int = 0
+    groups: int = 1
+    length: int
+    a0: int = 0
+    b0: int = 0
+    reverse: int = 0
+    split: int = 0
+    accumulate: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vector(Instruction):
+    """Arithmetic on lanes: `for i0 < n0: for i1 < n1: for i2 < n2:` a step of G lanes, which is the width where `a`
+    is read from C, else all lanes.
+
+    a     G consecutive elements of X from byte `a + i0 * a0 + i1 * a1 + i2 * a2` on, of type `a_type`, int4 two in a
+          byte, the low nibble first; `a_one` is one element for all lanes. Or word `a + ...` of bank `a_bank` of C: as
+          i32 its elements; as i16 (the sums of `split`) addresses count halves of words, each of them `width` elements
+    b     the same from X, or the number `b` for all lanes and steps
+    v     `a OP b`; for first, a; for exp2, 2^(a / 65536) * 65536 and for log2, log2(a / 65536) * 65536, as `fixed.py`
+          has them; for drain, a + added[lane] of word `p + i0` of P
+    along    v is summed, or its maximum taken, over the inner loop; there is a result at its end, and y2 is not used
+    across   v is summed, or its maximum taken, over the lanes; the result is one element
+    y     round_shift(v * multiplier, shift), where round_shift(v, s) is v if s = 0 and else (v + 2^(s-1)) >> s; for
+          drain the multiplier is that of P. Then clamped to `low` and `high` if `is_clamped`. Then kept within the
+          type, i4 -7 to 7, i8 -127 to 127, i16 -32767 to 32767, i32 all, and written to X at
+          `y + i0 * y0 + i1 * y1 + i2 * y2`
+
+    In the last step of the middle loop (of the inner loop if `tail_inner`) only the first `tail` lanes take part; 0 is
+    all. An odd number of int4 is written with a zero after it. What is written is not read by the same instruction,
+    unless y is exactly where a or b is. v and v * multiplier are below 2^63, what goes into exp2 and log2 is int32.
+    Printed form: `vec.drain n1=2 n2=64 a_from=C a2=1 y_type=i8 y1=8 y2=16 shift=20`
+    """
+
+    unit: ClassVar[str] = "vec"
+    n0: int = 1
+    n1: int = 1
+    n2: int = 1
+    a_from: str = "X"
+    a_bank: int = 0
+    a_type: str = "i8"
+    a_one: int = 0
+    a: int = 0
+    a0: int = 0
+    a1: int = 0
+    a2: int = 0
+    b_from: str = "value"
+    b_type: str = "i8"
+    b_one: int = 0
+    b: int = 0
+    b0: int = 0
+    b1: int = 0
+    b2: int = 0
+    y_type: str = "i8"
+    y: int = 0
+    y0: int = 0
+    y1: int = 0
+    y2: int = 0
+    p: int = 0
+    multiplier: int = 1
+    shift: int = 0
+    is_clamped: int = 0
+    low: int = 0
+    high: int = 0
+    reduction: str = "sum"
+    along: int = 0
+    across: int = 0
+    tail: int = 0
+    tail_inner: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class End(Instruction):
+    """The end of a program, once all units are done. Printed form: `end`"""
+
+    unit: ClassVar[str] = "end"
+    operation: str = "end"
+
+
+KINDS: dict[str, type[Instruction]] = {kind.unit: kind for kind in (Transfer, Move, Gemm, Convolve, Vector, End)}
+FIELDS: dict[str, tuple[Field, ...]] = {unit: tuple(listed) for unit, (_, listed) in _TABLE.items()}
+OPERATIONS: dict[str, tuple[str, ...]] = {unit: operations for unit, (operations, _) in _TABLE.items()}
+Place: TypeAlias = tuple[int, int]
+
+
+def places(unit: str) -> dict[str, Place]:
+    """The first bit and the number of bits of each field of a unit's instructions."""
+    found, bit = {}, _FIRST
+    for item in FIELDS[unit]:
+        found[item.name] = (bit, item.bits)
+        bit += item.bits
+    return found
+
+
+def check_fields(instruction: Instruction) -> None:
+    """Raise DomainError, which names the field and what it may be, unless all fields fit into their bits."""
+    unit = instruction.unit
+    if instruction.operation not in OPERATIONS[unit]:
+        raise DomainError(
+            f"{unit} has no operation {instruction.operation!r}", hint=f"it has {', '.join(OPERATIONS[unit])}"
+        )
+    if len(instruction.needs) != NUM_UNITS:
+        raise DomainError(f"{len(instruction.needs)} needs, expected one for each of {NUM_UNITS} units")
+    for name, need in zip(UNITS, instruction.needs):
+        if not 0 <= need < 1 << _NEEDS[1]:
+            raise DomainError(f"it needs {need} instructions of {name}, expected 0 to {(1 << _NEEDS[1]) - 1}")
+    for item in FIELDS[unit]:
+        value = getattr(instruction, item.name)
+        if item.names:
+            if value not in item.names:
+                raise DomainError(f"{item.name} is {value!r}, expected one of {', '.join(item.names)}")
+            continue
+        low, high = item.range
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
+            raise DomainError(f"{item.name} is {value!r}, expected {low} to {high}")
+
+
+def encode(instruction: Instruction) -> np.ndarray:
+    """The 16 words of an instruction, uint32. Raises DomainError where a field does not fit."""
+    check_fields(instruction)
+    unit = instruction.unit
+    bits = UNITS.index(unit) << _UNIT[0] | OPERATIONS[unit].index(instruction.operation) << _OPERATION[0]
+    for number, need in enumerate(instruction.needs):
+        bits |= int(need) << (_NEEDS[0] + number * _NEEDS[1])
+    for item, (first, width) in zip(FIELDS[unit], places(unit).values()):
+        value = getattr(instruction, item.name)
+        value = item.names.index(value) if item.names else int(value)
+        bits |= (value & ((1 << width) - 1)) << first
+    return np.frombuffer(bits.to_bytes(4 * WORDS, "little"), "<u4").astype(np.uint32)
+
+
+def decode(words: np.ndarray) -> Instruction:
+    """The instruction of 16 words. Raises DomainError for a unit or an operation that is none."""
+    bits = int.from_bytes(np.asarray(words, "<u4").tobytes(), "little")
+
+    def number(place: Place) -> int:
+        return bits >> place[0] & ((1 << place[1]) - 1)
+
+    code = number(_UNIT)
+    if code >= len(UNITS):
+        raise DomainError(f"there is no unit {code}", hint=f"units are 0 to {len(UNITS) - 1}")
+    unit, operation = UNITS[code], number(_OPERATION)
+    if operation >= len(OPERATIONS[unit]):
+        raise DomainError(f"{unit} has no operation {operation}")
+    values: dict[str, Any] = {}
+    for item, place in zip(FIELDS[unit], places(unit).values()):
+        value = number(place)
+        if item.is_signed and value >> (item.bits - 1):
+            value -= 1 << item.bits
+        values[item.name] = item.names[value] if item.names else value
+    needs = tuple(number((_NEEDS[0] + u * _NEEDS[1], _NEEDS[1])) for u in range(NUM_UNITS))
+    return KINDS[unit](operation=OPERATIONS[unit][operation], needs=needs, **values)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Instructions in the order in which they are fetched; the last is `End`."""
+
+    instructions: tuple[Instruction, ...]
+
+    def __init__(self, instructions: Iterable[Instruction]):
+        object.__setattr__(self, "instructions", tuple(instructions))
+
+    def __iter__(self):
+        return iter(self.instructions)
+
+    def __len__(self) -> int:
+        return len(self.instructions)
+
+    def __str__(self) -> str:
+        return "\n".join(map(text, self.instructions))
+
+    @cached_property
+    def words(self) -> np.ndarray:
+        """[instruction, 16] uint32, as they are in the memory of programs."""
+        return np.stack([encode(instruction) for instruction in self.instructions])
+
+
+# Printed form
+
+
+def _defaults(kind: type[Instruction]) -> dict[str, Any]:
+    return {item.name: item.default for item in fields(kind)}
+
+
+def text(instruction: Instruction) -> str:
+    """The line of an instruction."""
+    unit, usual = instruction.unit, _defaults(type(instruction))
+    words = [unit if unit == "end" else f"{unit}.{instruction.operation}"]
+    needs = [f"{name}:{need}" for name, need in zip(UNITS, instruction.needs) if need]
+    words += [f"needs={','.join(needs)}"] if needs else []
+    for item in FIELDS[unit]:
+        value = getattr(instruction, item.name)
+        if value != usual[item.name]:
+            words.append(f"{item.name}={value}")
+    return " ".join(words) + (f" ; {instruction.node}" if instruction.node else "")
+
+
+def parse(source: str) -> Program:
+    """The program of a printed form. Raises ParseError with line and column."""
+    lines = source.split("\n")
+    found = [_parse_line(line, number, source) for number, line in enumerate(lines, 1) if line.split(";")[0].strip()]
+    return Program(found)
+
+
+def _parse_line(line: str, number: int, source: str) -> Instruction:
+    code, _, node = line.partition(";")
+    words, start = [], 0
+    for word in code.split():
+        start = code.index(word, start)
+        words.append((word, start + 1))
+        start += len(word)
+
+    def wrong(message: str, word: str, column: int, hint: str | None = None) -> ParseError:
+        return ParseError(message, text=source, span=Span(number, column, len(word)), hint=hint)
+
+    head, column = words[0]
+    unit, _, operation = head.partition(".")
+    operation = operation or "end"
+    if unit not in FIELDS or operation not in OPERATIONS[unit]:
+        known = ["end", *(f"{u}.{o}" for u in UNITS[:NUM_UNITS] for o in OPERATIONS[u])]
+        raise wrong(f"there is no instruction {head}", head, column, suggestion(head, known, f"{', '.join(known)}"))
+    values: dict[str, Any] = {"operation": operation, "node": node.strip()}
+    known_fields = {item.name: item for item in FIELDS[unit]}
+    for word, column in words[1:]:
+        name, _, value = word.partition("=")
+        if name in values:
+            raise wrong(f"{name} is given twice", word, column)
+        try:
+            if name == "needs":
+                pairs = dict(pair.split(":") for pair in value.split(","))
+                values["needs"] = tuple(int(pairs.pop(u, 0)) for u in UNITS[:NUM_UNITS])
+                if pairs:
+                    raise ValueError
+            elif name not in known_fields:
+                hint = suggestion(name, known_fields, f"it has {', '.join(known_fields) or 'no fields'}")
+                raise wrong(f"{head} has no field {name}", word, column, hint)
+            else:
+                values[name] = value if known_fields[name].names else int(value)
+        except ValueError:
+            raise wrong(f"{word} is not what {name} takes", word, column) from None
+    missing = [name for name, usual in _defaults(KINDS[unit]).items() if not _has(usual) and name not in values]
+    if missing:
+        raise wrong(f"{head} has no {', '.join(missing)}", head, words[0][1])
+    found = KINDS[unit](**values)
+    try:
+        check_fields(found)
+    except DomainError as error:
+        raise wrong(error.message, head, words[0][1], error.hint) from None
+    return found
+
+
+def _has(default: object) -> bool:
+    return type(default).__name__ != "_MISSING_TYPE"
+
+
+# For the hardware
+
+
+def package() -> str:
+    """The text of `isa.svh`: where the fields of instructions are, and the codes of units, operations and types."""
+    lines = ["// Generated from accelerator/instructions.py: fields of instructions as [LSB +: BITS], and codes."]
+    lines += [f"localparam int INSTRUCTION_BITS = {32 * WORDS};", f"localparam int QUEUE_DEPTH = {QUEUE};"]
+    lines += [f"localparam int {name}_LSB = {place[0]}, {name}_BITS = {place[1]};" for name, place in _HEADER.items()]
+    lines += [f"localparam logic [2:0] UNIT_{unit.upper()} = 3'd{code};" for code, unit in enumerate(UNITS)]
+    lines += [f"localparam logic [1:0] TYPE_{name.upper()} = 2'd{code};" for code, name in enumerate(TYPES)]
+    for unit in UNITS[:NUM_UNITS]:
+        lines += [f"// {unit}"]
+        lines += [
+            f"localparam logic [3:0] {unit.upper()}_{operation.upper()} = 4'd{code};"
+            for code, operation in enumerate(OPERATIONS[unit])
+        ]
+        for item, (first, bits) in zip(FIELDS[unit], places(unit).values()):
+            name = f"{unit}_{item.name}".upper()
+            kind = "signed" if item.is_signed else "unsigned"
+            names = f": {', '.join(item.names)}" if item.names else ""
+            lines.append(f"localparam int {name}_LSB = {first}, {name}_BITS = {bits};  // {kind}{names}")
+    return "\n".join(lines) + "\n"
+
+
+_HEADER = {"UNIT": _UNIT, "OPERATION": _OPERATION} | {
+    f"NEED_{unit.upper()}": (_NEEDS[0] + number * _NEEDS[1], _NEEDS[1]) for number, unit in enumerate(UNITS[:NUM_UNITS])
+}

@@ -1,0 +1,151 @@
+"""Instructions: bits, printed form, validator, the text for the hardware."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from derivable.accelerator import hazards
+from derivable.accelerator.instructions import (
+    FIELDS,
+    KINDS,
+    NUM_UNITS,
+    OPERATIONS,
+    UNITS,
+    Convolve,
+    End,
+    Gemm,
+    Machine,
+    Move,
+    Program,
+    Transfer,
+    Vector,
+    decode,
+    encode,
+    package,
+    parse,
+    places,
+)
+from derivable.core.diagnostics import DerivableError, DomainError, LayoutError, LimitError, ParseError
+
+MACHINE = Machine(4, 4, 2, lanes=4, line=16, a=64, b=64, k=16, c=64, p=4, x=4096, program=64)
+
+
+@st.composite
+def instructions(draw):
+    unit = draw(st.sampled_from(UNITS))
+    values = {}
+    for item in FIELDS[unit]:
+        low, high = item.range
+        values[item.name] = draw(st.sampled_from(item.names) if item.names else st.integers(low, high))
+    needs = draw(st.tuples(*[st.integers(0, 65535)] * NUM_UNITS))
+    return KINDS[unit](operation=draw(st.sampled_from(OPERATIONS[unit])), needs=needs, **values)
+
+
+@given(instructions())
+def test_bits_and_text_keep_all(instruction):
+    words = encode(instruction)
+    assert words.dtype == np.uint32
+    assert words.shape == (16,)
+    assert decode(words) == instruction
+    assert parse(str(instruction)).instructions == (instruction,)
+
+
+@pytest.mark.parametrize("unit", UNITS[:NUM_UNITS])
+def test_fields_fit_without_overlap(unit):
+    end = 96
+    for first, bits in places(unit).values():
+        assert first == end
+        end += bits
+    assert end <= 512
+
+
+def test_a_field_is_where_the_package_says():
+    """An independent reading: the text's numbers, and shifts of one large integer."""
+    found = {
+        name: (int(lsb), int(bits)) for name, lsb, bits in re.findall(r"(\w+)_LSB = (\d+), \w+_BITS = (\d+)", package())
+    }
+    instruction = Vector(operation="mul", y=77, b=-5, shift=13, a_type="i32", needs=(1, 2, 3, 4, 500))
+    bits = sum(int(word) << (32 * k) for k, word in enumerate(encode(instruction)))
+
+    def read(name):
+        lsb, width = found[name]
+        return bits >> lsb & ((1 << width) - 1)
+
+    assert read("UNIT") == 4
+    assert read("OPERATION") == 2
+    assert read("NEED_VEC") == 500
+    assert read("NEED_MOVE") == 2
+    assert read("VEC_Y") == 77
+    assert read("VEC_B") == 2**32 - 5
+    assert read("VEC_SHIFT") == 13
+    assert read("VEC_A_TYPE") == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("vec.dran a=1", "<input>:1:1: error: there is no instruction vec.dran"),
+        ("end\nnn.gemm tile=3", "<input>:2:9: error: nn.gemm has no field tile"),
+        ("nn.gemm tiles=x", "<input>:1:9: error: tiles=x is not what tiles takes"),
+        ("nn.gemm tiles=70000", "<input>:1:1: error: tiles is 70000, expected 1 to 65535"),
+        ("dma.load x=4", "<input>:1:1: error: dma.load has no far, lines"),
+        ("end needs=foo:1", "<input>:1:5: error: needs=foo:1 is not what needs takes"),
+    ],
+)
+def test_errors_of_texts_name_the_place(source, expected):
+    with pytest.raises(ParseError) as caught:
+        parse(source)
+    assert str(caught.value).startswith(expected)
+
+
+LOAD = Transfer(operation="load", x=0, far=0, lines=4)
+A = Move(operation="A", n3=8, x3=4, to3=1, valid=4, needs=(1, 0, 0, 0, 0))
+B = Move(operation="B", n3=8, x3=4, to3=1, valid=4, needs=(1, 0, 0, 0, 0))
+GEMM = Gemm(tiles=2, n2=4, b2=1, reach=8, needs=(0, 2, 0, 0, 0))
+
+
+def _check(*listed):
+    hazards.check(MACHINE, Program([*listed, End()]), 256)
+
+
+def test_what_is_ordered_is_valid():
+    _check(LOAD, A, B, GEMM)
+    # Through others: the second load needs the product, which needed what was moved.
+    _check(LOAD, A, B, GEMM, Transfer(operation="load", x=0, far=0, lines=4, needs=(0, 0, 1, 0, 0)))
+    # Another half of B is filled while the product runs.
+    _check(LOAD, A, B, GEMM, Move(operation="B", n3=8, x3=4, to=8, to3=1, valid=4))
+    # The product and the convolution run beside each other on their own sub-arrays.
+    _check(LOAD, A, B, GEMM, Convolve(first=1, length=4))
+
+
+@pytest.mark.parametrize(
+    ("listed", "error", "message"),
+    [
+        ([LOAD, Move(operation="A", n3=8, x3=4, to3=1, valid=4)], LayoutError, "has to need dma:1"),
+        ([LOAD, A, B, Gemm(tiles=2, n2=4, b2=1, reach=8, needs=(0, 1, 0, 0, 0))], LayoutError, "has to need move:2"),
+        ([LOAD, A, B, GEMM, Move(operation="B", to=7, valid=4)], LayoutError, "B[0] 7 to 7 while instruction 3 of nn"),
+        ([GEMM], LayoutError, "it needs 2 instructions of move, and 0 come before it"),
+        ([Gemm(arrays=2), Convolve(first=1, length=4)], LayoutError, "touches sub-array[1] 1 to 1"),
+        ([Gemm(arrays=3)], LayoutError, "no bank 2"),
+        ([Transfer(operation="load", x=0, far=16, lines=16)], LayoutError, "off-chip 16 to 271, and there are 256"),
+        ([Transfer(operation="load", x=0, far=8, lines=1)], LayoutError, "multiple of the line"),
+        ([Vector(operation="add", n2=2, a2=4, y=4, y2=4)], LayoutError, "it writes X 4 to 11 and reads X 0 to 7"),
+        ([Vector(operation="drain")], DomainError, "read from C"),
+        ([Convolve(length=512, split=1)], DomainError, "at most 511"),
+        ([Vector(operation="add", shift=64)], DomainError, "shift is 64, expected 0 to 63"),
+        ([LOAD] * 64, LimitError, "65 instructions, and 64 fit"),
+        ([End()], LayoutError, "one end"),
+    ],
+)
+def test_what_is_not_valid_is_told(listed, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        _check(*listed)
+
+
+def test_a_machine_is_checked():
+    for wrong in ({"height": 6}, {"lanes": 6}, {"line": 16, "lanes": 8}, {"sub_arrays": 0}, {"x": 100}):
+        with pytest.raises(DerivableError):
+            Machine(**wrong)
