@@ -1,0 +1,468 @@
+"""Traces mean what the models mean in float64; what cannot be traced is an error with its line."""
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import derivable as dv
+from derivable.accelerator.operators import check, evaluate, expand, fold_constants
+from derivable.accelerator.trace import trace
+from reasoning.abduction import nvsa, prae
+from reasoning.learned_rules import lvrf
+from reasoning.superposition import mimonet
+
+from .networks import MLP, resnet18
+
+F = torch.nn.functional
+GOLDEN = Path(__file__).parents[1] / "golden" / "accelerator"
+
+
+def agree(model, *inputs, **options):
+    """The graph, after its values were compared with the model's in float64."""
+    graph = trace(model, inputs, **options)
+    wide = [x.double() if x.is_floating_point() else x for x in inputs]
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    EYE.data = EYE.double()
+    try:
+        with torch.no_grad():
+            expected = model.double()(*wide) if isinstance(model, nn.Module) else model(*wide)
+    finally:
+        torch.set_default_dtype(before)
+        EYE.data = EYE.float()
+    expected = expected if isinstance(expected, (tuple, list)) else [expected]
+    for made in (graph, fold_constants(expand(graph))):
+        check(made)
+        found = evaluate(made, [x.numpy() for x in wide])
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected):
+            assert one.shape == tuple(other.shape)
+            np.testing.assert_allclose(one, other.numpy(), rtol=1e-9, atol=1e-9)
+    return graph
+
+
+def with_statistics(model):
+    """Batch norms that do something."""
+    torch.manual_seed(0)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.running_mean, -0.5, 0.5)
+            nn.init.uniform_(module.running_var, 0.5, 1.5)
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.uniform_(module.bias, -0.5, 0.5)
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    ("build", "shape", "kinds"),
+    [
+        (lambda: nvsa(blocks=2, length=16), (1, 16, 1, 80, 80), {"bind", "unbind", "match_probability", "bundle"}),
+        (prae, (1, 16, 1, 80, 80), {"matmul", "prod"}),
+        (lambda: lvrf(blocks=2, length=16), (1, 16, 1, 80, 80), {"bind", "unbind", "roll"}),
+        (lambda: mimonet(blocks=2, length=16), (1, 2, 1, 80, 80), {"bind", "unbind", "sum"}),
+    ],
+    ids=["nvsa", "prae", "lvrf", "mimonet"],
+)
+def test_the_models_of_table_one(build, shape, kinds):
+    torch.manual_seed(0)
+    graph = agree(with_statistics(build()), torch.rand(*shape))
+    found = {operator.kind for operator in graph}
+    assert kinds | {"conv2d", "linear", "relu"} <= found
+    assert "batch_norm" not in found
+    for operator in graph:
+        assert operator.unit == "source" or re.search(r"\w+\.py:\d+$", operator.source), operator
+        if operator.kind in ("conv2d", "linear"):
+            assert operator.part == "neural"
+        if operator.kind in ("bind", "unbind", "match_probability"):
+            assert operator.part == "symbolic"
+
+
+def test_resnet18():
+    graph = agree(with_statistics(resnet18(width=4)), torch.rand(1, 3, 32, 32))
+    assert sum(operator.kind == "conv2d" for operator in graph) == 20
+    assert {operator.part for operator in graph} == {"neural"}
+    full = trace(resnet18().eval(), torch.rand(1, 3, 32, 32))
+    assert sum(graph.work(o).macs for graph in [full] for o in full if o.unit == "gemm") == macs_of(resnet18(), 32)
+
+
+def macs_of(model, side):
+    """Multiplications with an addition, counted by hooks on the layers as they run."""
+    total = 0
+
+    def count(layer, inputs, output):
+        nonlocal total
+        total += output.numel() * layer.weight[0].numel()
+
+    for layer in model.modules():
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            layer.register_forward_hook(count)
+    model.eval()(torch.rand(1, 3, side, side))
+    return total
+
+
+def test_printed_form_of_a_model():
+    path = GOLDEN / "trace.txt"
+    found = f"{trace(with_statistics(mimonet(blocks=2, length=4)), torch.rand(1, 2, 1, 80, 80))}\n"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(found)
+    assert found == path.read_text()
+
+
+def random_network(draw):
+    """Layers, pools, activations, residual sums and block codes, drawn at random; one or two outputs."""
+    channels = draw(st.integers(1, 3))
+    modules, blocks = [], []
+    for _ in range(draw(st.integers(1, 4))):
+        kind = draw(st.sampled_from(["conv", "norm", "act", "pool", "skip"]))
+        if kind == "conv":
+            groups = draw(st.sampled_from([1, channels]))
+            wide = draw(st.integers(1, 3)) * groups
+            size, stride, dilation = draw(st.integers(1, 3)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
+            padding = draw(st.integers(1, 2)) * dilation
+            bias = draw(st.booleans())
+            modules.append(nn.Conv2d(channels, wide, size, stride, padding, dilation, groups=groups, bias=bias))
+            channels = wide
+        elif kind == "norm":
+            modules.append(nn.BatchNorm2d(channels))
+        elif kind == "act":
+            modules.append(draw(st.sampled_from([nn.ReLU(True), nn.Tanh(), nn.Sigmoid(), nn.GELU(), nn.LeakyReLU()])))
+        elif kind == "pool":
+            pool = draw(st.sampled_from([nn.MaxPool2d(2, 1, 1), nn.AvgPool2d(2, 1), nn.MaxPool2d((1, 2))]))
+            modules.append(pool)
+        else:
+            inner = nn.Conv2d(channels, channels, 3, padding=1)
+            blocks.append(len(modules))
+            modules.append(inner)
+    length, books = draw(st.integers(2, 5)), draw(st.integers(1, 4))
+    use = draw(st.sampled_from(["bind", "unbind", "match", "none"]))
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(modules)
+            self.top = nn.LazyLinear(2 * length)
+            self.register_buffer("book", torch.rand(books, 2, length))
+
+        def forward(self, x):
+            for number, layer in enumerate(self.layers):
+                x = x + layer(x) if number in blocks else layer(x)
+            codes = self.top(x.flatten(1)).unflatten(-1, (2, -1)).softmax(-1)
+            if use == "bind":
+                return dv.vsa.bind(codes.unsqueeze(1), self.book), x.mean((2, 3))
+            if use == "unbind":
+                return dv.vsa.unbind(codes, self.book[0]).flatten(1).log_softmax(-1)
+            if use == "match":
+                return dv.vsa.mass_to_vector(dv.vsa.vector_to_mass(codes, self.book), self.book)
+            return codes
+
+    return Network(), channels
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_random_networks(data):
+    torch.manual_seed(data.draw(st.integers(0, 99)))
+    network, _ = random_network(data.draw)
+    first = next((m.in_channels for m in network.layers if isinstance(m, nn.Conv2d)), None)
+    if first is None:
+        first = next((m.num_features for m in network.layers if isinstance(m, nn.BatchNorm2d)), 2)
+    x = torch.randn(2, first, 7, 6)
+    with torch.no_grad():
+        network(x)
+    agree(with_statistics(network), x)
+
+
+EYE = torch.eye(3)
+x, y = torch.linspace(-1, 1, 24).reshape(2, 3, 4), torch.linspace(0.5, 2, 24).reshape(2, 3, 4)
+NUMBERS, MASK = torch.tensor([2, 0, 0]), torch.tensor([True, False, True, True])
+FUNCTIONS = {
+    "arithmetic": lambda x, y: (2 * x - y / 4 + 1) / y + (1 - x) - x.sub(y, alpha=2) + x.add(y, alpha=3),
+    "functions": lambda x, y: x.exp() + y.log() + torch.tanh(x) + y.sqrt() + x.abs() + torch.sigmoid(x) + y.rsqrt(),
+    "powers": lambda x, y: x**2 + x**5 + y**-1 + y**0.5 + y**-2 + x.square() + y.reciprocal() + torch.pow(x, 3),
+    "activations": lambda x, y: F.relu(x) + F.silu(x) + F.leaky_relu(x, 0.2) + F.relu6(8 * x) + F.hardtanh(2 * x),
+    "gelus": lambda x, y: F.gelu(x) + F.gelu(y, approximate="tanh"),
+    "clamps": lambda x, y: x.clamp(-0.5, 0.5) + x.clamp(min=0.1) + x.clamp_max(0.3) + x.clip(max=0) + x.clamp(y),
+    "negation": lambda x, y: -x + x.neg() + torch.negative(y),
+    "extremes": lambda x, y: torch.maximum(x, y) + torch.min(x, y) + x.max() + x.amax(1, True) + x.amin((0, 2), True),
+    "extremes with places": lambda x, y: [*x.max(1), *torch.min(y, dim=-1, keepdim=True)],
+    "places": lambda x, y: [x.argmax(), x.argmax(1), y.argmin(2, keepdim=True)],
+    "sums": lambda x, y: [x.sum(), x.sum(1), x.sum((0, -1), keepdim=True), x.mean(), x.mean(-1), y.prod(1), y.prod()],
+    "softmax": lambda x, y: [x.softmax(1), torch.log_softmax(x, -1), F.softmax(y, dim=0), x.logsumexp((0, 1))],
+    "norms": lambda x, y: [F.layer_norm(x, (4,)), F.layer_norm(x, (3, 4), y[0], y[1], 0.1), F.normalize(x, dim=1)],
+    "matrices": lambda x, y: [x @ y.mT, torch.bmm(x, y.transpose(1, 2)), x[0] @ y[0, 0], y[0, 0] @ x.mT[0],
+                              x[0, 0] @ y[1, 1]],
+    "addmm": lambda x, y: [torch.addmm(x[0, :, :3], x[0], y[0].T, beta=2, alpha=3), torch.outer(x[0, 0], y[1, 1])],
+    "einsum": lambda x, y: [
+        torch.einsum("bij,bkj->bik", x, y), torch.einsum("bij,bij->i", x, y), torch.einsum("bij->jb", x),
+        torch.einsum("bij,ckl->bc", x, y), torch.einsum("bij,bjk", x, y.mT),
+    ],
+    "attention": lambda x, y: F.scaled_dot_product_attention(x, y, y),
+    "linear": lambda x, y: [F.linear(x, y[0]), F.linear(x, y[0], y[0, :, 0])],
+    "shapes": lambda x, y: [x.reshape(6, 4), x.view(-1, 2), x.flatten(1), x.unflatten(2, (2, -1)), x.reshape((4, -1)),
+                            x.unsqueeze(1).squeeze(1), x.unsqueeze(-1).squeeze(), x.view_as(y), torch.flatten(x)],
+    "orders": lambda x, y: [x.permute(2, 0, 1), x.transpose(0, 2), x.mT, x[0].T, x[0].t(), x.movedim(0, 2)],
+    "slices": lambda x, y: [x[0], x[:, 1:], x[..., ::2], x[:, None, -1], x[1, 2, 3], x[:, -2:, 1:3], x.select(1, -1),
+                            x.narrow(2, 1, 2)],
+    "indices": lambda x, y: [x[:, NUMBERS], x[..., [3, 1]], x.index_select(1, NUMBERS), x[NUMBERS[1:], 1],
+                             x[:, :, MASK]],
+    "rows": lambda x, y: F.embedding(x.argmax(1), y[0]) + y[0][x.argmax(1)],
+    "parts": lambda x, y: [*x.split(2, 2), *x.chunk(2, -1), *x.unbind(1), *x.split([1, 2], 1), *torch.split(y, 1)],
+    "together": lambda x, y: [torch.cat((x, y), 1), torch.stack((x, y), -1), torch.cat([x, y, x])],
+    "repeated": lambda x, y: [x[:, :1].expand(-1, 5, -1), x.repeat(2, 1, 1, 2), x.repeat_interleave(2, 1),
+                              x[0].expand(2, 3, 4), x[0].expand_as(y), torch.broadcast_to(x[:, :1], (2, 2, 4))],
+    "turned": lambda x, y: [x.roll(1, 1), x.roll((1, -2), (0, 2)), x.roll(5), x.flip(0, 2), torch.flip(x, (1,))],
+    "padded": lambda x, y: [F.pad(x, (1, 2)), F.pad(x, (0, 1, 2, 0), value=3.0)],
+    "pools": lambda x, y: [F.max_pool2d(x[None], 2), F.avg_pool2d(x[None], (1, 2), 1),
+                           F.adaptive_avg_pool2d(x[None], 1),
+                           F.adaptive_avg_pool2d(x[None], (3, 2)), F.adaptive_max_pool2d(x[None], (1, 1))],
+    "convolutions": lambda x, y: [F.conv1d(x, y, padding=1), F.conv2d(x[None], y[None, :, :2, :2], padding=(0, 1)),
+                                  F.conv2d(x, y[:1, :2, None, :3].transpose(0, 1).transpose(1, 0), padding="valid")],
+    "nothing": lambda x, y: F.dropout(x.contiguous().float(), training=False).clone().to(torch.float32) + y.type_as(x),
+    "filled": lambda x, y: [x + torch.zeros_like(x) + torch.ones(x.shape[-1]), x * torch.full_like(y, 2), EYE @ x],
+    "shapes as numbers": lambda x, y: sum(row * len(x) for row in x) if x.shape[0] > 1 and x.dim() == 3 else y,
+    "in place": lambda x, y: (x * 1).relu_().add_(y).clamp_(min=0.2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_operations(name):
+    graph = agree(FUNCTIONS[name], x, y)
+    assert len(graph.inputs) == 2
+
+
+codes = torch.rand(5, 2, 6, dtype=torch.float64)
+VECTORS = {
+    "block": lambda m: (
+        lambda x, y: [
+            *(dv.vsa.bind(x, y, model=m), dv.vsa.unbind(x, y, model=m), dv.vsa.inverse(x, model=m)),
+            *(dv.vsa.bundle(x, model=m), dv.vsa.bundle(x, y, model=m), dv.vsa.permute(x, 2, model=m)),
+            *(dv.vsa.similarity(x, y, model=m), dv.vsa.similarities(x, y, model=m)),
+            *(dv.vsa.cleanup(x, y, model=m), dv.vsa.cleanup(x, y, temperature=0.5, model=m)),
+            *(dv.vsa.sequence(x, model=m), dv.vsa.element(x, 1, model=m), dv.vsa.ngrams(x, 2, model=m)),
+            *(dv.vsa.record(x, y, model=m), dv.vsa.push(x, y, model=m), dv.vsa.pop(x, y, model=m)),
+            dv.vsa.tree((x[0], (x[1], x[2])), y[0], y[1], model=m),
+            dv.vsa.bundle(x, weights=y.flatten(1)[:, :5], model=m),
+        ]
+    ),
+    "codes": lambda m: (
+        lambda x, y: [
+            *(dv.vsa.normalise(x), dv.vsa.match_probability(x, y), dv.vsa.match_probabilities(x, y)),
+            *(dv.vsa.vector_to_mass(x, y), dv.vsa.vector_to_mass(x, y, temperature=0.3)),
+            *(dv.vsa.mass_to_vector(x.flatten(1)[:, :5], y), dv.vsa.convolve(x, y), dv.vsa.correlate(x, y)),
+            dv.vsa.bind(x, dv.vsa.power(codes[0], 2)),
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "model"), [("block", "block"), ("block", "hrr"), ("block", "map"), ("codes", "block")]
+)
+def test_operations_of_vectors(name, model):
+    shape = (5, 2, 6) if model == "block" else (5, 12)
+    a, b = torch.rand(*shape), torch.rand(*shape)
+    graph = agree(VECTORS[name](model), a, b)
+    assert {operator.part for operator in graph} == {"symbolic"}
+
+
+def test_inputs_of_many_forms():
+    class Model(nn.Module):
+        def forward(self, pair, *, scale=2.0, more=None):
+            total = pair[0] + pair[1]["b"] * scale
+            return {"sum": total if more is None else total + more, "none": None}
+
+    example = {"pair": (np.ones((2, 3), np.float32), {"b": torch.ones(2, 3)}), "more": torch.ones(3)}
+    graph = trace(Model(), example)
+    assert graph.inputs == ("pair_0", "pair_1", "more")
+    assert (evaluate(graph, [np.ones((2, 3)), np.ones((2, 3)), np.ones(3)])[0] == 4).all()
+
+    graph = trace(lambda *xs: torch.stack(xs).sum(0), (torch.ones(2), torch.ones(2), torch.ones(2)))
+    assert graph.inputs == ("xs_0", "xs_1", "xs_2")
+
+
+def test_the_model_stays_as_it_was():
+    model = MLP().eval()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    trace(model, torch.rand(2, 5))
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert next(model.parameters()).dtype == torch.float32 == torch.get_default_dtype()
+    assert next(model.parameters()).requires_grad
+
+
+def test_parameters_keep_their_names_and_dtypes():
+    graph = agree(MLP(), torch.rand(2, 5))
+    names = [name for name, _ in MLP().named_parameters()]
+    assert sorted(graph.constants) == sorted(names)
+    assert {str(array.dtype) for array in graph.constants.values()} == {"float32"}
+    assert {operator.dtype for operator in graph} == {"float32"}
+
+
+def test_modules_that_are_symbolic_by_name():
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.reader, self.rules = MLP(), nn.Sequential(nn.Softmax(-1), nn.Softmax(-1))
+
+        def forward(self, x):
+            return self.rules(self.reader(x)).sum(-1)
+
+    parts = {o.kind: o.part for o in trace(Half(), torch.rand(2, 5), symbolic=["rules"])}
+    assert parts["softmax"] == parts["sum"] == "symbolic"
+    assert parts["linear"] == parts["relu"] == "neural"
+    assert {o.part for o in trace(Half(), torch.rand(2, 5))} == {"neural"}
+    with pytest.raises(dv.DerivableError, match="no module 'rule'"):
+        trace(Half(), torch.rand(2, 5), symbolic=["rule"])
+
+
+# Errors: the line that is marked with the name of the case is the one that the report shows.
+
+
+class Deep(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.inner = nn.ModuleDict({"rules": Rules(function)})
+
+    def forward(self, x):
+        return self.inner["rules"](x)
+
+
+class Rules(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def by_value(x):
+    if (x.sum() > 0).all():  # LINE condition
+        return x
+    return -x
+
+
+def by_loop(x):
+    for _ in range(int(x.argmax())):  # LINE loop
+        x = x + 1
+    return x
+
+
+def by_number(x):
+    return x * x.max().item()  # LINE number
+
+
+def by_assignment(x):
+    x[0] = 1  # LINE assignment
+    return x
+
+
+def by_fourier(x):
+    return torch.fft.rfft(x).real  # LINE fourier
+
+
+def by_sort(x):
+    return torch.cumsum(x, -1)  # LINE operation
+
+
+def by_chance(x):
+    return x + torch.rand_like(x)  # LINE random
+
+
+def by_phases(x):
+    return dv.vsa.bind(x, x, model="bsc")  # LINE model
+
+
+def by_search(x):
+    return dv.vsa.factorise(x[0], [x]).indices  # LINE factorise
+
+
+def by_numpy(x):
+    return torch.from_numpy(np.abs(x.numpy()))  # LINE numpy
+
+
+def by_dropout(x):
+    return F.dropout(x)  # LINE dropout
+
+
+def by_mask(x):
+    return x[x > 0]  # LINE mask
+
+
+def by_type(x):
+    assert isinstance(x, torch.Tensor), "a tensor is needed"  # LINE type
+    return x
+
+
+def by_alias(x):
+    row = x.view(-1)
+    row.mul_(2)
+    return x + 1
+
+
+ERRORS = {
+    "condition": by_value, "loop": by_loop, "number": by_number, "assignment": by_assignment, "operation": by_sort,
+    "random": by_chance, "model": by_phases, "factorise": by_search, "numpy": by_numpy, "dropout": by_dropout,
+    "mask": by_mask, "type": by_type, "fourier": by_fourier,
+}  # fmt: skip
+
+
+def line_of(name):
+    lines = Path(__file__).read_text().splitlines()
+    return next(k for k, line in enumerate(lines, 1) if line.endswith(f"# LINE {name}"))
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_show_the_line_and_the_module(name):
+    with pytest.raises(dv.DerivableError) as caught:
+        trace(Deep(ERRORS[name]), torch.rand(3, 2, 4))
+    error = caught.value
+    assert error.source == __file__
+    assert error.span.line == line_of(name)
+    report = error.report().replace(str(Path(__file__).parent), "tests").replace(f":{error.span.line}:", ":LINE:")
+    report = re.sub(r"\n  (\d+) \|", lambda match: f"\n  {'N' * len(match[1])} |", report)
+    path = GOLDEN / "errors" / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(report + "\n")
+    assert report + "\n" == path.read_text()
+    assert "'inner.rules'" in report
+
+
+def test_what_a_trace_would_get_wrong_is_an_error():
+    with pytest.raises(dv.DerivableError, match="not what the model gives"):
+        trace(by_alias, torch.rand(2, 3))
+    with pytest.raises(dv.DerivableError, match="not what the model gives"):
+        trace(lambda x: x + torch.rand(3), torch.rand(2, 3))
+
+
+def test_layers_in_training():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
+    with pytest.raises(dv.DerivableError, match=r"(?s)statistics of its batch.*'1'.*model.eval\(\)"):
+        trace(model, torch.rand(2, 1, 5, 5))
+    trace(model.eval(), torch.rand(2, 1, 5, 5))
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "message"),
+    [
+        (3, torch.rand(2), "the model is int, expected"),
+        (MLP(), torch.rand(2, 4), "the model fails on the example inputs"),
+        (MLP(), (torch.rand(2, 5), 3), "not the arguments of the model: too many"),
+        (MLP(), {"y": torch.rand(2, 5)}, "(?s)not the arguments of the model.*it takes x"),
+        (MLP(), "abc", "without a tensor"),
+        (MLP(), torch.rand(0, 5), "without an entry"),
+        (lambda x: x, torch.rand(2, dtype=torch.complex64), "complex"),
+        (lambda x: x.shape, torch.rand(2), "returns no tensor"),
+        (lambda x: (x, 3), torch.rand(2), "output 1 of the model is int"),
+    ],
+)
+def test_arguments(model, inputs, message):
+    with pytest.raises(dv.DerivableError, match=message):
+        trace(model, inputs)
