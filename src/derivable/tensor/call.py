@@ -101,9 +101,11 @@ class Call:
             self.replay = self._replay(spec, "dense", None, zero, dtype)
             return found
         if kernel.is_dense(held):
-            self.values = filled(self.out, shape, zero, dtype)
+            # What the kernel writes whole is not cleared.
+            start = None if kernel.built(spec, "dense").is_filled else zero
+            self.values = filled(self.out, shape, start, dtype)
             self._run(spec, "dense")
-            self.replay = self._replay(spec, "dense", None, zero, dtype)
+            self.replay = self._replay(spec, "dense", None, start, dtype)
             return self.values
         pattern = self.pattern = self._pattern(spec)
         count = (pattern.indices.shape[1],)

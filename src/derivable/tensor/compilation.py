@@ -354,7 +354,9 @@ class Kernel:
         for name in self.inputs:
             tensor, _, axis = name.rpartition(SIZE)
             if name in others and tensor:
-                sizes.setdefault((tensor, int(axis)), others[name])
+                known = sizes.setdefault((tensor, int(axis)), others[name])
+                if known != others[name]:
+                    raise ShapeError(f"`{name}` is {others[name]}, and {describe((tensor, int(axis)))} has {known} indices")
         for (left, right), node in self.axes.places:
             if sizes[left] != sizes[right]:
                 raise ShapeError(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from derivable.algebra.expr.nodes import Constant, in_order
+from derivable.algebra.expr.nodes import Constant, Expr, in_order
 from derivable.algebra.semiring import Semiring
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
@@ -53,6 +53,7 @@ class Built:
 
     has_trees  whether the last thing that it returns is that a workspace had no room: then nothing else counts
     is_inside  whether no index can be outside the shape of a result
+    is_filled  whether it writes each entry of a dense result, and reads none
     pieces     what threads run, None if it cannot be cut
     """
 
@@ -60,6 +61,7 @@ class Built:
     arguments: list[tuple[str, Any, Any]]
     has_trees: bool
     is_inside: bool = False
+    is_filled: bool = False
     pieces: Pieces | None = None
 
     @cached_property
@@ -139,16 +141,29 @@ def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node]) -> B
         if kind == "offsets" and spec.joins
     }
     kernel = spaces.kernel()
+    filling = None
+    if isinstance(output, Dense) and not has_trees:
+        filling = output.written(kernel, _lengths(names, result, sizes))
+        kernel = filling or kernel
     rows = () if output is None else output.rows
     results = [array for array in kernel.arrays if array.name in ("places", "out")]
     cut = None if has_trees else in_pieces(build, kernel, parts, results, {*found, count}, spaces.cleared, count, rows)
     kernel = join_parts(kernel, parts)
     kernels, arguments = _without_unused([kernel, *([] if cut is None else cut[:1])], arguments)
     is_inside = output is not None and _settings(kernel, output.outside) == 1
-    if cut is None:
-        return Built(kernels[0], arguments, has_trees, is_inside)
-    kind = "number" if output is None else spec.kind
-    return Built(kernels[0], arguments, has_trees, is_inside, Pieces(kernels[1], kind, cut[1], semiring))
+    built = Built(kernels[0], arguments, has_trees, is_inside, filling is not None)
+    if cut is not None:
+        built.pieces = Pieces(kernels[1], "number" if output is None else spec.kind, cut[1], semiring)
+    return built
+
+
+def _lengths(names: Mapping[str, Any], axes: Sequence[Any], sizes: Sequence[Expr]) -> dict[Expr, Any]:
+    """By register, which axis it is the size of."""
+    found = {size: axis for size, axis in zip(sizes, axes) if axis is not None}
+    for bound in names.values():
+        parts = bound.names.values() if isinstance(bound, Closure) else [bound]
+        found |= {part.values[0]: part.axis for part in parts if isinstance(part, Scalar) and part.is_size}
+    return found
 
 
 def _settings(kernel: n.Kernel, register: n.Register) -> int:
