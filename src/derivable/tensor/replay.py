@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.tensor.emit import Built
+from derivable.tensor.factored import Spread
 from derivable.tensor.formats.held import Held
 from derivable.tensor.results import INSIDE, filled, is_cleared
 from derivable.tensor.types import REAL, Type
@@ -86,7 +87,11 @@ class Recorder:
             self.texts[name, part] = local
             same = self._same(array)
             found.append(f"{local} = {same}")
-            checks.append(_needed(f"{local} is {same}" + (f" or {self._is_like(local, array.shape, array)}" * (part not in structure))))
+            checks.append(
+                _needed(
+                    f"{local} is {same}" + (f" or {self._is_like(local, array.shape, array)}" * (part not in structure))
+                )
+            )
         if isinstance(value, Held):
             # What it holds is what it held.
             self.lines.append(f"if {x} is {self._same(value)}:")
@@ -170,11 +175,21 @@ class Recorder:
         self, multiplied: Callable[..., Any], factors: Sequence[tuple[Callable[..., Any], Sequence[str]]]
     ) -> None:
         """The outer product of results of other kernels, by the names of their inputs."""
-        parts = []
-        for factor, names in factors:
-            given = ", ".join(f"{name!r}: given[{name!r}]" for name in names)
-            parts.append(f"{self._constant(factor)}(**{{{given}}})")
+        parts = [self._called(factor, self._taken(names)) for factor, names in factors]
         self.lines.append(f"return {self._constant(multiplied)}({', '.join(parts)}, out)")
+
+    def spread(self, of: Spread) -> None:
+        """The outer product of a vector and of what the kernel of the whole makes on the way."""
+        vector = self._called(of.vector, self._taken(of.vector.inputs))
+        others = self._taken(name for name in of.whole.inputs if name != of.name)
+        self.lines.append(f"return {self._called(of.whole, [*others, f'{of.name!r}: {vector}'], 'out=out')}")
+
+    def _taken(self, names: Iterable[str]) -> list[str]:
+        return [f"{name!r}: given[{name!r}]" for name in names]
+
+    def _called(self, kernel: Callable[..., Any], entries: Sequence[str], *more: str) -> str:
+        arguments = ", ".join(("**{" + ", ".join(entries) + "}", *more))
+        return f"{self._constant(kernel)}({arguments})"
 
     def _output(self, shape: tuple[int, ...], zero: Any, dtype: Any) -> None:
         of = np.dtype(dtype)
