@@ -320,8 +320,8 @@ class Vector(Instruction):
           byte, the low nibble first; `a_one` is one element for all lanes. Or word `a + ...` of bank `a_bank` of C: as
           i32 its elements; as i16 (the sums of `split`) addresses count halves of words, each of them `width` elements
     b     the same from X, or the number `b` for all lanes and steps
-    v     `a OP b`; for first, a; for exp2, 2^(a / 65536) * 65536 and for log2, log2(a / 65536) * 65536, as `fixed.py`
-          has them; for drain, a + added[lane] of word `p + i0` of P
+    v     `a OP b`; for first, a; for exp2, 2^(a / 65536) * 65536 and for log2, log2(a / 65536) * 65536, as
+          `fixed.py` has them; for drain, a + added[lane] of word `p + i0` of P
     along    v is summed, or its maximum taken, over the inner loop; there is a result at its end, and y2 is not used
     across   v is summed, or its maximum taken, over the lanes; the result is one element
     y     round_shift(v * multiplier, shift), where round_shift(v, s) is v if s = 0 and else (v + 2^(s-1)) >> s; for

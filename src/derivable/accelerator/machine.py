@@ -5,10 +5,10 @@ units beside each other do. The time of each follows from when it was fetched, f
 
     unit  cycles of an instruction, beside a constant
     dma   lines
-    move  words, of P ceil(8 * width / line) each
+    move  words; of P, where these are longer than a line, twice as many
     nn    columns * tiles * (2 * height + width + M - 2), equation (1), and the depth of the tree of adders
     vsa   groups * ceil(length / height) * (3 * height + length - 1), equation (4)
-    vec   steps
+    vec   steps, and the depth of the tree across lanes where there is one
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from derivable.accelerator import fixed_point, hazards
+from derivable.accelerator import fixed, hazards
 from derivable.accelerator.instructions import (
     BITS,
     NUM_UNITS,
@@ -42,19 +42,21 @@ from derivable.core.diagnostics import DomainError, ShapeError
 class Latencies:
     """Constants of the model of time, in cycles.
 
-    fetch    between two instructions that are fetched
-    issue    from being fetched, or from the last of what is needed, to the first cycle of work
-    dma      what a transfer takes beside its lines: the latency of off-chip memory is most of it
-    move, nn, vsa, vec    the same of these units: their pipelines
+    An instruction takes what its work takes, and one of these, from the cycle in which its unit takes it to that in
+    which it is done. All but `far` are those of the RTL, exactly.
+
+    far     from the address of a burst of off-chip memory to its first line, or from its last line to the answer
+    load, store            beside it; what a transfer takes in all is that, `far` and its lines
+    move, nn, vsa, vec     their pipelines, without the trees of nn and of sums across lanes
     """
 
-    fetch: int = 1
-    issue: int = 2
-    dma: int = 24
+    far: int = 16
+    load: int = 2
+    store: int = 5
     move: int = 4
-    nn: int = 4
-    vsa: int = 4
-    vec: int = 8
+    nn: int = 7
+    vsa: int = 7
+    vec: int = 10
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ class Run:
 
     memory  off-chip memory afterwards, uint8
     cycles  from the start until all units were done
-    begin   of each instruction: when its work begins, int64
-    end     of each instruction: when it is done, int64
+    begin   of each instruction: the cycle in which its unit takes it, int64
+    end     of each instruction: the cycle in which it is done, int64
     """
 
     memory: np.ndarray
@@ -122,48 +124,49 @@ def execute(state: State, instruction: Instruction) -> None:
 
 
 def cycles(machine: Machine, instruction: Instruction, latencies: Latencies | None = None) -> int:
-    """From the first cycle of an instruction's work until it is done."""
+    """From the cycle in which an instruction is taken to that in which it is done, if nothing else is read from X."""
     latencies = latencies or Latencies()
     if isinstance(instruction, Transfer):
-        return instruction.lines + latencies.dma
+        return instruction.lines + latencies.far + getattr(latencies, instruction.operation)
     if isinstance(instruction, Move):
-        beats = ceil_div(8 * machine.width, machine.line) if instruction.operation == "P" else 1
+        beats = 1 + (instruction.operation == "P" and 8 * machine.width > machine.line)
         return instruction.n0 * instruction.n1 * instruction.n2 * instruction.n3 * beats + latencies.move
     if isinstance(instruction, Gemm):
         rows = instruction.n0 * instruction.n1 * instruction.n2
         tile = 2 * machine.height + machine.width + rows - 2
-        return instruction.columns * instruction.tiles * tile + int(tree_depth(instruction.arrays)) + latencies.nn
+        return instruction.columns * instruction.tiles * tile + int(tree_depth(machine.sub_arrays)) + latencies.nn
     if isinstance(instruction, Convolve):
         passes = instruction.groups * ceil_div(instruction.length, machine.height)
         return passes * (3 * machine.height + instruction.length - 1) + latencies.vsa
     if isinstance(instruction, Vector):
-        return instruction.n0 * instruction.n1 * instruction.n2 + latencies.vec
+        tree = int(tree_depth(machine.lanes)) if instruction.across else 0
+        return instruction.n0 * instruction.n1 * instruction.n2 + tree + latencies.vec
     return 0
 
 
 def timing(machine: Machine, program: Program, latencies: Latencies | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """When the work of each instruction begins, and when it is done: [instruction] int64 each.
+    """In which cycle each instruction is taken by its unit, and in which it is done: [instruction] int64 each.
 
-    The controller fetches in order, and waits while the queue of the next instruction's unit is full.
+    The controller puts an instruction a cycle into the queues, in order, and waits while the queue of the next one is
+    full. A unit takes the head of its queue in the cycle after it came there or what it needs was done, and not before
+    the cycle in which the unit is done with the one before. What is not in it: units that wait for the ports of X.
     """
-    latencies = latencies or Latencies()
-    ends: list[list[int]] = [[0] for _ in UNITS]  # of each unit, after 0, 1, ... instructions
+    ends: list[list[int]] = [[-1] for _ in UNITS]  # of each unit, after 0, 1, ... instructions
     queues: list[deque[int]] = [deque(maxlen=QUEUE) for _ in UNITS]  # when its last instructions left the queue
     begin, end = np.zeros(len(program), np.int64), np.zeros(len(program), np.int64)
-    fetched = 0
+    queued = 1
     for number, instruction in enumerate(program):
         unit = UNITS.index(instruction.unit)
-        fetched += latencies.fetch
-        if len(queues[unit]) == QUEUE:
-            fetched = max(fetched, queues[unit][0] + 1)
-        waits = [ends[u][need] for u, need in enumerate(instruction.needs)]
+        queued += 1
         if unit >= NUM_UNITS:
-            begin[number] = end[number] = max([fetched, *(done[-1] for done in ends)])
+            begin[number] = end[number] = max([queued, *(done[-1] for done in ends)]) + 1
             continue
-        ready = max([fetched, ends[unit][-1], *waits])
-        queues[unit].append(ready)
-        begin[number] = ready + latencies.issue
+        if len(queues[unit]) == QUEUE:
+            queued = max(queued, queues[unit][0] + 1)
+        waits = [ends[u][need] for u, need in enumerate(instruction.needs)]
+        begin[number] = max([queued + 1, ends[unit][-1], *(wait + 1 for wait in waits)])
         end[number] = begin[number] + cycles(machine, instruction, latencies)
+        queues[unit].append(int(begin[number]))
         ends[unit].append(int(end[number]))
     return begin, end
 
@@ -291,7 +294,7 @@ def _vector(state: State, of: Vector) -> None:
         multiplier = state.multiplied[of.p + np.arange(of.n0)][:, None, None, : v.shape[-1]]
     if float(wide) * float(np.abs(multiplier).max()) + 2.0**of.shift >= 2.0**63:
         raise DomainError(f"a lane holds {wide} times {np.abs(multiplier).max()}, beyond 63 bits")
-    y = fixed_point.round_shift(v * multiplier, of.shift)
+    y = round_shift(v * multiplier, of.shift)
     if of.is_clamped:
         y = np.clip(y, of.low, of.high)
     bits = BITS[of.y_type]
@@ -307,10 +310,15 @@ _OPERATIONS: dict[str, Callable[[np.ndarray, np.ndarray | int], np.ndarray]] = {
     "max": np.maximum,
     "min": np.minimum,
     "first": lambda a, b: a,
-    "exp2": lambda a, b: fixed_point.exp2(a),
-    "log2": lambda a, b: fixed_point.log2(a),
+    "exp2": lambda a, b: fixed.exp2(a),
+    "log2": lambda a, b: fixed.log2(a),
     "drain": lambda a, b: a,
 }
+
+
+def round_shift(x: np.ndarray, shift: int) -> np.ndarray:
+    """x / 2^shift, rounded to the nearest, halves up."""
+    return x if not shift else (x + (1 << (shift - 1))) >> shift
 
 
 def _reduce(v: np.ndarray, live: np.ndarray, axis: int, reduction: str) -> np.ndarray:
@@ -353,9 +361,9 @@ def _write(state: State, of: Vector, y: np.ndarray, live: np.ndarray) -> None:
         size = 1
     else:
         size = BITS[of.y_type] // 8
-    at = start + np.arange(y.shape[-1]) * size
-    for byte in range(size):
-        state.x[(at + byte)[live]] = (y >> (8 * byte) & 255).astype(np.uint8)[live]
+    at = (start + np.arange(y.shape[-1]) * size)[..., None] + np.arange(size)
+    # One assignment, in which what is written twice is what was written last.
+    state.x[at[live]] = (y[..., None] >> (8 * np.arange(size)) & 255).astype(np.uint8)[live]
 
 
 _EXECUTE: dict[str, Callable[[State, Instruction], None]] = {

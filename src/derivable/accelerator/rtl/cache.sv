@@ -1,0 +1,91 @@
+// The cache X: L banks of bytes, so that any L neighbouring bytes are one word, whatever their address.
+//
+//   bytes r .. r+L-1 of rows q, q+1            bank 0   bank 1  ..  bank r  ..  bank L-1
+//   (r = address mod L, q = address / L)  row   q+1      q+1          q           q
+//
+// Bank b reads row q, or q+1 where b < r; the outputs, rotated by r, are the word. Bytes behind the end of the memory
+// are those of its beginning.
+//
+// Timing: cycle  0: address;  1: outputs of the banks;  2: data, rotated, until the next read.
+//         A write of cycle 0 is seen by reads of cycle 2 and later.
+module cache #(
+    parameter int L = 64,        // bytes of a word, a power of two
+    parameter int BYTES = 65536  // a power of two, at least 2 * L
+) (
+    input  logic           clk,
+
+    input  logic           read_0,
+    input  logic [31:0]    address_0,
+    output logic [8*L-1:0] data_0,
+
+    input  logic           read_1,
+    input  logic [31:0]    address_1,
+    output logic [8*L-1:0] data_1,
+
+    input  logic           write,
+    input  logic [31:0]    write_address,
+    input  logic [8*L-1:0] write_data,
+    input  logic [L-1:0]   write_mask
+);
+  localparam int SHIFT = $clog2(L);
+  localparam int ROW = $clog2(BYTES / L);
+
+  // The word rotated towards higher bytes, and the masks with it.
+  logic [SHIFT-1:0] into;
+  assign into = write_address[SHIFT-1:0];
+  logic [16*L-1:0] doubled_data;
+  logic [2*L-1:0]  doubled_mask;
+  assign doubled_data = {write_data, write_data} << {into, 3'b000};
+  assign doubled_mask = {write_mask, write_mask} << into;
+
+  logic [8*L-1:0]   rotated;
+  logic [L-1:0]     enable;
+  logic [SHIFT-1:0] write_turn;
+  logic [ROW-1:0]   write_row;
+  always_ff @(posedge clk) begin
+    enable     <= write ? doubled_mask[2*L-1:L] : '0;
+    rotated    <= doubled_data[16*L-1:8*L];
+    write_turn <= into;
+    write_row  <= write_address[SHIFT+:ROW];
+  end
+
+  logic [SHIFT-1:0] turn_0, turn_1;
+  logic             shown_0, shown_1;
+  logic [8*L-1:0]   banks_0, banks_1;
+  always_ff @(posedge clk) begin
+    shown_0 <= read_0;
+    shown_1 <= read_1;
+    turn_0  <= address_0[SHIFT-1:0];
+    turn_1  <= address_1[SHIFT-1:0];
+  end
+
+  // The banks before the first byte of a word, which lie one row further.
+  logic [L-1:0] behind_0, behind_1, behind_write;
+  assign behind_0     = (L'(1) << address_0[SHIFT-1:0]) - L'(1);
+  assign behind_1     = (L'(1) << address_1[SHIFT-1:0]) - L'(1);
+  assign behind_write = (L'(1) << write_turn) - L'(1);
+
+  for (genvar b = 0; b < L; b++) begin : bank
+    logic [7:0]     memory[BYTES/L];
+    logic [ROW-1:0] row_0, row_1, row_write;
+    assign row_0     = address_0[SHIFT+:ROW] + ROW'(behind_0[b]);
+    assign row_1     = address_1[SHIFT+:ROW] + ROW'(behind_1[b]);
+    assign row_write = write_row + ROW'(behind_write[b]);
+    always_ff @(posedge clk) begin
+      if (read_0) banks_0[8*b+:8] <= memory[row_0];
+      if (read_1) banks_1[8*b+:8] <= memory[row_1];
+      if (enable[b]) memory[row_write] <= rotated[8*b+:8];
+    end
+  end
+
+  logic [16*L-1:0] turned_0, turned_1;
+  assign turned_0 = {banks_0, banks_0} >> {turn_0, 3'b000};
+  assign turned_1 = {banks_1, banks_1} >> {turn_1, 3'b000};
+  always_ff @(posedge clk) begin
+    if (shown_0) data_0 <= turned_0[8*L-1:0];
+    if (shown_1) data_1 <= turned_1[8*L-1:0];
+  end
+
+  logic unused;
+  assign unused = &{1'b0, address_0, address_1, write_address, turned_0, turned_1, doubled_data, doubled_mask};
+endmodule

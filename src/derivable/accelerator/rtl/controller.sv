@@ -1,0 +1,110 @@
+// Runs a program: fetches its instructions in order, puts each into the queue of its unit, and lets the head of a queue
+// go when the units have completed what it needs.
+//
+//   program memory --> fetched --+--> queue DMA  --> unit
+//                                +--> queue MOVE --> unit      done of all units --> counters of completed
+//                                +--> ...                                            instructions, by need of heads
+//
+// Timing: one instruction a cycle is fetched; fetching stops while the queue of the fetched instruction is full. With
+// `start` in cycle 0, the first instruction is in its queue in cycle 3 and taken there at the earliest. END waits until
+// all units have completed what they were given; `running` falls then.
+module controller #(
+    parameter int PROGRAM = 1024  // instructions
+) (
+    input  logic            clk,
+    input  logic            rst,
+
+    // The program, a word of 32 bits at a time.
+    input  logic            program_write,
+    input  logic [31:0]     program_index,   // of the word: 16 words are an instruction
+    input  logic [31:0]     program_data,
+
+    input  logic            start,
+    output logic            running,
+    output logic            clear,           // resets the units' queues and counters when a program starts
+
+    output logic [4:0]      valid,
+    output logic [5*512-1:0] instruction,
+    input  logic [4:0]      ready,
+    input  logic [4:0]      done
+);
+  `include "isa.svh"
+
+  localparam int BITS = $clog2(PROGRAM);
+
+  // Sixteen memories of one word each, so that the host writes a word and a fetch reads them all.
+  logic            fetch;
+  logic [BITS-1:0] at;
+  logic [511:0]    fetched;
+  for (genvar w = 0; w < 16; w++) begin : word
+    logic [31:0] memory[PROGRAM];
+    always_ff @(posedge clk) begin
+      if (program_write && program_index[3:0] == 4'(w)) memory[program_index[4+:BITS]] <= program_data;
+      if (fetch) fetched[32*w+:32] <= memory[at];
+    end
+  end
+
+  logic [4:0]  full, empty, push, busy;
+  logic [79:0] completed;
+  logic        here;     // `fetched` holds an instruction that is in no queue yet
+  logic        ended;    // END was fetched
+  logic        goes;     // the fetched instruction leaves for its queue
+  logic [2:0]  unit;
+  logic        is_end;
+  assign unit   = fetched[UNIT_LSB+:3];
+  assign is_end = unit == UNIT_END;
+  assign goes   = here && !is_end && !full[unit];
+  assign fetch  = running && !ended && (!here || goes);
+  assign clear  = start && !running;
+
+  for (genvar u = 0; u < 5; u++) begin : of_unit
+    assign push[u] = goes && unit == 3'(u);
+    queue waiting (
+        .clk,
+        .rst(rst || clear),
+        .push(push[u]),
+        .pushed(fetched),
+        .full(full[u]),
+        .empty(empty[u]),
+        .completed,
+        .valid(valid[u]),
+        .instruction(instruction[512*u+:512]),
+        .ready(ready[u])
+    );
+    always_ff @(posedge clk) begin
+      if (done[u]) busy[u] <= 1'b0;
+      if (valid[u] && ready[u]) busy[u] <= 1'b1;
+      if (done[u]) completed[16*u+:16] <= completed[16*u+:16] + 16'd1;
+      if (rst || clear) begin
+        busy[u]             <= 1'b0;
+        completed[16*u+:16] <= '0;
+      end
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (fetch) begin
+      at   <= at + BITS'(1);
+      here <= 1'b1;
+    end else if (goes) here <= 1'b0;
+    if (here && is_end) begin
+      ended <= 1'b1;
+      here  <= 1'b0;
+    end
+    if (ended && &empty && busy == 0) running <= 1'b0;
+    if (clear) begin
+      running <= 1'b1;
+      at      <= '0;
+      here    <= 1'b0;
+      ended   <= 1'b0;
+    end
+    if (rst) begin
+      running <= 1'b0;
+      here    <= 1'b0;
+      ended   <= 1'b0;
+    end
+  end
+
+  logic unused;
+  assign unused = &{1'b0, program_index};
+endmodule

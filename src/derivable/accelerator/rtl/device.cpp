@@ -1,0 +1,40 @@
+// The simulated device for Python: plain functions, loaded with ctypes.
+#include "device.h"
+
+#include <algorithm>
+
+namespace {
+thread_local char message[256];
+}
+
+extern "C" {
+
+// Runs a program of `words` 32-bit words over `size` bytes of memory. Returns the number of events, of which at most
+// `capacity` are written, or -1 with a message. `counters`: cycles, busy of five units, waits of three.
+int64_t device_run(uint32_t line, const uint32_t* program, uint64_t words, uint8_t* memory, uint64_t size,
+                   uint32_t latency, uint32_t interval, uint32_t seed, uint64_t most_cycles, uint64_t* counters,
+                   derivable::Event* events, uint64_t capacity) {
+  try {
+    derivable::Device device(line, {latency, interval, seed});
+    device.memory(memory, size);
+    device.write_register(0x18, 0);
+    for (uint64_t i = 0; i < words; ++i) device.write_register(0x1c, program[i]);
+    uint64_t start = device.cycle();
+    device.write_register(0x00, 1);
+    do {
+      if (device.cycle() - start > most_cycles) throw std::runtime_error("the device is not done in time");
+      for (int i = 0; i < 64; ++i) device.tick();
+    } while (!(device.read_register(0x00) & 2));
+    counters[0] = device.read_wide(0x20);
+    for (uint32_t i = 0; i < 8; ++i) counters[1 + i] = device.read_register(0x28 + 4 * i);
+    for (auto& event : device.events) event.cycle -= start;
+    std::copy_n(device.events.begin(), std::min<uint64_t>(capacity, device.events.size()), events);
+    return int64_t(device.events.size());
+  } catch (const std::exception& error) {
+    std::strncpy(message, error.what(), sizeof message - 1);
+    return -1;
+  }
+}
+
+const char* device_message() { return message; }
+}

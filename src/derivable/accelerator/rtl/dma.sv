@@ -1,0 +1,167 @@
+// Moves lines of L bytes between the memory off the chip and the cache X.
+//
+// The port is AXI-like: bursts of whole lines, never across a boundary of 4096 bytes, addresses ahead of the data, so
+// that the latency of the memory is paid once an instruction and not once a burst. `ready` of every channel may fall at
+// any time. A load writes one line a cycle while lines come and the cache takes them; a store reads the cache as long as
+// its buffer has room for what is under way.
+//
+// Timing: `done` two cycles after the last line of a load was taken, one cycle after the last answer to a store.
+module dma #(
+    parameter int L = 64
+) (
+    input  logic           clk,
+    input  logic           rst,
+
+    input  logic           valid,
+    input  logic [511:0]   instruction,
+    output logic           ready,
+    output logic           done,
+
+    // The cache: a request is repeated until it is granted.
+    output logic           read,
+    input  logic           read_granted,
+    output logic [31:0]    read_address,
+    input  logic [8*L-1:0] read_data,     // two cycles after the grant
+    output logic           write,
+    input  logic           write_granted,
+    output logic [31:0]    write_address,
+    output logic [8*L-1:0] write_data,
+
+    output logic           ar_valid,
+    input  logic           ar_ready,
+    output logic [31:0]    ar_address,
+    output logic [7:0]     ar_lines,      // of this burst, less one
+    input  logic           r_valid,
+    output logic           r_ready,
+    input  logic [8*L-1:0] r_data,
+    output logic           aw_valid,
+    input  logic           aw_ready,
+    output logic [31:0]    aw_address,
+    output logic [7:0]     aw_lines,
+    output logic           w_valid,
+    input  logic           w_ready,
+    output logic [8*L-1:0] w_data,
+    output logic           w_last,
+    input  logic           b_valid,
+    output logic           b_ready
+);
+  `include "isa.svh"
+
+  localparam int PAGE = 4096 / L;  // lines between two boundaries
+  localparam int BURST = PAGE < 256 ? PAGE : 256;
+  localparam int SHIFT = $clog2(L);
+  localparam int LINES = DMA_LINES_BITS;
+
+  // A burst ends at the next boundary or with the instruction.
+  function automatic logic [LINES-1:0] burst(input logic [31:0] address, input logic [LINES-1:0] left);
+    logic [LINES-1:0] room;
+    room = LINES'(BURST) - (LINES'(address >> SHIFT) & LINES'(BURST - 1));
+    return left < room ? left : room;
+  endfunction
+
+  typedef enum logic [1:0] {IDLE, LOAD, STORE, FINISH} state_t;
+  state_t state;
+
+  logic [31:0] burst_address;   // of the next burst to be asked for
+  logic [LINES-1:0] burst_left;      // lines not asked for yet
+  logic [LINES-1:0] lines;           // of the next burst
+  logic [31:0] cache_address;   // of the next line
+  logic [LINES-1:0] lines_left;      // lines that have not come (load) or gone (store)
+  logic [LINES-1:0] reads_left;      // lines of a store that have not been read
+  logic [LINES-1:0] answers_left;    // bursts of a store asked for and not answered, the unasked not counted
+  logic        asked;
+
+  assign lines = burst(burst_address, burst_left);
+  assign asked = (ar_valid && ar_ready) || (aw_valid && aw_ready);
+  assign ready = state == IDLE;
+
+  assign ar_valid   = state == LOAD && burst_left != 0;
+  assign ar_address = burst_address;
+  assign ar_lines   = 8'(lines - LINES'(1));
+  assign aw_valid   = state == STORE && burst_left != 0;
+  assign aw_address = burst_address;
+  assign aw_lines   = 8'(lines - LINES'(1));
+
+  // Load: a line goes straight into the cache.
+  logic taken;
+  assign write         = state == LOAD && r_valid && lines_left != 0;
+  assign write_address = cache_address;
+  assign write_data    = r_data;
+  assign r_ready       = write && write_granted;
+  assign taken         = r_valid && r_ready;
+
+  // Store: four lines are buffered; two reads may be under way.
+  logic [8*L-1:0] buffer[4];
+  logic [1:0]     buffer_in, buffer_out;
+  logic [2:0]     held;      // lines in the buffer and under way to it
+  logic [1:0]     underway;  // reads granted one and two cycles ago
+  logic [2:0]     filled;    // lines in the buffer
+  logic           sent, granted;
+  logic [31:0]    send_address;  // off-chip address of the line that is sent next: it says where bursts end
+  assign read         = state == STORE && reads_left != 0 && held < 3'd4;
+  assign read_address = cache_address;
+  assign granted      = read && read_granted;
+  assign w_valid      = filled != 0;
+  assign w_data       = buffer[buffer_out];
+  assign w_last       = burst(send_address, lines_left) == LINES'(1);
+  assign sent         = w_valid && w_ready;
+  assign b_ready      = 1'b1;
+
+  always_ff @(posedge clk) begin
+    underway <= {underway[0], granted};
+    held     <= held + 3'(granted) - 3'(sent);
+    filled   <= filled + 3'(underway[1]) - 3'(sent);
+    if (underway[1]) begin
+      buffer[buffer_in] <= read_data;
+      buffer_in         <= buffer_in + 2'd1;
+    end
+    if (sent) begin
+      buffer_out   <= buffer_out + 2'd1;
+      send_address <= send_address + 32'(L);
+    end
+    if (asked) begin
+      burst_address <= burst_address + (32'(lines) << SHIFT);
+      burst_left    <= burst_left - lines;
+    end
+    answers_left <= answers_left + LINES'(aw_valid && aw_ready) - LINES'(b_valid);
+    if (taken || sent) lines_left <= lines_left - LINES'(1);
+    if (taken || granted) cache_address <= cache_address + 32'(L);
+    if (granted) reads_left <= reads_left - LINES'(1);
+
+    done <= 1'b0;
+    case (state)
+      IDLE:
+      if (valid) begin
+        state         <= instruction[OPERATION_LSB+:4] == DMA_STORE ? STORE : LOAD;
+        burst_address <= instruction[DMA_FAR_LSB+:32];
+        send_address  <= instruction[DMA_FAR_LSB+:32];
+        cache_address <= 32'(instruction[DMA_X_LSB+:DMA_X_BITS]);
+        burst_left    <= instruction[DMA_LINES_LSB+:LINES];
+        lines_left    <= instruction[DMA_LINES_LSB+:LINES];
+        reads_left    <= instruction[DMA_LINES_LSB+:LINES];
+      end
+      LOAD:
+      if (lines_left == LINES'(1) && taken) state <= FINISH;
+      STORE:
+      if (lines_left == 0 && burst_left == 0 && (answers_left == 0 || (answers_left == LINES'(1) && b_valid))) state <= FINISH;
+      FINISH: begin  // What was written last is seen by reads from the next cycle on.
+        state <= IDLE;
+        done  <= 1'b1;
+      end
+    endcase
+
+    if (rst) begin
+      state        <= IDLE;
+      underway     <= '0;
+      held         <= '0;
+      filled       <= '0;
+      buffer_in    <= '0;
+      buffer_out   <= '0;
+      answers_left <= '0;
+      done         <= 1'b0;
+    end
+  end
+
+  logic unused;
+  assign unused = &{1'b0, instruction};
+endmodule

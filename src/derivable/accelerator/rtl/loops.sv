@@ -1,0 +1,62 @@
+// A nest of counted loops with addresses: loop 0 is the outermost. Each address begins at its base; an iteration of
+// loop i adds the stride of loop i to what the address was when the last iteration of loop i began.
+//
+// Timing: `load` in cycle 0 sets everything; from cycle 1 the outputs are those of the current step, and `step` goes to
+// the next one. `first` and `last` say of each loop whether it stands at its first and at its last iteration.
+module loops #(
+    parameter int LOOPS = 3,
+    parameter int ADDRESSES = 2,
+    parameter int COUNT_BITS = 16,
+    parameter int ADDRESS_BITS = 32
+) (
+    input  logic                                    clk,
+    input  logic                                    load,
+    input  logic                                    step,
+    input  logic [LOOPS*COUNT_BITS-1:0]             counts,   // of loop i at i * COUNT_BITS; 0 is not allowed
+    input  logic [ADDRESSES*ADDRESS_BITS-1:0]       bases,
+    input  logic [ADDRESSES*LOOPS*ADDRESS_BITS-1:0] strides,  // of address a and loop i at (a * LOOPS + i) * ADDRESS_BITS
+    output logic [ADDRESSES*ADDRESS_BITS-1:0]       addresses,
+    output logic [LOOPS-1:0]                        first,
+    output logic [LOOPS-1:0]                        last
+);
+  logic [LOOPS*COUNT_BITS-1:0] left;  // iterations of each loop after this one
+  logic [LOOPS-1:0]            goes;  // this loop is the one that goes on: it has iterations left, inner loops have not
+
+  for (genvar i = 0; i < LOOPS; i++) begin : loop
+    logic inner_are_done;
+    assign last[i] = left[i*COUNT_BITS+:COUNT_BITS] == '0;
+    if (i == LOOPS - 1) assign inner_are_done = 1'b1;
+    else assign inner_are_done = &last[LOOPS-1:i+1];
+    assign goes[i] = inner_are_done && !last[i];
+
+    logic begun;
+    assign first[i] = !begun;
+    always_ff @(posedge clk) begin
+      if (load || (step && inner_are_done && last[i])) begin
+        left[i*COUNT_BITS+:COUNT_BITS] <= counts[i*COUNT_BITS+:COUNT_BITS] - COUNT_BITS'(1);
+        begun                          <= 1'b0;
+      end else if (step && inner_are_done) begin
+        left[i*COUNT_BITS+:COUNT_BITS] <= left[i*COUNT_BITS+:COUNT_BITS] - COUNT_BITS'(1);
+        begun                          <= 1'b1;
+      end
+    end
+  end
+
+  for (genvar a = 0; a < ADDRESSES; a++) begin : address
+    logic [LOOPS*ADDRESS_BITS-1:0] began;  // the address when the current iteration of each loop began
+    logic [ADDRESS_BITS-1:0]       next;
+    always_comb begin
+      next = '0;
+      for (int i = 0; i < LOOPS; i++)
+        if (goes[i])
+          next = began[i*ADDRESS_BITS+:ADDRESS_BITS] + strides[(a*LOOPS+i)*ADDRESS_BITS+:ADDRESS_BITS];
+    end
+    always_ff @(posedge clk) begin
+      for (int i = 0; i < LOOPS; i++)
+        if (load) began[i*ADDRESS_BITS+:ADDRESS_BITS] <= bases[a*ADDRESS_BITS+:ADDRESS_BITS];
+        // The loop that goes on and all loops inside it begin here.
+        else if (step && |(goes & LOOPS'((2 << i) - 1))) began[i*ADDRESS_BITS+:ADDRESS_BITS] <= next;
+    end
+    assign addresses[a*ADDRESS_BITS+:ADDRESS_BITS] = began[(LOOPS-1)*ADDRESS_BITS+:ADDRESS_BITS];
+  end
+endmodule

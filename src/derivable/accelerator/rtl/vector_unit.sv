@@ -1,0 +1,252 @@
+// The SIMD unit: arithmetic on lanes, from C and X to X. A step a cycle, as long as the cache grants its reads.
+//
+//   loops -> addresses -> X, C, P -> unpack -> operation -> along -> across -> requantise -> pack -> X
+//   cycle 0                1..2       2        3..4         5        (tree)    6..8          9       9
+//
+//   along   sums (or maxima) over the inner loop, which stay in the lane; one result at its end
+//   across  sums (or maxima) over the lanes, by a tree of clog2(S) levels; the result is in lane 0
+//
+// What belongs to a step goes beside it: the address of its result, its word of P, and which lanes take part.
+//
+// Timing: the first step is read in the cycle after the instruction is accepted; its result is written 9 cycles later,
+// and clog2(S) more with `across`; `done` the cycle after the last result.
+module vector_unit #(
+    parameter int W = 8,
+    parameter int S = 8,
+    parameter int L = 32,
+    parameter int P_WORDS = 64
+) (
+    input  logic            clk,
+    input  logic            rst,
+
+    input  logic            valid,
+    input  logic [511:0]    instruction,
+    output logic            ready,
+    output logic            done,
+
+    // The cache: both reads of a step at once, repeated until granted.
+    output logic            read_a,
+    output logic            read_b,
+    input  logic            granted,
+    output logic [31:0]     address_a,
+    output logic [31:0]     address_b,
+    input  logic [8*L-1:0]  data_a,         // two cycles after the grant
+    input  logic [8*L-1:0]  data_b,
+    output logic            write,          // never refused
+    output logic [31:0]     write_address,
+    output logic [8*L-1:0]  write_data,
+    output logic [L-1:0]    write_mask,
+
+    output logic            c_read,
+    output logic [3:0]      c_bank,
+    output logic [31:0]     c_address,
+    input  logic [32*W-1:0] c_data,         // two cycles after c_read
+
+    input  logic            p_write,
+    input  logic [1:0]      p_half,         // low: what is added, high: what multiplies
+    input  logic [31:0]     p_address,
+    input  logic [64*W-1:0] p_data
+);
+  `include "isa.svh"
+
+  localparam int P_BITS = P_WORDS > 1 ? $clog2(P_WORDS) : 1;
+  localparam int DEPTH = $clog2(S);  // of the tree of `across`
+
+  // The instruction, and what of it every stage needs.
+  logic [511:0] held;
+  logic         active;
+  logic         from_c, is_b_read, is_along, is_across, is_max, is_drain, is_one_a;
+  logic [3:0]   operation;
+  logic [1:0]   type_a;
+  assign operation = held[OPERATION_LSB+:4];
+  assign is_drain  = operation == VEC_DRAIN;
+  assign from_c    = held[VEC_A_FROM_LSB];
+  assign is_one_a  = held[VEC_A_ONE_LSB];
+  assign type_a    = held[VEC_A_TYPE_LSB+:2];
+  // Functions, first and drain have no use for b.
+  assign is_b_read = held[VEC_B_FROM_LSB] && operation <= VEC_MIN;
+  assign is_along  = held[VEC_ALONG_LSB];
+  assign is_across = held[VEC_ACROSS_LSB];
+  assign is_max    = held[VEC_REDUCTION_LSB];
+
+  // Cycle 0: addresses, reads.
+  localparam int BITS = VEC_A_BITS;
+  logic              step, accepted;
+  logic [2:0]        first, last;
+  logic [4*BITS-1:0] addresses;
+  assign ready    = !active;
+  assign accepted = valid && ready;
+  loops #(.LOOPS(3), .ADDRESSES(4), .ADDRESS_BITS(BITS)) nest (
+      .clk,
+      .load(accepted),
+      .step,
+      .counts(accepted ? instruction[VEC_N0_LSB+:48] : held[VEC_N0_LSB+:48]),
+      .bases({
+        BITS'(instruction[VEC_P_LSB+:VEC_P_BITS]), instruction[VEC_Y_LSB+:BITS],
+        instruction[VEC_B_LSB+:BITS], instruction[VEC_A_LSB+:BITS]
+      }),
+      .strides({
+        {2 * BITS{1'b0}}, BITS'(1), is_along ? {BITS'(0), held[VEC_Y0_LSB+:2*BITS]} : held[VEC_Y0_LSB+:3*BITS],
+        held[VEC_B0_LSB+:3*BITS], held[VEC_A0_LSB+:3*BITS]
+      }),
+      .addresses,
+      .first,
+      .last
+  );
+
+  logic issuing;  // steps are left
+  assign read_a    = issuing && !from_c;
+  assign read_b    = issuing && is_b_read;
+  assign step      = issuing && (granted || (from_c && !is_b_read));
+  assign address_a = 32'(addresses[0+:BITS]);
+  assign address_b = 32'(addresses[BITS+:BITS]);
+  assign c_read    = step && from_c;
+  assign c_bank    = held[VEC_A_BANK_LSB+:4];
+  assign c_address = type_a == TYPE_I16 ? 32'(addresses[1+:BITS-1]) : 32'(addresses[0+:BITS]);
+
+  // The memory P: what is added is read beside the operands, what multiplies beside the result.
+  logic [32*W-1:0] memory_added[P_WORDS];
+  logic [32*W-1:0] memory_multiplied[P_WORDS];
+  logic [32*W-1:0] added_1, added_2, multiplied;
+  logic [P_BITS-1:0] p_late;
+  always_ff @(posedge clk) begin
+    if (p_write && p_half[0]) memory_added[p_address[P_BITS-1:0]] <= p_data[32*W-1:0];
+    if (p_write && p_half[1]) memory_multiplied[p_address[P_BITS-1:0]] <= p_data[64*W-1:32*W];
+    added_1    <= memory_added[addresses[3*BITS+:P_BITS]];
+    added_2    <= added_1;
+    multiplied <= memory_multiplied[p_late];
+  end
+
+  // What goes beside a step, from cycle to cycle.
+  localparam int BESIDE = 6 + P_BITS + BITS;
+  logic              go_5, last_5, result_5, tail_5, first_5, half_2;
+  logic [BITS-1:0]   y_5;
+  logic [P_BITS-1:0] p_5;
+  logic [BESIDE-1:0] beside_0, beside_2, beside_5;
+  logic              tail, result;
+  assign tail     = held[VEC_TAIL_LSB+:8] != 0 && (held[VEC_TAIL_INNER_LSB] ? last[2] : last[1]);
+  assign result   = !is_along || last[2];
+  assign beside_0 = {addresses[0], addresses[2*BITS+:BITS], addresses[3*BITS+:P_BITS], &last, result, tail, first[2], step};
+  delay #(.BITS(BESIDE), .CYCLES(2)) to_2 (.clk, .in(beside_0), .out(beside_2));
+  delay #(.BITS(BESIDE), .CYCLES(3)) to_5 (.clk, .in(beside_2), .out(beside_5));
+  assign half_2 = beside_2[BESIDE-1];
+  assign {y_5, p_5, last_5, result_5, tail_5, first_5, go_5} = beside_5[BESIDE-2:0];
+
+  // Which lanes take part, in a whole step and in one with a tail.
+  logic [S-1:0] whole_lanes, tail_lanes, lanes_5;
+  for (genvar j = 0; j < S; j++) begin : taking_part
+    if (j < W) assign whole_lanes[j] = 1'b1;
+    else assign whole_lanes[j] = !from_c;
+    assign tail_lanes[j] = whole_lanes[j] && 8'(j) < held[VEC_TAIL_LSB+:8];
+  end
+  assign lanes_5 = tail_5 ? tail_lanes : whole_lanes;
+
+  // Cycle 2: words become lanes.
+  logic [32*S-1:0] word_c, lanes_x, lanes_c, lanes_b, a_2, b_2, a_3, b_3;
+  logic [32*W-1:0] half_c;
+  assign half_c = type_a == TYPE_I16 && half_2 ? c_data >> (16 * W) : c_data;
+  assign word_c = (32 * S)'(half_c);
+  unpack #(.LANES(S)) of_x (.word(data_a[32*S-1:0]), .element_type(type_a), .is_one(is_one_a), .lanes(lanes_x));
+  unpack #(.LANES(S)) of_c (.word(word_c), .element_type({1'b1, type_a[0]}), .is_one(is_one_a), .lanes(lanes_c));
+  unpack #(.LANES(S)) of_b (
+      .word(data_b[32*S-1:0]), .element_type(held[VEC_B_TYPE_LSB+:2]), .is_one(held[VEC_B_ONE_LSB]), .lanes(lanes_b)
+  );
+  assign a_2 = from_c ? lanes_c : lanes_x;
+  assign b_2 = is_drain ? (32 * S)'(added_2) : is_b_read ? lanes_b : {S{held[VEC_B_LSB+:32]}};
+  always_ff @(posedge clk) begin
+    a_3 <= a_2;
+    b_3 <= b_2;
+  end
+
+  // Cycles 3 to 5: the operation, then the result of this step or of the inner loop so far.
+  localparam logic [63:0] LOWEST = 64'h8000_0000_0000_0000;
+  logic [64*S-1:0] v_6;
+  for (genvar j = 0; j < S; j++) begin : lanes
+    logic signed [63:0] v_5, fresh, so_far;
+    lane arithmetic (.clk, .operation, .a(a_3[32*j+:32]), .b(b_3[32*j+:32]), .v(v_5));
+    assign fresh         = lanes_5[j] ? v_5 : is_max ? LOWEST : 64'sd0;
+    assign v_6[64*j+:64] = so_far;
+    always_ff @(posedge clk) begin
+      if (go_5) begin
+        if (!is_along || first_5) so_far <= fresh;
+        else if (!is_max) so_far <= so_far + fresh;
+        else if (fresh > so_far) so_far <= fresh;
+      end
+    end
+  end
+
+  // A lane is written if it took part in any step of the inner loop; only the last step may have a tail.
+  logic tail_kept, tail_of_result;
+  assign tail_of_result = is_along && !first_5 ? tail_kept : tail_5;
+  always_ff @(posedge clk) if (go_5) tail_kept <= tail_of_result;
+
+  // Across lanes: a result that goes through the tree takes longer, and what is beside it, too.
+  localparam int LATER = 3 + P_BITS + BITS;
+  logic [LATER-1:0]  later_5, later_tree, later;
+  logic [63:0]       v_tree;
+  logic              go_9, last_9, tail_9;
+  logic [BITS-1:0]   y_9;
+  logic [P_BITS-1:0] p_9;
+  reduce #(.LANES(S)) across (.clk, .is_max, .lanes(v_6), .result(v_tree));
+  assign later_5 = {y_5, p_5, last_5, tail_of_result, go_5 && result_5};
+  delay #(.BITS(LATER), .CYCLES(DEPTH)) through_tree (.clk, .in(later_5), .out(later_tree));
+  assign later  = is_across ? later_tree : later_5;
+  assign p_late = later[3+:P_BITS];
+  logic [LATER-1:0] later_9;
+  delay #(.BITS(LATER), .CYCLES(4)) to_9 (.clk, .in(later), .out(later_9));
+  assign {y_9, p_9, last_9, tail_9, go_9} = later_9;
+
+  // Cycles 6 to 8 (and those of the tree).
+  logic [32*S-1:0] y;
+  for (genvar j = 0; j < S; j++) begin : narrow
+    logic [63:0] wide;
+    logic [31:0] multiplier;
+    if (j == 0) assign wide = is_across ? v_tree : v_6[63:0];
+    else assign wide = v_6[64*j+:64];
+    if (j < W) assign multiplier = is_drain ? multiplied[32*j+:32] : 32'($signed(held[VEC_MULTIPLIER_LSB+:16]));
+    else assign multiplier = 32'($signed(held[VEC_MULTIPLIER_LSB+:16]));
+    requantise to_type (
+        .clk,
+        .v(wide),
+        .multiplier,
+        .shift(held[VEC_SHIFT_LSB+:6]),
+        .is_clamped(held[VEC_IS_CLAMPED_LSB]),
+        .low(held[VEC_LOW_LSB+:16]),
+        .high(held[VEC_HIGH_LSB+:16]),
+        .result_type(held[VEC_Y_TYPE_LSB+:2]),
+        .y(y[32*j+:32])
+    );
+  end
+
+  // Cycle 9: the result goes into the cache.
+  logic [S-1:0]    live_9;
+  logic [32*S-1:0] packed_y;
+  logic [4*S-1:0]  packed_mask;
+  assign live_9 = is_across ? S'(1) : tail_9 ? tail_lanes : whole_lanes;
+  pack #(.LANES(S)) to_word (
+      .lanes(y), .live(live_9), .element_type(held[VEC_Y_TYPE_LSB+:2]), .word(packed_y), .mask(packed_mask)
+  );
+  assign write         = go_9;
+  assign write_address = 32'(y_9);
+  assign write_data    = (8 * L)'(packed_y);
+  assign write_mask    = L'(packed_mask);
+
+  always_ff @(posedge clk) begin
+    done <= go_9 && last_9;
+    if (accepted) begin
+      held    <= instruction;
+      active  <= 1'b1;
+      issuing <= 1'b1;
+    end
+    if (step && &last) issuing <= 1'b0;
+    if (go_9 && last_9) active <= 1'b0;
+    if (rst) begin
+      active  <= 1'b0;
+      issuing <= 1'b0;
+      done    <= 1'b0;
+    end
+  end
+
+  logic unused;
+  assign unused = &{1'b0, held, instruction, data_a, data_b, p_9, p_address, first, addresses, beside_5};
+endmodule
