@@ -13,6 +13,8 @@ import derivable as dv
 from .problems import ATTRIBUTES, NUM_PANELS, STEPS
 from .reader import Reader, masses
 
+LEAST = 1e-4  # of a probability: a rule that does not fit stays a little probable
+
 
 class BlockCodes(nn.Module):
     """Numbers as cyclic block codes [*batch, block, length]: binding adds, unbinding subtracts."""
@@ -88,7 +90,7 @@ class Abduction(nn.Module):
         upper_a, upper_b, last_a, last_b = a[:, :2], b[:, :2], a[:, 2], b[:, 2]
 
         def fit(*probabilities: Tensor) -> Tensor:
-            return torch.cat(probabilities, -1).prod(-1)
+            return torch.cat(probabilities, -1).clamp(LEAST, 1).log().sum(-1)
 
         evidence = [fit(of.equal(a, b), of.equal(upper_b, c))]
         predicted = [last_b]
@@ -103,8 +105,8 @@ class Abduction(nn.Module):
         evidence.append(fit(of.equal(lower_a, c), of.equal(lower_b, upper_a), of.equal(turned, b[:, :1])))
         predicted += [a[:, 1], b[:, 1]]
 
-        weights = torch.stack(evidence, -1).clamp(0, 1)
-        weights = weights / (weights.sum(-1, keepdim=True) + 1e-9)
+        # Logarithms, because products of many small numbers would be nothing in a few bits.
+        weights = torch.softmax(torch.stack(evidence, -1), -1)
         missing = of.mixed(torch.stack(predicted, 1), weights)
         return of.equal(missing.unsqueeze(1), panels[:, NUM_PANELS:]).clamp(1e-6, 1).log(), weights
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 import derivable as dv
 from derivable.core.progress import progress
 
-from .abduction import Reasoner
+from .abduction import LEAST, Reasoner
 from .problems import ATTRIBUTES, NUM_PANELS, Problems
 from .reader import Reader
 
@@ -56,9 +56,8 @@ class LearnedAbduction(nn.Module):
         panels = dv.vsa.mass_to_vector(mass, self.codes)
         predicted = self.predictions(panels[:, :NUM_PANELS])
         known = panels[:, 2:NUM_PANELS:3].unsqueeze(2)
-        evidence = dv.vsa.match_probability(predicted[:, :2], known).clamp(0, 1).prod(1)
-        weights = evidence * torch.softmax(self.formulas.prior, -1)
-        weights = weights / (weights.sum(-1, keepdim=True) + 1e-9)
+        evidence = dv.vsa.match_probability(predicted[:, :2], known).clamp(LEAST, 1).log().sum(1)
+        weights = torch.softmax(evidence + torch.log_softmax(self.formulas.prior, -1), -1)
         missing = dv.vsa.bundle(predicted[:, 2], weights=weights)
         answers = dv.vsa.match_probability(missing.unsqueeze(1), panels[:, NUM_PANELS:])
         return answers.clamp(1e-6, 1).log(), weights
