@@ -1,5 +1,7 @@
 """Rounding agrees with torch's formats and with exact arithmetic; scales are the best of those tried."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,14 @@ from hypothesis import strategies as st
 from derivable.accelerator import operators
 from derivable.accelerator.operators import Builder
 from derivable.accelerator.precision import PRECISIONS
-from derivable.accelerator.quantisation import _best_scales, _rounded, calibrate, evaluate
+from derivable.accelerator.quantisation import (
+    _best_scale_and_zero,
+    _best_scales,
+    _rounded,
+    _steps,
+    calibrate,
+    evaluate,
+)
 from derivable.core.diagnostics import DomainError
 
 NUMBERS = st.lists(st.floats(-600, 600, width=32), min_size=1, max_size=40)
@@ -82,12 +91,18 @@ def test_integers_make_exactly_what_is_evaluated():
     weight = quantised.integers(conv, 1, graph.constants["weight"])
     assert x.dtype == weight.dtype == np.int8
     assert np.abs(weight.astype(int)).reshape(5, -1).max(1).tolist()[4] == 0
-    sums = torch.nn.functional.conv2d(torch.tensor(x).int(), torch.tensor(weight).int(), padding=1).numpy()
+    offsets = torch.tensor(x).int() - quantised.zeros["conv", 0]
+    sums = torch.nn.functional.conv2d(offsets, torch.tensor(weight).int(), padding=1).numpy()
     steps = quantised.scales["conv", 0] * quantised.scales["conv", 1].reshape(5, 1, 1)
-    hidden = np.maximum(sums * steps + graph.constants["bias"].reshape(5, 1, 1), 0)
-    rows = quantised.integers(layer, 0, hidden.reshape(2, 180)).astype(int)
-    wanted = rows @ quantised.integers(layer, 1, graph.constants["top"]).T.astype(int)
-    wanted = wanted * quantised.scales["layer", 0] * quantised.scales["layer", 1]
+    bias = graph.constants["bias"] + quantised.biases["conv"]
+    hidden = np.maximum(sums * steps + bias.reshape(5, 1, 1), 0).reshape(2, 180)
+    rows = quantised.integers(layer, 0, hidden).astype(int)
+    # Nothing comes out of a ReLU below zero: all steps are above.
+    assert quantised.zeros["layer", 0] == -128 == rows.min()
+    weight = quantised.integers(layer, 1, graph.constants["top"]).astype(int)
+    # What zero adds to the sums is known before.
+    sums = rows @ weight.T - quantised.zeros["layer", 0] * weight.sum(1)
+    wanted = sums * quantised.scales["layer", 0] * quantised.scales["layer", 1] + quantised.biases["layer"]
     np.testing.assert_allclose(evaluate(quantised, given_inputs)[0], wanted, rtol=1e-7, atol=1e-7)
     codes = quantised.integers(graph["bound"], 0, given_inputs["codes"])
     assert np.abs(codes).max() <= 7
@@ -104,6 +119,34 @@ def test_more_bits_lose_less(precision, most):
     for found, wanted in zip(evaluate(quantised, given_inputs), exact):
         lost = np.abs(found - wanted).max() / np.abs(wanted).max()
         assert 1e-6 < lost < most
+
+
+def test_channels_lose_nothing_on_average():
+    graph, given_samples = network(), samples(4)
+    quantised = calibrate(graph, given_samples, dict.fromkeys(INT8, "int4"))
+    exact, found, uncorrected = (
+        np.mean([run(each)[0] for each in given_samples], (0, 1))
+        for run in (
+            lambda each: operators.evaluate(graph, each),
+            lambda each: evaluate(quantised, each),
+            lambda each: evaluate(replace(quantised, biases={}), each),
+        )
+    )
+    np.testing.assert_allclose(found, exact, atol=1e-6)
+    assert np.abs(uncorrected - exact).max() > 1
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-3, 9, width=32), min_size=2, max_size=40), st.sampled_from(["int8", "int4"]))
+def test_zero_is_a_step(numbers, name):
+    values, precision = np.array(numbers), PRECISIONS[name]
+    scale, zero = _best_scale_and_zero(values, precision)
+    assert _rounded(np.zeros(1), precision, scale, zero)[0] == 0
+    steps = _steps(values, precision, scale, zero)
+    assert -(2 ** (precision.bits - 1)) <= steps.min() <= steps.max() < 2 ** (precision.bits - 1)
+    lost = ((values - _rounded(values, precision, scale, zero)) ** 2).sum()
+    symmetric = _best_scales(values[None], precision)[0]
+    assert lost <= ((values - _rounded(values, precision, symmetric)) ** 2).sum()
 
 
 def test_bytes_of_constants():

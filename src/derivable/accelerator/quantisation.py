@@ -2,8 +2,11 @@
 
 The array multiplies few bits and sums 32, so what is rounded are the operands of layers and of circular convolutions,
 each in the format of its operator's part. Weights of layers have a scale for each output channel, all else has one for
-the whole tensor; scales are those with the least squared error on calibration data. What the SIMD unit computes stays
-wide: 32 bits whose binary point is the tensor's own, or 16-bit floats beside float formats.
+the whole tensor; scales are those with the least squared error on calibration data. Zero is any step for what streams
+through a layer, which costs nothing there: the array multiplies steps, and what zero adds to a channel's sum is known
+before, so it goes into the bias (most of a layer's inputs come out of a ReLU and would leave half of the steps unused).
+What rounding adds to a channel on average goes there too (Nagel et al., 2019). What the SIMD unit computes stays wide:
+32 bits whose binary point is the tensor's own, or 16-bit floats beside float formats.
 
     samples -> calibrate(graph, samples, precision) -> Quantised -> evaluate(quantised, inputs)
 """
@@ -11,7 +14,7 @@ wide: 32 bits whose binary point is the tensor's own, or 16-bit floats beside fl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,7 @@ from derivable.core.diagnostics import DomainError
 from derivable.core.lazy import optional_module
 
 PARTS = ("neural", "symbolic")
+LAYERS = ("conv2d", "linear")
 WIDE_BITS = 32
 LARGEST_FP8 = 448.0
 KEPT_VALUES = 1 << 14  # of each tensor in each calibration batch
@@ -36,13 +40,17 @@ class Quantised:
 
     precision  name of the format of each part, "neural" and "symbolic"
     scales     of the rounded operands: what a step is worth, [] or [channel] along the first axis; for fp8 what 1 is
+    zeros      of operands that stream through layers: the step that is zero, 0 where there is none
+    biases     of layers: what is added to each channel [channel] beside the graph's own bias
     points     of what stays wide beside integers: bits behind the binary point, by operator
     """
 
     graph: OperatorGraph
     precision: Mapping[str, str]
-    scales: Mapping[Place, np.ndarray] = field(repr=False)
-    points: Mapping[str, int] = field(repr=False)
+    scales: Mapping[Place, np.ndarray] = field(default_factory=dict, repr=False)
+    zeros: Mapping[Place, int] = field(default_factory=dict, repr=False)
+    biases: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+    points: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     def format(self, operator: Operator) -> Precision:
         return PRECISIONS[self.precision[operator.part]]
@@ -50,14 +58,21 @@ class Quantised:
     def rounded(self, operator: Operator, place: int, value: np.ndarray) -> np.ndarray:
         """The operand as the array sees it, as a float."""
         scale = self.scales.get((operator.name, place))
-        return value if scale is None else _rounded(value, self.format(operator), _along(scale, value.ndim))
+        if scale is None:
+            return value
+        zero = self.zeros.get((operator.name, place), 0)
+        return _rounded(value, self.format(operator), _along(scale, value.ndim), zero)
 
     def integers(self, operator: Operator, place: int, value: np.ndarray) -> np.ndarray:
-        """The operand in steps, int8. Raises DomainError for a format of floats or an operand that stays wide."""
+        """The operand in steps, int8: it is (steps - zero) * scale.
+
+        Raises DomainError for a format of floats or an operand that stays wide.
+        """
         scale, precision = self.scales.get((operator.name, place)), self.format(operator)
         if scale is None or precision.is_float:
             raise DomainError(f"operand {place} of %{operator.name} is not quantised to integers")
-        return _steps(value, precision, _along(scale, value.ndim)).astype(np.int8)
+        zero = self.zeros.get((operator.name, place), 0)
+        return _steps(value, precision, _along(scale, value.ndim), zero).astype(np.int8)
 
     def constant_bytes(self) -> int:
         """Bytes of the constants: rounded ones packed in the widest format that an operator reads them in, all others
@@ -83,38 +98,63 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mappin
 
     Raises DomainError without a sample, for unknown parts or formats, and for numbers that are not finite.
     """
-    precision = checked_precision(precision)
-    quantised = Quantised(graph, precision, {}, {})
+    precision, samples = checked_precision(precision), list(samples)
+    if not samples:
+        raise DomainError("no sample is given to calibrate with", hint="pass a few batches of inputs")
     seen: dict[Place, list[np.ndarray]] = {}
     largest: dict[str, float] = {}
-    places = dict(_rounded_places(graph))
-    count = 0
     for sample in samples:
-        count += 1
-        for operator, operands, value in _results(graph, sample, lambda operator, place, value: value):
-            for place in places.get(operator.name, ()):
-                if graph[operator.inputs[place]].kind != "constant":
-                    seen.setdefault((operator.name, place), []).append(_some(operands[place], operator))
+        for operator, operands, value in _results(graph, sample):
+            for place in _streamed(graph, operator):
+                seen.setdefault((operator.name, place), []).append(_some(operands[place], operator))
             if value.dtype.kind == "f" and value.size:
                 largest[operator.name] = max(largest.get(operator.name, 0.0), float(np.abs(value).max()))
-    if not count:
-        raise DomainError("no sample is given to calibrate with", hint="pass a few batches of inputs")
     scales: dict[Place, np.ndarray] = {}
+    zeros: dict[Place, int] = {}
     for operator in graph:
-        chosen = PRECISIONS[precision[operator.part]]
-        for place in places.get(operator.name, ()):
-            name = operator.inputs[place]
-            if graph[name].kind == "constant":
-                array = wide(graph.constants[name]).astype(np.float64)
-                is_weight = operator.kind in ("conv2d", "linear")
-                rows = array.reshape(len(array), -1) if is_weight else array.reshape(1, -1)
-                found = _best_scales(rows, chosen)
-                scales[operator.name, place] = found if is_weight else found[0]
+        chosen, is_layer = PRECISIONS[precision[operator.part]], operator.kind in LAYERS
+        for place in (0, 1) if operator.unit in ("gemm", "vector") else ():
+            key = (operator.name, place)
+            if key in seen:
+                rows = np.concatenate(seen[key])
+                if is_layer and place == 0 and not chosen.is_float:
+                    scales[key], zeros[key] = _best_scale_and_zero(rows, chosen)
+                else:
+                    scales[key] = _best_scales(rows[None], chosen)[0]
             else:
-                rows = np.concatenate(seen[operator.name, place])[None]
-                scales[operator.name, place] = _best_scales(rows, chosen)[0]
+                array = wide(graph.constants[operator.inputs[place]]).astype(np.float64)
+                is_weight = is_layer and place == 1
+                found = _best_scales(array.reshape(len(array) if is_weight else 1, -1), chosen)
+                scales[key] = found if is_weight else found[0]
     points = {name: WIDE_BITS - 2 - int(np.ceil(np.log2(max(size, 2.0**-20)))) for name, size in largest.items()}
-    return Quantised(quantised.graph, precision, scales, points)
+    quantised = Quantised(graph, precision, scales, zeros, {}, points)
+    return replace(quantised, biases=_mean_losses(quantised, samples))
+
+
+def _mean_losses(quantised: Quantised, samples: list[Inputs]) -> dict[str, np.ndarray]:
+    """What the channels of each layer of integers lose on average, those before it corrected: [channel] each."""
+    graph, found = quantised.graph, {}
+    exact = [_results(graph, sample) for sample in samples]
+    rounded = [_results(graph, sample, quantised) for sample in samples]
+    for operator, *steps in zip(graph, *exact, *rounded):
+        if operator.kind not in LAYERS or quantised.format(operator).is_float:
+            continue
+        values = [value for _, _, value in steps]
+        means = [_by_channel(operator, value) for value in values]
+        found[operator.name] = np.mean(means[: len(samples)], 0) - np.mean(means[len(samples) :], 0)
+        for value in values[len(samples) :]:
+            # In place: these are what the layers behind this one read.
+            value += _along_channels(operator, found[operator.name])
+    return found
+
+
+def _along_channels(operator: Operator, row: np.ndarray) -> np.ndarray:
+    return row[:, None, None] if operator.kind == "conv2d" else row
+
+
+def _by_channel(operator: Operator, value: np.ndarray) -> np.ndarray:
+    """Means [channel] of a layer's result."""
+    return value.mean((0, 2, 3)) if operator.kind == "conv2d" else value.reshape(-1, value.shape[-1]).mean(0)
 
 
 def checked_precision(precision: Mapping[str, str]) -> dict[str, str]:
@@ -131,7 +171,7 @@ def evaluate(quantised: Quantised, inputs: Inputs) -> tuple[np.ndarray, ...]:
     """The outputs of the model with its operands rounded, as floats: what quantisation costs in accuracy."""
     graph = quantised.graph
     found: dict[str, np.ndarray] = {}
-    for operator, _, value in _results(graph, inputs, quantised.rounded, quantised):
+    for operator, _, value in _results(graph, inputs, quantised):
         if operator.name in graph.outputs:
             found[operator.name] = value
     return tuple(found[name] for name in graph.outputs)
@@ -140,20 +180,17 @@ def evaluate(quantised: Quantised, inputs: Inputs) -> tuple[np.ndarray, ...]:
 # What is computed
 
 
-def _rounded_places(graph: OperatorGraph) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Operators of the array, each with its operands; a bias is added to the wide sum."""
-    for operator in graph:
-        if operator.unit in ("gemm", "vector"):
-            yield operator.name, (0, 1)
+def _streamed(graph: OperatorGraph, operator: Operator) -> list[int]:
+    """Which operands of an operator of the array are no constants; a bias is added to the wide sum."""
+    if operator.unit not in ("gemm", "vector"):
+        return []
+    return [place for place in (0, 1) if graph[operator.inputs[place]].kind != "constant"]
 
 
 def _results(
-    graph: OperatorGraph,
-    inputs: Inputs,
-    rounded: Callable[[Operator, int, np.ndarray], np.ndarray],
-    quantised: Quantised | None = None,
+    graph: OperatorGraph, inputs: Inputs, quantised: Quantised | None = None
 ) -> Iterator[tuple[Operator, list[np.ndarray], np.ndarray]]:
-    """Each operator with its operands and its result; with `quantised` results stay as wide as its formats say."""
+    """Each operator with its operands and its result; with `quantised` as they are rounded."""
     given = checked_inputs(graph, inputs)
     last = {name: index for index, operator in enumerate(graph) for name in operator.inputs}
     found: dict[str, np.ndarray] = {}
@@ -164,12 +201,16 @@ def _results(
         elif operator.kind == "constant":
             value = wide(graph.constants[operator.name])
         else:
-            operands = [rounded(operator, place, found[name]) for place, name in enumerate(operator.inputs)]
+            operands = [found[name] for name in operator.inputs]
+            if quantised is not None:
+                operands = [quantised.rounded(operator, place, value) for place, value in enumerate(operands)]
             compute: Callable[[list[np.ndarray], dict[str, Any]], Any] = _QUICK.get(
                 operator.kind, operator.row.evaluate
             )
             value = np.asarray(compute(operands, operator.at))
             if quantised is not None and value.dtype.kind == "f" and operator.unit != "view":
+                if operator.name in quantised.biases:
+                    value = value + _along_channels(operator, quantised.biases[operator.name])
                 value = _held(value, quantised, operator)
         found[operator.name] = value
         yield operator, operands, value
@@ -214,17 +255,18 @@ def _along(scale: np.ndarray, rank: int) -> np.ndarray:
     return scale.reshape(-1, *(1,) * (rank - 1)) if scale.ndim else scale
 
 
-def _steps(value: np.ndarray, precision: Precision, scale: Any) -> np.ndarray:
+def _steps(value: np.ndarray, precision: Precision, scale: Any, zero: int = 0) -> np.ndarray:
+    """Where zero is 0, the lowest step is not used: steps are the same on both sides."""
     most = 2 ** (precision.bits - 1) - 1
-    return np.clip(np.rint(value / scale), -most, most)
+    return np.clip(np.rint(value / scale) + zero, -most - (zero != 0), most)
 
 
-def _rounded(value: np.ndarray, precision: Precision, scale: Any) -> np.ndarray:
+def _rounded(value: np.ndarray, precision: Precision, scale: Any, zero: int = 0) -> np.ndarray:
     if precision.name == "fp16":
         return _half(value)
     if precision.is_float:
         return _eighth(value / scale) * scale
-    return _steps(value, precision, scale) * scale
+    return (_steps(value, precision, scale, zero) - zero) * scale
 
 
 def _half(value: np.ndarray) -> np.ndarray:
@@ -264,3 +306,20 @@ def _best_scales(rows: np.ndarray, precision: Precision) -> np.ndarray:
         better = found <= error
         best[better], error[better] = scale[better], found[better]
     return best
+
+
+def _best_scale_and_zero(values: np.ndarray, precision: Precision) -> tuple[np.ndarray, int]:
+    """The scale and the step of zero with the least squared error, where the values are more on one side of zero."""
+    steps = 2**precision.bits - 1
+    low, high = min(values.min(initial=0.0), 0.0), max(values.max(initial=0.0), 0.0)
+    symmetric = _best_scales(values[None], precision)[0]
+    best = ((values - _rounded(values, precision, symmetric)) ** 2).sum(), symmetric, 0
+    for cut_low in CLIPS[::5] if low < 0 else (1.0,):
+        for cut_high in CLIPS if high > 0 else (1.0,):
+            span = high * cut_high - low * cut_low
+            scale = np.asarray(span / steps)
+            zero = -(2 ** (precision.bits - 1)) - int(np.rint(low * cut_low / scale)) if span else 0
+            if zero:
+                error = ((values - _rounded(values, precision, scale, zero)) ** 2).sum()
+                best = min(best, (error, scale, zero), key=lambda found: found[0])
+    return best[1], best[2]

@@ -1,9 +1,9 @@
 """How large the memories are, and how wide the SIMD unit (NSFlow, sections IV-C and V-C).
 
-MemA1 holds the weights of a layer, MemA2 both vectors of a vector node or the matrix of a product between vector nodes,
-MemB the inputs of a layer, MemC what leaves the array or the SIMD unit, and the sums of a fold until the last is added.
-Each has room for the largest node, so that no node waits for memory inside, and each exists twice, so that the next
-node is loaded meanwhile. The cache has room for all of them, 2 * (A1 + A2 + B + C), which agrees with table III.
+MemA1 holds the weights of a layer, MemA2 both vectors of a vector node, MemB the inputs of a layer, MemC what leaves
+the array or the SIMD unit, and the sums of a fold until the last is added. Each has room for the largest node, so that
+no node waits for memory inside, and each exists twice, so that the next node is loaded meanwhile. The cache has room
+for all of them, 2 * (A1 + A2 + B + C), which agrees with table III.
 
 Printed form:
 
@@ -145,12 +145,7 @@ def memories(
         raise DomainError(f"inputs has {len(given)} sizes for {len(workload.layers)} layers", hint="give one for each")
     columns = sub_arrays * width
     of_layers = [layer_footprint(layer, width, neural, count) for layer, count in zip(workload.layers, given)]
-    of_vectors = [
-        layer_footprint(node, width, symbolic)
-        if isinstance(node, Layer)
-        else vectors_footprint(node, columns, symbolic)
-        for node in workload.vectors
-    ]
+    of_vectors = [vectors_footprint(node, columns, symbolic) for node in workload.vectors]
     tiles = []
     for layer, item in zip(workload.layers, of_layers):
         largest = max(item.streamed, item.outputs, item.sums)
@@ -159,9 +154,7 @@ def memories(
     parts = list(zip(of_layers, tiles))
     a1 = max((item.loaded for item in of_layers), default=0)
     a2 = max((item.loaded for item in of_vectors), default=0)
-    b = max(
-        (ceil_div(item.streamed, count) for item, count in [*parts, *((item, 1) for item in of_vectors)]), default=0
-    )
+    b = max((ceil_div(item.streamed, count) for item, count in parts), default=0)
     c = max(
         max((ceil_div(max(item.outputs, item.sums), count) for item, count in parts), default=0),
         max((max(item.outputs, item.sums) for item in of_vectors), default=0),

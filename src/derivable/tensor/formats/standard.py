@@ -23,7 +23,7 @@ def _dense(order: int) -> Format:
     text = f"val({place})"
     for k in reversed(range(order)):
         text = f"sum(<_, i{k}> in (0:n{k})) {{ unique(i{k}) -> {text} }}"
-    return Format("dense", order, text, {"val": "real"}, _pack_dense, own=_own_dense, attributes={"val": "ravel()"})
+    return Format("dense", order, text, {"val": "real"}, _pack_dense, own=_own_dense)
 
 
 def _pack_dense(entries: Any, zero: Any) -> dict[str, Any]:
@@ -33,10 +33,7 @@ def _pack_dense(entries: Any, zero: Any) -> dict[str, Any]:
 
 
 def _own_dense(value: Any) -> dict[str, Any] | None:
-    if not isinstance(value, np.ndarray):
-        return None
-    value = np.ascontiguousarray(value)
-    return {"val": value if value.ndim == 1 else value.reshape(-1)}
+    return {"val": np.ascontiguousarray(value).reshape(-1)} if isinstance(value, np.ndarray) else None
 
 
 def _column_major(order: int) -> Format:
@@ -76,7 +73,7 @@ def _csr(order: int) -> Format:
         counts = np.bincount(entries.indices[0], minlength=entries.shape[0])
         return {"pos": offsets_of(counts), "idx": np.ascontiguousarray(entries.indices[1]), "val": entries.values}
 
-    return Format("csr", order, text, {"pos": "offsets", "idx": "sorted", "val": "real"}, pack, (), _own("csr"), _SCIPY)
+    return Format("csr", order, text, {"pos": "offsets", "idx": "sorted", "val": "real"}, pack, own=_own("csr"))
 
 
 def _csc(order: int) -> Format:
@@ -88,7 +85,7 @@ def _csc(order: int) -> Format:
         counts = np.bincount(entries.indices[1], minlength=entries.shape[1])
         return {"pos": offsets_of(counts), "idx": entries.indices[0][by_column], "val": entries.values[by_column]}
 
-    return Format("csc", order, text, {"pos": "offsets", "idx": "sorted", "val": "real"}, pack, (), _own("csc"), _SCIPY)
+    return Format("csc", order, text, {"pos": "offsets", "idx": "sorted", "val": "real"}, pack, own=_own("csc"))
 
 
 def _own(kind: str) -> Any:
@@ -96,12 +93,9 @@ def _own(kind: str) -> Any:
         # Objects of SciPy are known by their form, so that SciPy is not imported for others.
         if getattr(value, "format", None) != kind or not getattr(value, "has_canonical_format", False):
             return None
-        return {part: getattr(value, name) for part, name in _SCIPY.items()}
+        return {"pos": value.indptr, "idx": value.indices, "val": value.data}
 
     return own
-
-
-_SCIPY = {"pos": "indptr", "idx": "indices", "val": "data"}
 
 
 def _dcsr(order: int) -> Format:
