@@ -1,0 +1,146 @@
+"""Accuracy of a neural plus vector-symbolic model at the accelerator's precisions: table IV of NSFlow, on our problems.
+
+    python benchmarks/precision.py                    # three seeds; about two hours on two cores
+    python benchmarks/precision.py --readers DIR      # keep the trained networks there, and take those that are there
+
+A reader of panels is trained for each seed, NVSA's abduction reasons on block codes, and the whole model is quantised
+after training, with scales from problems that it is not tested on. Problems are Raven-like and our own; noise on the
+pictures makes hard ones of them, since easy ones are solved at every precision.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+
+from derivable.accelerator.trace import trace
+
+from derivable.accelerator.operators import OperatorGraph, expand
+from derivable.accelerator.quantisation import calibrate, evaluate
+from derivable.core.files import atomic_write
+from derivable.core.progress import progress
+from reasoning import abduction, problems, reader
+
+PRECISIONS = {
+    "FP16": ("fp16", "fp16"),
+    "FP8": ("fp8", "fp8"),
+    "INT8": ("int8", "int8"),
+    "MP (INT8, INT4)": ("int8", "int4"),
+    "INT4": ("int4", "int4"),
+}
+TASKS = {
+    "RAVEN, noise 0.05": ("raven", 0.05),
+    "I-RAVEN, noise 0.05": ("i-raven", 0.05),
+    "I-RAVEN, noise 0.15": ("i-raven", 0.15),
+    "I-RAVEN, noise 0.3": ("i-raven", 0.3),
+}
+# Accuracy in per cent: FP32, FP16, INT8, mixed, INT4; memory in MB.
+PAPER = {
+    "RAVEN": (98.9, 98.9, 98.7, 98.0, 92.5),
+    "I-RAVEN": (99.0, 98.9, 98.8, 98.1, 91.3),
+    "PGM": (68.7, 68.6, 68.4, 67.4, 59.9),
+    "memory": (32, 16, 8, 5.5, 4),
+}
+
+
+def trained(seed: int, panels: int, epochs: int, readers: Path | None) -> reader.Reader:
+    """The reader of a seed, from the folder if it is there."""
+    network = reader.Reader()
+    path = readers / f"reader-{seed}-{panels}-{epochs}.pt" if readers else None
+    if path is not None and path.exists():
+        network.load_state_dict(torch.load(path))
+    else:
+        sizes = torch.tensor(list(problems.ATTRIBUTES.values()))
+        generator = torch.Generator().manual_seed(seed)
+        values = (torch.rand(panels, len(sizes), generator=generator) * sizes).long()
+        reader.train(network, values, epochs, seed)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(path, "wb") as file:
+                torch.save(network.state_dict(), file)
+    return network.eval()
+
+
+def pictures(puzzles: problems.Problems, noise: float, seed: int, batch: int) -> list[torch.Tensor]:
+    """[batch, 16, 1, 80, 80] each; what does not fill a batch is left out."""
+    whole = len(puzzles.right) // batch * batch
+    return [
+        problems.draw(part, seed + number, noise) for number, part in enumerate(puzzles.panels[:whole].split(batch))
+    ]
+
+
+def share(scores: list[np.ndarray], puzzles: problems.Problems) -> float:
+    chosen = np.concatenate(scores).argmax(-1)
+    return float((chosen == puzzles.right[: len(chosen)].numpy()).mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--panels", type=int, default=12_000, help="panels to learn from")
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--problems", type=int, default=400, help="problems of each kind")
+    parser.add_argument("--length", type=int, default=256, help="of the four blocks of a code")
+    parser.add_argument("--batch", type=int, default=8, help="problems at once")
+    parser.add_argument("--readers", type=Path, default=None, help="folder of trained networks")
+    options = parser.parse_args()
+
+    solved: dict[str, dict[str, list[float]]] = {task: {} for task in TASKS}
+    megabytes: dict[str, float] = {}
+    for seed in range(options.seeds):
+        began = time.perf_counter()
+        model = abduction.nvsa(trained(seed, options.panels, options.epochs, options.readers), length=options.length)
+        model.eval()
+        learned = problems.generate(4 * options.batch, 1000 + seed)
+        samples = [
+            [part.numpy()] for noise in (0.05, 0.3) for part in pictures(learned, noise, 2000 + seed, options.batch)[:2]
+        ]
+        graph: OperatorGraph = expand(trace(model, torch.from_numpy(samples[0][0])))
+        quantised = {
+            name: calibrate(graph, samples, {"neural": neural, "symbolic": symbolic})
+            for name, (neural, symbolic) in PRECISIONS.items()
+        }
+        megabytes = {name: of.constant_bytes() / 1e6 for name, of in quantised.items()}
+        megabytes["FP32"] = 4e-6 * sum(array.size for array in graph.constants.values())
+        with progress(f"seed {seed}", len(TASKS) * (1 + len(quantised))) as advance:
+            for task, (kind, noise) in TASKS.items():
+                puzzles = problems.generate(options.problems, seed + 1, kind)
+                given = pictures(puzzles, noise, seed + 3, options.batch)
+                with torch.no_grad():
+                    scores = [model(part)[0].numpy() for part in given]
+                solved[task].setdefault("FP32", []).append(share(scores, puzzles))
+                advance(note=f"{task}, FP32")
+                for name, of in quantised.items():
+                    scores = [evaluate(of, [part.numpy()])[0] for part in given]
+                    solved[task].setdefault(name, []).append(share(scores, puzzles))
+                    advance(note=f"{task}, {name}")
+        print(f"seed {seed}: {time.perf_counter() - began:.0f} s", flush=True)
+
+    names = ["FP32", *PRECISIONS]
+    print(
+        f"\nProblems solved, mean of {options.seeds} seeds with standard deviation, {options.problems} problems each\n"
+    )
+    print(f"| task | {' | '.join(names)} |\n|---|{'---|' * len(names)}")
+    for task, found in solved.items():
+        print(f"| {task} | {' | '.join(_percent(found[name]) for name in names)} |")
+    print(f"| constants, MB | {' | '.join(f'{megabytes[name]:.2f}' for name in names)} |")
+    print("\nThe paper's (NVSA on the original tasks): FP32, FP16, INT8, mixed, INT4")
+    for task, row in PAPER.items():
+        print(f"  {task}: {', '.join(map(str, row))}")
+
+
+def _percent(shares: list[float]) -> str:
+    spread = f" ± {100 * statistics.stdev(shares):.1f}" if len(shares) > 1 else ""
+    return f"{100 * statistics.mean(shares):.1f}{spread} %"
+
+
+if __name__ == "__main__":
+    main()
