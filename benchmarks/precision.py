@@ -21,10 +21,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
-from derivable.accelerator.trace import trace
-
 from derivable.accelerator.operators import OperatorGraph, expand
 from derivable.accelerator.quantisation import calibrate, evaluate
+from derivable.accelerator.trace import trace
 from derivable.core.files import atomic_write
 from derivable.core.progress import progress
 from reasoning import abduction, problems, reader

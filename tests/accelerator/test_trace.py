@@ -64,7 +64,7 @@ def with_statistics(model):
     ("build", "shape", "kinds"),
     [
         (lambda: nvsa(blocks=2, length=16), (1, 16, 1, 80, 80), {"bind", "unbind", "match_probability", "bundle"}),
-        (prae, (1, 16, 1, 80, 80), {"matmul", "prod"}),
+        (prae, (1, 16, 1, 80, 80), {"matmul"}),
         (lambda: lvrf(blocks=2, length=16), (1, 16, 1, 80, 80), {"bind", "unbind", "roll"}),
         (lambda: mimonet(blocks=2, length=16), (1, 2, 1, 80, 80), {"bind", "unbind", "sum"}),
     ],
