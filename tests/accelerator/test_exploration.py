@@ -102,6 +102,38 @@ def test_what_is_placed_beside_layers_runs(workload, sub_arrays, data):
         assert found.vectors[-1].end <= longer
 
 
+@given(st.lists(shrinking, min_size=1, max_size=5), shrinking, st.integers(0, 20), st.data())
+def test_a_vector_node_ends_as_soon_as_it_can(times, row, before, data):
+    """The second of two vector nodes, against every start and count."""
+    cost = cost_of(times, [[before + 1] * 3, row])
+    counts = [data.draw(st.integers(1, 3)) for _ in times]
+    found = schedule.beside(cost, counts)
+    schedule.check(found, cost)
+    placed = [(item.start, item.end, count) for item, count in zip(found.layers, counts)]
+    begin = found.vectors[0].end
+    latest = max(begin, placed[-1][1])
+    ends = [
+        start + row[count - 1]
+        for start in range(begin, latest + 1)
+        for count in (1, 2, 3)
+        if fits(placed, start, start + row[count - 1], count, 3)
+    ]
+    assert found.vectors[1].end == min(ends)
+
+
+@given(
+    st.lists(shrinking, min_size=1, max_size=4),
+    st.lists(st.tuples(shrinking, st.integers(1, 6)), min_size=1, max_size=3),
+    st.data(),
+)
+def test_vector_nodes_alike_are_placed_as_each_would_be(times, runs, data):
+    cost, single = (cost_of(times, [row for row, count in runs for _ in range(count)]) for _ in range(2))
+    single.__dict__["runs"] = [(row, 1) for row in cost.rows[1]]
+    counts = [data.draw(st.integers(1, 3)) for _ in times]
+    assert schedule.beside(cost, counts) == schedule.beside(single, counts)
+    assert schedule.lengths(cost, counts) == schedule.lengths(single, counts)
+
+
 @settings(max_examples=30)
 @given(workloads(3), st.sampled_from([16, 32, 64, 100]))
 def test_the_exploration_is_between_phase_one_and_the_best(workload, pes):
@@ -118,7 +150,7 @@ def test_the_exploration_is_between_phase_one_and_the_best(workload, pes):
 
 
 def test_the_exploration_is_near_the_best_on_random_workloads():
-    """Without the refinement, 2.6 % on the mean of these; with it 0.3 %."""
+    """In the mean of many, 0.2 %; after phase I 3.3 %, after phase II as printed 1.8 % (benchmarks/accelerator.py)."""
     generator = np.random.default_rng(0)
     gaps = []
     for _ in range(25):

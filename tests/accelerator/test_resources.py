@@ -34,7 +34,7 @@ def test_an_estimate_is_the_sum_of_its_parts():
     assert found == Resources(dsp=96, lut=96 * 40 + tree, ff=96 * 58 + tree)
     assert estimate((8, 4, 3), simd=5) == found + resources.lane("int8", "int8") * 5
     memories = sizing.memories(Workload([Layer(100, 27, 64)], [Vectors(12, 64)]), (8, 4, 3))
-    with_memories = estimate((8, 4, 3), memories=memories)
+    with_memories = estimate((8, 4, 3), stores=memories)
     assert (with_memories.bram, with_memories.uram) == (memories.bram, memories.uram)
     assert memories.bram > 0
 
@@ -65,6 +65,19 @@ def test_what_does_not_fit_names_what_lacks_and_what_would_fit():
     with pytest.raises(LimitError) as caught:
         resources.check_fit(needed, DEVICES["zcu104"], smaller=lambda count: needed, most=4)
     assert caught.value.hint == "give fewer elements, a lower precision or a larger device"
+
+
+def test_memories_are_cut_until_they_fit():
+    workload = Workload([Layer(25600, 576, 512)], [Vectors(4096, 256)])
+    small, large = (resources.fit_memories(workload, (8, 8, 8), DEVICES[name]) for name in ("zcu104", "u55c"))
+    for found, name in ((small, "zcu104"), (large, "u55c")):
+        assert found.bram <= DEVICES[name].bram
+        assert found.uram <= DEVICES[name].uram
+    assert small.tiles[0] > large.tiles[0] > 1
+    tiny = Workload([Layer(9, 9, 9)])
+    assert resources.fit_memories(tiny, (8, 8, 8), DEVICES["zcu104"]) == sizing.memories(tiny, (8, 8, 8))
+    with pytest.raises(LimitError, match="the memories of 64 sub-arrays of 8 x 64 need at least"):
+        resources.fit_memories(workload, (8, 64, 64), DEVICES["zcu104"])
 
 
 def test_a_resource_that_a_device_has_not():

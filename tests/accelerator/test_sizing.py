@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derivable.accelerator import resources, sizing
-from derivable.accelerator.runtime import Elementwise, Layer, Vectors
+from derivable.accelerator.runtime import Elementwise, Layer, Vectors, layer_cycles
 from derivable.accelerator.schedule import Workload
 from derivable.accelerator.sizing import Memory, simd_width
 from derivable.core.diagnostics import DomainError
@@ -23,7 +23,7 @@ def test_memories_hold_the_largest_node():
     assert found.b.bytes == 25 * 576
     assert found.c.bytes == max(100 * 64, 100 * 4 * 4, 12 * 64 * 4)
     assert found.cache.bytes == 2 * (found.a1.bytes + found.a2.bytes + found.b.bytes + found.c.bytes)
-    assert (found.a1.ports, found.a2.ports, found.b.ports, found.c.ports) == (3 * 4 * 8, 3 * 4 * 8, 3 * 8 * 8, 12 * 64)
+    assert (found.a1.ports, found.a2.ports, found.b.ports, found.c.ports) == (3 * 4 * 8, 3 * 4 * 8, 3 * 8 * 8, 12 * 32)
     assert [memory.copies for memory in (found.a1, found.a2, found.b, found.c, found.cache)] == [2, 2, 2, 2, 1]
     assert found.tiles == (1, 1)
 
@@ -34,18 +34,30 @@ def test_the_cache_of_table_three():
         assert 2 * sum(parts) == pytest.approx(cache, abs=0.11)
 
 
-def test_large_inputs_are_cut_and_weights_are_not():
+def test_what_is_too_large_runs_in_parts():
     found = sizing.memories(Workload(LAYERS, VECTORS), (8, 4, 3), inputs=[300, None], limit=4000)
     assert found.tiles == (2, 4)  # 6,400 bytes of outputs; 14,400 bytes of inputs
-    assert found.b.bytes == 3600
-    assert found.a1.bytes == 576 * 64
-    assert sizing.memories(Workload(LAYERS), (8, 4, 3), limit=1).tiles == (100, 25)
+    assert (found.a1.bytes, found.a2.bytes) == (4000, 1536)
+    assert (found.b.bytes, found.c.bytes) == (3600, 3200)
+    least = sizing.memories(Workload(LAYERS, VECTORS), (8, 4, 3), limit=1)
+    assert least.tiles == (100, 25)
+    assert (least.a1.bytes, least.a2.bytes) == (8 * 12, 1536)  # a fold of weights; all pairs have columns
+
+
+@given(st.integers(1, 60), st.integers(1, 4), st.integers(1, 60))
+def test_parts_of_a_layer_have_all_its_rows(m, repeats, parts):
+    layer = Layer(m, 9, 5, repeats=repeats)
+    found = sizing.tiled(layer, parts)
+    assert found.m * found.repeats >= m * repeats
+    assert found.repeats >= min(parts, repeats)
+    assert layer_cycles(found, 4, 4, 2) >= layer_cycles(layer, 4, 4, 2)
+    assert sizing.tiled(layer, 1) == layer
 
 
 def test_printed_forms_are_those_of_the_documentation():
     workload = Workload([Layer(64, 27, 64), Layer(64, 36, 64)], [Vectors(6, 64)])
     found = sizing.memories(workload, (8, 8, 4))
-    table = resources.estimate((8, 8, 8), memories=found).table(resources.DEVICES["u250"])
+    table = resources.estimate((8, 8, 8), stores=found).table(resources.DEVICES["u250"])
     for module, text in ((sizing, str(found)), (resources, table)):
         assert textwrap.indent(text, "    ") in module.__doc__
 

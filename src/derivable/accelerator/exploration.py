@@ -23,7 +23,7 @@ Printed form of what is found:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -254,24 +254,19 @@ def phase_two(cost: Costs, neural: int, iterations: int = 20) -> list[int]:
     overlaps in time. Steps that make it worse are taken too; the best of all is returned.
     """
     counts = [neural] * len(cost.workload.layers)
-    best, least = list(counts), _longer(cost, counts)
+    ends = schedule.lengths(cost, counts)
+    best, least = list(counts), max(ends)
     for _ in range(iterations):
         before = list(counts)
         for index in range(len(counts)):
-            layers, vectors = schedule.placement(cost, counts)
-            step = -1 if layers[-1][2] < vectors[-1][2] else 1
+            step = -1 if ends[0] < ends[1] else 1
             counts[index] = min(max(counts[index] + step, 1), cost.sub_arrays)
-            cycles = _longer(cost, counts)
-            if cycles < least:
-                best, least = list(counts), cycles
+            ends = schedule.lengths(cost, counts)
+            if max(ends) < least:
+                best, least = list(counts), max(ends)
         if counts == before:
             break
     return best
-
-
-def _longer(cost: Costs, counts: Sequence[int]) -> int:
-    layers, vectors = schedule.placement(cost, counts)
-    return int(max(layers[-1][2], vectors[-1][2]))
 
 
 def _refine(cost: Costs, counts: list[int], neural: int, iterations: int, effort: int) -> Schedule:
@@ -279,14 +274,15 @@ def _refine(cost: Costs, counts: list[int], neural: int, iterations: int, effort
     round."""
     swapped = Costs(Workload(cost.workload.vectors, cost.workload.layers), cost.vectors, cost.layers)  # type: ignore[arg-type]
     best = schedule.beside(cost, counts)
-    budget = effort // (len(counts) + len(cost.vectors))
     for side, turned in ((cost, False), (swapped, True)):
+        budget = effort // 2 // (len(side.layers) + len(side.runs))
         nodes, total = len(side.layers), side.sub_arrays
         start = [total - neural] * nodes if turned else counts
-        static = sorted(range(1, total + 1), key=lambda count: _longer(side, [count] * nodes))[:3]
+        tried = np.unique(np.linspace(1, total, min(total, 32)).round().astype(int)).tolist()
+        static = sorted(tried, key=lambda count: max(schedule.lengths(side, [count] * nodes)))[:3]
         starts = [start, *([count] * nodes for count in static)]
         for begin in starts:
-            found = schedule.beside(side, _descend(side, begin, iterations, budget // (2 * len(starts))))
+            found = schedule.beside(side, _descend(side, begin, iterations, budget // len(starts)))
             if found.cycles < best.cycles:
                 best = Schedule(total, found.vectors, found.layers) if turned else found
     return best
@@ -295,9 +291,9 @@ def _refine(cost: Costs, counts: list[int], neural: int, iterations: int, effort
 def _descend(cost: Costs, counts: list[int], iterations: int, budget: int) -> list[int]:
     """Counts of which no single one can be changed for fewer cycles, or what `budget` evaluations come to."""
 
-    def value(counts: list[int]) -> tuple[float, float]:
-        layers, vectors = schedule.placement(cost, counts)
-        return max(layers[-1][2], vectors[-1][2]), layers[-1][2] + vectors[-1][2]
+    def value(counts: list[int]) -> tuple[int, int]:
+        ends = schedule.lengths(cost, counts)
+        return max(ends), sum(ends)
 
     options = [schedule.useful(row) for row in cost.rows[0]]
     least = value(counts)

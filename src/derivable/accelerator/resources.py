@@ -18,9 +18,11 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from derivable.accelerator.precision import PRECISIONS
-from derivable.accelerator.sizing import Memories
+from derivable.accelerator.schedule import Workload
+from derivable.accelerator.sizing import Memories, memories
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, LimitError, ParseError
 from derivable.core.registry import Registry
@@ -143,20 +145,42 @@ def estimate(
     array: tuple[int, int, int],
     *,
     simd: int = 0,
-    memories: Memories | None = None,
+    stores: Memories | None = None,
     neural: str = "int8",
     symbolic: str = "int8",
 ) -> Resources:
     """What a design takes, by counting.
 
-    array  height, width and number of sub-arrays; `simd` lanes of the SIMD unit
+    array   height, width and number of sub-arrays; `simd` lanes of the SIMD unit
+    stores  its memories
     """
     height, width, sub_arrays = (integer(size, "a size of the array", 1) for size in array)
     total = element(neural, symbolic) * (height * width * sub_arrays)
     total += adder_tree(width, sub_arrays) + lane(neural, symbolic) * integer(simd, "simd", 0)
-    if memories is not None:
-        total += Resources(bram=memories.bram, uram=memories.uram)
+    if stores is not None:
+        total += Resources(bram=stores.bram, uram=stores.uram)
     return total
+
+
+def fit_memories(workload: Workload, array: tuple[int, int, int], of: Device, **formats: Any) -> Memories:
+    """The memories of a workload in the blocks of a device: whole nodes if they fit, else the largest power of two of
+    bytes for each memory with which all fit.
+
+    formats  `neural`, `symbolic` and `inputs` of `sizing.memories`
+
+    Raises LimitError if even the smallest memories are too many.
+    """
+    found = memories(workload, array, **formats)
+    largest = max(found.a1.bytes, found.a2.bytes, found.b.bytes, found.c.bytes)
+    for limit in (None, *(2**e for e in range(largest.bit_length() - 1, 9, -1))):
+        found = memories(workload, array, limit=limit, **formats)
+        if found.bram <= of.bram and found.uram <= of.uram:
+            return found
+    raise LimitError(
+        f"the memories of {array[2]} sub-arrays of {array[0]} x {array[1]} need at least {found.bram} BRAM and "
+        f"{found.uram} URAM; {of.name} has {of.bram} and {of.uram}",
+        hint="give fewer elements or a larger device",
+    )
 
 
 def check_fit(

@@ -98,6 +98,11 @@ class Costs:
         """`layers` and `vectors` as lists, which are faster to read number by number."""
         return self.layers.tolist(), self.vectors.tolist()
 
+    @cached_property
+    def runs(self) -> list[tuple[list[int], int]]:
+        """The rows of `vectors`, and how many like it follow each other."""
+        return [(row, len(list(group))) for row, group in itertools.groupby(self.rows[1])]
+
 
 def costs(
     workload: Workload, height: int, width: int, sub_arrays: int, mapping: Mapping = "temporal", adders: bool = False
@@ -182,41 +187,68 @@ def beside(cost: Costs, counts: Sequence[int]) -> Schedule:
     """
     placed = []
     for nodes, places in zip((cost.workload.layers, cost.workload.vectors), placement(cost, counts)):
-        placed.append(tuple(Placed(node, *place) for node, place in zip(nodes, places)))
+        each = (
+            (count, start + index * cycles, start + (index + 1) * cycles)
+            for count, start, cycles, times in places
+            for index in range(times)
+        )
+        placed.append(tuple(Placed(node, *place) for node, place in zip(nodes, each, strict=True)))
     return Schedule(cost.sub_arrays, *placed)
 
 
-Place: TypeAlias = tuple[int, Any, Any]  # sub-arrays, start, end
+Place: TypeAlias = tuple[int, Any, Any, int]  # sub-arrays, start, cycles of each, nodes one after the other
 
 
 def placement(cost: Costs, counts: Sequence[int]) -> tuple[list[Place], list[Place]]:
-    """The layers and the vector nodes of `beside`, without their nodes."""
+    """The layers and the vector nodes of `beside`, without their nodes; vector nodes alike are one place together."""
     total = cost.sub_arrays
-    of_layers, of_vectors = cost.rows
+    of_layers = cost.rows[0]
     ends: list[float] = [*itertools.accumulate(row[count] for row, count in zip(of_layers, counts)), math.inf]
     free = [*(total - count for count in counts), total]
     vectors, now, at = [], 0, 0
-    for row in of_vectors:
-        while ends[at] <= now:
-            at += 1
-        best: Place = (0, 0, math.inf)
-        start, first = now, at
-        while start < best[2]:
-            count, last = free[first], first
-            while count and start + row[count] > ends[last]:
-                last += 1
-                count = min(count, free[last])
-            if count and start + row[count] < best[2]:
-                best = (count, start, start + row[count])
-            start, first = ends[first], first + 1
-        vectors.append(best)
-        now = best[2]
+    for row, times in cost.runs:
+        while times:
+            while ends[at] <= now:
+                at += 1
+            cycles = row[free[at]]
+            if free[at] and now + cycles <= ends[at]:
+                fitting = times if ends[at] == math.inf else min(times, int(ends[at] - now) // cycles)
+                vectors.append((free[at], now, cycles, fitting))
+                times, now = times - fitting, now + fitting * cycles
+            else:
+                count, start, end = _soonest(row, now, at, ends, free)
+                vectors.append((count, start, end - start, 1))
+                times, now = times - 1, end
     layers, start = [], 0
     for row, count in zip(of_layers, counts):
         count = total if start >= now else count
-        layers.append((count, start, start + row[count]))
+        layers.append((count, start, row[count], 1))
         start += row[count]
     return layers, vectors
+
+
+def _soonest(row: list[int], now: int, at: int, ends: list[float], free: list[int]) -> tuple[int, Any, Any]:
+    """Where a node that overlaps several layers ends soonest: (sub-arrays, start, end)."""
+    best: tuple[int, Any, Any] = (0, 0, math.inf)
+    start: Any = now
+    while start < best[2]:
+        count, last = free[at], at
+        while count and start + row[count] > ends[last]:
+            last += 1
+            count = min(count, free[last])
+        if count and start + row[count] < best[2]:
+            best = (count, start, start + row[count])
+        # A later start ends sooner only where more sub-arrays are free than before.
+        start, at = ends[at], at + 1
+        while start < best[2] and free[at] <= free[at - 1]:
+            start, at = ends[at], at + 1
+    return best
+
+
+def lengths(cost: Costs, counts: Sequence[int]) -> tuple[int, int]:
+    """The cycles in which the last layer and the last vector node of `beside` end."""
+    (_, start, cycles, _), (_, other, of_each, times) = (places[-1] for places in placement(cost, counts))
+    return start + cycles, other + of_each * times
 
 
 _Chain: TypeAlias = tuple[int, int, int]  # index of its next node, cycles left of the one that runs, its sub-arrays

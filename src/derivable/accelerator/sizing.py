@@ -17,7 +17,7 @@ Printed form:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from derivable.accelerator.precision import PRECISIONS, bytes_of
 from derivable.accelerator.runtime import Elementwise, Layer, Vectors, ceil_div, elementwise_cycles
@@ -136,38 +136,53 @@ def memories(
     array   height, width and number of sub-arrays: in a cycle, they take a weight for each column, an input for each
             row, and give a sum for each column
     inputs  elements of the input of each layer, see `layer_footprint`
-    limit   bytes that MemB and MemC may have; a layer that needs more runs in parts of its rows, which load its weights
-            again. What a vector node needs is never cut: it is one in many vectors, and these are its caller's to cut.
+    limit   bytes that each memory may have. What needs more runs in parts: weights by output channels and vectors by
+            pairs, which costs nothing, for the array loads them fold by fold anyway; inputs and outputs by rows, which
+            loads weights again: see `tiled`. MemA1 and MemA2 have at least what all sub-arrays load at a time.
     """
     height, width, sub_arrays = array
     given = [None] * len(workload.layers) if inputs is None else list(inputs)
     if len(given) != len(workload.layers):
         raise DomainError(f"inputs has {len(given)} sizes for {len(workload.layers)} layers", hint="give one for each")
     columns = sub_arrays * width
+    left, right = PRECISIONS[neural], PRECISIONS[symbolic]
     of_layers = [layer_footprint(layer, width, neural, count) for layer, count in zip(workload.layers, given)]
     of_vectors = [vectors_footprint(node, columns, symbolic) for node in workload.vectors]
+    most = integer(limit, "limit", 1) if limit is not None else None
     tiles = []
     for layer, item in zip(workload.layers, of_layers):
-        largest = max(item.streamed, item.outputs, item.sums)
-        parts = 1 if limit is None else ceil_div(largest, integer(limit, "limit", 1))
+        parts = 1 if most is None else ceil_div(max(item.streamed, item.outputs, item.sums), most)
         tiles.append(min(parts, layer.m * layer.repeats))
-    parts = list(zip(of_layers, tiles))
-    a1 = max((item.loaded for item in of_layers), default=0)
-    a2 = max((item.loaded for item in of_vectors), default=0)
-    b = max((ceil_div(item.streamed, count) for item, count in parts), default=0)
-    c = max(
-        max((ceil_div(max(item.outputs, item.sums), count) for item, count in parts), default=0),
-        max((max(item.outputs, item.sums) for item in of_vectors), default=0),
-    )
-    left, right = PRECISIONS[neural], PRECISIONS[symbolic]
+    of_tiles = [
+        (ceil_div(item.streamed, count), ceil_div(max(item.outputs, item.sums), count))
+        for item, count in zip(of_layers, tiles)
+    ]
+    fold = height * columns * left.bits * left.products // 8
+    pairs = max((2 * columns * node.d * right.bits * right.products // 8 for node in workload.vectors), default=0)
+    sums = max((item.sums for item in of_vectors), default=0)
+
+    def limited(size: int, least: int) -> int:
+        return size if most is None else min(size, max(most, least))
+
+    a1 = limited(max((item.loaded for item in of_layers), default=0), fold)
+    a2 = limited(max((item.loaded for item in of_vectors), default=0), pairs)
+    b = max((streamed for streamed, _ in of_tiles), default=0)
+    c = max((given for _, given in of_tiles), default=0)
+    c = max(c, limited(max((max(item.outputs, item.sums) for item in of_vectors), default=0), sums))
     return Memories(
-        Memory("MemA1", a1, columns * left.bits),
+        Memory("MemA1", a1, columns * left.bits * left.products),
         Memory("MemA2", a2, columns * right.bits * right.products),
         Memory("MemB", b, sub_arrays * height * left.bits * left.products),
-        Memory("MemC", c, columns * max(left.sum_bits, right.sum_bits * right.products)),
+        Memory("MemC", c, columns * max(left.sum_bits, right.sum_bits)),
         Memory("cache", 2 * (a1 + a2 + b + c), URAM_SHAPE[0], copies=1),
         tuple(tiles),
     )
+
+
+def tiled(layer: Layer, parts: int) -> Layer:
+    """The layer that costs what `layer` does in so many parts of its rows, of which each loads the weights again."""
+    of_each = ceil_div(parts, layer.repeats)
+    return replace(layer, m=ceil_div(layer.m, of_each), repeats=layer.repeats * of_each)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,335 @@
+"""Designs of accelerators against a plain systolic array and processors, by the models (figures 5 and 6, table III).
+
+    python benchmarks/accelerator.py [--section ablation|uneven|designs|devices|exact] [--fast]
+
+Everything is counted, nothing is timed but the exploration itself: the numbers are the same on every machine. The
+workloads are below, in full; none was chosen for its numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import harness
+import numpy as np
+
+from derivable.accelerator import resources, schedule, sizing
+from derivable.accelerator.baselines import ROOFLINES, Dpu, SystolicArray
+from derivable.accelerator.exploration import Exploration, explore, phase_two
+from derivable.accelerator.precision import PRECISIONS, bytes_of
+from derivable.accelerator.runtime import Elementwise, Layer, Vectors
+from derivable.accelerator.schedule import Workload
+
+LENGTH, BLOCKS = 256, 4
+PES = 32 * 32 * 8
+CLOCK = 272e6
+SHARES = (0.0, 0.005, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+
+
+def resnet18(panels: int = 16, size: int = 160, *, strided: bool = True) -> list[Layer]:
+    """The layers of ResNet18 on pictures of one channel.
+
+    strided  whether the first convolution and the pooling halve the picture, as usual; in the paper's listing 1 they
+             do not, and every layer has sixteen times the pixels
+    """
+    layers: list[Layer] = []
+
+    def convolution(inputs: int, outputs: int, taps: int, size: int, stride: int = 1) -> int:
+        size //= stride
+        layers.append(Layer(panels * size * size, inputs * taps * taps, outputs))
+        return size
+
+    size = convolution(1, 64, 7, size, 2 if strided else 1)
+    size = size // 2 if strided else size
+    before = 64
+    for channels in (64, 128, 256, 512):
+        stride = 1 if channels == 64 else 2
+        inner = convolution(before, channels, 3, size, stride)
+        convolution(channels, channels, 3, inner)
+        if stride == 2:
+            convolution(before, channels, 1, size, 2)
+        size, before = inner, channels
+        convolution(channels, channels, 3, size)
+        convolution(channels, channels, 3, size)
+    layers.append(Layer(panels, 512, 512))
+    return layers
+
+
+def weights(layers: list[Layer]) -> int:
+    return sum(layer.k * layer.n * layer.repeats for layer in layers)
+
+
+def phases(pairs: int, uneven: bool) -> list[Vectors]:
+    """Vector nodes with so many pairs in all: sixteen alike, or a tenth of the pairs in nodes of one block code each,
+    as listing 1 has them, between four large ones."""
+    if not pairs:
+        return []
+    if not uneven:
+        return [Vectors(pairs // 16, LENGTH)] * 16
+    small = max(1, pairs // 10 // BLOCKS // 4)
+    large = pairs // 4 - small * BLOCKS
+    return ([Vectors(large, LENGTH)] + [Vectors(BLOCKS, LENGTH)] * small) * 4
+
+
+def sweep(share: float, uneven: bool, strided: bool) -> Workload:
+    """ResNet18, and vectors that take this share of the bytes of weights and vectors, all INT8."""
+    layers = resnet18(strided=strided)
+    pairs = share / (1 - share) * weights(layers) / (2 * LENGTH)
+    return Workload(layers, phases(round(pairs / 16) * 16, uneven))
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """Cycles of one workload: on plain arrays of 128 x 128 and of as many elements as ours, and on 32 x 32 x 8.
+
+    turns, halves  only the array folds: nodes take turns on all sub-arrays, or half of them are for each chain
+    explored       where phase I chooses the array too
+    """
+
+    large: int
+    plain: int
+    turns: int
+    halves: int
+    phase_one: int
+    phase_two: int
+    refined: int
+    explored: Exploration
+
+
+def ablation(workload: Workload) -> Ablation:
+    fixed = explore(workload, PES, heights=[32], widths=[32])
+    cost = schedule.costs(workload, 32, 32, 8)
+    return Ablation(
+        large=SystolicArray(128, 128).cycles(workload),
+        plain=SystolicArray(64, 128).cycles(workload),
+        turns=fixed.sequential.cycles,
+        halves=max(int(cost.layers[:, 4].sum()), int(cost.vectors[:, 4].sum())),
+        phase_one=fixed.phase_one,
+        phase_two=fixed.phase_one if fixed.tuned is None else min(fixed.tuned, fixed.phase_one),
+        refined=fixed.cycles,
+        explored=explore(workload, PES),
+    )
+
+
+def section_ablation(fast: bool, uneven: bool = False) -> Iterator[str]:
+    kind = "uneven" if uneven else "even"
+    header = ["share", "pairs", "128 x 128", "64 x 128", "turns", "halves", "phase I", "phase II", "refined"]
+    header += ["speed-up", "of turns", "II over I", "refined over I", "refined over halves", "best array", "speed-up"]
+    for strided in (True, False):
+        rows = []
+        for share in SHARES[::4] if fast else SHARES:
+            workload = sweep(share, uneven, strided)
+            found = ablation(workload)
+            cycles = (found.large, found.plain, found.turns, found.halves)
+            cycles += (found.phase_one, found.phase_two, found.refined)
+            best = found.explored
+            rows.append(
+                [
+                    f"{share:.1%}",
+                    sum(node.n for node in workload.vectors),
+                    *(f"{count / 1e6:.2f}" for count in cycles),
+                    f"{found.plain / found.refined:.2f}",
+                    f"{found.plain / found.turns:.2f}",
+                    f"{found.phase_one / found.phase_two - 1:.1%}",
+                    f"{found.phase_one / found.refined - 1:.1%}",
+                    f"{found.halves / found.refined - 1:.1%}",
+                    f"{best.height} x {best.width} x {best.sub_arrays}",
+                    f"{found.plain / best.cycles:.2f}",
+                ]
+            )
+        strides = "usual strides" if strided else "the strides of listing 1"
+        yield f"### ResNet18 with {strides}, {kind} vector nodes\n"
+        yield harness.table(header, rows)
+
+
+def nvsa(batched: bool = True) -> Workload:
+    """Sixteen panels; for each of five attributes, rules are abduced by row and executed for eight candidates.
+
+    batched  whether the block codes of a step are one node; in listing 1 each is a node of its own
+    """
+    vectors = []
+    for values in (5, 6, 10, 9, 9):
+        # Terms of two rows of three panels for each value, of two rows for four rules, of candidates for four rules.
+        for codes in (2 * 3 * values, 2 * 4, 8 * 4):
+            count, each = (1, codes) if batched else (codes, 1)
+            vectors += [Vectors(each * BLOCKS, LENGTH, products=2)] * count
+    return Workload(resnet18(), vectors)
+
+
+def mimonet() -> Workload:
+    """Sixty-four pictures of 32 x 32 in superposition by fours: bound at the input, unbound at the features."""
+    layers = resnet18(16, 32, strided=False)
+    return Workload(layers, [Vectors(64 * 3 * 1024 // LENGTH, LENGTH), Vectors(64 * 2 * BLOCKS, LENGTH)])
+
+
+def lvrf() -> Workload:
+    """Sixteen panels; rules are learned as weighted sums of bound terms, of which each has twelve, by attribute."""
+    return Workload(resnet18(), [Vectors(5 * 12 * BLOCKS, LENGTH, products=2)] * 5)
+
+
+def prae() -> Workload:
+    """Sixteen panels, and abduction on probabilities: circular convolutions are sums of independent attributes."""
+    return Workload(resnet18(), [Vectors(3 * values, 2 * values) for values in (5, 6, 10, 9)])
+
+
+WORKLOADS: dict[str, tuple[Callable[[], Workload], str, str]] = {
+    "NVSA-like": (nvsa, "int8", "int4"),
+    "NVSA-like, code by code": (lambda: nvsa(batched=False), "int8", "int4"),
+    "MIMONet-like": (mimonet, "int8", "int8"),
+    "LVRF-like": (lvrf, "int8", "int4"),
+    "PrAE-like": (prae, "int8", "int8"),
+}
+# Array, partition, SIMD, MB of MemA1, MemA2, MemB, MemC and the cache, and per cent of DSP, BRAM and URAM.
+PAPER = {
+    "NVSA-like": ("32 x 16 x 16", "14 : 2", 64, (2.7, 1.1, 2.7, 1.6, 16.2), (89, 34, 8)),
+    "MIMONet-like": ("32 x 32 x 8", "6 : 2", 64, (3.4, 1.2, 3.4, 2.1, 20.1), (89, 43, 10)),
+    "LVRF-like": ("32 x 16 x 16", "14 : 2", 64, (2.7, 0.96, 2.7, 1.4, 15.5), (89, 31, 7)),
+}
+
+
+def elementwise(found: Exploration) -> Iterator[tuple[int, list[Elementwise]]]:
+    """Behind each node, normalisation and activation of what it gave, or a similarity of its vectors."""
+    for placed in (*found.schedule.layers, *found.schedule.vectors):
+        node = placed.node
+        count = node.m * node.n * node.repeats if isinstance(node, Layer) else node.n * node.d
+        yield placed.end - placed.start, [Elementwise(count)]
+
+
+def section_designs(fast: bool) -> Iterator[str]:
+    device = resources.DEVICES["u250"]
+    rows = []
+    for name, (make, neural, symbolic) in WORKLOADS.items():
+        start = time.process_time()
+        found = explore(make(), PES)
+        seconds = time.process_time() - start
+        array = found.height, found.width, found.sub_arrays
+        memories = resources.fit_memories(found.workload, array, device, neural=neural, symbolic=symbolic)
+        simd = sizing.simd_width(elementwise(found))
+        sizes = (memories.a1, memories.a2, memories.b, memories.c, memories.cache)
+        needed = resources.estimate(array, simd=simd.width, stores=memories, neural=neural, symbolic=symbolic)
+        shares = needed.shares(device)
+        rows.append(
+            [
+                f"{name}, {neural} and {symbolic}",
+                f"{found.height} x {found.width} x {found.sub_arrays}",
+                "{} : {}".format(*found.partition) if found.mode == "parallel" else "in turns",
+                simd.width,
+                " / ".join(f"{memory.bytes / 1e6:.2f}" for memory in sizes),
+                " / ".join(f"{shares[kind]:.0%}" for kind in ("dsp", "bram", "uram")),
+                f"{found.cycles / 1e6:.3f}",
+                f"{seconds:.2f}",
+            ]
+        )
+        if name in PAPER:
+            array, partition, lanes, megabytes, percent = PAPER[name]
+            rows.append(
+                [
+                    "the paper's",
+                    array,
+                    partition,
+                    lanes,
+                    " / ".join(f"{size}" for size in megabytes),
+                    " / ".join(f"{share}%" for share in percent),
+                    "",
+                    "",
+                ]
+            )
+    header = [
+        "workload",
+        "array",
+        "partition",
+        "SIMD",
+        "A1 / A2 / B / C / cache, MB",
+        "DSP / BRAM / URAM",
+        "Mcycles",
+        "s",
+    ]
+    yield harness.table(header, rows)
+
+
+def off_chip(workload: Workload, neural: str, symbolic: str) -> int:
+    """Bytes that cross to memory outside in a loop: weights, vectors, and outputs once each way."""
+    bits = PRECISIONS[neural].bits, PRECISIONS[symbolic].bits
+    of_layers = sum(layer.repeats * (layer.k * layer.n + 2 * layer.m * layer.n) for layer in workload.layers)
+    return bytes_of(of_layers, bits[0]) + bytes_of(sum(3 * node.n * node.d for node in workload.vectors), bits[1])
+
+
+def section_devices(fast: bool) -> Iterator[str]:
+    """Milliseconds of a loop, and how many times longer than ours."""
+    device = resources.DEVICES["u250"]
+    rows = []
+    for name, (make, neural, symbolic) in WORKLOADS.items():
+        workload = make()
+        found = explore(workload, PES)
+        ours = max(found.cycles / CLOCK, off_chip(workload, neural, symbolic) / device.bandwidth)
+        plain = Workload(workload.layers, [Vectors(node.n, node.d) for node in workload.vectors])
+        others = {
+            "TPU-like": SystolicArray().seconds(plain),
+            "with 128 lanes": SystolicArray(lanes=128).seconds(plain),
+            "DPU-like": Dpu().seconds(plain),
+            **{roofline.title: roofline.seconds(plain) for roofline in (ROOFLINES[key] for key in ROOFLINES)},
+        }
+        rows.append([name, f"{ours * 1e3:.2f}", *(f"{seconds / ours:.2f}" for seconds in others.values())])
+    paper = {"TPU-like": "up to 8", "DPU-like": "> 3", "Jetson TX2": "31", "Jetson Xavier NX": "18"}
+    paper |= {"GeForce RTX 2080": "> 2"}
+    rows.append(["the paper's", "", *(paper.get(key, "") for key in others)])
+    yield harness.table(["workload", "ours, ms", *others], rows)
+
+
+def section_exact(fast: bool) -> Iterator[str]:
+    """How much longer than the best there is, on random workloads of up to five layers and five vector nodes."""
+    generator = np.random.default_rng(0)
+    steps = ("phase I", "phase II", "refined")
+    gaps = []
+    for _ in range(10 if fast else 200):
+        layers = [
+            Layer(*(int(generator.choice(of)) for of in ((16, 64, 256, 1024), (9, 27, 64, 144, 288), (8, 16, 32, 64))))
+            for _ in range(generator.integers(1, 6))
+        ]
+        vectors = [
+            Vectors(int(generator.choice((4, 16, 64, 256))), int(generator.choice((32, 64, 128, 256))))
+            for _ in range(generator.integers(1, 6))
+        ]
+        pes = 64 * int(generator.choice((2, 3, 4, 6, 8)))
+        found = explore(Workload(layers, vectors), pes, heights=[8], widths=[8])
+        best = schedule.exact(found.costs)
+        assert best is not None
+        assert best.cycles <= found.cycles <= found.phase_one
+        tuned = schedule.beside(found.costs, phase_two(found.costs, found.parallel.neural)) if found.parallel else None
+        printed = min(found.phase_one, tuned.cycles if tuned else found.phase_one)
+        gaps.append([cycles / best.cycles for cycles in (found.phase_one, printed, found.cycles)])
+    table = np.array(gaps)
+    rows = [
+        [step, *(f"{gap - 1:.2%}" for gap in (of.mean(), np.quantile(of, 0.9), of.max())), f"{np.mean(of == 1):.0%}"]
+        for step, of in zip(steps, table.T, strict=True)
+    ]
+    yield f"{len(table)} workloads on 2 to 8 sub-arrays of 8 x 8\n"
+    yield harness.table(["after", "mean", "nine in ten below", "worst", "optimal"], rows)
+
+
+SECTIONS: dict[str, tuple[str, Callable[[bool], Iterator[str]]]] = {
+    "ablation": ("Figure 6", section_ablation),
+    "uneven": ("Figure 6 with uneven vector nodes", lambda fast: section_ablation(fast, uneven=True)),
+    "designs": ("Table III", section_designs),
+    "devices": ("Figure 5", section_devices),
+    "exact": ("The exploration against the exact search", section_exact),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--section", choices=SECTIONS, action="append")
+    parser.add_argument("--fast", action="store_true", help="fewer rows")
+    options = parser.parse_args()
+    for name in options.section or SECTIONS:
+        title, run = SECTIONS[name]
+        print(f"## {title}\n")
+        for text in run(options.fast):
+            print(text, end="\n\n" if text.startswith("|") else "\n")
+
+
+if __name__ == "__main__":
+    main()
