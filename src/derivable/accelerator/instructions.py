@@ -562,7 +562,11 @@ def _has(default: object) -> bool:
 
 def package() -> str:
     """The text of `isa.svh`: where the fields of instructions are, and the codes of units, operations and types."""
-    lines = ["// Generated from accelerator/instructions.py: fields of instructions as [LSB +: BITS], and codes."]
+    lines = [
+        "// Generated from accelerator/instructions.py: fields of instructions as [LSB +: BITS], and codes.",
+        "// A module that includes it uses some of them.",
+        "/* verilator lint_off UNUSEDPARAM */",
+    ]
     lines += [f"localparam int INSTRUCTION_BITS = {32 * WORDS};", f"localparam int QUEUE_DEPTH = {QUEUE};"]
     lines += [f"localparam int {name}_LSB = {place[0]}, {name}_BITS = {place[1]};" for name, place in _HEADER.items()]
     lines += [f"localparam logic [2:0] UNIT_{unit.upper()} = 3'd{code};" for code, unit in enumerate(UNITS)]
@@ -578,6 +582,7 @@ def package() -> str:
             kind = "signed" if item.is_signed else "unsigned"
             names = f": {', '.join(item.names)}" if item.names else ""
             lines.append(f"localparam int {name}_LSB = {first}, {name}_BITS = {bits};  // {kind}{names}")
+    lines += ["/* verilator lint_on UNUSEDPARAM */"]
     return "\n".join(lines) + "\n"
 
 

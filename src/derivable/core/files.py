@@ -117,6 +117,20 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
             os.close(lock)
 
 
+@contextlib.contextmanager
+def locked(path: str | os.PathLike) -> Iterator[None]:
+    """Hold the lock that is the file `path`, which stays: no other process, and no other thread, is in here.
+
+    Where the file system has no locks, there is none, and two may do the same work.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _unfinished(target: Path) -> tuple[int, str, int]:
     """A new temporary file beside `target`: its descriptor, its name, and a descriptor that keeps it locked, or -1."""
     while True:

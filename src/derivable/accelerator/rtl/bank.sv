@@ -1,0 +1,21 @@
+// A memory of WORDS words with one write port and one read port: a bank of A, B or K.
+// Timing: `read_data` is the word at `read_address` one cycle later; a word that is written in the same cycle is seen
+// from the next cycle on.
+module bank #(
+    parameter int WORDS   = 1024,
+    parameter int BITS    = 32,
+    parameter int ADDRESS = WORDS > 1 ? $clog2(WORDS) : 1
+) (
+    input  wire               clk,
+    input  wire               write_enable,
+    input  wire [ADDRESS-1:0] write_address,
+    input  wire [   BITS-1:0] write_data,
+    input  wire [ADDRESS-1:0] read_address,
+    output reg  [   BITS-1:0] read_data
+);
+  reg [BITS-1:0] memory[0:WORDS-1];
+  always_ff @(posedge clk) begin
+    if (write_enable) memory[write_address] <= write_data;
+    read_data <= memory[read_address];
+  end
+endmodule
