@@ -17,7 +17,7 @@ from derivable.tensor.formats.format import Format, format_of
 from derivable.tensor.formats.held import hold
 from derivable.tensor.interpret import interpret
 from derivable.tensor.syntax import parse
-from derivable.tensor.types import tensor
+from derivable.tensor.types import INT, tensor
 from derivable.tensor.values import Coordinates, coordinates
 from tensor.random_programs import SIZE, cases, dense_of, is_outside
 
@@ -280,6 +280,49 @@ def _rows(built, matrix, piece):
     given_ |= {"out_n0": 15, "out": out, "piece": piece, "pieces": 3, "first_addition": 0}
     interpret_kernel(built.pieces.kernel, *(given_[p.name] for p in built.pieces.kernel.parameters))
     return np.flatnonzero(out).tolist()
+
+
+FILLED = {
+    "sum(<i, r> in A) { i -> sum(<j, a> in r) a * X(j) }": True,
+    "sum(<i, r> in A) { i -> sum(<j, a> in r) { j -> a } }": False,
+    "sum(<i, a> in Y) { i -> sum(<j, b> in X) { j -> a * b } }": True,
+    "sum(<i, a> in Y) sum(<j, b> in X) { j -> { i -> a * b } }": False,
+    "sum(<i, a> in Y) { i -> if a < 0.5 then a }": False,
+    "sum(<i, a> in Y) { i -> a } + sum(<i, a> in Y) { i -> a * a }": False,
+    "sum(<_, i> in (1:Y_size_0)) { i -> Y(i) }": False,
+    "sum(<_, i> in (0:Y_size_0)) { i -> Y(i) * Y(i) }": True,
+    "sum(<_, i> in (0:Y_size_0)) { i -> Y(i) + 1 }": False,
+    "sum(<i, a> in Y) sum(<j, b> in X) { i -> a * b }": False,
+}
+
+
+@pytest.mark.parametrize("text", FILLED)
+@pytest.mark.parametrize("name", ["real", "min_plus"])
+def test_what_is_written_whole_is_neither_cleared_nor_read(text, name):
+    """Results are written to arrays in which something stands."""
+    record = semirings.get(name)
+    program = parse(text, {"A": M, "X": V, "Y": V, "Y_size_0": INT})
+    kernel = compile(program, {"A": "csr"}, output="dense", semiring=name, passes=FIXED)
+    sparse = coordinates(np.where(AD == 0, record.zero, AD), semiring=name)
+    given = {"A": sparse, "X": X, "Y": np.arange(len(AD)) - 1.5}
+    meant = {"A": sparse.to_dict(), "X": dict(enumerate(X)), "Y": dict(enumerate(given["Y"])), "Y_size_0": len(AD)}
+    found = kernel(**given)
+    expected = coordinates(
+        interpret(program.node, meant, record), order=program.type.order, shape=found.shape, semiring=record
+    ).to_numpy(record.zero)
+    for _ in range(2):
+        np.testing.assert_allclose(kernel(**given, out=np.full(found.shape, np.nan)), expected)
+    (built,) = kernel._built.values()
+    assert built.is_filled == FILLED[text]
+    assert ("old" in str(built.kernel)) != FILLED[text]
+
+
+def test_a_size_that_is_given_is_that_of_its_tensor():
+    program = parse("sum(<_, i> in (0:X_size_0)) { i -> X(i) }", {"X": V, "X_size_0": INT})
+    kernel = compile(program, passes=FIXED)
+    np.testing.assert_array_equal(kernel(X=X, X_size_0=len(X)), X)
+    with pytest.raises(ShapeError, match=r"`X_size_0` is 4, and axis 0 of `X` has 5 indices"):
+        kernel(X=X, X_size_0=4)
 
 
 def test_a_kernel_for_short_axes_is_not_taken_for_long_ones():

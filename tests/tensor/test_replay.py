@@ -52,11 +52,32 @@ def in_place(given, change):
     return given
 
 
+def with_values(A, values):
+    return sp.csr_array((values, A.indices, A.indptr), A.shape)
+
+
+def unaligned(values):
+    found = np.zeros(values.nbytes + 1, np.uint8)[1:].view(values.dtype)
+    found[:] = values
+    return found
+
+
+def read_only(values):
+    found = values.copy()
+    found.setflags(write=False)
+    return found
+
+
 # What changes from one call to the next.
 CHANGES = {
     "nothing": lambda given: given,
     "values": lambda given: in_place(given, lambda A: A.data.__imul__(2.0)),
     "a place": lambda given: in_place(given, lambda A: A.indices.__setitem__(-1, 4)),
+    "other values": lambda given: given | {"A": with_values(given["A"], given["A"].data + 1.0)},
+    "read-only values": lambda given: given | {"A": with_values(given["A"], read_only(given["A"].data)),
+                                               "X": read_only(given["X"])},
+    "unaligned": lambda given: given | {"A": with_values(given["A"], unaligned(given["A"].data)),
+                                        "X": unaligned(given["X"])},
     "other arrays": lambda given: given | {"A": matrix(3)},
     "another shape": lambda given: given | {"A": matrix(4, (8, 7)), "X": np.arange(7.0)},
     "wider": lambda given: given | {"A": sp.csr_array((given["A"].data, given["A"].indices, given["A"].indptr), (6, 9)),
@@ -92,6 +113,43 @@ def test_changes(case, output):
         for _ in range(2):
             anew._replay = anew._pattern = None
             same(kernel(**now), anew(**now))
+
+
+def test_changes_of_what_is_compiled(monkeypatch):
+    """As `test_changes`, where compiled code is entered without a look at types."""
+    monkeypatch.setenv("DERIVABLE_TIER", "compiled")
+    kernel = compile(program("rows"), {"A": "csr"})
+    rng = np.random.default_rng(2)
+    for name in rng.permutation(2 * [name for name in CHANGES if name not in ("a place", "float32", "hashed")]):
+        given = {"A": matrix(), "X": np.arange(1.0, 6), "s": 0.5}
+        now = {key: value for key, value in CHANGES[name](given).items() if key in given}
+        A = now["A"].toarray() if sp.issparse(now["A"]) else given["A"].toarray()
+        expected = float(now["s"]) * (A @ np.asarray(now["X"]))
+        for _ in range(2):
+            np.testing.assert_allclose(kernel(**now), expected)
+    for wrong in ({"A": now["A"], "s": 0.5, "Y": now["X"]}, {"A": now["A"], "s": 0.5}):
+        with pytest.raises(DomainError):
+            kernel(**wrong)
+
+
+def test_a_replay_is_made_anew_for_what_has_been_compiled(monkeypatch):
+    kernel, given = compile(program("columns"), {"A": "csr"}), {"A": matrix(), "s": 0.5}
+    expected = kernel(**given)
+    first = kernel._replay
+    kernel(**given)
+    assert kernel._replay is first
+    monkeypatch.setenv("DERIVABLE_TIER", "compiled")
+    for _ in range(3):
+        np.testing.assert_array_equal(kernel(**given), expected)
+    assert kernel._replay not in (None, first)
+
+
+def test_an_input_that_is_gone_is_no_input_that_is_missing():
+    kernel, held = compile(program("columns")), hold(coordinates(matrix()), "csr", 2)
+    kernel(A=held, s=0.5)
+    del held
+    with pytest.raises(DomainError, match="no input `B`"):
+        kernel(B=1.0, s=0.5)
 
 
 def test_replays_are_made():

@@ -8,68 +8,21 @@ it (`unit`), how much there is to do (`work`), and which operand waits in the ar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from derivable.accelerator.runtime import Elementwise, Layer, Vectors
+from derivable.accelerator import products
+from derivable.accelerator.kind import REQUIRED, Attributes, Kind, Moved, Rank, Shape, Work, broadcast, size
+from derivable.accelerator.runtime import Elementwise, Layer
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import ShapeError, UnsupportedError
 from derivable.core.registry import Registry
 
-Shape: TypeAlias = tuple[int, ...]
-Attributes: TypeAlias = Mapping[str, Any]
-Unit = Literal["source", "gemm", "vector", "simd", "view"]
-Rank = Literal["bool", "int", "float", "same"]
+__all__ = ["KINDS", "REQUIRED", "Attributes", "Kind", "Moved", "Shape", "Work", "broadcast", "size"]
 
-
-@dataclass(frozen=True)
-class Moved:
-    """Work of the memories: `elements` values go to other places; none where only the shape changes."""
-
-    elements: int
-
-    def __str__(self) -> str:
-        return f"moved[{self.elements}]"
-
-
-Work: TypeAlias = Layer | Vectors | Elementwise | Moved
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What an operator of this kind is.
-
-    unit        "gemm" and "vector" run on the array, "simd" on the SIMD unit, "view" in the memories; "source" is given
-    operands    how many inputs it takes: the least and the most, None for any number
-    attributes  those it has, each with what it is when it is not given; `REQUIRED` where it must be
-    shape       (shapes of the inputs, attributes) -> shape of the result. Raises ShapeError for shapes that do not fit
-    evaluate    (arrays, attributes) -> the result; floating numbers are float64
-    work        (shapes of the inputs, shape of the result, attributes) -> what there is to do
-    stationary  (shapes of the inputs, attributes) -> which input waits in the array; None beside gemm
-    values      the numbers of the result: "float", "int", "bool", or "same" as those of the inputs
-    composite   (graph under construction, inputs, attributes) -> the name of the same value made of other kinds
-    """
-
-    unit: Unit
-    operands: tuple[int, int | None]
-    attributes: Mapping[str, Any]
-    shape: Callable[[Sequence[Shape], Attributes], Shape]
-    evaluate: Callable[[Sequence[np.ndarray], Attributes], np.ndarray]
-    work: Callable[[Sequence[Shape], Shape, Attributes], Work]
-    stationary: Callable[[Sequence[Shape], Attributes], int] | None = None
-    values: Rank = "same"
-    composite: Callable[[Any, Sequence[str], Attributes], str] | None = None
-
-
-REQUIRED = object()
 KINDS: Registry[Kind] = Registry("kind of operator", error=UnsupportedError)
-
-
-def size(shape: Shape) -> int:
-    return math.prod(shape)
 
 
 # What rows have in common
@@ -89,14 +42,6 @@ def _passes(passes: int) -> Callable[[Sequence[Shape], Shape, Attributes], Work]
 
 def _of_inputs(passes: int = 1) -> Callable[[Sequence[Shape], Shape, Attributes], Work]:
     return lambda shapes, result, attributes: Elementwise(size(shapes[0]), passes)
-
-
-def broadcast(*shapes: Shape) -> Shape:
-    """The shape of what is broadcast together. Raises ShapeError with the shapes."""
-    try:
-        return tuple(np.broadcast_shapes(*shapes))
-    except ValueError:
-        raise ShapeError(f"shapes {' and '.join(str(list(shape)) for shape in shapes)} do not broadcast") from None
 
 
 def _first(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
@@ -148,216 +93,8 @@ def _elementwise(function: Callable[..., np.ndarray], operands: int, passes: int
         lambda x, at: function(*x),
         _passes(passes),
         values=values,
+        is_entrywise=True,
     )
-
-
-# Products of matrices
-
-
-def _windows(shape: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Shape:
-    """How many windows of a kernel there are along rows and columns. Raises ShapeError if there is none."""
-    found = tuple(
-        (length + 2 * pad - spread * (taps - 1) - 1) // step + 1
-        for length, taps, step, pad, spread in zip(shape[-2:], kernel, stride, padding, dilation)
-    )
-    if min(found) < 1:
-        raise ShapeError(f"a window {list(kernel)} does not fit into {list(shape[-2:])} with padding {list(padding)}")
-    return found
-
-
-def _conv2d_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
-    x, weight, groups = shapes[0], shapes[1], attributes["groups"]
-    if len(x) != 4 or len(weight) != 4:
-        raise ShapeError(
-            f"conv2d of {list(x)} by {list(weight)}, expected [batch, channel, row, column] and "
-            "[output, channel, tap, tap]"
-        )
-    if x[1] != weight[1] * groups or weight[0] % groups:
-        raise ShapeError(f"conv2d of {list(x)} by {list(weight)} in {groups} groups: channels differ")
-    if len(shapes) == 3 and shapes[2] != (weight[0],):
-        raise ShapeError(f"the bias {list(shapes[2])} of conv2d is not [{weight[0]}]")
-    windows = _windows(x, weight[2:], attributes["stride"], attributes["padding"], attributes["dilation"])
-    return (x[0], weight[0], *windows)
-
-
-def _taps(x: np.ndarray, kernel: Shape, attributes: Attributes, fill: float = 0.0) -> Any:
-    """For each tap (row, column) of a kernel, what it meets in every window: [..., row, column]."""
-    stride, padding, dilation = attributes["stride"], attributes["padding"], attributes.get("dilation", (1, 1))
-    windows = _windows(x.shape, kernel, stride, padding, dilation)
-    x = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(pad, pad) for pad in padding], constant_values=fill)
-    for tap in np.ndindex(*kernel):
-        places = [
-            slice(at * spread, at * spread + step * (count - 1) + 1, step)
-            for at, spread, step, count in zip(tap, dilation, stride, windows)
-        ]
-        yield tap, x[..., places[0], places[1]]
-
-
-def _conv2d(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
-    x, weight, groups = arrays[0], arrays[1], attributes["groups"]
-    batch, channels = x.shape[0], x.shape[1] // groups
-    grouped = weight.reshape(groups, -1, *weight.shape[1:])
-    found: Any = 0
-    for (row, column), met in _taps(x, weight.shape[2:], attributes):
-        met = met.reshape(batch, groups, channels, *met.shape[-2:])
-        # [group, output, channel] with [batch, group, channel, row, column]
-        found = found + np.einsum("goc,bgcyx->bgoyx", grouped[..., row, column], met, optimize=True)
-    found = found.reshape(batch, -1, *found.shape[-2:])
-    return found + arrays[2][:, None, None] if len(arrays) == 3 else found
-
-
-def _conv2d_work(shapes: Sequence[Shape], result: Shape, attributes: Attributes) -> Work:
-    groups, weight = attributes["groups"], shapes[1]
-    return Layer(result[0] * size(result[2:]), size(weight[1:]), weight[0] // groups, repeats=groups)
-
-
-def _linear_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
-    x, weight = shapes[:2]
-    if len(weight) != 2 or not x or x[-1] != weight[1]:
-        raise ShapeError(f"linear of {list(x)} by {list(weight)}, expected [*batch, input] and [output, input]")
-    if len(shapes) == 3 and shapes[2] != (weight[0],):
-        raise ShapeError(f"the bias {list(shapes[2])} of linear is not [{weight[0]}]")
-    return (*x[:-1], weight[0])
-
-
-def _matmul_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
-    a, b = shapes
-    if len(a) < 2 or len(b) < 2 or a[-1] != b[-2]:
-        raise ShapeError(f"matmul of {list(a)} and {list(b)}, expected [*batch, m, k] and [*batch, k, n]")
-    return (*broadcast(a[:-2], b[:-2]), a[-2], b[-1])
-
-
-def _holds_right(shapes: Sequence[Shape], attributes: Attributes) -> int:
-    return 1
-
-
-def _holds_fewer(shapes: Sequence[Shape], attributes: Attributes) -> int:
-    """The operand that fewer matrices are of waits, so that it is loaded once; of equally many the right one."""
-    return 0 if size(shapes[0][:-2]) < size(shapes[1][:-2]) else 1
-
-
-def _matmul_work(shapes: Sequence[Shape], result: Shape, attributes: Attributes) -> Work:
-    held = _holds_fewer(shapes, attributes)
-    (m, k), n = shapes[0][-2:], shapes[1][-1]
-    # One product for each matrix that is held; rows of the other operand that share it stream through it together.
-    repeats = size(shapes[held][:-2])
-    shared = size(result[:-2]) // repeats
-    return Layer(shared * m, k, n, repeats=repeats) if held else Layer(shared * n, k, m, repeats=repeats)
-
-
-# Vectors
-
-
-def _convolved(is_correlation: bool) -> Callable[[Sequence[np.ndarray], Attributes], np.ndarray]:
-    def evaluate(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
-        c, a = arrays
-        length = c.shape[-1]
-        found: Any = 0
-        for k in range(length):
-            # convolution: sum over k of a[k] c[n - k]; correlation: of a[k] c[n + k]
-            found = found + a[..., k : k + 1] * np.roll(c, -k if is_correlation else k, -1)
-        return found
-
-    return evaluate
-
-
-def _rows_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
-    a, b = shapes
-    if not a or not b or a[-1] != b[-1]:
-        raise ShapeError(f"rows of {list(a)} and {list(b)} differ in length, expected [*batch, length] twice")
-    return broadcast(a, b)
-
-
-def _vectors_work(shapes: Sequence[Shape], result: Shape, attributes: Attributes) -> Work:
-    return Vectors(size(result[:-1]), result[-1])
-
-
-def _check_codes(a: Shape, b: Shape, what: str) -> None:
-    if len(a) < 2 or len(b) < 2 or a[-2:] != b[-2:]:
-        raise ShapeError(f"{what} of {list(a)} and {list(b)}: both end in [block, length]")
-
-
-def _match_probability_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
-    a, b = shapes
-    _check_codes(a, b, "match_probability")
-    return broadcast(*shapes)[:-2]
-
-
-def _match_probability_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
-    product = graph.add("mul", *inputs)
-    rank, blocks = len(graph.shape(product)), graph.shape(product)[-2]
-    total = graph.add("sum", product, axes=(rank - 2, rank - 1))
-    return graph.add("mul", total, graph.scalar(1 / blocks))
-
-
-def _match_probabilities_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
-    queries, book = shapes
-    _check_codes(queries, book, "match_probabilities")
-    if len(book) < 3:
-        raise ShapeError(f"the codebook is {list(book)}, expected [*batch, item, block, length]")
-    return (*broadcast(queries[:-2], book[:-3]), book[-3])
-
-
-def _match_probabilities(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
-    queries, book = arrays
-    return np.einsum("...kl,...ikl->...i", queries, book, optimize=True) / queries.shape[-2]
-
-
-def _against_items(queries: Shape, book: Shape) -> tuple[Shape, Shape]:
-    """The shapes of the product of matrices that compares queries with items of codebooks."""
-    length = size(queries[-2:])
-    if len(book) == 3:
-        return (size(queries[:-2]), length), (length, book[0])
-    return (*queries[:-2], 1, length), (*book[:-3], length, book[-3])
-
-
-def _match_probabilities_work(shapes: Sequence[Shape], result: Shape, attributes: Attributes) -> Work:
-    pair = _against_items(*shapes)
-    return _matmul_work(pair, _matmul_shape(pair, {}), {})
-
-
-def _match_probabilities_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
-    queries, book = inputs
-    a, b = graph.shape(queries), graph.shape(book)
-    left, right = _against_items(a, b)
-    flat = graph.add("reshape", book, shape=(*b[:-2], right[-2]))
-    order = (*range(len(right) - 2), len(right) - 1, len(right) - 2)
-    product = graph.add("matmul", graph.add("reshape", queries, shape=left), graph.add("permute", flat, order=order))
-    result = _match_probabilities_shape([a, b], {})
-    return graph.add("mul", graph.add("reshape", product, shape=result), graph.scalar(1 / a[-2]))
-
-
-def _bundle_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
-    items, weights = shapes
-    rank = attributes["rank"]
-    if len(items) <= rank or not weights or items[-rank - 1] != weights[-1]:
-        raise ShapeError(f"a bundle of {list(items)} with weights {list(weights)}: the numbers of items differ")
-    return (*broadcast(items[: -rank - 1], weights[:-1]), *items[-rank:])
-
-
-def _flat_bundle(items: Shape, weights: Shape, rank: int) -> tuple[Shape, Shape]:
-    """The shapes of the product of matrices that a bundle is."""
-    if len(items) == rank + 1:
-        return (size(weights[:-1]), weights[-1]), (items[0], size(items[1:]))
-    return (*weights[:-1], 1, weights[-1]), (*items[:-rank], size(items[-rank:]))
-
-
-def _bundle(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
-    (items, weights), ones = arrays, (1,) * attributes["rank"]
-    return (items * weights.reshape(*weights.shape, *ones)).sum(-attributes["rank"] - 1)
-
-
-def _bundle_work(shapes: Sequence[Shape], result: Shape, attributes: Attributes) -> Work:
-    pair = _flat_bundle(shapes[0], shapes[1], attributes["rank"])
-    return _matmul_work(pair, _matmul_shape(pair, {}), {})
-
-
-def _bundle_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
-    shapes = [graph.shape(name) for name in inputs]
-    left, right = _flat_bundle(shapes[0], shapes[1], attributes["rank"])
-    weights = graph.add("reshape", inputs[1], shape=left)
-    product = graph.add("matmul", weights, graph.add("reshape", inputs[0], shape=right))
-    return graph.add("reshape", product, shape=_bundle_shape(shapes, attributes))
 
 
 # Elementwise
@@ -456,22 +193,25 @@ def _pool_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
     if len(x) not in (3, 4):
         raise ShapeError(f"pooling of {list(x)}, expected [batch, channel, row, column]")
     spread = attributes.get("dilation", (1, 1))
-    return (*x[:-2], *_windows(x, attributes["kernel"], attributes["stride"], attributes["padding"], spread))
+    return (
+        *x[:-2],
+        *products.window_counts(x, attributes["kernel"], attributes["stride"], attributes["padding"], spread),
+    )
 
 
 def _max_pool(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
     found: Any = -np.inf
-    for _, met in _taps(arrays[0], attributes["kernel"], attributes, -np.inf):
+    for _, met in products.taps(arrays[0], attributes["kernel"], attributes, -np.inf):
         found = np.maximum(found, met)
     return found
 
 
 def _avg_pool(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
     kernel = attributes["kernel"]
-    total: Any = sum(met for _, met in _taps(arrays[0], kernel, attributes))
+    total: Any = sum(met for _, met in products.taps(arrays[0], kernel, attributes))
     if attributes["counts_padding"]:
         return total / size(kernel)
-    count: Any = sum(met for _, met in _taps(np.ones_like(arrays[0]), kernel, attributes))
+    count: Any = sum(met for _, met in products.taps(np.ones_like(arrays[0]), kernel, attributes))
     return total / count
 
 
@@ -588,30 +328,44 @@ for _name, _kind in {
     # gemm
     "conv2d": Kind(
         *("gemm", (2, 3), {**_WINDOW, "dilation": (1, 1), "groups": 1}),
-        *(_conv2d_shape, _conv2d, _conv2d_work, _holds_right),
+        *(products.conv2d_shape, products.conv2d, products.conv2d_work, products.holds_right),
     ),
     "linear": Kind(
-        *("gemm", (2, 3), {}, _linear_shape),
+        *("gemm", (2, 3), {}, products.linear_shape),
         lambda x, at: x[0] @ x[1].T + (x[2] if len(x) == 3 else 0),
         lambda shapes, result, at: Layer(size(result[:-1]), shapes[1][1], shapes[1][0]),
-        _holds_right,
+        products.holds_right,
     ),
-    "matmul": Kind("gemm", (2, 2), {}, _matmul_shape, lambda x, at: x[0] @ x[1], _matmul_work, _holds_fewer),
+    "matmul": Kind(
+        *("gemm", (2, 2), {}, products.matmul_shape),
+        *(lambda x, at: x[0] @ x[1], products.matmul_work, products.holds_fewer),
+    ),
     "match_probabilities": Kind(
-        *("gemm", (2, 2), {}, _match_probabilities_shape, _match_probabilities, _match_probabilities_work),
-        lambda shapes, at: _holds_fewer(_against_items(*shapes), at),
+        *(
+            "gemm",
+            (2, 2),
+            {},
+            products.match_probabilities_shape,
+            products.match_probabilities,
+            products.match_probabilities_work,
+        ),
+        lambda shapes, at: products.holds_fewer(products.against_items(*shapes), at),
         values="float",
-        composite=_match_probabilities_composite,
+        composite=products.match_probabilities_composite,
     ),
     "bundle": Kind(
-        *("gemm", (2, 2), {"rank": 2}, _bundle_shape, _bundle, _bundle_work),
+        *("gemm", (2, 2), {"rank": 2}, products.bundle_shape, products.bundle, products.bundle_work),
         # Of the product weights x items the right operand is the first input.
-        lambda shapes, at: 1 - _holds_fewer(_flat_bundle(shapes[0], shapes[1], at["rank"]), at),
-        composite=_bundle_composite,
+        lambda shapes, at: 1 - products.holds_fewer(products.flat_bundle(shapes[0], shapes[1], at["rank"]), at),
+        composite=products.bundle_composite,
     ),
     # circular convolution and correlation
-    "bind": Kind("vector", (2, 2), {}, _rows_shape, _convolved(False), _vectors_work, values="float"),
-    "unbind": Kind("vector", (2, 2), {}, _rows_shape, _convolved(True), _vectors_work, values="float"),
+    "bind": Kind(
+        "vector", (2, 2), {}, products.rows_shape, products.convolved(False), products.vectors_work, values="float"
+    ),
+    "unbind": Kind(
+        "vector", (2, 2), {}, products.rows_shape, products.convolved(True), products.vectors_work, values="float"
+    ),
     # elementwise, of one operand
     "relu": _elementwise(lambda x: np.maximum(x, 0), 1),
     "tanh": _elementwise(np.tanh, 1, values="float"),
@@ -619,8 +373,8 @@ for _name, _kind in {
     "log": _elementwise(np.log, 1, values="float"),
     "sqrt": _elementwise(np.sqrt, 1, values="float"),
     "abs": _elementwise(np.abs, 1),
-    "gelu": Kind("simd", (1, 1), {"approximate": "none"}, _first, _gelu, _passes(4), values="float"),
-    "clamp": Kind("simd", (1, 1), {"low": None, "high": None}, _first, _clamp, _passes(1)),
+    "gelu": Kind("simd", (1, 1), {"approximate": "none"}, _first, _gelu, _passes(4), values="float", is_entrywise=True),
+    "clamp": Kind("simd", (1, 1), {"low": None, "high": None}, _first, _clamp, _passes(1), is_entrywise=True),
     "softmax": Kind(
         *("simd", (1, 1), {"axis": REQUIRED}, _one_axis, lambda x, at: _softmax(x[0], at["axis"]), _of_inputs(3)),
         values="float",
@@ -650,11 +404,14 @@ for _name, _kind in {
         values="float",
     ),
     # made of others
-    "neg": Kind("simd", (1, 1), {}, _first, lambda x, at: -x[0], _passes(1), composite=_neg_composite),
+    "neg": Kind(
+        "simd", (1, 1), {}, _first, lambda x, at: -x[0], _passes(1), composite=_neg_composite, is_entrywise=True
+    ),
     "sigmoid": Kind(
         *("simd", (1, 1), {}, _first, lambda x, at: _sigmoid(x[0]), _passes(2)),
         values="float",
         composite=_sigmoid_composite,
+        is_entrywise=True,
     ),
     "log_softmax": Kind(
         *("simd", (1, 1), {"axis": REQUIRED}, _one_axis, _log_softmax, _of_inputs(4)),
@@ -669,11 +426,11 @@ for _name, _kind in {
         composite=_mean_composite,
     ),
     "match_probability": Kind(
-        *("simd", (2, 2), {}, _match_probability_shape),
+        *("simd", (2, 2), {}, products.match_probability_shape),
         lambda x, at: (x[0] * x[1]).sum((-2, -1)) / x[0].shape[-2],
         lambda shapes, result, at: Elementwise(size(broadcast(*shapes)), 2),
         values="float",
-        composite=_match_probability_composite,
+        composite=products.match_probability_composite,
     ),
     "batch_norm": Kind("simd", (5, 5), {"eps": 1e-5}, _batch_norm_shape, _batch_norm, _passes(2), values="float"),
     # of vectors of length one and of masses, both with a case for zero

@@ -32,12 +32,13 @@ from derivable.core.diagnostics import DomainError, LimitError
 
 @dataclass(frozen=True)
 class Workload:
-    """What a loop does on the array: `layers` in their order, `vectors` in theirs."""
+    """What a loop does on the array: `layers` in their order, `vectors` in theirs. Products of matrices between vector
+    nodes, which compare with codebooks and mix their items, stand among `vectors`."""
 
     layers: tuple[Layer, ...] = ()
-    vectors: tuple[Vectors, ...] = ()
+    vectors: tuple[Vectors | Layer, ...] = ()
 
-    def __init__(self, layers: Iterable[Layer] = (), vectors: Iterable[Vectors] = ()):
+    def __init__(self, layers: Iterable[Layer] = (), vectors: Iterable[Vectors | Layer] = ()):
         object.__setattr__(self, "layers", tuple(layers))
         object.__setattr__(self, "vectors", tuple(vectors))
 
@@ -131,11 +132,16 @@ def costs(
             spatial = spatial + runtime.column_sum_cycles(node, height, width, counts)
         return {"temporal": temporal, "spatial": spatial, "node": np.minimum(temporal, spatial)}[mapping]
 
-    def table(nodes: Sequence, of) -> np.ndarray:
-        distinct = {node: np.concatenate([[0], np.minimum.accumulate(of(node))]) for node in dict.fromkeys(nodes)}
+    def table(nodes: Sequence[Layer | Vectors]) -> np.ndarray:
+        distinct = {
+            node: np.concatenate(
+                [[0], np.minimum.accumulate(of_layer(node) if isinstance(node, Layer) else of_vectors(node))]
+            )
+            for node in dict.fromkeys(nodes)
+        }
         return np.array([distinct[node] for node in nodes], np.int64).reshape(len(nodes), sub_arrays + 1)
 
-    return Costs(workload, table(workload.layers, of_layer), table(workload.vectors, of_vectors))
+    return Costs(workload, table(workload.layers), table(workload.vectors))
 
 
 def check(schedule: Schedule, cost: Costs) -> None:

@@ -1,9 +1,9 @@
 """How large the memories are, and how wide the SIMD unit (NSFlow, sections IV-C and V-C).
 
-MemA1 holds the weights of a layer, MemA2 both vectors of a vector node, MemB the inputs of a layer, MemC what leaves
-the array or the SIMD unit, and the sums of a fold until the last is added. Each has room for the largest node, so that
-no node waits for memory inside, and each exists twice, so that the next node is loaded meanwhile. The cache has room
-for all of them, 2 * (A1 + A2 + B + C), which agrees with table III.
+MemA1 holds the weights of a layer, MemA2 both vectors of a vector node or the matrix of a product between vector nodes,
+MemB the inputs of a layer, MemC what leaves the array or the SIMD unit, and the sums of a fold until the last is added.
+Each has room for the largest node, so that no node waits for memory inside, and each exists twice, so that the next
+node is loaded meanwhile. The cache has room for all of them, 2 * (A1 + A2 + B + C), which agrees with table III.
 
 Printed form:
 
@@ -147,7 +147,12 @@ def memories(
     columns = sub_arrays * width
     left, right = PRECISIONS[neural], PRECISIONS[symbolic]
     of_layers = [layer_footprint(layer, width, neural, count) for layer, count in zip(workload.layers, given)]
-    of_vectors = [vectors_footprint(node, columns, symbolic) for node in workload.vectors]
+    of_vectors = [
+        layer_footprint(node, width, symbolic)
+        if isinstance(node, Layer)
+        else vectors_footprint(node, columns, symbolic)
+        for node in workload.vectors
+    ]
     most = integer(limit, "limit", 1) if limit is not None else None
     tiles = []
     for layer, item in zip(workload.layers, of_layers):
@@ -158,7 +163,8 @@ def memories(
         for item, count in zip(of_layers, tiles)
     ]
     fold = height * columns * left.bits * left.products // 8
-    pairs = max((2 * columns * node.d * right.bits * right.products // 8 for node in workload.vectors), default=0)
+    lengths = [height if isinstance(node, Layer) else 2 * node.d for node in workload.vectors]
+    pairs = columns * max(lengths, default=0) * right.bits * right.products // 8
     sums = max((item.sums for item in of_vectors), default=0)
 
     def limited(size: int, least: int) -> int:
@@ -167,6 +173,7 @@ def memories(
     a1 = limited(max((item.loaded for item in of_layers), default=0), fold)
     a2 = limited(max((item.loaded for item in of_vectors), default=0), pairs)
     b = max((streamed for streamed, _ in of_tiles), default=0)
+    b = max(b, limited(max((item.streamed for item in of_vectors), default=0), sub_arrays * height))
     c = max((given for _, given in of_tiles), default=0)
     c = max(c, limited(max((max(item.outputs, item.sums) for item in of_vectors), default=0), sums))
     return Memories(

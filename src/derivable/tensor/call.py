@@ -15,6 +15,7 @@ from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.graph import offsets_of
 from derivable.device.cpu.memory import empty
 from derivable.tensor.emit import Spec
+from derivable.tensor.factored import Spread
 from derivable.tensor.formats.held import Held
 from derivable.tensor.pieces import Starts
 from derivable.tensor.replay import Recorder, Replay, is_plain
@@ -101,9 +102,11 @@ class Call:
             self.replay = self._replay(spec, "dense", None, zero, dtype)
             return found
         if kernel.is_dense(held):
-            self.values = filled(self.out, shape, zero, dtype)
+            # What the kernel writes whole is not cleared.
+            start = None if kernel.built(spec, "dense").is_filled else zero
+            self.values = filled(self.out, shape, start, dtype)
             self._run(spec, "dense")
-            self.replay = self._replay(spec, "dense", None, zero, dtype)
+            self.replay = self._replay(spec, "dense", None, start, dtype)
             return self.values
         pattern = self.pattern = self._pattern(spec)
         count = (pattern.indices.shape[1],)
@@ -117,6 +120,10 @@ class Call:
 
     def _product(self, factors: tuple[Kernel, Kernel]) -> Any:
         """The result as an outer product of tensors, of which each is computed by itself."""
+        spread = self.kernel.spread
+        if spread is not None:
+            self.replay = self._spread_replay(spread)
+            return spread({**self.held, **self.scalars}, self.out)
         left, right = (
             factor(**{name: self.held.get(name, self.scalars.get(name)) for name in factor.inputs})
             for factor in factors
@@ -245,6 +252,14 @@ class Call:
         if recorder is None or any(name not in self.given for factor in factors for name in factor.inputs):
             return None
         recorder.product(self.kernel.multiplied, [(factor, tuple(factor.inputs)) for factor in factors])
+        return recorder.replay()
+
+    def _spread_replay(self, spread: Spread) -> Replay | None:
+        recorder = self._recorder(self.scalars)
+        needed = {*spread.vector.inputs, *spread.whole.inputs} - {spread.name}
+        if recorder is None or not needed <= set(self.given):
+            return None
+        recorder.spread(spread)
         return recorder.replay()
 
 

@@ -21,7 +21,7 @@ from derivable.tensor.bound import NotWhole
 from derivable.tensor.call import Call, Pattern
 from derivable.tensor.check import Types, check, scope
 from derivable.tensor.emit import Built, Spec, build_kernel, result_axes
-from derivable.tensor.factored import Factored
+from derivable.tensor.factored import Factored, Spread, is_even
 from derivable.tensor.formats.format import Format, families, format_of
 from derivable.tensor.formats.held import Held, hold
 from derivable.tensor.inputs import SIZE, checked_names, number
@@ -183,7 +183,7 @@ class Kernel:
         known = {name: of for name, of in held.items() if name in self.staged.inputs}
         shapes = {name: of.shape for name, of in known.items()}
         counts = {name: of.num_values for name, of in known.items()}
-        self.take(optimised(self.staged, shapes, counts, self.on - {"sparsity"}))
+        self.take(optimised(self.staged, shapes, counts, self.on - {"sparsity"}, self.product_cost))
 
     def take(self, found: Optimised) -> None:
         """Run that program."""
@@ -193,10 +193,22 @@ class Kernel:
         self.is_final = True
         self.factors = self._factors()
 
+    @property
+    def product_cost(self) -> float | None:
+        """Of a result that is an outer product, for each entry, as of `Costs`."""
+        if not self._keeps_factors:
+            return None
+        # What is written along rows takes less than an addition at some place, and coordinates are written besides.
+        return 0.0 if self.output is None else 0.5 if self.output in ("dense", "numpy") else 2.0
+
+    @property
+    def _keeps_factors(self) -> bool:
+        return "factors" in self.on and self.semiring.name == "real"
+
     def _factors(self) -> tuple[Kernel, Kernel] | None:
         """Kernels of the tensors of which the result is the outer product, in the real semiring; None if it is none."""
         node, inputs = self.staged.node, self.staged.inputs
-        if "factors" not in self.on or self.semiring.name != "real" or not isinstance(node, t.Multiply):
+        if not self._keeps_factors or not isinstance(node, t.Multiply):
             return None
         parts = [Program(part, inputs) for part in node.children]
         if any(part.type.is_scalar for part in parts):
@@ -208,6 +220,23 @@ class Kernel:
             Kernel(part, formats, shape=shape, on=self.on & UNOPTIMISED) for part, shape in zip(parts, shapes)
         )
         return left, right
+
+    @cached_property
+    def spread(self) -> Spread | None:
+        """How a dense outer product is written with one of its factors made on the way; None if both are made first."""
+        assert self.factors is not None
+        node, inputs = self.staged.node, self.staged.inputs
+        even = next((k for k, part in enumerate(node.children) if is_even(part)), None)
+        if self.output not in ("dense", "numpy") or even is None or self._has_out:
+            return None
+        made = self.factors[1 - even]
+        if made.program.type.order != 1:
+            return None
+        name = FreshNames([*inputs, *names_in(node)])("factor")
+        parts = [part if k == even else t.Var(name) for k, part in enumerate(node.children)]
+        whole = Program(t.Multiply(*parts), {**inputs, name: made.program.type})
+        on = (self.on & UNOPTIMISED) - {"factors"}
+        return Spread(name, made, Kernel(whole, output="dense", shape=self.shape, on=on))
 
     def multiplied(self, left: Any, right: Any, out: Any = None) -> Any:
         """An outer product in the form that was asked for."""
@@ -354,7 +383,11 @@ class Kernel:
         for name in self.inputs:
             tensor, _, axis = name.rpartition(SIZE)
             if name in others and tensor:
-                sizes.setdefault((tensor, int(axis)), others[name])
+                known = sizes.setdefault((tensor, int(axis)), others[name])
+                if known != others[name]:
+                    raise ShapeError(
+                        f"`{name}` is {others[name]}, and {describe((tensor, int(axis)))} has {known} indices"
+                    )
         for (left, right), node in self.axes.places:
             if sizes[left] != sizes[right]:
                 raise ShapeError(

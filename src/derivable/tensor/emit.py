@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from derivable.algebra.expr.nodes import Constant
+from derivable.algebra.expr.nodes import Constant, Expr, in_order
 from derivable.algebra.semiring import Semiring
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
@@ -52,12 +52,16 @@ class Built:
     """A kernel, and where its arguments come from: (source, name, part).
 
     has_trees  whether the last thing that it returns is that a workspace had no room: then nothing else counts
+    is_inside  whether no index can be outside the shape of a result
+    is_filled  whether it writes each entry of a dense result, and reads none
     pieces     what threads run, None if it cannot be cut
     """
 
     kernel: n.Kernel
     arguments: list[tuple[str, Any, Any]]
     has_trees: bool
+    is_inside: bool = False
+    is_filled: bool = False
     pieces: Pieces | None = None
 
     @cached_property
@@ -118,15 +122,16 @@ def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node]) -> B
     lowering.inputs = names
     spaces = lowering.spaces
     output, total = _output(lowering, spec, of, result, sizes, arguments)
+    count = None
     if output is None:
         spaces.leave = lowering.zero
         lowering.accumulate(program.node, names, Registers(lowering, total))
         found = total
     else:
-        counts = isinstance(output, Counted)
-        spaces.leave = tuple(Constant(x, "int64") for x in (INSIDE, 0)[: 1 + counts])
+        count = output.count if isinstance(output, Counted) else None
+        found = (output.outside, output.count) if type(output) is Counted else (output.outside,)
+        spaces.leave = tuple(Constant(x, "int64") for x in (INSIDE, 0)[: len(found)])
         lowering.accumulate(program.node, names, Into(output))
-        found = (output.outside, *([output.count] if counts else []))
     has_trees = spaces.num_trees > 0
     build.return_(*found, *[False] * has_trees)
     parts = {
@@ -136,15 +141,54 @@ def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node]) -> B
         if kind == "offsets" and spec.joins
     }
     kernel = spaces.kernel()
-    count = output.count if isinstance(output, Counted) else None
+    filling = None
+    if isinstance(output, Dense) and not has_trees:
+        filling = output.written(kernel, _lengths(names, result, sizes))
+        kernel = filling or kernel
     rows = () if output is None else output.rows
     results = [array for array in kernel.arrays if array.name in ("places", "out")]
-    cut = None if has_trees else in_pieces(build, kernel, parts, results, found, spaces.cleared, count, rows)
+    joined = found if count is None else (output.outside, count)
+    cut = None if has_trees else in_pieces(build, kernel, parts, results, joined, spaces.cleared, count, rows)
     kernel = join_parts(kernel, parts)
-    if cut is None:
-        return Built(kernel, arguments, has_trees)
-    kind = "number" if output is None else spec.kind
-    return Built(kernel, arguments, has_trees, Pieces(cut[0], kind, cut[1], semiring))
+    kernels, arguments = _without_unused([kernel, *([] if cut is None else cut[:1])], arguments)
+    is_inside = output is not None and _settings(kernel, output.outside) == 1
+    built = Built(kernels[0], arguments, has_trees, is_inside, filling is not None)
+    if cut is not None:
+        built.pieces = Pieces(kernels[1], "number" if output is None else spec.kind, cut[1], semiring)
+    return built
+
+
+def _lengths(names: Mapping[str, Any], axes: Sequence[Any], sizes: Sequence[Expr]) -> dict[Expr, Any]:
+    """By register, which axis it is the size of."""
+    found = {size: axis for size, axis in zip(sizes, axes) if axis is not None}
+    for bound in names.values():
+        parts = bound.names.values() if isinstance(bound, Closure) else [bound]
+        found |= {part.values[0]: part.axis for part in parts if isinstance(part, Scalar) and part.is_size}
+    return found
+
+
+def _settings(kernel: n.Kernel, register: n.Register) -> int:
+    """How many statements give a register a value."""
+    return sum(isinstance(part, n.Assign) and register in part.targets for part in n.walk(kernel.body))
+
+
+def _without_unused(
+    kernels: Sequence[n.Kernel], arguments: Sequence[tuple[str, Any, Any]]
+) -> tuple[list[n.Kernel], list[tuple[str, Any, Any]]]:
+    """Kernels with the same first parameters, without those of these that none of them needs.
+
+    What is passed to compiled code is looked at and converted for each call.
+    """
+    needed: set[Any] = set()
+    for statement in (part for kernel in kernels for part in n.walk(kernel.body)):
+        needed.update(in_order(n.operands_of(statement)))
+        needed.add(getattr(statement, "array", None))
+    kept = [k for k, parameter in enumerate(kernels[0].parameters[: len(arguments)]) if parameter in needed]
+    made = [
+        replace(kernel, parameters=(*(kernel.parameters[k] for k in kept), *kernel.parameters[len(arguments) :]))
+        for kernel in kernels
+    ]
+    return made, [arguments[k] for k in kept]
 
 
 def _stored(

@@ -121,7 +121,7 @@ def _chosen(kernel: Kernel, values: Mapping[str, Any]) -> Kernel:
     found = kernel.fresh()
     if not found.is_final:
         sizes, counts = _measured(found, values)
-        found.take(optimised(found.staged, sizes, counts, found.on - {"sparsity"}))
+        found.take(optimised(found.staged, sizes, counts, found.on - {"sparsity"}, found.product_cost))
     return found
 
 

@@ -14,13 +14,11 @@ from derivable.kernel import nodes as n
 
 
 def join_parts(kernel: n.Kernel, offsets: Collection[n.Array], low: Expr | None = None) -> n.Kernel:
-    """The kernel with one loop for each two that run over all parts of an array.
+    """The kernel with one loop for each two that run over all parts of an array, without loads that nobody reads.
 
     offsets  arrays that ascend: part i is from offsets[i] to offsets[i + 1]
     low      a number that no loop from it on stops below
     """
-    if not offsets:
-        return kernel
     starts = (Constant(0, "int64"), low)
     return replace(kernel, body=_block(kernel.body, offsets, _read(kernel.body), starts))
 

@@ -67,13 +67,24 @@ class Costs:
 
     tensors  the entries of those that have names
     indices  how many values integers that have names may have: those of the axis that they run over
+    product  of an outer product that is the whole result, for each entry, once both factors are made; None where it is
+             made in loops as any other
     """
 
     tensors: dict[str, Entries]
     indices: dict[str, float]
+    product: float | None = None
 
     def copy(self) -> Costs:
-        return Costs(dict(self.tensors), dict(self.indices))
+        return Costs(dict(self.tensors), dict(self.indices), self.product)
+
+    def of_whole(self, operation: str, parts: Sequence[Any]) -> Cost:
+        """As `of`, of what is the whole result."""
+        if operation != "outer" or self.product is None:
+            return self.of(operation, parts)
+        left, right = parts
+        entries = (*left.entries, *right.entries)
+        return Cost(left.total + right.total + self.product * count_of(entries), entries=entries)
 
     def of(self, operation: str, parts: Sequence[Any]) -> Cost:
         """parts  costs of terms, and names"""

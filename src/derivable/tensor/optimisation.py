@@ -52,9 +52,11 @@ class Optimised:
     remark: str
 
 
-def optimised(program: Program, sizes: Sizes, counts: Counts, on: frozenset[str]) -> Optimised:
-    """`optimise` with those passes, and what happened."""
-    costs = costs_of(program, sizes, counts)
+def optimised(
+    program: Program, sizes: Sizes, counts: Counts, on: frozenset[str], product: float | None = None
+) -> Optimised:
+    """`optimise` with those passes, and what happened. product: as of `Costs`"""
+    costs = replace(costs_of(program, sizes, counts), product=product)
     reason = out_of_reach(program.node, program.inputs)
     if reason:
         return Optimised(program, (), f"as it was: {reason}")
@@ -82,7 +84,7 @@ def loop_cost(program: Program, sizes: Sizes = None, counts: Counts = None) -> f
 def node_cost(node: t.Node, types: Mapping[str, Type], costs: Costs) -> float:
     """About how many operations an expression takes; types are those of its free variables."""
     terms = Terms(types, costs.copy())
-    return terms.cost(terms.term(propagate(node))).total
+    return terms.whole_cost(terms.term(propagate(node))).total
 
 
 def costs_of(program: Program, sizes: Sizes = None, counts: Counts = None) -> Costs:

@@ -92,7 +92,7 @@ def in_pieces(
 
     offsets   arrays that ascend
     results   arrays that the kernel writes results to
-    returned  registers that the kernel returns, of which those of pieces can be joined
+    returned  registers whose values of pieces can be joined: what the kernel returns, and its count
     private   registers of workspaces, of which each piece has its own
     count     how many additions there were so far
     rows      the indices of the rows that are written to
@@ -209,11 +209,11 @@ def _joined(made: Pieces, found: list[Any]) -> Any:
         for value in found[1:]:
             total = made.semiring.semiring.plus(total, value)
         return total
-    if made.kind == "dense":
+    if made.kind != "count":
         return next((outside for outside in reversed(found) if outside != INSIDE), INSIDE)
     outside = next((result[0] for result in reversed(found) if result[0] != INSIDE), INSIDE)
     counts = np.array([result[1] for result in found])
-    return (outside, int(counts.sum()), counts) if made.kind == "count" else (outside, int(counts[-1]))
+    return outside, int(counts.sum()), counts
 
 
 def _add(semiring: TypedSemiring, into: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> None:

@@ -6,14 +6,15 @@ outcome. It compares what the decision rests on, and computes; it returns None w
 
 Arrays that say where entries are must be the very same objects, whose indices were checked when they first came. What
 they hold may have changed in between: kernels read them anew, and where a kept pattern was found from them they are
-compared with it, but for those that nobody may write to.
+compared with it, but for those that nobody may write to. Other arrays are looked at if they are not the same objects:
+one that is referred to keeps its memory, since NumPy does not let it be resized.
 """
 
 from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.tensor.emit import Built
+from derivable.tensor.factored import Spread
 from derivable.tensor.formats.held import Held
 from derivable.tensor.results import INSIDE, filled, is_cleared
 from derivable.tensor.types import REAL, Type
@@ -47,7 +49,11 @@ class Recorder:
         return name
 
     def _need(self, condition: str) -> None:
-        self.lines.append(f"if not ({condition}): return None")
+        self.lines.append(_needed(condition))
+
+    def _same(self, value: Any) -> str:
+        """The text of a value that is there as long as somebody else needs it. What it is compared with is not None."""
+        return f"{self._constant(weakref.ref(value))}()"
 
     def tensor(self, name: str, value: Any, held: Held, kept: Mapping[str, Any]) -> bool:
         """Take the arrays of an input; False if it is converted at each call.
@@ -55,41 +61,64 @@ class Recorder:
         kept  by name, the arrays that a kept pattern was found from
         """
         x = f"x{len(self.lines)}"
-        self.lines.append(f"{x} = given.get({name!r})")
-        self._need(f"type({x}) is {self._constant(type(value))} and {x}.shape == {held.shape}")
+        self.lines.append(f"{x} = given.get({name!r}, 0)")
         structure = {part for part in held.arrays if held.format.arrays.get(part) != "real"}
+        checks = [_needed(f"type({x}) is {self._constant(type(value))} and {x}.shape == {held.shape}")]
+        places = {part: f"{x}[{part!r}]" for part in held.arrays}
         if isinstance(value, Held):
-            self._need(f"{x}.format is {self._constant(held.format)}")
-            self.lines.append(f"{x} = {x}.arrays")
+            checks.append(_needed(f"{x}.format is {self._constant(held.format)}"))
+            checks.append(f"{x} = {x}.arrays")
         else:
             own = held.format.own(value)
             if own is None or any(own[part] is not held.arrays[part] for part in structure):
                 return False
-            self.lines.append(f"{x} = {self._constant(held.format.own)}({x})")
-            self._need(f"{x} is not None")
-        for part, found in held.arrays.items():
-            local = self.texts[name, part] = f"{x}_{part}"
-            self.lines.append(f"{local} = {x}[{part!r}]")
-            if part not in held.format.arrays:
-                self._need(f"{local} == {found!r}")
-            elif part in structure:
-                self._need(f"{local} is {self._constant(weakref.ref(found))}()")
-                if part in kept and found.flags.writeable:
-                    self._need(f"array_equal({local}, {self._constant(kept[part])})")
+            if held.format.attributes:
+                places = {part: f"{x}.{name}" for part, name in held.format.attributes.items()}
+                places |= {part: x for part in places if own[part] is value}
             else:
-                self._need(self._is_like(local, found.shape, found.dtype))
+                checks += [f"{x} = {self._constant(held.format.own)}({x})", _needed(f"{x} is not None")]
+        found = []
+        for part, array in held.arrays.items():
+            local = f"{x}_{part}"
+            checks.append(f"{local} = {places[part]}")
+            if part not in held.format.arrays:
+                checks.append(_needed(f"{local} == {array!r}"))
+                continue
+            self.texts[name, part] = local
+            same = self._same(array)
+            found.append(f"{local} = {same}")
+            checks.append(
+                _needed(
+                    f"{local} is {same}" + (f" or {self._is_like(local, array.shape, array)}" * (part not in structure))
+                )
+            )
+        if isinstance(value, Held):
+            # What it holds is what it held.
+            self.lines.append(f"if {x} is {self._same(value)}:")
+            self.lines += [f"    {line}" for line in found]
+            self.lines.append("else:")
+            self.lines += [f"    {line}" for line in checks]
+        else:
+            self.lines += checks
+        for part in structure & set(kept) & set(held.format.arrays):
+            if held.arrays[part].flags.writeable:
+                self._need(f"array_equal({x}_{part}, {self._constant(kept[part])})")
         return True
 
-    def _is_like(self, local: str, shape: tuple[int, ...], dtype: Any) -> str:
-        is_right = f"{local}.dtype is {self._constant(np.dtype(dtype))} and {local}.shape == {shape}"
-        return f"type({local}) is ndarray and {is_right} and {local}.flags.c_contiguous"
+    def _is_like(self, local: str, shape: tuple[int, ...], array: np.ndarray) -> str:
+        """Whether it is an array of that shape, and compiled code takes it as it takes that one."""
+        is_right = f"{local}.dtype is {self._constant(array.dtype)} and {local}.shape == {shape}"
+        flags = array.flags
+        order = "carray" if flags.carray else "c_contiguous"
+        more = f" and {local}.flags.aligned" if flags.aligned and not flags.carray else ""
+        return f"(type({local}) is ndarray and {is_right} and {local}.flags.{order}{more})"
 
     def number(self, name: str, value: Any, of: Type) -> bool:
         """Take a real number as it comes, and integers and truth values if they are what they were."""
         if type(value) not in ((float,) if of == REAL else (int, bool)):
             return False
         local = self.texts[name, 0] = f"n{len(self.lines)}"
-        self.lines.append(f"{local} = given.get({name!r})")
+        self.lines.append(f"{local} = given.get({name!r}, 0)")
         self._need(f"type({local}) is {type(value).__name__}")
         if of != REAL:
             self._need(f"{local} == {value!r}")
@@ -100,7 +129,7 @@ class Recorder:
         if not hasattr(value, "shape") and type(value) not in (float, int, bool):
             return False
         x = f"u{len(self.lines)}"
-        self.lines.append(f"{x} = given.get({name!r})")
+        self.lines.append(f"{x} = given.get({name!r}, 0)")
         self._need(f"type({x}) is {self._constant(type(value))}")
         if hasattr(value, "shape"):
             self._need(f"{x}.shape == {self._constant(value.shape)}")
@@ -116,7 +145,7 @@ class Recorder:
             return
         self._output(shape, zero, dtype)
         self.lines.append("values = out.reshape(-1)" if len(shape) > 1 else "values = out")
-        self._need(f"{self._call(built, sources)} == {INSIDE}")
+        self._run(built, sources)
         self.lines.append("return out")
 
     def entries(
@@ -131,11 +160,13 @@ class Recorder:
         """A sparse result with a kept pattern."""
         self._output((pattern.indices.shape[1],), None if pattern.positions is None else zero, dtype)
         self.lines.append("values = out")
-        self._need(f"{self._call(built, sources)}[0] == {INSIDE}")
+        self._run(built, sources)
         indices = self._constant(pattern.indices)
         # What a frozen dataclass does to set its fields takes longer than all else.
         self.lines.append("found = new(Coordinates)")
-        self.lines.append(f"found.__dict__.update(shape={pattern.shape}, indices={indices}, values=out)")
+        self.lines.append("fields = found.__dict__")
+        for field, text in (("shape", pattern.shape), ("indices", indices), ("values", "out")):
+            self.lines.append(f"fields[{field!r}] = {text}")
         self.lines.append(
             f"return {'found' if formed is None else f'{self._constant(formed)}(found, {self._constant(zero)})'}"
         )
@@ -144,38 +175,59 @@ class Recorder:
         self, multiplied: Callable[..., Any], factors: Sequence[tuple[Callable[..., Any], Sequence[str]]]
     ) -> None:
         """The outer product of results of other kernels, by the names of their inputs."""
-        parts = []
-        for factor, names in factors:
-            given = ", ".join(f"{name!r}: given[{name!r}]" for name in names)
-            parts.append(f"{self._constant(factor)}(**{{{given}}})")
+        parts = [self._called(factor, self._taken(names)) for factor, names in factors]
         self.lines.append(f"return {self._constant(multiplied)}({', '.join(parts)}, out)")
+
+    def spread(self, of: Spread) -> None:
+        """The outer product of a vector and of what the kernel of the whole makes on the way."""
+        vector = self._called(of.vector, self._taken(of.vector.inputs))
+        others = self._taken(name for name in of.whole.inputs if name != of.name)
+        self.lines.append(f"return {self._called(of.whole, [*others, f'{of.name!r}: {vector}'], 'out=out')}")
+
+    def _taken(self, names: Iterable[str]) -> list[str]:
+        return [f"{name!r}: given[{name!r}]" for name in names]
+
+    def _called(self, kernel: Callable[..., Any], entries: Sequence[str], *more: str) -> str:
+        arguments = ", ".join(("**{" + ", ".join(entries) + "}", *more))
+        return f"{self._constant(kernel)}({arguments})"
 
     def _output(self, shape: tuple[int, ...], zero: Any, dtype: Any) -> None:
         of = np.dtype(dtype)
-        made = "filled(None, {0}, {1}, {2})"
+        size = shape[0] if len(shape) == 1 else shape
+        form = f"{size}" if of == np.float64 else f"{size}, {self._constant(of)}"
+        made = f"filled(None, {shape}, {self._constant(zero)}, {self._constant(of)})"
         if math.prod(shape) * of.itemsize < _SMALL:
-            made = "empty({0}, {2})" if zero is None else "cleared({0}, {2})" if is_cleared(zero) else made
-        made = made.format(shape, self._constant(zero), self._constant(of))
+            made = f"empty({form})" if zero is None else f"cleared({form})" if is_cleared(zero) else made
         self.lines.append(f"if out is None: out = {made}")
-        self.lines.append(f"elif not ({self._is_like('out', shape, dtype)} and out.flags.writeable): return None")
+        self.lines.append(f"elif not {self._is_like('out', shape, np.empty(0, of))}: return None")
         if zero is not None:
             self.lines.append(f"else: out.fill({self._constant(zero)})")
 
+    def _run(self, built: Built, sources: Callable[[str, Any, Any], Any]) -> None:
+        if built.is_inside:
+            self.lines.append(self._call(built, sources))
+        else:
+            self._need(f"{self._call(built, sources)} == {INSIDE}")
+
     def _call(self, built: Built, sources: Callable[[str, Any, Any], Any]) -> str:
-        arguments = []
-        for source, name, part in built.arguments:
+        arguments, given = [], [sources(*argument) for argument in built.arguments]
+        for (source, name, part), value in zip(built.arguments, given):
             known = self.texts.get((name, part))
             if source == "out" and name == "values":
                 arguments.append("values")
             elif source in ("array", "scalar") and known is not None:
                 arguments.append(known)
             elif source == "space":
-                found = sources(source, name, part)
-                arguments.append(f"cleared({found.shape}, {self._constant(found.dtype)})")
+                arguments.append(f"cleared({value.shape}, {self._constant(value.dtype)})")
             else:
-                arguments.append(self._constant(sources(source, name, part)))
+                arguments.append(self._constant(value))
         run = built.runner(sources)
-        return f"{self._constant(run.settled if run is built.run else run)}({', '.join(arguments)})"
+        if run is built.run:
+            run = run.settled(*given)
+            if run is built.run:
+                # It is looked at again once it is compiled.
+                self.lines.insert(0, f"if {self._constant(run)}.is_settled: return None")
+        return f"{self._constant(run)}({', '.join(arguments)})"
 
     def replay(self) -> Replay:
         names = ", ".join(self.constants)
@@ -186,6 +238,10 @@ class Recorder:
 def is_plain(semiring: Semiring) -> bool:
     """Whether every float is an element of the semiring."""
     return semiring.carrier == "float" and all(math.isinf(bound) for bound in semiring.domains[0])
+
+
+def _needed(condition: str) -> str:
+    return f"if not ({condition}): return None"
 
 
 @lru_cache(256)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from derivable.algebra.expr.functions import apply, lift
-from derivable.algebra.expr.nodes import Expr
+from derivable.algebra.expr.nodes import Constant, Expr
 from derivable.core.diagnostics import LayoutError, ShapeError
 from derivable.device.cpu.memory import empty, full, zeros
 from derivable.kernel import nodes as n
@@ -117,9 +118,15 @@ class Output(ABC):
 
 
 class Dense(Output):
+    """All values, in arrays with a place for each.
+
+    puts  (keys, values, registers with what they are added to) of each put
+    """
+
     def __init__(self, lowering: Lowering, axes: Sequence[Any], sizes: Sequence[Expr], arrays: Sequence[n.Array]):
         super().__init__(lowering, axes, sizes)
         self.arrays = arrays
+        self.puts: list[tuple[list[Expr], Values, Sequence[n.Register]]] = []
 
     def put(self, keys: list[Expr], values: Values) -> None:
         build = self.lowering.build
@@ -127,6 +134,42 @@ class Dense(Output):
         old = tuple(build.load(a, place, "old", d) for a, d in zip(self.arrays, self.lowering.semiring.dtypes))
         for a, x in zip(self.arrays, self.lowering.plus(old, values)):
             build.store(a, place, x)
+        self.puts.append((keys, values, old))
+
+    def written(self, kernel: n.Kernel, lengths: Mapping[Expr, Any]) -> n.Kernel | None:
+        """A kernel that writes each entry and reads none, where what was emitted adds to each of them once.
+
+        lengths  by register, which axis it is the size of
+
+        So it is where the loops around are those over whole axes of the result. None elsewhere.
+        """
+        if len(self.puts) != 1 or any(isinstance(part, (n.Break, n.Continue)) for part in n.walk(kernel.body)):
+            return None
+        (keys, values, old) = self.puts[0]
+        around: list[tuple[tuple[n.Statement, ...], n.For]] = []
+        body = kernel.body
+        for key, axis in zip(keys, self.axes):
+            loop = next((part for part in body if isinstance(part, n.For) and part.target == key), None)
+            if loop is None or axis is None or not self._is_whole(loop, axis, lengths):
+                return None
+            around.append((body, loop))
+            body = loop.body
+        if not all(any(isinstance(part, n.Load) and part.target == x for part in body) for x in old):
+            return None
+        to_write = dict(zip(self.arrays, values))
+        body = tuple(
+            replace(part, value=to_write[part.array]) if isinstance(part, n.Store) and part.array in to_write else part
+            for part in body
+            if not (isinstance(part, n.Load) and part.target in old)
+        )
+        for outside, loop in reversed(around):
+            body = tuple(replace(loop, body=body) if part is loop else part for part in outside)
+        return replace(kernel, body=body)
+
+    def _is_whole(self, loop: n.For, axis: Any, lengths: Mapping[Expr, Any]) -> bool:
+        root, of = self.lowering.axes.root, lengths.get(loop.stop)
+        is_upwards = loop.start == Constant(0, "int64") and loop.step == 1 and not loop.down
+        return is_upwards and of is not None and root(of) == root(axis)
 
 
 class Counted(Output):

@@ -68,7 +68,14 @@ def out_of_reach(node: t.Node, types: Mapping[str, Type]) -> str:
 def _cheapest(wholes: Sequence[Term], terms: Terms) -> Term:
     """The cheapest of all terms that are equal to those, which are equal."""
     rows, class_of = equal_terms(wholes)
-    return _extracted(_in_scope(rows), terms.costs).get(class_of(wholes[0]), wholes[0])
+    rows, whole = _in_scope(rows), class_of(wholes[0])
+    best = _extracted(rows, terms.costs)
+    found = [
+        (operation, *(part if isinstance(part, str) else best[part][1] for part in parts))
+        for of, operation, parts in rows
+        if of == whole and all(isinstance(part, str) or part in best for part in parts)
+    ]
+    return min(found, key=terms.whole_cost, default=wholes[0])
 
 
 def equal_terms(wholes: Sequence[Term]) -> tuple[list[Row], Callable[[Term], Any]]:
@@ -152,8 +159,8 @@ def _users(rows: Sequence[Row]) -> dict[Any, list[int]]:
     return users
 
 
-def _extracted(rows: Sequence[Row], costs: Costs) -> dict[Any, Term]:
-    """The cheapest term of each class.
+def _extracted(rows: Sequence[Row], costs: Costs) -> dict[Any, tuple[Cost, Term]]:
+    """The cheapest term of each class, and its cost.
 
     A part that costs less may have more entries, so that the whole costs more, and egglog's own extractor fails where
     costs are not monotone. Here a class keeps the whole term that was its cheapest.
@@ -178,7 +185,7 @@ def _extracted(rows: Sequence[Row], costs: Costs) -> dict[Any, Term]:
             if user not in queued:
                 queued.add(user)
                 waiting.append(user)
-    return {of: term for of, (_, term) in best.items()}
+    return best
 
 
 def _saturate(graph: Any) -> None:

@@ -70,7 +70,14 @@ class Terms:
         return made
 
     def cost(self, term: Term) -> Cost:
-        return self.costs.of(term[0], [part if isinstance(part, str) else self.cost(part) for part in term[1:]])
+        return self.costs.of(term[0], self._costs(term))
+
+    def whole_cost(self, term: Term) -> Cost:
+        """The cost of a term that is the whole result."""
+        return self.costs.of_whole(term[0], self._costs(term))
+
+    def _costs(self, term: Term) -> list[Any]:
+        return [part if isinstance(part, str) else self.cost(part) for part in term[1:]]
 
     def _term(
         self, node: t.Node, names: dict[str, Term], types: Mapping[str, Type | None], inlines: bool

@@ -105,9 +105,22 @@ class Kernel:
         return njit(cache=True, nogil=True, **self.options)(self.py_func)
 
     @property
-    def settled(self) -> Callable:
-        """What does the same: once the compiled tier has taken over, that without a look at the tiers."""
-        return self._run if self._run is self.__dict__.get("dispatcher") else self
+    def is_settled(self) -> bool:
+        """Whether the compiled tier has taken over."""
+        return self._run is self.__dict__.get("dispatcher")
+
+    def settled(self, *arguments: Any) -> Callable:
+        """What does the same for arguments of the types of these, and must not get others.
+
+        Once the compiled tier has taken over, that is what it compiled for them, without a look at tiers and types.
+        """
+        if not self.is_settled:
+            return self
+        try:
+            return self.dispatcher.get_overload(tuple(map(self.dispatcher.typeof_pyval, arguments)))
+        except (AttributeError, KeyError):
+            # Another version of Numba keeps it elsewhere.
+            return self.dispatcher
 
     @property
     def _numba_type_(self) -> Any:

@@ -17,7 +17,7 @@ A bitmap vector, as a user writes it:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
@@ -43,6 +43,8 @@ class Format:
                 in lexicographic order, each once, and `values` [entry]; `zero` is what stands where nothing is stored
     sizes       names of integers in the definition besides those of the axes
     own         takes the arrays from an object that is stored so already, without a copy; None for others
+    attributes  by array, which attribute, or call of a method, of such an object is what `own` takes. While those that
+                say where entries are stay the same objects, they are taken so
     """
 
     name: str
@@ -52,6 +54,7 @@ class Format:
     pack: Callable[[Any, Any], dict[str, Any]]
     sizes: tuple[str, ...] = ()
     own: Callable[[Any], dict[str, Any] | None] = lambda value: None
+    attributes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def axis_sizes(self) -> tuple[str, ...]:

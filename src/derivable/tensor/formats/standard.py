@@ -23,7 +23,7 @@ def _dense(order: int) -> Format:
     text = f"val({place})"
     for k in reversed(range(order)):
         text = f"sum(<_, i{k}> in (0:n{k})) {{ unique(i{k}) -> {text} }}"
-    return Format("dense", order, text, {"val": "real"}, _pack_dense, own=_own_dense)
+    return Format("dense", order, text, {"val": "real"}, _pack_dense, own=_own_dense, attributes={"val": "ravel()"})
 
 
 def _pack_dense(entries: Any, zero: Any) -> dict[str, Any]:
@@ -33,7 +33,10 @@ def _pack_dense(entries: Any, zero: Any) -> dict[str, Any]:
 
 
 def _own_dense(value: Any) -> dict[str, Any] | None:
-    return {"val": np.ascontiguousarray(value).reshape(-1)} if isinstance(value, np.ndarray) else None
+    if not isinstance(value, np.ndarray):
+        return None
+    value = np.ascontiguousarray(value)
+    return {"val": value if value.ndim == 1 else value.reshape(-1)}
 
 
 def _column_major(order: int) -> Format:
@@ -73,7 +76,7 @@ def _csr(order: int) -> Format:
         counts = np.bincount(entries.indices[0], minlength=entries.shape[0])
         return {"pos": offsets_of(counts), "idx": np.ascontiguousarray(entries.indices[1]), "val": entries.values}
 
-    return Format("csr", order, text, {"pos": "offsets", "idx": "sorted", "val": "real"}, pack, own=_own("csr"))
+    return Format("csr", order, text, {"pos": "offsets", "idx": "sorted", "val": "real"}, pack, (), _own("csr"), _SCIPY)
 
 
 def _csc(order: int) -> Format:
@@ -85,7 +88,7 @@ def _csc(order: int) -> Format:
         counts = np.bincount(entries.indices[1], minlength=entries.shape[1])
         return {"pos": offsets_of(counts), "idx": entries.indices[0][by_column], "val": entries.values[by_column]}
 
-    return Format("csc", order, text, {"pos": "offsets", "idx": "sorted", "val": "real"}, pack, own=_own("csc"))
+    return Format("csc", order, text, {"pos": "offsets", "idx": "sorted", "val": "real"}, pack, (), _own("csc"), _SCIPY)
 
 
 def _own(kind: str) -> Any:
@@ -93,9 +96,12 @@ def _own(kind: str) -> Any:
         # Objects of SciPy are known by their form, so that SciPy is not imported for others.
         if getattr(value, "format", None) != kind or not getattr(value, "has_canonical_format", False):
             return None
-        return {"pos": value.indptr, "idx": value.indices, "val": value.data}
+        return {part: getattr(value, name) for part, name in _SCIPY.items()}
 
     return own
+
+
+_SCIPY = {"pos": "indptr", "idx": "indices", "val": "data"}
 
 
 def _dcsr(order: int) -> Format:
