@@ -17,8 +17,7 @@ HARNESS = """
 #include "Vplayer.h"
 #include "verilated.h"
 #include <cstring>
-extern "C" __attribute__((visibility("default")))
-void play(const char* stimulus, long wide_in, char* response, long wide_out, long cycles) {
+extern "C" void play(const char* stimulus, long wide_in, char* response, long wide_out, long cycles) {
   VerilatedContext context;
   context.randReset(2);
   Vplayer top(&context);

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from derivable.accelerator import elaboration, verilator
 from derivable.accelerator.instructions import NUM_UNITS, UNITS, Machine, Program
 from derivable.core.diagnostics import DerivableError, ShapeError
 
@@ -97,6 +98,13 @@ class Simulator:
             dict(zip(UNITS, map(int, counters[1:6]))),
             dict(zip(("dma", "move", "vec"), map(int, counters[6:9]))),
         )
+
+
+def simulator(machine: Machine) -> Simulator:
+    """The simulator of a machine, built now or before. Raises what `verilator.build` raises."""
+    made = elaboration.hardware(elaboration.TOP, elaboration.parameters(machine))
+    harness = {name: (elaboration.FOLDER / name).read_text(encoding="utf-8") for name in ("device.h", "device.cpp")}
+    return Simulator(machine, verilator.build(made, harness))
 
 
 def _times(program: Program, events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

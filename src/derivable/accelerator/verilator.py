@@ -23,7 +23,7 @@ from derivable.core.diagnostics import CompileTimeout, DerivableError, DomainErr
 from derivable.core.files import locked
 
 # -O1 builds in half the time of -O2, and what it builds is about as fast: half a million cycles a second of 8 x 8 x 2.
-COMPILE = ("-O1", "-std=gnu++17", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-w")
+COMPILE = ("-O1", "-std=gnu++17", "-fPIC", "-fno-gnu-unique", "-w")
 VERILATE = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint")
 _PART = 1 << 21  # bytes of C++ that one process compiles, before it is worth starting another
 
@@ -43,8 +43,7 @@ def version() -> str | None:
 def build(made: Hardware, harness: Mapping[str, str], *, time_limit: float = 1800) -> Path:
     """The shared library of a module and a harness, built now or before.
 
-    harness     C++ and headers, text by name of file; they see `V<module>.h`, and export plain functions with
-                `__attribute__((visibility("default")))`
+    harness     C++ and headers, text by name of file; they see `V<module>.h`, and have functions that are `extern "C"`
     time_limit  seconds for each of the tools
 
     Safe in several processes: one builds, the others wait for it. Raises MissingDependencyError without Verilator or
