@@ -14,7 +14,7 @@ Printed form, after NSFlow's listing 1:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -442,8 +442,8 @@ def without_dead(graph: OperatorGraph) -> OperatorGraph:
     return replace(graph, operators=kept, constants={k: v for k, v in graph.constants.items() if k in needed})
 
 
-def expand(graph: OperatorGraph) -> OperatorGraph:
-    """The same graph with composite kinds written out: only basic ones are left.
+def expand(graph: OperatorGraph, kept: Collection[str] = ()) -> OperatorGraph:
+    """The same graph with composite kinds written out, but for those that are `kept`: else only basic ones are left.
 
     An operator's name stays with its value; what leads to it is called `%sigmoid_1.tanh`.
     """
@@ -452,7 +452,7 @@ def expand(graph: OperatorGraph) -> OperatorGraph:
     for operator in graph:
         inputs = tuple(new[name] for name in operator.inputs)
         composite = operator.row.composite
-        if composite is None:
+        if composite is None or operator.kind in kept:
             new[operator.name] = out.copy(operator, inputs, graph.constants)
             continue
         out.part, out.source, out.scope = operator.part, operator.source, operator.name

@@ -1,0 +1,172 @@
+"""Writing programs: what an instruction has to need follows from what it touches, and arithmetic on views is loops."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+from derivable.accelerator.hazards import Region, regions
+from derivable.accelerator.instructions import NUM_UNITS, UNITS, End, Instruction, Machine, Program, Vector
+from derivable.accelerator.layouts import View
+
+
+class Emitter:
+    """Instructions in their order; each needs the last one of each unit that it must not meet."""
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+        self.instructions: list[Instruction] = []
+        self.node = ""
+        self._touched: list[list[list[Region]]] = [[] for _ in range(NUM_UNITS)]
+        self._clocks: list[list[tuple[int, ...]]] = [[(0,) * NUM_UNITS] for _ in range(NUM_UNITS)]
+
+    def add(self, instruction: Instruction) -> None:
+        unit = UNITS.index(instruction.unit)
+        found = list(regions(self.machine, instruction))
+        clock = list(self._clocks[unit][-1])
+        clock[unit] = len(self._touched[unit])
+        needs = [0] * NUM_UNITS
+        for other in range(NUM_UNITS):
+            if other == unit:
+                continue
+            need = self._last(other, clock[other], found)
+            if need:
+                needs[other] = need
+                clock = [max(pair) for pair in zip(clock, self._clocks[other][need])]
+                clock[other] = max(clock[other], need)
+        self._touched[unit].append(found)
+        self._clocks[unit].append(tuple(clock))
+        self.instructions.append(replace(instruction, needs=tuple(needs), node=self.node))
+
+    def _last(self, unit: int, done: int, found: list[Region]) -> int:
+        """How many instructions of a unit must be done, 0 where none of those that may not be done meets."""
+        touched = self._touched[unit]
+        for count in range(len(touched), done, -1):
+            if any(region.meets(before) for region in found for before in touched[count - 1]):
+                return count
+        return 0
+
+    def program(self) -> Program:
+        return Program([*self.instructions, End()])
+
+    def vector(
+        self,
+        operation: str,
+        a: View,
+        b: View | int,
+        y: View,
+        *,
+        multiplier: int = 1,
+        shift: int = 0,
+        reduced: tuple[int, ...] = (),
+        reduction: str = "sum",
+    ) -> bool:
+        """`y = a OP b` on views of one shape, of which y has no axis that is `reduced`, but for its length.
+
+        The fewest steps are taken. False, and no instruction, where the loops of an instruction cannot reduce so.
+        """
+        plan = _plan(a, b if isinstance(b, View) else None, y, reduced, self.machine.lanes)
+        if plan is None:
+            return False
+        of = {"y_type": y.type, "a_type": a.type, "multiplier": multiplier, "shift": shift, "reduction": reduction}
+        of |= {"a_one": plan.ones[0], "along": plan.along, "across": plan.across}
+        of |= {"tail": plan.tail, "tail_inner": plan.tail_inner}
+        if isinstance(b, View):
+            of |= {"b_from": "X", "b_type": b.type, "b_one": plan.ones[1]}
+        for loop, axis in enumerate(plan.loops):
+            of |= {f"n{loop}": axis.length, f"a{loop}": axis.strides[0], f"y{loop}": axis.strides[2]}
+            if isinstance(b, View):
+                of[f"b{loop}"] = axis.strides[1]
+        for place in itertools.product(*(range(axis.length) for axis in plan.outer)):
+            offset = [sum(i * axis.strides[k] for i, axis in zip(place, plan.outer)) for k in range(3)]
+            of |= {"a": a.address + offset[0], "y": y.address + offset[2]}
+            of["b"] = b.address + offset[1] if isinstance(b, View) else b
+            self.add(Vector(operation=operation, **of))
+        return True
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Strides of a, b and y are in bytes."""
+
+    length: int
+    strides: tuple[int, int, int]
+    is_reduced: bool
+
+
+_NONE = _Axis(1, (0, 0, 0), False)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    loops: tuple[_Axis, _Axis, _Axis]
+    outer: tuple[_Axis, ...]  # for each place of which there is an instruction
+    ones: tuple[int, int]
+    tail: int
+    tail_inner: int
+    along: int
+    across: int
+    steps: int
+
+
+def _plan(a: View, b: View | None, y: View, reduced: tuple[int, ...], lanes: int) -> _Plan | None:
+    operands = (a, b or replace(a, strides=(0,) * len(a.shape), type=a.type), y)
+    axes = [
+        _Axis(length, tuple(of.strides[axis] * of.size for of in operands), axis in reduced)  # type: ignore[arg-type]
+        for axis, length in enumerate(a.shape)
+        if length > 1
+    ]
+    axes = _merged([replace(axis, strides=(*axis.strides[:2], 0)) if axis.is_reduced else axis for axis in axes])
+    sizes = tuple(of.size for of in operands)
+    plans = [_with_lanes(axes, lane, sizes, lanes) for lane in [*range(len(axes)), None]]
+    return min((plan for plan in plans if plan is not None), key=lambda plan: plan.steps, default=None)
+
+
+def _merged(axes: list[_Axis]) -> list[_Axis]:
+    """Fewer axes, where two are one for all operands."""
+    for outer, inner in itertools.permutations(axes, 2):
+        if outer.is_reduced == inner.is_reduced and all(
+            far == near * inner.length for far, near in zip(outer.strides, inner.strides)
+        ):
+            rest = [axis for axis in axes if axis is not outer and axis is not inner]
+            return _merged([*rest, replace(inner, length=inner.length * outer.length)])
+    return axes
+
+
+def _with_lanes(axes: list[_Axis], lane: int | None, sizes: tuple[int, ...], lanes: int) -> _Plan | None:
+    """The loops with lanes along an axis, or one element at a time; None where that is not possible."""
+    along_lanes = _Axis(1, (sizes[0], sizes[1], sizes[2]), False) if lane is None else axes[lane]
+    rest = [axis for number, axis in enumerate(axes) if number != lane]
+    ones = tuple(int(stride == 0) for stride in along_lanes.strides[:2])
+    fits = all(stride in (0, size) for stride, size in zip(along_lanes.strides[:2], sizes))
+    if not fits or (not along_lanes.is_reduced and along_lanes.strides[2] != sizes[2]):
+        return None
+    count = -(-along_lanes.length // lanes)
+    tail = along_lanes.length - (count - 1) * lanes
+    step = tuple(stride * lanes for stride in along_lanes.strides)
+    chunks = _Axis(count, step, along_lanes.is_reduced)  # type: ignore[arg-type]
+    summed = sorted((axis for axis in rest if axis.is_reduced), key=lambda axis: -axis.length)
+    others = sorted((axis for axis in rest if not axis.is_reduced), key=lambda axis: -axis.length)
+    inner_is_chunks = along_lanes.is_reduced and count > 1
+    if len(summed) + inner_is_chunks > 1:
+        return None
+    free = [*others, _NONE, _NONE, _NONE]
+    if inner_is_chunks:
+        loops, used = (free[0], free[1], chunks), 2
+    elif summed:
+        loops, used = (free[0], chunks, summed[0]), 1
+    else:
+        loops, used = (free[1], chunks, free[0]), 2
+    steps = count
+    for axis in rest:
+        steps *= axis.length
+    return _Plan(
+        loops,
+        tuple(others[used:]),
+        ones,  # type: ignore[arg-type]
+        tail % lanes,
+        int(inner_is_chunks),
+        int(bool(summed) or inner_is_chunks),
+        int(along_lanes.is_reduced),
+        steps,
+    )

@@ -1,0 +1,232 @@
+"""From an operator graph to a program: what the accelerator runs, and what lies in off-chip memory.
+
+    prepare -> calibrate -> assign (formats.py) -> lower -> Lowered: program, image, where inputs and outputs are
+
+Operators are lowered in the order of the graph. What they need of constants is loaded while the operator before is
+under way, memories beside the sub-arrays are used by halves in turn, and each instruction waits for what it must not
+meet alone; so loads, layers, convolutions of vectors and lanes run beside each other where the graph allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from derivable.accelerator import machine as golden
+from derivable.accelerator.formats import WIDE, Format, Ranges
+from derivable.accelerator.instructions import Machine, Program
+from derivable.accelerator.layouts import View, dense
+from derivable.accelerator.lower_lanes import (
+    added,
+    bounded,
+    concatenated,
+    divided,
+    indexed,
+    multiplied,
+    pooled,
+    raised,
+    reduced,
+    relu,
+    rolled,
+    softmax,
+    viewed,
+)
+from derivable.accelerator.lower_products import bundle, conv2d, linear, matmul
+from derivable.accelerator.lower_vectors import convolved, match_probability
+from derivable.accelerator.lowering import Lowering, channels_last, wanted_border
+from derivable.accelerator.operators import Inputs, Operator, OperatorGraph, checked_inputs
+from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
+
+_KINDS: dict[str, Callable[[Lowering, Operator], Iterator[None]]] = {
+    "conv2d": conv2d,
+    "linear": linear,
+    "matmul": matmul,
+    "bundle": bundle,
+    "bind": convolved,
+    "unbind": convolved,
+    "match_probability": match_probability,
+    "add": added,
+    "sub": added,
+    "mul": multiplied,
+    "div": divided,
+    "softmax": softmax,
+    "relu": relu,
+    **dict.fromkeys(("clamp", "maximum", "minimum", "abs"), bounded),
+    **dict.fromkeys(("exp", "log", "sqrt", "tanh"), raised),
+    **dict.fromkeys(("sum", "max", "min", "prod"), reduced),
+    **dict.fromkeys(("max_pool2d", "avg_pool2d"), pooled),
+    **dict.fromkeys(("reshape", "permute", "slice", "expand"), viewed),
+    "index": indexed,
+    "roll": rolled,
+    "concatenate": concatenated,
+}
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program with its data.
+
+    image    off-chip memory without inputs, uint8
+    inputs   where inputs are put, off-chip
+    outputs  where outputs are found, off-chip
+    formats  of every operator
+    cache    bytes of the cache that are used
+    """
+
+    graph: OperatorGraph
+    machine: Machine
+    program: Program
+    image: np.ndarray = field(repr=False)
+    inputs: Mapping[str, View]
+    outputs: tuple[View, ...]
+    formats: Mapping[str, Format]
+    cache: int
+
+    def pack(self, inputs: Inputs) -> np.ndarray:
+        """Off-chip memory with inputs, rounded to their formats."""
+        memory = self.image.copy()
+        for name, array in checked_inputs(self.graph, inputs).items():
+            if name in self.inputs:
+                view, format = self.inputs[name], self.formats[name]
+                limit = 127 if format.type == "i8" else (1 << 31) - 1
+                view.scatter(memory, np.clip(np.rint(array / format.scale), -limit, limit))
+        return memory
+
+    def unpack(self, memory: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The outputs in off-chip memory after a run, as numbers of the model."""
+        found = zip(self.graph.outputs, self.integers(memory))
+        return tuple(array * self.formats[name].scale for name, array in found)
+
+    def integers(self, memory: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The outputs in off-chip memory after a run, as they are in their formats: int64."""
+        return tuple(view.gather(memory) for view in self.outputs)
+
+    def cycles(self, latencies: golden.Latencies | None = None) -> dict[str, tuple[int, int]]:
+        """For each operator, when its first instruction begins and when its last one ends, in cycles."""
+        begin, end = golden.timing(self.machine, self.program, latencies)
+        found: dict[str, tuple[int, int]] = {}
+        for instruction, first, last in zip(self.program, begin.tolist(), end.tolist()):
+            if instruction.node:
+                before = found.get(instruction.node, (first, last))
+                found[instruction.node] = (min(before[0], first), max(before[1], last))
+        return found
+
+
+def lower(
+    graph: OperatorGraph,
+    machine: Machine,
+    formats: Mapping[str, Format],
+    ranges: Ranges,
+    partition: tuple[int, int] | None = None,
+) -> Lowered:
+    """Lower a prepared graph.
+
+    formats    of `formats.assign`
+    ranges     of `formats.calibrate`
+    partition  how many sub-arrays layers have, from the first on, and how many vectors, up to the last; None: each has
+               all, and they take turns
+
+    Raises UnsupportedError for an operator that the machine cannot do, and LimitError where memory does not suffice,
+    both with the line of the model.
+    """
+    count = machine.sub_arrays
+    neural, symbolic = (count, count) if partition is None else partition
+    if not (1 <= neural <= count and 1 <= symbolic <= count):
+        raise DomainError(f"the partition is {partition}, expected two numbers from 1 to {count}")
+    low = Lowering(graph, machine, formats, neural, (count - symbolic, symbolic), ranges)
+    inputs: dict[str, View] = {}
+    last = _last_readers(graph)
+    listed = [operator for operator in graph if operator.kind != "constant"]
+    started = [_start(low, operator, inputs) for operator in listed]
+    # Each step begins the next operator, which loads, and ends the one before.
+    for current, operator in enumerate(listed):
+        for number in (current, current + 1) if current == 0 else (current + 1,):
+            if number < len(listed):
+                low.enter(listed[number])
+                next(started[number], None)
+        low.enter(operator)
+        for _ in started[current]:
+            pass
+        low.done(last[operator.name])
+    outputs = _store(low)
+    program = low.emitter.program()
+    if len(program) > machine.program:
+        raise LimitError(
+            f"the program has {len(program)} instructions, and the machine has memory for {machine.program}",
+            hint="give the machine a larger memory of programs",
+        )
+    image = np.frombuffer(bytes(low.image), np.uint8)
+    return Lowered(graph, machine, program, image, inputs, outputs, formats, low.cache.most)
+
+
+def _last_readers(graph: OperatorGraph) -> dict[str, list[str]]:
+    """Operator -> what nothing reads after it."""
+    last = {operator.name: operator.name for operator in graph}
+    for operator in graph:
+        for name in operator.inputs:
+            last[name] = operator.name
+    found: dict[str, list[str]] = {operator.name: [] for operator in graph}
+    for name, reader in last.items():
+        if name not in graph.outputs:
+            found[reader].append(name)
+    return found
+
+
+def _start(low: Lowering, operator: Operator, inputs: dict[str, View]) -> Iterator[None]:
+    if operator.kind == "input":
+        return _input(low, operator, inputs)
+    if operator.kind not in _KINDS:
+        raise UnsupportedError(
+            f"%{operator.name}: {operator.kind} is not in what the accelerator does",
+            source=operator.source or None,
+            hint=f"leave it to the host, or write it with {', '.join(sorted(_KINDS)[:12])}, ...",
+        )
+    return _KINDS[operator.kind](low, operator)
+
+
+def _input(low: Lowering, operator: Operator, inputs: dict[str, View]) -> Iterator[None]:
+    format, shape = low.formats[operator.name], operator.shape
+    if not low.graph.users[operator.name]:
+        view = low.new(shape, format.type)
+        low.keep(operator.name, view)
+        yield
+        return
+    border = wanted_border(low, operator.name)
+    if len(shape) == 4 and format != WIDE:
+        view = channels_last(low, shape, format.type, border, 1, is_zeroed=False)
+        length = low.cache.used[view.buffer]
+    else:
+        view = low.new(shape, format.type, dense(shape))
+        length = view.span
+    far = low.place(bytes(length))
+    inputs[operator.name] = replace(view, address=far + view.address - view.buffer, buffer=far)
+    low.transfer("load", view.buffer, far, length)
+    low.keep(operator.name, view)
+    yield
+
+
+def _store(low: Lowering) -> tuple[View, ...]:
+    """Outputs go off-chip as they lie, each buffer once."""
+    places: dict[int, int] = {}
+    found: list[View] = []
+    for name in low.graph.outputs:
+        low.enter(low.graph[name])
+        if low.is_constant(name):
+            raise low.refuse("an output is a constant", "the model gives it for every input: leave it out")
+        view = low.values[name].view
+        if view.buffer not in places:
+            length = low.cache.used[view.buffer]
+            places[view.buffer] = low.place(bytes(length))
+            low.transfer("store", view.buffer, places[view.buffer], length)
+        far = places[view.buffer]
+        found.append(replace(view, address=far + view.address - view.buffer, buffer=far))
+    return tuple(found)
+
+
+def simulate(lowered: Lowered, inputs: Inputs, latencies: golden.Latencies | None = None) -> tuple[Any, golden.Run]:
+    """Run a program on the golden machine: the outputs as numbers of the model, and the run."""
+    run = golden.run(lowered.machine, lowered.program, lowered.pack(inputs), latencies)
+    return lowered.unpack(run.memory), run

@@ -1,0 +1,372 @@
+"""Lowering arithmetic on lanes, reductions, pooling and views. What each operator is to the bit, `formats.py` says."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from derivable.accelerator.formats import WIDE
+from derivable.accelerator.instructions import BITS
+from derivable.accelerator.layouts import Shape, View, dense, like
+from derivable.accelerator.lowering import Lowering, channels_last, largest_power, wanted_border
+from derivable.accelerator.operators import Operator
+from derivable.accelerator.runtime import ceil_div
+
+ONE = 1 << 16
+LOG2_E, LN_2 = math.log2(math.e), math.log(2)
+
+
+# Of wide numbers
+
+
+def _wide(low: Lowering, name: str, shape: Shape) -> View:
+    return low.converted(name, WIDE).expanded(shape)
+
+
+def _new(low: Lowering, shape: Shape, *operands: View) -> View:
+    """Memory for wide numbers, in the order of the operand that is least broadcast."""
+    main = max(operands, key=lambda view: sum(n > 1 and stride > 0 for n, stride in zip(view.shape, view.strides)))
+    return low.new(shape, "i32", like(shape, main.strides))
+
+
+def _scratch(low: Lowering, view: View) -> View:
+    return low.scratch(view.shape, "i32", like(view.shape, view.strides))
+
+
+def _number(low: Lowering, name: str) -> float | None:
+    """The number that a constant is, if it is one."""
+    if low.is_constant(name) and low.constant(name).size == 1:
+        return float(low.constant(name).reshape(()))
+    return None
+
+
+def _fixed(low: Lowering, number: float) -> int:
+    found = round(number * ONE)
+    if not -(1 << 31) <= found < 1 << 31:
+        raise low.refuse(f"the number {number:g} is beyond 32768", "numbers have 16 fractional bits of 32")
+    return found
+
+
+def added(low: Lowering, of: Operator) -> Iterator[None]:
+    """add and sub."""
+    yield
+    left, right = of.inputs
+    numbers = _number(low, left), _number(low, right)
+    if numbers[1] is not None:
+        a = _wide(low, left, of.shape)
+        out = _new(low, of.shape, a)
+        low.emitter.vector(of.kind, a, _fixed(low, numbers[1]), out)
+    elif numbers[0] is not None:
+        a = _wide(low, right, of.shape)
+        out = _new(low, of.shape, a)
+        sign = -1 if of.kind == "sub" else 1
+        low.emitter.vector(of.kind, a, _fixed(low, numbers[0]), out, multiplier=sign)
+    else:
+        a, b = _wide(low, left, of.shape), _wide(low, right, of.shape)
+        out = _new(low, of.shape, a, b)
+        low.emitter.vector(of.kind, a, b, out)
+    low.keep(of.name, out)
+
+
+def multiplied(low: Lowering, of: Operator) -> Iterator[None]:
+    yield
+    left, right = of.inputs
+    number = _number(low, right)
+    if number is None and _number(low, left) is not None:
+        left, number = right, _number(low, left)
+    if number is not None:
+        _scaled(low, of, left, number)
+        return
+    a, b = _wide(low, left, of.shape), _wide(low, right, of.shape)
+    out = _new(low, of.shape, a, b)
+    low.emitter.vector("mul", a, b, out, shift=16)
+    low.keep(of.name, out)
+
+
+def _scaled(low: Lowering, of: Operator, name: str, number: float) -> None:
+    value = low.values[name]
+    a = value.view.expanded(of.shape)
+    out = _new(low, of.shape, a)
+    multiplier, shift = low.scaling(value.format.scale * number * ONE)
+    low.emitter.vector("first", a, 0, out, multiplier=multiplier, shift=shift)
+    low.keep(of.name, out)
+
+
+def divided(low: Lowering, of: Operator) -> Iterator[None]:
+    yield
+    left, right = of.inputs
+    number = _number(low, right)
+    if number == 0:
+        raise low.refuse("it divides by zero", "divide by a number above zero")
+    if number is not None:
+        _scaled(low, of, left, 1 / number)
+        return
+    least, most = low.range(right)
+    if least < 0:
+        raise low.refuse(f"it divides by numbers from {least:g} on", "divisors have to be positive: clamp them")
+    divisor = low.converted(right, WIDE)
+    k = largest_power(most)
+    inverse = _inverse(low, divisor, k)
+    a = _wide(low, left, of.shape)
+    out = _new(low, of.shape, a, inverse.expanded(of.shape))
+    low.emitter.vector("mul", a, inverse.expanded(of.shape), out, shift=16 + k)
+    low.keep(of.name, out)
+
+
+def _inverse(low: Lowering, divisor: View, k: int) -> View:
+    """exp2(k - log2(divisor)), wide."""
+    found = _scratch(low, divisor)
+    low.emitter.vector("log2", divisor, 0, found)
+    low.emitter.vector("sub", found, k * ONE, found, multiplier=-1)
+    low.emitter.vector("exp2", found, 0, found)
+    return found
+
+
+def bounded(low: Lowering, of: Operator) -> Iterator[None]:
+    """clamp, maximum, minimum and abs."""
+    yield
+    a = _wide(low, of.inputs[0], of.shape)
+    if of.kind == "abs":
+        negative = _scratch(low, a)
+        low.emitter.vector("first", a, 0, negative, multiplier=-1)
+        out = _new(low, of.shape, a)
+        low.emitter.vector("max", a, negative, out)
+    elif of.kind == "clamp":
+        out = _new(low, of.shape, a)
+        for operation, bound in (("max", of.at["low"]), ("min", of.at["high"])):
+            if bound is not None:
+                low.emitter.vector(operation, a, _fixed(low, bound), out)
+                a = out
+    else:
+        b = _wide(low, of.inputs[1], of.shape)
+        out = _new(low, of.shape, a, b)
+        low.emitter.vector(of.kind[:3], a, b, out)
+    low.keep(of.name, out)
+
+
+def raised(low: Lowering, of: Operator) -> Iterator[None]:
+    """exp, log, sqrt, tanh."""
+    yield
+    a = _wide(low, of.inputs[0], of.shape)
+    out = _new(low, of.shape, a)
+    vector = low.emitter.vector
+    if of.kind in ("exp", "tanh"):
+        multiplier, shift = low.scaling(LOG2_E * (2 if of.kind == "tanh" else 1))
+        vector("first", a, 0, out, multiplier=multiplier, shift=shift)
+        vector("exp2", out, 0, out)
+    if of.kind == "tanh":
+        vector("add", out, ONE, out)
+        vector("log2", out, 0, out)
+        vector("sub", out, ONE, out, multiplier=-1)
+        vector("exp2", out, 0, out)
+        vector("sub", out, ONE, out, multiplier=-1)
+    if of.kind == "log":
+        multiplier, shift = low.scaling(LN_2)
+        vector("max", a, 1, out)
+        vector("log2", out, 0, out)
+        vector("first", out, 0, out, multiplier=multiplier, shift=shift)
+    if of.kind == "sqrt":
+        vector("log2", a, 0, out)
+        vector("first", out, 0, out, shift=1)
+        vector("exp2", out, 0, out)
+    low.keep(of.name, out)
+
+
+def softmax(low: Lowering, of: Operator) -> Iterator[None]:
+    yield
+    axis, shape = of.at["axis"], of.shape
+    a = _wide(low, of.inputs[0], shape)
+    kept = tuple(1 if k == axis else n for k, n in enumerate(shape))
+    order = like(kept, a.strides)
+    most, total = low.scratch(kept, "i32", order), low.scratch(kept, "i32", order)
+    low.reduce("first", a, 0, most.expanded(shape), (axis,), "max")
+    multiplier, shift = low.scaling(LOG2_E)
+    part = _scratch(low, a)
+    low.emitter.vector("sub", a, most.expanded(shape), part, multiplier=multiplier, shift=shift)
+    low.emitter.vector("exp2", part, 0, part)
+    low.reduce("first", part, 0, total.expanded(shape), (axis,))
+    k = largest_power(shape[axis])
+    inverse = _inverse(low, total, k)
+    out = _new(low, shape, a)
+    low.emitter.vector("mul", part, inverse.expanded(shape), out, shift=16 + k)
+    low.keep(of.name, out)
+
+
+# As they are
+
+
+def relu(low: Lowering, of: Operator) -> Iterator[None]:
+    yield
+    if of.name in low.values:  # it was done where its input was drained
+        return
+    view = low.values[of.inputs[0]].view
+    border = wanted_border(low, of.name)
+    if len(of.shape) == 4 and any(border):
+        out = channels_last(low, of.shape, view.type, border, 1)
+    else:
+        out = low.new(of.shape, view.type, like(of.shape, view.strides))
+    low.emitter.vector("max", view, 0, out)
+    low.keep(of.name, out)
+
+
+def reduced(low: Lowering, of: Operator) -> Iterator[None]:
+    """sum, max, min and prod over axes."""
+    yield
+    axes, value = of.at["axes"], low.values[of.inputs[0]]
+    view = low.wide(of.inputs[0]) if of.kind == "prod" else value.view
+    kept = [axis for axis in range(len(view.shape)) if axis not in axes]
+    shape = tuple(view.shape[axis] for axis in kept)
+    strides = like(shape, tuple(view.strides[axis] for axis in kept))
+    out = low.new(shape, low.formats[of.name].type, strides)
+    whole = out.with_axes(axes).expanded(view.shape)
+    if not axes:
+        low.emitter.vector("first", view, 0, out)
+    elif of.kind == "sum":
+        multiplier, shift = low.scaling(value.format.scale * ONE)
+        low.reduce("first", view, 0, whole, axes, "sum", multiplier, shift)
+    elif of.kind == "max":
+        low.reduce("first", view, 0, whole, axes, "max")
+    elif of.kind == "min":
+        negative = _negative(low, view)
+        low.reduce("first", negative, 0, whole, axes, "max", -1)
+    else:
+        places = itertools.product(*(range(view.shape[axis]) for axis in axes))
+        for number, place in enumerate(places):
+            part = view
+            for axis, at in sorted(zip(axes, place), reverse=True):
+                part = part.part(axis, at, 1)
+            part = part.permuted([*kept, *axes]).reshaped(shape)
+            assert part is not None
+            if number:
+                low.emitter.vector("mul", out, part, out, shift=16)
+            else:
+                low.emitter.vector("first", part, 0, out)
+    found = out.reshaped(of.shape)
+    low.keep(of.name, out if found is None else found)
+
+
+def _negative(low: Lowering, view: View) -> View:
+    found = low.scratch(view.shape, view.type, like(view.shape, view.strides))
+    low.emitter.vector("first", view, 0, found, multiplier=-1)
+    return found
+
+
+def pooled(low: Lowering, of: Operator) -> Iterator[None]:
+    """max_pool2d and avg_pool2d: tap by tap."""
+    yield
+    value = low.values[of.inputs[0]]
+    x, shape, is_max = value.view, of.shape, of.kind == "max_pool2d"
+    if not is_max and not of.at["counts_padding"] and any(of.at["padding"]):
+        raise low.refuse("an average that does not count its padding", "count_include_pad=True, or no padding")
+    if len(shape) == 3:
+        x, shape = x.with_axes([0]), (1, *shape)
+    kind = x.type if is_max else "i32"
+    border = wanted_border(low, of.name) if is_max and len(of.shape) == 4 else (0, 0)
+    out = channels_last(low, shape, kind, border, 1)
+    is_padded = any(of.at["padding"])
+    if is_padded:
+        low.fill(out, -(1 << (BITS[kind] - 1)) if is_max else 0)
+    (high, wide), (sy, sx), (py, px) = of.at["kernel"], of.at["stride"], of.at["padding"]
+    dy, dx = of.at.get("dilation", (1, 1))
+    for number, (ky, kx) in enumerate(np.ndindex(high, wide)):
+        part, target = x, out
+        for axis, offset, step in ((2, ky * dy - py, sy), (3, kx * dx - px, sx)):
+            first = max(0, ceil_div(-offset, step))
+            last = min(shape[axis] - 1, (x.shape[axis] - 1 - offset) // step)
+            if last < first:
+                break
+            part = part.part(axis, first * step + offset, last - first + 1, step)
+            target = target.part(axis, first, last - first + 1)
+        else:
+            if number or is_padded:
+                low.emitter.vector("max" if is_max else "add", target, part, target)
+            else:
+                low.emitter.vector("first", part, 0, target)
+    if not is_max:
+        multiplier, shift = low.scaling(value.format.scale * ONE / (high * wide))
+        low.emitter.vector("first", out, 0, out, multiplier=multiplier, shift=shift)
+    found = out if len(of.shape) == 4 else out.reshaped(of.shape)
+    assert found is not None
+    low.keep(of.name, found)
+
+
+# Views
+
+
+def viewed(low: Lowering, of: Operator) -> Iterator[None]:
+    yield
+    view = low.values[of.inputs[0]].view
+    if of.kind == "permute":
+        found = view.permuted(of.at["order"])
+    elif of.kind == "slice":
+        found = view.sliced(of.at["starts"], of.at["lengths"], of.at["steps"])
+    elif of.kind == "expand":
+        found = view.expanded(of.shape)
+    else:
+        found = view.reshaped(of.shape)
+        if found is None:
+            copied = low.new(view.shape, view.type)
+            low.emitter.vector("first", view, 0, copied)
+            found = copied.reshaped(of.shape)
+            assert found is not None
+    low.keep(of.name, found)
+
+
+def indexed(low: Lowering, of: Operator) -> Iterator[None]:
+    """Places along an axis: a slice where they are at equal distances, else copies."""
+    yield
+    axis, places, view = of.at["axis"], of.at["places"], low.values[of.inputs[0]].view
+    steps = set(np.diff(places).tolist())
+    if len(places) == 1 or (len(steps) == 1 and min(steps) > 0):
+        step = min(steps, default=1)
+        low.keep(of.name, view.part(axis, places[0], len(places), step))
+        return
+    out = low.new(of.shape, view.type, like(of.shape, view.strides))
+    for at, place in enumerate(places):
+        low.emitter.vector("first", view.part(axis, place, 1), 0, out.part(axis, at, 1))
+    low.keep(of.name, out)
+
+
+def rolled(low: Lowering, of: Operator) -> Iterator[None]:
+    yield
+    view = low.values[of.inputs[0]].view
+    out = low.new(of.shape, view.type, like(of.shape, view.strides))
+    cuts = []
+    for axis, n in enumerate(of.shape):
+        shift = sum(s for a, s in zip(of.at["axes"], of.at["shifts"]) if a == axis) % n
+        # (from, to, how many)
+        cuts.append([(0, shift, n - shift)] + ([(n - shift, 0, shift)] if shift else []))
+    for listed in itertools.product(*cuts):
+        part, target = view, out
+        for axis, (start, to, count) in enumerate(listed):
+            part, target = part.part(axis, start, count), target.part(axis, to, count)
+        low.emitter.vector("first", part, 0, target)
+    low.keep(of.name, out)
+
+
+def concatenated(low: Lowering, of: Operator) -> Iterator[None]:
+    yield
+    axis, format = of.at["axis"], low.formats[of.name]
+    views = [None if low.is_constant(name) else low.values[name].view for name in of.inputs]
+    main = next((view for view in views if view is not None), None)
+    strides = dense(of.shape) if main is None else _joined(of.shape, main)
+    out, start = low.new(of.shape, format.type, strides), 0
+    for name, view in zip(of.inputs, views):
+        length = low.graph[name].shape[axis]
+        target = out.part(axis, start, length)
+        if view is None:
+            low.emitter.vector("first", low.converted(name, format), 0, target)
+        else:
+            low.convert(view, low.values[name].format, target, format)
+        start += length
+    low.keep(of.name, out)
+
+
+def _joined(shape: Shape, main: View) -> Shape:
+    """Strides in the order of one part; axes of length one, as those of stacks, are innermost."""
+    single = [axis for axis, n in enumerate(main.shape) if n == 1]
+    other = sorted((axis for axis, n in enumerate(main.shape) if n > 1), key=lambda axis: -main.strides[axis])
+    return dense(shape, [*other, *single])

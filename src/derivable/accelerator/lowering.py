@@ -1,0 +1,281 @@
+"""The state of a lowering: where values lie, off-chip constants, and what all operators need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from derivable.accelerator.emission import Emitter
+from derivable.accelerator.formats import WIDE, Format, Ranges, narrow, scaling
+from derivable.accelerator.instructions import Machine, Transfer
+from derivable.accelerator.layouts import Allocator, Shape, View, dense, like
+from derivable.accelerator.operators import Operator, OperatorGraph
+from derivable.core.diagnostics import DomainError, UnsupportedError
+
+
+@dataclass
+class Value:
+    """A value in the cache. `forms` has it as its readers need it: converted, or in another order."""
+
+    format: Format
+    view: View
+    forms: dict[object, View] = field(default_factory=dict)
+
+
+class Lowering:
+    """What is known while a graph is lowered.
+
+    neural, symbolic  sub-arrays of products of matrices, and of convolutions: the first and how many
+    """
+
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        machine: Machine,
+        formats: Mapping[str, Format],
+        neural: int,
+        symbolic: tuple[int, int],
+        ranges: Ranges,
+    ):
+        self.graph, self.machine, self.formats = graph, machine, formats
+        self.neural, self.symbolic, self.ranges = neural, symbolic, ranges
+        self.emitter = Emitter(machine)
+        self.cache = Allocator(machine.x, machine.line)
+        self.values: dict[str, Value] = {}
+        self.image = bytearray()
+        self.operator: Operator = graph.operators[0]
+        self._constants: dict[object, View] = {}
+        self._halves: dict[str, int] = {}
+        self._temporary: dict[str, list[int]] = {}  # of each operator under way
+        self._kept: dict[int, set[str]] = {}  # buffer -> values in it
+
+    def enter(self, operator: Operator) -> None:
+        """Instructions and temporary memory from here on are of this operator."""
+        self.operator, self.emitter.node = operator, operator.name
+
+    def range(self, name: str) -> tuple[float, float]:
+        """The least and the largest number of a value or a constant."""
+        if self.is_constant(name):
+            return float(self.constant(name).min()), float(self.constant(name).max())
+        return self.ranges[name]
+
+    # Errors
+
+    def refuse(self, why: str, hint: str) -> UnsupportedError:
+        operator = self.operator
+        return UnsupportedError(f"%{operator.name}: {why}", source=operator.source or None, hint=hint)
+
+    # Off-chip memory
+
+    def place(self, content: bytes | np.ndarray) -> int:
+        """Append to the off-chip image, from the beginning of a line on; the address."""
+        content = content.tobytes() if isinstance(content, np.ndarray) else content
+        far, line = len(self.image), self.machine.line
+        self.image += content + bytes(-len(content) % line)
+        return far
+
+    def load(self, far: int, length: int, what: str) -> int:
+        """Bytes of off-chip memory, until the operator at hand is done; their address in X."""
+        address = self.temporary(length, what)
+        self.transfer("load", address, far, length)
+        return address
+
+    def transfer(self, operation: str, address: int, far: int, length: int) -> None:
+        lines = -(-length // self.machine.line)
+        self.emitter.add(Transfer(operation=operation, x=address, far=far, lines=lines))
+
+    # The cache
+
+    def temporary(self, length: int, what: str) -> int:
+        address = self.cache.allocate(length, f"%{self.operator.name}: {what}")
+        self._temporary.setdefault(self.operator.name, []).append(address)
+        return address
+
+    def scratch(self, shape: Shape, type: str, strides: Shape | None = None) -> View:
+        """Numbers that are needed until the operator at hand is done."""
+        view = View(0, type, shape, dense(shape) if strides is None else strides, 0)
+        address = self.temporary(view.span, f"a step of {list(shape)}")
+        return replace(view, address=address, buffer=address)
+
+    def new(self, shape: Shape, type: str, strides: Shape | None = None, offset: int = 0, total: int = 0) -> View:
+        """Memory for a value; `offset` and `total` bytes are those of a border around it."""
+        view = View(0, type, shape, dense(shape) if strides is None else strides, 0)
+        buffer = self.cache.allocate(max(total, view.span), f"%{self.operator.name} {list(shape)}")
+        return replace(view, address=buffer + offset, buffer=buffer)
+
+    def keep(self, name: str, view: View, format: Format | None = None) -> None:
+        """Give an operator its value, or the same memory in another shape."""
+        self.values[name] = Value(format or self.formats[name], view)
+        self._kept.setdefault(view.buffer, set()).add(name)
+
+    def done(self, names: Sequence[str]) -> None:
+        """Free what the operator at hand took, and the values of these names."""
+        for address in self._temporary.pop(self.operator.name, ()):
+            self.cache.free(address)
+        for name in names:
+            value = self.values.pop(name, None)
+            if value is None:
+                continue
+            for view in value.forms.values():
+                self.cache.free(view.buffer)
+            users = self._kept[value.view.buffer]
+            users.discard(name)
+            if not users:
+                del self._kept[value.view.buffer]
+                self.cache.free(value.view.buffer)
+
+    def half(self, memory: str) -> int:
+        """Where the next half of a memory of the sub-arrays begins: the halves take turns."""
+        turn = self._halves[memory] = 1 - self._halves.get(memory, 1)
+        return turn * (getattr(self.machine, memory.lower()) // 2)
+
+    # Operands
+
+    def is_constant(self, name: str) -> bool:
+        return name in self.graph.constants
+
+    def constant(self, name: str) -> np.ndarray:
+        return np.asarray(self.graph.constants[name], np.float64)
+
+    def wide(self, name: str) -> View:
+        """A value or a constant as wide numbers."""
+        return self.converted(name, WIDE)
+
+    def narrow(self, name: str) -> Format:
+        """The format of a value or a constant where narrow numbers are read; it is known before the value is."""
+        if self.is_constant(name):
+            return narrow(float(np.abs(self.constant(name)).max(initial=0)))
+        return self.formats[name] if self.formats[name].type == "i8" else self.formats[f"{name}:i8"]
+
+    def converted(self, name: str, format: Format, shape: Shape | None = None, strides: Shape | None = None) -> View:
+        """A value or a constant in a format, broadcast to a shape; with `strides` in that order, without gaps."""
+        if self.is_constant(name):
+            return self._constant(name, format, shape, strides)
+        value = self.values[name]
+        view = value.view if shape is None else value.view.expanded(shape)
+        if value.format == format and (strides is None or _same(view, strides)):
+            return view
+        key = (format, shape, strides)
+        if key not in value.forms:
+            whole = value.view if strides is None else view
+            found = self.new(whole.shape, format.type, strides or like(whole.shape, whole.strides))
+            self.convert(whole, value.format, found, format)
+            value.forms[key] = found
+        found = value.forms[key]
+        return found if shape is None or strides is not None else found.expanded(shape)
+
+    def _constant(self, name: str, format: Format, shape: Shape | None, strides: Shape | None) -> View:
+        array = self.constant(name)
+        array = array if shape is None else np.broadcast_to(array, shape)
+        strides = strides or dense(array.shape)
+        key = (self.operator.name, name, format, array.shape, strides)
+        if key not in self._constants:
+            limit = 127 if format.type == "i8" else (1 << 31) - 1
+            numbers = np.clip(np.rint(array / format.scale), -limit, limit)
+            view = View(0, format.type, array.shape, strides, 0)
+            content = np.zeros(view.span, np.uint8)
+            view.scatter(content, numbers)
+            address = self.load(self.place(content), len(content), f"the constant %{name}")
+            self._constants[key] = replace(view, address=address, buffer=address)
+        return self._constants[key]
+
+    # Arithmetic on views
+
+    def convert(self, a: View, before: Format, y: View, after: Format) -> None:
+        multiplier, shift = (1, 0) if before == after else self.scaling(before.scale / after.scale)
+        self.emitter.vector("first", a, 0, y, multiplier=multiplier, shift=shift)
+
+    def scaling(self, real: float) -> tuple[int, int]:
+        try:
+            return scaling(real)
+        except DomainError as error:
+            raise self.refuse(error.message, "scale the numbers of the model") from None
+
+    def fill(self, y: View, number: int) -> None:
+        """The same number everywhere: the least of the type, or zero."""
+        if number:
+            self.emitter.vector("min", y, -(1 << 31), y)
+        else:
+            self.emitter.vector("mul", y, 0, y)
+
+    def zero(self, buffer: int, length: int) -> None:
+        """Zeros in a whole buffer."""
+        length = -(-length // self.machine.line) * self.machine.line
+        self.fill(View(buffer, "i32", (length // 4,), (1,), buffer), 0)
+
+    def reduce(
+        self,
+        operation: str,
+        a: View,
+        b: View | int,
+        y: View,
+        axes: tuple[int, ...],
+        reduction: str = "sum",
+        multiplier: int = 1,
+        shift: int = 0,
+    ) -> None:
+        """`y = reduction over axes of a OP b`, in several steps where one instruction cannot.
+
+        y has the shape of the operands, and its strides along `axes` do not matter.
+        """
+        options = {"multiplier": multiplier, "shift": shift, "reduction": reduction}
+        if self.emitter.vector(operation, a, b, y, reduced=axes, **options):
+            return
+        first, rest = axes[0], axes[1:]
+        shape = tuple(1 if axis == first else n for axis, n in enumerate(a.shape))
+        order = [axis for axis in range(len(shape)) if axis not in axes]
+        part = self.scratch(shape, "i32", dense(shape, [*rest, first, *order]))
+        self.reduce(operation, a, b, part.expanded(a.shape), (first,), reduction)
+        target = replace(y, shape=shape)
+        self.reduce("first", part, 0, target, rest, reduction, multiplier, shift)
+
+
+def _same(view: View, strides: Shape) -> bool:
+    return all(n == 1 or a == b for n, a, b in zip(view.shape, view.strides, strides))
+
+
+def channels_last(
+    lowering: Lowering, shape: Shape, type: str, border: tuple[int, int], multiple: int, is_zeroed: bool = True
+) -> View:
+    """Memory for an activation [image, channel, row, column]: channels together, padded to a multiple, zeros around."""
+    images, channels, rows, columns = shape
+    depth = -(-channels // multiple) * multiple
+    across = columns + 2 * border[1]
+    picture = (rows + 2 * border[0]) * across * depth
+    size = 1 if type == "i8" else 4
+    offset = (border[0] * across + border[1]) * depth * size
+    view = lowering.new(shape, type, (picture, 1, across * depth, depth), offset, images * picture * size)
+    if any(border) and is_zeroed:
+        lowering.zero(view.buffer, images * picture * size)
+    return replace(view, border=border)
+
+
+def wanted_border(lowering: Lowering, name: str) -> tuple[int, int]:
+    """The zeros around a value that the convolutions that read it ask for."""
+    graph, found = lowering.graph, (0, 0)
+    for reader in (graph[user] for user in graph.users[name]):
+        border = (0, 0)
+        if reader.kind == "conv2d" and reader.inputs[0] == name:
+            border = reader.at["padding"]
+        elif reader.kind == "relu":
+            border = wanted_border(lowering, reader.name)
+        found = (max(found[0], border[0]), max(found[1], border[1]))
+    return found
+
+
+def is_for_vectors(lowering: Lowering, name: str) -> bool:
+    """Whether convolutions of vectors, or comparisons, read a value."""
+    graph = lowering.graph
+    return any(
+        reader.kind in ("bind", "unbind", "match_probability", "bundle")
+        or (reader.unit == "view" and is_for_vectors(lowering, reader.name))
+        for reader in (graph[user] for user in graph.users[name])
+    )
+
+
+def largest_power(number: float) -> int:
+    """The least k >= 0 with 2^k >= number."""
+    return max(0, math.ceil(math.log2(number))) if number > 0 else 0

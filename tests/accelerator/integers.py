@@ -1,0 +1,269 @@
+"""The quantised graph, evaluated operator by operator in plain NumPy integers, as `formats.py` words it.
+
+It shares no code with the lowering or the golden machine, and knows nothing of memories, tiles or lanes.
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+ONE = 65536
+
+
+def rs(v, s):
+    return v if s == 0 else (v + 2 ** (s - 1)) // 2**s
+
+
+def saturate(v, type):
+    return np.clip(v, -127, 127) if type == "i8" else np.clip(v, -(2**31), 2**31 - 1)
+
+
+def factor(real, bits=15):
+    for s in range(40, -1, -1):
+        m = round(Fraction(real) * 2**s)
+        if abs(m) < 2**bits:
+            return m, s
+    raise AssertionError(real)
+
+
+def times(v, real):
+    m, s = factor(real)
+    return rs(v * m, s)
+
+
+_EXP = [round(2 ** (k / 256) * 2**24) for k in range(257)]
+_LOG = [round(math.log2(1 + k / 256) * 2**24) for k in range(257)]
+
+
+def _exp2(x):
+    x = int(x)
+    whole, fraction = x >> 16, x & 65535
+    k, rest = fraction >> 8, fraction & 255
+    mantissa = _EXP[k] + ((_EXP[k + 1] - _EXP[k]) * rest >> 8)
+    if whole >= 15:
+        return 2**31 - 1
+    return mantissa << (whole - 8) if whole >= 8 else rs(mantissa, min(8 - whole, 31))
+
+
+def _log2(x):
+    x = int(x)
+    if x <= 0:
+        return -(2**31)
+    power = x.bit_length() - 1
+    fraction = (x << (31 - power)) - 2**31  # of 2^31
+    k, rest = fraction >> 23, fraction >> 7 & 65535
+    value = _LOG[k] + ((_LOG[k + 1] - _LOG[k]) * rest >> 16)
+    return (power - 16) * ONE + rs(value, 8)
+
+
+def _elementwise(function):
+    return lambda x: np.array([function(v) for v in np.ravel(x)], np.int64).reshape(np.shape(x))
+
+
+exp2, log2 = _elementwise(_exp2), _elementwise(_log2)
+
+
+def inverse(x, k):
+    return exp2(saturate(-(log2(x) - k * ONE), "i32"))
+
+
+def power(number):
+    return next(k for k in range(64) if 2**k >= number)
+
+
+def evaluate(graph, formats, ranges, inputs):
+    """Name -> integers of every operator but constants."""
+    found = {}
+    constants = {name: np.asarray(array, np.float64) for name, array in graph.constants.items()}
+
+    def as_format(name, type, scale):
+        if name in constants:
+            return saturate(np.rint(constants[name] / scale), type).astype(np.int64)
+        format = formats[name]
+        if (format.type, format.scale) == (type, scale):
+            return found[name]
+        return saturate(times(found[name], format.scale / scale), type)
+
+    def wide(name):
+        return as_format(name, "i32", 2.0**-16)
+
+    def narrow(name):
+        """Integers and their scale."""
+        if name in constants:
+            scale = (np.abs(constants[name]).max() or 127.0) / 127
+        else:
+            scale = formats[name if formats[name].type == "i8" else f"{name}:i8"].scale
+        return as_format(name, "i8", scale), scale
+
+    def number(name):
+        return float(constants[name].ravel()[0]) if name in constants and constants[name].size == 1 else None
+
+    for of in graph:
+        if of.kind == "constant":
+            continue
+        y = formats[of.name]
+        if of.kind == "input":
+            array = np.asarray(inputs[of.name], np.float64)
+            found[of.name] = saturate(np.rint(array / y.scale), y.type).astype(np.int64)
+            continue
+        value = _value(of, y, wide, narrow, number, found, constants, formats, ranges, graph)
+        found[of.name] = saturate(np.asarray(value, np.int64), y.type).reshape(of.shape)
+    return found
+
+
+def _weights(array):
+    flat = np.abs(array).reshape(len(array), -1).max(1)
+    scale = np.where(flat > 0, flat / 127, 1.0)
+    return np.rint(array / scale.reshape(-1, *(1,) * (array.ndim - 1))).astype(np.int64), scale
+
+
+def _by_channel(total, real):
+    """Each channel, the last axis, by its own factor, with the shift of the largest."""
+    s = factor(float(np.max(np.abs(real), initial=0)), 30)[1]
+    return rs(total * np.rint(np.asarray(real) * 2.0**s).astype(np.int64), s)
+
+
+def _conv(x, weight, at):
+    (sy, sx), (py, px), (dy, dx), groups = at["stride"], at["padding"], at["dilation"], at["groups"]
+    x = np.pad(x, ((0, 0), (0, 0), (py, py), (px, px)))
+    outputs, channels, high, wide = weight.shape
+    rows, columns = (x.shape[2] - dy * (high - 1) - 1) // sy + 1, (x.shape[3] - dx * (wide - 1) - 1) // sx + 1
+    total = np.zeros((x.shape[0], outputs, rows, columns), np.int64)
+    for o, row, column in np.ndindex(outputs, rows, columns):
+        group = o // (outputs // groups)
+        part = x[:, group * channels : (group + 1) * channels]
+        window = part[:, :, row * sy :, column * sx :][:, :, : dy * high : dy, : dx * wide : dx]
+        total[:, o, row, column] = (window * weight[o]).sum((1, 2, 3))
+    return total
+
+
+def _pool(x, at, fill):
+    (high, wide), (sy, sx), (py, px) = at["kernel"], at["stride"], at["padding"]
+    dy, dx = at.get("dilation", (1, 1))
+    x = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(py, py), (px, px)], constant_values=fill)
+    rows, columns = (x.shape[-2] - dy * (high - 1) - 1) // sy + 1, (x.shape[-1] - dx * (wide - 1) - 1) // sx + 1
+    windows = [
+        [x[..., r * sy :, c * sx :][..., : dy * high : dy, : dx * wide : dx] for c in range(columns)]
+        for r in range(rows)
+    ]
+    return np.array([[w.reshape(*w.shape[:-2], -1) for w in line] for line in windows])  # [row, column, ..., tap]
+
+
+def _value(of, y, wide, narrow, number, found, constants, formats, ranges, graph):
+    kind, names, at = of.kind, of.inputs, of.at
+    if kind in ("conv2d", "linear"):
+        x, scale = narrow(names[0])
+        weight, own = _weights(constants[names[1]])
+        bias = constants[names[2]] if len(names) == 3 else np.zeros(len(own))
+        total = np.moveaxis(_conv(x, weight, at), 1, -1) if kind == "conv2d" else x @ weight.T
+        total = total + np.rint(bias / (scale * own)).astype(np.int64)
+        result = _by_channel(total, scale * own / y.scale)
+        return np.moveaxis(result, -1, 1) if kind == "conv2d" else result
+    if kind == "matmul" and names[1] in constants and constants[names[1]].ndim == 2:
+        x, scale = narrow(names[0])
+        weight, own = _weights(constants[names[1]].T)
+        return _by_channel(x @ weight.T, scale * own / y.scale)
+    if kind == "matmul":
+        (a, sa), (b, sb) = narrow(names[0]), narrow(names[1])
+        on_array = names[0] in constants and a.ndim == 2 and b.ndim == 2
+        return _by_channel(a @ b, sa * sb / y.scale) if on_array else times(a @ b, sa * sb / y.scale)
+    if kind == "bundle":
+        rank = at["rank"]
+        if names[0] in constants and constants[names[0]].ndim == rank + 1:
+            if _read_as_vectors(graph, of.name) and names[1] not in constants:
+                (a, sa), (w, sw) = narrow(names[0]), narrow(names[1])
+                return _by_channel(np.tensordot(w, a, (-1, 0)), sa * sw / y.scale)
+            x, scale = narrow(names[1])
+            book = constants[names[0]]
+            weight, own = _weights(book.reshape(len(book), -1).T)
+            return _by_channel(x @ weight.T, scale * own / y.scale).reshape(of.shape)
+        (a, sa), (w, sw) = narrow(names[0]), narrow(names[1])
+        total = (a * w.reshape(*w.shape, *(1,) * rank)).sum(-rank - 1)
+        return times(total, sa * sw / y.scale)
+    if kind in ("bind", "unbind"):
+        (c, sc), (a, sa) = narrow(names[0]), narrow(names[1])
+        c, a = np.broadcast_arrays(c, a)
+        d = c.shape[-1]
+        sign = 1 if kind == "unbind" else -1
+        total = sum(a[..., k : k + 1] * c[..., (np.arange(d) + sign * k) % d] for k in range(d))
+        return times(total, sc * sa / y.scale)
+    if kind == "match_probability":
+        (a, sa), (b, sb) = narrow(names[0]), narrow(names[1])
+        return times((a * b).sum((-2, -1)), sa * sb / a.shape[-2] / y.scale)
+    if kind in ("add", "sub"):
+        sign = 1 if kind == "add" else -1
+        a, b = (np.int64(round(number(name) * ONE)) if number(name) is not None else wide(name) for name in names)
+        return a + sign * b
+    if kind in ("mul", "div"):
+        order = names if kind == "div" or number(names[1]) is not None else names[::-1]
+        c = number(order[1])
+        if c is not None:
+            c = 1 / c if kind == "div" else c
+            return times(found[order[0]], formats[order[0]].scale * c * ONE)
+        if kind == "mul":
+            return rs(wide(names[0]) * wide(names[1]), 16)
+        k = power(np.max(constants[names[1]]) if names[1] in constants else ranges[names[1]][1])
+        return rs(wide(names[0]) * inverse(wide(names[1]), k), 16 + k)
+    if kind == "abs":
+        return np.abs(wide(names[0]))
+    if kind == "clamp":
+        low, high = at["low"], at["high"]
+        x = wide(names[0])
+        x = x if low is None else np.maximum(x, round(low * ONE))
+        return x if high is None else np.minimum(x, round(high * ONE))
+    if kind in ("maximum", "minimum"):
+        return getattr(np, kind)(wide(names[0]), wide(names[1]))
+    if kind == "exp":
+        return exp2(saturate(times(wide(names[0]), math.log2(math.e)), "i32"))
+    if kind == "log":
+        return times(log2(np.maximum(wide(names[0]), 1)), math.log(2))
+    if kind == "sqrt":
+        return exp2(rs(log2(wide(names[0])), 1))
+    if kind == "tanh":
+        e = exp2(saturate(times(wide(names[0]), 2 * math.log2(math.e)), "i32"))
+        return ONE - exp2(ONE - log2(saturate(e + ONE, "i32")))
+    if kind == "softmax":
+        x, axis = wide(names[0]), at["axis"]
+        t = exp2(saturate(times(x - x.max(axis, keepdims=True), math.log2(math.e)), "i32"))
+        k = power(x.shape[axis])
+        return rs(t * inverse(saturate(t.sum(axis, keepdims=True), "i32"), k), 16 + k)
+    x = found.get(names[0])
+    if kind == "relu":
+        return np.maximum(x, 0)
+    if kind in ("max", "min"):
+        return getattr(np, kind)(x, axis=at["axes"], keepdims=at["keepdims"])
+    if kind == "sum":
+        return times(x.sum(at["axes"], keepdims=at["keepdims"]), formats[names[0]].scale * ONE)
+    if kind == "prod":
+        x = np.moveaxis(wide(names[0]), at["axes"], range(-len(at["axes"]), 0))
+        x = x.reshape(*x.shape[: x.ndim - len(at["axes"])], -1)
+        result = x[..., 0]
+        for k in range(1, x.shape[-1]):
+            result = saturate(rs(result * x[..., k], 16), "i32")
+        return result
+    if kind == "max_pool2d":
+        return np.moveaxis(_pool(x, at, -(2**40)).max(-1), (0, 1), (-2, -1))
+    if kind == "avg_pool2d":
+        taps = math.prod(at["kernel"])
+        total = np.moveaxis(_pool(x, at, 0).sum(-1), (0, 1), (-2, -1))
+        return times(total, formats[names[0]].scale * ONE / taps)
+    if kind == "concatenate":
+        parts = [
+            saturate(times(found[n], formats[n].scale / y.scale), y.type)
+            if n in found and formats[n] != y
+            else (found[n] if n in found else np.rint(constants[n] / y.scale).astype(np.int64))
+            for n in names
+        ]
+        return np.concatenate(parts, at["axis"])
+    assert of.unit == "view", kind
+    return of.row.evaluate([x], at)
+
+
+def _read_as_vectors(graph, name):
+    """Whether it is bound, unbound, compared or bundled, perhaps through views."""
+    return any(
+        graph[user].kind in ("bind", "unbind", "match_probability", "bundle")
+        or (graph[user].unit == "view" and _read_as_vectors(graph, user))
+        for user in graph.users[name]
+    )

@@ -1,0 +1,289 @@
+"""Lowered programs on the golden machine are the quantised graph, bit by bit, as `integers.py` evaluates it."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import derivable as dv
+from derivable.accelerator import formats, hazards
+from derivable.accelerator.instructions import Machine, parse
+from derivable.accelerator.lower import lower, simulate
+from derivable.accelerator.trace import trace
+from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
+
+from . import integers
+
+SMALL = Machine(8, 8, 2, lanes=8, line=32, x=1 << 18, program=1 << 14)
+LARGE = Machine(8, 8, 2, lanes=16, line=64, a=4096, b=4096, c=4096, x=1 << 20, program=1 << 16)
+
+
+def _lowered(model, inputs, machine=SMALL, partition=None):
+    if isinstance(model, nn.Module):
+        model.eval()
+    graph = formats.prepare(trace(model, inputs))
+    arrays = [tensor.detach().double().numpy() for tensor in inputs]
+    ranges = formats.calibrate(graph, [arrays])
+    return lower(graph, machine, formats.assign(graph, ranges), ranges, partition), ranges, arrays
+
+
+def _check(model, inputs, machine=SMALL, partition=None, near=0.05):
+    """Bit-exact against integers, and near what the model says."""
+    lowered, ranges, arrays = _lowered(model, inputs, machine, partition)
+    outputs, run = simulate(lowered, arrays)
+    expected = integers.evaluate(lowered.graph, lowered.formats, ranges, dict(zip(lowered.graph.inputs, arrays)))
+    with torch.no_grad():
+        real = model(*inputs)
+    real = real if isinstance(real, tuple) else (real,)
+    for name, found, output, wanted in zip(lowered.graph.outputs, lowered.integers(run.memory), outputs, real):
+        np.testing.assert_array_equal(found, expected[name], err_msg=name)
+        wanted = wanted.numpy()
+        assert np.abs(output - wanted).max() <= near * max(np.abs(wanted).max(), 0.1), name
+    return lowered, run
+
+
+def _picture(channels=1, side=12, batch=2, seed=0):
+    return (torch.randn(batch, channels, side, side, generator=torch.Generator().manual_seed(seed)),)
+
+
+def test_layers():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 11), nn.Softmax(-1))
+    _check(model, (torch.randn(5, 20),))
+
+
+class Residual(nn.Module):
+    """Strides, paddings, dilation, groups, a residual sum, both poolings."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 10, 5, stride=2, padding=2), nn.BatchNorm2d(10), nn.ReLU())
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        self.one = nn.Conv2d(10, 10, 3, padding=1)
+        self.two = nn.Conv2d(10, 10, 3, padding=2, dilation=2, groups=2)
+        self.short = nn.Conv2d(10, 10, 1)
+        self.top = nn.Linear(10, 7)
+
+    def forward(self, x):
+        x = self.pool(self.stem(x))
+        x = torch.relu(self.two(torch.relu(self.one(x))) + self.short(x))
+        return self.top(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+def test_convolutions():
+    torch.manual_seed(1)
+    _check(Residual(), _picture(3, 16))
+
+
+TINY = {"a": 64, "b": 512, "k": 128, "c": 128, "p": 2, "x": 1 << 16, "program": 1 << 14}
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        Machine(8, 8, 1, lanes=8, line=32, **TINY),
+        Machine(4, 8, 3, lanes=8, line=32, **TINY),
+        Machine(8, 4, 2, lanes=16, line=64, **TINY),
+    ],
+    ids=str,
+)
+def test_small_memories_take_tiles(machine):
+    """Rows, columns and the reduction in several pieces: the halves of all memories take turns."""
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Conv2d(8, 20, 3, padding=1), nn.ReLU(), nn.Conv2d(20, 12, 3, stride=2), nn.Flatten())
+    lowered, _ = _check(model, _picture(8, 10), machine)
+    gemms = [instruction for instruction in lowered.program if instruction.unit == "nn"]
+    assert len(gemms) > 10
+    assert any(instruction.accumulate for instruction in gemms)
+
+
+def test_vectors():
+    torch.manual_seed(3)
+
+    def model(a, b, keys):
+        bound = dv.vsa.bind(a, keys)
+        together = bound + dv.vsa.bind(b, keys.roll(1, 0))
+        return dv.vsa.match_probability(dv.vsa.unbind(together, keys), a.unsqueeze(1))
+
+    # Each vector with its own key, two blocks of nine: more vectors than columns, and not a multiple of them.
+    a, b = (torch.softmax(3 * torch.randn(5, 2, 9), -1) for _ in range(2))
+    _check(model, (a.unsqueeze(1), b.unsqueeze(1), torch.softmax(torch.randn(3, 2, 9), -1)), near=0.2)
+
+
+def test_masses_and_vectors():
+    codes = dv.vsa.codebook(7, 2, 16, generator=0)
+
+    def model(logits):
+        mass = torch.softmax(logits, -1)
+        vectors = dv.vsa.mass_to_vector(mass, codes)
+        turned = dv.vsa.bind(vectors[:, 0:4:3], codes[3])
+        mixed = dv.vsa.bundle(turned, weights=mass[:, 0, :2])
+        return dv.vsa.match_probabilities(mixed, codes), dv.vsa.match_probability(turned, vectors[:, 1:3]).prod(-1)
+
+    _check(model, (torch.randn(3, 4, 7, generator=torch.Generator().manual_seed(0)),))
+
+
+def test_arithmetic():
+    def model(a, b):
+        c = (a * b - 0.25).clamp(-1, 1) + torch.exp(-a.abs()) / (b.abs() + 0.5)
+        d = torch.sqrt(a.abs()) + torch.log(b.abs() + 0.1) * torch.tanh(a) - torch.sigmoid(b)
+        e = torch.cat((c, d), 1).roll(2, 1)
+        return (
+            torch.maximum(c, d).mean(0),
+            torch.minimum(c, d).amax(1, keepdim=True),
+            e.amin((0, 1)),
+            torch.log_softmax(e, 1).sum(-1),
+            torch.stack((c, d), -1)[:, [2, 0, 1]] * 2 / 3,
+            1 - (0.5 * c).prod(1),
+        )
+
+    generator = torch.Generator().manual_seed(4)
+    _check(model, tuple(torch.randn(4, 3, 5, generator=generator) for _ in range(2)), near=0.01)
+
+
+def test_products_of_values():
+    matrix = torch.randn(5, 6, generator=torch.Generator().manual_seed(5))
+
+    def model(a, b):
+        return torch.matmul(a, b), torch.matmul(matrix.T, b[0]), torch.matmul(a, matrix)
+
+    generator = torch.Generator().manual_seed(6)
+    _check(model, (torch.randn(2, 4, 5, generator=generator), torch.randn(2, 5, 3, generator=generator)))
+
+
+def _reader(width):
+    from examples.reasoning.reader import Reader
+
+    return Reader(width)
+
+
+@pytest.mark.parametrize("name", ["mimonet", "nvsa", pytest.param("prae", marks=pytest.mark.slow), "lvrf"])
+def test_models_of_the_paper(name):
+    torch.manual_seed(0)
+    if name == "mimonet":
+        from examples.reasoning.superposition import mimonet
+
+        _check(mimonet(2, 2, 8), (torch.rand(1, 2, 1, 80, 80),), LARGE)
+        return
+    from examples.reasoning.abduction import nvsa, prae
+    from examples.reasoning.learned_rules import lvrf
+
+    model = {
+        "nvsa": lambda: nvsa(_reader(2), blocks=2, length=12),
+        "prae": lambda: prae(_reader(2)),
+        "lvrf": lambda: lvrf(_reader(2), blocks=2, length=12),
+    }[name]()
+    _check(model, (torch.rand(1, 16, 1, 80, 80),), LARGE, near=0.2)
+
+
+@st.composite
+def networks(draw):
+    """Small convolutional networks, and the machine they are lowered to."""
+    channels, side = draw(st.integers(1, 9)), draw(st.integers(5, 9))
+    layers: list[nn.Module] = []
+    before = channels
+    for _ in range(draw(st.integers(1, 3))):
+        kind = draw(st.sampled_from(["conv", "conv", "max", "average", "relu"]))
+        if kind == "conv":
+            kernel, after = draw(st.integers(1, 3)), draw(st.integers(1, 17))
+            padding, stride = draw(st.integers(0, 2)), draw(st.integers(1, 2))
+            layers.append(nn.Conv2d(before, after, kernel, stride=stride, padding=padding))
+            before = after
+        elif kind == "max":
+            layers.append(nn.MaxPool2d(2, stride=1, padding=draw(st.integers(0, 1))))
+        elif kind == "average":
+            layers.append(nn.AvgPool2d(2, stride=1, padding=draw(st.integers(0, 1))))
+        else:
+            layers.append(nn.ReLU())
+    layers += [nn.Flatten(), nn.LazyLinear(draw(st.integers(1, 20)))]
+    height, width = draw(st.sampled_from([4, 8])), draw(st.sampled_from([4, 8]))
+    machine = Machine(height, width, draw(st.integers(1, 3)), lanes=2 * width, line=64, x=1 << 17, a=256, b=512, c=256)
+    return nn.Sequential(*layers), (draw(st.integers(1, 3)), channels, side, side), machine
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(networks(), st.integers(0, 1000))
+def test_random_networks(drawn, seed):
+    model, shape, machine = drawn
+    torch.manual_seed(seed)
+    x = torch.randn(shape)
+    try:
+        model(x)
+    except RuntimeError:  # a window does not fit
+        return
+    for layer in model:
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            nn.init.normal_(layer.weight, std=0.3)
+    _check(model, (x,), machine, near=0.5)
+
+
+class Both(nn.Module):
+    """A layer and a binding that do not depend on each other."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(8, 16, 3, padding=1)
+        self.keys = nn.Parameter(torch.softmax(torch.randn(16, 2, 16), -1))
+
+    def forward(self, x, v):
+        bound = dv.vsa.bind(v, self.keys)
+        return self.layer(x), bound
+
+
+def test_layers_and_vectors_run_beside_each_other():
+    torch.manual_seed(7)
+    inputs = (torch.randn(1, 8, 10, 10), torch.softmax(torch.randn(16, 2, 16), -1))
+    spans = {}
+    for partition in (None, (1, 1)):
+        lowered, run = _check(Both(), inputs, partition=partition)
+        units = {"nn": [], "vsa": []}
+        for instruction, begin, end in zip(lowered.program, run.begin, run.end):
+            if instruction.unit in units:
+                units[instruction.unit].append((begin, end))
+        spans[partition] = units
+    for partition, units in spans.items():
+        meets = any(a[0] < b[1] and b[0] < a[1] for a in units["nn"] for b in units["vsa"])
+        assert meets == (partition is not None)
+
+
+def test_loads_are_ahead_and_text_is_the_program():
+    torch.manual_seed(8)
+    model = nn.Sequential(*[nn.Conv2d(8, 8, 3, padding=1) for _ in range(3)])
+    lowered, run = _check(model, _picture(8, 10, 1))
+    again = parse(str(lowered.program))
+    assert again.instructions == lowered.program.instructions
+    hazards.check(lowered.machine, again, len(lowered.image))
+    # The weights of a layer are there before the layer in front of it is done.
+    loads = [end for instruction, end in zip(lowered.program, run.end) if instruction.unit == "dma"]
+    gemms = [end for instruction, end in zip(lowered.program, run.end) if instruction.unit == "nn"]
+    assert all(load < gemm for load, gemm in zip(loads[2:4], gemms))
+    # Each operator is somewhere in time, and all are within the run.
+    times = lowered.cycles()
+    assert set(times) == {operator.name for operator in lowered.graph if operator.kind != "constant"}
+    assert max(end for _, end in times.values()) == run.end[-2]
+
+
+class Unknown(nn.Module):
+    def forward(self, x):
+        return nn.functional.gelu(x)
+
+
+def test_what_cannot_be_lowered_is_told_with_its_line():
+    with pytest.raises(UnsupportedError) as caught:
+        _lowered(Unknown(), (torch.randn(2, 3),))
+    assert "%gelu_1: gelu is not in what the accelerator does" in str(caught.value)
+    assert "test_lower.py:" in str(caught.value)
+    with pytest.raises(UnsupportedError, match="divides by numbers from"):
+        _lowered(lambda a, b: a / b, (torch.ones(2), torch.tensor([1.0, -1.0])))
+    with pytest.raises(LimitError, match="bytes of the cache"):
+        _lowered(nn.Conv2d(8, 8, 3), (torch.randn(4, 8, 16, 16),), Machine(x=4096))
+    with pytest.raises(LimitError, match="takes at least B"):
+        _lowered(nn.Conv2d(8, 8, 3), (torch.randn(1, 8, 16, 16),), Machine(b=64))
+    with pytest.raises(LimitError, match="words of A"):
+        _lowered(dv.vsa.bind, (torch.randn(1, 600), torch.randn(1, 600)), Machine())
+    with pytest.raises(DomainError, match="is up to 39999"):
+        _lowered(lambda a: a + 1, (torch.tensor([39999.0]),))
+    with pytest.raises(DomainError, match="the partition"):
+        _lowered(nn.Linear(2, 2), (torch.randn(1, 2),), partition=(3, 1))
