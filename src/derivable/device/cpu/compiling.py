@@ -26,7 +26,8 @@ __all__ = ["njit"]
 
 def njit(**options: Any) -> Any:
     """Numba's decorator, without the form of a function that C would call: making it takes a twentieth of the time."""
-    return numba.njit(no_cfunc_wrapper=True, **options)
+    decorate: Any = numba.njit
+    return decorate(no_cfunc_wrapper=True, **options)
 
 
 def _probe() -> None:
