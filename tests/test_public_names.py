@@ -10,10 +10,8 @@ from types import ModuleType
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "derivable"
-PACKAGES = [
-    "derivable",
-    *(f"derivable.{name}" for name in ("algebra", "circuit", "datalog", "device", "nn", "parallel", "tensor", "vsa")),
-]
+FOLDERS = ("accelerator", "algebra", "circuit", "datalog", "device", "nn", "parallel", "tensor", "vsa")
+PACKAGES = ["derivable", *(f"derivable.{name}" for name in FOLDERS)]
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -12,7 +12,7 @@ from derivable.core.lazy import ABOVE, lazy
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from derivable import algebra, circuit, datalog, device, nn, parallel, tensor, vsa
+    from derivable import accelerator, algebra, circuit, datalog, device, nn, parallel, tensor, vsa
     from derivable.algebra.expr.functions import *
     from derivable.core.diagnostics import DerivableError
     from derivable.datalog.inputs import categorical, independent
@@ -23,6 +23,7 @@ __all__ = [
     "Program",
     "__version__",
     "abs",
+    "accelerator",
     "algebra",
     "cast",
     "categorical",
@@ -67,7 +68,7 @@ _FOLDS = ("reduce", "reduce_by_index", "scan", "segment_reduce", "segmented_scan
 ABOVE["derivable.parallel"] = dict.fromkeys(_FOLDS, "derivable.bridge.folds")
 ABOVE["derivable.device"] = {"explain": "derivable.parallel.table"}
 
-_MODULES = ("algebra", "circuit", "core", "datalog", "device", "nn", "parallel", "tensor", "vsa")
+_MODULES = ("accelerator", "algebra", "circuit", "core", "datalog", "device", "nn", "parallel", "tensor", "vsa")
 _NAMES = {
     "DerivableError": "derivable.core.diagnostics",
     "Program": "derivable.datalog.program",

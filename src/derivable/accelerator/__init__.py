@@ -1,1 +1,36 @@
 """Floor 8: from a neural and vector-symbolic model to an accelerator (NSFlow, Yang et al., 2025)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from derivable.core.lazy import lazy
+
+if TYPE_CHECKING:
+    from derivable.accelerator.dataflow import DataflowGraph
+    from derivable.accelerator.design_file import load
+    from derivable.accelerator.designs import Design, design
+    from derivable.accelerator.operators import Operator, OperatorGraph, evaluate
+
+__all__ = [
+    "DataflowGraph",
+    "Design",
+    "Operator",
+    "OperatorGraph",
+    "design",
+    "evaluate",
+    "load",
+]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "DataflowGraph": "derivable.accelerator.dataflow",
+        "Design": "derivable.accelerator.designs",
+        "Operator": "derivable.accelerator.operators",
+        "OperatorGraph": "derivable.accelerator.operators",
+        "design": "derivable.accelerator.designs",
+        "evaluate": "derivable.accelerator.operators",
+        "load": "derivable.accelerator.design_file",
+    },
+)

@@ -47,7 +47,10 @@ class SystolicArray:
 
     def cycles(self, workload: Workload) -> int:
         """Cycles of a loop: all layers, and each vector node in its best way."""
-        symbolic = sum(min(self.convolutions(node).values()) for node in workload.vectors)
+        symbolic = sum(
+            self.layer(node) if isinstance(node, Layer) else min(self.convolutions(node).values())
+            for node in workload.vectors
+        )
         return sum(map(self.layer, workload.layers)) + symbolic
 
     def seconds(self, workload: Workload) -> float:
@@ -79,7 +82,8 @@ class Dpu:
         return ceil_div(node.n, self.cores) * ceil_div(node.d, self.inputs) * ceil_div(node.d, self.outputs)
 
     def cycles(self, workload: Workload) -> int:
-        return sum(map(self.layer, workload.layers)) + sum(map(self.vectors, workload.vectors))
+        nodes = (*workload.layers, *workload.vectors)
+        return sum(self.layer(node) if isinstance(node, Layer) else self.vectors(node) for node in nodes)
 
     def seconds(self, workload: Workload) -> float:
         return self.cycles(workload) / self.clock
@@ -116,6 +120,10 @@ def kernels(workload: Workload) -> Iterator[tuple[int, float, float]]:
         moved = layer.m * layer.k + layer.k * layer.n + 5 * layer.m * layer.n
         yield 3, 2.0 * layer.macs, float(layer.repeats * moved)
     for node in workload.vectors:
+        if isinstance(node, Layer):  # a product of matrices between vectors, which nothing follows
+            moved = node.m * node.k + node.k * node.n + node.m * node.n
+            yield 1, 2.0 * node.macs, float(node.repeats * moved)
+            continue
         each = float(node.n * node.d)
         yield 4, 3 * 2.5 * each * math.log2(node.d) + 3 * each, 10 * each
 

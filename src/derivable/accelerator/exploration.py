@@ -122,11 +122,15 @@ def _row(name: str, found: Candidate) -> str:
 
 
 def arrays(
-    pes: int, heights: Iterable[int] | None = None, widths: Iterable[int] | None = None
+    pes: int,
+    heights: Iterable[int] | None = None,
+    widths: Iterable[int] | None = None,
+    most_sub_arrays: int | None = None,
 ) -> list[tuple[int, int, int]]:
     """(height, width, sub-arrays) of all arrays that have at most `pes` elements, with as many sub-arrays as fit.
 
     heights, widths  to try; powers of two from 4 on by default, then with a ratio of height to width of 1/4 to 16
+    most_sub_arrays  where more would fit
     """
     pes = integer(pes, "pes", 1)
     powers = [2**e for e in range(pes.bit_length()) if 2**e >= SMALLEST]
@@ -136,7 +140,7 @@ def arrays(
         for what, given in (("a height", heights), ("a width", widths))
     ]
     found = [
-        (height, width, pes // (height * width))
+        (height, width, min(pes // (height * width), most_sub_arrays or pes))
         for height in sorted(set(tried[0]))
         for width in sorted(set(tried[1]))
         if height * width <= pes and low <= height / width <= high
@@ -155,6 +159,7 @@ def explore(
     *,
     heights: Iterable[int] | None = None,
     widths: Iterable[int] | None = None,
+    most_sub_arrays: int | None = None,
     mapping: Mapping = "temporal",
     adders: bool = False,
     iterations: int = 20,
@@ -164,7 +169,7 @@ def explore(
     """The array and the sub-arrays of every node that take the fewest cycles for a loop of `workload`.
 
     pes             processing elements, at most
-    heights, widths to try: see `arrays`
+    heights, widths, most_sub_arrays  of the arrays to try: see `arrays`
     mapping         "temporal", which is what the generated hardware does; "spatial"; "printed", one of them for all
                     nodes as in equation (5); "node", the better at each node
     adders          whether the adders of partial sums, which the paper does not cost, cost their latency
@@ -180,7 +185,7 @@ def explore(
         raise DomainError("the workload has no layer and no vector node", hint="give at least one of them")
     if mapping not in MAPPINGS:
         raise DomainError(f"there is no mapping {mapping!r}", hint=f"known are {', '.join(MAPPINGS)}")
-    tried = arrays(pes, heights, widths)
+    tried = arrays(pes, heights, widths, most_sub_arrays)
     with progress("exploring", len(tried) + tuned_arrays) as advance:
         turns, beside = [], []
         for array in tried:

@@ -68,7 +68,7 @@ class Operator:
         return dict(self.attributes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OperatorGraph:
     """Operators in an order in which each comes after its inputs.
 
@@ -81,6 +81,16 @@ class OperatorGraph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, OperatorGraph):
+            return NotImplemented
+        parts = (self.operators, self.inputs, self.outputs) == (other.operators, other.inputs, other.outputs)
+        same = self.constants.keys() == other.constants.keys()
+        return parts and same and all(np.array_equal(a, other.constants[k]) for k, a in self.constants.items())
+
+    def __hash__(self) -> int:
+        return hash((self.operators, self.inputs, self.outputs))
 
     @cached_property
     def by_name(self) -> dict[str, Operator]:

@@ -88,6 +88,22 @@ def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ())
 # The model and its inputs
 
 
+def flat_inputs(model: Callable, inputs: Any) -> dict[str, np.ndarray]:
+    """The arrays of arguments of a model, given as `trace` takes its example, by the names of the graph's inputs."""
+    found = {}
+    for name, value in _arguments(model, inputs).items():
+        tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+        names = _input_names(name, value, len(tensors))
+        found.update(zip(names, (tensor.detach().cpu().numpy() for tensor in tensors)))
+    return found
+
+
+def _input_names(argument: str, value: Any, count: int) -> list[str]:
+    """What the tensors in an argument are called: as it, or numbered where it holds several."""
+    argument = argument.lstrip("*")
+    return [argument] if isinstance(value, torch.Tensor) else [f"{argument}_{number}" for number in range(count)]
+
+
 def _arguments(model: Callable, example_inputs: Any) -> dict[str, Any]:
     """The arguments of the model by name, arrays as tensors."""
     function = type(model).forward if isinstance(model, torch.nn.Module) else model
@@ -347,22 +363,20 @@ class _Recorder(torch.fx.Tracer):
         return found
 
     def create_args_for_root(self, root_fn: Callable, is_module: bool, concrete_args: Any = None) -> Any:
-        counts: dict[str, int] = {}
-
-        def placed(name: str, value: Any) -> Any:
+        def placed(argument: str, value: Any) -> Any:
             tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+            names = iter(_input_names(argument, value, len(tensors)))
 
             def one(leaf: Any) -> Any:
                 if not isinstance(leaf, torch.Tensor):
                     return leaf
-                number = counts[name] = counts.get(name, -1) + 1
-                called = name if leaf is value else f"{name}_{number}"
-                self.inputs[called] = leaf
-                return self.create_proxy("placeholder", called, (), {})
+                name = next(names)
+                self.inputs[name] = leaf
+                return self.create_proxy("placeholder", name, (), {})
 
             return tree_map(one, value) if tensors else value
 
-        proxies = {name: placed(name.lstrip("*"), value) for name, value in self.examples.items()}
+        proxies = {name: placed(name, value) for name, value in self.examples.items()}
 
         def call(*root: Any) -> Any:
             self.results = tree_leaves(_call(lambda *args, **kwargs: root_fn(*root, *args, **kwargs), proxies))

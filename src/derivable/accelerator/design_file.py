@@ -1,0 +1,302 @@
+"""`design.yaml`: a design in one file for people and programs, with the arrays of its constants beside it.
+
+The file has a line for each operator and each node. It names the file of its arrays by what is in them, so that a new
+design takes the place of an old one at the moment its `design.yaml` does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from derivable.accelerator import operators, schedule
+from derivable.accelerator.dataflow import dataflow
+from derivable.accelerator.designs import Design, parse_precision
+from derivable.accelerator.exploration import Candidate, Exploration
+from derivable.accelerator.operators import Operator, OperatorGraph
+from derivable.accelerator.quantisation import Quantised
+from derivable.accelerator.resources import Device
+from derivable.accelerator.schedule import Placed, Schedule
+from derivable.accelerator.sizing import Memories, Memory
+from derivable.core.diagnostics import DerivableError, ParseError, Span
+from derivable.core.files import atomic_write, checked_path
+
+FORMAT = "derivable accelerator design 1"
+FILE = "design.yaml"
+
+
+def save(made: Design, directory: str | os.PathLike) -> None:
+    """Write a design; see `Design.save`."""
+    folder = checked_path(directory)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DerivableError(f"cannot make the folder: {error.strerror or error}", source=str(folder)) from None
+    arrays = _arrays(made)
+    digest = _digest(arrays)
+    name = f"constants-{digest[:12]}.npz"
+    with atomic_write(folder / name, "wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+    with atomic_write(folder / FILE) as file:
+        for line in _lines(made, name, digest):
+            file.write(line + "\n")
+    for old in folder.glob("constants-*.npz"):
+        if old.name != name:
+            old.unlink(missing_ok=True)
+
+
+def _arrays(made: Design) -> dict[str, np.ndarray]:
+    arrays = {f"constant:{name}": array for name, array in sorted(made.graph.constants.items())}
+    if made.quantised is not None:
+        for kind in ("scales", "zeros"):
+            for (name, place), value in sorted(getattr(made.quantised, kind).items()):
+                arrays[f"{kind}:{place}:{name}"] = np.asarray(value)
+        for kind in ("biases", "points"):
+            for name, value in sorted(getattr(made.quantised, kind).items()):
+                arrays[f"{kind}:{name}"] = np.asarray(value)
+    return arrays
+
+
+def _quantised(graph: OperatorGraph, precision: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> Quantised:
+    found: dict[str, dict[Any, Any]] = {"scales": {}, "zeros": {}, "biases": {}, "points": {}}
+    for key, value in arrays.items():
+        kind, _, name = key.partition(":")
+        if kind in ("scales", "zeros"):
+            place, _, name = name.partition(":")
+            found[kind][name, int(place)] = int(value) if kind == "zeros" else value
+        elif kind in found:
+            found[kind][name] = int(value) if kind == "points" else value
+    return Quantised(graph, precision, **found)
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+    found = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        found.update(f"{name} {array.dtype} {array.shape} ".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
+# Writing
+
+
+def _lines(made: Design, constants: str, digest: str) -> Iterator[str]:
+    found = made.exploration
+    yield f"format: {FORMAT}"
+    yield f"device: {_flow(asdict(made.device))}"
+    yield f"precision: {_flow(made.precision)}"
+    yield f"pes: {found.pes}"
+    yield f"array: {_flow({'height': made.height, 'width': made.width, 'sub_arrays': made.sub_arrays})}"
+    yield f"mode: {found.mode}"
+    yield f"mapping: {found.mapping}"
+    yield f"adders: {_flow(found.adders)}"
+    yield f"partition: {_flow({'neural': found.partition[0], 'symbolic': found.partition[1]})}"
+    yield f"cycles: {made.cycles}"
+    yield f"lanes: {made.lanes}"
+    yield "exploration:"
+    yield f"  sequential: {_flow(asdict(found.sequential))}"
+    yield f"  parallel: {_flow(None if found.parallel is None else asdict(found.parallel))}"
+    yield f"  tuned: {_flow(found.tuned)}"
+    yield "memories:"
+    for name in ("a1", "a2", "b", "c", "cache"):
+        yield f"  {name}: {_flow(asdict(getattr(made.memories, name)))}"
+    yield f"  tiles: {_flow(made.memories.tiles)}"
+    yield f"constants: {_flow({'file': constants, 'sha256': digest})}"
+    yield f"quantised: {_flow(made.quantised is not None)}"
+    yield f"inputs: {_flow(made.graph.inputs)}"
+    yield f"outputs: {_flow(made.graph.outputs)}"
+    yield "operators:"
+    for operator in made.graph:
+        yield f"  - {_flow({**asdict(operator), 'attributes': dict(operator.attributes)})}"
+    yield "# Where and when the nodes of the array run: layers in their order, then vector nodes in theirs."
+    yield "schedule:"
+    for name, place in made.placed.items():
+        cell = {"node": name, "work": str(place.node)}
+        yield f"  - {_flow({**cell, 'sub_arrays': place.sub_arrays, 'start': place.start, 'end': place.end})}"
+
+
+def _flow(value: Any) -> str:
+    """A value on one line: JSON, of which YAML takes all but the way of writing some floats."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(str(key))}: {_flow(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, (tuple, list)):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    if isinstance(value, float):
+        text = repr(value)
+        special = {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
+        mantissa, mark, exponent = text.partition("e")
+        # YAML 1.1 wants a point before the exponent, and a sign in it.
+        dotted = mantissa if "." in mantissa else f"{mantissa}.0"
+        signed = exponent if exponent.startswith(("-", "+")) else f"+{exponent}"
+        return special.get(text) or (f"{dotted}e{signed}" if mark else text)
+    return json.dumps(value)
+
+
+# Reading
+
+
+class _Content:
+    """A mapping of the file; what is missing or of another kind in it is an error with the path of its key."""
+
+    def __init__(self, value: Any, path: str, source: str):
+        self.source, self.path = source, path
+        if not isinstance(value, dict):
+            raise self.error(f"{path or 'the file'} is no mapping")
+        self.value = value
+
+    def error(self, message: str) -> ParseError:
+        return ParseError(message, source=self.source, hint="`Design.save` writes such files; save the design again")
+
+    def get(self, key: str, kind: type | tuple[type, ...]) -> Any:
+        where = f"{self.path}.{key}" if self.path else key
+        if key not in self.value:
+            raise self.error(f"`{where}` is missing")
+        found = self.value[key]
+        if not isinstance(found, kind) or (isinstance(found, bool) and kind is int):
+            raise self.error(f"`{where}` is {found!r}")
+        return found
+
+    def inner(self, key: str) -> _Content:
+        return _Content(self.get(key, dict), f"{self.path}.{key}" if self.path else key, self.source)
+
+    def record(self, kind: type, **fixed: Any) -> Any:
+        """A dataclass of the values of this mapping."""
+        names = [each.name for each in fields(kind)]
+        wrong = sorted(set(names) ^ (set(self.value) | set(fixed)))
+        if wrong:
+            what = "misses" if wrong[0] in names else "has"
+            raise self.error(f"`{self.path}` {what} `{wrong[0]}`")
+        try:
+            return kind(**{**self.value, **fixed})
+        except (TypeError, ValueError) as error:
+            raise self.error(f"`{self.path}` is malformed: {error}") from None
+
+
+def load(directory: str | os.PathLike) -> Design:
+    """The design that `Design.save` wrote to a directory; also the path of its `design.yaml`.
+
+    Nothing in the files is executed. Raises ParseError for files that are missing, damaged or do not belong together.
+    """
+    path = checked_path(directory)
+    path = path / FILE if path.is_dir() or path.suffix != ".yaml" else path
+    content = _Content(_parsed(path), "", str(path))
+    if content.value.get("format") != FORMAT:
+        raise content.error(f"the format is {content.value.get('format')!r}, expected {FORMAT!r}")
+    try:
+        return _design(content, path)
+    except ParseError:
+        raise
+    except DerivableError as error:
+        raise ParseError(f"the design is not valid: {error.message}", source=str(path), hint=error.hint) from None
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        hint = "`Design.save` and `derivable accelerate` write designs"
+        raise ParseError(f"cannot read the design: {error.strerror or error}", source=str(path), hint=hint) from None
+    except UnicodeDecodeError:
+        raise ParseError("this is no text", source=str(path)) from None
+    try:
+        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        span = Span(mark.line + 1, mark.column + 1) if mark is not None else None
+        problem = getattr(error, "problem", None) or "it cannot be parsed"
+        raise ParseError(f"this is no YAML: {problem}", source=str(path), text=text, span=span) from None
+
+
+def _design(content: _Content, path: Path) -> Design:
+    precision = parse_precision(content.inner("precision").value)
+    arrays = _read_arrays(content.inner("constants"), path.parent)
+    constants = {name.partition(":")[2]: array for name, array in arrays.items() if name.startswith("constant:")}
+    graph = OperatorGraph(
+        tuple(_operator(_Content(item, "operators", content.source)) for item in content.get("operators", list)),
+        tuple(content.get("inputs", list)),
+        tuple(content.get("outputs", list)),
+        constants,
+    )
+    operators.check(graph)
+    flow = dataflow(graph, precision=precision)
+    array, partition, steps = content.inner("array"), content.inner("partition"), content.inner("exploration")
+    parallel = steps.get("parallel", (dict, type(None)))
+    places = [_Content(item, "schedule", content.source) for item in content.get("schedule", list)]
+    names = [place.get("node", str) for place in places]
+    nodes = (*flow.layers, *flow.vectors)
+    if names != [node.name for node in nodes]:
+        raise content.error("`schedule` has not the nodes of the operators in their order")
+    numbers = ("sub_arrays", "start", "end")
+    placed = [
+        Placed(node.work, *(place.get(name, int) for name in numbers))  # type: ignore[arg-type]
+        for node, place in zip(nodes, places)
+    ]
+    split = len(flow.layers)
+    found = Exploration(
+        workload=flow.workload(),
+        pes=content.get("pes", int),
+        height=array.get("height", int),
+        width=array.get("width", int),
+        sub_arrays=array.get("sub_arrays", int),
+        partition=(partition.get("neural", int), partition.get("symbolic", int)),
+        mapping=content.get("mapping", str),
+        mode=content.get("mode", str),
+        schedule=Schedule(array.get("sub_arrays", int), tuple(placed[:split]), tuple(placed[split:])),
+        sequential=steps.inner("sequential").record(Candidate),
+        parallel=None if parallel is None else steps.inner("parallel").record(Candidate),
+        tuned=steps.get("tuned", (int, type(None))),
+        adders=content.get("adders", bool),
+    )
+    schedule.check(found.schedule, found.costs)
+    if found.cycles != content.get("cycles", int):
+        raise content.error(f"`cycles` is {content.value['cycles']}, the schedule ends after {found.cycles}")
+    sizes = content.inner("memories")
+    memories = Memories(
+        *(sizes.inner(name).record(Memory) for name in ("a1", "a2", "b", "c", "cache")),
+        tiles=tuple(sizes.get("tiles", list)),
+    )
+    quantised = _quantised(graph, precision, arrays) if content.get("quantised", bool) else None
+    device = content.inner("device").record(Device)
+    return Design(graph, flow, found, memories, content.get("lanes", int), device, precision, quantised)
+
+
+def _operator(item: _Content) -> Operator:
+    attributes = item.inner("attributes").value
+    return item.record(
+        Operator,
+        inputs=tuple(item.get("inputs", list)),
+        shape=tuple(item.get("shape", list)),
+        attributes=tuple(sorted((name, _tuples(value)) for name, value in attributes.items())),
+    )
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _read_arrays(content: _Content, folder: Path) -> dict[str, np.ndarray]:
+    name, expected = content.get("file", str), content.get("sha256", str)
+    path = folder / Path(name).name
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    except OSError as error:
+        raise ParseError(
+            f"cannot read the constants: {error.strerror or error}",
+            source=str(path),
+            hint=f"keep it in one folder with {FILE}",
+        ) from None
+    except Exception:
+        arrays = {}  # a damaged archive raises errors of many types
+    if _digest(arrays) != expected:
+        raise ParseError("these are not the constants of the design", source=str(path), hint="save the design again")
+    return arrays

@@ -1,0 +1,366 @@
+"""A designed accelerator: the model's graphs, the array and who uses it when, memories, lanes, and what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from derivable.accelerator import sizing
+from derivable.accelerator.dataflow import DataflowGraph, Node, dataflow
+from derivable.accelerator.exploration import Exploration, explore
+from derivable.accelerator.kinds import Moved
+from derivable.accelerator.operators import OperatorGraph
+from derivable.accelerator.precision import PRECISIONS
+from derivable.accelerator.resources import Device, Resources, check_fit, estimate, fit_memories
+from derivable.accelerator.resources import device as find_device
+from derivable.accelerator.runtime import Elementwise, elementwise_cycles
+from derivable.accelerator.schedule import Placed
+from derivable.accelerator.sizing import Memories
+from derivable.core.arguments import integer
+from derivable.core.diagnostics import DomainError
+from derivable.core.registry import suggestion
+
+if TYPE_CHECKING:
+    from derivable.accelerator.quantisation import Quantised
+
+PARTS = ("neural", "symbolic")
+DEFAULT_PRECISION: Mapping[str, str] = MappingProxyType({"neural": "int8", "symbolic": "int4"})
+# What the generated hardware has registers for, and lanes.
+LARGEST_SIDE, MOST_SUB_ARRAYS, MOST_LANES = 64, 16, 128
+SMALLEST_PES = 16
+Stage = Literal["summary", "operators", "dataflow", "exploration", "memory", "resources", "nodes"]
+
+
+@dataclass(frozen=True)
+class Design:
+    """An accelerator for one model and one size of its inputs.
+
+    graph        what the model computes
+    flow         its nodes, and what runs beside what
+    exploration  the array that was found, and the schedule of a loop on it
+    memories     their sizes
+    lanes        of the SIMD unit
+    device       that it is for
+    precision    the format of each part: "neural" and "symbolic"
+    quantised    the scales of the numbers, from the calibration
+    """
+
+    graph: OperatorGraph
+    flow: DataflowGraph
+    exploration: Exploration
+    memories: Memories
+    lanes: int
+    device: Device
+    precision: Mapping[str, str]
+    quantised: Quantised | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def height(self) -> int:
+        """Rows of processing elements of a sub-array."""
+        return self.exploration.height
+
+    @property
+    def width(self) -> int:
+        """Columns of processing elements of a sub-array."""
+        return self.exploration.width
+
+    @property
+    def sub_arrays(self) -> int:
+        return self.exploration.sub_arrays
+
+    @property
+    def partition(self) -> tuple[int, int]:
+        """Sub-arrays of layers and of vector nodes, before they are tuned node by node; both all of them where layers
+        and vector nodes take turns."""
+        return self.exploration.partition
+
+    @property
+    def cycles(self) -> int:
+        """Modelled cycles of the array for one pass of the model, when passes follow one another."""
+        return self.exploration.cycles
+
+    @property
+    def seconds(self) -> float:
+        """What the cycles take at the clock of the device."""
+        return self.cycles / self.device.clock
+
+    @property
+    def latency(self) -> int:
+        """Modelled cycles of the array for one pass by itself."""
+        return self.exploration.cycles_of(1)
+
+    @cached_property
+    def resources(self) -> Resources:
+        """An analytic estimate of what it takes of the device."""
+        return _resources((self.height, self.width, self.sub_arrays), self.lanes, self.memories, self.precision)
+
+    @cached_property
+    def placed(self) -> dict[str, Placed]:
+        """Where and when each node of the array runs, by its name."""
+        schedule = self.exploration.schedule
+        pairs = (*zip(self.flow.layers, schedule.layers), *zip(self.flow.vectors, schedule.vectors))
+        return {node.name: place for node, place in pairs}
+
+    def explain(self, stage: Stage = "summary") -> str:
+        """A text on one stage: "summary", "operators", "dataflow", "exploration", "memory", "resources" or "nodes".
+
+        Raises DomainError for another stage.
+        """
+        if stage not in _STAGES:
+            raise DomainError(
+                f"there is no stage {stage!r}", hint=suggestion(stage, _STAGES, f"stages are {', '.join(_STAGES)}")
+            )
+        return _STAGES[stage](self)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def save(self, directory: str | Path) -> None:
+        """Write `design.yaml`, and the constants and scales beside it; `load` reads them.
+
+        The directory is made if it is not there. A design that was there stays whole until the new one is. The same
+        design gives the same bytes. Raises DerivableError if it cannot be written.
+        """
+        from derivable.accelerator.design_file import save
+
+        save(self, directory)
+
+
+def design(
+    model: Callable,
+    example_inputs: Any,
+    pes: int = 1024,
+    device: str | Path = "u250",
+    precision: Mapping[str, str] | str = DEFAULT_PRECISION,
+    *,
+    symbolic: Sequence[str] = (),
+    calibration: Iterable[Any] | None = None,
+    heights: Iterable[int] | None = None,
+    widths: Iterable[int] | None = None,
+) -> Design:
+    """An accelerator for a model, by the steps of NSFlow: trace, dataflow, two-phase exploration, sizes of memories.
+
+    model           a torch.nn.Module or a function of tensors, see `trace`
+    example_inputs  a tensor, a tuple of arguments or a mapping; the design is for inputs of these shapes
+    pes             processing elements, at most
+    device          the name of a device, or the path of a TOML file with one
+    precision       the format of each part, such as {"neural": "int8", "symbolic": "int4"}; a text "int8/int4" is the
+                    same, and "int8" is both
+    symbolic        paths of modules that belong to the symbolic part, see `trace`
+    calibration     inputs that say which numbers come up, each like `example_inputs`, which is what is taken otherwise
+    heights, widths of sub-arrays to try; by default powers of two
+
+    Deterministic. Raises UnsupportedError for models that cannot be traced, DomainError for arguments that make no
+    sense, LimitError for a design that the device has no room for.
+    """
+    from derivable.accelerator.quantisation import calibrate
+    from derivable.accelerator.trace import flat_inputs, trace
+
+    integer(pes, "pes", SMALLEST_PES, hint=f"a sub-array has at least {SMALLEST_PES} elements")
+    target = find_device(device)
+    formats = parse_precision(precision)
+    sizes = [None if given is None else _sides(given, what) for given, what in ((heights, "height"), (widths, "width"))]
+    graph = trace(model, example_inputs, symbolic=symbolic)
+    samples = [example_inputs] if calibration is None else list(calibration)
+    quantised = calibrate(graph, [flat_inputs(model, sample) for sample in samples], formats)
+    flow = dataflow(graph, precision=formats)
+    powers = [2**e for e in range(2, LARGEST_SIDE.bit_length())]
+    found = explore(
+        flow.workload(),
+        pes,
+        heights=sizes[0] or ([h for h in powers if h <= pes] if sizes[1] else None),
+        widths=sizes[1] or ([w for w in powers if w <= pes] if sizes[0] else None),
+        most_sub_arrays=MOST_SUB_ARRAYS,
+    )
+    return _sized(graph, flow, found, target, formats, quantised)
+
+
+def _sized(
+    graph: OperatorGraph,
+    flow: DataflowGraph,
+    found: Exploration,
+    target: Device,
+    formats: Mapping[str, str],
+    quantised: Quantised | None,
+) -> Design:
+    """The design on an array: memories and lanes, and that the device has room for them."""
+    array = (found.height, found.width, found.sub_arrays)
+    inputs = [node.streamed for node in flow.layers]
+    memories = fit_memories(flow.workload(), array, target, **formats, inputs=inputs)
+    groups = list(_beside(flow, found))
+    lanes = sizing.simd_width(groups, MOST_LANES).width
+    # Loops follow one another: in the time of one, the unit has to do all of its work for one.
+    while lanes < MOST_LANES and _lane_cycles(flow, lanes) > found.cycles:
+        lanes *= 2
+    made = Design(graph, flow, found, memories, lanes, target, MappingProxyType(dict(formats)), quantised)
+    check_fit(
+        made.resources,
+        target,
+        smaller=lambda count: _resources((*array[:2], count), lanes, memories, formats),
+        most=found.sub_arrays,
+    )
+    return made
+
+
+def _beside(flow: DataflowGraph, found: Exploration) -> Iterable[tuple[int, Sequence[Elementwise]]]:
+    """For each node of the critical path and what runs beside it: cycles of the array, and work of the SIMD unit."""
+    cycles = {
+        node.name: place.end - place.start
+        for node, place in (
+            *zip(flow.layers, found.schedule.layers),
+            *zip(flow.vectors, found.schedule.vectors),
+        )
+    }
+    for node, others in flow.groups():
+        nodes = (node, *others)
+        yield sum(cycles.get(each.name, 0) for each in nodes), [work for each in nodes for work in each.elementwise]
+
+
+def _lane_cycles(flow: DataflowGraph, lanes: int) -> int:
+    """Cycles of the SIMD unit in a loop, of which moves take some too."""
+    moved = sum(-(-node.work.elements // lanes) for node in flow if isinstance(node.work, Moved))
+    return moved + sum(elementwise_cycles(work, lanes) for node in flow for work in node.elementwise)
+
+
+def _resources(array: tuple[int, int, int], lanes: int, memories: Memories, formats: Mapping[str, str]) -> Resources:
+    return estimate(array, simd=lanes, stores=memories, **formats)
+
+
+def _sides(given: Iterable[int], what: str) -> list[int]:
+    sides = [integer(side, f"a {what}", 4, LARGEST_SIDE) for side in given]
+    for side in sides:
+        if side & (side - 1):
+            raise DomainError(f"a {what} is {side}, expected a power of two from 4 to {LARGEST_SIDE}")
+    return sides
+
+
+def parse_precision(precision: Mapping[str, str] | str) -> dict[str, str]:
+    """The format of each part. Raises DomainError, with the nearest name, for a part or a format that there is not."""
+    if isinstance(precision, str):
+        names = precision.split("/")
+        if len(names) > 2:
+            raise DomainError(f"precision is {precision!r}", hint='"int8", or "int8/int4" of both parts')
+        precision = dict(zip(PARTS, (names[0], names[-1])))
+    if not isinstance(precision, Mapping):
+        raise DomainError(
+            f"precision is {precision!r}, expected a format of each part", hint=f"such as {dict(DEFAULT_PRECISION)}"
+        )
+    for part in precision:
+        if part not in PARTS:
+            raise DomainError(
+                f"precision is of a part {part!r}", hint=suggestion(part, PARTS, "parts are neural and symbolic")
+            )
+    for part in PARTS:
+        if part not in precision:
+            raise DomainError(f"precision has no format of the {part} part", hint=f"such as {dict(DEFAULT_PRECISION)}")
+    return {part: PRECISIONS[precision[part]].name for part in PARTS}
+
+
+# Texts
+
+
+def _summary(made: Design) -> str:
+    shares = made.resources.shares(made.device)
+    largest = max(shares, key=lambda kind: shares[kind])
+    neural, symbolic = made.partition
+    return "\n".join(
+        [
+            f"array       {made.height} x {made.width} x {made.sub_arrays} sub-arrays, "
+            f"{made.height * made.width * made.sub_arrays} of {made.exploration.pes} elements",
+            f"mode        {made.exploration.mode}, {neural} : {symbolic} sub-arrays, "
+            f"{made.exploration.mapping} mapping",
+            f"precision   {made.precision['neural']} neural, {made.precision['symbolic']} symbolic",
+            f"cycles      {made.cycles} of a pass among others, {made.latency} of one by itself",
+            f"time        {_time(made.seconds)} of a pass at {made.device.clock / 1e6:g} MHz on {made.device.title}",
+            f"nodes       {len(made.flow)}: {len(made.flow.layers)} layers, {len(made.flow.vectors)} vector nodes",
+            f"SIMD        {made.lanes} lanes, which work {_lane_cycles(made.flow, made.lanes)} cycles of a pass",
+            f"memories    {made.memories.bram} blocks of 18 Kb, {made.memories.uram} of 288 Kb",
+            f"resources   {shares[largest]:.1%} of the {largest.upper()} of the device at most",
+        ]
+    )
+
+
+def _time(seconds: float) -> str:
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """What a report says of a node: bytes, its place in the schedule (None beside the array), and the part of the
+    multipliers that it keeps busy there."""
+
+    node: str
+    part: str
+    work: str
+    operators: str
+    source: str
+    weight_bytes: int
+    input_bytes: int
+    output_bytes: int
+    macs: int
+    sub_arrays: int | None
+    start: int | None
+    end: int | None
+    cycles: int
+    utilisation: float | None
+
+
+def node_rows(made: Design) -> list[NodeRow]:
+    """A row for each node of the dataflow graph, in its order."""
+    return [_row(made, node) for node in made.flow]
+
+
+def _row(made: Design, node: Node) -> NodeRow:
+    memory = node.memory(made.precision)
+    place = made.placed.get(node.name)
+    macs = getattr(node.work, "macs", 0)
+    cycles = place.end - place.start if place else node.cycles(made.height, made.width, made.sub_arrays, made.lanes)
+    busy = None
+    if place and cycles:
+        elements = made.height * made.width * place.sub_arrays
+        busy = macs / (cycles * elements * getattr(node.work, "products", 1))
+    return NodeRow(
+        node=node.name,
+        part=node.part,
+        work=" + ".join(map(str, (node.work, *node.fused))),
+        operators=" ".join(node.operators),
+        source=node.source,
+        weight_bytes=memory.weights,
+        input_bytes=memory.inputs,
+        output_bytes=memory.outputs,
+        macs=macs,
+        sub_arrays=place.sub_arrays if place else None,
+        start=place.start if place else None,
+        end=place.end if place else None,
+        cycles=cycles,
+        utilisation=busy,
+    )
+
+
+def _nodes(made: Design) -> str:
+    width = max(len(node.name) for node in made.flow) + 1
+    lines = [f"{'node':{width}} {'cycles':>9} {'start':>9} {'on':>3} {'busy':>6}  work"]
+    for row in node_rows(made):
+        start = "" if row.start is None else row.start
+        on = "" if row.sub_arrays is None else row.sub_arrays
+        busy = "" if row.utilisation is None else f"{row.utilisation:.1%}"
+        lines.append(f"%{row.node:{width - 1}} {row.cycles:>9} {start:>9} {on:>3} {busy:>6}  {row.work}")
+    return "\n".join(lines)
+
+
+_STAGES: dict[str, Callable[[Design], str]] = {
+    "summary": _summary,
+    "operators": lambda made: str(made.graph),
+    "dataflow": lambda made: made.flow.explain(made.precision),
+    "exploration": lambda made: str(made.exploration),
+    "memory": lambda made: str(made.memories),
+    "resources": lambda made: made.resources.table(made.device),
+    "nodes": _nodes,
+}

@@ -1,0 +1,223 @@
+"""Designs: from Python, in files, and from the command line."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import derivable as dv
+from derivable.accelerator import dataflow, operators, schedule
+from derivable.accelerator.designs import node_rows, parse_precision
+from derivable.accelerator.quantisation import calibrate
+from derivable.accelerator.trace import flat_inputs
+from reasoning.superposition import mimonet
+
+from .networks import MLP, resnet18
+
+STAGES = ("summary", "operators", "dataflow", "exploration", "memory", "resources", "nodes")
+
+
+@pytest.fixture(scope="module")
+def panels():
+    return torch.rand(1, 2, 1, 80, 80, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def made(panels):
+    torch.manual_seed(0)
+    return dv.accelerator.design(mimonet(blocks=2, length=8).eval(), panels, pes=256)
+
+
+def test_a_design_is_one_that_holds_together(made, panels):
+    assert made.height * made.width * made.sub_arrays <= 256
+    assert made.sub_arrays <= 16
+    assert sum(made.partition) in (made.sub_arrays, 2 * made.sub_arrays)
+    assert made.cycles <= made.latency
+    operators.check(made.graph)
+    dataflow.check(made.flow, made.graph)
+    schedule.check(made.exploration.schedule, made.exploration.costs)
+    assert set(made.placed) == {node.name for node in made.flow if node.on_array}
+    assert made.precision == {"neural": "int8", "symbolic": "int4"}
+    assert made.seconds == made.cycles / 272e6
+    # In the time of a pass among others, every sub-array works at most all the time.
+    area = sum((place.end - place.start) * place.sub_arrays for place in made.placed.values())
+    assert area <= made.cycles * made.sub_arrays
+    assert all(part <= 1 for part in made.resources.shares(made.device).values())
+
+
+def test_the_same_model_gives_the_same_design(panels, made):
+    torch.manual_seed(0)
+    again = dv.accelerator.design(mimonet(blocks=2, length=8).eval(), panels, 256, "u250", "int8/int4")
+    assert again == made
+    assert (again.exploration, again.memories, again.flow) == (made.exploration, made.memories, made.flow)
+
+
+def test_more_elements_are_never_slower():
+    cycles = [dv.accelerator.design(MLP((16, 64, 64, 4)), torch.rand(8, 16), pes=pes).cycles for pes in (64, 256, 1024)]
+    assert cycles == sorted(cycles, reverse=True)
+    assert cycles[-1] < cycles[0]
+
+
+def test_small_formats_take_fewer_cycles_and_bytes():
+    def at(precision):
+        return dv.accelerator.design(MLP((64, 64, 4)), torch.rand(64, 64), pes=64, precision=precision)
+
+    eight, four = at("int8"), at("int4")
+    assert four.cycles < eight.cycles
+    assert four.memories.a1.bytes * 2 == eight.memories.a1.bytes
+    assert at({"neural": "int8", "symbolic": "fp16"}).cycles == eight.cycles
+
+
+def test_resnet18():
+    made = dv.accelerator.design(resnet18(width=8).eval(), torch.rand(1, 3, 64, 64), pes=512)
+    assert made.exploration.mode == "sequential"
+    assert len(made.flow.layers) == 21
+    assert made.flow.vectors == ()
+    # What every layer multiplies, by counting, does not take less than what all elements can do.
+    macs = sum(node.work.macs for node in made.flow.layers)
+    assert macs / 512 <= made.cycles
+
+
+def test_rows_of_nodes(made):
+    rows = {row.node: row for row in node_rows(made)}
+    assert list(rows) == [node.name for node in made.flow]
+    for name, row in rows.items():
+        place = made.placed.get(name)
+        assert (row.start, row.end) == ((place.start, place.end) if place else (None, None))
+        assert row.utilisation is None or 0 < row.utilisation <= 1
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_has_a_text(made, stage):
+    assert len(made.explain(stage).splitlines()) > 2
+    if stage == "nodes":
+        assert len(made.explain(stage).splitlines()) == 1 + len(made.flow)
+
+
+def test_saved_and_loaded(made, tmp_path):
+    made.save(tmp_path / "new" / "design")
+    loaded = dv.accelerator.load(tmp_path / "new" / "design")
+    assert dv.accelerator.load(tmp_path / "new" / "design" / "design.yaml") == loaded
+    for name in ("flow", "exploration", "memories", "lanes", "device", "precision"):
+        assert getattr(loaded, name) == getattr(made, name)
+    assert loaded.graph.operators == made.graph.operators
+    for name, array in made.graph.constants.items():
+        found = loaded.graph.constants[name]
+        assert found.dtype == array.dtype
+        np.testing.assert_array_equal(found, array)
+    for kind in ("scales", "zeros", "biases", "points"):
+        one, other = getattr(loaded.quantised, kind), getattr(made.quantised, kind)
+        assert one.keys() == other.keys()
+        assert all(np.array_equal(one[key], other[key]) for key in one)
+    loaded.save(tmp_path / "again")
+    files = sorted(path.name for path in (tmp_path / "again").iterdir())
+    assert files == sorted(path.name for path in (tmp_path / "new" / "design").iterdir())
+    assert len(files) == 2
+    for name in files:
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "new" / "design" / name).read_bytes()
+    assert [loaded.explain(stage) for stage in STAGES] == [made.explain(stage) for stage in STAGES]
+
+
+def test_a_new_design_takes_the_place_of_an_old_one(made, tmp_path):
+    made.save(tmp_path)
+    other = dv.accelerator.design(MLP(), torch.rand(2, 5), pes=64)
+    other.save(tmp_path)
+    assert dv.accelerator.load(tmp_path).flow == other.flow
+    assert len(list(tmp_path.glob("constants-*"))) == 1
+
+
+def test_the_file_is_yaml_that_others_read(made, tmp_path):
+    small = dv.accelerator.design(lambda x: (x @ torch.ones(3, 2)).clamp(1e-6, 3e22).sum(-1), torch.rand(4, 3), pes=16)
+    small.save(tmp_path)
+    content = yaml.safe_load((tmp_path / "design.yaml").read_text())
+    (clamp,) = [item for item in content["operators"] if item["kind"] == "clamp"]
+    assert (clamp["attributes"]["low"], clamp["attributes"]["high"]) == (1e-6, 3e22)
+    assert content["array"] == {"height": small.height, "width": small.width, "sub_arrays": small.sub_arrays}
+    assert dv.accelerator.load(tmp_path).graph.operators == small.graph.operators
+
+
+@pytest.fixture
+def saved(made, tmp_path):
+    made.save(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("pattern", "by", "message"),
+    [
+        (r"^format: .*", "format: 2", "the format is 2"),
+        (r"^format: .*", "format: [", "this is no YAML"),
+        (r"^mode: .*\n", "", "`mode` is missing"),
+        (r"^lanes: .*", "lanes: many", "`lanes` is 'many'"),
+        (r"^cycles: .*", "cycles: 3", "`cycles` is 3"),
+        (r'"sub_arrays": \d+}$', '"sub_arrays": 1}', "not valid|schedule"),
+        (r'"kind": "relu"', '"kind": "rely"', "(?s)no kind of operator 'rely'.*relu"),
+        (r'"shape": \[1, 2, 1, 80, 80\]', '"shape": [1, 2]', "not valid"),
+        (r'"sha256": "..', '"sha256": "zz', "not the constants of the design"),
+        (r'"file": "constants', '"file": "other', "cannot read the constants"),
+        (r'"dsp": \d+, ', "", "`device` misses `dsp`"),
+        (r'"neural": "int8"', '"neural": "int9"', "(?s)'int9'.*int8"),
+    ],
+)
+def test_damaged_files(saved, pattern, by, message):
+    path = saved / "design.yaml"
+    text = path.read_text()
+    changed = re.sub(pattern, by, text, count=1, flags=re.M)
+    assert changed != text
+    path.write_text(changed)
+    with pytest.raises(dv.DerivableError, match=message) as caught:
+        dv.accelerator.load(saved)
+    assert str(caught.value.source).startswith(str(saved))
+
+
+def test_missing_files(saved, tmp_path):
+    with pytest.raises(dv.DerivableError, match="cannot read the design"):
+        dv.accelerator.load(tmp_path / "nowhere")
+    for path in saved.glob("constants-*"):
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(dv.DerivableError, match="not the constants"):
+        dv.accelerator.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pes": 8}, "(?s)pes is 8, expected an integer from 16 on.*at least 16"),
+        ({"pes": "many"}, "pes is 'many'"),
+        ({"device": "u520"}, "(?s)no device 'u520'.*did you mean 'u250'"),
+        ({"precision": "int7"}, "(?s)no precision 'int7'.*did you mean"),
+        ({"precision": "int8/int4/int4"}, "precision is 'int8/int4/int4'"),
+        ({"precision": {"neural": "int8"}}, "no format of the symbolic part"),
+        ({"precision": {"neuronal": "int8", "symbolic": "int4"}}, "(?s)a part 'neuronal'.*did you mean `neural`"),
+        ({"precision": 8}, "precision is 8"),
+        ({"heights": [12]}, "a height is 12, expected a power of two"),
+        ({"heights": [64], "pes": 16}, "no array of the heights"),
+        ({"pes": 1 << 20, "device": "zcu104", "heights": [64], "widths": [64]}, "zcu104 has"),
+        ({"calibration": []}, "no sample"),
+    ],
+)
+def test_arguments(changes, message):
+    with pytest.raises(dv.DerivableError, match=message):
+        dv.accelerator.design(MLP(), torch.rand(2, 5), **changes)
+
+
+def test_precision_has_many_forms():
+    assert parse_precision("int8") == {"neural": "int8", "symbolic": "int8"}
+    assert parse_precision("fp16/int4") == {"neural": "fp16", "symbolic": "int4"}
+
+
+def test_stages_have_names(made):
+    with pytest.raises(dv.DerivableError, match=r"(?s)no stage 'memry'.*did you mean `memory`"):
+        made.explain("memry")
+
+
+def test_calibration_is_what_the_scales_come_from():
+    model, x = MLP(), torch.rand(4, 5)
+    large = dv.accelerator.design(model, x, pes=16, calibration=[10 * x, 5 * x])
+    expected = calibrate(large.graph, [flat_inputs(model, 10 * x), flat_inputs(model, 5 * x)], large.precision)
+    for place, scale in expected.scales.items():
+        np.testing.assert_array_equal(large.quantised.scales[place], scale)
+    small = dv.accelerator.design(model, x, pes=16)
+    assert small.quantised.scales["linear_1", 0] < large.quantised.scales["linear_1", 0]
