@@ -106,17 +106,17 @@ def regions(machine: Machine, instruction: Instruction) -> Iterator[Region]:
 def _vector(machine: Machine, of: Vector) -> Iterator[Region]:
     counts, count = (of.n0, of.n1, of.n2), lanes(machine, of)
 
-    def extent(name: str, kind: str, is_one: bool, counts: tuple[int, ...]) -> tuple[int, int]:
+    def extent(name: str, kind: str, is_one: bool, counts: tuple[int, ...], tail: int) -> tuple[int, int]:
         start, strides = getattr(of, name), tuple(getattr(of, f"{name}{loop}") for loop in range(3))
 
         def span(start: int, counts: tuple[int, ...], lanes: int) -> tuple[int, int]:
             return _extent(start, counts, strides, ((1 if is_one else lanes) * BITS[kind] + 7) // 8)
 
         loop = 1 + of.tail_inner
-        if not of.tail:
+        if not tail:
             return span(start, counts, count)
         before, last = (tuple(k if at == loop else n for at, n in enumerate(counts)) for k in (counts[loop] - 1, 1))
-        low, high = span(start + (counts[loop] - 1) * strides[loop], last, of.tail)
+        low, high = span(start + (counts[loop] - 1) * strides[loop], last, tail)
         if counts[loop] == 1:
             return low, high
         others = span(start, before, count)
@@ -127,11 +127,13 @@ def _vector(machine: Machine, of: Vector) -> Iterator[Region]:
         low, high = _extent(of.a, counts, (of.a0, of.a1, of.a2), 1)
         yield Region("C", of.a_bank, low >> half, ((high - 1) >> half) + 1, False)
     else:
-        yield Region("X", 0, *extent("a", of.a_type, bool(of.a_one), counts), False)
+        yield Region("X", 0, *extent("a", of.a_type, bool(of.a_one), counts, of.tail), False)
     if reads_b(of):
-        yield Region("X", 0, *extent("b", of.b_type, bool(of.b_one), counts), False)
+        yield Region("X", 0, *extent("b", of.b_type, bool(of.b_one), counts, of.tail), False)
     written = (of.n0, of.n1, 1 if of.along else of.n2)
-    yield Region("X", 0, *extent("y", of.y_type, bool(of.across), written), True)
+    # A lane that took part in a step of the inner loop has a result, whether it did in the last one or not.
+    tail = 0 if of.along and of.tail_inner and of.n2 > 1 else of.tail
+    yield Region("X", 0, *extent("y", of.y_type, bool(of.across), written, tail), True)
     if of.operation == "drain":
         yield Region("P", 0, of.p, of.p + of.n0, False)
 
@@ -222,11 +224,11 @@ def _check_alone(machine: Machine, instruction: Instruction, sizes: dict[str, tu
         if region.start < 0 or region.stop > size:
             raise LayoutError(f"it touches {region}, and there are {size}")
     if isinstance(instruction, Vector):
-        _check_own(instruction, found)
+        _check_own(machine, instruction, found)
     return found
 
 
-def _check_own(of: Vector, found: list[Region]) -> None:
+def _check_own(machine: Machine, of: Vector, found: list[Region]) -> None:
     """What a step writes must not be read by a later one."""
 
     def place(name: str) -> tuple[object, ...]:
@@ -234,11 +236,27 @@ def _check_own(of: Vector, found: list[Region]) -> None:
 
     written = next(region for region in found if region.is_written)
     for name, is_read in (("a", of.a_from == "X"), ("b", reads_b(of))):
-        if not is_read or (place(name) == place("y") and not (of.along or of.across or getattr(of, f"{name}_one"))):
+        is_place = place(name) == place("y") and not (of.along or of.across or getattr(of, f"{name}_one"))
+        if not is_read or (is_place and _steps_are_apart(machine, of)):
             continue
         start = found[0] if name == "a" else found[1]
         if written.meets(start):
             raise LayoutError(f"it writes {written} and reads {start} as {name}")
+
+
+def _steps_are_apart(machine: Machine, of: Vector) -> bool:
+    """Whether no two steps write the same byte: each loop goes further than what is inside it reaches."""
+    bits = BITS[of.y_type]
+    reach = (lanes(machine, of) * bits + 7) // 8
+    loops = [(abs(of.y0), of.y0, of.n0, False), (abs(of.y1), of.y1, of.n1, not of.tail_inner)]
+    loops.append((abs(of.y2), of.y2, of.n2, bool(of.tail_inner)))
+    for distance, stride, count, has_tail in sorted(loop for loop in loops if loop[2] > 1):
+        if distance < reach:
+            return False
+        # The last step of its loop is as short as its tail, if nothing shorter lies inside that loop.
+        is_short = has_tail and of.tail and stride > 0 and reach == (lanes(machine, of) * bits + 7) // 8
+        reach = (count - 1) * distance + ((of.tail * bits + 7) // 8 if is_short else reach)
+    return True
 
 
 def _check_conflicts(found: list[Region], clock: list[int], done: list[list[tuple[int, list[Region]]]]) -> None:

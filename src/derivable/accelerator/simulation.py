@@ -1,4 +1,11 @@
-"""Programs on the simulated hardware: the Verilated accelerator with a model of off-chip memory, `rtl/device.h`."""
+"""Programs on the simulated hardware: the Verilated accelerator with a model of off-chip memory, `rtl/device.h`.
+
+    device = simulator(machine)                # built now or before
+    found = device.run(program, memory)        # the memory afterwards, cycles, when each instruction began and ended
+
+What comes out is what `machine.run` says, bit by bit. So are the cycles, with off-chip memory of the same latency, but
+for what units wait for the ports of the cache, which `Simulated.waits` counts.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +58,19 @@ class Simulated:
     waits: dict[str, int]
 
 
+def harness(*names: str) -> dict[str, str]:
+    """The C++ of the package that drives the simulated device, text by name of file: `device.h` and others."""
+    return {name: (elaboration.FOLDER / name).read_text(encoding="utf-8") for name in ("device.h", *names)}
+
+
+def simulator(machine: Machine) -> Simulator:
+    """The simulator of a machine, built by Verilator now or before. Raises what `verilator.build` raises."""
+    made = elaboration.hardware(elaboration.TOP, elaboration.parameters(machine))
+    return Simulator(machine, verilator.build(made, harness("device.cpp")))
+
+
 class Simulator:
-    """A simulator that is built: a shared object with `device_run`, for one machine."""
+    """The simulated hardware of one machine, from the shared library at a path."""
 
     def __init__(self, machine: Machine, path: Path):
         self.machine = machine
@@ -98,13 +116,6 @@ class Simulator:
             dict(zip(UNITS, map(int, counters[1:6]))),
             dict(zip(("dma", "move", "vec"), map(int, counters[6:9]))),
         )
-
-
-def simulator(machine: Machine) -> Simulator:
-    """The simulator of a machine, built now or before. Raises what `verilator.build` raises."""
-    made = elaboration.hardware(elaboration.TOP, elaboration.parameters(machine))
-    harness = {name: (elaboration.FOLDER / name).read_text(encoding="utf-8") for name in ("device.h", "device.cpp")}
-    return Simulator(machine, verilator.build(made, harness))
 
 
 def _times(program: Program, events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

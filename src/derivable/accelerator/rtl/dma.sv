@@ -56,11 +56,11 @@ module dma #(
   function automatic logic [LINES-1:0] burst(input logic [31:0] address, input logic [LINES-1:0] left);
     logic [LINES-1:0] room;
     room = LINES'(BURST) - (LINES'(address >> SHIFT) & LINES'(BURST - 1));
-    return left < room ? left : room;
+    burst = left < room ? left : room;
   endfunction
 
-  typedef enum logic [1:0] {IDLE, LOAD, STORE, FINISH} state_t;
-  state_t state;
+  localparam logic [1:0] IDLE = 2'd0, LOAD = 2'd1, STORE = 2'd2, FINISH = 2'd3;
+  logic [1:0] state;
 
   logic [31:0] burst_address;   // of the next burst to be asked for
   logic [LINES-1:0] burst_left;      // lines not asked for yet

@@ -15,12 +15,14 @@ module exp2 (
   // The mantissa has 24 bits behind the point: 2^whole of it goes to the right by 8 - whole, rounded, or to the left.
   logic signed [15:0] whole;
   logic        [ 4:0] right;
+  logic        [ 2:0] left;
   logic        [31:0] half, result;
   assign right = whole < -16'sd18 ? 5'd27 : 5'(16'sd8 - whole);
+  assign left  = whole[2:0];  // whole - 8, where it is used
   assign half  = 32'd1 << (right - 5'd1);
   always_comb begin
     if (whole >= 16'sd15) result = 32'h7fffffff;
-    else if (whole >= 16'sd8) result = 32'(mantissa) << (whole[2:0]);
+    else if (whole >= 16'sd8) result = 32'(mantissa) << left;
     else result = (32'(mantissa) + half) >> right;
   end
 

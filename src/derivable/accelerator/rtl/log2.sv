@@ -14,10 +14,10 @@ module log2 (
   always_comb begin
     shifted = x;
     place   = 5'd31;
-    for (int bits = 16; bits >= 1; bits = bits / 2)
-      if ((shifted >> (32 - bits)) == 0) begin
-        shifted = shifted << bits;
-        place   = place - 5'(bits);
+    for (int i = 4; i >= 0; i--)
+      if ((shifted >> (32 - (1 << i))) == 0) begin
+        shifted = shifted << (1 << i);
+        place   = place - 5'(1 << i);
       end
   end
 

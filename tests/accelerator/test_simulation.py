@@ -1,0 +1,173 @@
+"""The simulated hardware against the golden machine: the bits of all off-chip memory, and the cycles."""
+
+import shutil
+import subprocess
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from accelerator.random_programs import Composer, random_program
+from derivable.accelerator import elaboration, fixed, hazards, machine, verilator
+from derivable.accelerator.instructions import NUM_UNITS, UNITS, End, Machine, Program, Transfer, Vector
+from derivable.accelerator.machine import Latencies
+from derivable.accelerator.simulation import OffChip, simulator
+from derivable.core.diagnostics import DerivableError, LayoutError
+
+SMALL = Machine(4, 4, 2, lanes=8, line=32, a=512, b=512, k=64, c=512, p=16, x=16384, program=512)
+
+pytestmark = pytest.mark.skipif(verilator.version() is None, reason="Verilator or g++ is not installed")
+
+
+@pytest.fixture(scope="module")
+def device():
+    return simulator(SMALL)
+
+
+def serial(program: Program) -> Program:
+    """The program with every instruction after all before it."""
+    counts, listed = [0] * NUM_UNITS, []
+    for instruction in program:
+        listed.append(replace(instruction, needs=tuple(counts)))
+        if not isinstance(instruction, End):
+            counts[UNITS.index(instruction.unit)] += 1
+    return Program(listed)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_programs_whose_units_run_beside_each_other_are_exact(device, seed):
+    program, far = random_program(SMALL, seed, 60)
+    expected = machine.run(SMALL, program, far)
+    found = device.run(program, far, OffChip(seed=seed % 3), most_cycles=100_000)
+    np.testing.assert_array_equal(found.memory, expected.memory)
+    if not seed % 3:
+        # What is later than the model is units that wait for the cache.
+        assert expected.cycles <= found.cycles <= expected.cycles + sum(found.waits.values())
+    assert found.cycles > found.end.max()
+    units = np.array([UNITS.index(instruction.unit) for instruction in program][:-1])
+    for unit, name in enumerate(UNITS[:NUM_UNITS]):
+        # Cycles after the one in which an instruction is taken; two instructions never share a cycle.
+        assert found.busy[name] == (found.end - found.begin)[units == unit].sum()
+
+
+@pytest.mark.parametrize("seed", range(30, 38))
+@pytest.mark.parametrize("latency", [4, 25])
+def test_without_others_at_the_cache_each_instruction_takes_the_cycles_of_the_model(device, seed, latency):
+    program, far = random_program(SMALL, seed, 40)
+    program = serial(program)
+    found = device.run(program, far, OffChip(latency=latency))
+    expected = machine.run(SMALL, program, far, Latencies(far=latency))
+    np.testing.assert_array_equal(found.memory, expected.memory)
+    np.testing.assert_array_equal(found.begin, expected.begin[:-1])
+    np.testing.assert_array_equal(found.end, expected.end[:-1])
+    assert found.cycles == expected.cycles
+    assert not any(found.waits.values())
+
+
+def test_queues_fill_and_the_controller_waits_as_the_model_says(device):
+    composer = Composer(SMALL, 0)
+    composer.start()
+    for number in range(24):
+        composer.must(Vector(operation="add", n1=9, a=0, a1=8, b=number, y=4096 + 128 * number, y1=8))
+    # The last transfers stand behind the queue of vec, though they need nothing of it.
+    for number in range(3):
+        composer.must(Transfer(operation="load", x=12000, far=SMALL.x + 32 * number, lines=1))
+    composer.end()
+    program, far = composer.program(), composer.far
+    found, expected = device.run(program, far), machine.run(SMALL, program, far)
+    np.testing.assert_array_equal(found.memory, expected.memory)
+    np.testing.assert_array_equal(found.begin, expected.begin[:-1])
+    assert found.cycles == expected.cycles
+
+
+def test_functions_are_those_of_the_tables(device):
+    edges = [
+        0,
+        1,
+        -1,
+        65535,
+        65536,
+        -65536,
+        (15 << 16) - 1,
+        15 << 16,
+        -17 << 16,
+        -18 << 16,
+        -19 << 16,
+        2**31 - 1,
+        -(2**31),
+    ]
+    rng = np.random.default_rng(0)
+    x = np.concatenate(
+        [edges, rng.integers(-20 << 16, 16 << 16, 300), rng.integers(1, 2**31, 199) >> rng.integers(0, 31, 199)]
+    )
+    x = x.astype(np.int32)
+    composer = Composer(SMALL, 1)
+    composer.far[: 4 * len(x)] = x.view(np.uint8)
+    composer.state.far[:] = composer.far
+    composer.must(Transfer(operation="load", x=0, far=0, lines=4 * len(x) // SMALL.line))
+    for at, operation in ((4096, "exp2"), (8192, "log2")):
+        composer.must(Vector(operation=operation, n2=len(x) // 8, a_type="i32", a2=32, y_type="i32", y=at, y2=32))
+    composer.end()
+    found = device.run(composer.program(), composer.far).memory[3 * SMALL.x :].view(np.int32)
+    np.testing.assert_array_equal(found[1024 : 1024 + len(x)], fixed.exp2(x))
+    np.testing.assert_array_equal(found[2048 : 2048 + len(x)], fixed.log2(x))
+
+
+def test_numbers_that_are_changed_where_they_are(device):
+    """Steps that lie beside each other may write where they read; a sum into one place would read what it wrote."""
+    composer = Composer(SMALL, 2)
+    composer.start()
+    row = {"a": 100, "a1": 10, "a2": 8, "y": 100, "y1": 10, "y2": 8, "tail": 2, "tail_inner": 1}
+    composer.must(Vector(operation="mul", n1=6, n2=2, b=3, **row))
+    composer.end()
+    program, far = composer.program(), composer.far
+    np.testing.assert_array_equal(device.run(program, far).memory, machine.run(SMALL, program, far).memory)
+    for wrong in ({"a2": 0, "y2": 0}, {"a2": 7, "y2": 7}, {"tail": 3}):
+        with pytest.raises(LayoutError, match="it writes X"):
+            hazards.check(SMALL, Program([Vector(operation="mul", n1=6, n2=2, **(row | wrong)), End()]), len(far))
+
+
+def test_a_program_can_be_run_again_and_errors_of_the_device_are_told(device):
+    program, far = random_program(SMALL, 50, 20)
+    first, second = device.run(program, far), device.run(program, far)
+    np.testing.assert_array_equal(first.memory, second.memory)
+    assert (first.cycles, first.waits) == (second.cycles, second.waits)
+    with pytest.raises(DerivableError, match="beyond its memory"):
+        device.run(program, far[: SMALL.x // 2])
+    with pytest.raises(DerivableError, match="not done in time"):
+        device.run(program, far, most_cycles=100)
+
+
+MACHINES = {
+    "a word of P is wider than a line": Machine(8, 8, 3, lanes=8, line=32, a=512, b=512, k=64, c=512, p=16, x=12288),
+    "words of B are wider than those of P": Machine(
+        64, 4, 1, lanes=4, line=64, a=1024, b=512, k=16, c=256, p=4, x=32768
+    ),
+    "lanes are no power of two": Machine(4, 4, 2, lanes=12, line=64, a=512, b=512, k=64, c=512, p=16, x=32768),
+}
+
+
+@pytest.mark.parametrize("of", MACHINES.values(), ids=MACHINES.keys())
+def test_verilator_has_nothing_to_warn_of(tmp_path, of):
+    elaboration.write(elaboration.hardware("accelerator", elaboration.parameters(of)), tmp_path / "rtl")
+    command = ["verilator", "--lint-only", "-Wall", "--top-module", "accelerator", "-f", "files.f"]
+    done = subprocess.run(command, cwd=tmp_path / "rtl", capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("yosys") is None, reason="yosys is not installed")
+def test_yosys_reads_the_whole_accelerator(tmp_path):
+    elaboration.write(elaboration.hardware("accelerator", elaboration.parameters(SMALL)), tmp_path / "rtl")
+    sources = (tmp_path / "rtl" / "files.f").read_text().split()
+    script = f"read_verilog -sv {' '.join(sources)}; hierarchy -check -top accelerator"
+    subprocess.run(["yosys", "-q", "-p", script], cwd=tmp_path / "rtl", check=True, capture_output=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of", MACHINES.values(), ids=MACHINES.keys())
+def test_other_machines_are_exact(of):
+    other = simulator(of)
+    for seed in range(40):
+        program, far = random_program(of, seed, 60)
+        found = other.run(program, far, OffChip(seed=seed % 3), most_cycles=1_000_000)
+        np.testing.assert_array_equal(found.memory, machine.run(of, program, far).memory)
