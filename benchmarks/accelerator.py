@@ -9,6 +9,7 @@ workloads are below, in full; none was chosen for its numbers.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -251,10 +252,16 @@ def section_designs(fast: bool) -> Iterator[str]:
 
 
 def off_chip(workload: Workload, neural: str, symbolic: str) -> int:
-    """Bytes that cross to memory outside in a loop: weights, vectors, and outputs once each way."""
-    bits = PRECISIONS[neural].bits, PRECISIONS[symbolic].bits
-    of_layers = sum(layer.repeats * (layer.k * layer.n + 2 * layer.m * layer.n) for layer in workload.layers)
-    return bytes_of(of_layers, bits[0]) + bytes_of(sum(3 * node.n * node.d for node in workload.vectors), bits[1])
+    """Bytes that cross to memory outside in a loop: weights once, vectors and outputs of layers once each way."""
+    total = 0
+    for nodes, name in ((workload.layers, neural), (workload.vectors, symbolic)):
+        for node in nodes:
+            if isinstance(node, Layer):
+                numbers = node.repeats * (node.k * node.n + 2 * node.m * node.n)
+            else:
+                numbers = 3 * node.n * node.d
+            total += bytes_of(numbers, PRECISIONS[name].bits)
+    return total
 
 
 def section_devices(fast: bool) -> Iterator[str]:
@@ -265,7 +272,7 @@ def section_devices(fast: bool) -> Iterator[str]:
         workload = make()
         found = explore(workload, PES)
         ours = max(found.cycles / CLOCK, off_chip(workload, neural, symbolic) / device.bandwidth)
-        plain = Workload(workload.layers, [Vectors(node.n, node.d) for node in workload.vectors])
+        plain = Workload(workload.layers, [dataclasses.replace(node, products=1) for node in workload.vectors])
         others = {
             "TPU-like": SystolicArray().seconds(plain),
             "with 128 lanes": SystolicArray(lanes=128).seconds(plain),

@@ -35,6 +35,13 @@ def test_a_plain_array_takes_the_best_way_for_each_node(some, others, lanes):
     assert expected * (8 * 16 + lanes) >= Workload(some, others).macs
 
 
+def test_products_of_matrices_among_vectors_cost_what_layers_do():
+    product = Layer(5, 40, 3)
+    among, beside = Workload([], [product, Vectors(3, 16)]), Workload([product], [Vectors(3, 16)])
+    for model in (SystolicArray(8, 16), Dpu()):
+        assert model.seconds(among) == model.seconds(beside)
+
+
 def test_a_plain_array_has_no_double_products():
     array = SystolicArray(8, 16)
     assert array.layer(Layer(5, 40, 3, products=2)) == array.layer(Layer(5, 40, 3))
