@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from derivable.accelerator.instructions import (
     BITS,
     NUM_UNITS,
@@ -245,18 +247,18 @@ def _check_own(machine: Machine, of: Vector, found: list[Region]) -> None:
 
 
 def _steps_are_apart(machine: Machine, of: Vector) -> bool:
-    """Whether no two steps write the same byte: each loop goes further than what is inside it reaches."""
-    bits = BITS[of.y_type]
-    reach = (lanes(machine, of) * bits + 7) // 8
-    loops = [(abs(of.y0), of.y0, of.n0, False), (abs(of.y1), of.y1, of.n1, not of.tail_inner)]
-    loops.append((abs(of.y2), of.y2, of.n2, bool(of.tail_inner)))
-    for distance, stride, count, has_tail in sorted(loop for loop in loops if loop[2] > 1):
-        if distance < reach:
-            return False
-        # The last step of its loop is as short as its tail, if nothing shorter lies inside that loop.
-        is_short = has_tail and of.tail and stride > 0 and reach == (lanes(machine, of) * bits + 7) // 8
-        reach = (count - 1) * distance + ((of.tail * bits + 7) // 8 if is_short else reach)
-    return True
+    """Whether no two steps write the same byte."""
+    counts = (of.n0, of.n1, of.n2)
+    starts = of.y + sum(
+        (np.arange(count) * stride).reshape([-1 if at == loop else 1 for at in range(3)])
+        for loop, (count, stride) in enumerate(zip(counts, (of.y0, of.y1, of.y2)))
+    )
+    live = np.full(counts, lanes(machine, of))
+    if of.tail:
+        live[(..., -1) if of.tail_inner else (slice(None), -1)] = of.tail
+    order = np.argsort(starts, axis=None, kind="stable")
+    ends = (starts + (live * BITS[of.y_type] + 7) // 8).ravel()[order]
+    return bool(np.all(ends[:-1] <= starts.ravel()[order][1:]))
 
 
 def _check_conflicts(found: list[Region], clock: list[int], done: list[list[tuple[int, list[Region]]]]) -> None:
