@@ -99,6 +99,18 @@ def test_small_memories_take_tiles(machine):
     assert any(instruction.accumulate for instruction in gemms)
 
 
+def test_long_reductions_are_cut():
+    """More words of each row than half of B and of K hold: sums of slices are added in C."""
+    torch.manual_seed(9)
+    machine = Machine(4, 4, 2, lanes=8, line=32, a=64, b=32, k=16, c=64, p=4, x=1 << 16)
+    lowered, _ = _check(nn.Linear(150, 9), (torch.randn(3, 150),), machine)
+    assert sum(instruction.accumulate for instruction in lowered.program if instruction.unit == "nn") > 2
+    matrix = torch.randn(6, 150)
+    # The value stands still, in more tiles than there are words: two sub-arrays, three words.
+    _check(lambda b: torch.matmul(matrix, b), (torch.randn(150, 7),), machine)
+    _check(lambda b: torch.matmul(matrix[:, :10], b), (torch.randn(10, 7),), machine)
+
+
 def test_vectors():
     torch.manual_seed(3)
 
@@ -279,7 +291,7 @@ def test_what_cannot_be_lowered_is_told_with_its_line():
         _lowered(lambda a, b: a / b, (torch.ones(2), torch.tensor([1.0, -1.0])))
     with pytest.raises(LimitError, match="bytes of the cache"):
         _lowered(nn.Conv2d(8, 8, 3), (torch.randn(4, 8, 16, 16),), Machine(x=4096))
-    with pytest.raises(LimitError, match="takes at least B"):
+    with pytest.raises(LimitError, match="memories: B 96, K 10, A 16; the machine has B 64"):
         _lowered(nn.Conv2d(8, 8, 3), (torch.randn(1, 8, 16, 16),), Machine(b=64))
     with pytest.raises(LimitError, match="words of A"):
         _lowered(dv.vsa.bind, (torch.randn(1, 600), torch.randn(1, 600)), Machine())

@@ -2,9 +2,9 @@
 
     prepare -> calibrate -> assign (formats.py) -> lower -> Lowered: program, image, where inputs and outputs are
 
-Operators are lowered in the order of the graph. What they need of constants is loaded while the operator before is
-under way, memories beside the sub-arrays are used by halves in turn, and each instruction waits for what it must not
-meet alone; so loads, layers, convolutions of vectors and lanes run beside each other where the graph allows.
+What operators need of constants is loaded while the one before is under way, memories beside the sub-arrays are used by
+halves in turn, and each instruction waits for what it must not meet alone; so loads, layers, convolutions of vectors
+and lanes run beside each other where the graph allows.
 """
 
 from __future__ import annotations
@@ -138,19 +138,8 @@ def lower(
         raise DomainError(f"the partition is {partition}, expected two numbers from 1 to {count}")
     low = Lowering(graph, machine, formats, neural, (count - symbolic, symbolic), ranges)
     inputs: dict[str, View] = {}
-    last = _last_readers(graph)
-    listed = [operator for operator in graph if operator.kind != "constant"]
-    started = [_start(low, operator, inputs) for operator in listed]
-    # Each step begins the next operator, which loads, and ends the one before.
-    for current, operator in enumerate(listed):
-        for number in (current, current + 1) if current == 0 else (current + 1,):
-            if number < len(listed):
-                low.enter(listed[number])
-                next(started[number], None)
-        low.enter(operator)
-        for _ in started[current]:
-            pass
-        low.done(last[operator.name])
+    order = _Order(low, inputs, neural + symbolic <= count)
+    order.run()
     outputs = _store(low)
     program = low.emitter.program()
     if len(program) > machine.program:
@@ -162,17 +151,84 @@ def lower(
     return Lowered(graph, machine, program, image, inputs, outputs, formats, low.cache.most)
 
 
-def _last_readers(graph: OperatorGraph) -> dict[str, list[str]]:
-    """Operator -> what nothing reads after it."""
-    last = {operator.name: operator.name for operator in graph}
-    for operator in graph:
-        for name in operator.inputs:
-            last[name] = operator.name
-    found: dict[str, list[str]] = {operator.name: [] for operator in graph}
-    for name, reader in last.items():
-        if name not in graph.outputs:
-            found[reader].append(name)
-    return found
+class _Order:
+    """Operators under way. One at a time in the order of the graph; but where a layer and a convolution of vectors do
+    not depend on each other and have sub-arrays of their own, both, in turns.
+
+    What an operator needs of constants is loaded before the one in front of it begins.
+    """
+
+    def __init__(self, low: Lowering, inputs: dict[str, View], is_parallel: bool):
+        self.low, self.is_parallel = low, is_parallel
+        self.pending = {operator.name: operator for operator in low.graph if operator.kind != "constant"}
+        self.steps = {name: _start(low, operator, inputs) for name, operator in self.pending.items()}
+        self.loaded: set[str] = set()
+        self.unread = {name: len(low.graph.users[name]) for name in self.pending}
+
+    def run(self) -> None:
+        while self.pending:
+            active = [next(iter(self.pending.values()))]
+            while active:
+                if self.is_parallel and len(active) == 1:
+                    active += self._partner(active[0])
+                for operator in active:
+                    self._load(operator)
+                following = next((later for later in self.pending.values() if later not in active), None)
+                if following is not None:
+                    self._load(following)
+                active = [operator for operator in active if self._advance(operator)]
+
+    def _load(self, operator: Operator) -> None:
+        if operator.name not in self.loaded:
+            self.loaded.add(operator.name)
+            self.low.enter(operator)
+            next(self.steps[operator.name], None)
+
+    def _advance(self, operator: Operator) -> bool:
+        """Do a step of an operator; False if it was the last."""
+        self.low.enter(operator)
+        if next(self.steps[operator.name], self) is not self:
+            return True
+        del self.pending[operator.name]
+        unread = []
+        for name in dict.fromkeys(operator.inputs):
+            if name in self.unread:
+                self.unread[name] -= 1
+                unread.append(name)
+        unread.append(operator.name)
+        outputs = self.low.graph.outputs
+        self.low.done([name for name in unread if not self.unread[name] and name not in outputs])
+        return False
+
+    def _partner(self, operator: Operator) -> list[Operator]:
+        """A convolution of vectors that can run beside a layer, or the other way round; what it needs is done."""
+        other = {"gemm": "vector", "vector": "gemm"}.get(operator.unit)
+        if other is None:
+            return []
+        for candidate in self.pending.values():
+            if candidate.unit != other:
+                continue
+            needed = self._needed(candidate)
+            if operator.name not in needed and all(self.pending[name].unit in _QUICK for name in needed):
+                for before in [listed for name, listed in self.pending.items() if name in needed]:
+                    self._load(before)
+                    while self._advance(before):
+                        pass
+                return [candidate]
+        return []
+
+    def _needed(self, operator: Operator) -> set[str]:
+        """What an operator depends on and is not done."""
+        found: set[str] = set()
+        waiting = [operator]
+        while waiting:
+            names = [name for name in waiting.pop().inputs if name in self.pending and name not in found]
+            found.update(names)
+            waiting += [self.pending[name] for name in names]
+        return found
+
+
+_QUICK = ("source", "simd", "view")  # units of operators that are done before a partner begins
 
 
 def _start(low: Lowering, operator: Operator, inputs: dict[str, View]) -> Iterator[None]:

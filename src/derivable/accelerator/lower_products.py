@@ -1,115 +1,18 @@
-"""Lowering products of matrices: convolutions, layers, products with constants, and those of two values.
-
-A product on the array has one operand that streams, as words of B, and one that stands still in A. Tiles of the
-reduction are words further on in B (K says how far), so a convolution copies nothing: its tiles are its taps and blocks
-of channels. Rows go in chunks that fill half of B and of C while the other halves are in use.
-"""
+"""Lowering products of matrices: convolutions, layers, products with constants, and those of two values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from derivable.accelerator.formats import narrow, scaling
-from derivable.accelerator.instructions import Gemm, Move, Vector
+from derivable.accelerator.formats import narrow
 from derivable.accelerator.layouts import Shape, View, dense, elements
+from derivable.accelerator.lower_array import Stream, check_terms, load, product
 from derivable.accelerator.lowering import Lowering, channels_last, is_for_vectors, wanted_border
 from derivable.accelerator.operators import Operator
-from derivable.core.diagnostics import LimitError
-
-MOST_TERMS = ((1 << 31) - 1) // 127**2
-
-
-@dataclass(frozen=True)
-class Stream:
-    """What streams: images of rows, and from each row `across` places with `parts` words each.
-
-    address, image, row, step  where it begins in X, and bytes between images, rows and places
-    last                       bytes of the last word of a place
-    stride, span               rows between two rows of the result, and rows that one takes
-    next                       words of B from a column of the result to the next
-    """
-
-    address: int
-    image: int
-    row: int
-    step: int
-    across: int
-    parts: int
-    last: int
-    stride: int = 1
-    span: int = 1
-    next: int = 1
-
-
-@dataclass(frozen=True)
-class Held:
-    """What stands still: words [bank, column, tile, row] in X without gaps, or numbers [k, n] of a view."""
-
-    address: int
-    data: View | None = None
-
-
-@dataclass(frozen=True)
-class Tables:
-    """What is loaded for a product.
-
-    tiles            of each bank, and their offsets in X as K takes them, [bank, tile] int32
-    added            in X as P takes it, [column]
-    shift            of the multipliers in P
-    is_rectified     whether what is negative becomes 0
-    has_gaps         whether lanes beyond the last channel may be written
-    """
-
-    arrays: int
-    tiles: int
-    offsets: int
-    added: int
-    shift: int
-    is_rectified: bool = False
-    has_gaps: bool = False
-
-
-def _padded(low: Lowering, weights: np.ndarray, arrays: int, tiles: int) -> np.ndarray:
-    """Weights [tile, height, output] as words of A: [bank, column, tile, row, width] int8."""
-    height, width = low.machine.height, low.machine.width
-    columns = -(-weights.shape[2] // width)
-    found = np.zeros((arrays * tiles, height, columns * width), np.int8)
-    found[: weights.shape[0], : weights.shape[1], : weights.shape[2]] = weights
-    return found.reshape(arrays, tiles, height, columns, width).transpose(0, 3, 1, 2, 4)
-
-
-def _load(
-    low: Lowering,
-    offsets: Sequence[int],
-    factors: np.ndarray,
-    bias: np.ndarray,
-    content: np.ndarray | None,
-    stream: np.ndarray | None = None,
-    is_rectified: bool = False,
-) -> tuple[Tables, int]:
-    """Load what a product needs of constants: where tiles are, what columns add and are multiplied by, weights
-    [tile, height, output], or what streams. Returns the address of the weights or of what streams."""
-    machine = low.machine
-    arrays = min(low.neural, len(offsets))
-    tiles = -(-len(offsets) // arrays)
-    listed = np.zeros(arrays * tiles, "<i4")
-    listed[: len(offsets)] = offsets
-    columns = -(-len(factors) // machine.width)
-    shift = scaling(float(np.abs(factors).max(initial=0)), 30)[1]
-    table = np.zeros((columns * machine.width, 2), "<i4")
-    table[: len(factors), 0] = bias
-    table[: len(factors), 1] = np.rint(factors * 2.0**shift)
-    table = table.reshape(columns, machine.width, 2).transpose(0, 2, 1)
-    rest = _padded(low, content, arrays, tiles) if content is not None else stream
-    assert rest is not None
-    parts = [np.ascontiguousarray(part).tobytes() for part in (listed, table, rest)]
-    address = low.load(low.place(b"".join(parts)), sum(map(len, parts)), "its weights")
-    added = address + len(parts[0])
-    return Tables(arrays, tiles, address, added, shift, is_rectified), added + len(parts[1])
-
+from derivable.accelerator.runtime import ceil_div
 
 # Convolutions and layers
 
@@ -123,55 +26,46 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
     outputs, channels, high, wide = kernel.shape
     bias = low.constant(of.inputs[2]) if len(of.inputs) == 3 else np.zeros(outputs)
     height = low.machine.height
-    blocks, windows = -(-channels // height), -(-wide * channels // height)
+    blocks, windows = ceil_div(channels, height), ceil_div(wide * channels, height)
+    # Rows of a window in words take fewer tiles where channels are few, and copies of what windows share.
     has_windows = dx == 1 and groups == 1 and windows * 4 <= 3 * wide * blocks
     per = outputs // groups
-    loaded = []
     (sy, sx), (py, px) = of.at["stride"], of.at["padding"]
     images, _, rows, columns = of.shape
     across = columns if has_windows else (columns - 1) * sx + dx * (wide - 1) + 1
-    parts = windows if has_windows else blocks
+    parts, terms = (windows, wide * channels) if has_windows else (blocks, channels)
+    taps = [ky * dy * across + kx * dx for ky in range(high) for kx in range(1 if has_windows else wide)]
+    check_terms(low, channels * high * wide)
     after = _rectified(low, of)
+    span = dy * (high - 1) + 1
+    loaded = []
     for group in range(groups):
-        part = kernel[group * per : group * per + per]
-        steps, scales = quantised_rows(part)
-        if has_windows:  # [output, ky, kx * channel]: words of a row of a window
-            words = _words(steps.transpose(0, 2, 3, 1).reshape(per, high, -1), height)
-            offsets = [ky * dy * across * parts + part for ky in range(high) for part in range(parts)]
-        else:
-            words = _words(steps.transpose(0, 2, 3, 1).reshape(per, high * wide, -1), height)
-            offsets = [
-                (ky * dy * across + kx * dx) * parts + part
-                for ky in range(high)
-                for kx in range(wide)
-                for part in range(parts)
-            ]
-        factors, added = _factors(low, of, x, scales, bias[group * per : group * per + per])
-        loaded.append(_load(low, offsets, factors, added, words, is_rectified=after != of.name))
+        own = slice(group * per, group * per + per)
+        steps, scales = quantised_rows(kernel[own])
+        words = _words(steps.transpose(0, 2, 3, 1).reshape(per, len(taps), terms), height)
+        factors, added = _factors(low, of, x, scales, bias[own])
+        loaded.append(load(low, taps, parts, span * across, factors, added, words, after != of.name))
     yield
     given = _activation(low, x, channels if has_windows else 0, (py, px))
-    format = low.formats[of.name]
     multiple = low.machine.width if groups == 1 else 1
-    out = channels_last(low, of.shape, format.type, wanted_border(low, after), multiple)
-    for group, (tables, address) in enumerate(loaded):
-        _check_terms(low, channels * high * wide)
+    out = channels_last(low, of.shape, low.formats[of.name].type, wanted_border(low, after), multiple)
+    for group in range(groups):
         own = given.part(1, group * channels, channels)
         stream = Stream(
-            own.address - py * own.strides[2] - px * own.strides[3],
-            own.strides[0],
-            own.strides[2],
-            own.strides[3] * (sx if has_windows else 1),
-            across,
-            parts,
-            (wide * channels if has_windows else channels) - (parts - 1) * height,
-            sy,
-            dy * (high - 1) + 1,
-            parts * (1 if has_windows else sx),
+            address=own.address - py * own.strides[2] - px * own.strides[3],
+            image=own.strides[0],
+            row=own.strides[2],
+            step=own.strides[3] * (sx if has_windows else 1),
+            across=across,
+            parts=parts,
+            last=terms - (parts - 1) * height,
+            stride=sy,
+            span=span,
+            next=1 if has_windows else sx,
         )
-        result = out.part(1, group * per, per)
-        result = result.permuted((0, 2, 3, 1))
-        tables = replace(tables, has_gaps=groups == 1)
-        _product(low, stream, Held(address), tables, (images, rows, columns), result)
+        result = out.part(1, group * per, per).permuted((0, 2, 3, 1))
+        ready = replace(loaded[group], has_gaps=groups == 1)
+        yield from product(low, stream, ready, (images, rows, columns), result)
     _give(low, of, out, after)
 
 
@@ -196,11 +90,12 @@ def _activation(low: Lowering, name: str, depth: int, padding: tuple[int, int]) 
 
 
 def _words(steps: np.ndarray, height: int) -> np.ndarray:
-    """[output, tap, entry] -> [tile, height, output], tap by tap in words of so many entries."""
-    parts = -(-steps.shape[2] // height)
-    found = np.zeros((steps.shape[0], steps.shape[1], parts * height), np.int64)
-    found[:, :, : steps.shape[2]] = steps
-    return found.reshape(steps.shape[0], -1, height).transpose(1, 2, 0)
+    """[output, tap, entry] -> [tap, part, height, output], zeros beyond the last entry."""
+    outputs, taps, terms = steps.shape
+    parts = ceil_div(terms, height)
+    found = np.zeros((outputs, taps, parts * height), np.int64)
+    found[:, :, :terms] = steps
+    return found.reshape(outputs, taps, parts, height).transpose(1, 2, 3, 0)
 
 
 def quantised_rows(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -218,11 +113,6 @@ def _factors(
     if np.abs(added).max(initial=0) >= 1 << 31:
         raise low.refuse("a bias is beyond int32 in steps of its sums", "its weights are too small beside its bias")
     return scale * scales / low.formats[of.name].scale, added
-
-
-def _check_terms(low: Lowering, terms: int) -> None:
-    if terms > MOST_TERMS:
-        raise low.refuse(f"sums have {terms} products, and {MOST_TERMS} surely fit into int32", "split the layer")
 
 
 def _rectified(low: Lowering, of: Operator) -> str:
@@ -250,13 +140,12 @@ def linear(low: Lowering, of: Operator) -> Iterator[None]:
 def _layer(low: Lowering, of: Operator, x: str, weight: np.ndarray, bias: np.ndarray) -> Iterator[None]:
     """x [*batch, k] by weights [n, k]."""
     height, terms = low.machine.height, weight.shape[1]
-    _check_terms(low, terms)
+    check_terms(low, terms)
     steps, scales = quantised_rows(weight)
     factors, added = _factors(low, of, x, scales, bias)
-    parts = -(-terms // height)
+    parts = ceil_div(terms, height)
     after = _rectified(low, of)
-    words = _words(steps[:, None], height)
-    tables, address = _load(low, range(parts), factors, added, words, is_rectified=after != of.name)
+    loaded = load(low, [0], parts, 1, factors, added, _words(steps[:, None], height), after != of.name)
     yield
     rows = elements(of.shape[:-1])
     format, shape = low.narrow(x), low.graph[x].shape
@@ -268,7 +157,7 @@ def _layer(low: Lowering, of: Operator, x: str, weight: np.ndarray, bias: np.nda
     out = low.new(of.shape, low.formats[of.name].type)
     result = out.reshaped((1, rows, 1, of.shape[-1]))
     assert result is not None
-    _product(low, stream, Held(address), tables, (1, rows, 1), result)
+    yield from product(low, stream, loaded, (1, rows, 1), result)
     _give(low, of, out, after)
 
 
@@ -299,7 +188,7 @@ def _of_values(low: Lowering, of: Operator) -> Iterator[None]:
 
 def contract(low: Lowering, of: Operator, a: View, b: View, axes: tuple[int, ...], real: float) -> None:
     """The sums of products of two values along axes, in the format of the operator."""
-    _check_terms(low, elements(tuple(a.shape[axis] for axis in axes)))
+    check_terms(low, elements(tuple(a.shape[axis] for axis in axes)))
     format = low.formats[of.name]
     multiplier, shift = low.scaling(real / format.scale)
     kept = [axis for axis in range(len(a.shape)) if axis not in axes]
@@ -369,237 +258,17 @@ def _streamed(
     of [m, n]."""
     height = low.machine.height
     (count, terms), scale = rows.shape, narrow(float(np.abs(rows).max(initial=0))).scale
-    _check_terms(low, terms)
-    parts = -(-terms // height)
+    check_terms(low, terms)
+    parts = ceil_div(terms, height)
     steps = np.zeros((count, parts * height), np.int8)
     steps[:, :terms] = np.rint(rows / scale)
     real = scale * low.narrow(data).scale / low.formats[of.name].scale
     columns = elements(of.shape) // count
-    tables, address = _load(low, range(parts), np.full(columns, real), np.zeros(columns), None, steps)
+    loaded = load(low, [0], parts, 1, np.full(columns, real), np.zeros(columns), None)
+    address = low.load(low.place(steps), steps.nbytes, "its constant")
     yield
     held = before(low.converted(data, low.narrow(data), low.graph[data].shape, strides))
     stream = Stream(address, 0, parts * height, 0, 1, parts, height)
     flat = low.new((count, columns), low.formats[of.name].type)
-    result = flat.with_axes([0, 2])
-    _product(low, stream, Held(0, held), tables, (1, count, 1), result)
+    yield from product(low, stream, loaded, (1, count, 1), flat.with_axes([0, 2]), held)
     low.keep(of.name, after(flat))
-
-
-# The array
-
-
-def _product(low: Lowering, stream: Stream, held: Held, tables: Tables, rows: tuple[int, int, int], out: View) -> None:
-    """Rows [image, row, column] of a product, out being [image, row, column, channel]."""
-    machine = low.machine
-    images, high, wide = rows
-    columns = -(-out.shape[3] // machine.width)
-    line = stream.across * stream.parts
-    half = {memory: getattr(machine, memory) // 2 for memory in "abckp"}
-    most_rows = min((half["b"] // line - stream.span) // stream.stride + 1, half["c"] // wide)
-    if most_rows < 1 or half["a"] < machine.height or tables.tiles > half["k"]:
-        need = f"B {2 * stream.span * line}, C {2 * wide}, A {2 * machine.height}, K {2 * tables.tiles}"
-        has = f"B {machine.b}, C {machine.c}, A {machine.a}, K {machine.k}"
-        raise LimitError(
-            f"%{low.operator.name} takes at least {need} words, and the machine has {has}",
-            source=low.operator.source or None,
-            hint="give the machine larger memories",
-        )
-    chunk, together = min(high, most_rows), 1
-    if chunk == high:
-        taken = ((high - 1) * stream.stride + stream.span) * line
-        together = max(1, min(images, half["b"] // taken, half["c"] // (high * wide)))
-    tiles = min(tables.tiles, half["a"] // machine.height)
-    at_once = 1 if tiles < tables.tiles else min(columns, half["a"] // (tiles * machine.height), half["p"])
-    at_once = max(1, min(at_once, half["c"] // (together * chunk * wide)))
-    offsets = low.half("K")
-    low.emitter.add(
-        Move(
-            operation="K",
-            bank_loop=0,
-            n0=tables.arrays,
-            x0=4 * tables.tiles,
-            n3=tables.tiles,
-            x=tables.offsets,
-            x3=4,
-            to=offsets,
-            to3=1,
-        )
-    )
-    is_resident = at_once == columns and tiles == tables.tiles
-    added = a = 0
-    for image in range(0, images, together):
-        pictures = min(together, images - image)
-        for row in range(0, high, chunk):
-            taken = min(chunk, high - row)
-            depth = (taken - 1) * stream.stride + stream.span
-            b = low.half("B")
-            start = stream.address + image * stream.image + row * stream.stride * stream.row
-            _move_stream(low, stream, tables.arrays, start, pictures, depth, b)
-            count = pictures * taken * wide
-            for column in range(0, columns, at_once):
-                listed = min(at_once, columns - column)
-                c = low.half("C")
-                is_first = image == row == 0
-                if is_first or not is_resident:
-                    added = low.half("P")
-                    size = 8 * machine.width
-                    low.emitter.add(
-                        Move(operation="P", n3=listed, x=tables.added + column * size, x3=size, to=added, to3=1)
-                    )
-                for tile in range(0, tables.tiles, tiles):
-                    some = min(tiles, tables.tiles - tile)
-                    if is_first or not is_resident:
-                        a = low.half("A")
-                        _move_held(low, held, tables, out.shape[3], column, listed, tile, some, a)
-                    low.emitter.add(
-                        Gemm(
-                            arrays=tables.arrays,
-                            a=a,
-                            b=b,
-                            k=offsets + tile,
-                            c=c,
-                            tiles=some,
-                            columns=listed,
-                            n0=pictures,
-                            n1=taken,
-                            n2=wide,
-                            b0=depth * line,
-                            b1=stream.stride * line,
-                            b2=stream.next,
-                            accumulate=int(tile > 0),
-                            reach=pictures * depth * line,
-                        )
-                    )
-                part = out.sliced((image, row, 0, 0), (pictures, taken, wide, out.shape[3]), (1, 1, 1, 1))
-                _drain(low, part, column, listed, c, added, count, tables)
-
-
-def _move_stream(low: Lowering, stream: Stream, arrays: int, start: int, images: int, rows: int, to: int) -> None:
-    """Words [image, row, place, part] to all banks."""
-    height, line = low.machine.height, stream.across * stream.parts
-    for part, count, valid in _pieces(stream.parts, height, stream.last):
-        for image in range(images):
-            low.emitter.add(
-                Move(
-                    operation="B",
-                    banks=arrays,
-                    n1=rows,
-                    n2=stream.across,
-                    n3=count,
-                    x=start + image * stream.image + part * height,
-                    x1=stream.row,
-                    x2=stream.step,
-                    x3=height,
-                    to=to + image * rows * line + part,
-                    to1=line,
-                    to2=stream.parts,
-                    to3=1,
-                    valid=valid,
-                )
-            )
-
-
-def _pieces(parts: int, size: int, last: int) -> list[tuple[int, int, int]]:
-    """(first, count, bytes) of words of which the last may be shorter."""
-    if last == size:
-        return [(0, parts, size)]
-    return [(0, parts - 1, size), (parts - 1, 1, last)] if parts > 1 else [(0, 1, last)]
-
-
-def _move_held(
-    low: Lowering, held: Held, tables: Tables, outputs: int, column: int, columns: int, tile: int, tiles: int, to: int
-) -> None:
-    """Words [column, tile, row] of each bank."""
-    height, width = low.machine.height, low.machine.width
-    if held.data is None:
-        whole = tables.tiles * height * width
-        per = -(-outputs // width) * whole
-        low.emitter.add(
-            Move(
-                operation="A",
-                bank_loop=0,
-                n0=tables.arrays,
-                x0=per,
-                n1=columns,
-                x1=whole,
-                to1=tiles * height,
-                n3=tiles * height,
-                x=held.address + column * whole + tile * height * width,
-                x3=width,
-                to=to,
-                to3=1,
-                valid=width,
-            )
-        )
-        return
-    terms, outputs = held.data.shape
-    last = outputs - (-(-outputs // width) - 1) * width
-    for bank in range(tables.arrays):
-        first = (bank * tables.tiles + tile) * height
-        count = min(tiles * height, terms - first)
-        if count < 1:
-            continue
-        is_last = (column + columns) * width > outputs
-        for part, some, valid in _pieces(columns, width, last if is_last else width):
-            low.emitter.add(
-                Move(
-                    operation="A",
-                    first=bank,
-                    n1=some,
-                    x1=width,
-                    to1=tiles * height,
-                    n3=count,
-                    x=held.data.address + first * held.data.strides[0] + (column + part) * width,
-                    x3=held.data.strides[0],
-                    to=to + part * tiles * height,
-                    to3=1,
-                    valid=valid,
-                )
-            )
-
-
-def _drain(low: Lowering, out: View, column: int, columns: int, c: int, added: int, rows: int, tables: Tables) -> None:
-    """Sums [column, image, row, column of the picture] to out [image, row, column of the picture, channel]."""
-    width, size = low.machine.width, out.size
-    axes: list[tuple[int, int, int]] = []  # length, words of C, bytes of out
-    words = 1
-    for n, stride in zip(reversed(out.shape[:3]), reversed(out.strides[:3])):
-        if n > 1 and axes and axes[-1][0] * axes[-1][2] == stride * size:
-            axes[-1] = (axes[-1][0] * n, axes[-1][1], axes[-1][2])
-        elif n > 1:
-            axes.append((n, words, stride * size))
-        words *= n
-    axes += [(1, 0, 0)] * 3
-    tail = 0 if tables.has_gaps else out.shape[3] - (column + columns - 1) * width
-    pieces = _pieces(columns, width, tail) if 0 < tail < width else [(0, columns, width)]
-    for part, count, lanes in pieces:
-        is_whole = lanes == width
-        outer = axes[2:] if is_whole else axes[1:]
-        inner, middle = axes[0], axes[1] if is_whole else (1, 0, 0)
-        for place in np.ndindex(*(axis[0] for axis in outer)):
-            at = c + part * rows + sum(i * axis[1] for i, axis in zip(place, outer))
-            y = out.address + (column + part) * width * size + sum(i * axis[2] for i, axis in zip(place, outer))
-            low.emitter.add(
-                Vector(
-                    operation="drain",
-                    n0=count,
-                    n1=middle[0],
-                    n2=inner[0],
-                    a_from="C",
-                    a_type="i32",
-                    a=at,
-                    a0=rows,
-                    a1=middle[1],
-                    a2=inner[1],
-                    y_type=out.type,
-                    y=y,
-                    y0=width * size,
-                    y1=middle[2],
-                    y2=inner[2],
-                    p=added + part,
-                    shift=tables.shift,
-                    is_clamped=int(tables.is_rectified),
-                    high=127,
-                    tail=0 if is_whole else lanes,
-                )
-            )

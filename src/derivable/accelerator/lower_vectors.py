@@ -7,10 +7,14 @@ from dataclasses import replace
 
 from derivable.accelerator.instructions import Convolve, Move, Vector
 from derivable.accelerator.layouts import View, canonical, elements
-from derivable.accelerator.lower_products import MOST_TERMS, contract
+from derivable.accelerator.lower_array import MOST_TERMS, pieces
+from derivable.accelerator.lower_products import contract
 from derivable.accelerator.lowering import Lowering
 from derivable.accelerator.operators import Operator
+from derivable.accelerator.runtime import ceil_div
 from derivable.core.diagnostics import LimitError
+
+PIECES = 4  # of the vectors of an operator, of which one is convolved while others are moved
 
 
 def convolved(low: Lowering, of: Operator) -> Iterator[None]:
@@ -31,15 +35,15 @@ def convolved(low: Lowering, of: Operator) -> Iterator[None]:
     out = low.new(shape, format.type, strides)
     length, count = shape[-1], elements(shape[:-1])
     flat = [replace(view, shape=(length, count), strides=(count, 1), border=(0, 0)) for view in (a, b, out)]
-    _convolve(low, flat[0], flat[1], flat[2], of.kind == "unbind", factor)
+    yield from _convolve(low, flat[0], flat[1], flat[2], of.kind == "unbind", factor)
     low.keep(of.name, out)
 
 
-def _convolve(low: Lowering, a: View, b: View, out: View, is_reverse: bool, factor: tuple[int, int]) -> None:
-    """Views [length, vector]."""
+def _convolve(low: Lowering, a: View, b: View, out: View, is_reverse: bool, factor: tuple[int, int]) -> Iterator[None]:
+    """Views [length, vector]. It yields while sums are under way, and others may have instructions."""
     machine, (first, arrays) = low.machine, low.symbolic
     length, count = a.shape
-    groups = -(-count // machine.width)
+    groups = ceil_div(count, machine.width)
     arrays = min(arrays, groups)
     at_once = min(machine.a // 2 // (2 * length), machine.c // 2 // length)
     if at_once < 1:
@@ -49,7 +53,8 @@ def _convolve(low: Lowering, a: View, b: View, out: View, is_reverse: bool, fact
             source=low.operator.source or None,
             hint="give the machine larger memories, or the model shorter vectors",
         )
-    step = min(at_once, -(-groups // arrays))  # groups of each sub-array at a time
+    # Groups of each sub-array at a time: some are moved and drained while others are convolved.
+    step = min(at_once, ceil_div(groups, arrays * PIECES))
     for start in range(0, groups, step * arrays):
         left = groups - start
         taken = [max(0, min(step, left - step * array)) for array in range(arrays)]
@@ -73,6 +78,7 @@ def _convolve(low: Lowering, a: View, b: View, out: View, is_reverse: bool, fact
                 reverse=int(is_reverse),
             )
         )
+        yield
         for array in range(used):
             _drain(low, out, first + array, start + step * array, taken[array], c, factor)
 
@@ -80,11 +86,8 @@ def _convolve(low: Lowering, a: View, b: View, out: View, is_reverse: bool, fact
 def _move(low: Lowering, view: View, bank: int, group: int, groups: int, to: int) -> None:
     """Words [group, entry] of a sub-array."""
     width, (length, count) = low.machine.width, view.shape
-    whole = min(groups, count // width - group)
-    pieces = [(0, whole, width)] if whole else []
-    if whole < groups:
-        pieces.append((whole, 1, count % width))
-    for part, some, valid in pieces:
+    last = min(width, count - (group + groups - 1) * width)
+    for part, some, valid in pieces(groups, width, last):
         low.emitter.add(
             Move(
                 operation="A",

@@ -1,0 +1,425 @@
+"""A product of matrices on the array: what is loaded for it, how it is cut to fit the memories, and its instructions.
+
+One operand streams, as words of B, and one stands still in A. Tiles of the reduction are words further on in B (K says
+how far), so a convolution copies nothing: its tiles are its taps and blocks of channels. Rows go in chunks that fill
+half of B and of C while the other halves are in use, columns in chunks that fit half of A, of C and of P. A reduction
+too long for that is cut into slices, whose sums C adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from derivable.accelerator.formats import scaling
+from derivable.accelerator.instructions import Gemm, Move, Vector
+from derivable.accelerator.layouts import View
+from derivable.accelerator.lowering import Lowering
+from derivable.accelerator.runtime import ceil_div
+from derivable.core.diagnostics import LimitError
+
+MOST_TERMS = ((1 << 31) - 1) // 127**2
+ROWS_A_LOAD = 8  # how many times longer rows stream than weights take to be loaded and sums to leave
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What streams: images of rows, and from each row `across` places with `parts` words each.
+
+    address, image, row, step  where it begins in X, and bytes between images, rows and places
+    last                       bytes of the last word of a place
+    stride, span               rows between two rows of the result, and rows that one takes
+    next                       places from a column of the result to the next
+    """
+
+    address: int
+    image: int
+    row: int
+    step: int
+    across: int
+    parts: int
+    last: int
+    stride: int = 1
+    span: int = 1
+    next: int = 1
+
+    @property
+    def line(self) -> int:
+        """Words of a row."""
+        return self.across * self.parts
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Some of the words of each place, and what stands still for them.
+
+    first, parts  which words
+    tiles         of each sub-array
+    offsets       in X, of each tile of each sub-array, int32
+    held          in X, words [sub-array, column, tile, row] without gaps; unused where data stands still
+    """
+
+    first: int
+    parts: int
+    tiles: int
+    offsets: int
+    held: int
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a product needs of constants, in X.
+
+    arrays        sub-arrays
+    added, shift  what P takes for each column, and the shift of its multipliers
+    is_rectified  whether what is negative becomes 0
+    has_gaps      whether lanes beyond the last channel may be written
+    """
+
+    slices: tuple[Slice, ...]
+    arrays: int
+    added: int
+    shift: int
+    is_rectified: bool = False
+    has_gaps: bool = False
+
+
+def check_terms(low: Lowering, terms: int) -> None:
+    if terms > MOST_TERMS:
+        raise low.refuse(f"sums have {terms} products, and {MOST_TERMS} surely fit into int32", "split the layer")
+
+
+def load(
+    low: Lowering,
+    taps: list[int],
+    parts: int,
+    row: int,
+    factors: np.ndarray,
+    bias: np.ndarray,
+    weights: np.ndarray | None,
+    is_rectified: bool = False,
+) -> Loaded:
+    """Cut a reduction into slices, and load what they need.
+
+    taps     the places from the first one that a sum takes
+    parts    words of each place
+    row      places that a row of the result takes, all of which are in B at once
+    factors  what each column is multiplied by, bias what is added before
+    weights  [tap, part, height, output] steps, None where data stands still
+    """
+    machine = low.machine
+    arrays = min(low.neural, len(taps) * parts)
+    most = min(machine.b // 2 // row, arrays * (machine.k // 2) // len(taps), parts)
+    if most < 1 or machine.a // 2 < machine.height:
+        need = f"B {2 * row}, K {2 * ceil_div(len(taps), arrays)}, A {2 * machine.height}"
+        raise _too_small(low, need, f"B {machine.b}, K {machine.k}, A {machine.a}")
+    pieces = ceil_div(parts, most)
+    content: list[bytes] = [b""]
+    at = 0
+    slices: list[Slice] = []
+    table, shift = _table(machine.width, factors, bias)
+    content.append(table)
+    at += len(table)
+    for piece in range(pieces):
+        first = parts * piece // pieces
+        some = parts * (piece + 1) // pieces - first
+        tiles = ceil_div(len(taps) * some, arrays)
+        offsets = np.zeros(arrays * tiles, "<i4")
+        offsets[: len(taps) * some] = [tap * some + part for tap in taps for part in range(some)]
+        held = b"" if weights is None else _words(low, weights[:, first : first + some], arrays, tiles)
+        slices.append(Slice(first, some, tiles, at, at + offsets.nbytes))
+        content += [offsets.tobytes(), held]
+        at += offsets.nbytes + len(held)
+    address = low.load(low.place(b"".join(content)), at, "its weights")
+    slices = [replace(s, offsets=address + s.offsets, held=address + s.held) for s in slices]
+    return Loaded(tuple(slices), arrays, address, shift, is_rectified)
+
+
+def _too_small(low: Lowering, need: str, has: str) -> LimitError:
+    return LimitError(
+        f"%{low.operator.name} takes at least these words of memories: {need}; the machine has {has}",
+        source=low.operator.source or None,
+        hint="give the machine larger memories",
+    )
+
+
+def _table(width: int, factors: np.ndarray, bias: np.ndarray) -> tuple[bytes, int]:
+    """Words of P, and the shift of their multipliers."""
+    shift = scaling(float(np.abs(factors).max(initial=0)), 30)[1]
+    table = np.zeros((ceil_div(len(factors), width) * width, 2), "<i4")
+    table[: len(factors), 0] = bias
+    table[: len(factors), 1] = np.rint(factors * 2.0**shift)
+    return np.ascontiguousarray(table.reshape(-1, width, 2).transpose(0, 2, 1)).tobytes(), shift
+
+
+def _words(low: Lowering, weights: np.ndarray, arrays: int, tiles: int) -> bytes:
+    """Weights [tap, part, height, output] as words of A: [sub-array, column, tile, row, width] int8."""
+    height, width = low.machine.height, low.machine.width
+    taps, parts, _, outputs = weights.shape
+    columns = ceil_div(outputs, width)
+    found = np.zeros((arrays * tiles, height, columns * width), np.int8)
+    found[: taps * parts, :, :outputs] = weights.reshape(taps * parts, height, outputs)
+    found = found.reshape(arrays, tiles, height, columns, width).transpose(0, 3, 1, 2, 4)
+    return np.ascontiguousarray(found).tobytes()
+
+
+def product(
+    low: Lowering, stream: Stream, loaded: Loaded, rows: tuple[int, int, int], out: View, data: View | None = None
+) -> Iterator[None]:
+    """Rows [image, row, column] of a product, to out [image, row, column, channel]; `data` [k, channel] stands still,
+    or the weights that are loaded. It yields while sums are under way, and others may have instructions."""
+    machine = low.machine
+    images, high, wide = rows
+    columns = ceil_div(out.shape[3], machine.width)
+    b_half, c_half, a_half = machine.b // 2, machine.c // 2, machine.a // 2
+    widest = max(part.parts for part in loaded.slices)
+    line = stream.across * widest
+    most_rows = min((b_half // line - stream.span) // stream.stride + 1, c_half // wide)
+    if most_rows < 1:
+        raise _too_small(low, f"C {2 * wide}", f"C {machine.c}")
+    # Some rows are moved and drained while others are multiplied; too few rows would load weights too often.
+    enough = ceil_div(ROWS_A_LOAD * (2 * machine.height + machine.width), wide)
+    chunk, together = min(high, most_rows, enough), 1
+    if chunk == high:
+        taken = ((high - 1) * stream.stride + stream.span) * line
+        together = max(1, min(images, b_half // taken, c_half // (high * wide), ceil_div(enough, high)))
+    longest = max(part.tiles for part in loaded.slices)
+    is_whole = len(loaded.slices) == 1
+    tiles = min(longest, a_half // machine.height)
+    at_once = min(columns, a_half // (tiles * machine.height), machine.p // 2) if is_whole and tiles == longest else 1
+    at_once = max(1, min(at_once, c_half // (together * chunk * wide)))
+    is_resident = is_whole and at_once == columns and tiles == longest
+    added = a = offsets = b = 0
+    for image in range(0, images, together):
+        pictures = min(together, images - image)
+        for row in range(0, high, chunk):
+            taken = min(chunk, high - row)
+            depth = (taken - 1) * stream.stride + stream.span
+            start = stream.address + image * stream.image + row * stream.stride * stream.row
+            count = pictures * taken * wide
+            is_first = image == row == 0
+            for column in range(0, columns, at_once):
+                listed = min(at_once, columns - column)
+                c = low.half("C")
+                if is_first or not is_resident:
+                    added = low.half("P")
+                    _load_table(low, loaded, column, listed, added)
+                for number, part in enumerate(loaded.slices):
+                    own = _sliced(stream, part, machine.height)
+                    if not is_whole or column == 0:
+                        if not is_whole or is_first:
+                            offsets = low.half("K")
+                            _load_offsets(low, loaded, part, offsets)
+                        b = low.half("B")
+                        _move_stream(low, own, loaded.arrays, start + part.first * machine.height, pictures, depth, b)
+                    for tile in range(0, part.tiles, tiles):
+                        some = min(tiles, part.tiles - tile)
+                        if is_first or not is_resident:
+                            a = low.half("A")
+                            _move_held(low, loaded, part, data, out.shape[3], column, listed, tile, some, a)
+                        low.emitter.add(
+                            Gemm(
+                                arrays=loaded.arrays,
+                                a=a,
+                                b=b,
+                                k=offsets + tile,
+                                c=c,
+                                tiles=some,
+                                columns=listed,
+                                n0=pictures,
+                                n1=taken,
+                                n2=wide,
+                                b0=depth * own.line,
+                                b1=stream.stride * own.line,
+                                b2=own.next * own.parts,
+                                accumulate=int(number > 0 or tile > 0),
+                                reach=pictures * depth * own.line,
+                            )
+                        )
+                yield
+                whole = out.sliced((image, row, 0, 0), (pictures, taken, wide, out.shape[3]), (1, 1, 1, 1))
+                _drain(low, whole, column, listed, c, added, count, loaded)
+
+
+def _sliced(stream: Stream, part: Slice, height: int) -> Stream:
+    """What streams for a slice: some words of each place."""
+    is_last = part.first + part.parts == stream.parts
+    return replace(stream, parts=part.parts, last=stream.last if is_last else height)
+
+
+def _load_table(low: Lowering, loaded: Loaded, column: int, columns: int, to: int) -> None:
+    size = 8 * low.machine.width
+    low.emitter.add(Move(operation="P", n3=columns, x=loaded.added + column * size, x3=size, to=to, to3=1))
+
+
+def _load_offsets(low: Lowering, loaded: Loaded, part: Slice, to: int) -> None:
+    low.emitter.add(
+        Move(
+            operation="K",
+            bank_loop=0,
+            n0=loaded.arrays,
+            x0=4 * part.tiles,
+            n3=part.tiles,
+            x=part.offsets,
+            x3=4,
+            to=to,
+            to3=1,
+        )
+    )
+
+
+def _move_stream(low: Lowering, stream: Stream, arrays: int, start: int, images: int, rows: int, to: int) -> None:
+    """Words [image, row, place, part] to all banks."""
+    height = low.machine.height
+    for part, count, valid in pieces(stream.parts, height, stream.last):
+        for image in range(images):
+            x, at = start + image * stream.image + part * height, to + image * rows * stream.line + part
+            low.emitter.add(
+                Move(
+                    operation="B",
+                    banks=arrays,
+                    n1=rows,
+                    n2=stream.across,
+                    n3=count,
+                    x=x,
+                    x1=stream.row,
+                    x2=stream.step,
+                    x3=height,
+                    to=at,
+                    to1=stream.line,
+                    to2=stream.parts,
+                    to3=1,
+                    valid=valid,
+                )
+            )
+
+
+def pieces(parts: int, size: int, last: int) -> list[tuple[int, int, int]]:
+    """(first, count, bytes) of words of which the last may be shorter."""
+    if last == size:
+        return [(0, parts, size)]
+    return [(0, parts - 1, size), (parts - 1, 1, last)] if parts > 1 else [(0, 1, last)]
+
+
+def _move_held(
+    low: Lowering,
+    loaded: Loaded,
+    of: Slice,
+    data: View | None,
+    outputs: int,
+    column: int,
+    columns: int,
+    tile: int,
+    tiles: int,
+    to: int,
+) -> None:
+    """Words [column, tile, row] of each sub-array."""
+    height, width = low.machine.height, low.machine.width
+    per = tiles * height  # words of a column
+    if data is None:
+        whole = of.tiles * height * width
+        low.emitter.add(
+            Move(
+                operation="A",
+                bank_loop=0,
+                n0=loaded.arrays,
+                x0=ceil_div(outputs, width) * whole,
+                n1=columns,
+                x1=whole,
+                to1=per,
+                n3=per,
+                x3=width,
+                to=to,
+                to3=1,
+                x=of.held + column * whole + tile * height * width,
+                valid=width,
+            )
+        )
+        return
+    last = outputs - (ceil_div(outputs, width) - 1) * width
+    is_last = (column + columns) * width >= outputs
+    for bank in range(loaded.arrays):
+        # Tiles of a slice are words one after the other. Entries beyond the reduction meet zeros, tiles beyond the
+        # slice are zeros.
+        first = (of.first + bank * of.tiles + tile) * height
+        stop = (of.first + of.parts) * height
+        end, beyond = min(first + per, stop, data.shape[0]), max(first, stop)
+        if beyond < first + per:
+            low.emitter.add(
+                Move(
+                    operation="A",
+                    first=bank,
+                    n1=columns,
+                    to1=per,
+                    n3=first + per - beyond,
+                    to=to + beyond - first,
+                    to3=1,
+                )
+            )
+        if end <= first:
+            continue
+        stride = data.strides[0]
+        for part, some, valid in pieces(columns, width, last if is_last else width):
+            low.emitter.add(
+                Move(
+                    operation="A",
+                    first=bank,
+                    n1=some,
+                    x1=width,
+                    to1=per,
+                    n3=end - first,
+                    x=data.address + first * stride + (column + part) * width,
+                    x3=stride,
+                    to=to + part * per,
+                    to3=1,
+                    valid=valid,
+                )
+            )
+
+
+def _drain(low: Lowering, out: View, column: int, columns: int, c: int, added: int, rows: int, loaded: Loaded) -> None:
+    """Sums [column, image, row, column of the picture] to out [image, row, column of the picture, channel]."""
+    width, size = low.machine.width, out.size
+    axes: list[tuple[int, int, int]] = []  # length, words of C, bytes of out
+    words = 1
+    for n, stride in zip(reversed(out.shape[:3]), reversed(out.strides[:3])):
+        if n > 1 and axes and axes[-1][0] * axes[-1][2] == stride * size:
+            axes[-1] = (axes[-1][0] * n, axes[-1][1], axes[-1][2])
+        elif n > 1:
+            axes.append((n, words, stride * size))
+        words *= n
+    axes += [(1, 0, 0)] * 3
+    tail = width if loaded.has_gaps else min(width, out.shape[3] - (column + columns - 1) * width)
+    for part, count, lanes in pieces(columns, width, tail):
+        # The last lanes are left out in each step where the middle loop has one.
+        is_whole = lanes == width
+        inner, middle, *outer = axes if is_whole else (axes[0], (1, 0, 0), *axes[1:])
+        for place in np.ndindex(*(axis[0] for axis in outer)):
+            at = c + part * rows + sum(i * axis[1] for i, axis in zip(place, outer))
+            y = out.address + (column + part) * width * size + sum(i * axis[2] for i, axis in zip(place, outer))
+            low.emitter.add(
+                Vector(
+                    operation="drain",
+                    n0=count,
+                    n1=middle[0],
+                    n2=inner[0],
+                    a_from="C",
+                    a_type="i32",
+                    a=at,
+                    a0=rows,
+                    a1=middle[1],
+                    a2=inner[1],
+                    y_type=out.type,
+                    y=y,
+                    y0=width * size,
+                    y1=middle[2],
+                    y2=inner[2],
+                    p=added + part,
+                    shift=loaded.shift,
+                    is_clamped=int(loaded.is_rectified),
+                    high=127,
+                    tail=0 if is_whole else lanes,
+                )
+            )
