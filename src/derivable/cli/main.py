@@ -27,6 +27,7 @@ from derivable.core.diagnostics import DerivableError
 USER_ERROR, BUG, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
 COMMANDS = {
+    "accelerate": "design an accelerator for a PyTorch model",
     "compile": "compile a CNF to a circuit file",
     "count": "exact and weighted model count of a CNF or circuit file",
     "demo": "demonstrations on handwritten digits",

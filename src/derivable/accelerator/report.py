@@ -1,0 +1,314 @@
+"""What a design looks like: one HTML page without anything from outside, and the rows of its nodes as CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from derivable.accelerator.designs import Design, NodeRow, node_rows
+from derivable.accelerator.resources import KINDS
+from derivable.core.files import atomic_write
+from derivable.core.html import safe
+
+FILES = ("report.html", "nodes.csv", "nodes.json")
+WIDTH = 960
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1f2933; --quiet: #6b7785; --line: #d5dbe1; --ground: #ffffff;
+  --neural: #3b7dc4; --symbolic: #c9722b; --lane: #7a8b99; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e9ee; --quiet: #9aa7b4; --line: #3a4550; --ground: #14191e; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); max-width: 62rem;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; border-bottom: 1px solid var(--line); }
+p, figcaption { color: var(--quiet); } figure { margin: 0; overflow-x: auto; }
+dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); gap: .8rem; }
+dt { color: var(--quiet); font-size: .8rem; } dd { margin: 0; font-size: 1.15rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; font-size: .82rem; font-variant-numeric: tabular-nums; }
+.wide { overflow-x: auto; max-height: 34rem; overflow-y: auto; }
+th, td { text-align: left; padding: .15rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th { position: sticky; top: 0; background: var(--ground); }
+td.number, th.number { text-align: right; }
+svg { display: block; max-width: 100%; height: auto; }
+svg text { fill: var(--quiet); font: 11px system-ui, sans-serif; }
+.neural { fill: var(--neural); } .symbolic { fill: var(--symbolic); } .lane { fill: var(--lane); }
+.axis { stroke: var(--line); fill: none; } .roof { stroke: var(--ink); fill: none; stroke-width: 1.5; }
+rect.bar { stroke: var(--ground); stroke-width: .5; }
+"""
+
+
+def write_report(made: Design, directory: str | os.PathLike, simulated: Mapping[str, int] | None = None) -> list[Path]:
+    """Write `report.html`, `nodes.csv` and `nodes.json`, each whole or not at all; the same design, the same bytes.
+
+    simulated  measured cycles of nodes, by their names
+
+    Raises DerivableError if a file cannot be written. Returns the paths.
+    """
+    folder = Path(directory)
+    texts = (html(made, simulated), nodes_csv(made, simulated), nodes_json(made, simulated))
+    for name, text in zip(FILES, texts):
+        with atomic_write(folder / name) as file:
+            file.write(text)
+    return [folder / name for name in FILES]
+
+
+def _records(made: Design, simulated: Mapping[str, int] | None) -> list[dict[str, object]]:
+    return [{**asdict(row), "simulated_cycles": (simulated or {}).get(row.node)} for row in node_rows(made)]
+
+
+def nodes_csv(made: Design, simulated: Mapping[str, int] | None = None) -> str:
+    """A line for each node, with a header; what a node has not is empty."""
+    text = io.StringIO()
+    names = [*(field.name for field in fields(NodeRow)), "simulated_cycles"]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_records(made, simulated))
+    return text.getvalue()
+
+
+def nodes_json(made: Design, simulated: Mapping[str, int] | None = None) -> str:
+    """The design in numbers, and an object for each node."""
+    content = {
+        "height": made.height,
+        "width": made.width,
+        "sub_arrays": made.sub_arrays,
+        "partition": list(made.partition),
+        "mode": made.exploration.mode,
+        "cycles": made.cycles,
+        "latency": made.latency,
+        "lanes": made.lanes,
+        "device": made.device.name,
+        "precision": dict(made.precision),
+        "resources": asdict(made.resources),
+        "nodes": _records(made, simulated),
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def html(made: Design, simulated: Mapping[str, int] | None = None) -> str:
+    """The page."""
+    rows = node_rows(made)
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>Accelerator: {made.height} x {made.width} x {made.sub_arrays}</title>",
+        f"<style>{_STYLE}</style></head><body>",
+        f"<h1>Accelerator of {made.height} x {made.width} x {made.sub_arrays} elements</h1>",
+        *_numbers(made),
+        "<h2>Timeline</h2>",
+        *_timeline(made, rows),
+        "<h2>Use of the sub-arrays</h2>",
+        *_use(made),
+        "<h2>Roofline</h2>",
+        *_roofline(made, rows),
+        "<h2>Memory map</h2>",
+        *_memory(made),
+        "<h2>Resources</h2>",
+        *_resources(made),
+        "<h2>Nodes</h2>",
+        *_table(rows, simulated),
+        "</body></html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _numbers(made: Design) -> Iterator[str]:
+    neural, symbolic = made.partition
+    values = {
+        "cycles of a pass": f"{made.cycles:,}",
+        "time of a pass": f"{1e6 * made.seconds:,.1f} us",
+        "cycles of one by itself": f"{made.latency:,}",
+        "mode": made.exploration.mode,
+        "sub-arrays, neural : symbolic": f"{neural} : {symbolic}",
+        "precision, neural / symbolic": f"{made.precision['neural']} / {made.precision['symbolic']}",
+        "device": f"{made.device.title}, {made.device.clock / 1e6:g} MHz",
+        "lanes of the SIMD unit": str(made.lanes),
+    }
+    yield "<dl>" + "".join(f"<div><dt>{safe(name)}</dt><dd>{safe(text)}</dd></div>" for name, text in values.items())
+    yield "</dl>"
+    yield "<p>Cycles are modelled, by equations (1) and (4) of NSFlow; resources are estimated by counting.</p>"
+
+
+def _svg(height: float, content: Iterable[str], label: str) -> Iterator[str]:
+    yield f'<figure><svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{safe(label)}">'
+    yield from content
+    yield "</svg></figure>"
+
+
+def _rect(x: float, y: float, width: float, height: float, kind: str, title: str) -> str:
+    size = f'x="{x:.2f}" y="{y:.2f}" width="{max(width, 0.3):.2f}" height="{height:.2f}"'
+    return f'<rect class="bar {kind}" {size}><title>{safe(title, 200)}</title></rect>'
+
+
+def _text(x: float, y: float, text: object, anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{safe(text)}</text>'
+
+
+LEFT = 110.0
+
+
+def _timeline(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
+    """A line for each sub-array: layers from the first on, vector nodes from the last."""
+    height, end = 16.0, max(made.cycles, 1)
+    scale = (WIDTH - LEFT - 10) / end
+
+    def content() -> Iterator[str]:
+        for k in range(made.sub_arrays):
+            yield _text(LEFT - 8, height * k + 12, f"sub-array {k}", "end")
+        for row in rows:
+            if row.start is None or row.end is None or row.sub_arrays is None:
+                continue
+            is_layer = row.part == "neural" and row.work.startswith("layer")
+            first = 0 if is_layer else made.sub_arrays - row.sub_arrays
+            title = f"{row.node}: {row.work}, cycles {row.start} to {row.end} on {row.sub_arrays} sub-arrays"
+            x, width = LEFT + row.start * scale, (row.end - row.start) * scale
+            yield _rect(x, height * first, width, height * row.sub_arrays, row.part, title)
+        for k in range(5):
+            anchor = "start" if k == 0 else "end" if k == 4 else "middle"
+            yield _text(LEFT + k * end * scale / 4, height * made.sub_arrays + 16, f"{round(k * end / 4):,}", anchor)
+
+    yield from _svg(height * made.sub_arrays + 22, content(), "which node runs when on which sub-arrays")
+    yield "<figcaption>Blue: layers; orange: vector nodes. "
+    if made.exploration.mode == "parallel":
+        yield "Layers of one pass run beside the vector nodes of a pass before it."
+    yield "</figcaption>"
+
+
+def _use(made: Design) -> Iterator[str]:
+    """How long each sub-array works, of the cycles of a pass."""
+    layers = {node.name for node in made.flow.layers}
+    busy = [0] * made.sub_arrays
+    for name, place in made.placed.items():
+        span = range(place.sub_arrays)
+        for k in span if name in layers else (made.sub_arrays - 1 - k for k in span):
+            busy[k] += place.end - place.start
+    shares = [cycles / max(made.cycles, 1) for cycles in busy]
+    yield from _bars(
+        [(f"sub-array {k}", share, f"{share:.1%}") for k, share in enumerate(shares)], "use of the sub-arrays"
+    )
+
+
+def _bars(rows: Sequence[tuple[str, float, str]], label: str) -> Iterator[str]:
+    """A bar a row: its name, its part of one, and its number."""
+    height, room = 16.0, WIDTH - LEFT - 200
+
+    def content() -> Iterator[str]:
+        for k, (name, share, number) in enumerate(rows):
+            yield _text(LEFT - 8, height * k + 12, name, "end")
+            yield _rect(LEFT, height * k + 2, room * min(share, 1), height - 4, "lane", f"{name}: {number}")
+            yield _text(LEFT + room * min(share, 1) + 6, height * k + 12, number)
+
+    yield from _svg(height * len(rows) + 4, content(), label)
+
+
+def _roofline(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
+    """MACs a cycle over MACs a byte of off-chip memory, if all of a node's numbers came from there."""
+    elements = made.height * made.width * made.sub_arrays
+    peak = elements * max(getattr(node.work, "products", 1) for node in made.flow)
+    bandwidth = made.device.bandwidth / made.device.clock
+    points = [
+        (row.macs / max(row.weight_bytes + row.input_bytes + row.output_bytes, 1), row.macs / row.cycles, row)
+        for row in rows
+        if row.macs and row.cycles
+    ]
+    if not points:
+        yield "<p>No node runs on the array.</p>"
+        return
+    low_x = min(0.1, *(x for x, _, _ in points))
+    high_x = max(10.0, 2 * peak / bandwidth, *(x for x, _, _ in points))
+    low_y, high_y = min(1.0, *(y for _, y, _ in points)), 2.0 * peak
+    height = 320.0
+
+    def along(value: float, low: float, high: float) -> float:
+        return math.log(value / low) / math.log(high / low)
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return LEFT + (WIDTH - LEFT - 20) * along(x, low_x, high_x), (height - 30) * (1 - along(y, low_y, high_y))
+
+    def content() -> Iterator[str]:
+        (left, bottom), (right, top) = at(low_x, low_y), at(high_x, high_y)
+        yield f'<path class="axis" d="M{left:.1f} {top:.1f}V{bottom:.1f}H{right:.1f}"/>'
+        begin = max(low_x, low_y / bandwidth)
+        corners = [at(begin, bandwidth * begin), at(peak / bandwidth, peak), at(high_x, peak)]
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in corners)
+        yield f'<path class="roof" d="M{path}"/>'
+        yield _text(right, corners[-1][1] - 5, f"{peak:,} MACs a cycle", "end")
+        yield _text(corners[0][0] + 8, corners[0][1] + 16, f"{bandwidth:.3g} bytes a cycle")
+        for x, y, row in points:
+            place = at(x, y)
+            title = safe(f"{row.node}: {x:.3g} MACs a byte, {y:.3g} MACs a cycle", 200)
+            circle = f'<circle class="{row.part}" cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="4">'
+            yield f"{circle}<title>{title}</title></circle>"
+        for decade in range(math.ceil(math.log10(low_x)), math.floor(math.log10(high_x)) + 1):
+            yield _text(at(10.0**decade, low_y)[0], height - 14, f"{10.0**decade:g}", "middle")
+        for decade in range(math.ceil(math.log10(low_y)), math.floor(math.log10(high_y)) + 1):
+            yield _text(LEFT - 8, at(low_x, 10.0**decade)[1] + 4, f"{10.0**decade:g}", "end")
+        yield _text(right, height - 1, "MACs a byte", "end")
+
+    yield from _svg(height, content(), "roofline of the nodes on the array")
+
+
+def _memory(made: Design) -> Iterator[str]:
+    stores = [getattr(made.memories, name) for name in ("a1", "a2", "b", "c", "cache")]
+    largest = max(store.bytes * store.copies for store in stores) or 1
+    rows = []
+    for store in stores:
+        blocks = f"{store.uram} URAM" if store.name == "cache" else f"{store.bram} BRAM"
+        rows.append((store.name, store.bytes * store.copies / largest, f"{store.copies} x {store.bytes:,} B, {blocks}"))
+    yield from _bars(rows, "sizes of the memories")
+    yield (
+        "<figcaption>MemA1 holds weights, MemA2 vectors, MemB what streams, MemC results, each twice; the cache has "
+        "room for all of them.</figcaption>"
+    )
+
+
+def _resources(made: Design) -> Iterator[str]:
+    shares = made.resources.shares(made.device)
+    rows = []
+    for kind in KINDS:
+        numbers = f"{getattr(made.resources, kind):,} of {getattr(made.device, kind):,}, {shares[kind]:.1%}"
+        rows.append((kind.upper(), shares[kind], numbers))
+    yield from _bars(rows, "resources of the device")
+
+
+# Title, whether it is a number, what stands in it
+_Column = tuple[str, bool, Callable[[NodeRow], object]]
+_COLUMNS: tuple[_Column, ...] = (
+    ("node", False, lambda row: row.node),
+    ("part", False, lambda row: row.part),
+    ("work", False, lambda row: row.work),
+    ("on", True, lambda row: "" if row.sub_arrays is None else row.sub_arrays),
+    ("start", True, lambda row: "" if row.start is None else f"{row.start:,}"),
+    ("cycles", True, lambda row: f"{row.cycles:,}"),
+    ("busy", True, lambda row: "" if row.utilisation is None else f"{row.utilisation:.1%}"),
+    ("weights, B", True, lambda row: f"{row.weight_bytes:,}"),
+    ("inputs, B", True, lambda row: f"{row.input_bytes:,}"),
+    ("outputs, B", True, lambda row: f"{row.output_bytes:,}"),
+    ("where", False, lambda row: row.source),
+)
+
+
+def _table(rows: Sequence[NodeRow], simulated: Mapping[str, int] | None) -> Iterator[str]:
+    columns = list(_COLUMNS)
+    if simulated is not None:
+        known = simulated
+
+        def difference(row: NodeRow) -> str:
+            return f"{known[row.node] / row.cycles - 1:+.1%}" if row.node in known and row.cycles else ""
+
+        columns[6:6] = [
+            ("simulated", True, lambda row: f"{known[row.node]:,}" if row.node in known else ""),
+            ("difference", True, difference),
+        ]
+    yield '<div class="wide"><table><thead><tr>'
+    yield "".join(f"<th{' class=number' * is_number}>{safe(title)}</th>" for title, is_number, _ in columns)
+    yield "</tr></thead><tbody>"
+    for row in rows:
+        cells = (f"<td{' class=number' * is_number}>{safe(show(row))}</td>" for _, is_number, show in columns)
+        yield f"<tr>{''.join(cells)}</tr>"
+    yield "</tbody></table></div>"

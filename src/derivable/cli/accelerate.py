@@ -1,0 +1,104 @@
+"""`derivable accelerate MODEL.py:build -o DIR`: an accelerator for a model, with its files and its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from derivable.cli.report import write_facts, write_json
+from derivable.cli.user_file import run_file
+from derivable.core.diagnostics import DerivableError
+from derivable.core.progress import progress
+from derivable.core.registry import nearest
+
+
+@click.command("accelerate")
+@click.argument("model", metavar="MODEL.py:BUILD")
+@click.option("-o", "--output", required=True, type=click.Path(), metavar="DIR", help="Folder to write.")
+@click.option("--pes", type=int, default=1024, show_default=True, help="Processing elements, at most.")
+@click.option("--device", default="u250", show_default=True, help="u250, u55c, zcu104, or a TOML file like theirs.")
+@click.option(
+    "--precision",
+    default="int8/int4",
+    show_default=True,
+    help="Of the neural and the symbolic part: int8, int4, fp16, fp8.",
+)
+@click.option("--symbolic", multiple=True, metavar="MODULE", help="A module of the symbolic part. May be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document with the design in numbers.")
+def accelerate_command(
+    model: str, output: str, pes: int, device: str, precision: str, symbolic: tuple[str, ...], as_json: bool
+) -> None:
+    """Design an accelerator and write it to DIR: design.yaml, its constants, report.html, nodes.csv and nodes.json.
+
+    BUILD is a function in MODEL.py without arguments that returns a torch.nn.Module (or a function of tensors) and
+    example inputs: `return model, torch.rand(1, 3, 32, 32)`.
+    """
+    folder = Path(output)
+    if folder.exists() and not folder.is_dir():
+        raise DerivableError("this is a file, not a folder", source=output, hint="name a folder after -o")
+    with progress("designing", 4) as advance:
+        build = _function(model)
+        network, example = _built(model, build)
+        advance(note="explore")
+        from derivable.accelerator.designs import design
+        from derivable.accelerator.report import write_report
+
+        made = design(network, example, pes, device, precision, symbolic=symbolic)
+        advance(note="save")
+        made.save(folder)
+        advance(note="report")
+        written = write_report(made, folder)
+        advance()
+    if as_json:
+        write_json(
+            {
+                "directory": output,
+                "height": made.height,
+                "width": made.width,
+                "sub_arrays": made.sub_arrays,
+                "partition": list(made.partition),
+                "cycles": made.cycles,
+                "seconds": made.seconds,
+                "files": ["design.yaml", *(path.name for path in written)],
+            }
+        )
+        return
+    rows = [line.split(maxsplit=1) for line in made.explain().splitlines()]
+    write_facts([(name, text) for name, text in rows] + [("report", str(written[0]))])
+
+
+def _function(place: str) -> Any:
+    """The function that FILE.py:NAME names. Raises DerivableError, with the nearest name of the file."""
+    path, colon, name = place.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        raise DerivableError(
+            f"{place!r} names no function in a Python file",
+            hint="write MODEL.py:build",
+        )
+    module = run_file(path)
+    found = getattr(module, name, None)
+    if callable(found):
+        return found
+    known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+    close = nearest(name, known)
+    raise DerivableError(
+        f"{path} has no function {name!r}",
+        hint=f"did you mean {close!r}?" if close else f"it has {', '.join(known) or 'none'}",
+    )
+
+
+def _built(place: str, build: Any) -> tuple[Any, Any]:
+    try:
+        found = build()
+    except DerivableError:
+        raise
+    except Exception as error:
+        raise DerivableError(f"{place} fails: {type(error).__name__}: {error}") from error
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise DerivableError(
+            f"{place} returns {type(found).__name__}, expected a model and its example inputs",
+            hint="return model, example_inputs",
+        )
+    return found
