@@ -1,7 +1,11 @@
-"""Programs on the simulated hardware: the Verilated accelerator with a model of off-chip memory, `rtl/device.h`.
+"""Programs on the simulated hardware, and whole designs, their outputs and what each operator takes.
+
+The hardware is the SystemVerilog of the package with a model of off-chip memory: Verilated with `rtl/device.h`, or in
+Icarus with `rtl/device_bench.sv`, which takes no time to build and runs a hundred times slower.
 
     device = simulator(machine)                # built now or before
     found = device.run(program, memory)        # the memory afterwards, cycles, when each instruction began and ended
+    simulate(lowered, inputs).per_node         # what each operator takes, beside the model
 
 What comes out is what `machine.run` says, bit by bit. So are the cycles, with off-chip memory of the same latency, but
 for what units wait for the ports of the cache, which `Simulated.waits` counts.
@@ -10,16 +14,27 @@ for what units wait for the ports of the cache, which `Simulated.waits` counts.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
-from pathlib import Path
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from derivable.accelerator import elaboration, verilator
+from derivable.accelerator import elaboration, icarus, verilator
+from derivable.accelerator import machine as golden
 from derivable.accelerator.instructions import NUM_UNITS, UNITS, Machine, Program
-from derivable.core.diagnostics import DerivableError, ShapeError
+from derivable.core.diagnostics import DerivableError, DomainError, ShapeError, UnsupportedError
+from derivable.core.registry import suggestion
+
+if TYPE_CHECKING:
+    from derivable.accelerator.lower import Lowered
+    from derivable.accelerator.operators import Inputs
 
 COUNTERS = 9  # cycles, busy cycles of five units, waits of three
+
+Backend = Literal["verilator", "icarus", "python"]
+BACKENDS: tuple[Backend, ...] = ("verilator", "icarus", "python")
 
 _EVENT = np.dtype([("cycle", np.uint64), ("unit", np.uint32), ("is_done", np.uint32)])
 
@@ -63,20 +78,32 @@ def harness(*names: str) -> dict[str, str]:
     return {name: (elaboration.FOLDER / name).read_text(encoding="utf-8") for name in ("device.h", *names)}
 
 
-def simulator(machine: Machine) -> Simulator:
-    """The simulator of a machine, built by Verilator now or before. Raises what `verilator.build` raises."""
+# From a program's words, memory that is changed in place, what memory is like and the most cycles, to the counters and
+# the events, int64 [event, (cycle, unit, is done)].
+Device = Callable[[np.ndarray, np.ndarray, OffChip, int], tuple[np.ndarray, np.ndarray]]
+
+
+def simulator(machine: Machine, backend: Backend = "verilator") -> Simulator:
+    """The simulator of a machine, built by Verilator now or before, or in Icarus.
+
+    Raises what `verilator.build` raises, and DomainError for another backend.
+    """
+    if backend == "icarus":
+        return Simulator(machine, functools.partial(_interpreted, machine))
+    if backend != "verilator":
+        raise _unknown(backend)
     made = elaboration.hardware(elaboration.TOP, elaboration.parameters(machine))
-    return Simulator(machine, verilator.build(made, harness("device.cpp")))
+    library = ctypes.CDLL(str(verilator.build(made, harness("device.cpp"))))
+    library.device_run.restype = ctypes.c_int64
+    library.device_message.restype = ctypes.c_char_p
+    return Simulator(machine, functools.partial(_verilated, machine, library))
 
 
 class Simulator:
-    """The simulated hardware of one machine, from the shared library at a path."""
+    """The simulated hardware of one machine."""
 
-    def __init__(self, machine: Machine, path: Path):
-        self.machine = machine
-        self._library = ctypes.CDLL(str(path))
-        self._library.device_run.restype = ctypes.c_int64
-        self._library.device_message.restype = ctypes.c_char_p
+    def __init__(self, machine: Machine, device: Device):
+        self.machine, self._device = machine, device
 
     def run(
         self, program: Program, memory: np.ndarray, off_chip: OffChip | None = None, *, most_cycles: int = 1 << 40
@@ -84,30 +111,14 @@ class Simulator:
         """Run a program over off-chip memory, uint8 [byte], which is left as it is.
 
         Raises DerivableError where the hardware leaves its memory, breaks the protocol of the port or is not done
-        after `most_cycles`.
+        after `most_cycles`, and UnsupportedError for a seed in Icarus.
         """
-        off_chip = off_chip or OffChip()
         memory = np.array(memory, copy=True, order="C")
         if memory.dtype != np.uint8 or memory.ndim != 1:
             raise ShapeError(f"off-chip memory is {memory.dtype}{list(memory.shape)}, expected uint8 [byte]")
         words = np.ascontiguousarray(program.words, np.uint32)
-        counters = np.zeros(COUNTERS, np.uint64)
-        events = np.zeros(2 * len(program), _EVENT)
-        found = self._library.device_run(
-            ctypes.c_uint32(self.machine.line),
-            ctypes.c_void_p(words.ctypes.data),
-            ctypes.c_uint64(words.size),
-            ctypes.c_void_p(memory.ctypes.data),
-            ctypes.c_uint64(memory.size),
-            *map(ctypes.c_uint32, (off_chip.latency, off_chip.interval, off_chip.seed)),
-            ctypes.c_uint64(most_cycles),
-            ctypes.c_void_p(counters.ctypes.data),
-            ctypes.c_void_p(events.ctypes.data),
-            ctypes.c_uint64(len(events)),
-        )
-        if found < 0:
-            raise DerivableError(f"the simulated hardware failed: {self._library.device_message().decode()}")
-        begin, end = _times(program, events[:found])
+        counters, events = self._device(words, memory, off_chip or OffChip(), most_cycles)
+        begin, end = _times(program, events)
         return Simulated(
             memory,
             int(counters[0]),
@@ -118,12 +129,148 @@ class Simulator:
         )
 
 
+def _verilated(
+    machine: Machine, library: ctypes.CDLL, words: np.ndarray, memory: np.ndarray, off_chip: OffChip, most_cycles: int
+) -> tuple[np.ndarray, np.ndarray]:
+    counters = np.zeros(COUNTERS, np.uint64)
+    events = np.zeros(2 * len(words), _EVENT)
+    found = library.device_run(
+        ctypes.c_uint32(machine.line),
+        ctypes.c_void_p(words.ctypes.data),
+        ctypes.c_uint64(words.size),
+        ctypes.c_void_p(memory.ctypes.data),
+        ctypes.c_uint64(memory.size),
+        *map(ctypes.c_uint32, (off_chip.latency, off_chip.interval, off_chip.seed)),
+        ctypes.c_uint64(most_cycles),
+        ctypes.c_void_p(counters.ctypes.data),
+        ctypes.c_void_p(events.ctypes.data),
+        ctypes.c_uint64(len(events)),
+    )
+    if found < 0:
+        raise DerivableError(f"the simulated hardware failed: {library.device_message().decode()}")
+    return counters, np.stack([events[name].astype(np.int64) for name in _EVENT.names or ()], 1)[:found]
+
+
+def _interpreted(
+    machine: Machine, words: np.ndarray, memory: np.ndarray, off_chip: OffChip, most_cycles: int
+) -> tuple[np.ndarray, np.ndarray]:
+    if off_chip.seed:
+        raise UnsupportedError("off-chip memory refuses nothing at random in Icarus", hint="leave the seed out")
+    limit = min(most_cycles, (1 << 31) - 1)
+    return icarus.run(machine, words, memory, latency=off_chip.latency, interval=off_chip.interval, most_cycles=limit)
+
+
+@dataclass(frozen=True)
+class NodeCycles:
+    """What an operator takes, by the model and simulated.
+
+    begin, end  when its first instruction begins and its last one is done, in cycles of the simulation
+    modelled    cycles from its first to its last instruction, by the model
+    simulated   the same of the simulation
+    busy        for each unit: (modelled, simulated) cycles that its own instructions take; where they differ, the
+                unit waited for a port of the cache or for off-chip memory. What else differs between `modelled` and
+                `simulated` comes from operators that it waits for
+    """
+
+    node: str
+    begin: int
+    end: int
+    modelled: int
+    simulated: int
+    busy: dict[str, tuple[int, int]]
+
+    @property
+    def explanation(self) -> str:
+        """Why the two differ, in a sentence."""
+        waits = [f"{unit} waited {after - before}" for unit, (before, after) in self.busy.items() if after != before]
+        own = sum(after - before for before, after in self.busy.values())
+        if self.modelled == self.simulated and not waits:
+            return "as modelled"
+        reasons = [f"{', '.join(waits)} cycles for ports of the cache or off-chip memory"] if waits else []
+        if self.simulated - self.modelled != own:
+            reasons.append("other operators came at other times")
+        return f"{self.simulated - self.modelled:+d} cycles: {'; '.join(reasons)}"
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A design run on inputs.
+
+    outputs   as numbers of the model, float64
+    cycles    from the start until all units were done
+    modelled  the same by the model
+    per_node  of each operator, in the order of their beginning
+    memory    off-chip memory afterwards, uint8 [byte]
+    """
+
+    outputs: tuple[np.ndarray, ...]
+    cycles: int
+    modelled: int
+    per_node: tuple[NodeCycles, ...]
+    memory: np.ndarray = field(repr=False)
+
+
+def simulate(
+    lowered: Lowered, inputs: Inputs, backend: Backend = "verilator", off_chip: OffChip | None = None
+) -> Simulation:
+    """Run a lowered design on inputs, and set what each operator takes beside the model.
+
+    backend  "verilator", "icarus", or "python": the golden machine, whose cycles are those of the model
+
+    Raises DomainError for another backend or inputs that do not fit, MissingDependencyError without the tools.
+    """
+    if backend not in BACKENDS:
+        raise _unknown(backend)
+    off_chip = off_chip or OffChip()
+    machine, program = lowered.machine, lowered.program
+    memory = lowered.pack(inputs)
+    latencies = golden.Latencies(far=off_chip.latency)
+    if backend == "python":
+        run = golden.run(machine, program, memory, latencies)
+        begin, end = run.begin[:-1], run.end[:-1]
+    else:
+        run = simulator(machine, backend).run(program, memory, off_chip)
+        begin, end = run.begin, run.end
+    expected = golden.timing(machine, program, latencies)
+    nodes = _per_node(program, np.stack(expected)[:, :-1], np.stack((begin, end)))
+    return Simulation(lowered.unpack(run.memory), run.cycles, int(expected[1][-1]), nodes, run.memory)
+
+
+def _per_node(program: Program, modelled: np.ndarray, simulated: np.ndarray) -> tuple[NodeCycles, ...]:
+    """From begin and end of each instruction, [2, instruction]."""
+    listed: dict[str, list[int]] = {}
+    for number, instruction in enumerate(program):
+        if instruction.node and instruction.unit in UNITS[:NUM_UNITS]:
+            listed.setdefault(instruction.node, []).append(number)
+    units = [instruction.unit for instruction in program]
+    found = []
+    for node, numbers in listed.items():
+        busy = {}
+        for unit in UNITS[:NUM_UNITS]:
+            own = [number for number in numbers if units[number] == unit]
+            if own:
+                before, after = (int((times[1, own] - times[0, own]).sum()) for times in (modelled, simulated))
+                busy[unit] = (before, after)
+        begin, end = int(simulated[0, numbers].min()), int(simulated[1, numbers].max())
+        span = int(modelled[1, numbers].max() - modelled[0, numbers].min())
+        found.append(NodeCycles(node, begin, end, span, end - begin, busy))
+    return tuple(sorted(found, key=lambda node: node.begin))
+
+
+def _unknown(backend: object) -> DomainError:
+    return DomainError(
+        f"there is no backend {backend!r}", hint=suggestion(backend, BACKENDS, f"there are {', '.join(BACKENDS)}")
+    )
+
+
 def _times(program: Program, events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """When each instruction began and ended: a unit's events are in the order of its instructions."""
+    """When each instruction began and ended.
+
+    events  [event, (cycle, unit, is done)]; those of a unit are in the order of its instructions
+    """
     units = np.array([UNITS.index(instruction.unit) for instruction in program])
     found = np.zeros((2, len(program)), np.int64)
     for unit in range(NUM_UNITS):
         for is_done in range(2):
-            cycles = events["cycle"][(events["unit"] == unit) & (events["is_done"] == is_done)]
-            found[is_done, units == unit] = cycles
+            found[is_done, units == unit] = events[(events[:, 1] == unit) & (events[:, 2] == is_done), 0]
     return found[0, units < NUM_UNITS], found[1, units < NUM_UNITS]

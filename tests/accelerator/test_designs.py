@@ -1,0 +1,120 @@
+"""Whole designs: a model lowered, its program on the simulated hardware, against the golden machine, bit by bit, and
+against the model of time.
+
+One build serves the small machine; larger ones are slow.
+"""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from derivable.accelerator import formats, simulation, verilator
+from derivable.accelerator.instructions import Machine
+from derivable.accelerator.lower import lower
+from derivable.accelerator.trace import trace
+from derivable.core.diagnostics import DomainError
+
+needs_verilator = pytest.mark.skipif(verilator.version() is None, reason="Verilator or g++ is not installed")
+needs_icarus = pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is not installed")
+
+MEMORIES = {"lanes": 16, "line": 64, "a": 4096, "b": 4096, "c": 4096, "x": 1 << 20, "program": 1 << 16}
+SMALL = Machine(8, 8, 2, **MEMORIES)
+LARGE = [Machine(16, 16, 2, **MEMORIES), Machine(16, 4, 3, **MEMORIES), Machine(32, 16, 4, **MEMORIES)]
+
+
+def cnn():
+    layers = [nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)]
+    layers += [nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(32, 32, 3), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(128, 10)), (torch.randn(2, 3, 16, 16),)
+
+
+def mimonet():
+    from examples.reasoning.superposition import mimonet
+
+    return mimonet(2, 2, 8), (torch.rand(1, 2, 1, 80, 80),)
+
+
+def nvsa():
+    from examples.reasoning.abduction import nvsa
+    from examples.reasoning.reader import Reader
+
+    return nvsa(Reader(2), blocks=2, length=12), (torch.rand(1, 16, 1, 80, 80),)
+
+
+MODELS = {"cnn": cnn, "mimonet": mimonet, "nvsa": nvsa}
+
+
+def lowered(name: str, machine: Machine):
+    torch.manual_seed(0)
+    model, inputs = MODELS[name]()
+    if isinstance(model, nn.Module):
+        model.eval()
+    graph = formats.prepare(trace(model, inputs))
+    arrays = [tensor.detach().double().numpy() for tensor in inputs]
+    ranges = formats.calibrate(graph, [arrays])
+    return lower(graph, machine, formats.assign(graph, ranges), ranges), arrays
+
+
+def agree(found: simulation.Simulation, expected: simulation.Simulation) -> None:
+    assert np.array_equal(found.memory, expected.memory)
+    for one, other in zip(found.outputs, expected.outputs, strict=True):
+        assert np.array_equal(one, other)
+    assert expected.cycles == found.modelled
+    assert abs(found.cycles / found.modelled - 1) <= 0.05
+
+
+@needs_verilator
+@pytest.mark.parametrize("machine", [SMALL, *(pytest.param(large, marks=pytest.mark.slow) for large in LARGE)], ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_design_is_bit_exact_and_as_fast_as_modelled(name, machine):
+    made, inputs = lowered(name, machine)
+    found, expected = (simulation.simulate(made, inputs, backend) for backend in ("verilator", "python"))
+    agree(found, expected)
+    assert {node.node for node in found.per_node} == set(made.cycles())
+    for node in found.per_node:
+        # Where a node's span differs, so does what it takes itself, or when it could begin; and that is said.
+        assert (node.explanation == "as modelled") == (
+            node.modelled == node.simulated and all(before == after for before, after in node.busy.values())
+        )
+        for unit in ("nn", "vsa"):  # that share nothing with others
+            assert unit not in node.busy or node.busy[unit][0] == node.busy[unit][1]
+
+
+@needs_verilator
+def test_off_chip_memory_changes_cycles_alone():
+    made, inputs = lowered("cnn", SMALL)
+    runs = [
+        simulation.simulate(made, inputs, "verilator", off_chip)
+        for off_chip in (
+            simulation.OffChip(),
+            simulation.OffChip(latency=200, interval=4),
+            simulation.OffChip(seed=5),
+        )
+    ]
+    assert len({run.cycles for run in runs}) == 3
+    assert len({run.memory.tobytes() for run in runs}) == 1
+
+
+@needs_icarus
+@needs_verilator
+def test_icarus_is_cycle_by_cycle_the_same():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(20, 3)).eval()
+    inputs = (torch.randn(1, 2, 4, 4),)
+    graph = formats.prepare(trace(model, inputs))
+    arrays = [tensor.double().numpy() for tensor in inputs]
+    ranges = formats.calibrate(graph, [arrays])
+    made = lower(graph, SMALL, formats.assign(graph, ranges), ranges)
+    found, expected = (simulation.simulate(made, arrays, backend) for backend in ("icarus", "verilator"))
+    assert np.array_equal(found.memory, expected.memory)
+    assert found.cycles == expected.cycles
+    assert found.per_node == expected.per_node
+
+
+def test_another_backend_is_refused():
+    made, inputs = lowered("cnn", SMALL)
+    with pytest.raises(DomainError, match=r"no backend 'verilog'\n.*`verilator`"):
+        simulation.simulate(made, inputs, "verilog")
