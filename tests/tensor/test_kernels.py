@@ -10,7 +10,7 @@ from derivable.algebra import semirings
 from derivable.core.diagnostics import DomainError, LayoutError, ShapeError, UnsupportedError
 from derivable.device.cpu.threads import get_num_threads, set_num_threads
 from derivable.kernel.interpret import interpret as interpret_kernel
-from derivable.tensor import pieces
+from derivable.tensor import call, pieces
 from derivable.tensor.compilation import compile
 from derivable.tensor.factored import Factored
 from derivable.tensor.formats.format import Format, format_of
@@ -407,6 +407,23 @@ def test_every_kernel_in_every_semiring(name):
 
 
 # Patterns
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000, 70_000, 1 << 40, 1 << 62])
+def test_places_are_sorted_in_parts(size, monkeypatch):
+    for part, count in ((1 << 16, 50), (4, 50), (4, 3), (7, 0), (1, 200)):
+        monkeypatch.setattr(call, "_PART", part)
+        places = np.concatenate([RNG.integers(0, size, count), np.zeros(count // 2, int)])
+        expected, which = np.unique(places, return_inverse=True)
+        found, positions = call._distinct(places, size)
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(positions, which)
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 4), (3, 0), (2, 5, 9)])
+def test_numbered_places_have_indices(shape):
+    expected = np.indices(shape).reshape(len(shape), -1)
+    np.testing.assert_array_equal(call._unravelled(np.arange(expected.shape[1]), shape), expected)
 
 
 def test_the_pattern_of_a_result_is_found_anew_when_entries_move():
