@@ -24,6 +24,8 @@ from derivable.accelerator.instructions import (
 from derivable.accelerator.machine import State, execute
 from derivable.core.diagnostics import DerivableError
 
+SMALL = Machine(4, 4, 2, lanes=8, line=32, a=512, b=512, k=64, c=512, p=16, x=16384, program=512)
+
 
 class Composer:
     """Draws instructions, keeps those that are valid alone, and gives each the needs that order its conflicts."""

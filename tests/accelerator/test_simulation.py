@@ -7,14 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from accelerator.random_programs import Composer, random_program
+from accelerator.random_programs import SMALL, Composer, random_program
 from derivable.accelerator import elaboration, fixed, hazards, machine, verilator
 from derivable.accelerator.instructions import NUM_UNITS, UNITS, End, Machine, Program, Transfer, Vector
 from derivable.accelerator.machine import Latencies
 from derivable.accelerator.simulation import OffChip, simulator
 from derivable.core.diagnostics import DerivableError, LayoutError
-
-SMALL = Machine(4, 4, 2, lanes=8, line=32, a=512, b=512, k=64, c=512, p=16, x=16384, program=512)
 
 pytestmark = pytest.mark.skipif(verilator.version() is None, reason="Verilator or g++ is not installed")
 

@@ -249,10 +249,8 @@ def _check_own(machine: Machine, of: Vector, found: list[Region]) -> None:
 def _steps_are_apart(machine: Machine, of: Vector) -> bool:
     """Whether no two steps write the same byte."""
     counts = (of.n0, of.n1, of.n2)
-    starts = of.y + sum(
-        (np.arange(count) * stride).reshape([-1 if at == loop else 1 for at in range(3)])
-        for loop, (count, stride) in enumerate(zip(counts, (of.y0, of.y1, of.y2)))
-    )
+    first, second, third = (np.arange(n) * stride for n, stride in zip(counts, (of.y0, of.y1, of.y2)))
+    starts = of.y + first[:, None, None] + second[:, None] + third
     live = np.full(counts, lanes(machine, of))
     if of.tail:
         live[(..., -1) if of.tail_inner else (slice(None), -1)] = of.tail

@@ -17,6 +17,7 @@ import ctypes
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -73,9 +74,14 @@ class Simulated:
     waits: dict[str, int]
 
 
-def harness(*names: str) -> dict[str, str]:
-    """The C++ of the package that drives the simulated device, text by name of file: `device.h` and others."""
-    return {name: (elaboration.FOLDER / name).read_text(encoding="utf-8") for name in ("device.h", *names)}
+def library(machine: Machine) -> Path:
+    """The shared library of a machine's simulator, with the functions of `rtl/device.cpp`, built now or before.
+
+    Raises what `verilator.build` raises.
+    """
+    made = elaboration.hardware(elaboration.TOP, elaboration.parameters(machine))
+    harness = {name: (elaboration.FOLDER / name).read_text(encoding="utf-8") for name in ("device.h", "device.cpp")}
+    return verilator.build(made, harness)
 
 
 # From a program's words, memory that is changed in place, what memory is like and the most cycles, to the counters and
@@ -92,11 +98,10 @@ def simulator(machine: Machine, backend: Backend = "verilator") -> Simulator:
         return Simulator(machine, functools.partial(_interpreted, machine))
     if backend != "verilator":
         raise _unknown(backend)
-    made = elaboration.hardware(elaboration.TOP, elaboration.parameters(machine))
-    library = ctypes.CDLL(str(verilator.build(made, harness("device.cpp"))))
-    library.device_run.restype = ctypes.c_int64
-    library.device_message.restype = ctypes.c_char_p
-    return Simulator(machine, functools.partial(_verilated, machine, library))
+    built = ctypes.CDLL(str(library(machine)))
+    built.device_run.restype = ctypes.c_int64
+    built.device_message.restype = ctypes.c_char_p
+    return Simulator(machine, functools.partial(_verilated, machine, built))
 
 
 class Simulator:

@@ -5,7 +5,18 @@
 
 namespace {
 thread_local char message[256];
+
+template <class Call>
+int attempt(Call call) {
+  try {
+    call();
+    return 0;
+  } catch (const std::exception& error) {
+    std::strncpy(message, error.what(), sizeof message - 1);
+    return -1;
+  }
 }
+}  // namespace
 
 extern "C" {
 
@@ -14,7 +25,8 @@ extern "C" {
 int64_t device_run(uint32_t line, const uint32_t* program, uint64_t words, uint8_t* memory, uint64_t size,
                    uint32_t latency, uint32_t interval, uint32_t seed, uint64_t most_cycles, uint64_t* counters,
                    derivable::Event* events, uint64_t capacity) {
-  try {
+  int64_t count = 0;
+  int failed = attempt([&] {
     derivable::Device device(line, {latency, interval, seed});
     device.memory(memory, size);
     device.write_register(0x18, 0);
@@ -29,12 +41,33 @@ int64_t device_run(uint32_t line, const uint32_t* program, uint64_t words, uint8
     for (uint32_t i = 0; i < 8; ++i) counters[1 + i] = device.read_register(0x28 + 4 * i);
     for (auto& event : device.events) event.cycle -= start;
     std::copy_n(device.events.begin(), std::min<uint64_t>(capacity, device.events.size()), events);
-    return int64_t(device.events.size());
-  } catch (const std::exception& error) {
-    std::strncpy(message, error.what(), sizeof message - 1);
-    return -1;
-  }
+    count = int64_t(device.events.size());
+  });
+  return failed ? failed : count;
 }
 
 const char* device_message() { return message; }
+
+// The device as a driver sees it: registers, and memory from address 0 on. All but `device_open` return 0, or -1 with a
+// message; `device_open` returns a null pointer then.
+void* device_open(uint32_t line, uint32_t latency, uint32_t interval, uint32_t seed) {
+  void* found = nullptr;
+  attempt([&] { found = new derivable::Device(line, {latency, interval, seed}); });
+  return found;
+}
+int device_memory(void* device, uint8_t* memory, uint64_t size) {
+  return attempt([&] { static_cast<derivable::Device*>(device)->memory(memory, size); });
+}
+int device_write(void* device, uint32_t address, uint32_t value) {
+  return attempt([&] { static_cast<derivable::Device*>(device)->write_register(address, value); });
+}
+int device_read(void* device, uint32_t address, uint32_t* value) {
+  return attempt([&] { *value = static_cast<derivable::Device*>(device)->read_register(address); });
+}
+int device_ticks(void* device, uint64_t cycles) {
+  return attempt([&] {
+    while (cycles--) static_cast<derivable::Device*>(device)->tick();
+  });
+}
+void device_close(void* device) { delete static_cast<derivable::Device*>(device); }
 }

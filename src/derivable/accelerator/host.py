@@ -1,0 +1,86 @@
+"""The host's side of a design: a driver in C++ against XRT, what it needs to know of the design, its program and data.
+
+    driver.cpp   reads inputs, quantises them, runs the accelerator, writes outputs; the same for all designs
+    design.h     where inputs and outputs are in the accelerator's memory, and what their integers mean
+    program.bin  the program, 32-bit words
+    memory.bin   off-chip memory before the first run, with all constants
+    kernel.xml   what Vitis has to know of the kernel: its ports, and where its argument goes
+
+The driver writes the program into the accelerator once, and then, for each set of inputs: puts the inputs into memory,
+hands memory to the card, starts, waits, takes memory back, and reads the outputs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from derivable.accelerator.elaboration import TOP
+
+if TYPE_CHECKING:
+    from derivable.accelerator.layouts import View
+    from derivable.accelerator.lower import Lowered
+
+FOLDER = Path(__file__).with_name("xrt")
+
+
+def files(lowered: Lowered) -> dict[str, bytes]:
+    """Content by name of file. The driver is compiled with the include folder of XRT, see driver.cpp."""
+    return {
+        "driver.cpp": (FOLDER / "driver.cpp").read_bytes(),
+        "design.h": design(lowered).encode(),
+        "program.bin": lowered.program.words.astype("<u4").tobytes(),
+        "memory.bin": lowered.image.tobytes(),
+        "kernel.xml": kernel(lowered.machine.line).encode(),
+    }
+
+
+def design(lowered: Lowered) -> str:
+    """The text of design.h. An output that is named twice is there twice, with a number behind its name."""
+    names = list(lowered.graph.outputs)
+    outputs = [name if names.count(name) == 1 else f"{name}_{number}" for number, name in enumerate(names)]
+    inputs = [_tensor(name, view, lowered.formats[name].scale) for name, view in lowered.inputs.items()]
+    found = [
+        _tensor(shown, view, lowered.formats[name].scale) for shown, name, view in zip(outputs, names, lowered.outputs)
+    ]
+    return f"""// Generated: {lowered.machine}.
+#pragma once
+
+constexpr char KERNEL[] = "{TOP}";
+constexpr size_t PROGRAM_WORDS = {lowered.program.words.size};
+constexpr size_t MEMORY_BYTES = {len(lowered.image)};
+
+// name, address, bytes of a number, scale, shape, strides
+const std::vector<Tensor> INPUTS = {{
+{"".join(inputs)}}};
+const std::vector<Tensor> OUTPUTS = {{
+{"".join(found)}}};
+"""
+
+
+def _tensor(name: str, view: View, scale: float) -> str:
+    # Hexadecimal floating-point numbers are exact.
+    shape, strides = (", ".join(map(str, part)) for part in (view.shape, view.strides))
+    return (
+        f'    {{"{name}", {view.address}, {view.size}, {scale.hex()}, {{{shape}}}, {{{strides}}}}},  // {scale:.6g}\n'
+    )
+
+
+def kernel(line: int) -> str:
+    """The text of kernel.xml: one pointer as argument, a port to memory with `line` bytes a cycle."""
+    return f"""<?xml version="1.0" encoding="UTF-8"?>
+<root versionMajor="1" versionMinor="6">
+  <kernel name="{TOP}" language="ip_c" vlnv="derivable:kernel:{TOP}:1.0" attributes="" hwControlProtocol="ap_ctrl_hs"
+          preferredWorkGroupSizeMultiple="0" workGroupSize="1" interrupt="false">
+    <ports>
+      <port name="s_axi_control" mode="slave" range="0x1000" dataWidth="32" portType="addressable" base="0x0"/>
+      <port name="m_axi_memory" mode="master" range="0xFFFFFFFFFFFFFFFF" dataWidth="{8 * line}"
+            portType="addressable" base="0x0"/>
+    </ports>
+    <args>
+      <arg name="memory" addressQualifier="1" id="0" port="m_axi_memory" size="0x8" offset="0x10" hostOffset="0x0"
+           hostSize="0x8" type="void*"/>
+    </args>
+  </kernel>
+</root>
+"""

@@ -1,0 +1,155 @@
+// Runs a generated accelerator on a card, through XRT.
+//
+//   driver DESIGN.xclbin INPUTS OUTPUTS
+//
+// INPUTS is a folder with a file NAME.f32 for each input of the model: float32, row by row, one or more times the elements
+// of the input. The accelerator runs once for each time. OUTPUTS gets a file NAME.f32 for each output, as many times.
+//
+// What the design is stands in design.h, which was generated: how large its memory is, where inputs and outputs lie in it
+// and what their integers mean. program.bin and memory.bin are read from the folder DESIGN_FOLDER, "." if not defined.
+//
+//   g++ -std=c++17 -O2 driver.cpp -I$XILINX_XRT/include -L$XILINX_XRT/lib -lxrt_coreutil -pthread -o driver
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <xrt/xrt_bo.h>
+#include <xrt/xrt_device.h>
+#include <xrt/xrt_kernel.h>
+
+struct Tensor {  // numbers in the design's memory
+  const char* name;
+  uint64_t address;  // of the first, a byte
+  uint32_t bytes;    // of a number
+  double scale;      // what the integer 1 means
+  std::vector<uint64_t> shape, strides;  // strides in numbers
+
+  uint64_t size() const {
+    uint64_t found = 1;
+    for (uint64_t extent : shape) found *= extent;
+    return found;
+  }
+};
+
+#include "design.h"
+
+#ifndef DESIGN_FOLDER
+#define DESIGN_FOLDER "."
+#endif
+
+namespace {
+
+// Registers of the accelerator, in bytes; see accelerator.sv. XRT itself writes those of control and of the memory's base.
+constexpr uint32_t PROGRAM_INDEX = 0x18, PROGRAM_WORD = 0x1c, CYCLES = 0x20;
+
+template <class Number>
+std::vector<Number> read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) throw std::runtime_error("cannot read " + path);
+  std::vector<Number> found(size_t(file.tellg()) / sizeof(Number));
+  file.seekg(0);
+  file.read(reinterpret_cast<char*>(found.data()), std::streamsize(found.size() * sizeof(Number)));
+  return found;
+}
+
+// Calls visit(number of the element, its place in memory) for all elements, row by row.
+template <class Visit>
+void for_each(const Tensor& tensor, uint8_t* memory, Visit visit) {
+  for (uint64_t number = 0; number < tensor.size(); ++number) {
+    uint64_t place = 0, rest = number;
+    for (size_t axis = tensor.shape.size(); axis-- > 0; rest /= tensor.shape[axis])
+      place += rest % tensor.shape[axis] * tensor.strides[axis];
+    visit(number, memory + tensor.address + place * tensor.bytes);
+  }
+}
+
+// Rounded to the nearest integer, halves to the even one, and kept within what the type holds.
+void put(const Tensor& tensor, const float* values, uint8_t* memory) {
+  const double limit = std::ldexp(1.0, int(8 * tensor.bytes - 1)) - 1;
+  for_each(tensor, memory, [&](uint64_t number, uint8_t* place) {
+    auto value = int32_t(std::clamp(std::nearbyint(double(values[number]) / tensor.scale), -limit, limit));
+    std::memcpy(place, &value, tensor.bytes);  // little endian
+  });
+}
+
+void get(const Tensor& tensor, uint8_t* memory, std::vector<float>& values) {
+  const int unused = 32 - int(8 * tensor.bytes);
+  for_each(tensor, memory, [&](uint64_t, uint8_t* place) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, place, tensor.bytes);
+    values.push_back(float(double(int32_t(bits << unused) >> unused) * tensor.scale));
+  });
+}
+
+void run(const std::string& binary, const std::string& from, const std::string& to) {
+  std::vector<std::vector<float>> inputs, outputs(OUTPUTS.size());
+  size_t times = 1;
+  for (const Tensor& input : INPUTS) {
+    const std::string path = from + "/" + input.name + ".f32";
+    inputs.push_back(read<float>(path));
+    const size_t found = inputs.back().size();
+    if (found == 0 || found % input.size())
+      throw std::runtime_error(path + " has " + std::to_string(found) + " numbers, expected a multiple of " +
+                               std::to_string(input.size()));
+    if (&input == &INPUTS[0]) times = found / input.size();
+    if (found != times * input.size()) throw std::runtime_error(path + " is for another number of runs than the first input");
+  }
+  const auto program = read<uint32_t>(DESIGN_FOLDER "/program.bin");
+  const auto constants = read<uint8_t>(DESIGN_FOLDER "/memory.bin");
+  if (program.size() != PROGRAM_WORDS || constants.size() != MEMORY_BYTES)
+    throw std::runtime_error("program.bin and memory.bin are not those of design.h");
+
+  xrt::device device(0);
+  const auto uuid = device.load_xclbin(binary);
+  xrt::kernel kernel(device, uuid, KERNEL, xrt::kernel::cu_access_mode::exclusive);
+  xrt::bo memory(device, MEMORY_BYTES, kernel.group_id(0));
+  auto* bytes = memory.map<uint8_t*>();
+  std::copy(constants.begin(), constants.end(), bytes);
+  memory.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+
+  kernel.write_register(PROGRAM_INDEX, 0);
+  for (uint32_t word : program) kernel.write_register(PROGRAM_WORD, word);
+
+  xrt::run start(kernel);
+  start.set_arg(0, memory);
+  for (size_t time = 0; time < times; ++time) {
+    for (size_t i = 0; i < INPUTS.size(); ++i) put(INPUTS[i], &inputs[i][time * INPUTS[i].size()], bytes);
+    memory.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+    start.start();
+    if (start.wait(std::chrono::minutes(10)) != ERT_CMD_STATE_COMPLETED)
+      throw std::runtime_error("the accelerator is not done after ten minutes");
+    memory.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
+    for (size_t i = 0; i < OUTPUTS.size(); ++i) get(OUTPUTS[i], bytes, outputs[i]);
+    std::cout << "run " << time << ": " << kernel.read_register(CYCLES) << " cycles\n";
+  }
+  for (size_t i = 0; i < OUTPUTS.size(); ++i) {
+    const std::string path = to + "/" + OUTPUTS[i].name + ".f32";
+    std::ofstream file(path, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(outputs[i].data()), std::streamsize(outputs[i].size() * sizeof(float)));
+    if (!file.flush()) throw std::runtime_error("cannot write " + path);
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 4) {
+    std::cerr << "usage: driver DESIGN.xclbin INPUTS OUTPUTS\n";
+    return 2;
+  }
+  try {
+    run(arguments[1], arguments[2], arguments[3]);
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << "\n";
+    return 1;
+  }
+}
