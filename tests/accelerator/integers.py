@@ -15,8 +15,11 @@ def rs(v, s):
     return v if s == 0 else (v + 2 ** (s - 1)) // 2**s
 
 
+LEAST_AND_MOST = {"i4": (-7, 7), "i8": (-127, 127), "i32": (-(2**31), 2**31 - 1)}
+
+
 def saturate(v, type):
-    return np.clip(v, -127, 127) if type == "i8" else np.clip(v, -(2**31), 2**31 - 1)
+    return np.clip(v, *LEAST_AND_MOST[type])
 
 
 def factor(real, bits=15):
@@ -91,10 +94,13 @@ def evaluate(graph, formats, ranges, inputs):
     def narrow(name):
         """Integers and their scale."""
         if name in constants:
-            scale = (np.abs(constants[name]).max() or 127.0) / 127
+            type = formats.precision[of.part]
+            most = LEAST_AND_MOST[type][1]
+            scale = (np.abs(constants[name]).max() or most) / most
         else:
-            scale = formats[name if formats[name].type == "i8" else f"{name}:i8"].scale
-        return as_format(name, "i8", scale), scale
+            format = formats.read.get(name, formats.values[name])
+            type, scale = format.type, format.scale
+        return as_format(name, type, scale), scale
 
     def number(name):
         return float(constants[name].ravel()[0]) if name in constants and constants[name].size == 1 else None
@@ -112,9 +118,9 @@ def evaluate(graph, formats, ranges, inputs):
     return found
 
 
-def _weights(array):
+def _weights(array, type):
     flat = np.abs(array).reshape(len(array), -1).max(1)
-    scale = np.where(flat > 0, flat / 127, 1.0)
+    scale = np.where(flat > 0, flat / LEAST_AND_MOST[type][1], 1.0)
     return np.rint(array / scale.reshape(-1, *(1,) * (array.ndim - 1))).astype(np.int64), scale
 
 
@@ -152,9 +158,10 @@ def _pool(x, at, fill):
 
 def _value(of, y, wide, narrow, number, found, constants, formats, ranges, graph):
     kind, names, at = of.kind, of.inputs, of.at
+    own_type = formats.precision[of.part]
     if kind in ("conv2d", "linear"):
         x, scale = narrow(names[0])
-        weight, own = _weights(constants[names[1]])
+        weight, own = _weights(constants[names[1]], own_type)
         bias = constants[names[2]] if len(names) == 3 else np.zeros(len(own))
         total = np.moveaxis(_conv(x, weight, at), 1, -1) if kind == "conv2d" else x @ weight.T
         total = total + np.rint(bias / (scale * own)).astype(np.int64)
@@ -162,7 +169,7 @@ def _value(of, y, wide, narrow, number, found, constants, formats, ranges, graph
         return np.moveaxis(result, -1, 1) if kind == "conv2d" else result
     if kind == "matmul" and names[1] in constants and constants[names[1]].ndim == 2:
         x, scale = narrow(names[0])
-        weight, own = _weights(constants[names[1]].T)
+        weight, own = _weights(constants[names[1]].T, own_type)
         return _by_channel(x @ weight.T, scale * own / y.scale)
     if kind == "matmul":
         (a, sa), (b, sb) = narrow(names[0]), narrow(names[1])
@@ -176,7 +183,7 @@ def _value(of, y, wide, narrow, number, found, constants, formats, ranges, graph
                 return _by_channel(np.tensordot(w, a, (-1, 0)), sa * sw / y.scale)
             x, scale = narrow(names[1])
             book = constants[names[0]]
-            weight, own = _weights(book.reshape(len(book), -1).T)
+            weight, own = _weights(book.reshape(len(book), -1).T, own_type)
             return _by_channel(x @ weight.T, scale * own / y.scale).reshape(of.shape)
         (a, sa), (w, sw) = narrow(names[0]), narrow(names[1])
         total = (a * w.reshape(*w.shape, *(1,) * rank)).sum(-rank - 1)

@@ -20,18 +20,18 @@ SMALL = Machine(8, 8, 2, lanes=8, line=32, x=1 << 18, program=1 << 14)
 LARGE = Machine(8, 8, 2, lanes=16, line=64, a=4096, b=4096, c=4096, x=1 << 20, program=1 << 16)
 
 
-def _lowered(model, inputs, machine=SMALL, partition=None):
+def _lowered(model, inputs, machine=SMALL, partition=None, precision=None):
     if isinstance(model, nn.Module):
         model.eval()
     graph = formats.prepare(trace(model, inputs))
     arrays = [tensor.detach().double().numpy() for tensor in inputs]
     ranges = formats.calibrate(graph, [arrays])
-    return lower(graph, machine, formats.assign(graph, ranges), ranges, partition), ranges, arrays
+    return lower(graph, machine, formats.assign(graph, ranges, precision), ranges, partition), ranges, arrays
 
 
-def _check(model, inputs, machine=SMALL, partition=None, near=0.05):
+def _check(model, inputs, machine=SMALL, partition=None, near=0.05, precision=None):
     """Bit-exact against integers, and near what the model says."""
-    lowered, ranges, arrays = _lowered(model, inputs, machine, partition)
+    lowered, ranges, arrays = _lowered(model, inputs, machine, partition, precision)
     outputs, run = simulate(lowered, arrays)
     expected = integers.evaluate(lowered.graph, lowered.formats, ranges, dict(zip(lowered.graph.inputs, arrays)))
     with torch.no_grad():
@@ -75,6 +75,13 @@ class Residual(nn.Module):
 def test_convolutions():
     torch.manual_seed(1)
     _check(Residual(), _picture(3, 16))
+
+
+def test_layers_of_int4():
+    torch.manual_seed(1)
+    _check(Residual(), _picture(3, 16), near=1.0, precision={"neural": "int4"})
+    with pytest.raises(DomainError, match="the precision is"):
+        _lowered(nn.Linear(2, 2), (torch.randn(1, 2),), precision={"neural": "fp8"})
 
 
 TINY = {"a": 64, "b": 512, "k": 128, "c": 128, "p": 2, "x": 1 << 16, "program": 1 << 14}
@@ -122,6 +129,24 @@ def test_vectors():
     # Each vector with its own key, two blocks of nine: more vectors than columns, and not a multiple of them.
     a, b = (torch.softmax(3 * torch.randn(5, 2, 9), -1) for _ in range(2))
     _check(model, (a.unsqueeze(1), b.unsqueeze(1), torch.softmax(torch.randn(3, 2, 9), -1)), near=0.2)
+
+
+@pytest.mark.parametrize(("batch", "length"), [(5, 9), (1, 4), (8, 16), (11, 3)])
+def test_int4_convolves_two_vectors_a_column(batch, length):
+    generator = torch.Generator().manual_seed(batch)
+    inputs = tuple(torch.softmax(4 * torch.randn(batch, 3, length, generator=generator), -1) for _ in range(2))
+
+    def model(a, b):
+        return dv.vsa.bind(a, b), dv.vsa.match_probability(dv.vsa.unbind(dv.vsa.bind(a, b), b), a)
+
+    for partition in (None, (1, 1)):
+        whole, _ = _check(model, inputs, partition=partition, near=1.0, precision={"symbolic": "int8"})
+        split, _ = _check(model, inputs, partition=partition, near=1.0, precision={"symbolic": "int4"})
+        if partition:  # one sub-array, and three operators: columns of one vector, and of two
+            for lowered, vectors in ((whole, 3 * batch), (split, -(-3 * batch // 2))):
+                groups = sum(of.groups for of in lowered.program if of.unit == "vsa")
+                assert groups == 3 * -(-vectors // 8)
+        assert all(of.split for of in split.program if of.unit == "vsa")
 
 
 def test_masses_and_vectors():
@@ -187,7 +212,9 @@ def test_models_of_the_paper(name):
         "prae": lambda: prae(_reader(2)),
         "lvrf": lambda: lvrf(_reader(2), blocks=2, length=12),
     }[name]()
-    _check(model, (torch.rand(1, 16, 1, 80, 80),), LARGE, near=0.2)
+    mixed = {"neural": "int8", "symbolic": "int4"}
+    for precision in (None, mixed) if name == "nvsa" else (None,):
+        _check(model, (torch.rand(1, 16, 1, 80, 80),), LARGE, near=0.5 if precision else 0.2, precision=precision)
 
 
 @st.composite

@@ -2,7 +2,8 @@
 
 Every value of an operator graph has one of two formats:
 
-    narrow  int8 from -127 to 127, real = q * scale; what products of matrices and convolutions take
+    narrow  int8 from -127 to 127, or int4 from -7 to 7, real = q * scale; what products of matrices and convolutions
+            take, int4 where only a part of the model reads it whose precision is int4
     wide    int32, real = q / 65536; what all other arithmetic takes and gives
 
 Inputs, products, convolutions, bundles and concatenations are narrow where such an operator reads them, through views,
@@ -12,10 +13,10 @@ With rs(v, s) = (v + 2^(s-1)) >> s, or v for s = 0, with saturation to the resul
 `scaling(real)`, the fixed-point form of a factor, operators are:
 
     convert                   rs(q * m, s), of from.scale / to.scale
-    conv2d, linear, matmul    sum of products of int8, + round(bias / (sx * sw[n])); rs(sum * m[n], s), of
+    conv2d, linear, matmul    sum of narrow products, + round(bias / (sx * sw[n])); rs(sum * m[n], s), of
                               sx * sw[n] / sy; m[n] below 2^30, s by the largest. Constant weights have a scale for each
-                              output channel, max |w| / 127; other constants one
-    bind, unbind, bundle,     sum of products of int8; rs(sum * m, s), of sa * sb / sy; over the number of blocks for
+                              output channel, max |w| / 127 (7); other constants one
+    bind, unbind, bundle,     sum of narrow products; rs(sum * m, s), of sa * sb / sy; over the number of blocks for
     match_probability         match_probability
     relu, max, min, max_pool2d, views    as they are, in the format of their input
     concatenate               each input converted
@@ -53,12 +54,25 @@ _GIVES_EITHER = ("input", "conv2d", "linear", "matmul", "bind", "unbind", "bundl
 _PRESERVES = ("relu", "max", "min", "max_pool2d", "reshape", "permute", "slice", "index", "expand", "roll")
 
 
+MOST = {"i4": 7, "i8": 127, "i32": (1 << 31) - 1}  # the largest number of a format
+_TYPES = {"int8": "i8", "int4": "i4"}
+
+
 @dataclass(frozen=True)
 class Format:
-    """int8 or int32, and what one is: real = q * scale. Printed form: `i8 * 0.0125`"""
+    """int4, int8 or int32, and what one is: real = q * scale. Printed form: `i8 * 0.0125`"""
 
     type: str
     scale: float
+
+    @property
+    def most(self) -> int:
+        return MOST[self.type]
+
+    @property
+    def stored(self) -> str:
+        """The type in memory: int4 are bytes, but for convolutions of vectors."""
+        return "i32" if self.type == "i32" else "i8"
 
     def __str__(self) -> str:
         return f"{self.type} * {self.scale:.6g}"
@@ -66,6 +80,27 @@ class Format:
 
 WIDE = Format("i32", 2.0**-16)
 Ranges = Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Formats:
+    """The formats of a prepared graph.
+
+    values     of every operator but constants
+    read       of wide values that are read as narrow numbers: what they are converted to
+    precision  the narrow type of each part: "i8" or "i4"
+    """
+
+    values: Mapping[str, Format]
+    read: Mapping[str, Format]
+    precision: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> Format:
+        return self.values[name]
+
+    def narrow(self, name: str) -> Format:
+        """The format in which narrow numbers of a value are read."""
+        return self.read.get(name, self.values[name])
 
 
 def scaling(real: float, bits: int = 15) -> tuple[int, int]:
@@ -94,38 +129,49 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs]) -> dict[str, tupl
     return found
 
 
-def assign(graph: OperatorGraph, ranges: Ranges) -> dict[str, Format]:
-    """The format of every operator of a prepared graph but constants, from what is calibrated; and of "name:i8", which
-    are the narrow numbers of a wide value where they are read.
+def assign(graph: OperatorGraph, ranges: Ranges, precision: Mapping[str, str] | None = None) -> Formats:
+    """The formats of a prepared graph, from what is calibrated.
 
-    Raises DomainError, with the operator, where numbers are beyond what a wide format holds.
+    precision  "int8" or "int4" of each part, int8 where it is not given
+
+    Raises DomainError for another precision, and, with the operator, for numbers beyond what a wide format holds.
     """
-    read_narrow: dict[str, bool] = {}
+    types = {part: _TYPES.get(name, "") for part, name in {**_ALL_INT8, **(precision or {})}.items()}
+    if set(types) != set(_ALL_INT8) or "" in types.values():
+        raise DomainError(f"the precision is {precision}", hint='"neural" and "symbolic" are "int8" or "int4"')
+    read: dict[str, set[str]] = {}  # the types in which each value is read
     for operator in reversed(graph.operators):
-        readers = (graph[name] for name in graph.users[operator.name])
-        read_narrow[operator.name] = any(
-            reader.kind in _TAKES_NARROW or (reader.kind in (*_PRESERVES, "concatenate") and read_narrow[reader.name])
-            for reader in readers
-        )
-    found: dict[str, Format] = {}
+        found = read[operator.name] = set()
+        for reader in (graph[name] for name in graph.users[operator.name]):
+            if reader.kind in _TAKES_NARROW:
+                found.add(types[reader.part])
+            elif reader.kind in (*_PRESERVES, "concatenate"):
+                found |= read[reader.name]
+    values: dict[str, Format] = {}
+    narrowed: dict[str, Format] = {}
     for operator in graph:
         if operator.kind == "constant":
             continue
-        if operator.kind in _PRESERVES and operator.inputs[0] in found:
-            found[operator.name] = found[operator.inputs[0]]
-        elif operator.kind in _GIVES_EITHER and read_narrow[operator.name]:
-            found[operator.name] = narrow(max(map(abs, ranges[operator.name])))
+        name, largest = operator.name, max(map(abs, ranges[operator.name]))
+        type = max(read[name], key=lambda type: MOST[type], default="i32")
+        if operator.kind in _PRESERVES and operator.inputs[0] in values:
+            values[name] = values[operator.inputs[0]]
+        elif operator.kind in _GIVES_EITHER and read[name]:
+            values[name] = narrow(largest, type)
         else:
             _check_wide(operator, ranges)
-            found[operator.name] = WIDE
-        if found[operator.name] == WIDE and read_narrow[operator.name]:
-            found[f"{operator.name}:i8"] = narrow(max(map(abs, ranges[operator.name])))
-    return found
+            values[name] = WIDE
+        if values[name] == WIDE and read[name]:
+            narrowed[name] = narrow(largest, type)
+    return Formats(values, narrowed, types)
 
 
-def narrow(largest: float) -> Format:
+_ALL_INT8 = {"neural": "int8", "symbolic": "int8"}
+
+
+def narrow(largest: float, type: str) -> Format:
     """The format that just holds numbers up to `largest`."""
-    return Format("i8", largest / 127 if largest else 1.0)
+    return Format(type, largest / MOST[type] if largest else 1.0)
 
 
 def _check_wide(operator: Operator, ranges: Ranges) -> None:

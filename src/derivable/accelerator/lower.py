@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from derivable.accelerator import machine as golden
-from derivable.accelerator.formats import WIDE, Format, Ranges
+from derivable.accelerator.formats import WIDE, Formats, Ranges
 from derivable.accelerator.instructions import Machine, Program
 from derivable.accelerator.layouts import View, dense
 from derivable.accelerator.lower_lanes import (
@@ -82,7 +82,7 @@ class Lowered:
     image: np.ndarray = field(repr=False)
     inputs: Mapping[str, View]
     outputs: tuple[View, ...]
-    formats: Mapping[str, Format]
+    formats: Formats
     cache: int
 
     def pack(self, inputs: Inputs) -> np.ndarray:
@@ -91,8 +91,7 @@ class Lowered:
         for name, array in checked_inputs(self.graph, inputs).items():
             if name in self.inputs:
                 view, format = self.inputs[name], self.formats[name]
-                limit = 127 if format.type == "i8" else (1 << 31) - 1
-                view.scatter(memory, np.clip(np.rint(array / format.scale), -limit, limit))
+                view.scatter(memory, np.clip(np.rint(array / format.scale), -format.most, format.most))
         return memory
 
     def unpack(self, memory: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -118,7 +117,7 @@ class Lowered:
 def lower(
     graph: OperatorGraph,
     machine: Machine,
-    formats: Mapping[str, Format],
+    formats: Formats,
     ranges: Ranges,
     partition: tuple[int, int] | None = None,
 ) -> Lowered:
@@ -246,16 +245,16 @@ def _start(low: Lowering, operator: Operator, inputs: dict[str, View]) -> Iterat
 def _input(low: Lowering, operator: Operator, inputs: dict[str, View]) -> Iterator[None]:
     format, shape = low.formats[operator.name], operator.shape
     if not low.graph.users[operator.name]:
-        view = low.new(shape, format.type)
+        view = low.new(shape, format.stored)
         low.keep(operator.name, view)
         yield
         return
     border = wanted_border(low, operator.name)
     if len(shape) == 4 and format != WIDE:
-        view = channels_last(low, shape, format.type, border, 1, is_zeroed=False)
+        view = channels_last(low, shape, format.stored, border, 1, is_zeroed=False)
         length = low.cache.used[view.buffer]
     else:
-        view = low.new(shape, format.type, dense(shape))
+        view = low.new(shape, format.stored, dense(shape))
         length = view.span
     far = low.place(bytes(length))
     inputs[operator.name] = replace(view, address=far + view.address - view.buffer, buffer=far)

@@ -74,7 +74,7 @@ class Loaded:
 
     arrays        sub-arrays
     added, shift  what P takes for each column, and the shift of its multipliers
-    is_rectified  whether what is negative becomes 0
+    kept          the least and the largest number of the result, None for all
     has_gaps      whether lanes beyond the last channel may be written
     """
 
@@ -82,7 +82,7 @@ class Loaded:
     arrays: int
     added: int
     shift: int
-    is_rectified: bool = False
+    kept: tuple[int, int] | None = None
     has_gaps: bool = False
 
 
@@ -99,7 +99,7 @@ def load(
     factors: np.ndarray,
     bias: np.ndarray,
     weights: np.ndarray | None,
-    is_rectified: bool = False,
+    kept: tuple[int, int] | None = None,
 ) -> Loaded:
     """Cut a reduction into slices, and load what they need.
 
@@ -134,7 +134,7 @@ def load(
         at += offsets.nbytes + len(held)
     address = low.load(low.place(b"".join(content)), at, "its weights")
     slices = [replace(s, offsets=address + s.offsets, held=address + s.held) for s in slices]
-    return Loaded(tuple(slices), arrays, address, shift, is_rectified)
+    return Loaded(tuple(slices), arrays, address, shift, kept)
 
 
 def _too_small(low: Lowering, need: str, has: str) -> LimitError:
@@ -391,6 +391,7 @@ def _drain(low: Lowering, out: View, column: int, columns: int, c: int, added: i
             axes.append((n, words, stride * size))
         words *= n
     axes += [(1, 0, 0)] * 3
+    low_high = loaded.kept or (0, 0)
     tail = width if loaded.has_gaps else min(width, out.shape[3] - (column + columns - 1) * width)
     for part, count, lanes in pieces(columns, width, tail):
         # The last lanes are left out in each step where the middle loop has one.
@@ -418,8 +419,9 @@ def _drain(low: Lowering, out: View, column: int, columns: int, c: int, added: i
                     y2=inner[2],
                     p=added + part,
                     shift=loaded.shift,
-                    is_clamped=int(loaded.is_rectified),
-                    high=127,
+                    is_clamped=int(loaded.kept is not None),
+                    low=low_high[0],
+                    high=low_high[1],
                     tail=0 if is_whole else lanes,
                 )
             )

@@ -220,7 +220,7 @@ def reduced(low: Lowering, of: Operator) -> Iterator[None]:
     kept = [axis for axis in range(len(view.shape)) if axis not in axes]
     shape = tuple(view.shape[axis] for axis in kept)
     strides = like(shape, tuple(view.strides[axis] for axis in kept))
-    out = low.new(shape, low.formats[of.name].type, strides)
+    out = low.new(shape, low.formats[of.name].stored, strides)
     whole = out.with_axes(axes).expanded(view.shape)
     if not axes:
         low.emitter.vector("first", view, 0, out)
@@ -353,7 +353,7 @@ def concatenated(low: Lowering, of: Operator) -> Iterator[None]:
     views = [None if low.is_constant(name) else low.values[name].view for name in of.inputs]
     main = next((view for view in views if view is not None), None)
     strides = dense(of.shape) if main is None else _joined(of.shape, main)
-    out, start = low.new(of.shape, format.type, strides), 0
+    out, start = low.new(of.shape, format.stored, strides), 0
     for name, view in zip(of.inputs, views):
         length = low.graph[name].shape[axis]
         target = out.part(axis, start, length)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from derivable.accelerator.formats import narrow
+from derivable.accelerator.formats import MOST, narrow
 from derivable.accelerator.layouts import Shape, View, dense, elements
 from derivable.accelerator.lower_array import Stream, check_terms, load, product
 from derivable.accelerator.lowering import Lowering, channels_last, is_for_vectors, wanted_border
@@ -41,14 +41,14 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
     loaded = []
     for group in range(groups):
         own = slice(group * per, group * per + per)
-        steps, scales = quantised_rows(kernel[own])
+        steps, scales = quantised_rows(kernel[own], MOST[low.precision])
         words = _words(steps.transpose(0, 2, 3, 1).reshape(per, len(taps), terms), height)
         factors, added = _factors(low, of, x, scales, bias[own])
-        loaded.append(load(low, taps, parts, span * across, factors, added, words, after != of.name))
+        loaded.append(load(low, taps, parts, span * across, factors, added, words, _kept(low, of, after)))
     yield
     given = _activation(low, x, channels if has_windows else 0, (py, px))
     multiple = low.machine.width if groups == 1 else 1
-    out = channels_last(low, of.shape, low.formats[of.name].type, wanted_border(low, after), multiple)
+    out = channels_last(low, of.shape, low.formats[of.name].stored, wanted_border(low, after), multiple)
     for group in range(groups):
         own = given.part(1, group * channels, channels)
         stream = Stream(
@@ -98,10 +98,10 @@ def _words(steps: np.ndarray, height: int) -> np.ndarray:
     return found.reshape(outputs, taps, parts, height).transpose(1, 2, 3, 0)
 
 
-def quantised_rows(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights [output, ...] in steps, with the scale of each output."""
+def quantised_rows(weights: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Weights [output, ...] in steps from -most to most, with the scale of each output."""
     largest = np.abs(weights).reshape(len(weights), -1).max(1, initial=0)
-    scales = np.where(largest > 0, largest / 127, 1.0)
+    scales = np.where(largest > 0, largest / most, 1.0)
     return np.rint(weights / scales.reshape(-1, *(1,) * (weights.ndim - 1))), scales
 
 
@@ -119,8 +119,14 @@ def _rectified(low: Lowering, of: Operator) -> str:
     """The name of the relu that alone reads an operator's narrow result, else its own."""
     users = low.graph.users[of.name]
     is_alone = len(users) == 1 and of.name not in low.graph.outputs
-    is_fused = is_alone and low.graph[users[0]].kind == "relu" and low.formats[of.name].type == "i8"
+    is_fused = is_alone and low.graph[users[0]].kind == "relu" and low.formats[of.name].type != "i32"
     return users[0] if is_fused else of.name
+
+
+def _kept(low: Lowering, of: Operator, after: str) -> tuple[int, int] | None:
+    """The least and the largest narrow number that a result is kept to; None for what its type keeps it to."""
+    format = low.formats[of.name]
+    return None if format.type == "i32" else (0 if after != of.name else -format.most, format.most)
 
 
 def _give(low: Lowering, of: Operator, out: View, after: str) -> None:
@@ -141,11 +147,11 @@ def _layer(low: Lowering, of: Operator, x: str, weight: np.ndarray, bias: np.nda
     """x [*batch, k] by weights [n, k]."""
     height, terms = low.machine.height, weight.shape[1]
     check_terms(low, terms)
-    steps, scales = quantised_rows(weight)
+    steps, scales = quantised_rows(weight, MOST[low.precision])
     factors, added = _factors(low, of, x, scales, bias)
     parts = ceil_div(terms, height)
     after = _rectified(low, of)
-    loaded = load(low, [0], parts, 1, factors, added, _words(steps[:, None], height), after != of.name)
+    loaded = load(low, [0], parts, 1, factors, added, _words(steps[:, None], height), _kept(low, of, after))
     yield
     rows = elements(of.shape[:-1])
     format, shape = low.narrow(x), low.graph[x].shape
@@ -154,7 +160,7 @@ def _layer(low: Lowering, of: Operator, x: str, weight: np.ndarray, bias: np.nda
         flat = low.converted(x, format, shape, dense(shape)).reshaped((rows, terms))
     assert flat is not None
     stream = Stream(flat.address, 0, flat.strides[0], 0, 1, parts, terms - (parts - 1) * height)
-    out = low.new(of.shape, low.formats[of.name].type)
+    out = low.new(of.shape, low.formats[of.name].stored)
     result = out.reshaped((1, rows, 1, of.shape[-1]))
     assert result is not None
     yield from product(low, stream, loaded, (1, rows, 1), result)
@@ -195,8 +201,8 @@ def contract(low: Lowering, of: Operator, a: View, b: View, axes: tuple[int, ...
     shape = tuple(a.shape[axis] for axis in kept)
     main = a if elements(shape) == 1 or all(a.strides[axis] for axis in kept if a.shape[axis] > 1) else b
     order = sorted(range(len(shape)), key=lambda at: -main.strides[kept[at]])
-    out = low.new(shape, format.type, dense(shape, order))
-    low.reduce("mul", a, b, out.with_axes(axes).expanded(a.shape), axes, "sum", multiplier, shift)
+    out = low.new(shape, format.stored, dense(shape, order))
+    low.reduce("mul", a, b, out.with_axes(axes).expanded(a.shape), axes, "sum", multiplier, shift, format.most)
     found = out.reshaped(of.shape)
     low.keep(of.name, out if found is None else found)
 
@@ -257,18 +263,18 @@ def _streamed(
     """A constant [m, k] by a value, of which `before` makes [k, n] once it has these strides; `after` makes the result
     of [m, n]."""
     height = low.machine.height
-    (count, terms), scale = rows.shape, narrow(float(np.abs(rows).max(initial=0))).scale
+    (count, terms), scale = rows.shape, narrow(float(np.abs(rows).max(initial=0)), low.precision).scale
     check_terms(low, terms)
     parts = ceil_div(terms, height)
     steps = np.zeros((count, parts * height), np.int8)
     steps[:, :terms] = np.rint(rows / scale)
     real = scale * low.narrow(data).scale / low.formats[of.name].scale
     columns = elements(of.shape) // count
-    loaded = load(low, [0], parts, 1, np.full(columns, real), np.zeros(columns), None)
+    loaded = load(low, [0], parts, 1, np.full(columns, real), np.zeros(columns), None, _kept(low, of, of.name))
     address = low.load(low.place(steps), steps.nbytes, "its constant")
     yield
     held = before(low.converted(data, low.narrow(data), low.graph[data].shape, strides))
     stream = Stream(address, 0, parts * height, 0, 1, parts, height)
-    flat = low.new((count, columns), low.formats[of.name].type)
+    flat = low.new((count, columns), low.formats[of.name].stored)
     yield from product(low, stream, loaded, (1, count, 1), flat.with_axes([0, 2]), held)
     low.keep(of.name, after(flat))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 
+from derivable.accelerator.formats import Format
 from derivable.accelerator.instructions import Convolve, Move, Vector
 from derivable.accelerator.layouts import View, canonical, elements
 from derivable.accelerator.lower_array import MOST_TERMS, pieces
@@ -14,6 +15,7 @@ from derivable.accelerator.operators import Operator
 from derivable.accelerator.runtime import ceil_div
 from derivable.core.diagnostics import LimitError
 
+LONGEST_SPLIT = 511  # entries of vectors of int4 whose sums fit into 16 bits
 PIECES = 4  # of the vectors of an operator, of which one is convolved while others are moved
 
 
@@ -32,18 +34,68 @@ def convolved(low: Lowering, of: Operator) -> Iterator[None]:
     b, a = (low.converted(name, format, shape, strides) for name, format in zip(of.inputs, formats))
     format = low.formats[of.name]
     factor = low.scaling(formats[0].scale * formats[1].scale / format.scale)
-    out = low.new(shape, format.type, strides)
+    out = low.new(shape, format.stored, strides)
     length, count = shape[-1], elements(shape[:-1])
-    flat = [replace(view, shape=(length, count), strides=(count, 1), border=(0, 0)) for view in (a, b, out)]
-    yield from _convolve(low, flat[0], flat[1], flat[2], of.kind == "unbind", factor)
+    is_split = format_bits(formats) == 4 and length <= LONGEST_SPLIT
+    given = [_Columns(view.address, length, count) for view in (a, b)]
+    if is_split:
+        given = [_packed(low, columns) for columns in given]
+    yield from _convolve(low, given, out, length, count, of.kind == "unbind", is_split, factor)
     low.keep(of.name, out)
 
 
-def _convolve(low: Lowering, a: View, b: View, out: View, is_reverse: bool, factor: tuple[int, int]) -> Iterator[None]:
-    """Views [length, vector]. It yields while sums are under way, and others may have instructions."""
+def format_bits(formats: tuple[Format, Format]) -> int:
+    """4 where both operands are int4, else 8."""
+    return 4 if all(format.type == "i4" for format in formats) else 8
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Vectors beside each other: from each entry of theirs to the next there are `row` bytes."""
+
+    address: int
+    length: int
+    row: int
+
+
+def _packed(low: Lowering, of: _Columns) -> _Columns:
+    """Two vectors in a byte, of int4 that are bytes."""
+    row = ceil_div(of.row, 2)
+    address = low.temporary(of.length * row, "vectors of int4")
+    lanes = low.machine.lanes
+    # Rows without gaps are one.
+    count, rows = (of.row * of.length, 1) if of.row % 2 == 0 else (of.row, of.length)
+    low.emitter.add(
+        Vector(
+            operation="first",
+            n1=ceil_div(count, lanes),
+            n2=rows,
+            tail=count % lanes,
+            a=of.address,
+            a1=lanes,
+            a2=of.row,
+            y=address,
+            y1=lanes // 2,
+            y2=row,
+            y_type="i4",
+        )
+    )
+    return _Columns(address, of.length, row)
+
+
+def _convolve(
+    low: Lowering,
+    given: list[_Columns],
+    out: View,
+    length: int,
+    count: int,
+    is_reverse: bool,
+    is_split: bool,
+    factor: tuple[int, int],
+) -> Iterator[None]:
+    """The first of what is given stands still. It yields while sums are under way, and others may have instructions."""
     machine, (first, arrays) = low.machine, low.symbolic
-    length, count = a.shape
-    groups = ceil_div(count, machine.width)
+    groups = ceil_div(given[0].row, machine.width)
     arrays = min(arrays, groups)
     at_once = min(machine.a // 2 // (2 * length), machine.c // 2 // length)
     if at_once < 1:
@@ -61,9 +113,8 @@ def _convolve(low: Lowering, a: View, b: View, out: View, is_reverse: bool, fact
         used = sum(n > 0 for n in taken)
         base, c = low.half("A"), low.half("C")
         for array in range(used):
-            group = start + step * array
-            for view, to in ((a, base), (b, base + step * length)):
-                _move(low, view, first + array, group, taken[array], to)
+            for columns, to in zip(given, (base, base + step * length)):
+                _move(low, columns, first + array, start + step * array, taken[array], to)
         low.emitter.add(
             Convolve(
                 first=first,
@@ -76,17 +127,18 @@ def _convolve(low: Lowering, a: View, b: View, out: View, is_reverse: bool, fact
                 a0=length,
                 b0=length,
                 reverse=int(is_reverse),
+                split=int(is_split),
             )
         )
         yield
         for array in range(used):
-            _drain(low, out, first + array, start + step * array, taken[array], c, factor)
+            _drain(low, out, count, is_split, first + array, start + step * array, taken[array], c, factor)
 
 
-def _move(low: Lowering, view: View, bank: int, group: int, groups: int, to: int) -> None:
+def _move(low: Lowering, of: _Columns, bank: int, group: int, groups: int, to: int) -> None:
     """Words [group, entry] of a sub-array."""
-    width, (length, count) = low.machine.width, view.shape
-    last = min(width, count - (group + groups - 1) * width)
+    width = low.machine.width
+    last = min(width, of.row - (group + groups - 1) * width)
     for part, some, valid in pieces(groups, width, last):
         low.emitter.add(
             Move(
@@ -94,40 +146,60 @@ def _move(low: Lowering, view: View, bank: int, group: int, groups: int, to: int
                 first=bank,
                 n2=some,
                 x2=width,
-                to2=length,
-                n3=length,
-                x3=count,
-                x=view.address + (group + part) * width,
-                to=to + part * length,
+                to2=of.length,
+                n3=of.length,
+                x3=of.row,
+                x=of.address + (group + part) * width,
+                to=to + part * of.length,
                 to3=1,
                 valid=valid,
             )
         )
 
 
-def _drain(low: Lowering, out: View, bank: int, group: int, groups: int, c: int, factor: tuple[int, int]) -> None:
-    width, size, (length, count) = low.machine.width, out.size, out.shape
-    is_last = (group + groups) * width > count
-    low.emitter.add(
-        Vector(
-            operation="first",
-            n1=groups,
-            n2=length,
-            a_from="C",
-            a_bank=bank,
-            a_type="i32",
-            a=c,
-            a1=length,
-            a2=1,
-            y_type=out.type,
-            y=out.address + group * width * size,
-            y1=width * size,
-            y2=count * size,
-            multiplier=factor[0],
-            shift=factor[1],
-            tail=count % width if is_last else 0,
+def _drain(
+    low: Lowering,
+    out: View,
+    count: int,
+    is_split: bool,
+    bank: int,
+    group: int,
+    groups: int,
+    c: int,
+    factor: tuple[int, int],
+) -> None:
+    """Sums [group, entry] of a sub-array to out [entry, vector]; split ones are halves of words, each of them `width`
+    vectors."""
+    width, size, length = low.machine.width, out.size, out.shape[-1]
+    halves = 1 + is_split
+    for half in range(halves):
+        at = (group * halves + half) * width
+        # Vectors of the last group that this half has.
+        left = min(width, count - at - (groups - 1) * halves * width)
+        some = groups if left > 0 else groups - 1
+        if not some:
+            continue
+        low.emitter.add(
+            Vector(
+                operation="first",
+                n1=some,
+                n2=length,
+                a_from="C",
+                a_bank=bank,
+                a_type="i16" if is_split else "i32",
+                a=halves * c + half,
+                a1=halves * length,
+                a2=halves,
+                y_type=out.type,
+                y=out.address + at * size,
+                y1=halves * width * size,
+                y2=count * size,
+                multiplier=factor[0],
+                shift=factor[1],
+                **low.kept(low.formats[low.operator.name]),
+                tail=left if 0 < left < width else 0,
+            )
         )
-    )
 
 
 def match_probability(low: Lowering, of: Operator) -> Iterator[None]:

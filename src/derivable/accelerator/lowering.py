@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from derivable.accelerator.emission import Emitter
-from derivable.accelerator.formats import WIDE, Format, Ranges, narrow, scaling
+from derivable.accelerator.formats import WIDE, Format, Formats, Ranges, narrow, scaling
 from derivable.accelerator.instructions import Machine, Transfer
 from derivable.accelerator.layouts import Allocator, Shape, View, dense, like
 from derivable.accelerator.operators import Operator, OperatorGraph
@@ -35,7 +35,7 @@ class Lowering:
         self,
         graph: OperatorGraph,
         machine: Machine,
-        formats: Mapping[str, Format],
+        formats: Formats,
         neural: int,
         symbolic: tuple[int, int],
         ranges: Ranges,
@@ -145,10 +145,16 @@ class Lowering:
         return self.converted(name, WIDE)
 
     def narrow(self, name: str) -> Format:
-        """The format of a value or a constant where narrow numbers are read; it is known before the value is."""
+        """The format of a value, or of a constant in the operator at hand, where narrow numbers are read; it is known
+        before the value is."""
         if self.is_constant(name):
-            return narrow(float(np.abs(self.constant(name)).max(initial=0)))
-        return self.formats[name] if self.formats[name].type == "i8" else self.formats[f"{name}:i8"]
+            return narrow(float(np.abs(self.constant(name)).max(initial=0)), self.precision)
+        return self.formats.narrow(name)
+
+    @property
+    def precision(self) -> str:
+        """The narrow type of the part of the operator at hand."""
+        return self.formats.precision[self.operator.part]
 
     def converted(self, name: str, format: Format, shape: Shape | None = None, strides: Shape | None = None) -> View:
         """A value or a constant in a format, broadcast to a shape; with `strides` in that order, without gaps."""
@@ -161,7 +167,7 @@ class Lowering:
         key = (format, shape, strides)
         if key not in value.forms:
             whole = value.view if strides is None else view
-            found = self.new(whole.shape, format.type, strides or like(whole.shape, whole.strides))
+            found = self.new(whole.shape, format.stored, strides or like(whole.shape, whole.strides))
             self.convert(whole, value.format, found, format)
             value.forms[key] = found
         found = value.forms[key]
@@ -173,9 +179,8 @@ class Lowering:
         strides = strides or dense(array.shape)
         key = (self.operator.name, name, format, array.shape, strides)
         if key not in self._constants:
-            limit = 127 if format.type == "i8" else (1 << 31) - 1
-            numbers = np.clip(np.rint(array / format.scale), -limit, limit)
-            view = View(0, format.type, array.shape, strides, 0)
+            numbers = np.clip(np.rint(array / format.scale), -format.most, format.most)
+            view = View(0, format.stored, array.shape, strides, 0)
             content = np.zeros(view.span, np.uint8)
             view.scatter(content, numbers)
             address = self.load(self.place(content), len(content), f"the constant %{name}")
@@ -186,7 +191,11 @@ class Lowering:
 
     def convert(self, a: View, before: Format, y: View, after: Format) -> None:
         multiplier, shift = (1, 0) if before == after else self.scaling(before.scale / after.scale)
-        self.emitter.vector("first", a, 0, y, multiplier=multiplier, shift=shift)
+        self.emitter.vector("first", a, 0, y, multiplier=multiplier, shift=shift, most=after.most)
+
+    def kept(self, format: Format) -> dict[str, int]:
+        """Fields of an instruction that keep a result within int4; other types keep it themselves."""
+        return {"is_clamped": 1, "low": -format.most, "high": format.most} if format.type == "i4" else {}
 
     def scaling(self, real: float) -> tuple[int, int]:
         try:
@@ -216,13 +225,15 @@ class Lowering:
         reduction: str = "sum",
         multiplier: int = 1,
         shift: int = 0,
+        most: int = 127,
     ) -> None:
-        """`y = reduction over axes of a OP b`, in several steps where one instruction cannot.
+        """`y = reduction over axes of a OP b`, narrow numbers at most `most`, in steps where one instruction cannot.
 
         y has the shape of the operands, and its strides along `axes` do not matter.
         """
-        options = {"multiplier": multiplier, "shift": shift, "reduction": reduction}
-        if self.emitter.vector(operation, a, b, y, reduced=axes, **options):
+        if self.emitter.vector(
+            operation, a, b, y, multiplier=multiplier, shift=shift, reduced=axes, reduction=reduction, most=most
+        ):
             return
         first, rest = axes[0], axes[1:]
         shape = tuple(1 if axis == first else n for axis, n in enumerate(a.shape))
@@ -230,7 +241,7 @@ class Lowering:
         part = self.scratch(shape, "i32", dense(shape, [*rest, first, *order]))
         self.reduce(operation, a, b, part.expanded(a.shape), (first,), reduction)
         target = replace(y, shape=shape)
-        self.reduce("first", part, 0, target, rest, reduction, multiplier, shift)
+        self.reduce("first", part, 0, target, rest, reduction, multiplier, shift, most)
 
 
 def _same(view: View, strides: Shape) -> bool:
