@@ -3,10 +3,13 @@
 Where a test says what many kernels mean, the fixture `tier` has Python run their text, and `make test-all` both.
 """
 
+import gc
 import os
 
 import hypothesis
 import pytest
+
+from forked import Forked
 
 os.environ.setdefault("DERIVABLE_TIER", "compiled")
 # Of the time that JAX compiles, a fifth is for optimisation. Ours is a call inside, which that does not reach.
@@ -14,10 +17,19 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 # Tests run beside each other, and waiting threads of PyTorch spin: small steps took ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# An example takes what the machine's other work and compilers leave it: a law holds however long that is.
+hypothesis.settings.register_profile(
+    "people", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
 # A machine that decides whether a change lands draws the same examples each time; people draw new ones.
-hypothesis.settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    hypothesis.settings.load_profile("ci")
+hypothesis.settings.register_profile("ci", hypothesis.settings.get_profile("people"), derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "people")
+
+
+def pytest_collection_finish():
+    """Ten thousand tests and the libraries that they import stay; looking for garbage in them took a twentieth."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=["interpreted", pytest.param("compiled", marks=pytest.mark.slow)])
@@ -28,6 +40,14 @@ def tier(request, monkeypatch):
     compiled tier in both suites asks for it: @pytest.mark.parametrize("tier", ["compiled"], indirect=True).
     """
     monkeypatch.setenv("DERIVABLE_TIER", request.param)
+
+
+@pytest.fixture(scope="session")
+def forked():
+    """Runs scripts in processes of their own, for which PyTorch is imported once."""
+    made = Forked()
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import itertools
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,20 +13,18 @@ pytestmark = pytest.mark.usefixtures("tier_of_users")
 SCRIPTS = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 
 
-def output_of(script: str, folder: Path, *options: str) -> str:
-    done = subprocess.run(
-        [sys.executable, ROOT / "examples" / script, *options],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
+@pytest.fixture
+def output_of(forked, tmp_path):
+    def run(script: str, *options: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        done = forked.run(ROOT / "examples" / script, *options, cwd=tmp_path, env=environment)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout
+
+    return run
 
 
-def test_bayesian_network(tmp_path):
+def test_bayesian_network(output_of):
     """The numbers of the textbook network, by summing the joint distribution."""
     joint = {}
     for b, e, a in itertools.product([True, False], repeat=3):
@@ -35,7 +32,7 @@ def test_bayesian_network(tmp_path):
         p = (0.001 if b else 0.999) * (0.002 if e else 0.998) * (alarm if a else 1 - alarm)
         joint[b, e] = joint.get((b, e), 0.0) + p * (0.9 * 0.7 if a else 0.05 * 0.01)
     total = sum(joint.values())
-    numbers = [float(text) for text in re.findall(r"= ([0-9.]+)", output_of("bayesian_network.py", tmp_path))]
+    numbers = [float(text) for text in re.findall(r"= ([0-9.]+)", output_of("bayesian_network.py"))]
     expected = [
         total,
         (joint[True, True] + joint[True, False]) / total,
@@ -44,7 +41,7 @@ def test_bayesian_network(tmp_path):
     assert numbers == pytest.approx(expected, abs=6e-5)
 
 
-def test_count_models(tmp_path):
+def test_count_models(output_of):
     """Australia has 18 proper colourings with three colours: 3 choices for Tasmania, 6 for the rest."""
     sys.path.insert(0, str(ROOT / "examples"))
     try:
@@ -57,7 +54,7 @@ def test_count_models(tmp_path):
         if all(colour[a] != colour[b] for a, b in (border.split("-") for border in count_models.BORDERS)):
             colourings.append(colour)
     weights = [(2.0 if colour["sa"] == "green" else 1.0) * (colour["q"] != "red") for colour in colourings]
-    lines = output_of("count_models.py", tmp_path).splitlines()
+    lines = output_of("count_models.py").splitlines()
     assert lines[0].startswith(f"{len(colourings)} colourings;")
     for line, region in zip(lines[1:], count_models.REGIONS, strict=True):
         expected = [
@@ -68,25 +65,25 @@ def test_count_models(tmp_path):
         assert [float(text) for text in re.findall(r"\d\.\d+", line)] == pytest.approx(expected, abs=6e-4)
 
 
-def test_sum_of_digits(tmp_path):
+def test_sum_of_digits(output_of):
     pytest.importorskip("sklearn")
-    accuracy = re.search(r"([\d.]+)%", output_of("sum_of_digits.py", tmp_path))
+    accuracy = re.search(r"([\d.]+)%", output_of("sum_of_digits.py"))
     assert accuracy
     assert float(accuracy[1]) > 85
 
 
-def test_exactly_one(tmp_path):
+def test_exactly_one(output_of):
     """Unlabelled images make the outputs more consistent and do not cost accuracy."""
     pytest.importorskip("sklearn")
-    rows = re.findall(r"accuracy ([\d.]+)%.* ([\d.]+)$", output_of("exactly_one.py", tmp_path), re.MULTILINE)
+    rows = re.findall(r"accuracy ([\d.]+)%.* ([\d.]+)$", output_of("exactly_one.py"), re.MULTILINE)
     (plain, plain_consistency), (semantic, semantic_consistency) = [tuple(map(float, row)) for row in rows]
     assert semantic_consistency > plain_consistency + 0.05
     assert semantic > plain - 2
 
 
-def test_dishonest_casino(tmp_path):
+def test_dishonest_casino(output_of):
     """Nearly as many dice as Viterbi finds with the true tables (87.2% of these rolls), without knowing them."""
-    output = output_of("dishonest_casino.py", tmp_path)
+    output = output_of("dishonest_casino.py")
     sixes = re.search(r"([\d.]+)\]", output)
     found = re.search(r"([\d.]+)%", output)
     assert sixes
@@ -95,19 +92,19 @@ def test_dishonest_casino(tmp_path):
     assert float(found[1]) > 82
 
 
-def test_source_packages(tmp_path):
+def test_source_packages(output_of):
     """Of a slice; the whole takes half a minute and finds 85%."""
-    output = output_of("source_packages.py", tmp_path, "--pieces", "4", "--steps", "10", "--columns", "65536")
+    output = output_of("source_packages.py", "--pieces", "4", "--steps", "10", "--columns", "65536")
     commonest, found = map(float, re.findall(r"([\d.]+)%", output))
     assert commonest < 30
     assert found > 65
 
 
-def test_raven(tmp_path):
+def test_raven(output_of, tmp_path):
     """With attributes given every problem is solved; the rest of the script on a few panels, which teach nothing."""
     sizes = {"panels": 128, "epochs": 1, "problems": 8, "steps": 15, "length": 32, "inputs": 2}
     options = [f"--{name}={size}" for name, size in sizes.items()]
-    output = output_of("raven.py", tmp_path, *options)
+    output = output_of("raven.py", *options)
     given = re.search(r"attributes given +NVSA ([\d.]+)% +PrAE ([\d.]+)%", output)
     assert given
     assert given.groups() == ("100.0", "100.0")

@@ -25,6 +25,10 @@ from derivable.parallel.levels import fold_levels
 from parallel.level_oracle import fold_levels_vjp
 
 
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def own(name, plus, times, zero, one, **more):
     return Semiring(name, plus=plus, times=times, zero=zero, one=one, **more)
 
@@ -72,7 +76,18 @@ def assert_is_the_reference(circuit, ring, weights, negatives, seeds, rtol):
     np.testing.assert_allclose(found, by_leaf, rtol=10 * rtol, atol=10 * rtol)
 
 
-@pytest.mark.parametrize(("name", "dtype"), [*((name, "float64") for name in RINGS), ("max_product", "float32")])
+# What the long suite alone compiles. Compiled always: what the library has too, other lanes, and what has no lines.
+OTHERS = ("log", "halves", "left")
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "tier"),
+    [(name, "float64", "interpreted" if name in OTHERS else "compiled") for name in RINGS]
+    + [("max_product", "float32", "compiled")]
+    + [slow(name, "float64", "compiled") for name in OTHERS],
+    indirect=["tier"],
+)
+@pytest.mark.usefixtures("tier")
 def test_kernels_are_the_reference(name, dtype):
     for seed, (batch, ties) in enumerate(itertools.product((1, 3, 21), (False, True))):
         rng = np.random.default_rng(seed)
@@ -164,21 +179,25 @@ def test_boolean_of_ones_own_by_brute_force():
     circuit = random_circuit(np.random.default_rng(7), 6, 40, num_roots=2, widest=5)
     worlds = np.array(list(itertools.product([False, True], repeat=6)))
 
-    def holds(node, world):
-        own_children = circuit.children[circuit.offsets[node] : circuit.offsets[node + 1]]
-        if circuit.kind[node] == LITERAL:
-            value = circuit.literal[node]
-            return world[abs(value) - 1] == (value > 0)
-        parts = [holds(child, world) for child in own_children]
-        return {AND: all, OR: any}.get(circuit.kind[node], lambda _: circuit.kind[node] == 1)(parts)
+    def holds(world):
+        known = []
+        for node in range(circuit.num_nodes):
+            parts = [known[child] for child in circuit.children[circuit.offsets[node] : circuit.offsets[node + 1]]]
+            if circuit.kind[node] == LITERAL:
+                value = circuit.literal[node]
+                known.append(world[abs(value) - 1] == (value > 0))
+            else:
+                known.append({AND: all(parts), OR: any(parts)}.get(circuit.kind[node], circuit.kind[node] == 1))
+        return [known[root] for root in circuit.roots]
 
-    expected = [[holds(root, world) for root in circuit.roots] for world in worlds]
+    expected = [holds(world) for world in worlds]
     found = evaluate(circuit, worlds, None, ring)
     assert found.dtype == bool
     assert found.tolist() == expected
     assert evaluate(circuit, worlds[:1], None, ring).tolist() == expected[:1]
 
 
+@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("name", ["real", "log"])
 def test_gradients_by_differences(name):
     rng = np.random.default_rng(11)
@@ -192,6 +211,7 @@ def test_gradients_by_differences(name):
         assert gradient[0, variable] == pytest.approx((above - below) / 2e-6, rel=1e-5, abs=1e-7)
 
 
+@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize(("name", "plus", "times"), [("real", "add", "mul"), ("log", "logaddexp", "add")])
 def test_gradients_by_torch(name, plus, times):
     torch = pytest.importorskip("torch")
@@ -279,7 +299,10 @@ def folded(circuit, ring, elements):
     return [values[root] for root in circuit.roots]
 
 
-@pytest.mark.parametrize("batch", [1, 11])
+@pytest.mark.usefixtures("tier")
+@pytest.mark.parametrize(
+    ("batch", "tier"), [(1, "interpreted"), (11, "compiled"), slow(1, "compiled")], indirect=["tier"]
+)
 def test_best_derivation_with_its_number_and_the_sum_of_all(batch):
     rng = np.random.default_rng(2)
     circuit = random_circuit(rng, 5, 40, num_roots=3, widest=6)
@@ -307,7 +330,12 @@ def test_best_derivation_with_its_number_and_the_sum_of_all(batch):
     np.testing.assert_allclose(nested.total, parts[1], rtol=1e-11)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.usefixtures("tier")
+@pytest.mark.parametrize(
+    ("dtype", "tier"),
+    [("float32", "compiled"), ("float64", "interpreted"), slow("float64", "compiled")],
+    indirect=["tier"],
+)
 def test_dual_numbers_carry_tangents(dtype):
     rng = np.random.default_rng(9)
     circuit = random_circuit(rng, 5, 30, num_roots=2, widest=5)

@@ -235,12 +235,16 @@ def test_additions_end_at_any_moment():
         db = program.run(first, keep=True)
         before = set(db["path"])
         wanted = set(program.run({"edge": np.concatenate([first["edge"], more["edge"]])})["path"])
-        ended, after = 0, 0.002
-        while True:
+        ended, after, through = 0, 0.002, 0
+        while through < 20:
             branch = db.fork()
             ended += interrupted(lambda: branch.add(more), after)
             if (found := set(branch["path"])) == wanted:
-                break
+                # On a busy machine the signal may come when all is done.
+                if ended > 2:
+                    break
+                through, after = through + 1, 0.002
+                continue
             assert found == before
             if ended == 3:
                 branch.add(more)

@@ -313,7 +313,6 @@ def test_function_transforms():
     assert found.tolist() == [[6, 3], [8, 4], [6, 0]]
 
 
-@pytest.mark.parametrize("tier", ["compiled"], indirect=True)
 @pytest.mark.usefixtures("num_threads")
 @pytest.mark.parametrize("op", ["add", "mul", "max", "logaddexp"])
 def test_mapped_indices(op):

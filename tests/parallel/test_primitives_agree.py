@@ -147,6 +147,7 @@ def push(kind, operator, tangents, structure, *operands, exclusive=False):
     return fold.tangents_of(fold.dual.apply(structure, fold.dual_operands(operands, tangents)))[0]
 
 
+@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("operator", FLOAT_OPERATORS, ids=name)
 @pytest.mark.parametrize("batch", [(), (3,)], ids=str)
 def test_derivatives_against_finite_differences(num_threads, operator, batch):
