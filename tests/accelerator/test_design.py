@@ -8,7 +8,8 @@ import torch
 import yaml
 
 import derivable as dv
-from derivable.accelerator import dataflow, operators, schedule
+from derivable.accelerator import dataflow, operators, runtime, schedule, verilator
+from derivable.accelerator.deployment import cycles_of_nodes
 from derivable.accelerator.designs import node_rows, parse_precision
 from derivable.accelerator.quantisation import calibrate
 from derivable.accelerator.trace import flat_inputs
@@ -221,3 +222,72 @@ def test_calibration_is_what_the_scales_come_from():
         np.testing.assert_array_equal(large.quantised.scales[place], scale)
     small = dv.accelerator.design(model, x, pes=16)
     assert small.quantised.scales["linear_1", 0] < large.quantised.scales["linear_1", 0]
+
+
+# On the generated hardware
+
+
+@pytest.fixture(scope="module")
+def eight(panels):
+    torch.manual_seed(0)
+    model = mimonet(blocks=2, length=8).eval()
+    return model, dv.accelerator.design(model, panels, pes=256, precision="int8")
+
+
+def test_the_hardware_gives_what_the_model_gives(eight, panels, tmp_path):
+    model, made = eight
+    found = made.simulate(panels, backend="python")
+    with torch.no_grad():
+        expected = model(panels).numpy()
+    assert found.outputs[0].shape == expected.shape
+    assert np.abs(found.outputs[0] - expected).max() < 0.02 * np.abs(expected).max()
+    assert found.cycles == found.modelled > 0
+    machine = made.lowered.machine
+    assert (machine.height, machine.width, machine.sub_arrays) == (made.height, made.width, made.sub_arrays)
+    assert machine.lanes >= made.lanes
+    # Inputs of other forms, and a design that was saved, are the same to the bit.
+    made.save(tmp_path)
+    again = dv.accelerator.load(tmp_path)
+    for one, inputs in ((made, [panels.numpy()]), (made, {"panels": panels.double()}), (again, panels)):
+        other = one.simulate(inputs, backend="python")
+        assert other.cycles == found.cycles
+        np.testing.assert_array_equal(other.outputs[0], found.outputs[0])
+
+
+def test_every_node_of_the_array_is_in_the_simulation(eight, panels):
+    _, made = eight
+    cycles = cycles_of_nodes(made, made.simulate(panels, backend="python"))
+    assert set(made.placed) <= set(cycles) <= set(made.flow.by_name)
+    # A unit is never quicker than the equations on all sub-arrays.
+    for node in made.flow.vectors:
+        assert cycles[node.name] >= runtime.temporal_cycles(node.work, made.height, made.width, made.sub_arrays)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(verilator.version() is None, reason="Verilator or g++ is not installed")
+def test_generated_hardware_is_bit_exact(eight, panels):
+    _, made = eight
+    found, expected = (made.simulate(panels, backend=backend) for backend in ("verilator", "python"))
+    np.testing.assert_array_equal(found.outputs[0], expected.outputs[0])
+    assert abs(found.cycles / found.modelled - 1) <= 0.05
+
+
+def test_what_no_hardware_is_generated_for(panels):
+    x = torch.rand(4, 5)
+    half = dv.accelerator.design(MLP(), x, pes=16, precision="fp16")
+    with pytest.raises(dv.DerivableError, match=r"(?s)no fp16, which is the format of the neural part.*int8"):
+        half.simulate(x, backend="python")
+    model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.GELU())
+    odd = dv.accelerator.design(model, x, pes=16, precision="int8")
+    with pytest.raises(dv.DerivableError, match=r"%gelu_1: gelu"):
+        odd.simulate(x, backend="python")
+    whole = dv.accelerator.design(MLP(), x, pes=16, precision="int8")
+    for inputs, message in (
+        (torch.rand(3, 5), r"is \[3, 5\], expected \[4, 5\]"),
+        ({"y": x}, "the model takes"),
+        ("text", "an input is str"),
+    ):
+        with pytest.raises(dv.DerivableError, match=message):
+            whole.simulate(inputs, backend="python")
+    with pytest.raises(dv.DerivableError, match="did you mean `python`"):
+        whole.simulate(x, backend="pyton")

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import derivable as dv
+from derivable.accelerator.instructions import parse
 from derivable.accelerator.report import FILES, nodes_csv, nodes_json, write_report
 from derivable.accelerator.report import html as page
 from derivable.cli.main import USER_ERROR, main
@@ -168,12 +169,35 @@ def test_the_command(model, tmp_path, capsys):
     assert made.device.name == "zcu104"
     assert made.precision == {"neural": "int8", "symbolic": "int8"}
     assert (out / "report.html").read_text() == page(made)
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert "module accelerator" in (out / "rtl" / "accelerator.sv").read_text()
+    assert parse((out / "program.txt").read_text()) == made.lowered.program
+    before = {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert main([*arguments, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["cycles"] == made.cycles
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     assert set(found["files"]) < set(before)
+
+
+def test_a_simulation_in_the_report(model, tmp_path, capsys):
+    out = tmp_path / "out"
+    command = ["accelerate", f"{model}:build", "-o", str(out), "--pes", "64", "--simulate", "python"]
+    assert main([*command, "--precision", "int8", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    text = (out / "report.html").read_text()
+    Page(text)
+    assert f"One pass of the program took {found['simulated_cycles']:,} cycles" in text
+    assert "as modelled" in text
+    (row,) = [row for row in csv.DictReader((out / "nodes.csv").open()) if row["node"] == "linear_1"]
+    assert int(row["simulated_cycles"]) >= int(row["cycles"])
+
+
+def test_a_design_without_hardware(model, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["accelerate", f"{model}:build", "-o", str(out), "--pes", "64", "--precision", "fp16"]) == 0
+    assert "hardware: not generated: the generated hardware has no fp16" in capsys.readouterr().out
+    assert not (out / "rtl").exists()
+    assert (out / "report.html").exists()
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ def _arrays(made: Design) -> dict[str, np.ndarray]:
         for kind in ("biases", "points"):
             for name, value in sorted(getattr(made.quantised, kind).items()):
                 arrays[f"{kind}:{name}"] = np.asarray(value)
+    arrays |= {f"ranges:{name}": np.asarray(value) for name, value in sorted(made.ranges.items())}
     return arrays
 
 
@@ -266,7 +267,12 @@ def _design(content: _Content, path: Path) -> Design:
     )
     quantised = _quantised(graph, precision, arrays) if content.get("quantised", bool) else None
     device = content.inner("device").record(Device)
-    return Design(graph, flow, found, memories, content.get("lanes", int), device, precision, quantised)
+    ranges = {
+        name.partition(":")[2]: (float(value[0]), float(value[1]))
+        for name, value in arrays.items()
+        if name.startswith("ranges:")
+    }
+    return Design(graph, flow, found, memories, content.get("lanes", int), device, precision, quantised, ranges)
 
 
 def _operator(item: _Content) -> Operator:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +25,9 @@ from derivable.core.diagnostics import DomainError
 from derivable.core.registry import suggestion
 
 if TYPE_CHECKING:
+    from derivable.accelerator.lower import Lowered
     from derivable.accelerator.quantisation import Quantised
+    from derivable.accelerator.simulation import Backend, OffChip, Simulation
 
 PARTS = ("neural", "symbolic")
 DEFAULT_PRECISION: Mapping[str, str] = MappingProxyType({"neural": "int8", "symbolic": "int4"})
@@ -47,6 +49,7 @@ class Design:
     device       that it is for
     precision    the format of each part: "neural" and "symbolic"
     quantised    the scales of the numbers, from the calibration
+    ranges       the least and the largest number of each operator that is lowered, from the calibration
     """
 
     graph: OperatorGraph
@@ -57,6 +60,7 @@ class Design:
     device: Device
     precision: Mapping[str, str]
     quantised: Quantised | None = field(default=None, repr=False, compare=False)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, repr=False)
 
     @property
     def height(self) -> int:
@@ -119,6 +123,31 @@ class Design:
     def __str__(self) -> str:
         return self.explain()
 
+    @cached_property
+    def lowered(self) -> Lowered:
+        """The program for the generated hardware, and the machine it is for.
+
+        Raises UnsupportedError for an operator or a format that the hardware has not, LimitError where memory does not
+        suffice.
+        """
+        from derivable.accelerator.deployment import deploy
+
+        return deploy(self)
+
+    def simulate(self, inputs: Any, backend: Backend = "verilator", *, off_chip: OffChip | None = None) -> Simulation:
+        """Run the generated hardware on inputs: `.outputs`, `.cycles` and `.per_node`.
+
+        inputs    as the model takes them: an array or a tensor, a tuple, or a mapping of names
+        backend   "verilator", which is built once for a machine, "icarus", or "python", the golden machine
+        off_chip  how off-chip memory behaves
+
+        Outputs are the model's, in its formats: bit by bit the same with every backend. Raises ShapeError for inputs
+        that do not fit, what `lowered` raises, and MissingDependencyError where a tool is not installed.
+        """
+        from derivable.accelerator.deployment import simulate
+
+        return simulate(self, inputs, backend, off_chip)
+
     def save(self, directory: str | Path) -> None:
         """Write `design.yaml`, and the constants and scales beside it; `load` reads them.
 
@@ -157,6 +186,7 @@ def design(
     Deterministic. Raises UnsupportedError for models that cannot be traced, DomainError for arguments that make no
     sense, LimitError for a design that the device has no room for.
     """
+    from derivable.accelerator import formats as hardware
     from derivable.accelerator.quantisation import calibrate
     from derivable.accelerator.trace import flat_inputs, trace
 
@@ -166,7 +196,9 @@ def design(
     sizes = [None if given is None else _sides(given, what) for given, what in ((heights, "height"), (widths, "width"))]
     graph = trace(model, example_inputs, symbolic=symbolic)
     samples = [example_inputs] if calibration is None else list(calibration)
-    quantised = calibrate(graph, [flat_inputs(model, sample) for sample in samples], formats)
+    arrays = [flat_inputs(model, sample) for sample in samples]
+    quantised = calibrate(graph, arrays, formats)
+    ranges = hardware.calibrate(hardware.prepare(graph), arrays)
     flow = dataflow(graph, precision=formats)
     powers = [2**e for e in range(2, LARGEST_SIDE.bit_length())]
     found = explore(
@@ -176,7 +208,7 @@ def design(
         widths=sizes[1] or ([w for w in powers if w <= pes] if sizes[0] else None),
         most_sub_arrays=MOST_SUB_ARRAYS,
     )
-    return _sized(graph, flow, found, target, formats, quantised)
+    return replace(_sized(graph, flow, found, target, formats), quantised=quantised, ranges=ranges)
 
 
 def _sized(
@@ -185,7 +217,6 @@ def _sized(
     found: Exploration,
     target: Device,
     formats: Mapping[str, str],
-    quantised: Quantised | None,
 ) -> Design:
     """The design on an array: memories and lanes, and that the device has room for them."""
     array = (found.height, found.width, found.sub_arrays)
@@ -196,7 +227,7 @@ def _sized(
     # Loops follow one another: in the time of one, the unit has to do all of its work for one.
     while lanes < MOST_LANES and _lane_cycles(flow, lanes) > found.cycles:
         lanes *= 2
-    made = Design(graph, flow, found, memories, lanes, target, MappingProxyType(dict(formats)), quantised)
+    made = Design(graph, flow, found, memories, lanes, target, dict(formats))
     check_fit(
         made.resources,
         target,

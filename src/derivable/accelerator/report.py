@@ -10,11 +10,15 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from derivable.accelerator.designs import Design, NodeRow, node_rows
 from derivable.accelerator.resources import KINDS
 from derivable.core.files import atomic_write
 from derivable.core.html import safe
+
+if TYPE_CHECKING:
+    from derivable.accelerator.simulation import Simulation
 
 FILES = ("report.html", "nodes.csv", "nodes.json")
 WIDTH = 960
@@ -41,15 +45,20 @@ rect.bar { stroke: var(--ground); stroke-width: .5; }
 """
 
 
-def write_report(made: Design, directory: str | os.PathLike, simulated: Mapping[str, int] | None = None) -> list[Path]:
+def write_report(made: Design, directory: str | os.PathLike, simulation: Simulation | None = None) -> list[Path]:
     """Write `report.html`, `nodes.csv` and `nodes.json`, each whole or not at all; the same design, the same bytes.
 
-    simulated  measured cycles of nodes, by their names
+    simulation  a run of the design, whose cycles stand beside the modelled ones
 
     Raises DerivableError if a file cannot be written. Returns the paths.
     """
     folder = Path(directory)
-    texts = (html(made, simulated), nodes_csv(made, simulated), nodes_json(made, simulated))
+    simulated = None
+    if simulation is not None:
+        from derivable.accelerator.deployment import cycles_of_nodes
+
+        simulated = cycles_of_nodes(made, simulation)
+    texts = (html(made, simulated, simulation), nodes_csv(made, simulated), nodes_json(made, simulated))
     for name, text in zip(FILES, texts):
         with atomic_write(folder / name) as file:
             file.write(text)
@@ -89,8 +98,8 @@ def nodes_json(made: Design, simulated: Mapping[str, int] | None = None) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
-def html(made: Design, simulated: Mapping[str, int] | None = None) -> str:
-    """The page."""
+def html(made: Design, simulated: Mapping[str, int] | None = None, simulation: Simulation | None = None) -> str:
+    """The page; with `simulated` cycles of nodes, and with what a simulation says of each operator."""
     rows = node_rows(made)
     parts = [
         "<!doctype html>",
@@ -112,6 +121,7 @@ def html(made: Design, simulated: Mapping[str, int] | None = None) -> str:
         *_resources(made),
         "<h2>Nodes</h2>",
         *_table(rows, simulated),
+        *_simulation(simulation),
         "</body></html>",
     ]
     return "\n".join(parts) + "\n"
@@ -311,4 +321,26 @@ def _table(rows: Sequence[NodeRow], simulated: Mapping[str, int] | None) -> Iter
     for row in rows:
         cells = (f"<td{' class=number' * is_number}>{safe(show(row))}</td>" for _, is_number, show in columns)
         yield f"<tr>{''.join(cells)}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _simulation(found: Simulation | None) -> Iterator[str]:
+    """What each operator of the program took, beside the model of the hardware's time."""
+    if found is None:
+        return
+    yield "<h2>Simulation</h2>"
+    difference = found.cycles / found.modelled - 1 if found.modelled else 0.0
+    yield (
+        f"<p>One pass of the program took {found.cycles:,} cycles, {found.modelled:,} by the model of the hardware's "
+        f"time ({difference:+.2%}). That counts all units and what they wait for; the nodes above count the cycles "
+        "that a unit works.</p>"
+    )
+    titles = (("operator", 0), ("begin", 1), ("end", 1), ("modelled", 1), ("simulated", 1), ("difference", 0))
+    yield '<div class="wide"><table><thead><tr>'
+    yield "".join(f"<th{' class=number' * is_number}>{title}</th>" for title, is_number in titles)
+    yield "</tr></thead><tbody>"
+    for node in found.per_node:
+        numbers = (node.begin, node.end, node.modelled, node.simulated)
+        cells = "".join(f"<td class=number>{number:,}</td>" for number in numbers)
+        yield f"<tr><td>{safe(node.node)}</td>{cells}<td>{safe(node.explanation, 160)}</td></tr>"
     yield "</tbody></table></div>"

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from derivable.cli.report import write_facts, write_json
 from derivable.cli.user_file import run_file
-from derivable.core.diagnostics import DerivableError
+from derivable.core.diagnostics import DerivableError, LimitError, UnsupportedError
+from derivable.core.files import atomic_write
 from derivable.core.progress import progress
 from derivable.core.registry import nearest
+
+if TYPE_CHECKING:
+    from derivable.accelerator.designs import Design
 
 
 @click.command("accelerate")
@@ -26,11 +30,24 @@ from derivable.core.registry import nearest
     help="Of the neural and the symbolic part: int8, int4, fp16, fp8.",
 )
 @click.option("--symbolic", multiple=True, metavar="MODULE", help="A module of the symbolic part. May be repeated.")
+@click.option(
+    "--simulate",
+    type=click.Choice(["verilator", "icarus", "python"]),
+    help="Run the hardware on the example inputs, and set its cycles beside the model in the report.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the design in numbers.")
 def accelerate_command(
-    model: str, output: str, pes: int, device: str, precision: str, symbolic: tuple[str, ...], as_json: bool
+    model: str,
+    output: str,
+    pes: int,
+    device: str,
+    precision: str,
+    symbolic: tuple[str, ...],
+    simulate: Literal["verilator", "icarus", "python"] | None,
+    as_json: bool,
 ) -> None:
-    """Design an accelerator and write it to DIR: design.yaml, its constants, report.html, nodes.csv and nodes.json.
+    """Design an accelerator and write it to DIR: design.yaml, its constants, report.html, nodes.csv and nodes.json, and
+    the SystemVerilog in rtl/ with its program.
 
     BUILD is a function in MODEL.py without arguments that returns a torch.nn.Module (or a function of tensors) and
     example inputs: `return model, torch.rand(1, 3, 32, 32)`.
@@ -38,7 +55,7 @@ def accelerate_command(
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise DerivableError("this is a file, not a folder", source=output, hint="name a folder after -o")
-    with progress("designing", 4) as advance:
+    with progress("designing", 5) as advance:
         build = _function(model)
         network, example = _built(model, build)
         advance(note="explore")
@@ -48,8 +65,15 @@ def accelerate_command(
         made = design(network, example, pes, device, precision, symbolic=symbolic)
         advance(note="save")
         made.save(folder)
-        advance(note="report")
-        written = write_report(made, folder)
+        advance(note="hardware")
+        hardware = _hardware(made, folder)
+        advance(note="simulate" if simulate else "report")
+        found = None
+        if simulate:
+            from derivable.accelerator.trace import flat_inputs
+
+            found = made.simulate(flat_inputs(network, example), simulate)
+        written = write_report(made, folder, found)
         advance()
     if as_json:
         write_json(
@@ -61,12 +85,32 @@ def accelerate_command(
                 "partition": list(made.partition),
                 "cycles": made.cycles,
                 "seconds": made.seconds,
+                "hardware": hardware,
+                "simulated_cycles": None if found is None else found.cycles,
                 "files": ["design.yaml", *(path.name for path in written)],
             }
         )
         return
     rows = [line.split(maxsplit=1) for line in made.explain().splitlines()]
-    write_facts([(name, text) for name, text in rows] + [("report", str(written[0]))])
+    rows.append(["hardware", hardware])
+    if found is not None:
+        rows.append(["simulated", f"{found.cycles} cycles of one pass in {simulate}, {found.modelled} by its model"])
+    write_facts([*((name, text) for name, text in rows), ("report", str(written[0]))])
+
+
+def _hardware(made: Design, folder: Path) -> str:
+    """Write the SystemVerilog of a design and its program, if the hardware has all that it needs; says which."""
+    from derivable.accelerator import elaboration
+
+    try:
+        lowered = made.lowered
+    except (UnsupportedError, LimitError) as error:
+        # The design stands; what no hardware is generated for, is said.
+        return f"not generated: {error.message}"
+    elaboration.write(elaboration.hardware(elaboration.TOP, elaboration.parameters(lowered.machine)), folder / "rtl")
+    with atomic_write(folder / "program.txt") as file:
+        file.write(f"{lowered.program}\n")
+    return f"{lowered.machine}, {len(lowered.program)} instructions, in {folder / 'rtl'}"
 
 
 def _function(place: str) -> Any:

@@ -1,0 +1,131 @@
+"""A design on the hardware that is generated for it: the machine, the program, and what a run of it gives.
+
+The machine has the array, the lanes and the memories of the design, in the powers of two that the hardware has. A
+cache that is too small for the program is doubled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.accelerator import formats
+from derivable.accelerator.instructions import COUNT_BITS, X_BITS, Machine
+from derivable.accelerator.lower import Lowered, lower
+from derivable.accelerator.operators import checked_inputs
+from derivable.accelerator.runtime import Layer, Vectors
+from derivable.accelerator.simulation import Backend, OffChip, Simulation
+from derivable.accelerator.simulation import simulate as run
+from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
+
+if TYPE_CHECKING:
+    from derivable.accelerator.designs import Design
+
+MOST_LINE, LEAST_LINE, LEAST_CACHE = 512, 32, 1 << 16
+LEAST_WORDS, MOST_WORDS = 1024, 1 << COUNT_BITS
+MOST_PROGRAM = 1 << 20
+
+
+def machine(made: Design) -> Machine:
+    """The machine of a design, with memory for the largest program; `deploy` has one that is no larger than needed.
+
+    Raises DomainError for an array that the hardware has no registers for.
+    """
+    height, width, banks, memories = made.height, made.width, made.sub_arrays, made.memories
+    lanes = max(_power(made.lanes), width)
+    line = min(max(LEAST_LINE, height, width, 4 * lanes), MOST_LINE)
+    lanes = max(min(lanes, line // 4), width)
+
+    def words(size: int, bytes_of_word: int) -> int:
+        return min(max(_power(-(-size // (banks * bytes_of_word))), LEAST_WORDS), MOST_WORDS)
+
+    return Machine(
+        height=height,
+        width=width,
+        sub_arrays=banks,
+        lanes=lanes,
+        line=line,
+        a=words(memories.a1.bytes * memories.a1.copies + memories.a2.bytes * memories.a2.copies, width),
+        b=words(memories.b.bytes * memories.b.copies, height),
+        c=words(memories.c.bytes * memories.c.copies, 4 * width),
+        x=min(max(_power(memories.cache.bytes), LEAST_CACHE), 1 << X_BITS),
+        program=MOST_PROGRAM,
+    )
+
+
+def _power(number: int) -> int:
+    """The least power of two that is not below."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+def deploy(made: Design) -> Lowered:
+    """The program of a design, for the smallest machine of its kind that holds it.
+
+    Raises UnsupportedError for an operator or a format that the hardware has not, LimitError where memory does not
+    suffice, both with the line of the model.
+    """
+    for part, name in made.precision.items():
+        if name not in ("int8", "int4"):
+            raise UnsupportedError(
+                f"the generated hardware has no {name}, which is the format of the {part} part",
+                hint="design with int8 or int4",
+            )
+    graph = formats.prepare(made.graph)
+    assigned = formats.assign(graph, made.ranges)
+    wanted = machine(made)
+    partition = made.partition if made.exploration.mode == "parallel" else None
+    while True:
+        try:
+            found = lower(graph, wanted, assigned, made.ranges, partition)
+            break
+        except LimitError:
+            if wanted.x >= 1 << X_BITS:
+                raise
+            wanted = replace(wanted, x=2 * wanted.x)
+    return replace(found, machine=replace(wanted, program=_power(len(found.program))))
+
+
+def simulate(made: Design, inputs: Any, backend: Backend = "verilator", off_chip: OffChip | None = None) -> Simulation:
+    """Run a design on inputs; see `Design.simulate`."""
+    return run(made.lowered, arrays(made, inputs), backend, off_chip)
+
+
+def arrays(made: Design, inputs: Any) -> dict[str, np.ndarray]:
+    """Inputs as arrays by name: given by name, in their order, or one by itself; tensors of torch too.
+
+    Raises ShapeError for inputs that do not fit.
+    """
+    if isinstance(inputs, Mapping):
+        found: Any = {name: _array(value) for name, value in inputs.items()}
+    else:
+        found = [_array(value) for value in (inputs if isinstance(inputs, (tuple, list)) else (inputs,))]
+    return checked_inputs(made.graph, found)
+
+
+def _array(value: Any) -> np.ndarray:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise DomainError(f"an input is {type(value).__name__}, expected an array or a tensor of real numbers")
+    return array
+
+
+def cycles_of_nodes(made: Design, found: Simulation) -> dict[str, int]:
+    """Cycles that the nodes of the dataflow graph kept their unit busy: the array's for layers and vector nodes, the
+    SIMD unit's for others."""
+    total: dict[str, int] = {}
+    for item in found.per_node:
+        # What a composite operator is made of begins with its name.
+        operator = item.node if item.node in made.flow.node_of else item.node.rpartition(".")[0]
+        name = made.flow.node_of.get(operator)
+        if name is None:
+            continue
+        work = made.flow.by_name[name].work
+        unit = "nn" if isinstance(work, Layer) else "vsa" if isinstance(work, Vectors) else "vec"
+        if unit in item.busy:
+            total[name] = total.get(name, 0) + item.busy[unit][1]
+    return total
