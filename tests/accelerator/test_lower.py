@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 import derivable as dv
-from derivable.accelerator import formats, hazards
+from derivable.accelerator import cycles, formats, hazards
 from derivable.accelerator.instructions import Machine, parse
 from derivable.accelerator.lower import lower, simulate
+from derivable.accelerator.machine import Latencies
+from derivable.accelerator.runtime import Layer, Vectors, layer_cycles, temporal_cycles
 from derivable.accelerator.trace import trace
 from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
 
@@ -298,10 +300,35 @@ def test_loads_are_ahead_and_text_is_the_program():
     loads = [end for instruction, end in zip(lowered.program, run.end) if instruction.unit == "dma"]
     gemms = [end for instruction, end in zip(lowered.program, run.end) if instruction.unit == "nn"]
     assert all(load < gemm for load, gemm in zip(loads[2:4], gemms))
-    # Each operator is somewhere in time, and all are within the run.
-    times = lowered.cycles()
-    assert set(times) == {operator.name for operator in lowered.graph if operator.kind != "constant"}
-    assert max(end for _, end in times.values()) == run.end[-2]
+
+
+def test_cycles_are_the_equations_and_what_is_told():
+    """A layer that fits is equation (1), vectors that fill columns are equation (4); the rest is named."""
+    torch.manual_seed(10)
+    quick = Latencies(far=9)
+    lowered, run = _check(Both(), (torch.randn(1, 8, 10, 10), torch.softmax(torch.randn(16, 2, 16), -1)))
+    found = {node.name: node for node in cycles.nodes(lowered, quick)}
+    assert set(found) == {operator.name for operator in lowered.graph if operator.kind != "constant"}
+    layer, vectors = found["conv2d_1"], found["bind_1"]
+    # 9 taps of 8 channels are 9 tiles; the sub-arrays share them as 5 and 4.
+    assert layer.equation == layer_cycles(Layer(100, 72, 16), 8, 8, 2) == (16 + 8 + 98) * 5 * 2
+    assert layer.blocks == layer.cuts == 0
+    assert layer.constants == quick.nn + 1
+    assert vectors.equation == temporal_cycles(Vectors(32, 16), 8, 8, 2) == 2 * 2 * (24 + 15)
+    assert vectors.cuts == 0
+    for node in found.values():
+        if node.unit:
+            assert node.busy[node.unit] == node.equation + node.blocks + node.cuts + node.constants
+    assert str(layer).endswith(
+        f"nn {layer.busy['nn']} of 1220: constants +{quick.nn + 1}; {str(layer).rsplit('; ')[-1]}"
+    )
+    assert max(node.end for node in cycles.nodes(lowered)) == run.end[-2]
+    # 20 channels are three words of 8: blocks; rows in pieces: cuts.
+    torch.manual_seed(2)
+    lowered, _ = _check(nn.Conv2d(20, 8, 3), _picture(20, 20, 1))
+    (layer,) = [node for node in cycles.nodes(lowered) if node.kind == "conv2d"]
+    assert layer.blocks > 0
+    assert layer.cuts > 0
 
 
 class Unknown(nn.Module):

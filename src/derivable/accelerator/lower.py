@@ -103,16 +103,6 @@ class Lowered:
         """The outputs in off-chip memory after a run, as they are in their formats: int64."""
         return tuple(view.gather(memory) for view in self.outputs)
 
-    def cycles(self, latencies: golden.Latencies | None = None) -> dict[str, tuple[int, int]]:
-        """For each operator, when its first instruction begins and when its last one ends, in cycles."""
-        begin, end = golden.timing(self.machine, self.program, latencies)
-        found: dict[str, tuple[int, int]] = {}
-        for instruction, first, last in zip(self.program, begin.tolist(), end.tolist()):
-            if instruction.node:
-                before = found.get(instruction.node, (first, last))
-                found[instruction.node] = (min(before[0], first), max(before[1], last))
-        return found
-
 
 def lower(
     graph: OperatorGraph,

@@ -171,6 +171,8 @@ def _drain(
     """Sums [group, entry] of a sub-array to out [entry, vector]; split ones are halves of words, each of them `width`
     vectors."""
     width, size, length = low.machine.width, out.size, out.shape[-1]
+    format = low.formats[low.operator.name]
+    most = format.most if format.type == "i4" else 0  # other types are kept by being stored
     halves = 1 + is_split
     for half in range(halves):
         at = (group * halves + half) * width
@@ -196,7 +198,9 @@ def _drain(
                 y2=count * size,
                 multiplier=factor[0],
                 shift=factor[1],
-                **low.kept(low.formats[low.operator.name]),
+                is_clamped=int(most > 0),
+                low=-most,
+                high=most,
                 tail=left if 0 < left < width else 0,
             )
         )

@@ -193,10 +193,6 @@ class Lowering:
         multiplier, shift = (1, 0) if before == after else self.scaling(before.scale / after.scale)
         self.emitter.vector("first", a, 0, y, multiplier=multiplier, shift=shift, most=after.most)
 
-    def kept(self, format: Format) -> dict[str, int]:
-        """Fields of an instruction that keep a result within int4; other types keep it themselves."""
-        return {"is_clamped": 1, "low": -format.most, "high": format.most} if format.type == "i4" else {}
-
     def scaling(self, real: float) -> tuple[int, int]:
         try:
             return scaling(real)
