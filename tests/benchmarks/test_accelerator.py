@@ -54,7 +54,7 @@ def test_every_step_of_the_ablation_is_no_worse_than_the_one_before(benchmark):
         assert found.plain > found.large
 
 
-@pytest.mark.parametrize("section", ["designs", "devices", "exact"])
+@pytest.mark.parametrize("section", ["designs", "devices", "exact", pytest.param("traced", marks=pytest.mark.slow)])
 def test_sections_print_tables(benchmark, section):
     _, run = benchmark.SECTIONS[section]
     (*_, table) = run(True)

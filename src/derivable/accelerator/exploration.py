@@ -178,8 +178,8 @@ def explore(
     effort          nodes that the refinement may place; 0 leaves phase II as algorithm 1 has it
 
     Deterministic. Ties go to the sequential design, then to smaller heights and widths.
-    Source: NSFlow, algorithm 1; the refinement is ours: descent from what phase II found and from the best static
-    partitions, first over the sub-arrays of layers, then over those of vector nodes.
+    Source: NSFlow, algorithm 1; the refinement is ours (docs/decisions/091): descent from what phase II found and from
+    the best static partitions, first over the sub-arrays of layers, then over those of vector nodes.
     """
     if not workload.layers and not workload.vectors:
         raise DomainError("the workload has no layer and no vector node", hint="give at least one of them")
