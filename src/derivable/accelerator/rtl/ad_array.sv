@@ -9,7 +9,8 @@
 //       |             |                   |
 //    columns 0     columns 1           columns N-1     (of circular convolutions)
 //
-// `circular`, `nibbles`, `split` and `load` have one bit for each sub-array; `folded` says whose sums go into the total.
+// `enable`, `circular`, `nibbles`, `split` and `load` have one bit for each sub-array; `folded` says whose sums go into
+// the total. A sub-array without `enable` stands still.
 //
 // Timing, from the port of the value of row 0 to the port of the result:
 //   total    H + W + 1 + $clog2(N) cycles, all columns at once
@@ -20,6 +21,7 @@ module ad_array #(
     parameter int N = 2
 ) (
     input  wire              clk,
+    input  wire [     N-1:0] enable,
     input  wire [     N-1:0] circular,
     input  wire [     N-1:0] nibbles,
     input  wire [     N-1:0] split,
@@ -46,6 +48,7 @@ module ad_array #(
         .W(W)
     ) sub_array (
         .clk,
+        .enable(enable[n]),
         .circular(circular[n]),
         .nibbles(nibbles[n]),
         .split(split[n]),

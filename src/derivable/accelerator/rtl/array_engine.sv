@@ -233,6 +233,7 @@ module array_engine #(
       .N(N)
   ) array (
       .clk,
+      .enable((folded & {N{!nn_ready}}) | (convolving & {N{!vsa_ready}})),
       .circular(convolving),
       .nibbles((convolving & {N{vsa_split}}) | (~convolving & {N{nn_nibbles}})),
       .split(convolving & {N{vsa_split}}),

@@ -4,6 +4,7 @@ module array_row #(
     parameter int W = 4
 ) (
     input  wire            clk,
+    input  wire            enable,
     input  wire            circular,
     input  wire            nibbles,
     input  wire            split,
@@ -28,6 +29,7 @@ module array_row #(
 
     processing_element element (
         .clk,
+        .enable,
         .circular,
         .nibbles,
         .split,

@@ -17,9 +17,10 @@
 // A field below that is negative borrows one from the field above it. The lowest field has none below it; the highest
 // is one too small exactly if bit 32, the sign of all that is below it, is set.
 //
-// Timing: one cycle, the register behind the multiplier. `nibbles` and `split` stand still while an instruction runs.
+// Timing: one cycle, the register behind the multiplier, which keeps its value without `enable`. `nibbles` and `split` stand still while an instruction runs.
 module multiplier (
     input  wire        clk,
+    input  wire        enable,
     input  wire        nibbles,
     input  wire        split,
     input  wire [ 7:0] a,
@@ -30,7 +31,7 @@ module multiplier (
   wire signed [26:0] y = nibbles ? {{23{b[3]}}, b[3:0]} + {b[7], b[7:4], 22'b0} : {{19{b[7]}}, b};
 
   reg signed  [44:0] fields;
-  always_ff @(posedge clk) fields <= x * y;
+  always_ff @(posedge clk) if (enable) fields <= x * y;
 
   wire [7:0] high = fields[40:33] + {7'b0, fields[32]};
   wire [31:0] low = nibbles ? {{24{fields[7]}}, fields[7:0]} : {{16{fields[15]}}, fields[15:0]};

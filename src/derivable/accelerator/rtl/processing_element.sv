@@ -21,9 +21,11 @@
 //
 // Timing: an input from the left is in `streaming` after 1 cycle (from above after 2), its product in the multiplier's
 // register one cycle later, and in `sum` one cycle later. While `load` is set the stationary registers of a column
-// shift down; the product of the cycle in which they first shift is still that of the old value.
+// shift down; the product of the cycle in which they first shift is still that of the old value. Without `enable` all
+// registers keep their values.
 module processing_element (
     input  wire        clk,
+    input  wire        enable,
     input  wire        circular,
     input  wire        nibbles,
     input  wire        split,
@@ -41,6 +43,7 @@ module processing_element (
 
   multiplier multiplier (
       .clk,
+      .enable,
       .nibbles,
       .split,
       .a(stationary),
@@ -48,10 +51,11 @@ module processing_element (
       .product
   );
 
-  always_ff @(posedge clk) begin
-    if (load) stationary <= stationary_above;
-    passing   <= streaming_above;
-    streaming <= circular ? passing : left;
-    sum       <= sum_above + product;
-  end
+  always_ff @(posedge clk)
+    if (enable) begin
+      if (load) stationary <= stationary_above;
+      passing   <= streaming_above;
+      streaming <= circular ? passing : left;
+      sum       <= sum_above + product;
+    end
 endmodule

@@ -21,6 +21,7 @@ module sub_array #(
     parameter int W = 4
 ) (
     input  wire            clk,
+    input  wire            enable,
     input  wire            circular,
     input  wire            nibbles,
     input  wire            split,
@@ -46,6 +47,7 @@ module sub_array #(
         .W(W)
     ) elements (
         .clk,
+        .enable,
         .circular,
         .nibbles,
         .split,
