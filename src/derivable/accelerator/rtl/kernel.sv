@@ -1,0 +1,151 @@
+// The accelerator as a kernel of Vitis: reset and control as Xilinx's tools expect them, AXI4 to memory, AXI4-Lite from
+// the host. kernel.xml describes it; the registers are those of accelerator.sv, where bit 0 of control starts a run, and
+// bits 1 and 2 say that it is done and idle (ap_ctrl_hs).
+//
+// AXI4-Lite: one transfer at a time. A write is taken when its address and its data are both there, and answered in the
+// next cycle; a read is answered two cycles after its address. Bytes cannot be written alone.
+// AXI4: bursts of whole lines, to addresses that increase, never across 4096 bytes.
+module kernel #(
+    parameter int H = 8,
+    parameter int W = 8,
+    parameter int N = 2,
+    parameter int S = 8,
+    parameter int L = 32,
+    parameter int A_WORDS = 2048,
+    parameter int B_WORDS = 2048,
+    parameter int K_WORDS = 256,
+    parameter int C_WORDS = 2048,
+    parameter int P_WORDS = 64,
+    parameter int X_BYTES = 65536,
+    parameter int PROGRAM = 4096
+) (
+    input  logic           ap_clk,
+    input  logic           ap_rst_n,
+
+    input  logic           s_axi_control_awvalid,
+    output logic           s_axi_control_awready,
+    input  logic [11:0]    s_axi_control_awaddr,
+    input  logic           s_axi_control_wvalid,
+    output logic           s_axi_control_wready,
+    input  logic [31:0]    s_axi_control_wdata,
+    input  logic [3:0]     s_axi_control_wstrb,
+    output logic           s_axi_control_bvalid,
+    input  logic           s_axi_control_bready,
+    output logic [1:0]     s_axi_control_bresp,
+    input  logic           s_axi_control_arvalid,
+    output logic           s_axi_control_arready,
+    input  logic [11:0]    s_axi_control_araddr,
+    output logic           s_axi_control_rvalid,
+    input  logic           s_axi_control_rready,
+    output logic [31:0]    s_axi_control_rdata,
+    output logic [1:0]     s_axi_control_rresp,
+
+    output logic           m_axi_memory_arvalid,
+    input  logic           m_axi_memory_arready,
+    output logic [63:0]    m_axi_memory_araddr,
+    output logic [7:0]     m_axi_memory_arlen,
+    output logic [2:0]     m_axi_memory_arsize,
+    output logic [1:0]     m_axi_memory_arburst,
+    input  logic           m_axi_memory_rvalid,
+    output logic           m_axi_memory_rready,
+    input  logic [8*L-1:0] m_axi_memory_rdata,
+    input  logic           m_axi_memory_rlast,
+    input  logic [1:0]     m_axi_memory_rresp,
+    output logic           m_axi_memory_awvalid,
+    input  logic           m_axi_memory_awready,
+    output logic [63:0]    m_axi_memory_awaddr,
+    output logic [7:0]     m_axi_memory_awlen,
+    output logic [2:0]     m_axi_memory_awsize,
+    output logic [1:0]     m_axi_memory_awburst,
+    output logic           m_axi_memory_wvalid,
+    input  logic           m_axi_memory_wready,
+    output logic [8*L-1:0] m_axi_memory_wdata,
+    output logic [L-1:0]   m_axi_memory_wstrb,
+    output logic           m_axi_memory_wlast,
+    input  logic           m_axi_memory_bvalid,
+    output logic           m_axi_memory_bready,
+    input  logic [1:0]     m_axi_memory_bresp
+);
+  // Reset lasts as long as the accelerator asks for, however short the one from outside is.
+  logic [5:0] resetting;
+  logic       rst;
+  assign rst = resetting != 0;
+  always_ff @(posedge ap_clk) begin
+    if (!ap_rst_n) resetting <= '1;
+    else if (rst) resetting <= resetting - 6'd1;
+  end
+
+  logic        writes, reads, asked;
+  logic [31:0] read_data;
+  logic [7:0]  address;
+  assign writes = s_axi_control_awvalid && s_axi_control_wvalid && !s_axi_control_bvalid && !rst;
+  // A write goes first where both come at once: there is one address.
+  assign reads  = s_axi_control_arvalid && !writes && !asked && !s_axi_control_rvalid && !rst;
+  assign address = writes ? s_axi_control_awaddr[7:0] : s_axi_control_araddr[7:0];
+  assign s_axi_control_awready = writes;
+  assign s_axi_control_wready  = writes;
+  assign s_axi_control_arready = reads;
+  assign s_axi_control_bresp   = 2'b00;
+  assign s_axi_control_rresp   = 2'b00;
+  always_ff @(posedge ap_clk) begin
+    s_axi_control_bvalid <= (writes || (s_axi_control_bvalid && !s_axi_control_bready)) && !rst;
+    s_axi_control_rvalid <= (asked || (s_axi_control_rvalid && !s_axi_control_rready)) && !rst;
+    asked                <= reads;
+    if (asked) s_axi_control_rdata <= read_data;
+  end
+
+  assign m_axi_memory_arsize  = 3'($clog2(L));
+  assign m_axi_memory_awsize  = 3'($clog2(L));
+  assign m_axi_memory_arburst = 2'b01;
+  assign m_axi_memory_awburst = 2'b01;
+  assign m_axi_memory_wstrb   = '1;
+  logic [4:0] taken, done;
+  accelerator #(
+      .H(H),
+      .W(W),
+      .N(N),
+      .S(S),
+      .L(L),
+      .A_WORDS(A_WORDS),
+      .B_WORDS(B_WORDS),
+      .K_WORDS(K_WORDS),
+      .C_WORDS(C_WORDS),
+      .P_WORDS(P_WORDS),
+      .X_BYTES(X_BYTES),
+      .PROGRAM(PROGRAM)
+  ) engine (
+      .clk(ap_clk),
+      .rst,
+      .host_write(writes),
+      .host_read(reads),
+      .host_address(address),
+      .host_write_data(s_axi_control_wdata),
+      .host_read_data(read_data),
+      .ar_valid(m_axi_memory_arvalid),
+      .ar_ready(m_axi_memory_arready),
+      .ar_address(m_axi_memory_araddr),
+      .ar_lines(m_axi_memory_arlen),
+      .r_valid(m_axi_memory_rvalid),
+      .r_ready(m_axi_memory_rready),
+      .r_data(m_axi_memory_rdata),
+      .aw_valid(m_axi_memory_awvalid),
+      .aw_ready(m_axi_memory_awready),
+      .aw_address(m_axi_memory_awaddr),
+      .aw_lines(m_axi_memory_awlen),
+      .w_valid(m_axi_memory_wvalid),
+      .w_ready(m_axi_memory_wready),
+      .w_data(m_axi_memory_wdata),
+      .w_last(m_axi_memory_wlast),
+      .b_valid(m_axi_memory_bvalid),
+      .b_ready(m_axi_memory_bready),
+      .taken,
+      .done
+  );
+
+  // Lines come in order without identifiers, and memory that fails is not noticed.
+  logic unused;
+  assign unused = &{
+    1'b0, taken, done, m_axi_memory_rlast, m_axi_memory_rresp, m_axi_memory_bresp, s_axi_control_wstrb,
+    s_axi_control_awaddr, s_axi_control_araddr
+  };
+endmodule
