@@ -16,6 +16,7 @@ from derivable.accelerator import formats, host, verilator
 from derivable.accelerator.lower import lower, simulate
 from derivable.accelerator.simulation import library
 from derivable.accelerator.trace import trace
+from derivable.core.diagnostics import DerivableError
 
 from .random_programs import SMALL
 
@@ -52,8 +53,7 @@ def lowered():
 def driver(lowered, tmp_path_factory):
     """The folder of a driver that is compiled against the stub."""
     folder = tmp_path_factory.mktemp("driver")
-    for name, content in host.files(lowered).items():
-        (folder / name).write_bytes(content)
+    assert host.write(lowered, folder) == folder
     device = library(SMALL)
     command = ["g++", "-std=c++17", "-O0", "-Wall", "-Wextra", "-Werror", f"-I{STUB}", "driver.cpp", str(device)]
     command += [f"-Wl,-rpath,{device.parent}", "-pthread", "-o", "driver"]
@@ -105,6 +105,12 @@ def test_what_is_wrong_with_files_is_said(lowered, driver, tmp_path):
         assert done.returncode == 1
         assert re.search(wrong, done.stderr), done.stderr
     assert run(driver).returncode == 2
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(lowered, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DerivableError, match="cannot make the folder"):
+        host.write(lowered, tmp_path / "file" / "host")
 
 
 def test_the_kernel_is_described_as_the_top_is(lowered):

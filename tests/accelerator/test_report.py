@@ -170,6 +170,8 @@ def test_the_command(model, tmp_path, capsys):
     assert made.precision == {"neural": "int8", "symbolic": "int8"}
     assert (out / "report.html").read_text() == page(made)
     assert "module accelerator" in (out / "rtl" / "accelerator.sv").read_text()
+    assert "module kernel" in (out / "rtl" / "kernel.sv").read_text()
+    assert "OUTPUTS" in (out / "host" / "design.h").read_text()
     assert parse((out / "program.txt").read_text()) == made.lowered.program
     before = {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert main([*arguments, "--json"]) == 0

@@ -147,17 +147,17 @@ MACHINES = {
 
 @pytest.mark.parametrize("of", MACHINES.values(), ids=MACHINES.keys())
 def test_verilator_has_nothing_to_warn_of(tmp_path, of):
-    elaboration.write(elaboration.hardware("accelerator", elaboration.parameters(of)), tmp_path / "rtl")
-    command = ["verilator", "--lint-only", "-Wall", "--top-module", "accelerator", "-f", "files.f"]
+    elaboration.write(elaboration.hardware("kernel", elaboration.parameters(of)), tmp_path / "rtl")
+    command = ["verilator", "--lint-only", "-Wall", "--top-module", "kernel", "-f", "files.f"]
     done = subprocess.run(command, cwd=tmp_path / "rtl", capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.skipif(shutil.which("yosys") is None, reason="yosys is not installed")
 def test_yosys_reads_the_whole_accelerator(tmp_path):
-    elaboration.write(elaboration.hardware("accelerator", elaboration.parameters(SMALL)), tmp_path / "rtl")
+    elaboration.write(elaboration.hardware("kernel", elaboration.parameters(SMALL)), tmp_path / "rtl")
     sources = (tmp_path / "rtl" / "files.f").read_text().split()
-    script = f"read_verilog -sv {' '.join(sources)}; hierarchy -check -top accelerator"
+    script = f"read_verilog -sv {' '.join(sources)}; hierarchy -check -top kernel"
     subprocess.run(["yosys", "-q", "-p", script], cwd=tmp_path / "rtl", check=True, capture_output=True)
 
 

@@ -5,6 +5,7 @@
     program.bin  the program, 32-bit words
     memory.bin   off-chip memory before the first run, with all constants
     kernel.xml   what Vitis has to know of the kernel: its ports, and where its argument goes
+    package.tcl  packages the SystemVerilog as such a kernel
 
 The driver writes the program into the accelerator once, and then, for each set of inputs: puts the inputs into memory,
 hands memory to the card, starts, waits, takes memory back, and reads the outputs.
@@ -12,10 +13,13 @@ hands memory to the card, starts, waits, takes memory back, and reads the output
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from derivable.accelerator.elaboration import TOP
+from derivable.core.diagnostics import DerivableError
+from derivable.core.files import atomic_write, checked_path
 
 if TYPE_CHECKING:
     from derivable.accelerator.layouts import View
@@ -32,7 +36,24 @@ def files(lowered: Lowered) -> dict[str, bytes]:
         "program.bin": lowered.program.words.astype("<u4").tobytes(),
         "memory.bin": lowered.image.tobytes(),
         "kernel.xml": kernel(lowered.machine.line).encode(),
+        "package.tcl": (FOLDER / "package.tcl").read_bytes(),
     }
+
+
+def write(lowered: Lowered, directory: str | os.PathLike) -> Path:
+    """Write all files into a folder, which is made if need be, each whole or not at all; the folder.
+
+    Raises DerivableError where it cannot be made.
+    """
+    folder = checked_path(directory)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DerivableError(f"cannot make the folder: {error.strerror or error}", source=str(folder)) from None
+    for name, content in files(lowered).items():
+        with atomic_write(folder / name, "wb") as file:
+            file.write(content)
+    return folder
 
 
 def design(lowered: Lowered) -> str:

@@ -47,7 +47,7 @@ def accelerate_command(
     as_json: bool,
 ) -> None:
     """Design an accelerator and write it to DIR: design.yaml, its constants, report.html, nodes.csv and nodes.json, and
-    the SystemVerilog in rtl/ with its program.
+    the SystemVerilog in rtl/ with its program, and a driver for XRT in host/.
 
     BUILD is a function in MODEL.py without arguments that returns a torch.nn.Module (or a function of tensors) and
     example inputs: `return model, torch.rand(1, 3, 32, 32)`.
@@ -100,14 +100,15 @@ def accelerate_command(
 
 def _hardware(made: Design, folder: Path) -> str:
     """Write the SystemVerilog of a design and its program, if the hardware has all that it needs; says which."""
-    from derivable.accelerator import elaboration
+    from derivable.accelerator import elaboration, host
 
     try:
         lowered = made.lowered
     except (UnsupportedError, LimitError) as error:
         # The design stands; what no hardware is generated for, is said.
         return f"not generated: {error.message}"
-    elaboration.write(elaboration.hardware(elaboration.TOP, elaboration.parameters(lowered.machine)), folder / "rtl")
+    elaboration.write(elaboration.hardware("kernel", elaboration.parameters(lowered.machine)), folder / "rtl")
+    host.write(lowered, folder / "host")
     with atomic_write(folder / "program.txt") as file:
         file.write(f"{lowered.program}\n")
     return f"{lowered.machine}, {len(lowered.program)} instructions, in {folder / 'rtl'}"
