@@ -260,6 +260,26 @@ def test_random_networks(drawn, seed):
     _check(model, (x,), machine, near=0.5)
 
 
+class Reshaped(nn.Module):
+    """Pictures that come as rows, and convolutions whose channels do not fill words."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 5, 3, padding=1), nn.Flatten()
+        )
+        self.top = nn.Linear(5 * 36, 4)
+
+    def forward(self, rows, stacked):
+        found = self.layers(rows.reshape(2, 2, 6, 6)) + self.layers(stacked.flatten(0, 1))
+        return self.top(found), self.top(self.layers(stacked.flatten(0, 1)))
+
+
+def test_pictures_of_any_shape():
+    torch.manual_seed(11)
+    _check(Reshaped(), (torch.randn(2, 72), torch.randn(1, 2, 2, 6, 6)))
+
+
 class Both(nn.Module):
     """A layer and a binding that do not depend on each other."""
 

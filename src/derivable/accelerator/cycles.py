@@ -8,7 +8,7 @@ Printed form of a node:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -102,6 +102,8 @@ def _explained(
     shape = machine.height, machine.width
     gemms = [of for of in instructions if isinstance(of, Gemm)]
     if gemms and isinstance(work, Layer):
+        if operator.name in lowered.swapped:
+            work = replace(work, m=work.n, n=work.m)
         arrays = max(of.arrays for of in gemms)
         equation = layer_cycles(work, *shape, arrays)
         # As many tiles as there are, each with all rows: what every row and column takes of the first ones.

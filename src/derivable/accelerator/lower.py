@@ -18,7 +18,7 @@ import numpy as np
 from derivable.accelerator import machine as golden
 from derivable.accelerator.formats import WIDE, Formats, Ranges
 from derivable.accelerator.instructions import Machine, Program
-from derivable.accelerator.layouts import View, dense
+from derivable.accelerator.layouts import View
 from derivable.accelerator.lower_lanes import (
     added,
     bounded,
@@ -74,6 +74,7 @@ class Lowered:
     outputs  where outputs are found, off-chip
     formats  of every operator
     cache    bytes of the cache that are used
+    swapped  products of which the value stands still and the constant streams
     """
 
     graph: OperatorGraph
@@ -84,6 +85,7 @@ class Lowered:
     outputs: tuple[View, ...]
     formats: Formats
     cache: int
+    swapped: frozenset[str] = frozenset()
 
     def pack(self, inputs: Inputs) -> np.ndarray:
         """Off-chip memory with inputs, rounded to their formats."""
@@ -137,7 +139,7 @@ def lower(
             hint="give the machine a larger memory of programs",
         )
     image = np.frombuffer(bytes(low.image), np.uint8)
-    return Lowered(graph, machine, program, image, inputs, outputs, formats, low.cache.most)
+    return Lowered(graph, machine, program, image, inputs, outputs, formats, low.cache.most, frozenset(low.swapped))
 
 
 class _Order:
@@ -239,18 +241,29 @@ def _input(low: Lowering, operator: Operator, inputs: dict[str, View]) -> Iterat
         low.keep(operator.name, view)
         yield
         return
-    border = wanted_border(low, operator.name)
-    if len(shape) == 4 and format != WIDE:
-        view = channels_last(low, shape, format.stored, border, 1, is_zeroed=False)
-        length = low.cache.used[view.buffer]
-    else:
-        view = low.new(shape, format.stored, dense(shape))
-        length = view.span
+    view = None if format == WIDE else _picture(low, operator)
+    if view is None:
+        view = low.new(shape, format.stored)
+    length = low.cache.used[view.buffer]
     far = low.place(bytes(length))
     inputs[operator.name] = replace(view, address=far + view.address - view.buffer, buffer=far)
     low.transfer("load", view.buffer, far, length)
     low.keep(operator.name, view)
     yield
+
+
+def _picture(low: Lowering, operator: Operator) -> View | None:
+    """Memory for an input of pictures, perhaps in another shape, as convolutions read them; None for other inputs."""
+    users = [low.graph[name] for name in low.graph.users[operator.name]]
+    read = users[0] if len(users) == 1 and users[0].kind == "reshape" else operator
+    if len(read.shape) != 4:
+        return None
+    view = channels_last(low, read.shape, low.formats[operator.name].stored, wanted_border(low, read.name), 1, False)
+    found = view.reshaped(operator.shape)
+    if found is None:
+        low.cache.free(view.buffer)
+        low.bordered.pop(view.buffer, None)
+    return found
 
 
 def _store(low: Lowering) -> tuple[View, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from derivable.accelerator.formats import WIDE
 from derivable.accelerator.instructions import BITS
 from derivable.accelerator.layouts import Shape, View, dense, like
-from derivable.accelerator.lowering import Lowering, channels_last, largest_power, wanted_border
+from derivable.accelerator.lowering import Lowering, channels_last, is_flattened, largest_power, wanted_border
 from derivable.accelerator.operators import Operator
 from derivable.accelerator.runtime import ceil_div
 
@@ -306,6 +306,8 @@ def viewed(low: Lowering, of: Operator) -> Iterator[None]:
     elif of.kind == "expand":
         found = view.expanded(of.shape)
     else:
+        if is_flattened(low, of.name):
+            view = view.permuted((0, 2, 3, 1))
         found = view.reshaped(of.shape)
         if found is None:
             copied = low.new(view.shape, view.type)

@@ -10,7 +10,7 @@ import numpy as np
 from derivable.accelerator.formats import MOST, narrow
 from derivable.accelerator.layouts import Shape, View, dense, elements
 from derivable.accelerator.lower_array import Stream, check_terms, load, product
-from derivable.accelerator.lowering import Lowering, channels_last, is_for_vectors, wanted_border
+from derivable.accelerator.lowering import Lowering, channels_last, is_flattened, is_for_vectors, wanted_border
 from derivable.accelerator.operators import Operator
 from derivable.accelerator.runtime import ceil_div
 
@@ -26,14 +26,15 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
     outputs, channels, high, wide = kernel.shape
     bias = low.constant(of.inputs[2]) if len(of.inputs) == 3 else np.zeros(outputs)
     height = low.machine.height
-    blocks, windows = ceil_div(channels, height), ceil_div(wide * channels, height)
+    depth = _depth(low, x) if groups == 1 else channels
+    blocks, windows = ceil_div(channels, height), ceil_div(wide * depth, height)
     # Rows of a window in words take fewer tiles where channels are few, and copies of what windows share.
     has_windows = dx == 1 and groups == 1 and windows * 4 <= 3 * wide * blocks
     per = outputs // groups
     (sy, sx), (py, px) = of.at["stride"], of.at["padding"]
     images, _, rows, columns = of.shape
     across = columns if has_windows else (columns - 1) * sx + dx * (wide - 1) + 1
-    parts, terms = (windows, wide * channels) if has_windows else (blocks, channels)
+    parts, terms = (windows, wide * depth) if has_windows else (blocks, channels)
     taps = [ky * dy * across + kx * dx for ky in range(high) for kx in range(1 if has_windows else wide)]
     check_terms(low, channels * high * wide)
     after = _rectified(low, of)
@@ -42,11 +43,14 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
     for group in range(groups):
         own = slice(group * per, group * per + per)
         steps, scales = quantised_rows(kernel[own], MOST[low.precision])
-        words = _words(steps.transpose(0, 2, 3, 1).reshape(per, len(taps), terms), height)
+        steps = steps.transpose(0, 2, 3, 1)
+        if has_windows:
+            steps = np.pad(steps, ((0, 0), (0, 0), (0, 0), (0, depth - channels)))
+        words = _words(steps.reshape(per, len(taps), terms), height)
         factors, added = _factors(low, of, x, scales, bias[own])
         loaded.append(load(low, taps, parts, span * across, factors, added, words, _kept(low, of, after)))
     yield
-    given = _activation(low, x, channels if has_windows else 0, (py, px))
+    given = _activation(low, x, depth if has_windows else 0, (py, px))
     multiple = low.machine.width if groups == 1 else 1
     out = channels_last(low, of.shape, low.formats[of.name].stored, wanted_border(low, after), multiple)
     for group in range(groups):
@@ -69,6 +73,15 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
     _give(low, of, out, after)
 
 
+def _depth(low: Lowering, name: str) -> int:
+    """Bytes from each place of pictures to the next: convolutions give channels up to a multiple of the width."""
+    operator = low.graph[name]
+    if operator.kind == "relu" and _rectified(low, low.graph[operator.inputs[0]]) == name:
+        operator = low.graph[operator.inputs[0]]
+    is_padded = operator.kind == "conv2d" and operator.at["groups"] == 1
+    return ceil_div(operator.shape[1], low.machine.width) * low.machine.width if is_padded else operator.shape[1]
+
+
 def _activation(low: Lowering, name: str, depth: int, padding: tuple[int, int]) -> View:
     """Narrow numbers [image, channel, row, column], channels together and zeros around; with `depth`, so many bytes
     from each place to the next."""
@@ -83,7 +96,7 @@ def _activation(low: Lowering, name: str, depth: int, padding: tuple[int, int]) 
             return view
         key = (format, "channels last", depth, padding)
         if key not in value.forms:
-            value.forms[key] = channels_last(low, shape, "i8", padding, 1)
+            value.forms[key] = channels_last(low, shape, "i8", padding, depth or 1)
             low.convert(view, value.format, value.forms[key], format)
         return value.forms[key]
     raise low.refuse("its input is a constant", "such an operator should have been folded")
@@ -140,7 +153,11 @@ def linear(low: Lowering, of: Operator) -> Iterator[None]:
     if not low.is_constant(weight):
         raise low.refuse("its weights are computed", "use torch.matmul for a product of two values")
     bias = low.constant(of.inputs[2]) if len(of.inputs) == 3 else np.zeros(of.shape[-1])
-    return _layer(low, of, x, low.constant(weight), bias)
+    weights = low.constant(weight)
+    if is_flattened(low, x):
+        _, channels, rows, columns = low.graph[low.graph[x].inputs[0]].shape
+        weights = weights.reshape(-1, channels, rows, columns).transpose(0, 2, 3, 1).reshape(len(weights), -1)
+    return _layer(low, of, x, weights, bias)
 
 
 def _layer(low: Lowering, of: Operator, x: str, weight: np.ndarray, bias: np.ndarray) -> Iterator[None]:
@@ -263,6 +280,7 @@ def _streamed(
     """A constant [m, k] by a value, of which `before` makes [k, n] once it has these strides; `after` makes the result
     of [m, n]."""
     height = low.machine.height
+    low.swapped.add(of.name)
     (count, terms), scale = rows.shape, narrow(float(np.abs(rows).max(initial=0)), low.precision).scale
     check_terms(low, terms)
     parts = ceil_div(terms, height)

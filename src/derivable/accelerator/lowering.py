@@ -45,6 +45,8 @@ class Lowering:
         self.emitter = Emitter(machine)
         self.cache = Allocator(machine.x, machine.line)
         self.values: dict[str, Value] = {}
+        self.bordered: dict[int, View] = {}  # buffer -> the activation with zeros around that lies in it
+        self.swapped: set[str] = set()  # products of which the value stands still and the constant streams
         self.image = bytearray()
         self.operator: Operator = graph.operators[0]
         self._constants: dict[object, View] = {}
@@ -108,6 +110,9 @@ class Lowering:
 
     def keep(self, name: str, view: View, format: Format | None = None) -> None:
         """Give an operator its value, or the same memory in another shape."""
+        whole = self.bordered.get(view.buffer)
+        if whole is not None and _is_same(view, whole):
+            view = replace(whole, type=view.type)
         self.values[name] = Value(format or self.formats[name], view)
         self._kept.setdefault(view.buffer, set()).add(name)
 
@@ -125,6 +130,7 @@ class Lowering:
             users.discard(name)
             if not users:
                 del self._kept[value.view.buffer]
+                self.bordered.pop(value.view.buffer, None)
                 self.cache.free(value.view.buffer)
 
     def half(self, memory: str) -> int:
@@ -240,6 +246,10 @@ class Lowering:
         self.reduce("first", part, 0, target, rest, reduction, multiplier, shift, most)
 
 
+def _is_same(view: View, other: View) -> bool:
+    return (view.address, view.shape) == (other.address, other.shape) and _same(view, other.strides)
+
+
 def _same(view: View, strides: Shape) -> bool:
     return all(n == 1 or a == b for n, a, b in zip(view.shape, view.strides, strides))
 
@@ -257,7 +267,9 @@ def channels_last(
     view = lowering.new(shape, type, (picture, 1, across * depth, depth), offset, images * picture * size)
     if any(border) and is_zeroed:
         lowering.zero(view.buffer, images * picture * size)
-    return replace(view, border=border)
+    if any(border):
+        view = lowering.bordered[view.buffer] = replace(view, border=border)
+    return view
 
 
 def wanted_border(lowering: Lowering, name: str) -> tuple[int, int]:
@@ -271,6 +283,17 @@ def wanted_border(lowering: Lowering, name: str) -> tuple[int, int]:
             border = wanted_border(lowering, reader.name)
         found = (max(found[0], border[0]), max(found[1], border[1]))
     return found
+
+
+def is_flattened(lowering: Lowering, name: str) -> bool:
+    """Whether a value is pictures that only layers read as rows: they lie there with channels together."""
+    graph, operator = lowering.graph, lowering.graph[name]
+    if operator.kind != "reshape" or name in graph.outputs or lowering.is_constant(operator.inputs[0]):
+        return False
+    before = graph[operator.inputs[0]].shape
+    readers = [graph[user] for user in graph.users[name]]
+    is_read = all(reader.kind == "linear" and reader.inputs[1:].count(name) == 0 for reader in readers)
+    return is_read and len(before) == 4 and operator.shape == (before[0], before[1] * before[2] * before[3])
 
 
 def is_for_vectors(lowering: Lowering, name: str) -> bool:
