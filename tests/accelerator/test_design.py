@@ -263,6 +263,15 @@ def test_every_node_of_the_array_is_in_the_simulation(eight, panels):
         assert cycles[node.name] >= runtime.temporal_cycles(node.work, made.height, made.width, made.sub_arrays)
 
 
+def test_formats_of_the_parts_reach_the_hardware(made, eight, panels):
+    model, whole = eight
+    with torch.no_grad():
+        expected = model(panels).numpy()
+    mixed, alike = (one.simulate(panels, backend="python") for one in (made, whole))
+    errors = [np.abs(found.outputs[0] - expected).max() for found in (mixed, alike)]
+    assert errors[1] < errors[0] < 0.3 * np.abs(expected).max()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(verilator.version() is None, reason="Verilator or g++ is not installed")
 def test_generated_hardware_is_bit_exact(eight, panels):

@@ -192,6 +192,7 @@ FUNCTIONS = {
     "negation": lambda x, y: -x + x.neg() + torch.negative(y),
     "extremes": lambda x, y: torch.maximum(x, y) + torch.min(x, y) + x.max() + x.amax(1, True) + x.amin((0, 2), True),
     "extremes with places": lambda x, y: [*x.max(1), *torch.min(y, dim=-1, keepdim=True)],
+    "named places": lambda x, y: [x.max(1).values, y.min(2, keepdim=True).indices],
     "places": lambda x, y: [x.argmax(), x.argmax(1), y.argmin(2, keepdim=True)],
     "sums": lambda x, y: [x.sum(), x.sum(1), x.sum((0, -1), keepdim=True), x.mean(), x.mean(-1), y.prod(1), y.prod()],
     "softmax": lambda x, y: [x.softmax(1), torch.log_softmax(x, -1), F.softmax(y, dim=0), x.logsumexp((0, 1))],
@@ -440,6 +441,22 @@ def test_what_a_trace_would_get_wrong_is_an_error():
         trace(by_alias, torch.rand(2, 3))
     with pytest.raises(dv.DerivableError, match="not what the model gives"):
         trace(lambda x: x + torch.rand(3), torch.rand(2, 3))
+
+
+@pytest.mark.slow  # to import what transforms them takes seconds
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_modules_that_torch_has_transformed():
+    plain = MLP()
+    compiled = trace(torch.compile(plain), torch.rand(2, 5))
+    assert compiled.operators == trace(plain, torch.rand(2, 5)).operators
+    with pytest.raises(dv.DerivableError, match="scripted module hides its operations"):
+        trace(torch.jit.script(torch.nn.Linear(5, 2)), torch.rand(2, 5))
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM(4, 3), nn.GroupNorm(2, 4), nn.ELU(), nn.TransformerEncoderLayer(4, 2, 8)])
+def test_layers_without_an_operator(layer):
+    with pytest.raises(dv.DerivableError, match="has no operator"):
+        trace(nn.Sequential(layer).eval(), torch.rand(2, 4, 4))
 
 
 def test_layers_in_training():

@@ -74,7 +74,7 @@ def deploy(made: Design) -> Lowered:
                 hint="design with int8 or int4",
             )
     graph = formats.prepare(made.graph)
-    assigned = formats.assign(graph, made.ranges)
+    assigned = formats.assign(graph, made.ranges, made.precision)
     wanted = machine(made)
     partition = made.partition if made.exploration.mode == "parallel" else None
     while True:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import getitem
@@ -69,6 +69,9 @@ def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ())
     """
     if not callable(model):
         raise DomainError(f"the model is {type(model).__name__}, expected a torch.nn.Module or a function of tensors")
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UnsupportedError("a scripted module hides its operations", hint="give the module that was scripted")
     arguments = _arguments(model, example_inputs)
     float_name = _float_name(model, arguments)
     paths = [path for path, _ in model.named_modules()] if isinstance(model, torch.nn.Module) else []
@@ -254,6 +257,8 @@ class _Value(torch.fx.Proxy):
     def is_cuda(self) -> bool:
         return False
 
+    is_nested = is_sparse = is_quantized = is_cuda
+
     @property
     def T(self) -> Any:
         return self.permute(*reversed(range(self.ndim)))
@@ -405,7 +410,9 @@ class _Recorder(torch.fx.Tracer):
             # Results with several tensors are known one by one.
             proxy.value = value
             parts = [self.create_proxy("call_function", getitem, (proxy, k), {}) for k in range(len(value))]
-            return type(value)(parts) if type(value) in (tuple, list) or hasattr(type(value), "n_fields") else parts
+            return _rebuilt(value, parts)
+        if isinstance(value, (tuple, list)):
+            raise place.error(UnsupportedError, f"{_name(target)} has no operator")
         if not isinstance(value, torch.Tensor):
             raise place.error(
                 UnsupportedError,
@@ -443,7 +450,12 @@ class _Recorder(torch.fx.Tracer):
             raise place.error(type(error), error.message, error.hint) from error
         except Exception as error:
             raise place.error(ShapeError, f"{name} fails: {_one_line(error)}") from error
-        return _widened(found) if isinstance(found, torch.Tensor) else map_aggregate(found, _widened)
+        return _rebuilt(found, map(_widened, found)) if isinstance(found, (tuple, list)) else _widened(found)
+
+
+def _rebuilt(like: Any, parts: Iterable[Any]) -> Any:
+    """The parts in a tuple, list or named tuple like another one."""
+    return like._make(parts) if hasattr(like, "_make") else type(like)(list(parts))
 
 
 def _name(target: Any) -> str:
