@@ -200,6 +200,9 @@ def test_a_design_without_hardware(model, tmp_path, capsys):
     assert "hardware: not generated: the generated hardware has no fp16" in capsys.readouterr().out
     assert not (out / "rtl").exists()
     assert (out / "report.html").exists()
+    for precision in ("int8", "fp16"):
+        assert main(["accelerate", f"{model}:build", "-o", str(out), "--pes", "64", "--precision", precision]) == 0
+    assert "rtl/ and host/ in the folder are of an earlier design" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

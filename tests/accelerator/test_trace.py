@@ -228,6 +228,14 @@ FUNCTIONS = {
     "nothing": lambda x, y: F.dropout(x.contiguous().float(), training=False).clone().to(torch.float32) + y.type_as(x),
     "filled": lambda x, y: [x + torch.zeros_like(x) + torch.ones(x.shape[-1]), x * torch.full_like(y, 2), EYE @ x],
     "shapes as numbers": lambda x, y: sum(row * len(x) for row in x) if x.shape[0] > 1 and x.dim() == 3 else y,
+    "other names": lambda x, y: [
+        torch.absolute(x) + torch.multiply(x, y) + torch.minimum(x, y) + torch.subtract(x, y) + torch.rsub(x, y),
+        x.div(y) + torch.divide(x, 3) + torch.true_divide(x, y) + x.clamp_min(0.1) + torch.positive(y) + (+x),
+        y.float_power(2), F.dropout2d(x[None], training=False), F.alpha_dropout(x, training=False), x.detach().double(),
+        x.reshape_as(y), x.swapaxes(0, 1), x.swapdims(0, 2), x.moveaxis(0, 2), torch.concat((x, y)), x.tile(2, 1),
+        *x.split_with_sizes([1, 2], 1), torch.concatenate((x, y), dim=1), torch.mm(x[0], y[0].T), x[0, 0].dot(y[0, 0]),
+        torch.mv(x[0], y[0, 0]), torch.baddbmm(x[:, :, :3], x, y.mT, beta=2), x.cpu().type(torch.float32),
+    ],
     "in place": lambda x, y: (x * 1).relu_().add_(y).clamp_(min=0.2),
 }  # fmt: skip
 
@@ -380,6 +388,10 @@ def by_phases(x):
     return dv.vsa.bind(x, x, model="bsc")  # LINE model
 
 
+def by_power(x):
+    return dv.vsa.power(x, 0.5)  # LINE power
+
+
 def by_search(x):
     return dv.vsa.factorise(x[0], [x]).indices  # LINE factorise
 
@@ -410,7 +422,7 @@ def by_alias(x):
 ERRORS = {
     "condition": by_value, "loop": by_loop, "number": by_number, "assignment": by_assignment, "operation": by_sort,
     "random": by_chance, "model": by_phases, "factorise": by_search, "numpy": by_numpy, "dropout": by_dropout,
-    "mask": by_mask, "type": by_type, "fourier": by_fourier,
+    "mask": by_mask, "type": by_type, "fourier": by_fourier, "power": by_power,
 }  # fmt: skip
 
 

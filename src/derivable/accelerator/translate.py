@@ -422,7 +422,7 @@ def _conv1d(
     return g.reshape(found, (*batch, output, g.shape(found)[-1]))
 
 
-@row("matmul", "mm", "bmm", "dot", "mv", "inner_product")
+@row("matmul", "mm", "bmm", "dot", "mv")
 def _matmul(g: Translation, input: Ref, other: Ref) -> Ref:
     a, b = g.shape(input), g.shape(other)
     left = g.reshape(input, (1, *a)) if len(a) == 1 else input
