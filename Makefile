@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all lint types bench docs clean
+.PHONY: demo test test-all lint types bench docs simulators clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "derivable: making $(VENV), once; a few minutes, most of them downloads"
@@ -35,6 +35,16 @@ types: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[bench]"
 	$(BIN)/python benchmarks/circuits.py
+
+# What simulates and synthesises accelerators, where the machine can have it; tests of what is not there are skipped.
+simulators:
+	@root=$$([ "$$(id -u)" = 0 ] || echo sudo -n); \
+	for tool in verilator iverilog yosys g++; do \
+		if command -v $$tool > /dev/null; then continue; fi; \
+		if [ -z "$$listed" ]; then listed=yes; timeout 120 $$root apt-get update -qq > /dev/null 2>&1; fi; \
+		DEBIAN_FRONTEND=noninteractive timeout 300 $$root apt-get install -y -qq --no-install-recommends $$tool \
+			> /dev/null 2>&1 || echo "derivable: $$tool is not installed, and could not be"; \
+	done
 
 docs: $(STAMP)
 	$(BIN)/mkdocs build --strict

@@ -95,7 +95,7 @@ def test_random_programs_agree_with_the_naive_evaluator(program, facts, num_thre
 
 @pytest.mark.parametrize("text", [CLOSURE, BACKWARDS, GENERATION])
 def test_rows_and_their_order(text):
-    facts = {"edge": graph(600, 900)}
+    facts = {"edge": graph(300, 450)}
     with on_threads(1):
         wanted = rows_of(text, facts)
     for number in (2, 3):
