@@ -235,6 +235,17 @@ def _value(of, y, wide, narrow, number, found, constants, formats, ranges, graph
         t = exp2(saturate(times(x - x.max(axis, keepdims=True), math.log2(math.e)), "i32"))
         k = power(x.shape[axis])
         return rs(t * inverse(saturate(t.sum(axis, keepdims=True), "i32"), k), 16 + k)
+    if kind == "to_mass":
+        x = np.maximum(wide(names[0]), 0)
+        total = saturate(x.sum(-1, keepdims=True), "i32")
+        k = power(x.shape[-1] * max(ranges[names[0]][1], 0))
+        return saturate(rs(x * inverse(total, k), 16 + k), "i32") + np.where(
+            total > 0, 0, times(-1, -ONE / x.shape[-1])
+        )
+    if kind == "normalise":
+        x, axes = wide(names[0]), tuple(range(-at["rank"], 0))
+        total = saturate(rs((x * x).sum(axes, keepdims=True), 16), "i32")
+        return rs(x * exp2(saturate(rs(-log2(total), 1), "i32")), 16)
     x = found.get(names[0])
     if kind == "relu":
         return np.maximum(x, 0)

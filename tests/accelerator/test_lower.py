@@ -164,6 +164,18 @@ def test_masses_and_vectors():
     _check(model, (torch.randn(3, 4, 7, generator=torch.Generator().manual_seed(0)),))
 
 
+def test_masses_and_lengths():
+    """Masses of rows without anything above zero are all the same; vectors of zeros stay."""
+    codes = dv.vsa.codebook(7, 2, 16, generator=0)
+
+    def model(vector):
+        return dv.vsa.vector_to_mass(vector, codes), dv.vsa.normalise(vector)
+
+    vector = torch.randn(5, 2, 16, generator=torch.Generator().manual_seed(1))
+    vector[2] = 0
+    _check(model, (vector,))
+
+
 def test_arithmetic():
     def model(a, b):
         c = (a * b - 0.25).clamp(-1, 1) + torch.exp(-a.abs()) / (b.abs() + 0.5)

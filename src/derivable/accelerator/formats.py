@@ -33,6 +33,10 @@ With rs(v, s) = (v + 2^(s-1)) >> s, or v for s = 0, with saturation to the resul
     tanh                      65536 - exp2(65536 - log2(exp2(rs(q * m, s)) + 65536)), of 2 log2(e)
     softmax                   t = exp2(rs((q - max) * m, s)), of log2(e); rs(t * r, 16 + k), r = exp2(k * 65536 -
                               log2(sum of t)), 2^k the least power that is not below the length of the axis
+    to_mass                   p = max(q, 0); rs(p * r, 16 + k), r as for softmax, of the sum of p, 2^k not below the
+                              largest calibrated one times the length; and, where the sum is zero, rs(-m, s), of
+                              -65536 / length
+    normalise                 rs(q * exp2(rs(-log2(rs(sum of q * q, 16)), 1)), 16)
     avg_pool2d                sum; rs(sum * m, s), of scale * 65536 / windows
 """
 

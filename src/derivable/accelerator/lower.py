@@ -26,12 +26,14 @@ from derivable.accelerator.lower_lanes import (
     divided,
     indexed,
     multiplied,
+    normalised,
     pooled,
     raised,
     reduced,
     relu,
     rolled,
     softmax,
+    to_mass,
     viewed,
 )
 from derivable.accelerator.lower_products import bundle, conv2d, linear, matmul
@@ -53,6 +55,8 @@ _KINDS: dict[str, Callable[[Lowering, Operator], Iterator[None]]] = {
     "mul": multiplied,
     "div": divided,
     "softmax": softmax,
+    "to_mass": to_mass,
+    "normalise": normalised,
     "relu": relu,
     **dict.fromkeys(("clamp", "maximum", "minimum", "abs"), bounded),
     **dict.fromkeys(("exp", "log", "sqrt", "tanh"), raised),
@@ -165,7 +169,7 @@ class _Order:
                 for operator in active:
                     self._load(operator)
                 following = next((later for later in self.pending.values() if later not in active), None)
-                if following is not None:
+                if following is not None and self._has_room(following):
                     self._load(following)
                 active = [operator for operator in active if self._advance(operator)]
 
@@ -174,6 +178,12 @@ class _Order:
             self.loaded.add(operator.name)
             self.low.enter(operator)
             next(self.steps[operator.name], None)
+
+    def _has_room(self, operator: Operator) -> bool:
+        """Whether its constants leave at least as much of the cache as they take, by a rough count."""
+        low = self.low
+        taken = sum(low.graph.constants[name].size for name in operator.inputs if low.is_constant(name))
+        return 3 * taken <= low.cache.size - sum(low.cache.used.values())
 
     def _advance(self, operator: Operator) -> bool:
         """Do a step of an operator; False if it was the last."""

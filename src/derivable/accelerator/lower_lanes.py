@@ -195,6 +195,47 @@ def softmax(low: Lowering, of: Operator) -> Iterator[None]:
     low.keep(of.name, out)
 
 
+def _summed(low: Lowering, operation: str, a: View, b: View | int, axes: tuple[int, ...], shift: int = 0) -> View:
+    """The sums over axes of a OP b, broadcast along them again."""
+    kept = tuple(1 if axis in axes else n for axis, n in enumerate(a.shape))
+    total = low.scratch(kept, "i32", like(kept, a.strides)).expanded(a.shape)
+    low.reduce(operation, a, b, total, axes, "sum", 1, shift)
+    return total
+
+
+def to_mass(low: Lowering, of: Operator) -> Iterator[None]:
+    """What is above zero over its sum; all the same where that is zero."""
+    yield
+    a, axis = _wide(low, of.inputs[0], of.shape), len(of.shape) - 1
+    out = _new(low, of.shape, a)
+    low.emitter.vector("max", a, 0, out)
+    total = _summed(low, "first", out, 0, (axis,))
+    k = largest_power(of.shape[axis] * max(low.range(of.inputs[0])[1], 0))
+    one = total.part(axis, 0, 1)
+    inverse = _inverse(low, one, k)
+    low.emitter.vector("mul", out, inverse.expanded(of.shape), out, shift=16 + k)
+    low.emitter.vector("min", one, 1, one)
+    multiplier, shift = low.scaling(-ONE / of.shape[axis])
+    low.emitter.vector("sub", one, 1, one, multiplier=multiplier, shift=shift)
+    low.emitter.vector("add", out, total, out)
+    low.keep(of.name, out)
+
+
+def normalised(low: Lowering, of: Operator) -> Iterator[None]:
+    """Vectors of length one: times exp2 of half of the logarithm of the sum of squares, negative."""
+    yield
+    a, rank = _wide(low, of.inputs[0], of.shape), len(of.shape)
+    axes = tuple(range(rank - of.at["rank"], rank))
+    total = _summed(low, "mul", a, a, axes, 16)
+    one = total.sliced([0] * rank, tuple(1 if k in axes else n for k, n in enumerate(of.shape)), [1] * rank)
+    low.emitter.vector("log2", one, 0, one)
+    low.emitter.vector("first", one, 0, one, multiplier=-1, shift=1)
+    low.emitter.vector("exp2", one, 0, one)
+    out = _new(low, of.shape, a)
+    low.emitter.vector("mul", a, total, out, shift=16)
+    low.keep(of.name, out)
+
+
 # As they are
 
 
