@@ -230,6 +230,12 @@ def _value(of, y, wide, narrow, number, found, constants, formats, ranges, graph
     if kind == "tanh":
         e = exp2(saturate(times(wide(names[0]), 2 * math.log2(math.e)), "i32"))
         return ONE - exp2(ONE - log2(saturate(e + ONE, "i32")))
+    if kind == "gelu":
+        x = wide(names[0])
+        cube = saturate(rs(saturate(rs(x * x, 16), "i32") * x, 16), "i32")
+        u = saturate(x + saturate(times(cube, 0.044715), "i32"), "i32")
+        e = exp2(saturate(times(u, -2 * math.sqrt(2 / math.pi) * math.log2(math.e)), "i32"))
+        return rs(x * inverse(saturate(e + ONE, "i32"), 0), 16)
     if kind == "softmax":
         x, axis = wide(names[0]), at["axis"]
         t = exp2(saturate(times(x - x.max(axis, keepdims=True), math.log2(math.e)), "i32"))

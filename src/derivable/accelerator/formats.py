@@ -31,6 +31,8 @@ With rs(v, s) = (v + 2^(s-1)) >> s, or v for s = 0, with saturation to the resul
     exp, log                  exp2(rs(q * m, s)), of log2(e); rs(log2(max(q, 1)) * m, s), of log(2)
     sqrt                      exp2(rs(log2(q), 1))
     tanh                      65536 - exp2(65536 - log2(exp2(rs(q * m, s)) + 65536)), of 2 log2(e)
+    gelu, both forms          rs(q * r, 16), r = exp2(-log2(exp2(rs(u * m, s)) + 65536)), of -2 sqrt(2 / pi) log2(e),
+                              u = q + rs(c * m, s), of 0.044715, c = rs(rs(q * q, 16) * q, 16)
     softmax                   t = exp2(rs((q - max) * m, s)), of log2(e); rs(t * r, 16 + k), r = exp2(k * 65536 -
                               log2(sum of t)), 2^k the least power that is not below the length of the axis
     to_mass                   p = max(q, 0); rs(p * r, 16 + k), r as for softmax, of the sum of p, 2^k not below the

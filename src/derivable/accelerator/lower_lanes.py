@@ -17,6 +17,7 @@ from derivable.accelerator.runtime import ceil_div
 
 ONE = 1 << 16
 LOG2_E, LN_2 = math.log2(math.e), math.log(2)
+GELU_SLOPE, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
 
 
 # Of wide numbers
@@ -172,6 +173,24 @@ def raised(low: Lowering, of: Operator) -> Iterator[None]:
         vector("log2", a, 0, out)
         vector("first", out, 0, out, shift=1)
         vector("exp2", out, 0, out)
+    low.keep(of.name, out)
+
+
+def gelu(low: Lowering, of: Operator) -> Iterator[None]:
+    """x / (1 + exp(-2 u)), u the polynomial of the form with tanh, which is within 0.0005 of the exact one."""
+    yield
+    a = _wide(low, of.inputs[0], of.shape)
+    out, vector = _new(low, of.shape, a), low.emitter.vector
+    vector("mul", a, a, out, shift=16)
+    vector("mul", out, a, out, shift=16)
+    multiplier, shift = low.scaling(GELU_CUBE)
+    vector("first", out, 0, out, multiplier=multiplier, shift=shift)
+    vector("add", out, a, out)
+    multiplier, shift = low.scaling(-2 * GELU_SLOPE * LOG2_E)
+    vector("first", out, 0, out, multiplier=multiplier, shift=shift)
+    vector("exp2", out, 0, out)
+    vector("add", out, ONE, out)
+    vector("mul", a, _inverse(low, out, 0), out, shift=16)
     low.keep(of.name, out)
 
 
