@@ -17,7 +17,7 @@ from reasoning.superposition import mimonet
 
 from .networks import MLP, resnet18
 
-STAGES = ("summary", "operators", "dataflow", "exploration", "memory", "resources", "nodes")
+STAGES = ("summary", "operators", "dataflow", "exploration", "memory", "resources", "nodes", "program")
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +252,15 @@ def test_the_hardware_gives_what_the_model_gives(eight, panels, tmp_path):
         other = one.simulate(inputs, backend="python")
         assert other.cycles == found.cycles
         np.testing.assert_array_equal(other.outputs[0], found.outputs[0])
+
+
+def test_the_stage_of_the_program(eight, panels):
+    _, made = eight
+    head, *lines = made.explain("program").splitlines()
+    cycles = made.simulate(panels, backend="python").cycles
+    assert str(made.lowered.machine) in head
+    assert int(re.search(r"(\d+) cycles", head)[1]) == pytest.approx(cycles, rel=0.05)  # off-chip memory is another
+    assert len(lines) > len(made.placed)
 
 
 def test_every_node_of_the_array_is_in_the_simulation(eight, panels):

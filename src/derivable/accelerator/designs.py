@@ -34,7 +34,7 @@ DEFAULT_PRECISION: Mapping[str, str] = MappingProxyType({"neural": "int8", "symb
 # What the generated hardware has registers for, and lanes.
 LARGEST_SIDE, MOST_SUB_ARRAYS, MOST_LANES = 64, 16, 128
 SMALLEST_PES = 16
-Stage = Literal["summary", "operators", "dataflow", "exploration", "memory", "resources", "nodes"]
+Stage = Literal["summary", "operators", "dataflow", "exploration", "memory", "resources", "nodes", "program"]
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,10 @@ class Design:
         return {node.name: place for node, place in pairs}
 
     def explain(self, stage: Stage = "summary") -> str:
-        """A text on one stage: "summary", "operators", "dataflow", "exploration", "memory", "resources" or "nodes".
+        """A text on one stage: "summary", "operators", "dataflow", "exploration", "memory", "resources", "nodes", or
+        "program": the machine, and what each operator takes on it, beside the equations.
 
-        Raises DomainError for another stage.
+        Raises DomainError for another stage, and for "program" what `lowered` raises.
         """
         if stage not in _STAGES:
             raise DomainError(
@@ -386,6 +387,18 @@ def _nodes(made: Design) -> str:
     return "\n".join(lines)
 
 
+def _program(made: Design) -> str:
+    from derivable.accelerator import cycles, machine
+
+    lowered = made.lowered
+    _, end = machine.timing(lowered.machine, lowered.program)
+    head = (
+        f"{lowered.machine}: {len(lowered.program)} instructions, "
+        f"{int(end[-1])} cycles of one pass by the model of its time"
+    )
+    return "\n".join([head, *map(str, cycles.nodes(lowered))])
+
+
 _STAGES: dict[str, Callable[[Design], str]] = {
     "summary": _summary,
     "operators": lambda made: str(made.graph),
@@ -394,4 +407,5 @@ _STAGES: dict[str, Callable[[Design], str]] = {
     "memory": lambda made: str(made.memories),
     "resources": lambda made: made.resources.table(made.device),
     "nodes": _nodes,
+    "program": _program,
 }

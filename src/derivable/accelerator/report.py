@@ -121,7 +121,7 @@ def html(made: Design, simulated: Mapping[str, int] | None = None, simulation: S
         *_resources(made),
         "<h2>Nodes</h2>",
         *_table(rows, simulated),
-        *_simulation(simulation),
+        *_simulation(made, simulation),
         "</body></html>",
     ]
     return "\n".join(parts) + "\n"
@@ -324,7 +324,7 @@ def _table(rows: Sequence[NodeRow], simulated: Mapping[str, int] | None) -> Iter
     yield "</tbody></table></div>"
 
 
-def _simulation(found: Simulation | None) -> Iterator[str]:
+def _simulation(made: Design, found: Simulation | None) -> Iterator[str]:
     """What each operator of the program took, beside the model of the hardware's time."""
     if found is None:
         return
@@ -335,12 +335,27 @@ def _simulation(found: Simulation | None) -> Iterator[str]:
         f"time ({difference:+.2%}). That counts all units and what they wait for; the nodes above count the cycles "
         "that a unit works.</p>"
     )
-    titles = (("operator", 0), ("begin", 1), ("end", 1), ("modelled", 1), ("simulated", 1), ("difference", 0))
+    from derivable.accelerator import cycles
+
+    yield (
+        "<p>The array takes the cycles of equation (1) or (4), more where blocks of taps and channels are whole tiles, "
+        "more where work is cut into pieces that fit the memories, and the constants of each instruction.</p>"
+    )
+    beside = {node.name: node for node in cycles.nodes(made.lowered)}
+    titles = (
+        *(("operator", 0), ("begin", 1), ("end", 1), ("modelled", 1), ("simulated", 1), ("difference", 0)),
+        *(("array", 1), ("equation", 1), ("blocks", 1), ("cuts", 1), ("constants", 1)),
+    )
     yield '<div class="wide"><table><thead><tr>'
     yield "".join(f"<th{' class=number' * is_number}>{title}</th>" for title, is_number in titles)
     yield "</tr></thead><tbody>"
     for node in found.per_node:
         numbers = (node.begin, node.end, node.modelled, node.simulated)
         cells = "".join(f"<td class=number>{number:,}</td>" for number in numbers)
-        yield f"<tr><td>{safe(node.node)}</td>{cells}<td>{safe(node.explanation, 160)}</td></tr>"
+        parts = beside.get(node.node)
+        counts: tuple[object, ...] = ("",) * 5
+        if parts is not None and parts.unit:
+            counts = (parts.busy[parts.unit], parts.equation, parts.blocks, parts.cuts, parts.constants)
+        array = "".join(f"<td class=number>{safe(count)}</td>" for count in counts)
+        yield f"<tr><td>{safe(node.node)}</td>{cells}<td>{safe(node.explanation, 160)}</td>{array}</tr>"
     yield "</tbody></table></div>"

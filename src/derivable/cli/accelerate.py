@@ -100,7 +100,7 @@ def accelerate_command(
 
 def _hardware(made: Design, folder: Path) -> str:
     """Write the SystemVerilog of a design and its program, if the hardware has all that it needs; says which."""
-    from derivable.accelerator import elaboration, host
+    from derivable.accelerator import elaboration, host, machine
 
     try:
         lowered = made.lowered
@@ -112,7 +112,9 @@ def _hardware(made: Design, folder: Path) -> str:
     host.write(lowered, folder / "host")
     with atomic_write(folder / "program.txt") as file:
         file.write(f"{lowered.program}\n")
-    return f"{lowered.machine}, {len(lowered.program)} instructions, in {folder / 'rtl'}"
+    _, end = machine.timing(lowered.machine, lowered.program)
+    program = f"{len(lowered.program)} instructions, {int(end[-1])} cycles of one pass by the model of its time"
+    return f"{lowered.machine}, {program}, in {folder / 'rtl'}"
 
 
 def _function(place: str) -> Any:
