@@ -11,7 +11,9 @@
 //              +---- C ----> vector_unit (VEC: P) <----------+                     |
 //                                  +-----------------------------------------------+
 //
-// VEC has the cache's port for writing before DMA, which waits: results cannot, off-chip memory can.
+// VEC has the cache's port for writing before DMA, which waits: results cannot, off-chip memory can. For every eight
+// cycles that a load waits, VEC leaves out a step; so a load beside lanes that write in every cycle is not put off until
+// they end, and lanes that nothing but this load would keep waiting lose little.
 //
 // Host port, words of 32 bits at byte addresses; what is read comes in the next cycle:
 //   0x00  control         write bit 0: start; read bit 0: running, bit 1: done since the start, bit 2: idle
@@ -190,8 +192,12 @@ module accelerator #(
       .write_data(vec_write ? vec_data : load_data),
       .write_mask(vec_write ? vec_mask : {L{1'b1}})
   );
+  logic [2:0] refusals;
+  logic       vec_pause, vec_paused;
+  assign vec_pause = load_write && vec_write && refusals == 3'd7;
+  always_ff @(posedge clk) refusals <= rst ? 3'd0 : refusals + 3'(load_write && vec_write);
   assign waiting = {
-    (vec_a || vec_b) && !vec_granted,
+    ((vec_a || vec_b) && !vec_granted) || vec_paused,
     move_read && !move_granted,
     (store_read && !store_granted) || (load_write && vec_write)
   };
@@ -314,6 +320,8 @@ module accelerator #(
       .address_b(vec_address_b),
       .data_a(vec_data_a),
       .data_b(vec_data_b),
+      .pause(vec_pause),
+      .paused(vec_paused),
       .write(vec_write),
       .write_address(vec_address),
       .write_data(vec_data),

@@ -32,6 +32,8 @@ module vector_unit #(
     output logic [31:0]     address_b,
     input  logic [8*L-1:0]  data_a,         // two cycles after the grant
     input  logic [8*L-1:0]  data_b,
+    input  logic            pause,          // no step in this cycle
+    output logic            paused,         // there would have been one
     output logic            write,          // never refused
     output logic [31:0]     write_address,
     output logic [8*L-1:0]  write_data,
@@ -95,9 +97,10 @@ module vector_unit #(
   );
 
   logic issuing;  // steps are left
-  assign read_a    = issuing && !from_c;
-  assign read_b    = issuing && is_b_read;
-  assign step      = issuing && (granted || (from_c && !is_b_read));
+  assign paused    = issuing && pause;
+  assign read_a    = issuing && !pause && !from_c;
+  assign read_b    = issuing && !pause && is_b_read;
+  assign step      = issuing && !pause && (granted || (from_c && !is_b_read));
   assign address_a = 32'(addresses[0+:BITS]);
   assign address_b = 32'(addresses[BITS+:BITS]);
   assign c_read    = step && from_c;
