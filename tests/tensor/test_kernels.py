@@ -524,6 +524,15 @@ def test_random_programs(data):
     np.testing.assert_allclose(found, dense_of(expected, order), rtol=1e-6, atol=1e-9)
 
 
+def test_a_product_that_is_needed_whole_has_no_entries_where_a_factor_has_none():
+    text = "sum(<_, r> in sum(<x, a> in A(2)) { x -> (sum(<_, _> in A(x)) Y) * (a + 0.5) }) Y"
+    matrix = coordinates({0: {0: -1.75, 1: -1.25, 2: -1.75}, 2: {0: 1.25, 1: -1.5, 2: -1.75}}, shape=(3, 3))
+    vector = np.array([-1.5, 1.75, 0.0])
+    # The row 1 is empty.
+    found = compile(parse(text, {"A": 2, "Y": 1}), {"A": "coo"})(A=matrix, Y=vector)
+    np.testing.assert_array_equal(found, 2 * vector)
+
+
 def test_negation_is_not_linear_in_other_semirings():
     # Of the smallest number the negative one, and not the smallest of the negative ones.
     program = parse("sum(<k, v> in sum(<i, r> in A) r) { k -> -v / 2.0 }", {"A": tensor(2)})

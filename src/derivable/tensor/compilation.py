@@ -301,7 +301,8 @@ class Kernel:
         if problem.is_stage:
             taken = {given: of for given, of in inputs.items() if given in free_variables(problem.closed)}
             formats = {given: of for given, of in self.formats.items() if given in taken}
-            on = self.on & UNOPTIMISED
+            # Factors are dense, and a zero is an entry there.
+            on = self.on & UNOPTIMISED - {"factors"}
             stage = Kernel(Program(problem.closed, taken), formats, output="coordinates", semiring=self.semiring, on=on)
             self.stages[name] = stage
             inputs[name] = stage.program.type
