@@ -192,7 +192,11 @@ CALLS |= {
     "file_sizes_negative": lambda: parse_matrix_market(HEAD + "3 -3 1\n1 1 1.0\n", "a.mtx"),
     "file_index_nan": lambda: parse_matrix_market(HEAD + "3 3 1\n1 nan 1.0\n", "a.mtx"),
     "gradient_input": lambda: gradient(X1, "Y"),
-    "gradient_in_a_semiring": lambda: gradient(parse("sum(<i, a> in X) exp(a)", {"X": 1}), "X", semiring="min_plus"),
+    "gradient_in_a_semiring": lambda: gradient(
+        parse("sum(<i, a> in X) exp(a)", {"X": 1}), "X", semiring="min_plus", formal=True
+    ),
+    "gradient_of_truth": lambda: gradient(X1, "X", semiring="boolean"),
+    "gradient_run_elsewhere": lambda: gradient(X1, "X", semiring="min_plus")(X=V, semiring="min_plus"),
 }
 
 

@@ -67,7 +67,7 @@ class Call:
 
     kernel: Kernel
     held: dict[str, Held]
-    scalars: Mapping[str, Any]
+    scalars: dict[str, Any]
     sizes: dict[Any, int]
     shape: tuple[int, ...]
     given: Mapping[str, Any]
@@ -85,9 +85,13 @@ class Call:
         if kernel.factors is not None:
             return self._product(kernel.factors)
         for name, stage in kernel.stages.items():
-            held[name] = stage.held(held, self.scalars)
-            self.sizes |= {(name, k): size for k, size in enumerate(held[name].shape)}
-        precision = self._precision()
+            found = stage.held(held, self.scalars)
+            if isinstance(found, Held):
+                held[name] = found
+                self.sizes |= {(name, k): size for k, size in enumerate(found.shape)}
+            else:
+                self.scalars[name] = found
+        precision = kernel.precision or self._precision()
         formats = tuple((name, *held[name].signature) for name, of in kernel.staged.inputs.items() if of.order)
         spec = Spec(
             formats, kernel.semiring, precision, "", in_place="destinations" in kernel.on,

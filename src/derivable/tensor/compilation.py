@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -27,7 +28,7 @@ from derivable.tensor.formats.held import Held, hold
 from derivable.tensor.inputs import SIZE, checked_names, number
 from derivable.tensor.optimisation import Optimised, optimised
 from derivable.tensor.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
-from derivable.tensor.program import Program
+from derivable.tensor.program import Program, Stage
 from derivable.tensor.replay import Replay
 from derivable.tensor.types import REAL, Type, is_tensor
 from derivable.tensor.values import FORMS, Coordinates, coordinates, has_torch, in_torch, scalar_semiring, tracker
@@ -110,9 +111,17 @@ class Kernel:
                 f"the program takes the array `{arrays[0]}`", hint="make it the definition of a storage format"
             )
         self.program = program
-        # What the expression does not mention need not be given.
-        self.inputs = {name: of for name, of in program.inputs.items() if name in free_variables(program.node)}
+        # What is not mentioned need not be given.
+        parts = [program.node, *(stage.program.node for stage in program.stages)]
+        mentioned = frozenset().union(*map(free_variables, parts))
+        self.inputs = {name: of for name, of in program.inputs.items() if name in mentioned}
         self.semiring = scalar_semiring(semiring)
+        if program.semiring not in (None, self.semiring.name):
+            raise UnsupportedError(
+                f"the program is a derivative of numbers: it runs in the semiring {program.semiring!r}, and not in "
+                f"{self.semiring.name!r}",
+                hint="leave `semiring=` out: the sums of the program that was differentiated keep theirs",
+            )
         self.shape = None if shape is None else _checked_shape(shape)
         self.formats = {}
         for name, given in (formats or {}).items():
@@ -130,12 +139,14 @@ class Kernel:
             FORMS[self.output]
         self.axes = Axes(is_strict=self.shape is not None)
         self.result_axes = result_axes(program, program.type, self.axes)
-        self.stages: dict[str, Kernel] = {}
         self.on = on if self.semiring.commutative else on & UNOPTIMISED
+        self.precision: str | None = None
+        self.stages = {stage.name: self._stage(stage) for stage in program.stages}
         self.steps: list[Step] = []
-        node = run_passes(program.node, ("sparsity",), Setting(self.inputs, self.on), self.steps)
+        types = {**self.inputs, **{stage.name: stage.program.type for stage in program.stages}}
+        node = run_passes(program.node, ("sparsity",), Setting(types, self.on), self.steps)
         # Where a name stands for one thing only, an expression means the same wherever it stands.
-        self.staged = Program(unique_names(node), self.inputs, program.type)
+        self.staged = Program(unique_names(node), types, program.type)
         self.remark = "as it was: nothing was looked for"
         self.is_final = self.on <= UNOPTIMISED
         self.factors = self._factors() if self.is_final else None
@@ -203,7 +214,7 @@ class Kernel:
 
     @property
     def _keeps_factors(self) -> bool:
-        return "factors" in self.on and self.semiring.name == "real"
+        return "factors" in self.on and self.semiring.name == "real" and not self.program.stages
 
     def _factors(self) -> tuple[Kernel, Kernel] | None:
         """Kernels of the tensors of which the result is the outer product, in the real semiring; None if it is none."""
@@ -265,6 +276,14 @@ class Kernel:
         return _gathers()(self.program, self.formats, **options)
 
     @cached_property
+    def in_reals(self) -> Kernel:
+        """The same by a program of real numbers."""
+        from derivable.tensor.selection import in_reals
+
+        program = in_reals(self.program, self.semiring)
+        return Kernel(program, self.formats, output=self.output, shape=self.shape, on=self.on)
+
+    @cached_property
     def derived(self) -> Any:
         """What derivatives of the kernel keep."""
         from derivable.tensor.engine import Derived
@@ -286,12 +305,25 @@ class Kernel:
     @cached_property
     def depends_on_values(self) -> bool:
         """Whether a comparison of reals may decide where entries are."""
-        return _chooses_by_reals(self.program.node, self.program.inputs)
+        return _chooses_by_reals(self.program.node, self.program.types)
 
-    def held(self, held: Mapping[str, Held], scalars: Mapping[str, Any]) -> Held:
-        """The result as a stage of another kernel, from what that one holds."""
+    def held(self, held: Mapping[str, Held], scalars: Mapping[str, Any]) -> Any:
+        """The result as a stage of another kernel, a tensor or a number, from what that one holds."""
         mine = {name: held.get(name, scalars.get(name)) for name in self.inputs}
-        return hold(self(**mine), format_of("csf", self.program.type.order), self.program.type.order, self.semiring, "")
+        found, order = self(**mine), self.program.type.order
+        # Stages of programs with other semirings hold numbers that need be no elements of theirs.
+        return (
+            hold(found, format_of("csf", order), order, "real" if self.precision else self.semiring) if order else found
+        )
+
+    def _stage(self, stage: Stage) -> Kernel:
+        """A kernel in which numbers are rounded as in all other stages, so that equal ones are found again."""
+        formats = {name: format for name, format in self.formats.items() if name in stage.program.inputs}
+        on = self.on & UNOPTIMISED - {"factors"}
+        output = "coordinates" if stage.program.type.order else None
+        found = Kernel(stage.program, formats, output=output, semiring=stage.semiring, on=on)
+        found.precision = "float64"
+        return found
 
     def _add_stage(self, problem: NotWhole) -> None:
         """Make what a program needs whole before all else, as a tensor of its own if possible."""
@@ -408,6 +440,11 @@ class Kernel:
                         f"of {sizes[axis]}"
                     )
             return self.shape
+        if None in self.result_axes and self.precision:
+            # Of a stage nobody sees the shape.
+            known = [1 if axis is None else max(sizes[axis], 1) for axis in self.result_axes]
+            room = int(((1 << 62) // math.prod(known)) ** (1 / self.result_axes.count(None)))
+            return tuple(min(room, 1 << 40) if axis is None else sizes[axis] for axis in self.result_axes)
         if None in self.result_axes:
             raise ShapeError(
                 f"nothing says how large axis {self.result_axes.index(None)} of the result is",

@@ -32,6 +32,7 @@ from derivable.tensor.optimisation import costs_of
 from derivable.tensor.passes import AFTER, DIFFERENTIATION, Setting, Step, Switches, run_passes, switched
 from derivable.tensor.program import Program
 from derivable.tensor.reverse import transpose
+from derivable.tensor.selection import in_reals
 from derivable.tensor.support import axis_sizes, every_index, size_inputs, spread
 from derivable.tensor.types import INT, Type, product
 
@@ -49,6 +50,7 @@ def gradient(
     semiring: str = "real",
     *,
     passes: Switches = None,
+    formal: bool = False,
 ) -> Program:
     """The derivative of a program by one of its inputs.
 
@@ -57,8 +59,10 @@ def gradient(
     pattern   "full": all entries. Where nothing else bounds them, an axis of the result is as long as that of the
               variable or of another input, whose size is then an input of the derivative: `support.size_name`.
               "own": those entries at which the variable has one
-    semiring  in which it will run. In others than the real one it is the formal derivative: how the rest of a
-              polynomial adds up, as the outside weights of a derivation or the best way to complete a part of a path
+    semiring  in which the program runs. Its derivative is by numbers, and runs in the real one: of a minimum that of
+              the term that attains it, the first one where several do
+    formal    whether it is the formal derivative, which runs in the same semiring: how the rest of a polynomial adds
+              up, as the outside weights of a derivation or the best way to complete a part of a path
     passes    {name: whether it runs} of passes that are not to run as they do by default: `explain("passes")` has them
 
     returns   a program whose result has the n axes of the program's result, then the m axes of the variable
@@ -67,10 +71,10 @@ def gradient(
     is so in the derivative too.
 
     Raises BindingError for an unknown input, TypeMismatchError if it or the result is not real, DomainError for an
-    unknown mode, pattern or pass, and UnsupportedError where the gradient has no known extent, and for functions of
-    real numbers in another semiring.
+    unknown mode, pattern or pass, and UnsupportedError where the gradient has no known extent, for a semiring whose
+    sums have no derivative, and for formal derivatives of functions of real numbers.
     """
-    return _Derivative(program, wrt, pattern, semiring, passes).by(mode)
+    return _Derivative(program, wrt, pattern, semiring, passes, formal).by(mode)
 
 
 def jacobian(
@@ -81,12 +85,15 @@ def jacobian(
     semiring: str = "real",
     *,
     passes: Switches = None,
+    formal: bool = False,
 ) -> Program:
     """`gradient`, under its name for results that are tensors."""
-    return gradient(program, wrt, mode, pattern, semiring, passes=passes)
+    return gradient(program, wrt, mode, pattern, semiring, passes=passes, formal=formal)
 
 
-def hessian(program: Program, wrt: str, pattern: Pattern = "full", *, passes: Switches = None) -> Program:
+def hessian(
+    program: Program, wrt: str, pattern: Pattern = "full", semiring: str = "real", *, passes: Switches = None
+) -> Program:
     """The second derivatives of a scalar program, of order 2 m: the tensorised forward mode of its reverse mode.
 
     Arguments and errors as of `gradient`; TypeMismatchError if the result is no scalar.
@@ -96,32 +103,44 @@ def hessian(program: Program, wrt: str, pattern: Pattern = "full", *, passes: Sw
             f"a Hessian is of a scalar, and the result of the program is {program.type}",
             hint="`jacobian` of `jacobian` has all second derivatives of a tensor",
         )
-    first = gradient(program, wrt, pattern=pattern, passes=passes)
+    first = gradient(program, wrt, pattern=pattern, semiring=semiring, passes=passes)
     return gradient(first, wrt, "tensorised", pattern, passes=passes)
 
 
 def jvp(
-    program: Program, wrt: str, pattern: Pattern = "full", semiring: str = "real", *, passes: Switches = None
+    program: Program,
+    wrt: str,
+    pattern: Pattern = "full",
+    semiring: str = "real",
+    *,
+    passes: Switches = None,
+    formal: bool = False,
 ) -> Program:
     """The derivative in one direction: a program with one more input, the last, called `<wrt>_dot` if that is free.
 
     The direction has the type of the variable, and the result that of the program. With the pattern "own" the
     direction may have no other entries than the variable. Errors as of `gradient`.
     """
-    derivative = _Derivative(program, wrt, pattern, semiring, passes)
+    derivative = _Derivative(program, wrt, pattern, semiring, passes, formal)
     dot = derivative.fresh(f"{wrt}_dot")
     return derivative.finished(derivative.tangent(t.Var(dot)), {dot: program.inputs[wrt]}, program.type)
 
 
 def vjp(
-    program: Program, wrt: str, pattern: Pattern = "full", semiring: str = "real", *, passes: Switches = None
+    program: Program,
+    wrt: str,
+    pattern: Pattern = "full",
+    semiring: str = "real",
+    *,
+    passes: Switches = None,
+    formal: bool = False,
 ) -> Program:
     """The derivative of the inner product of the result with an adjoint: a program with one more input, the last,
     called `adjoint` if that is free.
 
     The adjoint has the type of the result, and the result that of the variable, in one pass. Errors as of `gradient`.
     """
-    derivative = _Derivative(program, wrt, pattern, semiring, passes)
+    derivative = _Derivative(program, wrt, pattern, semiring, passes, formal)
     adjoint = derivative.fresh("adjoint")
     node = derivative.masked(derivative.adjoint(t.Var(adjoint)))
     return derivative.finished(node, {adjoint: program.type}, program.inputs[wrt])
@@ -130,23 +149,25 @@ def vjp(
 class _Derivative:
     """A program in A-normal form, and how its derivatives by one input are put together."""
 
-    def __init__(self, program: Program, wrt: str, pattern: Pattern, semiring: str, passes: Switches):
+    def __init__(self, program: Program, wrt: str, pattern: Pattern, semiring: str, passes: Switches, formal: bool):
         _check(program, wrt, pattern, semiring)
+        if not formal:
+            program, semiring = in_reals(program, semiring), "real"
         self.program, self.wrt, self.pattern, self.semiring = program, wrt, pattern, semiring
         self.type = program.inputs[wrt]
         self.sizes = size_inputs(program.inputs)
-        inputs = {**program.inputs, **self.sizes}
+        inputs = {**program.types, **self.sizes}
         on = switched(passes)
         costs = costs_of(program) if "presaturation" in on else Costs({}, {})
         self.setting = Setting(inputs, on, frozenset(self.sizes), costs)
         self.steps: list[Step] = []
         node = run_passes(program.node, ("presaturation",), self.setting, self.steps)
-        node = scalar_products(node, program.inputs)
+        node = scalar_products(node, program.types)
         if pattern == "full":
-            node = spread(node, program.inputs, wrt, is_real=semiring == "real")
+            node = spread(node, program.types, wrt, is_real=semiring == "real")
         self.node = run_passes(node, ("anf",), self.setting, self.steps)
         self.start = time.perf_counter()
-        self.fresh = FreshNames(names_in(self.node) | set(program.inputs) | set(self.sizes))
+        self.fresh = FreshNames(names_in(self.node) | set(program.types) | set(self.sizes))
 
     def by(self, mode: Mode | None) -> Program:
         if mode is None:
@@ -243,12 +264,14 @@ class _Derivative:
         return [t.Var(name) for name in size_inputs({self.wrt: self.type})]
 
     def finished(self, node: t.Node, more: dict[str, Type], type_: Type) -> Program:
-        inputs = {**self.program.inputs, **self.sizes, **more}
+        program = self.program
+        types = {**program.types, **self.sizes, **more}
         self.steps.append(Step(DIFFERENTIATION, self.node, node, time.perf_counter() - self.start))
-        node = run_passes(node, AFTER, replace(self.setting, types=inputs), self.steps)
+        node = run_passes(node, AFTER, replace(self.setting, types=types), self.steps)
         used = free_variables(node)
-        kept = {name: type_ for name, type_ in inputs.items() if name not in self.sizes or name in used}
-        return Program(node, {**self.program.inputs, **kept}, type_, self.program, tuple(self.steps))
+        sizes = {name: of for name, of in self.sizes.items() if name in used}
+        inputs = {**program.inputs, **sizes, **more}
+        return Program(node, inputs, type_, program, tuple(self.steps), program.stages, program.semiring)
 
 
 def _singletons(keys: list[t.Var], value: t.Node) -> t.Node:
@@ -288,6 +311,11 @@ def _check(program: Program, wrt: str, pattern: Pattern, semiring: str) -> None:
         )
     if pattern not in PATTERNS:
         raise _unknown("pattern", pattern, PATTERNS)
+    if program.semiring not in (None, semirings.get(semiring).name):
+        raise UnsupportedError(
+            f"the program is a derivative of numbers: it runs in the semiring {program.semiring!r}",
+            hint="leave `semiring=` out",
+        )
     if not semirings.get(semiring).commutative:
         raise UnsupportedError(f"the semiring {semiring!r} is not commutative, so its products have no derivatives")
 

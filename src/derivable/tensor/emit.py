@@ -13,7 +13,7 @@ from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
 from derivable.kernel.emit_numba import compile_kernel
 from derivable.tensor import nodes as t
-from derivable.tensor.axes import Axes, axes_of, inputs_known
+from derivable.tensor.axes import Axes, Known, axes_of, inputs_known
 from derivable.tensor.bound import Closure, NeededEarlier, Scalar, Stored
 from derivable.tensor.formats.format import Format
 from derivable.tensor.joined import join_parts
@@ -81,7 +81,8 @@ class Built:
 
 def result_axes(program: Program, of: Type, axes: Axes) -> tuple[Any, ...]:
     """The axes of a result of that type; a zero says nothing of its own. Joins axes that are the same."""
-    found = axes_of(program.node, inputs_known(program.inputs), axes).axes
+    stages = {stage.name: Known((None,) * stage.program.type.order) for stage in program.stages}
+    found = axes_of(program.node, {**inputs_known(program.inputs), **stages}, axes).axes
     return found if len(found) == of.order else (None,) * of.order
 
 

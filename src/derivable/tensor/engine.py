@@ -92,6 +92,8 @@ class ProgramEngine(Engine):
     @cached_property
     def key(self) -> str:  # type: ignore[override]
         digest = hashlib.sha256(str(self).encode())
+        stages = [stage for program in self.programs for stage in program.stages]
+        digest.update(repr([(stage.name, str(stage.program), stage.semiring.name) for stage in stages]).encode())
         for name, of in (*self.variables.items(), *self.constants.items()):
             parts = of.arrays if isinstance(of, Held) else {}
             digest.update(repr((name, of.format.definition, of.shape) if isinstance(of, Held) else (name, of)).encode())
@@ -183,7 +185,7 @@ class ProgramEngine(Engine):
                     part = substitute(along.node, {last: t.Var(dots[name])})
                     inputs[dots[name]] = inputs.pop(last)
                     node = part if isinstance(node, t.Zero) else t.Add(node, part)
-            tangents.append(Program(node, inputs))
+            tangents.append(Program(node, inputs, stages=program.stages, semiring=program.semiring))
         variables = {**self.variables, **{dots[name]: of for name, of in self.variables.items()}}
         programs, patterns = (*self.programs, *tangents), self.patterns * 2
         return ProgramEngine(programs, variables, self.constants, self.shapes * 2, patterns, self.derived)

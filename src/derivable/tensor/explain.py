@@ -185,10 +185,10 @@ def effects(kernel: Kernel, values: Mapping[str, Any]) -> list[Effect]:
     """What each pass did on the way to a kernel for such inputs, in order; without any, for inputs of default sizes."""
     chosen = _chosen(kernel, values)
     sizes, counts = _measured(chosen, values)
-    types = dict(kernel.program.inputs)
+    types = dict(kernel.program.types)
     origin: Program | None = kernel.program
     while origin is not None:
-        types |= size_inputs(origin.inputs)
+        types |= {**size_inputs(origin.inputs), **origin.types}
         origin = origin.origin
     costs = costs_of(Program(kernel.program.node, types), sizes, counts)
     return [

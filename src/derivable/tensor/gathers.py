@@ -141,6 +141,11 @@ class Gathers(Kernel):
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
+        if self.stages:
+            raise UnsupportedError(
+                "the derivative of a program in another semiring runs on the CPU, by its kernels",
+                hint="call the program itself with tensors that require gradients: torch differentiates it",
+            )
         self._plans: dict[bool, list[Plan]] = {True: [], False: []}
         self._fetched = Fetched()
 

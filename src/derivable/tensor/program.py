@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from derivable.tensor.passes import Step
 
 
+@dataclass(frozen=True)
+class Stage:
+    """A tensor or a number that is computed before a program, in a semiring of its own, and has a name in it."""
+
+    name: str
+    program: Program
+    semiring: Semiring
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Program:
     """An expression of SDQLite over named inputs. It never changes, and programs of the same text are equal.
@@ -31,6 +40,9 @@ class Program:
     type    of the result
     origin  of a derivative the program that was differentiated
     steps   what `gradient`, `optimise` and their kin did to make it, in order; no part of what makes programs equal
+    stages  what is computed first, each of the inputs and the stages before it: of a derivative in another semiring
+            which terms its sums take
+    semiring  the name of the only one in which it means something; None if it may run in any
 
     Raises BindingError and TypeMismatchError as `check`.
     """
@@ -40,6 +52,8 @@ class Program:
     zero: Type = REAL
     origin: Program | None = None
     steps: tuple[Step, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    semiring: str | None = None
     type: Type = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,7 +65,12 @@ class Program:
                 raise BindingError(f"the input {name!r} is no name", hint="a name has letters, digits, `_` and `'`")
         object.__setattr__(self, "inputs", MappingProxyType(inputs))
         with _not_too_deep():
-            object.__setattr__(self, "type", check(self.node, inputs) or self.zero)
+            object.__setattr__(self, "type", check(self.node, self.types) or self.zero)
+
+    @property
+    def types(self) -> dict[str, Type]:
+        """Of all free variables of the expression: of the inputs and of the stages."""
+        return {**self.inputs, **{stage.name: stage.program.type for stage in self.stages}}
 
     def __str__(self) -> str:
         with _not_too_deep():
@@ -114,11 +133,13 @@ class Program:
 
     def __reduce__(self) -> tuple:
         # A read-only view has no pickled form.
-        return type(self), (self.node, dict(self.inputs), self.zero, self.origin, self.steps)
+        return type(self), (
+            self.node, dict(self.inputs), self.zero, self.origin, self.steps, self.stages, self.semiring
+        )  # fmt: skip
 
     @cached_property
-    def _identity(self) -> tuple[str, Type, tuple[tuple[str, Type], ...]]:
-        return str(self), self.type, tuple(self.inputs.items())
+    def _identity(self) -> tuple[Any, ...]:
+        return str(self), self.type, tuple(self.inputs.items()), self.stages, self.semiring
 
     def __eq__(self, other: Any) -> bool:
         return isinstance(other, Program) and self._identity == other._identity

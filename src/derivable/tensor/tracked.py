@@ -29,16 +29,15 @@ if TYPE_CHECKING:
 def call(kernel: Kernel, who: str, values: Mapping[str, Any]) -> Any:
     """The result of a kernel, of the library of its arguments; without axes an array of none.
 
-    Raises UnsupportedError for JAX in another semiring than the real one, DomainError for a form of the result that
-    records nothing.
+    Raises UnsupportedError for JAX in a semiring without derivatives, DomainError for a form of the result that records
+    nothing.
     """
     if who == "elsewhere" or (who == "torch" and kernel.semiring.name != "real"):
         return kernel.gathers(**values)
+    zero = float(kernel.semiring.zero)
     if kernel.semiring.name != "real":
-        raise UnsupportedError(
-            f"in JAX programs run in the real semiring, and this is {kernel.semiring.name!r}",
-            hint="torch tensors are differentiated in any semiring whose sums torch has",
-        )
+        # Sums of real numbers over the terms that are taken.
+        kernel = kernel.in_reals
     form = tracked_form(kernel.output, who)
     variables: dict[str, Held | Shape] = {}
     given: dict[str, Any] = {}
@@ -53,7 +52,9 @@ def call(kernel: Kernel, who: str, values: Mapping[str, Any]) -> Any:
     held, others, shape, is_dense = kernel.outlined(given)
     constants = {name: held.get(name, others.get(name)) for name in given if name not in variables}
     pattern = None
-    if shape and not is_dense:
+    # Where nothing is, dense results have a zero that is none of real numbers.
+    is_filled = bool(shape) and is_dense and zero != 0
+    if shape and (is_filled or not is_dense):
         found = kernel.derived.kernel(kernel.program, False, shape)(**held, **others)
         pattern = Coordinates(found.shape, found.indices, found.values)
     # What is not named is a constant of each call, so an engine is made for each; what it compiles is kept.
@@ -61,6 +62,10 @@ def call(kernel: Kernel, who: str, values: Mapping[str, Any]) -> Any:
     (result,) = library_run(operands)(engine, None, operands)
     if pattern is None:
         return result
+    if is_filled:
+        import jax.numpy as jnp
+
+        return jnp.full(shape, zero, result.dtype).at[tuple(pattern.indices)].set(result)
     return formed(form, Coordinates(pattern.shape, pattern.indices, result), who)
 
 
