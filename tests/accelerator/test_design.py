@@ -295,9 +295,9 @@ def test_what_no_hardware_is_generated_for(panels):
     half = dv.accelerator.design(MLP(), x, pes=16, precision="fp16")
     with pytest.raises(dv.DerivableError, match=r"(?s)no fp16, which is the format of the neural part.*int8"):
         half.simulate(x, backend="python")
-    model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.GELU())
-    odd = dv.accelerator.design(model, x, pes=16, precision="int8")
-    with pytest.raises(dv.DerivableError, match=r"%gelu_1: gelu"):
+    weight = torch.rand(5, 3)
+    odd = dv.accelerator.design(lambda x: (x @ weight).argmax(-1), x, pes=16, precision="int8")
+    with pytest.raises(dv.DerivableError, match=r"%argmax_1: argmax"):
         odd.simulate(x, backend="python")
     whole = dv.accelerator.design(MLP(), x, pes=16, precision="int8")
     for inputs, message in (
