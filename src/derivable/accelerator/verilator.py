@@ -14,13 +14,14 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from derivable.accelerator.elaboration import Hardware
 from derivable.algebra.expr.generated import cache_directory
 from derivable.core.diagnostics import CompileTimeout, DerivableError, DomainError, MissingDependencyError
 from derivable.core.files import locked
+from derivable.core.progress import progress
 
 # -O1 builds in half the time of -O2, and what it builds is about as fast: half a million cycles a second of 8 x 8 x 2.
 COMPILE = ("-O1", "-std=gnu++17", "-fPIC", "-fno-gnu-unique", "-w")
@@ -59,13 +60,16 @@ def build(made: Hardware, harness: Mapping[str, str], *, time_limit: float = 180
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
     place = cache_directory() / f"{made.top}_{digest}.so"
     if not place.exists():
-        with locked(place.with_suffix(".lock")):
+        # One step for translating, one for compiling, which is most of it.
+        with progress(f"building `{made.top}` for simulation", 2) as advance, locked(place.with_suffix(".lock")):
             if not place.exists():
-                _build(made, harness, place, time_limit)
+                _build(made, harness, place, time_limit, advance)
     return place
 
 
-def _build(made: Hardware, harness: Mapping[str, str], place: Path, time_limit: float) -> None:
+def _build(
+    made: Hardware, harness: Mapping[str, str], place: Path, time_limit: float, advance: Callable[[], None]
+) -> None:
     with tempfile.TemporaryDirectory(prefix=f"{made.top}_", dir=place.parent) as folder:
         work = Path(folder)
         for name, text in {**made.files, **harness}.items():
@@ -73,6 +77,7 @@ def _build(made: Hardware, harness: Mapping[str, str], place: Path, time_limit: 
         values = [f"-G{name}={value}" for name, value in made.parameters.items()]
         verilate = ["verilator", "--cc", *VERILATE, *values, "--top-module", made.top, "--Mdir", ".", *made.sources]
         _run([verilate], work, made.top, time_limit)
+        advance()
         include = subprocess.run(["verilator", "--getenv", "VERILATOR_ROOT"], capture_output=True, text=True)
         root = Path(include.stdout.strip()) / "include"
         flags = [*COMPILE, "-I.", f"-I{root}", f"-I{root / 'vltstd'}", *_DEFINITIONS]
