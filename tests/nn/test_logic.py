@@ -191,6 +191,7 @@ def test_top_k_proofs_keeps_the_best():
         torch.testing.assert_close(layer(p, q), expected, rtol=1e-12, atol=0)
 
 
+@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("provenance", PROVENANCES)
 def test_gradients_of_negation_and_recursion(provenance):
     # Small, so that addmultprob stays below its cut, where it has no derivative in the ordinary sense.
@@ -233,6 +234,7 @@ def test_log_probabilities_do_not_underflow():
     assert torch.isfinite(hard.grad).all()
 
 
+@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("provenance", PROVENANCES)
 def test_facts_of_the_program_and_further_facts(provenance):
     text = """
