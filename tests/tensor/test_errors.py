@@ -138,6 +138,7 @@ CALLS = {
 }
 
 X1, FAR = parse("X", {"X": 1}), Coordinates.of((10**17,), [[1]], [1.0])
+PLACES = np.arange(3)
 PLAIN = "sum(<p, i> in idx(0:n0)) { i -> val(p) }"
 
 
@@ -170,6 +171,10 @@ CALLS |= {
     "format_pack_missing": lambda: mine(PLAIN, {"val": V}),
     "format_pack_list": lambda: mine(PLAIN, {"val": V, "idx": [0, 1, 2]}),
     "format_pack_dtype": lambda: mine(PLAIN, {"val": V, "idx": V}),
+    "format_pack_length": lambda: mine(PLAIN, {"val": V[:2], "idx": PLACES}),
+    "format_pack_offsets": lambda: mine("sum(<p, i> in idx(0:n0 + 1)) { i -> val(p) }", {"val": V, "idx": PLACES}),
+    "format_pack_negative": lambda: mine("sum(<_, i> in (0:n0)) { i -> val(idx(i)) }", {"val": V, "idx": PLACES - 1}),
+    "format_pack_index": lambda: mine(PLAIN, {"val": V, "idx": np.array([0, 1, 7])}),
     "rows_index_outside": lambda: damaged(indices=[0, 9, 2]),
     "rows_offsets": lambda: damaged(indptr=[0, 2, 1, 3]),
     "result_memory": lambda: compile(X1, {"X": "coo"}, output="dense")(X=FAR),

@@ -9,7 +9,7 @@ import scipy.io
 import scipy.sparse
 import sparse
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derivable.algebra.semiring import Semiring
@@ -120,6 +120,7 @@ def test_entries_with_the_same_indices_are_added_up():
     np.testing.assert_array_equal(Coordinates.of((3, 4), [rows, columns], values, "min_plus").to_numpy(np.inf), least)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 2**62) | st.integers(0, 2**17), max_size=50))
 def test_entries_are_sorted(keys):
     found = Coordinates.of((2**62 + 1,), [keys], np.ones(len(keys)))

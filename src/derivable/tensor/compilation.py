@@ -24,7 +24,7 @@ from derivable.tensor.check import Types, check, scope
 from derivable.tensor.emit import Built, Spec, build_kernel, result_axes
 from derivable.tensor.factored import Factored, Spread, is_even
 from derivable.tensor.formats.format import Format, families, format_of
-from derivable.tensor.formats.held import Held, hold
+from derivable.tensor.formats.held import Held, hold, packed
 from derivable.tensor.inputs import SIZE, checked_names, number
 from derivable.tensor.optimisation import Optimised, optimised
 from derivable.tensor.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
@@ -299,7 +299,7 @@ class Kernel:
     def formed(self, entries: Coordinates, zero: Any) -> Any:
         """A sparse result in the form that was asked for."""
         if isinstance(self.output, Format):
-            return Held(self.output, entries.shape, self.output.pack(entries, zero))
+            return Held(self.output, entries.shape, packed(self.output, entries, zero, "the result"))
         return entries.to(self.output or "coordinates", zero)
 
     @cached_property

@@ -11,6 +11,7 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import LayoutError, OutOfMemory, UnsupportedError
+from derivable.tensor.formats.bounds import check_bounds
 from derivable.tensor.formats.format import Format, format_of
 from derivable.tensor.values import (
     Coordinates,
@@ -72,6 +73,7 @@ def hold(
         # An object that the user's format knows.
         own = format.own(value)
         if own is not None:
+            check_bounds(format, tuple(value.shape), own)
             return Held(format, tuple(value.shape), own)
     if is_dense(value):
         value = dense(value, semiring=semiring, name=name)
@@ -93,7 +95,7 @@ def hold(
         entries = coordinates(value, semiring=semiring, order=order, name=name)
         shape = entries.shape
         (zero,) = semiring.typed("float64").zero
-        own = _packed(format, entries, zero, name)
+        own = packed(format, entries, zero, name)
         for part, kind in format.arrays.items():
             # What is not the caller's need not be looked at again: see `Pattern.fits`.
             if kind != "real":
@@ -106,7 +108,7 @@ def hold(
 _DTYPES = {"real": "fb", "bool": "b"}
 
 
-def _packed(format: Format, entries: Coordinates, zero: Any, name: str) -> dict[str, Any]:
+def packed(format: Format, entries: Coordinates, zero: Any, name: str) -> dict[str, Any]:
     """The arrays and sizes of a tensor. Raises OutOfMemory, and LayoutError for what a user's format does not give."""
     # Its errors come before those of what is packed for it.
     _ = format.node
@@ -134,4 +136,5 @@ def _packed(format: Format, entries: Coordinates, zero: Any, name: str) -> dict[
             )
     for part in format.sizes:
         integer(found[part], f"`{part}`, which `pack` of the format `{format.name}` gives,")
+    check_bounds(format, entries.shape, found)
     return found
