@@ -71,10 +71,10 @@ def test_what_fits_fits():
 
 
 def test_what_does_not_fit_names_what_lacks_and_what_would_fit():
-    needed = estimate((32, 16, 4), simd=64)
+    needed = estimate((32, 16, 4), simd=32)
     with pytest.raises(LimitError) as caught:
-        resources.check_fit(needed, DEVICES["zcu104"], smaller=lambda count: estimate((32, 16, count), simd=64), most=4)
-    assert "2432 DSP of 1728, 704 too many" in caught.value.message
+        resources.check_fit(needed, DEVICES["zcu104"], smaller=lambda count: estimate((32, 16, count), simd=32), most=4)
+    assert "2464 DSP of 1728, 736 too many" in caught.value.message
     assert caught.value.hint == "1 sub-array of this size would fit"
     fitting = resources.largest_fit(lambda count: estimate((32, 16, count)), DEVICES["u250"], 64)
     assert fitting == 19  # 1,728,000 LUT: 90,112 for 32 x 16 elements, 512 for each sub-array but one
