@@ -111,7 +111,7 @@ def _convolve(
         left = groups - start
         taken = [max(0, min(step, left - step * array)) for array in range(arrays)]
         used = sum(n > 0 for n in taken)
-        base, c = low.half("A"), low.half("C")
+        base, c = low.half("A", "vsa"), low.half("C", "vsa")
         for array in range(used):
             for columns, to in zip(given, (base, base + step * length)):
                 _move(low, columns, first + array, start + step * array, taken[array], to)

@@ -50,7 +50,7 @@ class Lowering:
         self.image = bytearray()
         self.operator: Operator = graph.operators[0]
         self._constants: dict[object, View] = {}
-        self._halves: dict[str, int] = {}
+        self._halves: dict[tuple[str, str], int] = {}
         self._temporary: dict[str, list[int]] = {}  # of each operator under way
         self._kept: dict[int, set[str]] = {}  # buffer -> values in it
 
@@ -133,9 +133,9 @@ class Lowering:
                 self.bordered.pop(value.view.buffer, None)
                 self.cache.free(value.view.buffer)
 
-    def half(self, memory: str) -> int:
-        """Where the next half of a memory of the sub-arrays begins: the halves take turns."""
-        turn = self._halves[memory] = 1 - self._halves.get(memory, 1)
+    def half(self, memory: str, unit: str = "nn") -> int:
+        """Where the next half of a memory of the sub-arrays begins: the halves take turns, for each unit."""
+        turn = self._halves[memory, unit] = 1 - self._halves.get((memory, unit), 1)
         return turn * (getattr(self.machine, memory.lower()) // 2)
 
     # Operands
