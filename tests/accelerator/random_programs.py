@@ -77,7 +77,7 @@ class Composer:
         last = m.x - 4 * m.line
         self.must(Move(operation="K", banks=m.sub_arrays, n3=min(m.k, 8), x=last, to3=1))
         for name, size in (("A", m.width), ("B", m.height)):
-            words = min(getattr(m, name.lower()), 8 * m.height)
+            words = min(getattr(m, name.lower()), 8 * m.height, m.x // size - 2)
             self.must(
                 Move(operation=name, bank_loop=2, n2=m.sub_arrays, n3=words, x=7, x2=1, x3=size, to3=1, valid=size)
             )
