@@ -211,6 +211,12 @@ def _reader(width):
     return Reader(width)
 
 
+def test_transformers():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 12, activation="gelu", batch_first=True)
+    _check(layer, (torch.randn(2, 5, 8),))
+
+
 @pytest.mark.parametrize("name", ["mimonet", "nvsa", pytest.param("prae", marks=pytest.mark.slow), "lvrf"])
 def test_models_of_the_paper(name):
     torch.manual_seed(0)

@@ -179,6 +179,17 @@ def test_random_networks(data):
     agree(with_statistics(network), x)
 
 
+def in_place(x, y):
+    """What changes a tensor changes it under all its names."""
+    h, y = x * 1, y * 1
+    same = h
+    h += 1
+    h.relu_()
+    F.relu(h, inplace=True).mul_(2.0).unsqueeze_(0)
+    y.sub_(3)
+    return same, h, y
+
+
 EYE = torch.eye(3)
 x, y = torch.linspace(-1, 1, 24).reshape(2, 3, 4), torch.linspace(0.5, 2, 24).reshape(2, 3, 4)
 NUMBERS, MASK = torch.tensor([2, 0, 0]), torch.tensor([True, False, True, True])
@@ -187,6 +198,9 @@ FUNCTIONS = {
     "functions": lambda x, y: x.exp() + y.log() + torch.tanh(x) + y.sqrt() + x.abs() + torch.sigmoid(x) + y.rsqrt(),
     "powers": lambda x, y: x**2 + x**5 + y**-1 + y**0.5 + y**-2 + x.square() + y.reciprocal() + torch.pow(x, 3),
     "activations": lambda x, y: F.relu(x) + F.silu(x) + F.leaky_relu(x, 0.2) + F.relu6(8 * x) + F.hardtanh(2 * x),
+    "more activations": lambda x, y: [F.elu(x, 0.5), F.softplus(x), F.softplus(x, 3.0), F.mish(x), F.softsign(x),
+                                      F.hardsigmoid(4 * x), F.hardswish(4 * x), F.prelu(x, y[0, :, 0]),
+                                      F.prelu(x[0], y[0, 0])],
     "gelus": lambda x, y: F.gelu(x) + F.gelu(y, approximate="tanh"),
     "clamps": lambda x, y: x.clamp(-0.5, 0.5) + x.clamp(min=0.1) + x.clamp_max(0.3) + x.clip(max=0) + x.clamp(y),
     "negation": lambda x, y: -x + x.neg() + torch.negative(y),
@@ -197,6 +211,7 @@ FUNCTIONS = {
     "sums": lambda x, y: [x.sum(), x.sum(1), x.sum((0, -1), keepdim=True), x.mean(), x.mean(-1), y.prod(1), y.prod()],
     "softmax": lambda x, y: [x.softmax(1), torch.log_softmax(x, -1), F.softmax(y, dim=0), x.logsumexp((0, 1))],
     "norms": lambda x, y: [F.layer_norm(x, (4,)), F.layer_norm(x, (3, 4), y[0], y[1], 0.1), F.normalize(x, dim=1)],
+    "groups": lambda x, y: [F.group_norm(y.mT, 2, x[0, 0], y[0, 0]), F.group_norm(x, 3, eps=0.1)],
     "matrices": lambda x, y: [x @ y.mT, torch.bmm(x, y.transpose(1, 2)), x[0] @ y[0, 0], y[0, 0] @ x.mT[0],
                               x[0, 0] @ y[1, 1]],
     "addmm": lambda x, y: [torch.addmm(x[0, :, :3], x[0], y[0].T, beta=2, alpha=3), torch.outer(x[0, 0], y[1, 1])],
@@ -222,7 +237,11 @@ FUNCTIONS = {
     "padded": lambda x, y: [F.pad(x, (1, 2)), F.pad(x, (0, 1, 2, 0), value=3.0)],
     "pools": lambda x, y: [F.max_pool2d(x[None], 2), F.avg_pool2d(x[None], (1, 2), 1),
                            F.adaptive_avg_pool2d(x[None], 1),
-                           F.adaptive_avg_pool2d(x[None], (3, 2)), F.adaptive_max_pool2d(x[None], (1, 1))],
+                           F.adaptive_avg_pool2d(x[None], (3, 2)), F.adaptive_max_pool2d(x[None], (1, 1)),
+                           F.max_pool1d(x, 2), F.max_pool1d(x[0], 3, 1, 1), F.avg_pool1d(x, 2, padding=1),
+                           F.max_pool1d(x, 2, stride=1, padding=0, dilation=2), F.avg_pool1d(x, 2, 1, 0, False, False)],
+    "enlarged": lambda x, y: [F.interpolate(x, scale_factor=2), F.interpolate(x[None], (6, 4), mode="nearest"),
+                              F.interpolate(x[None], scale_factor=(1.0, 3.0), mode="nearest-exact")],
     "convolutions": lambda x, y: [F.conv1d(x, y, padding=1), F.conv2d(x[None], y[None, :, :2, :2], padding=(0, 1)),
                                   F.conv2d(x, y[:1, :2, None, :3].transpose(0, 1).transpose(1, 0), padding="valid")],
     "nothing": lambda x, y: F.dropout(x.contiguous().float(), training=False).clone().to(torch.float32) + y.type_as(x),
@@ -236,6 +255,7 @@ FUNCTIONS = {
         *x.split_with_sizes([1, 2], 1), torch.concatenate((x, y), dim=1), torch.mm(x[0], y[0].T), x[0, 0].dot(y[0, 0]),
         torch.mv(x[0], y[0, 0]), torch.baddbmm(x[:, :, :3], x, y.mT, beta=2), x.cpu().type(torch.float32),
     ],
+    "in place, as statements": lambda x, y: in_place(x, y),
     "in place": lambda x, y: (x * 1).relu_().add_(y).clamp_(min=0.2),
 }  # fmt: skip
 
@@ -415,8 +435,12 @@ def by_type(x):
 
 def by_alias(x):
     row = x.view(-1)
-    row.mul_(2)
+    row.mul_(2)  # LINE alias
     return x + 1
+
+
+def by_number_alone(x):
+    return x + torch.rand(4)  # LINE chance
 
 
 ERRORS = {
@@ -448,11 +472,54 @@ def test_errors_show_the_line_and_the_module(name):
     assert "'inner.rules'" in report
 
 
-def test_what_a_trace_would_get_wrong_is_an_error():
-    with pytest.raises(dv.DerivableError, match="not what the model gives"):
-        trace(by_alias, torch.rand(2, 3))
-    with pytest.raises(dv.DerivableError, match="not what the model gives"):
-        trace(lambda x: x + torch.rand(3), torch.rand(2, 3))
+@pytest.mark.parametrize(("model", "name"), [(by_alias, "alias"), (by_number_alone, "chance")])
+def test_what_a_trace_would_get_wrong_is_an_error(model, name):
+    with pytest.raises(dv.DerivableError, match="not what the model gives") as caught:
+        trace(model, torch.rand(2, 4))
+    assert caught.value.span.line == line_of(name)
+
+
+def test_an_empty_part_has_its_line():
+    with pytest.raises(dv.DerivableError, match=r"(?s)test_trace\.py:\d+: error: %slice_1: .* has no entry"):
+        trace(lambda x: torch.cat([x, x[:, 4:]], 1), torch.rand(2, 4))
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_transformers(first):
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 12, activation="gelu", batch_first=first, norm_first=first)
+    agree(layer.eval(), torch.rand(3, 5, 8))
+    agree(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(), torch.rand(3, 5, 8))
+
+
+class Attending(nn.Module):
+    def __init__(self, mask=None, **options):
+        super().__init__()
+        torch.manual_seed(0)
+        self.register_buffer("mask", mask)
+        self.inner = nn.MultiheadAttention(8, 2, **options)
+        for bias in (self.inner.in_proj_bias, self.inner.out_proj.bias):
+            if bias is not None:
+                nn.init.normal_(bias)
+
+    def forward(self, query, key):
+        return self.inner(query, key, key, attn_mask=self.mask, average_attn_weights=self.mask is None)
+
+
+@pytest.mark.parametrize("options", [{}, {"kdim": 6, "vdim": 6}, {"bias": False}], ids=str)
+def test_attention_of_several_heads(options):
+    inner = options.get("kdim", 8)
+    for mask, images in (
+        (None, 3),
+        (None, 0),
+        (torch.rand(5, 4), 3),
+        (torch.rand(6, 5, 4), 3),
+        (torch.rand(2, 5, 4), 0),
+    ):
+        middle = (images,) if images else ()
+        agree(Attending(mask, **options).eval(), torch.rand(5, *middle, 8), torch.rand(4, *middle, inner))
+    with pytest.raises(dv.DerivableError, match="padding masks or further keys"):
+        agree(Attending(add_bias_kv=True).eval(), torch.rand(5, 3, 8), torch.rand(4, 3, 8))
 
 
 @pytest.mark.slow  # to import what transforms them takes seconds
@@ -465,7 +532,7 @@ def test_modules_that_torch_has_transformed():
         trace(torch.jit.script(torch.nn.Linear(5, 2)), torch.rand(2, 5))
 
 
-@pytest.mark.parametrize("layer", [nn.LSTM(4, 3), nn.GroupNorm(2, 4), nn.ELU(), nn.TransformerEncoderLayer(4, 2, 8)])
+@pytest.mark.parametrize("layer", [nn.LSTM(4, 3), nn.CELU(), nn.ConvTranspose1d(4, 4, 2)])
 def test_layers_without_an_operator(layer):
     with pytest.raises(dv.DerivableError, match="has no operator"):
         trace(nn.Sequential(layer).eval(), torch.rand(2, 4, 4))

@@ -241,7 +241,7 @@ def _start(low: Lowering, operator: Operator, inputs: dict[str, View]) -> Iterat
         raise UnsupportedError(
             f"%{operator.name}: {operator.kind} is not in what the accelerator does",
             source=operator.source or None,
-            hint=f"leave it to the host, or write it with {', '.join(sorted(_KINDS)[:12])}, ...",
+            hint=f"leave it to the host, or write it with {', '.join(sorted(_KINDS))}",
         )
     return _KINDS[operator.kind](low, operator)
 

@@ -313,7 +313,9 @@ def check(graph: OperatorGraph) -> None:
         try:
             _check_operator(operator, shapes, dtypes, graph.constants)
         except DerivableError as error:
-            raise type(error)(f"%{operator.name}: {error.message}", hint=error.hint) from None
+            raise type(error)(
+                f"%{operator.name}: {error.message}", source=operator.source or None, hint=error.hint
+            ) from None
         shapes[operator.name], dtypes[operator.name] = operator.shape, operator.dtype
     inputs = [operator.name for operator in graph if operator.kind == "input"]
     if sorted(inputs) != sorted(graph.inputs):

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from operator import getitem
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from torch.fx.node import map_aggregate
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from derivable.accelerator import translate_layers  # noqa: F401 - enters its rows
 from derivable.accelerator.operators import (
     Builder,
     Operator,
@@ -49,6 +51,7 @@ _RANDOM = {
     *("rand_like", "randn_like", "randint_like", "bernoulli", "multinomial", "normal", "uniform", "random"),
     *("exponential", "rrelu", "poisson"),
 }
+_DRAWN = ("rand", "randn", "randint", "randperm", "normal", "multinomial")
 _VALUES = "data-dependent control flow"
 
 
@@ -78,13 +81,13 @@ def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ())
     for path in symbolic:
         if path not in paths:
             raise DomainError(f"the model has no module {path!r}", hint=suggestion(path, paths, "print the model"))
-    with _in_float64(model) as wide:
+    with _in_float64(model) as (wide, mode):
         examples = {name: tree_map(_widened, value) for name, value in arguments.items()}
         expected = _run(wide, examples)
         recorder = _Recorder(examples, symbolic)
         graph = _record(recorder, wide)
         made = _translate(recorder, graph, float_name)
-        _compare(recorder, expected)
+        _compare(recorder, expected, recorder.view_changed or mode.drawn or Place())
         return made
 
 
@@ -166,7 +169,7 @@ def _float_name(model: Callable, arguments: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _in_float64(model: Callable) -> Iterator[Callable]:
+def _in_float64(model: Callable) -> Iterator[tuple[Callable, _Wide]]:
     """A copy of the model in float64 on the CPU, and new numbers in float64."""
     if isinstance(model, torch.nn.Module):
         try:
@@ -179,18 +182,25 @@ def _in_float64(model: Callable) -> Iterator[Callable]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.no_grad(), _Wide():
-            yield model
+        with torch.no_grad(), _Wide() as mode:
+            yield model, mode
     finally:
         torch.set_default_dtype(before)
 
 
 class _Wide(TorchFunctionMode):
-    """Floating numbers are float64 in every operation, also those of tensors that a model does not own."""
+    """Floating numbers are float64 in every operation, also those of tensors that a model does not own.
+
+    drawn  where random numbers were drawn first, which need not depend on an input
+    """
+
+    drawn: Place | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if getattr(func, "__name__", "") == "__get__":
             return func(*args)  # what a tensor is, such as its dtype
+        if self.drawn is None and getattr(func, "__name__", "") in _DRAWN:
+            self.drawn = place_here("")
         return func(*map_aggregate(args, _widened), **map_aggregate(kwargs or {}, _widened))  # type: ignore[misc]
 
 
@@ -295,6 +305,18 @@ class _Value(torch.fx.Proxy):
         place = place_here(self.tracer.module)
         raise place.error(UnsupportedError, f"a trace does not know the attribute .{name} of a tensor")
 
+    def __iadd__(self, other: Any) -> Any:
+        return self.add_(other)
+
+    def __isub__(self, other: Any) -> Any:
+        return self.sub_(other)
+
+    def __imul__(self, other: Any) -> Any:
+        return self.mul_(other)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self.div_(other)
+
     def __setitem__(self, index: Any, value: Any) -> None:
         place = place_here(self.tracer.module)
         raise place.error(
@@ -350,6 +372,9 @@ class _Recorder(torch.fx.Tracer):
         self.results: list[Any] = []
         self.module = ""
         self.layer: str | None = None  # the path of the module of torch.nn that is running
+        self.view_changed: Place | None = None  # where a tensor that has the memory of another was changed first
+        # By where memory begins, the value that was recorded first of those that the user still has.
+        self._memory: WeakValueDictionary[int, _Value] = WeakValueDictionary()
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict) -> Any:
         # Parameters stay tensors: what follows from them alone is computed once, here.
@@ -406,10 +431,13 @@ class _Recorder(torch.fx.Tracer):
                 return value
         proxy: Any = super().create_proxy(kind, target, args, kwargs, *rest, **more)
         proxy.node.meta.update(place=place, layer=self.layer)
-        if isinstance(value, (tuple, list)) and all(isinstance(part, torch.Tensor) for part in value):
+        if isinstance(value, (tuple, list)) and all(part is None or isinstance(part, torch.Tensor) for part in value):
             # Results with several tensors are known one by one.
             proxy.value = value
-            parts = [self.create_proxy("call_function", getitem, (proxy, k), {}) for k in range(len(value))]
+            parts = [
+                None if part is None else self.create_proxy("call_function", getitem, (proxy, k), {})
+                for k, part in enumerate(value)
+            ]
             return _rebuilt(value, parts)
         if isinstance(value, (tuple, list)):
             raise place.error(UnsupportedError, f"{_name(target)} has no operator")
@@ -423,7 +451,18 @@ class _Recorder(torch.fx.Tracer):
             raise place.error(UnsupportedError, f"{_name(target)} gives complex numbers, which no operator has")
         proxy.value = value
         proxy.node.meta["shape"] = tuple(value.shape)
+        if _is_in_place(target, kwargs) and args and isinstance(args[0], _Value):
+            return self._changed(args[0], proxy, place)
+        self._memory.setdefault(value.untyped_storage().data_ptr(), proxy)
         return proxy
+
+    def _changed(self, before: _Value, after: _Value, place: Place) -> _Value:
+        """The same tensor of the user's with what an operation in place made of it."""
+        if self.view_changed is None and self._memory.get(before.value.untyped_storage().data_ptr()) is not before:
+            self.view_changed = place
+        before.node, before.value = after.node, after.value
+        self._memory[after.value.untyped_storage().data_ptr()] = before
+        return before
 
     def _computed(self, kind: str, target: Any, args: tuple, kwargs: dict, place: Place) -> Any:
         """What an operation gives on the examples, without changing its operands."""
@@ -441,7 +480,7 @@ class _Recorder(torch.fx.Tracer):
         try:
             if kind == "call_method":
                 method = target if target.startswith("__") else target.rstrip("_")
-                method = method if hasattr(torch.Tensor, method) else target
+                method = method if callable(getattr(torch.Tensor, method, None)) else target
                 first = args[0].clone() if method.endswith("_") and not method.startswith("__") else args[0]
                 found = getattr(first, method)(*args[1:], **kwargs)
             else:
@@ -456,6 +495,12 @@ class _Recorder(torch.fx.Tracer):
 def _rebuilt(like: Any, parts: Iterable[Any]) -> Any:
     """The parts in a tuple, list or named tuple like another one."""
     return like._make(parts) if hasattr(like, "_make") else type(like)(list(parts))
+
+
+def _is_in_place(target: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operation changes its first operand, such as `x.add_(y)` and `relu(x, inplace=True)`."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    return kwargs.get("inplace") is True or (name.endswith("_") and not name.startswith("__"))
 
 
 def _name(target: Any) -> str:
@@ -479,8 +524,8 @@ def _record(recorder: _Recorder, model: Callable) -> torch.fx.Graph:
         ) from error
 
 
-def _compare(recorder: _Recorder, expected: Sequence[Any]) -> None:
-    """Raise unless the operations that were recorded give what the model gives."""
+def _compare(recorder: _Recorder, expected: Sequence[Any], suspect: Place) -> None:
+    """Raise unless the operations that were recorded give what the model gives; the error shows what is suspected."""
     found = [value.value if isinstance(value, _Value) else value for value in recorder.results]
     for number, (one, other) in enumerate(zip(found, expected)):
         if other is None:
@@ -491,9 +536,10 @@ def _compare(recorder: _Recorder, expected: Sequence[Any]) -> None:
                 hint="return tensors, in tuples, lists or dictionaries",
             )
         if one.shape != other.shape or not torch.allclose(_widened(one), _widened(other), 1e-9, 1e-9, equal_nan=True):
-            raise UnsupportedError(
+            raise suspect.error(
+                UnsupportedError,
                 f"output {number} of the trace is not what the model gives",
-                hint="look for random numbers, for operations in place on a tensor that is read again under another "
+                "look for random numbers, for operations in place on a tensor that is read again under another "
                 "name, and for state that a call changes",
             )
 

@@ -184,22 +184,6 @@ def _rsqrt(g: Translation, input: Ref) -> Ref:
     return g.add("div", 1.0, g.add("sqrt", input))
 
 
-@row("silu")
-def _silu(g: Translation, input: Ref, inplace: bool = False) -> Ref:
-    return g.add("mul", input, g.add("sigmoid", input))
-
-
-@row("leaky_relu")
-def _leaky_relu(g: Translation, input: Ref, negative_slope: float = 0.01, inplace: bool = False) -> Ref:
-    refuse(not 0 <= negative_slope <= 1, f"the slope {negative_slope}", "from 0 to 1")
-    return g.add("maximum", input, g.add("mul", input, negative_slope))
-
-
-@row("gelu")
-def _gelu(g: Translation, input: Ref, approximate: str = "none") -> Ref:
-    return g.add("gelu", input, approximate=approximate)
-
-
 @row("clamp", "clip", "hardtanh")
 def _clamp(g: Translation, input: Ref, min: Any = None, max: Any = None, inplace: bool = False, **named: Any) -> Ref:
     low, high = named.get("min_val", min), named.get("max_val", max)
@@ -323,54 +307,11 @@ def _logsumexp(g: Translation, input: Ref, dim: Any, keepdim: bool = False) -> R
     return found if keepdim else g.reshape(found, kept)
 
 
-@row("layer_norm")
-def _layer_norm(
-    g: Translation, input: Ref, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Ref:
-    axes = tuple(range(g.rank(input) - len(tuple(normalized_shape)), g.rank(input)))
-    centred = g.add("sub", input, g.add("mean", input, axes=axes, keepdims=True))
-    variance = g.add("mean", g.add("mul", centred, centred), axes=axes, keepdims=True)
-    found = g.add("div", centred, g.add("sqrt", g.add("add", variance, eps)))
-    found = found if weight is None else g.add("mul", found, weight)
-    return found if bias is None else g.add("add", found, bias)
-
-
-@row("normalize")
-def _normalize(g: Translation, input: Ref, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Ref:
-    refuse(p != 2 or out is not None, f"normalize with p={p}", "p=2")
-    squared = g.add("sum", g.add("mul", input, input), axes=g.axes(input, dim), keepdims=True)
-    return g.add("div", input, g.add("maximum", g.add("sqrt", squared), eps))
-
-
-@row("batch_norm")
-def _batch_norm(
-    g: Translation,
-    input: Ref,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-    cudnn_enabled: bool = True,
-) -> Ref:
-    refuse(
-        training or running_mean is None,
-        "batch norm by the statistics of its batch",
-        "call `model.eval()` first; layers need track_running_stats=True",
-    )
-    channels = g.shape(input)[1]
-    weight = g.constant(np.ones(channels)) if weight is None else weight
-    bias = g.constant(np.zeros(channels)) if bias is None else bias
-    return g.add("batch_norm", input, weight, bias, running_mean, running_var, eps=eps)
-
-
 # Products of matrices
 
 
 @row("linear")
-def _linear(g: Translation, input: Ref, weight: Ref, bias: Any = None) -> Ref:
+def linear(g: Translation, input: Ref, weight: Ref, bias: Any = None) -> Ref:
     return g.add("linear", input, weight, *(() if bias is None else (bias,)))
 
 
@@ -483,26 +424,6 @@ def _einsum(g: Translation, equation: str, *operands: Any) -> Ref:
     return g.permute(found, [order.index(c) for c in result])
 
 
-@row("scaled_dot_product_attention")
-def _attention(
-    g: Translation,
-    query: Ref,
-    key: Ref,
-    value: Ref,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Ref:
-    refuse(dropout_p or is_causal or enable_gqa, "attention with dropout, causal, or in groups")
-    rank = g.rank(key)
-    turned = g.permute(key, [*range(rank - 2), rank - 1, rank - 2])
-    found = g.add("mul", g.add("matmul", query, turned), scale or 1 / math.sqrt(g.shape(query)[-1]))
-    found = found if attn_mask is None else g.add("add", found, attn_mask)
-    return g.add("matmul", g.add("softmax", found, axis=g.rank(found) - 1), value)
-
-
 # Over windows
 
 
@@ -538,6 +459,28 @@ def _avg_pool2d(
     kernel = _pair(kernel_size)
     at = {"kernel": kernel, "stride": _pair(stride) if stride else kernel, "padding": _pair(padding)}
     return g.add("avg_pool2d", input, **at, counts_padding=count_include_pad)
+
+
+def _of_rows(kind: str) -> Callable:
+    """The operation on windows of one axis, by that on windows of two."""
+
+    def translate(g: Translation, input: Ref, kernel_size: Any, stride: Any = None, *rest: Any, **named: Any) -> Ref:
+        def pair(value: Any, other: int) -> Any:
+            return (
+                (other, _pair(value)[1]) if not isinstance(value, bool) and isinstance(value, (int, tuple)) else value
+            )
+
+        *before, length = g.shape(input)
+        strides = pair(kernel_size if stride is None or stride == () else stride, 1)
+        rest = tuple(pair(value, 0 if k == 0 else 1) for k, value in enumerate(rest))
+        named = {name: pair(value, {"padding": 0, "dilation": 1}.get(name, 1)) for name, value in named.items()}
+        found = ROWS[kind](g, g.reshape(input, (*before, 1, length)), pair(kernel_size, 1), strides, *rest, **named)
+        return g.without(found, g.rank(found) - 2)
+
+    return translate
+
+
+ROWS["max_pool1d"], ROWS["avg_pool1d"] = _of_rows("max_pool2d"), _of_rows("avg_pool2d")
 
 
 def _adaptive(kind: str, whole: str) -> Callable:

@@ -247,3 +247,28 @@ def _pad(g: Translation, input: Ref, pad: Any, mode: str = "constant", value: fl
         if before or after:
             input = g.add("concatenate", *filled(before), input, *filled(after), axis=axis)
     return input
+
+
+@row("interpolate", "upsample")
+def _interpolate(
+    g: Translation,
+    input: Ref,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    *rest: Any,
+    **more: Any,
+) -> Ref:
+    refuse(mode not in ("nearest", "nearest-exact"), f"interpolation with mode={mode!r}", "mode='nearest'")
+    count = g.rank(input) - 2
+    have = g.shape(input)[2:]
+    if size is None:
+        factors = scale_factor if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * count
+    else:
+        factors = [want / n for want, n in zip(size if isinstance(size, (tuple, list)) else (size,) * count, have)]
+    refuse(
+        any(factor != int(factor) or factor < 1 for factor in factors), f"interpolation by {factors}", "whole factors"
+    )
+    for axis, factor in enumerate(factors, 2):
+        input = input if factor == 1 else _repeat_interleave(g, input, int(factor), axis)
+    return input
