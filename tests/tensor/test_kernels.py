@@ -533,6 +533,18 @@ def test_a_product_that_is_needed_whole_has_no_entries_where_a_factor_has_none()
     np.testing.assert_array_equal(found, 2 * vector)
 
 
+def test_results_over_ranges_are_as_long_as_these():
+    text = "sum(<_, i> in (0:n + 1)) { i -> sum(<_, j> in (0:4)) { j -> real(i + j) } }"
+    for n in (2, 0, 5):
+        found = parse(text, {"n": "int"})(n=n, output="numpy")
+        np.testing.assert_array_equal(found, np.add.outer(np.arange(n + 1), np.arange(4.0)))
+    assert parse("sum(<_, i> in (0:n)) { i -> X(i) }", {"n": "int", "X": 1})(n=3, X=[1.0, 2.0, 3.0]).tolist() == [
+        1,
+        2,
+        3,
+    ]
+
+
 def test_negation_is_not_linear_in_other_semirings():
     # Of the smallest number the negative one, and not the smallest of the negative ones.
     program = parse("sum(<k, v> in sum(<i, r> in A) r) { k -> -v / 2.0 }", {"A": tensor(2)})

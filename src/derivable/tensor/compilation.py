@@ -26,11 +26,13 @@ from derivable.tensor.factored import Factored, Spread, is_even
 from derivable.tensor.formats.format import Format, families, format_of
 from derivable.tensor.formats.held import Held, hold, packed
 from derivable.tensor.inputs import SIZE, checked_names, number
+from derivable.tensor.interpret import interpret
 from derivable.tensor.optimisation import Optimised, optimised
 from derivable.tensor.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
 from derivable.tensor.program import Program, Stage
 from derivable.tensor.replay import Replay
-from derivable.tensor.types import REAL, Type, is_tensor
+from derivable.tensor.support import axis_sizes
+from derivable.tensor.types import INT, REAL, Type, is_tensor
 from derivable.tensor.values import FORMS, Coordinates, coordinates, has_torch, in_torch, scalar_semiring, tracker
 
 
@@ -421,6 +423,9 @@ class Kernel:
                     raise ShapeError(
                         f"`{name}` is {others[name]}, and {describe((tensor, int(axis)))} has {known} indices"
                     )
+        for k, stop in self._ranges.items():
+            given = {name: others[name] for name in free_variables(stop)}
+            sizes["range", k] = max(int(interpret(stop, given, self.semiring)), 0)
         for (left, right), node in self.axes.places:
             if sizes[left] != sizes[right]:
                 raise ShapeError(
@@ -428,6 +433,17 @@ class Kernel:
                     span=node.span,
                 )
         return sizes
+
+    @cached_property
+    def _ranges(self) -> dict[int, t.Node]:
+        """Of axes of the result that are those of no input and run over (0:n), that n, if inputs say it."""
+        if None not in self.result_axes:
+            return {}
+        whole = {name for name, of in self.inputs.items() if of == INT}
+        stops = axis_sizes(self.program.node, self.inputs)
+        pairs = zip(self.result_axes, stops) if len(stops) == len(self.result_axes) else ()
+        found = {k: stop for k, (axis, stop) in enumerate(pairs) if axis is None and stop is not None}
+        return {k: stop for k, stop in found.items() if free_variables(stop) <= whole}
 
     def _shape(self, sizes: Mapping[Any, int]) -> tuple[int, ...]:
         if self.shape is not None:
@@ -440,17 +456,18 @@ class Kernel:
                         f"of {sizes[axis]}"
                     )
             return self.shape
-        if None in self.result_axes and self.precision:
+        axes = [("range", k) if k in self._ranges else axis for k, axis in enumerate(self.result_axes)]
+        if None in axes and self.precision:
             # Of a stage nobody sees the shape.
-            known = [1 if axis is None else max(sizes[axis], 1) for axis in self.result_axes]
-            room = int(((1 << 62) // math.prod(known)) ** (1 / self.result_axes.count(None)))
-            return tuple(min(room, 1 << 40) if axis is None else sizes[axis] for axis in self.result_axes)
-        if None in self.result_axes:
+            known = [1 if axis is None else max(sizes[axis], 1) for axis in axes]
+            room = int(((1 << 62) // math.prod(known)) ** (1 / axes.count(None)))
+            return tuple(min(room, 1 << 40) if axis is None else sizes[axis] for axis in axes)
+        if None in axes:
             raise ShapeError(
-                f"nothing says how large axis {self.result_axes.index(None)} of the result is",
+                f"nothing says how large axis {axes.index(None)} of the result is",
                 hint="its keys are computed: give `shape=`",
             )
-        return tuple(sizes[axis] for axis in self.result_axes)
+        return tuple(sizes[axis] for axis in axes)
 
 
 def _checked_shape(shape: Any) -> tuple[int, ...]:
