@@ -122,7 +122,7 @@ def test_time_limits_cover_the_whole_run(size):
     started = time.monotonic()
     with pytest.raises(dv.DerivableError) as caught:
         program.run(facts=facts, time_limit=1.0)
-    assert time.monotonic() - started < 30.0
+    assert time.monotonic() - started < 4.0
     assert "the run did not finish within 1 s" in str(caught.value)
     assert "topkproofs" in str(caught.value)
     assert "d4" not in str(caught.value)

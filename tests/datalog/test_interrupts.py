@@ -113,7 +113,7 @@ def test_exact_compilation_ends():
         for after in (0.3, 1.5):
             began = time.perf_counter()
             assert interrupted(lambda: db.add(hard), after)
-            assert time.perf_counter() - began < after + 20
+            assert time.perf_counter() - began < after + 2
             assert dict(db["path(0, 1)"].items()) == {(0, 1): 0.25}
             assert interrupted(lambda: program.run(hard), after)
         db.add({"edge": [(0.5, (0, 1))]})
