@@ -211,6 +211,26 @@ def _reader(width):
     return Reader(width)
 
 
+class Large(nn.Module):
+    """Products up to some hundreds, which are read by a layer and by arithmetic."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(2, 4, 1), nn.Conv2d(4, 4, 3, padding=1)
+        nn.init.constant_(self.first.weight, factor)
+
+    def forward(self, x):
+        x = self.first(x).relu()
+        return x.mean((2, 3)) + (x + self.second(x)).mean((2, 3))
+
+
+@pytest.mark.parametrize(("precision", "factor"), [("int8", 20.0), ("int8", 200.0), ("int4", 2.0), ("int4", 50.0)])
+def test_large_numbers_beside_arithmetic(precision, factor):
+    torch.manual_seed(0)
+    parts = {"neural": precision, "symbolic": precision}
+    _check(Large(factor), _picture(2, 6), precision=parts, near=0.05 if precision == "int8" else 0.5)
+
+
 def test_transformers():
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(8, 2, 12, activation="gelu", batch_first=True)

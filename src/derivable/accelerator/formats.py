@@ -7,7 +7,8 @@ Every value of an operator graph has one of two formats:
     wide    int32, real = q / 65536; what all other arithmetic takes and gives
 
 Inputs, products, convolutions, bundles and concatenations are narrow where such an operator reads them, through views,
-relu and maxima too, and wide otherwise. Where a value is not in the format that its reader takes, it is converted.
+relu and maxima too, and wide otherwise; also where other operators read wide numbers of which one is half or more, as
+that is no factor of 16 bits. Where a value is not in the format that its reader takes, it is converted.
 
 With rs(v, s) = (v + 2^(s-1)) >> s, or v for s = 0, with saturation to the result's type, and with (m, s) =
 `scaling(real)`, the fixed-point form of a factor, operators are:
@@ -145,14 +146,19 @@ def assign(graph: OperatorGraph, ranges: Ranges, precision: Mapping[str, str] | 
     types = {part: _TYPES.get(name, "") for part, name in {**_ALL_INT8, **(precision or {})}.items()}
     if set(types) != set(_ALL_INT8) or "" in types.values():
         raise DomainError(f"the precision is {precision}", hint='"neural" and "symbolic" are "int8" or "int4"')
-    read: dict[str, set[str]] = {}  # the types in which each value is read
+    read: dict[str, set[str]] = {}  # the narrow types in which each value is read
+    widened: set[str] = set()  # values that are read as wide numbers
     for operator in reversed(graph.operators):
         found = read[operator.name] = set()
         for reader in (graph[name] for name in graph.users[operator.name]):
             if reader.kind in _TAKES_NARROW:
                 found.add(types[reader.part])
-            elif reader.kind in (*_PRESERVES, "concatenate"):
+                continue
+            if reader.kind in (*_PRESERVES, "concatenate"):
                 found |= read[reader.name]
+                if reader.name not in widened:
+                    continue
+            widened.add(operator.name)
     values: dict[str, Format] = {}
     narrowed: dict[str, Format] = {}
     for operator in graph:
@@ -162,7 +168,7 @@ def assign(graph: OperatorGraph, ranges: Ranges, precision: Mapping[str, str] | 
         type = max(read[name], key=lambda type: MOST[type], default="i32")
         if operator.kind in _PRESERVES and operator.inputs[0] in values:
             values[name] = values[operator.inputs[0]]
-        elif operator.kind in _GIVES_EITHER and read[name]:
+        elif operator.kind in _GIVES_EITHER and read[name] and (name not in widened or _widens(narrow(largest, type))):
             values[name] = narrow(largest, type)
         else:
             _check_wide(operator, ranges)
@@ -173,6 +179,11 @@ def assign(graph: OperatorGraph, ranges: Ranges, precision: Mapping[str, str] | 
 
 
 _ALL_INT8 = {"neural": "int8", "symbolic": "int8"}
+
+
+def _widens(format: Format) -> bool:
+    """Whether the factor from a narrow format to the wide one has 16 bits."""
+    return format.scale / WIDE.scale < (1 << 15) - 1
 
 
 def narrow(largest: float, type: str) -> Format:
