@@ -134,7 +134,7 @@ def _numbers(made: Design) -> Iterator[str]:
         "time of a pass": f"{1e6 * made.seconds:,.1f} us",
         "cycles of one by itself": f"{made.latency:,}",
         "mode": made.exploration.mode,
-        "sub-arrays, neural : symbolic": f"{neural} : {symbolic}",
+        "sub-arrays, neural : symbolic, before nodes are tuned": f"{neural} : {symbolic}",
         "precision, neural / symbolic": f"{made.precision['neural']} / {made.precision['symbolic']}",
         "device": f"{made.device.title}, {made.device.clock / 1e6:g} MHz",
         "lanes of the SIMD unit": str(made.lanes),
@@ -335,6 +335,12 @@ def _simulation(made: Design, found: Simulation | None) -> Iterator[str]:
         f"time ({difference:+.2%}). That counts all units and what they wait for; the nodes above count the cycles "
         "that a unit works.</p>"
     )
+    if made.exploration.mode == "parallel":
+        neural, symbolic = made.partition
+        yield (
+            f"<p>The program gives layers {neural} of the sub-arrays and vector nodes {symbolic} for the whole pass; "
+            "the nodes above have those of the tuned schedule.</p>"
+        )
     from derivable.accelerator import cycles
 
     yield (
