@@ -204,6 +204,20 @@ def test_arguments(changes, message):
         dv.accelerator.design(MLP(), torch.rand(2, 5), **changes)
 
 
+def test_numbers_without_end_are_told_with_their_line():
+    mask = torch.full((4, 4), float("-inf")).triu(1)
+    with pytest.raises(
+        dv.DerivableError,
+        match=r"(?s)test_design.py:\d+: error: %\w+ is not finite on the samples.*-1000 in the place of -inf",
+    ):
+        dv.accelerator.design(lambda x: (x @ x.T + mask).softmax(-1) @ x, torch.rand(4, 4), pes=64)
+    finite = mask.clamp(min=-1000)
+    x = torch.rand(4, 4)
+    made = dv.accelerator.design(lambda x: (x @ x.T + finite).softmax(-1) @ x, x, pes=64, precision="int8")
+    (found,) = made.simulate(x, backend="python").outputs
+    assert np.abs(found - ((x @ x.T + mask).softmax(-1) @ x).numpy()).max() < 0.03
+
+
 def test_precision_has_many_forms():
     assert parse_precision("int8") == {"neural": "int8", "symbolic": "int8"}
     assert parse_precision("fp16/int4") == {"neural": "fp16", "symbolic": "int4"}

@@ -168,7 +168,7 @@ def test_bytes_of_constants():
         ({"neural": "int8", "symbolic": "int9"}, samples(1), "int8"),
         ({"neural": "int8", "logic": "int8", "symbolic": "int8"}, samples(1), "logic"),
         (INT8, [], "no sample"),
-        (INT8, [{"x": np.full((2, 3, 6, 6), np.nan), "codes": np.ones((2, 2, 8))}], "%conv is not finite"),
+        (INT8, [{"x": np.full((2, 3, 6, 6), np.nan), "codes": np.ones((2, 2, 8))}], "%x is not finite"),
     ],
 )
 def test_what_cannot_be_calibrated_is_an_error(precision, given_samples, message):

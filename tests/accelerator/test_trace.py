@@ -240,6 +240,7 @@ FUNCTIONS = {
                            F.adaptive_avg_pool2d(x[None], (3, 2)), F.adaptive_max_pool2d(x[None], (1, 1)),
                            F.max_pool1d(x, 2), F.max_pool1d(x[0], 3, 1, 1), F.avg_pool1d(x, 2, padding=1),
                            F.max_pool1d(x, 2, stride=1, padding=0, dilation=2), F.avg_pool1d(x, 2, 1, 0, False, False)],
+    "masked": lambda x, y: [x.masked_fill(MASK, 3.0), (x * y).masked_fill(~MASK, float("-inf")).softmax(-1)],
     "enlarged": lambda x, y: [F.interpolate(x, scale_factor=2), F.interpolate(x[None], (6, 4), mode="nearest"),
                               F.interpolate(x[None], scale_factor=(1.0, 3.0), mode="nearest-exact")],
     "convolutions": lambda x, y: [F.conv1d(x, y, padding=1), F.conv2d(x[None], y[None, :, :2, :2], padding=(0, 1)),

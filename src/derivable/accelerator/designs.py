@@ -201,6 +201,11 @@ def design(
     quantised = calibrate(graph, arrays, formats)
     ranges = hardware.calibrate(hardware.prepare(graph), arrays)
     flow = dataflow(graph, precision=formats)
+    if not flow.layers and not flow.vectors:
+        raise DomainError(
+            "the model has no layer and no vector node",
+            hint="the array runs products of matrices and bindings of block codes; leave what has neither to the host",
+        )
     powers = [2**e for e in range(2, LARGEST_SIDE.bit_length())]
     found = explore(
         flow.workload(),

@@ -108,7 +108,15 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mappin
             for place in _streamed(graph, operator):
                 seen.setdefault((operator.name, place), []).append(_some(operands[place], operator))
             if value.dtype.kind == "f" and value.size:
-                largest[operator.name] = max(largest.get(operator.name, 0.0), float(np.abs(value).max()))
+                if operator.kind != "constant" and not np.isfinite(value).all():
+                    raise DomainError(
+                        f"%{operator.name} is not finite on the samples",
+                        source=operator.source or None,
+                        hint="let masks be -1000 in the place of -inf, and scale down what overflows",
+                    )
+                largest[operator.name] = max(
+                    largest.get(operator.name, 0.0), float(np.abs(value[np.isfinite(value)]).max(initial=0.0))
+                )
     scales: dict[Place, np.ndarray] = {}
     zeros: dict[Place, int] = {}
     for operator in graph:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from derivable.accelerator.kinds import size
-from derivable.accelerator.translate import Ref, Translation, linear, refuse, row
+from derivable.accelerator.translate import Ref, Refused, Translation, linear, refuse, row
 
 # Activations
 
@@ -70,6 +70,17 @@ def _hardswish(g: Translation, input: Ref, inplace: bool = False) -> Ref:
 @row("gelu")
 def _gelu(g: Translation, input: Ref, approximate: str = "none") -> Ref:
     return g.add("gelu", input, approximate=approximate)
+
+
+@row("masked_fill")
+def _masked_fill(g: Translation, input: Ref, mask: Ref, value: Any) -> Ref:
+    array = g.array(mask) if isinstance(mask, Ref) else None
+    if array is None or isinstance(value, Ref):
+        raise Refused("masked_fill by what depends on the inputs has no operator", hint="masks are constants")
+    if np.isinf(value):  # products with zero would be none
+        return g.add("add", input, g.constant(np.where(array, float(value), 0.0)))
+    kept = g.add("mul", input, g.constant(np.where(array, 0.0, 1.0)))
+    return g.add("add", kept, g.constant(np.where(array, float(value), 0.0)))
 
 
 # Norms
