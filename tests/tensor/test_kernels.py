@@ -524,6 +524,13 @@ def test_random_programs(data):
     np.testing.assert_allclose(found, dense_of(expected, order), rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("product", ["({} * Y(0)) * a", "(Y(0) * {}) * a", "a * ({} * Y(0))", "{} * a", "a * {}"])
+def test_a_product_with_a_zero_of_no_order_has_no_entries(product):
+    program = parse(f"sum(<i, a> in X) sum(<j, b> in {product}) b * Y(j)", {"X": 1, "Y": 1})
+    off = dict.fromkeys(("saturation", "sharing", "sparsity"), False)
+    assert compile(program, passes=off)(X=np.ones(3), Y=np.ones(3)) == 0
+
+
 def test_a_product_that_is_needed_whole_has_no_entries_where_a_factor_has_none():
     text = "sum(<_, r> in sum(<x, a> in A(2)) { x -> (sum(<_, _> in A(x)) Y) * (a + 0.5) }) Y"
     matrix = coordinates({0: {0: -1.75, 1: -1.25, 2: -1.75}, 2: {0: 1.25, 1: -1.5, 2: -1.75}}, shape=(3, 3))

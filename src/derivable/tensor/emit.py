@@ -148,7 +148,7 @@ def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node]) -> B
         kernel = filling or kernel
     rows = () if output is None else output.rows
     results = [array for array in kernel.arrays if array.name in ("places", "out")]
-    joined = found if count is None else (output.outside, count)
+    joined = found if output is None or count is None else (output.outside, count)
     cut = None if has_trees else in_pieces(build, kernel, parts, results, joined, spaces.cleared, count, rows)
     kernel = join_parts(kernel, parts)
     kernels, arguments = _without_unused([kernel, *([] if cut is None else cut[:1])], arguments)

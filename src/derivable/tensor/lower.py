@@ -314,8 +314,10 @@ class Lowering:
         return Scalar(tuple(self.build.load(values, key, "value") for values in held.values), REAL)
 
     def _iterate_product(self, node: t.Multiply, names: Names, then: Then) -> None:
-        left = type_of(node.left, names)
-        outer, other = (node.right, node.left) if left is None or left.is_scalar else (node.left, node.right)
+        left, right = type_of(node.left, names), type_of(node.right, names)
+        if left is None or right is None:
+            return  # Only a zero is of no type, and may stand for a tensor of any order.
+        outer, other = (node.right, node.left) if left.is_scalar else (node.left, node.right)
 
         bound = self.bind(other, names)
 
