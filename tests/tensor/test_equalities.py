@@ -119,16 +119,16 @@ def _truth(value):
     ("semiring", "functions", "number"), [("real", SMOOTH, 24), ("min_plus", (), 4), ("boolean", (), 4)]
 )
 def test_what_is_in_one_class_has_one_value(semiring, functions, number, monkeypatch):
-    met, plain = {}, egglog.EGraph._run_program
+    met, plain = {}, egglog.EGraph.run
 
-    def run(self, *commands):
-        outputs = plain(self, *commands)
-        for output in outputs:
-            for rule, matches in output.report.num_matches_per_rule.items() if hasattr(output, "report") else ():
-                met[rule] = met.get(rule, 0) + matches
-        return outputs
+    def run(self, *args, **options):
+        report = plain(self, *args, **options)
+        for iteration in report.iterations:
+            for rule, reports in iteration.rule_set_report.rule_reports.items():
+                met[rule] = met.get(rule, 0) + sum(found.num_matches for found in reports)
+        return report
 
-    monkeypatch.setattr(egglog.EGraph, "_run_program", run)
+    monkeypatch.setattr(egglog.EGraph, "run", run)
     monkeypatch.setattr(saturate, "_MOST_ROWS", 400)
     record, source, compared = semirings.get(semiring), random.Random(0), 0
     for node in _programs_of(functions, number):

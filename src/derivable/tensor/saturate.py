@@ -11,7 +11,6 @@ Source: section 5.1 of Shaikhha, Huot and Hashemian, nabla-SD (2023).
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,15 +80,11 @@ def _cheapest(wholes: Sequence[Term], terms: Terms) -> Term:
 
 def equal_terms(wholes: Sequence[Term]) -> tuple[list[Row], Callable[[Term], Any]]:
     """(all that is equal to terms which are equal, and to their parts; the class of one of their parts)"""
-    with _prepared.ready() as graph:
-        return _equal_terms(wholes, graph)
-
-
-def _equal_terms(wholes: Sequence[Term], graph: Any) -> tuple[list[Row], Callable[[Term], Any]]:
-    from egglog import union
+    from egglog import EGraph, union
 
     from derivable.tensor import equalities
 
+    graph = EGraph()
     made: dict[Term, Any] = {}
     # Names are numbers in the graph, which egglog compares faster than texts.
     numbers: dict[str, int] = {}
@@ -193,47 +188,17 @@ def _extracted(rows: Sequence[Row], costs: Costs) -> dict[Any, tuple[Cost, Term]
     return best
 
 
-class _Prepared(threading.local):
-    """An empty graph that knows all equalities: egglog reads them in 30 ms, and copies the graph in 2 ms.
-
-    What runs them is kept as egglog's commands too, since it compares all rules with those that it knows before each
-    run of a ruleset. A graph of egglog belongs to one thread.
-    """
-
-    graph: Any = None
-    analyse: Any
-    steps: tuple[Any, ...]
-
-    def ready(self) -> Any:
-        """The graph; what is added to it within a `with` block is forgotten after it."""
-        from egglog import EGraph, run
-
-        from derivable.tensor import equalities
-
-        if self.graph is None:
-            graph = EGraph()
-            schedules = [run(rules) for rules in (equalities.LOOPS, equalities.LINEARITY, equalities.ALGEBRA)]
-            for schedule in (analyse := equalities.ANALYSIS.saturate(), *schedules):
-                graph.run(schedule)
-            self.analyse, *steps = [graph._state.run_schedule_to_egg(s.schedule) for s in (analyse, *schedules)]
-            self.steps = tuple(steps)
-            self.graph = graph
-        return self.graph
-
-
-_prepared = _Prepared()
-
-
 def _saturate(graph: Any) -> None:
     """Apply all equalities until nothing is new, or it is enough."""
+    from derivable.tensor import equalities
+
     stop = time.perf_counter() + _MOST_SECONDS
     is_new = True
     while is_new:
         is_new = False
-        for step in _prepared.steps:
-            graph._run_program(_prepared.analyse)
-            (applied,) = graph._run_program(step)
-            is_new |= applied.report.updated
+        for rules in (equalities.LOOPS, equalities.LINEARITY, equalities.ALGEBRA):
+            graph.run(equalities.ANALYSIS.saturate())
+            is_new |= graph.run(1, ruleset=rules).updated
             rows = sum(size for _, size in graph.all_function_sizes())
             if rows > _MOST_ROWS or time.perf_counter() > stop:
                 return
