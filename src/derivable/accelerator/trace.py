@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from operator import getitem
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -33,26 +31,13 @@ from derivable.accelerator.operators import (
     fold_constants,
 )
 from derivable.accelerator.place import Place, calls_model, place_here, place_of
+from derivable.accelerator.recording import Recorder, Value, call_with, input_names, name_of, one_line, record, widened
 from derivable.accelerator.translate import ROWS, Ref, Refused, Translation
 from derivable.accelerator.translate_vsa import ROWS as VSA_ROWS
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import suggestion
 
-# What only sizes say, so that a trace has the numbers.
-_OF_SHAPES = {
-    *("size", "dim", "numel", "ndimension", "is_floating_point", "is_complex", "element_size", "stride"),
-    *("storage_offset", "is_contiguous", "get_device", "is_tensor", "result_type", "__len__"),
-}
-_FILLED = {
-    *("zeros_like", "ones_like", "full_like", "empty_like"),
-    *("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"),
-}
-_RANDOM = {
-    *("rand_like", "randn_like", "randint_like", "bernoulli", "multinomial", "normal", "uniform", "random"),
-    *("exponential", "rrelu", "poisson"),
-}
 _DRAWN = ("rand", "randn", "randint", "randperm", "normal", "multinomial")
-_VALUES = "data-dependent control flow"
 
 
 def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ()) -> OperatorGraph:
@@ -82,10 +67,10 @@ def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ())
         if path not in paths:
             raise DomainError(f"the model has no module {path!r}", hint=suggestion(path, paths, "print the model"))
     with _in_float64(model) as (wide, mode):
-        examples = {name: tree_map(_widened, value) for name, value in arguments.items()}
+        examples = {name: tree_map(widened, value) for name, value in arguments.items()}
         expected = _run(wide, examples)
-        recorder = _Recorder(examples, symbolic)
-        graph = _record(recorder, wide)
+        recorder = Recorder(examples, symbolic)
+        graph = record(recorder, wide)
         made = _translate(recorder, graph, float_name)
         _compare(recorder, expected, recorder.view_changed or mode.drawn or Place())
         return made
@@ -99,15 +84,9 @@ def flat_inputs(model: Callable, inputs: Any) -> dict[str, np.ndarray]:
     found = {}
     for name, value in _arguments(model, inputs).items():
         tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-        names = _input_names(name, value, len(tensors))
+        names = input_names(name, value, len(tensors))
         found.update(zip(names, (tensor.detach().cpu().numpy() for tensor in tensors)))
     return found
-
-
-def _input_names(argument: str, value: Any, count: int) -> list[str]:
-    """What the tensors in an argument are called: as it, or numbered where it holds several."""
-    argument = argument.lstrip("*")
-    return [argument] if isinstance(value, torch.Tensor) else [f"{argument}_{number}" for number in range(count)]
 
 
 def _arguments(model: Callable, example_inputs: Any) -> dict[str, Any]:
@@ -152,13 +131,6 @@ def _tensor(value: Any) -> Any:
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
-def _widened(value: Any) -> Any:
-    """Floating tensors as float64, of their own memory; anything else as it is."""
-    if isinstance(value, torch.Tensor) and value.dtype is not torch.float64:
-        return value.detach().cpu().to(torch.float64) if value.is_floating_point() else value.detach().cpu()
-    return value
-
-
 def _float_name(model: Callable, arguments: Mapping[str, Any]) -> str:
     """The dtype of floating numbers in the model, such as "float32"."""
     parameters = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
@@ -201,15 +173,7 @@ class _Wide(TorchFunctionMode):
             return func(*args)  # what a tensor is, such as its dtype
         if self.drawn is None and getattr(func, "__name__", "") in _DRAWN:
             self.drawn = place_here("")
-        return func(*map_aggregate(args, _widened), **map_aggregate(kwargs or {}, _widened))  # type: ignore[misc]
-
-
-def _call(function: Callable, arguments: Mapping[str, Any]) -> Any:
-    starred = [value for name, values in arguments.items() if name.startswith("*") for value in values]
-    if starred:
-        plain = [value for name, value in arguments.items() if not name.startswith("*")]
-        return function(*plain, *starred)
-    return function(**arguments)
+        return func(*map_aggregate(args, widened), **map_aggregate(kwargs or {}, widened))  # type: ignore[misc]
 
 
 @calls_model
@@ -217,316 +181,22 @@ def _run(model: Callable, examples: Mapping[str, Any]) -> list[torch.Tensor]:
     """The outputs of the model itself, flat."""
     examples = tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, dict(examples))
     try:
-        found = tree_leaves(_call(model, examples))
+        found = tree_leaves(call_with(model, examples))
     except DerivableError:
         raise
     except Exception as error:
         place = place_of(error)
         raise place.error(
-            ShapeError, f"the model fails on the example inputs: {type(error).__name__}: {_one_line(error)}"
+            ShapeError, f"the model fails on the example inputs: {type(error).__name__}: {one_line(error)}"
         ) from error
     if not any(isinstance(one, torch.Tensor) for one in found):
         raise UnsupportedError("the model returns no tensor", hint="return tensors, in tuples, lists or dictionaries")
     return found
 
 
-def _one_line(error: BaseException) -> str:
-    return (str(error).strip().split("\n") or [""])[0].rstrip(".")
-
-
-# Recording
-
-
-class _Value(torch.fx.Proxy):
-    """A tensor of the trace, which knows its shape; to read its numbers is an error."""
-
-    value: torch.Tensor
-    tracer: _Recorder
-
-    @property
-    def shape(self) -> torch.Size:
-        return self.value.shape
-
-    @property
-    def ndim(self) -> int:
-        return self.value.dim()
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.value.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.value.device
-
-    @property
-    def requires_grad(self) -> bool:
-        return False
-
-    @property
-    def is_cuda(self) -> bool:
-        return False
-
-    is_nested = is_sparse = is_quantized = is_cuda
-
-    @property
-    def T(self) -> Any:
-        return self.permute(*reversed(range(self.ndim)))
-
-    @property
-    def mT(self) -> Any:
-        return self.transpose(-1, -2)
-
-    @property
-    def data(self) -> Any:
-        return self
-
-    def size(self, dim: int | None = None) -> Any:
-        return self.value.shape if dim is None else self.value.shape[dim]
-
-    def dim(self) -> int:
-        return self.value.dim()
-
-    def numel(self) -> int:
-        return self.value.numel()
-
-    def is_floating_point(self) -> bool:
-        return self.value.is_floating_point()
-
-    def __len__(self) -> int:
-        return len(self.value)
-
-    def __iter__(self) -> Iterator:
-        return iter([self.select(0, k) for k in range(len(self.value))])
-
-    def __getattr__(self, name: str) -> Any:
-        if callable(getattr(torch.Tensor, name, None)) or name.startswith("__"):
-            return super().__getattr__(name)
-        place = place_here(self.tracer.module)
-        raise place.error(UnsupportedError, f"a trace does not know the attribute .{name} of a tensor")
-
-    def __iadd__(self, other: Any) -> Any:
-        return self.add_(other)
-
-    def __isub__(self, other: Any) -> Any:
-        return self.sub_(other)
-
-    def __imul__(self, other: Any) -> Any:
-        return self.mul_(other)
-
-    def __itruediv__(self, other: Any) -> Any:
-        return self.div_(other)
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        place = place_here(self.tracer.module)
-        raise place.error(
-            UnsupportedError,
-            "an assignment to a part of a tensor cannot be traced",
-            "make a new tensor, with torch.cat, torch.stack or torch.where of constants",
-        )
-
-    def _read(self, what: str) -> Any:
-        place = place_here(self.tracer.module)
-        raise place.error(
-            UnsupportedError,
-            f"{what} of a tensor that depends on the inputs: {_VALUES} cannot be traced",
-            "compute both branches and mix them with weights from 0 to 1, or let the condition be one of shapes",
-        )
-
-    def __bool__(self) -> bool:
-        return self._read("the truth value")
-
-    def __float__(self) -> float:
-        return self._read("the number")
-
-    def __int__(self) -> int:
-        return self._read("the number")
-
-    def __index__(self) -> int:
-        return self._read("the number")
-
-    def __contains__(self, value: object) -> bool:
-        return self._read("an entry")
-
-    def item(self) -> Any:
-        return self._read("the number")
-
-    def tolist(self) -> Any:
-        return self._read("the numbers")
-
-    def numpy(self) -> Any:
-        return self._read("the numbers")
-
-    def __array__(self, *rest: Any) -> Any:
-        return self._read("the numbers")
-
-
-class _Recorder(torch.fx.Tracer):
-    """A tracer that computes what it records."""
-
-    def __init__(self, examples: Mapping[str, Any], symbolic: Sequence[str]):
-        super().__init__()
-        self.examples = examples
-        self.symbolic = tuple(symbolic)
-        self.inputs: dict[str, torch.Tensor] = {}
-        self.results: list[Any] = []
-        self.module = ""
-        self.layer: str | None = None  # the path of the module of torch.nn that is running
-        self.view_changed: Place | None = None  # where a tensor that has the memory of another was changed first
-        # By where memory begins, the value that was recorded first of those that the user still has.
-        self._memory: WeakValueDictionary[int, _Value] = WeakValueDictionary()
-
-    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict) -> Any:
-        # Parameters stay tensors: what follows from them alone is computed once, here.
-        return attr_val
-
-    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        return False
-
-    def call_module(self, m: torch.nn.Module, forward: Callable, args: tuple, kwargs: dict) -> Any:
-        before = self.module, self.layer
-        self.module = self.path_of_module(m)
-        self.layer = self.module if type(m).__module__.startswith("torch.nn.") and not list(m.children()) else None
-        found = forward(*args, **kwargs)
-        # After an error the module is still known.
-        self.module, self.layer = before
-        return found
-
-    def create_args_for_root(self, root_fn: Callable, is_module: bool, concrete_args: Any = None) -> Any:
-        def placed(argument: str, value: Any) -> Any:
-            tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-            names = iter(_input_names(argument, value, len(tensors)))
-
-            def one(leaf: Any) -> Any:
-                if not isinstance(leaf, torch.Tensor):
-                    return leaf
-                name = next(names)
-                self.inputs[name] = leaf
-                return self.create_proxy("placeholder", name, (), {})
-
-            return tree_map(one, value) if tensors else value
-
-        proxies = {name: placed(name, value) for name, value in self.examples.items()}
-
-        def call(*root: Any) -> Any:
-            self.results = tree_leaves(_call(lambda *args, **kwargs: root_fn(*root, *args, **kwargs), proxies))
-            return tuple(result for result in self.results if result is not None)
-
-        return call, [self.root] if is_module else []
-
-    def proxy(self, node: torch.fx.Node) -> _Value:
-        return _Value(node, self)
-
-    def create_arg(self, a: Any) -> Any:
-        return a.node if isinstance(a, torch.fx.Proxy) else super().create_arg(a)
-
-    def create_proxy(self, kind: str, target: Any, args: tuple, kwargs: dict, *rest: Any, **more: Any) -> Any:
-        if kind == "placeholder":
-            value, place = self.inputs[target], Place()
-        else:
-            place = place_here(self.module)
-            value = self._computed(kind, target, args, kwargs, place)
-            name = _name(target)
-            if name in _OF_SHAPES or name in _FILLED:
-                return value
-        proxy: Any = super().create_proxy(kind, target, args, kwargs, *rest, **more)
-        proxy.node.meta.update(place=place, layer=self.layer)
-        if isinstance(value, (tuple, list)) and all(part is None or isinstance(part, torch.Tensor) for part in value):
-            # Results with several tensors are known one by one.
-            proxy.value = value
-            parts = [
-                None if part is None else self.create_proxy("call_function", getitem, (proxy, k), {})
-                for k, part in enumerate(value)
-            ]
-            return _rebuilt(value, parts)
-        if isinstance(value, (tuple, list)):
-            raise place.error(UnsupportedError, f"{_name(target)} has no operator")
-        if not isinstance(value, torch.Tensor):
-            raise place.error(
-                UnsupportedError,
-                f"{_name(target)} gives {type(value).__name__} that depends on the inputs: {_VALUES} cannot be traced",
-                "only tensors go through a trace; write a fixed number of steps in the place of a search",
-            )
-        if value.is_complex():
-            raise place.error(UnsupportedError, f"{_name(target)} gives complex numbers, which no operator has")
-        proxy.value = value
-        proxy.node.meta["shape"] = tuple(value.shape)
-        if _is_in_place(target, kwargs) and args and isinstance(args[0], _Value):
-            return self._changed(args[0], proxy, place)
-        self._memory.setdefault(value.untyped_storage().data_ptr(), proxy)
-        return proxy
-
-    def _changed(self, before: _Value, after: _Value, place: Place) -> _Value:
-        """The same tensor of the user's with what an operation in place made of it."""
-        if self.view_changed is None and self._memory.get(before.value.untyped_storage().data_ptr()) is not before:
-            self.view_changed = place
-        before.node, before.value = after.node, after.value
-        self._memory[after.value.untyped_storage().data_ptr()] = before
-        return before
-
-    def _computed(self, kind: str, target: Any, args: tuple, kwargs: dict, place: Place) -> Any:
-        """What an operation gives on the examples, without changing its operands."""
-        name = _name(target)
-        if name in _RANDOM:
-            raise place.error(UnsupportedError, f"{name} draws random numbers", "give them as an input")
-
-        def number(value: Any) -> Any:
-            if isinstance(value, _Value):
-                return value.value
-            return _widened(value)
-
-        args, kwargs = map_aggregate(args, number), map_aggregate(kwargs, number)  # type: ignore[assignment]
-        kwargs = {key: False if key == "inplace" else value for key, value in kwargs.items()}
-        try:
-            if kind == "call_method":
-                method = target if target.startswith("__") else target.rstrip("_")
-                method = method if callable(getattr(torch.Tensor, method, None)) else target
-                first = args[0].clone() if method.endswith("_") and not method.startswith("__") else args[0]
-                found = getattr(first, method)(*args[1:], **kwargs)
-            else:
-                found = target(*args, **kwargs)
-        except DerivableError as error:
-            raise place.error(type(error), error.message, error.hint) from error
-        except Exception as error:
-            raise place.error(ShapeError, f"{name} fails: {_one_line(error)}") from error
-        return _rebuilt(found, map(_widened, found)) if isinstance(found, (tuple, list)) else _widened(found)
-
-
-def _rebuilt(like: Any, parts: Iterable[Any]) -> Any:
-    """The parts in a tuple, list or named tuple like another one."""
-    return like._make(parts) if hasattr(like, "_make") else type(like)(list(parts))
-
-
-def _is_in_place(target: Any, kwargs: Mapping[str, Any]) -> bool:
-    """Whether an operation changes its first operand, such as `x.add_(y)` and `relu(x, inplace=True)`."""
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    return kwargs.get("inplace") is True or (name.endswith("_") and not name.startswith("__"))
-
-
-def _name(target: Any) -> str:
-    """What an operation is called: `relu` for torch.relu, F.relu, x.relu and x.relu_."""
-    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
-    return name if name.startswith("__") else name.rstrip("_")
-
-
-@calls_model
-def _record(recorder: _Recorder, model: Callable) -> torch.fx.Graph:
-    try:
-        return recorder.trace(model)  # type: ignore[arg-type]
-    except DerivableError:
-        raise
-    except Exception as error:
-        place = place_of(error, recorder.module)
-        raise place.error(
-            UnsupportedError,
-            f"the model cannot be traced: {type(error).__name__}: {_one_line(error)}",
-            "a trace goes through operations on tensors; other code must not ask what they hold or are",
-        ) from error
-
-
-def _compare(recorder: _Recorder, expected: Sequence[Any], suspect: Place) -> None:
+def _compare(recorder: Recorder, expected: Sequence[Any], suspect: Place) -> None:
     """Raise unless the operations that were recorded give what the model gives; the error shows what is suspected."""
-    found = [value.value if isinstance(value, _Value) else value for value in recorder.results]
+    found = [value.value if isinstance(value, Value) else value for value in recorder.results]
     for number, (one, other) in enumerate(zip(found, expected)):
         if other is None:
             continue
@@ -535,7 +205,7 @@ def _compare(recorder: _Recorder, expected: Sequence[Any], suspect: Place) -> No
                 f"output {number} of the model is {type(other).__name__}, expected tensors",
                 hint="return tensors, in tuples, lists or dictionaries",
             )
-        if one.shape != other.shape or not torch.allclose(_widened(one), _widened(other), 1e-9, 1e-9, equal_nan=True):
+        if one.shape != other.shape or not torch.allclose(widened(one), widened(other), 1e-9, 1e-9, equal_nan=True):
             raise suspect.error(
                 UnsupportedError,
                 f"output {number} of the trace is not what the model gives",
@@ -547,7 +217,7 @@ def _compare(recorder: _Recorder, expected: Sequence[Any], suspect: Place) -> No
 # Translation
 
 
-def _translate(recorder: _Recorder, graph: torch.fx.Graph, float_name: str) -> OperatorGraph:
+def _translate(recorder: Recorder, graph: torch.fx.Graph, float_name: str) -> OperatorGraph:
     builder = Builder()
     translation = Translation(builder)
     known: dict[torch.fx.Node, Any] = {}
@@ -569,7 +239,7 @@ def _translate(recorder: _Recorder, graph: torch.fx.Graph, float_name: str) -> O
 
 
 def _operation(
-    recorder: _Recorder,
+    recorder: Recorder,
     node: torch.fx.Node,
     translation: Translation,
     known: Mapping[torch.fx.Node, Any],
@@ -587,7 +257,7 @@ def _operation(
         return _constant(recorder, str(node.target), translation, float_name)
     if node.op == "output":
         return ready(node.args[0])
-    name = _name(node.target)
+    name = name_of(node.target)
     translate = (VSA_ROWS.get(node.target) if callable(node.target) else None) or ROWS.get(name)
     if translate is None:
         raise place.error(
@@ -603,7 +273,7 @@ def _operation(
         raise place.error(type(error), f"{name}: {error.message}", error.hint) from None
     except TypeError as error:
         raise place.error(
-            UnsupportedError, f"{name} with these arguments has no operator: {_one_line(error)}"
+            UnsupportedError, f"{name} with these arguments has no operator: {one_line(error)}"
         ) from error
     shape = node.meta.get("shape")
     if isinstance(found, Ref) and shape is not None and translation.shape(found) != shape:
@@ -611,12 +281,12 @@ def _operation(
     return found
 
 
-def _constant(recorder: _Recorder, target: str, translation: Translation, float_name: str) -> Ref:
+def _constant(recorder: Recorder, target: str, translation: Translation, float_name: str) -> Ref:
     """A parameter or buffer under its own name, another tensor as a constant; in the model's dtype if that is exact."""
     value: Any = recorder.root
     for part in target.split("."):
         value = getattr(value, part)
-    array = _widened(value).numpy()
+    array = widened(value).numpy()
     if array.dtype == np.float64 and float_name in ("float32", "float16"):
         with np.errstate(over="ignore"):
             narrow = array.astype(float_name)
@@ -633,7 +303,7 @@ def _with_dtype(operator: Operator, float_name: str) -> Operator:
 _LAYERS = frozenset({"conv2d", "conv1d", "linear", "batch_norm"})
 
 
-def _part(recorder: _Recorder, node: torch.fx.Node) -> Part | None:
+def _part(recorder: Recorder, node: torch.fx.Node) -> Part | None:
     """The part of a node by itself, None if it follows from what is around it."""
     module = node.meta.get("place", Place()).module
     for path in recorder.symbolic:
@@ -641,7 +311,7 @@ def _part(recorder: _Recorder, node: torch.fx.Node) -> Part | None:
             return "symbolic"
     if getattr(node.target, "__module__", None) and str(node.target.__module__).startswith("derivable.vsa"):  # type: ignore[union-attr]
         return "symbolic"
-    return "neural" if node.meta.get("layer") or _name(node.target) in _LAYERS else None
+    return "neural" if node.meta.get("layer") or name_of(node.target) in _LAYERS else None
 
 
 def _with_parts(graph: OperatorGraph, parts: Mapping[str, Part | None]) -> OperatorGraph:
