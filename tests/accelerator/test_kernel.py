@@ -1,10 +1,17 @@
-"""The kernel's AXI4-Lite port, cycle by cycle, with registers in the place of the accelerator."""
+"""The kernel of Vitis: its AXI4-Lite port cycle by cycle, with registers in the place of the accelerator; programs on
+the whole of it, with a host and a memory that do all that AXI allows; and that memory on masters that do more."""
+
+import ctypes
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from accelerator.card import Card, CardError, load
 from accelerator.player import Player
-from derivable.accelerator import elaboration, verilator
+from accelerator.random_programs import SMALL, Composer, random_program
+from derivable.accelerator import elaboration, machine, verilator
+from derivable.accelerator.instructions import Transfer
 
 pytestmark = pytest.mark.skipif(verilator.version() is None, reason="Verilator or g++ is not installed")
 
@@ -83,3 +90,151 @@ def test_the_reset_inside_is_as_long_as_the_accelerator_asks(kernel):
     # `rst` is shown as arvalid: 63 cycles after the one from outside ends, in which no transfer is taken.
     assert high(found, "m_axi_memory_arvalid") == list(range(-79, -14))
     assert not found["awready"].any()
+
+
+BASE = 0x3_FFFF_F000  # memory lies on both sides of 4 GiB
+CONTROL, ERRORS, IDENTITY = 0x00, 0x48, 0x4C
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_programs_are_exact_whatever_the_memory_does(seed):
+    program, far = random_program(SMALL, seed, 60)
+    # A latency within which a whole page could come, or answers whenever they like, and few at a time.
+    options = [{"latency": 150}, {"seed": seed, "refuse": 45, "late": 60, "bursts": 1 + seed % 3, "order": seed % 3}]
+    card = Card(SMALL, far, BASE, **options[seed % 4 != 0])
+    card.load(program.words)
+    card.run()
+    np.testing.assert_array_equal(card.memory, machine.run(SMALL, program, far).memory)
+    counts = card.counts()
+    assert counts["longest"] == 4096 // SMALL.line
+    assert counts["most_reads"] == counts["most_writes"] == 4 if seed % 4 == 0 else counts["most_reads"] == 1 + seed % 3
+    if seed % 4:
+        assert min(counts[channel] for channel in ("ar", "aw", "w")) > 50
+    # B is always taken at once. A line waits where the lanes write; every write was late enough to be seen.
+    assert counts["b"] == 0
+    assert (counts["data_first"] == counts["writes"]) == (seed % 3 == 2 and seed % 4 != 0)
+    assert card.read(ERRORS) == 0
+    card.close()
+
+
+def transfers(*lines: int):
+    """Loads of that many lines to the beginning of X, one behind the other, and a store of what came last."""
+    composer = Composer(SMALL, 3)
+    for number, count in enumerate(lines):
+        composer.must(Transfer(operation="load", x=0, far=number * SMALL.line, lines=count))
+    composer.must(Transfer(operation="store", x=0, far=2 * SMALL.x + 4064, lines=max(lines)))
+    return composer.program(), composer.far
+
+
+def test_bursts_end_at_pages_and_latency_is_paid_once_a_transfer():
+    program, far = transfers(1, 127, 128, 129, 300)
+    found = {}
+    for latency in (10, 110):
+        card = Card(SMALL, far, BASE, latency=latency)
+        card.load(program.words)
+        found[latency] = card.run()
+        # Loads from line 0, 1, .. of a page: 1, 1, 2, 2 and 3 bursts. The store begins with the last line of a page.
+        assert (card.counts()["reads"], card.counts()["writes"]) == (9, 4)
+        np.testing.assert_array_equal(card.memory, machine.run(SMALL, program, far).memory)
+        card.close()
+    assert found[110] - found[10] == 6 * 100
+
+
+@pytest.mark.parametrize(("option", "expected"), [("fail_read", 1), ("fail_write", 2)])
+def test_memory_that_fails_is_told_until_the_next_start(option, expected):
+    program, far = transfers(200, 10)
+    card = Card(SMALL, far, **{option: 2})
+    card.load(program.words)
+    card.run()
+    assert card.read(ERRORS) == expected
+    assert (card.memory != machine.run(SMALL, program, far).memory).any()
+    card.run()
+    assert card.read(ERRORS) == 0
+    np.testing.assert_array_equal(card.memory, machine.run(SMALL, program, far).memory)
+    card.close()
+
+
+def test_a_reset_ends_a_run_and_the_next_one_is_whole():
+    program, far = random_program(SMALL, 30, 60)  # one that reads nothing that runs before it left
+    expected = machine.run(SMALL, program, far).memory
+    card = Card(SMALL, far, seed=5, refuse=20, late=20)
+    card.load(program.words)
+    for cycles in (10, 300, 700, 1500):
+        card.write(CONTROL, 1)
+        card.ticks(cycles)
+        card.reset(3)
+        assert card.read(CONTROL) == 4
+        card.memory[:] = far
+    card.run()
+    np.testing.assert_array_equal(card.memory, expected)
+    card.close()
+
+
+def test_registers_that_are_none_and_the_identity():
+    program, far = transfers(5)
+    card = Card(SMALL, far)
+    card.load(program.words)
+    card.write(0x100, 1)
+    card.ticks(100)
+    assert card.read(CONTROL) == 4
+    assert card.read(0x100) == card.read(0xFFC) == card.read(0x50) == 0
+    assert card.read(IDENTITY) == elaboration.kernel(SMALL).parameters["IDENTITY"] > 0
+    other = elaboration.kernel(replace(SMALL, height=8)).parameters["IDENTITY"]
+    assert card.read(IDENTITY) != other
+    card.close()
+
+
+NONE = (0, 0, 0, 0, 0)
+GOOD = (1, 1 << 20, 3, 4, 1)  # valid, address, lines less one, size, burst
+
+
+@pytest.mark.parametrize(
+    ("cycles", "message"),
+    [
+        # What the master drives on AR, AW and W (valid, byte, strobes, last), cycle by cycle.
+        ([(GOOD, NONE, NONE), (NONE, NONE, NONE)], "ARVALID fell before ARREADY"),
+        ([(GOOD, NONE, NONE), ((1, (1 << 20) + 16, 3, 4, 1), NONE, NONE)], "AR changed while it waited"),
+        ([(NONE, GOOD, NONE), (NONE, NONE, NONE)], "AWVALID fell before AWREADY"),
+        ([(NONE, GOOD, NONE), (NONE, (1, 1 << 20, 2, 4, 1), NONE)], "AW changed while it waited"),
+        ([(NONE, NONE, (1, 7, 255, 0)), (NONE, NONE, NONE)], "WVALID fell before WREADY"),
+        ([(NONE, NONE, (1, 7, 255, 0)), (NONE, NONE, (1, 8, 255, 0))], "W changed while it waited"),
+        ([(NONE, NONE, (1, 7, 255, 0)), (NONE, NONE, (1, 7, 255, 1))], "W changed while it waited"),
+        ([((1, 1 << 20, 3, 3, 1), NONE, NONE)], "a transfer is not as wide as the port"),
+        ([((1, 1 << 20, 3, 4, 0), NONE, NONE)], "a burst does not increase its address"),
+        ([((1, (1 << 20) + 8, 3, 4, 1), NONE, NONE)], "a burst does not begin with a line"),
+        ([((1, (1 << 20) + 4080, 1, 4, 1), NONE, NONE)], "a burst crosses 4096 bytes"),
+        ([((1, (1 << 20) - 16, 0, 4, 1), NONE, NONE)], "a burst is beyond its memory"),
+        ([((1, (1 << 20) + (1 << 14), 0, 4, 1), NONE, NONE)], "a burst is beyond its memory"),
+        ([(NONE, GOOD, (1, 7, 255, 1))], "WLAST is not with the last line of a burst"),
+        ([(NONE, (1, 1 << 20, 0, 4, 1), (1, 7, 255, 0))], "WLAST is not with the last line of a burst"),
+        ([(NONE, NONE, (1, 7, 255, 0)), (NONE, (1, 1 << 20, 0, 4, 1), NONE)], "WLAST is not with the last line"),
+        (["reset"] * 4 + [(GOOD, NONE, NONE, "reset")], "VALID is set in reset"),
+    ],
+)
+def test_masters_that_break_the_protocol_are_found(cycles, message):
+    library = load(SMALL)
+    # A memory that takes nothing, for what has to wait, and one that takes all.
+    refusing = "fell" in message or "changed" in message
+    memory = ctypes.c_void_p(library.memory_open(b"refuse=100" if refusing else b"refuse=0"))
+    words = ctypes.c_uint64 * 5
+    failed = []
+    for cycle in cycles:
+        ar, aw, w, *more = (NONE, NONE, NONE, 1) if cycle == "reset" else cycle
+        failed.append(library.memory_cycle(memory, len(more), words(*ar), words(*aw), words(*w)))
+    library.memory_close(memory)
+    assert failed == [0] * (len(cycles) - 1) + [-1]
+    assert library.card_message().decode().startswith(message)
+
+
+def test_what_the_card_cannot_do_is_an_error():
+    program, far = transfers(5)
+    card = Card(SMALL, far, silent=1)
+    card.load(program.words)
+    with pytest.raises(CardError, match="not done in time"):
+        card.run(1000)
+    card.close()
+    card = Card(SMALL, far[: SMALL.x])
+    card.load(program.words)
+    with pytest.raises(CardError, match="a burst is beyond its memory"):
+        card.run()
+    card.close()

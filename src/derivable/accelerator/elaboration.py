@@ -107,6 +107,12 @@ def parameters(machine: Machine) -> dict[str, int]:
     }
 
 
+def kernel(machine: Machine) -> Hardware:
+    """The module `kernel` of a machine. Its parameter IDENTITY is a hash of the accelerator in it."""
+    values = parameters(machine)
+    return hardware("kernel", values | {"IDENTITY": int(hardware(TOP, values).digest[:8], 16) >> 1})
+
+
 def array_parameters(machine: Machine) -> dict[str, int]:
     """The parameters of the module `array_engine` of a machine."""
     names = ("H", "W", "N", "A_WORDS", "B_WORDS", "K_WORDS", "C_WORDS")

@@ -17,11 +17,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from derivable.accelerator import elaboration
 from derivable.accelerator.elaboration import TOP
 from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write, checked_path
 
 if TYPE_CHECKING:
+    from derivable.accelerator.formats import Format
     from derivable.accelerator.layouts import View
     from derivable.accelerator.lower import Lowered
 
@@ -60,18 +62,17 @@ def design(lowered: Lowered) -> str:
     """The text of design.h. An output that is named twice is there twice, with a number behind its name."""
     names = list(lowered.graph.outputs)
     outputs = [name if names.count(name) == 1 else f"{name}_{number}" for number, name in enumerate(names)]
-    inputs = [_tensor(name, view, lowered.formats[name].scale) for name, view in lowered.inputs.items()]
-    found = [
-        _tensor(shown, view, lowered.formats[name].scale) for shown, name, view in zip(outputs, names, lowered.outputs)
-    ]
+    inputs = [_tensor(name, view, lowered.formats[name]) for name, view in lowered.inputs.items()]
+    found = [_tensor(shown, view, lowered.formats[name]) for shown, name, view in zip(outputs, names, lowered.outputs)]
     return f"""// Generated: {lowered.machine}.
 #pragma once
 
 constexpr char KERNEL[] = "{TOP}";
+constexpr uint32_t IDENTITY = 0x{elaboration.kernel(lowered.machine).parameters["IDENTITY"]:08x};
 constexpr size_t PROGRAM_WORDS = {lowered.program.words.size};
 constexpr size_t MEMORY_BYTES = {len(lowered.image)};
 
-// name, address, bytes of a number, scale, shape, strides
+// name, address, bytes of a number, largest integer, scale, shape, strides
 const std::vector<Tensor> INPUTS = {{
 {"".join(inputs)}}};
 const std::vector<Tensor> OUTPUTS = {{
@@ -79,11 +80,12 @@ const std::vector<Tensor> OUTPUTS = {{
 """
 
 
-def _tensor(name: str, view: View, scale: float) -> str:
+def _tensor(name: str, view: View, of: Format) -> str:
     # Hexadecimal floating-point numbers are exact.
     shape, strides = (", ".join(map(str, part)) for part in (view.shape, view.strides))
     return (
-        f'    {{"{name}", {view.address}, {view.size}, {scale.hex()}, {{{shape}}}, {{{strides}}}}},  // {scale:.6g}\n'
+        f'    {{"{name}", {view.address}, {view.size}, {of.most}, {of.scale.hex()}, {{{shape}}}, {{{strides}}}}},'
+        f"  // {of.scale:.6g}\n"
     )
 
 

@@ -108,7 +108,7 @@ def _hardware(made: Design, folder: Path) -> str:
         # The design stands; what no hardware is generated for, is said.
         stale = "; rtl/ and host/ in the folder are of an earlier design" if (folder / "rtl").exists() else ""
         return f"not generated: {error.message}{stale}"
-    elaboration.write(elaboration.hardware("kernel", elaboration.parameters(lowered.machine)), folder / "rtl")
+    elaboration.write(elaboration.kernel(lowered.machine), folder / "rtl")
     host.write(lowered, folder / "host")
     with atomic_write(folder / "program.txt") as file:
         file.write(f"{lowered.program}\n")

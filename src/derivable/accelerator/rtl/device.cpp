@@ -47,27 +47,4 @@ int64_t device_run(uint32_t line, const uint32_t* program, uint64_t words, uint8
 }
 
 const char* device_message() { return message; }
-
-// The device as a driver sees it: registers, and memory from address 0 on. All but `device_open` return 0, or -1 with a
-// message; `device_open` returns a null pointer then.
-void* device_open(uint32_t line, uint32_t latency, uint32_t interval, uint32_t seed) {
-  void* found = nullptr;
-  attempt([&] { found = new derivable::Device(line, {latency, interval, seed}); });
-  return found;
-}
-int device_memory(void* device, uint8_t* memory, uint64_t size) {
-  return attempt([&] { static_cast<derivable::Device*>(device)->memory(memory, size); });
-}
-int device_write(void* device, uint32_t address, uint32_t value) {
-  return attempt([&] { static_cast<derivable::Device*>(device)->write_register(address, value); });
-}
-int device_read(void* device, uint32_t address, uint32_t* value) {
-  return attempt([&] { *value = static_cast<derivable::Device*>(device)->read_register(address); });
-}
-int device_ticks(void* device, uint64_t cycles) {
-  return attempt([&] {
-    while (cycles--) static_cast<derivable::Device*>(device)->tick();
-  });
-}
-void device_close(void* device) { delete static_cast<derivable::Device*>(device); }
 }

@@ -1,10 +1,14 @@
 // The accelerator as a kernel of Vitis: reset and control as Xilinx's tools expect them, AXI4 to memory, AXI4-Lite from
 // the host. kernel.xml describes it; the registers are those of accelerator.sv, where bit 0 of control starts a run, and
-// bits 1 and 2 say that it is done and idle (ap_ctrl_hs).
+// bits 1 and 2 say that it is done and idle (ap_ctrl_hs), and two more:
+//   0x48  errors          bit 0: memory refused a read since the start, bit 1: a write; what was computed is wrong then
+//   0x4c  identity        a hash of the design, by which a driver knows it
+// Other addresses are zero, and writes to them do nothing.
 //
 // AXI4-Lite: one transfer at a time. A write is taken when its address and its data are both there, and answered in the
 // next cycle; a read is answered two cycles after its address. Bytes cannot be written alone.
-// AXI4: bursts of whole lines, to addresses that increase, never across 4096 bytes.
+// AXI4: bursts of whole lines, to addresses that increase, never across 4096 bytes; no identifiers, so that all is
+// answered in order. Several bursts may be under way.
 module kernel #(
     parameter int H = 8,
     parameter int W = 8,
@@ -17,7 +21,8 @@ module kernel #(
     parameter int C_WORDS = 2048,
     parameter int P_WORDS = 64,
     parameter int X_BYTES = 65536,
-    parameter int PROGRAM = 4096
+    parameter int PROGRAM = 4096,
+    parameter int IDENTITY = 0
 ) (
     input  logic           ap_clk,
     input  logic           ap_rst_n,
@@ -75,13 +80,15 @@ module kernel #(
     else if (rst) resetting <= resetting - 6'd1;
   end
 
-  logic        writes, reads, asked;
+  logic        writes, reads, asked, is_register;
   logic [31:0] read_data;
-  logic [7:0]  address;
+  logic [11:0] address, asked_at;
+  logic [1:0]  errors;
   assign writes = s_axi_control_awvalid && s_axi_control_wvalid && !s_axi_control_bvalid && !rst;
   // A write goes first where both come at once: there is one address.
   assign reads  = s_axi_control_arvalid && !writes && !asked && !s_axi_control_rvalid && !rst;
-  assign address = writes ? s_axi_control_awaddr[7:0] : s_axi_control_araddr[7:0];
+  assign address     = writes ? s_axi_control_awaddr : s_axi_control_araddr;
+  assign is_register = address[11:8] == 4'd0;
   assign s_axi_control_awready = writes;
   assign s_axi_control_wready  = writes;
   assign s_axi_control_arready = reads;
@@ -91,7 +98,23 @@ module kernel #(
     s_axi_control_bvalid <= (writes || (s_axi_control_bvalid && !s_axi_control_bready)) && !rst;
     s_axi_control_rvalid <= (asked || (s_axi_control_rvalid && !s_axi_control_rready)) && !rst;
     asked                <= reads;
-    if (asked) s_axi_control_rdata <= read_data;
+    if (reads) asked_at <= address;
+    if (asked) begin
+      case (asked_at)
+        12'h048: s_axi_control_rdata <= {30'd0, errors};
+        12'h04c: s_axi_control_rdata <= IDENTITY;
+        default: s_axi_control_rdata <= asked_at[11:8] == 4'd0 ? read_data : '0;
+      endcase
+    end
+  end
+
+  // SLVERR and DECERR have bit 1 set.
+  always_ff @(posedge ap_clk) begin
+    if (rst || (writes && address == 12'h000 && s_axi_control_wdata[0])) errors <= '0;
+    else begin
+      if (m_axi_memory_rvalid && m_axi_memory_rready && m_axi_memory_rresp[1]) errors[0] <= 1'b1;
+      if (m_axi_memory_bvalid && m_axi_memory_bready && m_axi_memory_bresp[1]) errors[1] <= 1'b1;
+    end
   end
 
   assign m_axi_memory_arsize  = 3'($clog2(L));
@@ -116,9 +139,9 @@ module kernel #(
   ) engine (
       .clk(ap_clk),
       .rst,
-      .host_write(writes),
+      .host_write(writes && is_register),
       .host_read(reads),
-      .host_address(address),
+      .host_address(address[7:0]),
       .host_write_data(s_axi_control_wdata),
       .host_read_data(read_data),
       .ar_valid(m_axi_memory_arvalid),
@@ -142,10 +165,7 @@ module kernel #(
       .done
   );
 
-  // Lines come in order without identifiers, and memory that fails is not noticed.
+  // The accelerator counts lines itself, and bit 0 of an answer tells apart what is not asked for or both errors.
   logic unused;
-  assign unused = &{
-    1'b0, taken, done, m_axi_memory_rlast, m_axi_memory_rresp, m_axi_memory_bresp, s_axi_control_wstrb,
-    s_axi_control_awaddr, s_axi_control_araddr
-  };
+  assign unused = &{1'b0, taken, done, m_axi_memory_rlast, m_axi_memory_rresp[0], m_axi_memory_bresp[0], s_axi_control_wstrb};
 endmodule

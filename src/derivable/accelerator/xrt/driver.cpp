@@ -1,9 +1,10 @@
 // Runs a generated accelerator on a card, through XRT.
 //
-//   driver DESIGN.xclbin INPUTS OUTPUTS
+//   driver DESIGN.xclbin INPUTS OUTPUTS [SECONDS]
 //
 // INPUTS is a folder with a file NAME.f32 for each input of the model: float32, row by row, one or more times the elements
 // of the input. The accelerator runs once for each time. OUTPUTS gets a file NAME.f32 for each output, as many times.
+// A run that takes more than SECONDS, 60 if not given, is given up.
 //
 // What the design is stands in design.h, which was generated: how large its memory is, where inputs and outputs lie in it
 // and what their integers mean. program.bin and memory.bin are read from the folder DESIGN_FOLDER, "." if not defined.
@@ -14,7 +15,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <stdexcept>
@@ -29,6 +32,7 @@ struct Tensor {  // numbers in the design's memory
   const char* name;
   uint64_t address;  // of the first, a byte
   uint32_t bytes;    // of a number
+  int32_t most;      // the largest integer, and the negative of the least
   double scale;      // what the integer 1 means
   std::vector<uint64_t> shape, strides;  // strides in numbers
 
@@ -48,12 +52,23 @@ struct Tensor {  // numbers in the design's memory
 namespace {
 
 // Registers of the accelerator, in bytes; see accelerator.sv. XRT itself writes those of control and of the memory's base.
-constexpr uint32_t PROGRAM_INDEX = 0x18, PROGRAM_WORD = 0x1c, CYCLES = 0x20;
+constexpr uint32_t PROGRAM_INDEX = 0x18, PROGRAM_WORD = 0x1c, CYCLES = 0x20, ERRORS = 0x48, IDENTIFICATION = 0x4c;
+
+// Does a step of XRT; what it says goes behind what the step was for.
+template <class Step>
+auto named(const std::string& what, Step step) -> decltype(step()) {
+  try {
+    return step();
+  } catch (const std::exception& error) {
+    throw std::runtime_error(what + ": " + error.what());
+  }
+}
 
 template <class Number>
 std::vector<Number> read(const std::string& path) {
+  std::error_code is_folder;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) throw std::runtime_error("cannot read " + path);
+  if (!file || std::filesystem::is_directory(path, is_folder)) throw std::runtime_error("cannot read " + path);
   std::vector<Number> found(size_t(file.tellg()) / sizeof(Number));
   file.seekg(0);
   file.read(reinterpret_cast<char*>(found.data()), std::streamsize(found.size() * sizeof(Number)));
@@ -71,11 +86,11 @@ void for_each(const Tensor& tensor, uint8_t* memory, Visit visit) {
   }
 }
 
-// Rounded to the nearest integer, halves to the even one, and kept within what the type holds.
+// Rounded to the nearest integer, halves to the even one, and kept within what the format holds.
 void put(const Tensor& tensor, const float* values, uint8_t* memory) {
-  const double limit = std::ldexp(1.0, int(8 * tensor.bytes - 1)) - 1;
+  const double most = tensor.most;
   for_each(tensor, memory, [&](uint64_t number, uint8_t* place) {
-    auto value = int32_t(std::clamp(std::nearbyint(double(values[number]) / tensor.scale), -limit, limit));
+    auto value = int32_t(std::clamp(std::nearbyint(double(values[number]) / tensor.scale), -most, most));
     std::memcpy(place, &value, tensor.bytes);  // little endian
   });
 }
@@ -89,7 +104,7 @@ void get(const Tensor& tensor, uint8_t* memory, std::vector<float>& values) {
   });
 }
 
-void run(const std::string& binary, const std::string& from, const std::string& to) {
+void run(const std::string& binary, const std::string& from, const std::string& to, long seconds) {
   std::vector<std::vector<float>> inputs, outputs(OUTPUTS.size());
   size_t times = 1;
   for (const Tensor& input : INPUTS) {
@@ -100,17 +115,31 @@ void run(const std::string& binary, const std::string& from, const std::string& 
       throw std::runtime_error(path + " has " + std::to_string(found) + " numbers, expected a multiple of " +
                                std::to_string(input.size()));
     if (&input == &INPUTS[0]) times = found / input.size();
-    if (found != times * input.size()) throw std::runtime_error(path + " is for another number of runs than the first input");
+    if (found != times * input.size())
+      throw std::runtime_error(path + " has numbers for " + std::to_string(found / input.size()) + " runs, the first input for " +
+                               std::to_string(times));
+    for (size_t i = 0; i < found; ++i)
+      if (std::isnan(inputs.back()[i])) throw std::runtime_error(path + ": number " + std::to_string(i) + " is no number (NaN)");
   }
+  std::error_code failed;
+  std::filesystem::create_directories(to, failed);
+  if (!std::filesystem::is_directory(to)) throw std::runtime_error("cannot make the folder " + to);
   const auto program = read<uint32_t>(DESIGN_FOLDER "/program.bin");
   const auto constants = read<uint8_t>(DESIGN_FOLDER "/memory.bin");
   if (program.size() != PROGRAM_WORDS || constants.size() != MEMORY_BYTES)
-    throw std::runtime_error("program.bin and memory.bin are not those of design.h");
+    throw std::runtime_error("program.bin has " + std::to_string(program.size()) + " words and memory.bin " +
+                             std::to_string(constants.size()) + " bytes, design.h says " + std::to_string(PROGRAM_WORDS) +
+                             " and " + std::to_string(MEMORY_BYTES) + ": they are of different designs");
 
-  xrt::device device(0);
-  const auto uuid = device.load_xclbin(binary);
-  xrt::kernel kernel(device, uuid, KERNEL, xrt::kernel::cu_access_mode::exclusive);
-  xrt::bo memory(device, MEMORY_BYTES, kernel.group_id(0));
+  auto device = named("XRT opens no card, `xbutil examine` lists them", [] { return xrt::device(0); });
+  const auto uuid = named("XRT does not load " + binary, [&] { return device.load_xclbin(binary); });
+  auto kernel = named(binary + " has no kernel `" + KERNEL + "`", [&] {
+    return xrt::kernel(device, uuid, KERNEL, xrt::kernel::cu_access_mode::exclusive);
+  });
+  if (kernel.read_register(IDENTIFICATION) != IDENTITY)
+    throw std::runtime_error(binary + " is of another design: make it from the rtl/ that was written with this host/");
+  auto memory = named("the card does not give " + std::to_string(MEMORY_BYTES) + " bytes of memory",
+                      [&] { return xrt::bo(device, MEMORY_BYTES, kernel.group_id(0)); });
   auto* bytes = memory.map<uint8_t*>();
   std::copy(constants.begin(), constants.end(), bytes);
   memory.sync(XCL_BO_SYNC_BO_TO_DEVICE);
@@ -124,8 +153,12 @@ void run(const std::string& binary, const std::string& from, const std::string& 
     for (size_t i = 0; i < INPUTS.size(); ++i) put(INPUTS[i], &inputs[i][time * INPUTS[i].size()], bytes);
     memory.sync(XCL_BO_SYNC_BO_TO_DEVICE);
     start.start();
-    if (start.wait(std::chrono::minutes(10)) != ERT_CMD_STATE_COMPLETED)
-      throw std::runtime_error("the accelerator is not done after ten minutes");
+    if (start.wait(std::chrono::seconds(seconds)) != ERT_CMD_STATE_COMPLETED)
+      throw std::runtime_error("run " + std::to_string(time) + " is not done after " + std::to_string(seconds) +
+                               " s: give more as the fourth argument, or reset the card with `xbutil reset`");
+    if (const uint32_t errors = kernel.read_register(ERRORS))
+      throw std::runtime_error(std::string("the card's memory refused ") + (errors & 1 ? "reads" : "writes") + " in run " +
+                               std::to_string(time) + ": its outputs would be wrong");
     memory.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
     for (size_t i = 0; i < OUTPUTS.size(); ++i) get(OUTPUTS[i], bytes, outputs[i]);
     std::cout << "run " << time << ": " << kernel.read_register(CYCLES) << " cycles\n";
@@ -141,12 +174,14 @@ void run(const std::string& binary, const std::string& from, const std::string& 
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 4) {
-    std::cerr << "usage: driver DESIGN.xclbin INPUTS OUTPUTS\n";
+  char* end = nullptr;
+  const long seconds = count == 5 ? std::strtol(arguments[4], &end, 10) : 60;
+  if (count < 4 || count > 5 || (end && *end) || seconds < 1) {
+    std::cerr << "usage: driver DESIGN.xclbin INPUTS OUTPUTS [SECONDS]\n";
     return 2;
   }
   try {
-    run(arguments[1], arguments[2], arguments[3]);
+    run(arguments[1], arguments[2], arguments[3], seconds);
     return 0;
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n";
