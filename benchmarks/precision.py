@@ -2,10 +2,12 @@
 
     python benchmarks/precision.py                    # three seeds; about two hours on two cores
     python benchmarks/precision.py --readers DIR      # keep the trained networks there, and take those that are there
+    python benchmarks/precision.py --hardware 64      # so many problems on the generated hardware's golden machine, too
 
 A reader of panels is trained for each seed, NVSA's abduction reasons on block codes, and the whole model is quantised
-after training, with scales from problems that it is not tested on. Problems are Raven-like and our own; noise on the
-pictures makes hard ones of them, since easy ones are solved at every precision.
+after training, with scales from problems that it is not tested on. The table is of an emulation in floats; with
+`--hardware` the program for the generated hardware runs with the same scales, bit by bit. Problems are Raven-like and
+our own; noise on the pictures makes hard ones of them, since easy ones are solved at every precision.
 """
 
 from __future__ import annotations
@@ -21,8 +23,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
-from derivable.accelerator.operators import OperatorGraph, expand
-from derivable.accelerator.quantisation import calibrate, evaluate
+from derivable.accelerator.formats import prepare
+from derivable.accelerator.instructions import Machine
+from derivable.accelerator.lower import lower, simulate
+from derivable.accelerator.operators import OperatorGraph
+from derivable.accelerator.quantisation import Quantised, calibrate, evaluate
 from derivable.accelerator.trace import trace
 from derivable.core.files import atomic_write
 from derivable.core.progress import progress
@@ -76,6 +81,18 @@ def pictures(puzzles: problems.Problems, noise: float, seed: int, batch: int) ->
     ]
 
 
+def compare(quantised: Quantised, given: list[torch.Tensor], puzzles: problems.Problems) -> tuple[float, float, float]:
+    """Shares that the emulation and the program on the golden machine solve, and of which both give the same answer."""
+    machine = Machine(
+        32, 16, 4, lanes=32, line=128, a=1 << 15, b=1 << 15, k=1024, c=1 << 15, x=1 << 22, program=1 << 20
+    )
+    lowered = lower(quantised, machine)
+    scores = [[evaluate(quantised, [part.numpy()])[0], simulate(lowered, [part.numpy()])[0][0]] for part in given]
+    emulated, run = ([pair[side] for pair in scores] for side in (0, 1))
+    same = np.concatenate(emulated).argmax(-1) == np.concatenate(run).argmax(-1)
+    return share(emulated, puzzles), share(run, puzzles), float(same.mean())
+
+
 def share(scores: list[np.ndarray], puzzles: problems.Problems) -> float:
     chosen = np.concatenate(scores).argmax(-1)
     return float((chosen == puzzles.right[: len(chosen)].numpy()).mean())
@@ -90,6 +107,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=256, help="of the four blocks of a code")
     parser.add_argument("--batch", type=int, default=8, help="problems at once")
     parser.add_argument("--readers", type=Path, default=None, help="folder of trained networks")
+    parser.add_argument("--hardware", type=int, default=0, help="problems of each kind that the golden machine solves")
     options = parser.parse_args()
 
     solved: dict[str, dict[str, list[float]]] = {task: {} for task in TASKS}
@@ -102,7 +120,7 @@ def main() -> None:
         samples = [
             [part.numpy()] for noise in (0.05, 0.3) for part in pictures(learned, noise, 2000 + seed, options.batch)[:2]
         ]
-        graph: OperatorGraph = expand(trace(model, torch.from_numpy(samples[0][0])))
+        graph: OperatorGraph = prepare(trace(model, torch.from_numpy(samples[0][0])))
         quantised = {
             name: calibrate(graph, samples, {"neural": neural, "symbolic": symbolic})
             for name, (neural, symbolic) in PRECISIONS.items()
@@ -121,6 +139,10 @@ def main() -> None:
                     scores = [evaluate(of, [part.numpy()])[0] for part in given]
                     solved[task].setdefault(name, []).append(share(scores, puzzles))
                     advance(note=f"{task}, {name}")
+                    if options.hardware and not of.format(graph.operators[0]).is_float:
+                        found = compare(of, given[: options.hardware // options.batch], puzzles)
+                        emulated, run, same = (f"{100 * part:.1f} %" for part in found)
+                        print(f"  {task}, {name}: emulated {emulated}, on the machine {run}, answers alike {same}")
         print(f"seed {seed}: {time.perf_counter() - began:.0f} s", flush=True)
 
     names = ["FP32", *PRECISIONS]

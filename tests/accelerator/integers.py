@@ -75,32 +75,28 @@ def power(number):
     return next(k for k in range(64) if 2**k >= number)
 
 
-def evaluate(graph, formats, ranges, inputs):
+def evaluate(graph, formats, inputs):
     """Name -> integers of every operator but constants."""
     found = {}
     constants = {name: np.asarray(array, np.float64) for name, array in graph.constants.items()}
 
-    def as_format(name, type, scale):
+    def as_format(name, to):
         if name in constants:
-            return saturate(np.rint(constants[name] / scale), type).astype(np.int64)
-        format = formats[name]
-        if (format.type, format.scale) == (type, scale):
+            return _rounded(constants[name], to)
+        before = formats[name]
+        if before == to:
             return found[name]
-        return saturate(times(found[name], format.scale / scale), type)
+        m, s = factor(before.scale / to.scale)
+        zero = np.int64(round(Fraction(to.zero * 2**s, m))) if to.zero else 0
+        return _kept(rs((found[name] - before.zero + zero) * m, s), to)
 
     def wide(name):
-        return as_format(name, "i32", 2.0**-16)
+        return as_format(name, _Wide)
 
-    def narrow(name):
+    def narrow(place):
         """Integers and their scale."""
-        if name in constants:
-            type = formats.precision[of.part]
-            most = LEAST_AND_MOST[type][1]
-            scale = (np.abs(constants[name]).max() or most) / most
-        else:
-            format = formats.read.get(name, formats.values[name])
-            type, scale = format.type, format.scale
-        return as_format(name, type, scale), scale
+        format = formats.operands[of.name, place]
+        return as_format(of.inputs[place], format), format.scale
 
     def number(name):
         return float(constants[name].ravel()[0]) if name in constants and constants[name].size == 1 else None
@@ -110,18 +106,38 @@ def evaluate(graph, formats, ranges, inputs):
             continue
         y = formats[of.name]
         if of.kind == "input":
-            array = np.asarray(inputs[of.name], np.float64)
-            found[of.name] = saturate(np.rint(array / y.scale), y.type).astype(np.int64)
+            found[of.name] = _rounded(np.asarray(inputs[of.name], np.float64), y)
             continue
-        value = _value(of, y, wide, narrow, number, found, constants, formats, ranges, graph)
-        found[of.name] = saturate(np.asarray(value, np.int64), y.type).reshape(of.shape)
+        value = _value(of, y, wide, narrow, number, found, constants, formats, graph, as_format)
+        found[of.name] = _kept(np.asarray(value, np.int64), y).reshape(of.shape)
     return found
 
 
-def _weights(array, type):
-    flat = np.abs(array).reshape(len(array), -1).max(1)
-    scale = np.where(flat > 0, flat / LEAST_AND_MOST[type][1], 1.0)
-    return np.rint(array / scale.reshape(-1, *(1,) * (array.ndim - 1))).astype(np.int64), scale
+class _Wide:
+    type, scale, zero = "i32", 2.0**-16, 0
+
+
+def _kept(steps, format):
+    """All steps of bytes and nibbles where there is a zero, else as many on both sides."""
+    least, most = LEAST_AND_MOST[format.type]
+    return np.clip(steps, least - (format.zero != 0), most)
+
+
+def _rounded(array, format):
+    return _kept(np.rint(array / format.scale) + format.zero, format).astype(np.int64)
+
+
+def _layer(of, x, weight, formats, y, sums):
+    """`sums` of x and weights [channel, ...]; the channel is last in what it gives."""
+    scale, own = formats.operands[of.name, 0].scale, formats.weights[of.name]
+    steps = np.rint(weight / own.reshape(-1, *(1,) * (weight.ndim - 1)))
+    steps = saturate(steps, formats.types[of.name]).astype(np.int64)
+    real = scale * own / y.scale
+    s = factor(float(np.max(np.abs(real), initial=0)), 30)[1]
+    m = np.rint(real * 2.0**s).astype(np.int64)
+    total = sums(x, steps) - formats.operands[of.name, 0].zero * steps.reshape(len(steps), -1).sum(1)
+    zero = y.zero * 2.0**s / m if y.zero else 0
+    return lambda bias: rs((total + np.rint(bias / (scale * own) + zero).astype(np.int64)) * m, s)
 
 
 def _by_channel(total, real):
@@ -130,9 +146,9 @@ def _by_channel(total, real):
     return rs(total * np.rint(np.asarray(real) * 2.0**s).astype(np.int64), s)
 
 
-def _conv(x, weight, at):
+def _conv(x, weight, at, zero):
     (sy, sx), (py, px), (dy, dx), groups = at["stride"], at["padding"], at["dilation"], at["groups"]
-    x = np.pad(x, ((0, 0), (0, 0), (py, py), (px, px)))
+    x = np.pad(x, ((0, 0), (0, 0), (py, py), (px, px)), constant_values=zero)
     outputs, channels, high, wide = weight.shape
     rows, columns = (x.shape[2] - dy * (high - 1) - 1) // sy + 1, (x.shape[3] - dx * (wide - 1) - 1) // sx + 1
     total = np.zeros((x.shape[0], outputs, rows, columns), np.int64)
@@ -156,47 +172,42 @@ def _pool(x, at, fill):
     return np.array([[w.reshape(*w.shape[:-2], -1) for w in line] for line in windows])  # [row, column, ..., tap]
 
 
-def _value(of, y, wide, narrow, number, found, constants, formats, ranges, graph):
-    kind, names, at = of.kind, of.inputs, of.at
-    own_type = formats.precision[of.part]
-    if kind in ("conv2d", "linear"):
-        x, scale = narrow(names[0])
-        weight, own = _weights(constants[names[1]], own_type)
-        bias = constants[names[2]] if len(names) == 3 else np.zeros(len(own))
-        total = np.moveaxis(_conv(x, weight, at), 1, -1) if kind == "conv2d" else x @ weight.T
-        total = total + np.rint(bias / (scale * own)).astype(np.int64)
-        result = _by_channel(total, scale * own / y.scale)
+def _value(of, y, wide, narrow, number, found, constants, formats, graph, as_format):
+    kind, names, at, ranges = of.kind, of.inputs, of.at, formats.ranges
+    if kind in ("conv2d", "linear") or (
+        kind == "matmul" and names[0] not in constants and names[1] in constants and constants[names[1]].ndim == 2
+    ):
+        x, weight = narrow(0)[0], constants[names[1]]
+        weight = weight.T if kind == "matmul" else weight
+        bias = constants[names[2]] if len(names) == 3 else 0.0
+        zero = formats.operands[of.name, 0].zero
+        if kind == "conv2d":
+            result = _layer(of, x, weight, formats, y, lambda x, w: np.moveaxis(_conv(x, w, at, zero), 1, -1))
+        else:
+            result = _layer(of, x, weight, formats, y, lambda x, w: x @ w.T)
+        result = result(bias + formats.added.get(of.name, 0.0))
         return np.moveaxis(result, -1, 1) if kind == "conv2d" else result
-    if kind == "matmul" and names[1] in constants and constants[names[1]].ndim == 2:
-        x, scale = narrow(names[0])
-        weight, own = _weights(constants[names[1]].T, own_type)
-        return _by_channel(x @ weight.T, scale * own / y.scale)
     if kind == "matmul":
-        (a, sa), (b, sb) = narrow(names[0]), narrow(names[1])
+        (a, sa), (b, sb) = narrow(0), narrow(1)
         on_array = names[0] in constants and a.ndim == 2 and b.ndim == 2
         return _by_channel(a @ b, sa * sb / y.scale) if on_array else times(a @ b, sa * sb / y.scale)
     if kind == "bundle":
         rank = at["rank"]
         if names[0] in constants and constants[names[0]].ndim == rank + 1:
-            if _read_as_vectors(graph, of.name) and names[1] not in constants:
-                (a, sa), (w, sw) = narrow(names[0]), narrow(names[1])
-                return _by_channel(np.tensordot(w, a, (-1, 0)), sa * sw / y.scale)
-            x, scale = narrow(names[1])
-            book = constants[names[0]]
-            weight, own = _weights(book.reshape(len(book), -1).T, own_type)
-            return _by_channel(x @ weight.T, scale * own / y.scale).reshape(of.shape)
-        (a, sa), (w, sw) = narrow(names[0]), narrow(names[1])
+            (a, sa), (w, sw) = narrow(0), narrow(1)
+            return _by_channel(np.tensordot(w, a, (-1, 0)), sa * sw / y.scale)
+        (a, sa), (w, sw) = narrow(0), narrow(1)
         total = (a * w.reshape(*w.shape, *(1,) * rank)).sum(-rank - 1)
         return times(total, sa * sw / y.scale)
     if kind in ("bind", "unbind"):
-        (c, sc), (a, sa) = narrow(names[0]), narrow(names[1])
+        (c, sc), (a, sa) = narrow(0), narrow(1)
         c, a = np.broadcast_arrays(c, a)
         d = c.shape[-1]
         sign = 1 if kind == "unbind" else -1
         total = sum(a[..., k : k + 1] * c[..., (np.arange(d) + sign * k) % d] for k in range(d))
         return times(total, sc * sa / y.scale)
     if kind == "match_probability":
-        (a, sa), (b, sb) = narrow(names[0]), narrow(names[1])
+        (a, sa), (b, sb) = narrow(0), narrow(1)
         return times((a * b).sum((-2, -1)), sa * sb / a.shape[-2] / y.scale)
     if kind in ("add", "sub"):
         sign = 1 if kind == "add" else -1
@@ -207,7 +218,7 @@ def _value(of, y, wide, narrow, number, found, constants, formats, ranges, graph
         c = number(order[1])
         if c is not None:
             c = 1 / c if kind == "div" else c
-            return times(found[order[0]], formats[order[0]].scale * c * ONE)
+            return times(wide(order[0]), c)
         if kind == "mul":
             return rs(wide(names[0]) * wide(names[1]), 16)
         k = power(np.max(constants[names[1]]) if names[1] in constants else ranges[names[1]][1])
@@ -254,11 +265,11 @@ def _value(of, y, wide, narrow, number, found, constants, formats, ranges, graph
         return rs(x * exp2(saturate(rs(-log2(total), 1), "i32")), 16)
     x = found.get(names[0])
     if kind == "relu":
-        return np.maximum(x, 0)
+        return np.maximum(x, y.zero)
     if kind in ("max", "min"):
         return getattr(np, kind)(x, axis=at["axes"], keepdims=at["keepdims"])
     if kind == "sum":
-        return times(x.sum(at["axes"], keepdims=at["keepdims"]), formats[names[0]].scale * ONE)
+        return wide(names[0]).sum(at["axes"], keepdims=at["keepdims"])
     if kind == "prod":
         x = np.moveaxis(wide(names[0]), at["axes"], range(-len(at["axes"]), 0))
         x = x.reshape(*x.shape[: x.ndim - len(at["axes"])], -1)
@@ -270,24 +281,9 @@ def _value(of, y, wide, narrow, number, found, constants, formats, ranges, graph
         return np.moveaxis(_pool(x, at, -(2**40)).max(-1), (0, 1), (-2, -1))
     if kind == "avg_pool2d":
         taps = math.prod(at["kernel"])
-        total = np.moveaxis(_pool(x, at, 0).sum(-1), (0, 1), (-2, -1))
-        return times(total, formats[names[0]].scale * ONE / taps)
+        total = np.moveaxis(_pool(wide(names[0]), at, 0).sum(-1), (0, 1), (-2, -1))
+        return times(total, 1 / taps)
     if kind == "concatenate":
-        parts = [
-            saturate(times(found[n], formats[n].scale / y.scale), y.type)
-            if n in found and formats[n] != y
-            else (found[n] if n in found else np.rint(constants[n] / y.scale).astype(np.int64))
-            for n in names
-        ]
-        return np.concatenate(parts, at["axis"])
+        return np.concatenate([as_format(name, y) for name in names], at["axis"])
     assert of.unit == "view", kind
     return of.row.evaluate([x], at)
-
-
-def _read_as_vectors(graph, name):
-    """Whether it is bound, unbound, compared or bundled, perhaps through views."""
-    return any(
-        graph[user].kind in ("bind", "unbind", "match_probability", "bundle")
-        or (graph[user].unit == "view" and _read_as_vectors(graph, user))
-        for user in graph.users[name]
-    )

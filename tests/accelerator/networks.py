@@ -5,6 +5,20 @@ import itertools
 import torch
 from torch import nn
 
+from derivable.accelerator.formats import prepare
+from derivable.accelerator.quantisation import calibrate
+from derivable.accelerator.trace import trace
+
+
+def calibrated(model, inputs, precision=None):
+    """The prepared graph of a model, quantised with its inputs, int8 where `precision` has nothing else; and the inputs
+    as arrays."""
+    if isinstance(model, nn.Module):
+        model.eval()
+    arrays = [tensor.detach().double().numpy() for tensor in inputs]
+    precision = {"neural": "int8", "symbolic": "int8"} | (precision or {})
+    return calibrate(prepare(trace(model, inputs)), [arrays], precision), arrays
+
 
 class MLP(nn.Module):
     def __init__(self, sizes=(5, 8, 3)):

@@ -108,7 +108,7 @@ def test_saved_and_loaded(made, tmp_path):
         found = loaded.graph.constants[name]
         assert found.dtype == array.dtype
         np.testing.assert_array_equal(found, array)
-    for kind in ("scales", "zeros", "biases", "points"):
+    for kind in ("scales", "zeros", "biases", "ranges"):
         one, other = getattr(loaded.quantised, kind), getattr(made.quantised, kind)
         assert one.keys() == other.keys()
         assert all(np.array_equal(one[key], other[key]) for key in one)

@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from derivable.accelerator import formats, simulation, verilator
+from derivable.accelerator import simulation, verilator
 from derivable.accelerator.instructions import Machine
 from derivable.accelerator.lower import lower
-from derivable.accelerator.trace import trace
 from derivable.core.diagnostics import DomainError
+
+from .networks import calibrated
 
 needs_verilator = pytest.mark.skipif(verilator.version() is None, reason="Verilator or g++ is not installed")
 needs_icarus = pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is not installed")
@@ -49,13 +50,8 @@ MODELS = {"cnn": cnn, "mimonet": mimonet, "nvsa": nvsa}
 
 def lowered(name: str, machine: Machine):
     torch.manual_seed(0)
-    model, inputs = MODELS[name]()
-    if isinstance(model, nn.Module):
-        model.eval()
-    graph = formats.prepare(trace(model, inputs))
-    arrays = [tensor.detach().double().numpy() for tensor in inputs]
-    ranges = formats.calibrate(graph, [arrays])
-    return lower(graph, machine, formats.assign(graph, ranges), ranges), arrays
+    quantised, arrays = calibrated(*MODELS[name]())
+    return lower(quantised, machine), arrays
 
 
 def agree(found: simulation.Simulation, expected: simulation.Simulation) -> None:
@@ -104,10 +100,8 @@ def test_icarus_is_cycle_by_cycle_the_same():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(2, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(20, 3)).eval()
     inputs = (torch.randn(1, 2, 4, 4),)
-    graph = formats.prepare(trace(model, inputs))
-    arrays = [tensor.double().numpy() for tensor in inputs]
-    ranges = formats.calibrate(graph, [arrays])
-    made = lower(graph, SMALL, formats.assign(graph, ranges), ranges)
+    quantised, arrays = calibrated(model, inputs)
+    made = lower(quantised, SMALL)
     found, expected = (simulation.simulate(made, arrays, backend) for backend in ("icarus", "verilator"))
     assert np.array_equal(found.memory, expected.memory)
     assert found.cycles == expected.cycles

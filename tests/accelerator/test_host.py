@@ -14,10 +14,10 @@ from torch import nn
 
 import derivable as dv
 from accelerator import card
+from accelerator.networks import calibrated
 from accelerator.random_programs import SMALL
-from derivable.accelerator import elaboration, formats, host, verilator
+from derivable.accelerator import elaboration, host, verilator
 from derivable.accelerator.lower import lower, simulate
-from derivable.accelerator.trace import trace
 from derivable.core.diagnostics import DerivableError
 
 needs_verilator = pytest.mark.skipif(verilator.version() is None, reason="Verilator or g++ is not installed")
@@ -45,9 +45,7 @@ def lowered():
     torch.manual_seed(0)
     model = Reasoner().eval()
     inputs = torch.randn(2, 1, 4, 4, generator=generator), torch.randn(2, 2, 4, generator=generator)
-    graph = formats.prepare(trace(model, inputs))
-    ranges = formats.calibrate(graph, [[tensor.double().numpy() for tensor in inputs]])
-    return lower(graph, SMALL, formats.assign(graph, ranges, {"neural": "int8", "symbolic": "int4"}), ranges)
+    return lower(calibrated(model, inputs, {"symbolic": "int4"})[0], SMALL)
 
 
 @pytest.fixture(scope="module")

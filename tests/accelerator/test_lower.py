@@ -8,34 +8,30 @@ from hypothesis import strategies as st
 from torch import nn
 
 import derivable as dv
-from derivable.accelerator import cycles, formats, hazards
+from derivable.accelerator import cycles, hazards
 from derivable.accelerator.instructions import Machine, parse
 from derivable.accelerator.lower import lower, simulate
 from derivable.accelerator.machine import Latencies
 from derivable.accelerator.runtime import Layer, Vectors, layer_cycles, temporal_cycles
-from derivable.accelerator.trace import trace
 from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
 
 from . import integers
+from .networks import calibrated
 
 SMALL = Machine(8, 8, 2, lanes=8, line=32, x=1 << 18, program=1 << 14)
 LARGE = Machine(8, 8, 2, lanes=16, line=64, a=4096, b=4096, c=4096, x=1 << 20, program=1 << 16)
 
 
 def _lowered(model, inputs, machine=SMALL, partition=None, precision=None):
-    if isinstance(model, nn.Module):
-        model.eval()
-    graph = formats.prepare(trace(model, inputs))
-    arrays = [tensor.detach().double().numpy() for tensor in inputs]
-    ranges = formats.calibrate(graph, [arrays])
-    return lower(graph, machine, formats.assign(graph, ranges, precision), ranges, partition), ranges, arrays
+    quantised, arrays = calibrated(model, inputs, precision)
+    return lower(quantised, machine, partition), arrays
 
 
 def _check(model, inputs, machine=SMALL, partition=None, near=0.05, precision=None):
     """Bit-exact against integers, and near what the model says."""
-    lowered, ranges, arrays = _lowered(model, inputs, machine, partition, precision)
+    lowered, arrays = _lowered(model, inputs, machine, partition, precision)
     outputs, run = simulate(lowered, arrays)
-    expected = integers.evaluate(lowered.graph, lowered.formats, ranges, dict(zip(lowered.graph.inputs, arrays)))
+    expected = integers.evaluate(lowered.graph, lowered.formats, dict(zip(lowered.graph.inputs, arrays)))
     with torch.no_grad():
         real = model(*inputs)
     real = real if isinstance(real, tuple) else (real,)

@@ -161,7 +161,7 @@ def _vector(state, of):
                 y = min(max(y, of.low), of.high) if of.is_clamped else y
                 bits = int(of.y_type[1:])
                 most = 2 ** (bits - 1) - 1
-                y = min(max(y, -most - (bits == 32)), most)
+                y = min(max(y, -most - 1), most)
                 found[of.y + i0 * of.y0 + i1 * of.y1 + i2 * of.y2, lane] = y
     return found
 

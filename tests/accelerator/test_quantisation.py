@@ -7,11 +7,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+import derivable as dv
 from derivable.accelerator import operators
+from derivable.accelerator.instructions import Machine
+from derivable.accelerator.lower import lower, simulate
 from derivable.accelerator.operators import Builder
 from derivable.accelerator.precision import PRECISIONS
 from derivable.accelerator.quantisation import (
+    _along_channels,
     _best_scale_and_zero,
     _best_scales,
     _rounded,
@@ -20,6 +25,9 @@ from derivable.accelerator.quantisation import (
     evaluate,
 )
 from derivable.core.diagnostics import DomainError
+
+from . import integers
+from .networks import calibrated
 
 NUMBERS = st.lists(st.floats(-600, 600, width=32), min_size=1, max_size=40)
 INT8 = {"neural": "int8", "symbolic": "int8"}
@@ -103,7 +111,8 @@ def test_integers_make_exactly_what_is_evaluated():
     # What zero adds to the sums is known before.
     sums = rows @ weight.T - quantised.zeros["layer", 0] * weight.sum(1)
     wanted = sums * quantised.scales["layer", 0] * quantised.scales["layer", 1] + quantised.biases["layer"]
-    np.testing.assert_allclose(evaluate(quantised, given_inputs)[0], wanted, rtol=1e-7, atol=1e-7)
+    # What it gives is wide.
+    np.testing.assert_allclose(evaluate(quantised, given_inputs)[0], wanted, rtol=0, atol=2.0**-17)
     codes = quantised.integers(graph["bound"], 0, given_inputs["codes"])
     assert np.abs(codes).max() <= 7
 
@@ -147,6 +156,74 @@ def test_zero_is_a_step(numbers, name):
     lost = ((values - _rounded(values, precision, scale, zero)) ** 2).sum()
     symmetric = _best_scales(values[None], precision)[0]
     assert lost <= ((values - _rounded(values, precision, symmetric)) ** 2).sum()
+
+
+class Whole(nn.Module):
+    """Paddings of what has a zero, a residual sum, pooling, a concatenation, layers that share an input; symbols."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(2, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, padding=1))
+        self.one, self.two = nn.Conv2d(6, 6, 3, padding=1), nn.Conv2d(6, 4, 1)
+        self.three = nn.Conv2d(10, 3, 3, padding=1)
+        self.top = nn.Linear(3 * 25, 16)
+        self.register_buffer("key", torch.softmax(2 * torch.randn(2, 8), -1))
+
+    def forward(self, x):
+        x = self.stem(x)
+        both = torch.cat([self.one(x).relu(), self.two(x).relu()], 1)
+        seen = (self.three(both) + both[:, :3]).relu()
+        code = self.top(seen.flatten(1)).unflatten(-1, (2, 8)).softmax(-1)
+        bound = dv.vsa.bind(code, self.key)
+        return dv.vsa.unbind(bound, self.key), dv.vsa.match_probability(bound, code), seen
+
+
+@pytest.mark.parametrize("precision", ["int8/int8", "int8/int4", "int4/int4"])
+def test_the_hardware_does_what_is_evaluated(precision):
+    """Each operator of the program beside its emulation in floats, which tells the accuracy."""
+    torch.manual_seed(3)
+    model, names = Whole().eval(), precision.split("/")
+    quantised, _ = calibrated(model, [torch.randn(6, 2, 8, 8)], dict(zip(INT8, names)))
+    lowered = lower(quantised, Machine(8, 8, 2, x=1 << 18, program=1 << 14))
+    x = np.random.default_rng(5).normal(size=(6, 2, 8, 8))
+    outputs, run = simulate(lowered, [x])
+    exact = integers.evaluate(lowered.graph, lowered.formats, {lowered.graph.inputs[0]: x})
+    for name, found in zip(lowered.graph.outputs, lowered.integers(run.memory)):
+        np.testing.assert_array_equal(found, exact[name])
+    narrow, others, zeros = 0, 0, set()
+    formats, graph = lowered.formats, quantised.graph
+    for operator in graph:
+        if operator.unit == "source":
+            continue
+        # What the operator before gave, so that a difference does not go on.
+        given_to = [
+            graph.constants[name] if name in graph.constants else formats[name].numbers(exact[name])
+            for name in operator.inputs
+        ]
+        rounded = [quantised.rounded(operator, place, operand) for place, operand in enumerate(given_to)]
+        value, format = operator.row.evaluate(rounded, operator.at), formats[operator.name]
+        least, step = 2e-4, 0.0  # sixteen fractional bits, and the tables of exp2 and log2
+        if operator.name in quantised.biases:
+            value = value + _along_channels(operator, quantised.biases[operator.name])
+            # What is added to a sum is in whole steps of it.
+            scale = formats.operands[operator.name, 0].scale
+            least += scale * formats.weights[operator.name].max() / 2
+            # Halves may become either step, where wide numbers become narrow.
+            step = scale * np.abs(rounded[1]).max()
+        if format.kept is None:
+            lost = np.abs(format.numbers(exact[operator.name]) - value) / max(1, np.abs(value).max())
+            assert np.quantile(lost, 0.99) < least
+            assert lost.max() < least + step
+        elif "relu" not in {graph[name].kind for name in graph.users[operator.name]}:
+            zeros.add(format.zero)
+            lost = np.abs(format.steps(value) - exact[operator.name])
+            assert lost.max() <= 1, operator.name
+            narrow, others = narrow + lost.size, others + lost.sum()
+    assert narrow > 2000
+    assert others <= narrow * 0.01
+    assert (-128 if names[0] == "int8" else -8) in zeros
+    for found, wanted in zip(outputs, evaluate(quantised, [x])):
+        assert np.abs(found - wanted).max() < (0.15 if names[0] == "int4" else 0.02) * np.abs(wanted).max()
 
 
 def test_bytes_of_constants():

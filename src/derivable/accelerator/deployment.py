@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.accelerator import formats
 from derivable.accelerator.instructions import COUNT_BITS, X_BITS, Machine
 from derivable.accelerator.lower import Lowered, lower
 from derivable.accelerator.operators import checked_inputs
@@ -73,13 +72,13 @@ def deploy(made: Design) -> Lowered:
                 f"the generated hardware has no {name}, which is the format of the {part} part",
                 hint="design with int8 or int4",
             )
-    graph = formats.prepare(made.graph)
-    assigned = formats.assign(graph, made.ranges, made.precision)
+    if made.quantised is None:
+        raise DomainError("the design was not calibrated", hint="`dv.accelerator.design` calibrates with its inputs")
     wanted = machine(made)
     partition = made.partition if made.exploration.mode == "parallel" else None
     while True:
         try:
-            found = lower(graph, wanted, assigned, made.ranges, partition)
+            found = lower(made.quantised, wanted, partition)
             break
         except LimitError:
             if wanted.x >= 1 << X_BITS:

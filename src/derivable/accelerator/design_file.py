@@ -22,6 +22,7 @@ from derivable.accelerator import operators, schedule
 from derivable.accelerator.dataflow import dataflow
 from derivable.accelerator.designs import Design, parse_precision
 from derivable.accelerator.exploration import Candidate, Exploration
+from derivable.accelerator.formats import prepare
 from derivable.accelerator.operators import Operator, OperatorGraph
 from derivable.accelerator.quantisation import Quantised
 from derivable.accelerator.resources import Device
@@ -60,23 +61,22 @@ def _arrays(made: Design) -> dict[str, np.ndarray]:
         for kind in ("scales", "zeros"):
             for (name, place), value in sorted(getattr(made.quantised, kind).items()):
                 arrays[f"{kind}:{place}:{name}"] = np.asarray(value)
-        for kind in ("biases", "points"):
+        for kind in ("biases", "ranges"):
             for name, value in sorted(getattr(made.quantised, kind).items()):
                 arrays[f"{kind}:{name}"] = np.asarray(value)
-    arrays |= {f"ranges:{name}": np.asarray(value) for name, value in sorted(made.ranges.items())}
     return arrays
 
 
 def _quantised(graph: OperatorGraph, precision: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> Quantised:
-    found: dict[str, dict[Any, Any]] = {"scales": {}, "zeros": {}, "biases": {}, "points": {}}
+    found: dict[str, dict[Any, Any]] = {"scales": {}, "zeros": {}, "biases": {}, "ranges": {}}
     for key, value in arrays.items():
         kind, _, name = key.partition(":")
         if kind in ("scales", "zeros"):
             place, _, name = name.partition(":")
             found[kind][name, int(place)] = int(value) if kind == "zeros" else value
         elif kind in found:
-            found[kind][name] = int(value) if kind == "points" else value
-    return Quantised(graph, precision, **found)
+            found[kind][name] = (float(value[0]), float(value[1])) if kind == "ranges" else value
+    return Quantised(prepare(graph), precision, **found)
 
 
 def _digest(arrays: Mapping[str, np.ndarray]) -> str:
@@ -275,12 +275,7 @@ def _design(content: _Content, path: Path) -> Design:
     )
     quantised = _quantised(graph, precision, arrays) if content.get("quantised", bool) else None
     device = content.inner("device").record(Device)
-    ranges = {
-        name.partition(":")[2]: (float(value[0]), float(value[1]))
-        for name, value in arrays.items()
-        if name.startswith("ranges:")
-    }
-    return Design(graph, flow, found, memories, content.get("lanes", int), device, precision, quantised, ranges)
+    return Design(graph, flow, found, memories, content.get("lanes", int), device, precision, quantised)
 
 
 def _operator(item: _Content) -> Operator:

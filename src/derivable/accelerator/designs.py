@@ -48,8 +48,7 @@ class Design:
     lanes        of the SIMD unit
     device       that it is for
     precision    the format of each part: "neural" and "symbolic"
-    quantised    the scales of the numbers, from the calibration
-    ranges       the least and the largest number of each operator that is lowered, from the calibration
+    quantised    the prepared graph with the scales of its numbers, from the calibration
     """
 
     graph: OperatorGraph
@@ -60,7 +59,6 @@ class Design:
     device: Device
     precision: Mapping[str, str]
     quantised: Quantised | None = field(default=None, repr=False, compare=False)
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, repr=False)
 
     @property
     def height(self) -> int:
@@ -187,7 +185,7 @@ def design(
     Deterministic. Raises UnsupportedError for models that cannot be traced, DomainError for arguments that make no
     sense, LimitError for a design that the device has no room for.
     """
-    from derivable.accelerator import formats as hardware
+    from derivable.accelerator.formats import prepare
     from derivable.accelerator.quantisation import calibrate
     from derivable.accelerator.trace import flat_inputs, trace
 
@@ -198,8 +196,7 @@ def design(
     graph = trace(model, example_inputs, symbolic=symbolic)
     samples = [example_inputs] if calibration is None else list(calibration)
     arrays = [flat_inputs(model, sample) for sample in samples]
-    quantised = calibrate(graph, arrays, formats)
-    ranges = hardware.calibrate(hardware.prepare(graph), arrays)
+    quantised = calibrate(prepare(graph), arrays, formats)
     flow = dataflow(graph, precision=formats)
     if not flow.layers and not flow.vectors:
         raise DomainError(
@@ -214,7 +211,7 @@ def design(
         widths=sizes[1] or ([w for w in powers if w <= pes] if sizes[0] else None),
         most_sub_arrays=MOST_SUB_ARRAYS,
     )
-    return replace(_sized(graph, flow, found, target, formats), quantised=quantised, ranges=ranges)
+    return replace(_sized(graph, flow, found, target, formats), quantised=quantised)
 
 
 def _sized(

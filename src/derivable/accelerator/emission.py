@@ -60,19 +60,19 @@ class Emitter:
         shift: int = 0,
         reduced: tuple[int, ...] = (),
         reduction: str = "sum",
-        most: int = 127,
+        kept: tuple[int, int] | None = None,
     ) -> bool:
         """`y = a OP b` on views of one shape, of which y has no axis that is `reduced`, but for its length.
 
-        The fewest steps are taken; bytes are kept from -most to most. False, and no instruction, where the loops of an
-        instruction cannot reduce so.
+        The fewest steps are taken; `kept` has the least and the largest result. False, and no instruction, where the
+        loops of an instruction cannot reduce so.
         """
         plan = _plan(a, b if isinstance(b, View) else None, y, reduced, self.machine.lanes)
         if plan is None:
             return False
         of = {"y_type": y.type, "a_type": a.type, "multiplier": multiplier, "shift": shift, "reduction": reduction}
-        if y.type == "i8" and most < 127:
-            of |= {"is_clamped": 1, "low": -most, "high": most}
+        if kept is not None:
+            of |= {"is_clamped": 1, "low": kept[0], "high": kept[1]}
         of |= {"a_one": plan.ones[0], "along": plan.along, "across": plan.across}
         of |= {"tail": plan.tail, "tail_inner": plan.tail_inner}
         if isinstance(b, View):

@@ -2,31 +2,37 @@
 
 Every value of an operator graph has one of two formats:
 
-    narrow  int8 from -127 to 127, or int4 from -7 to 7, real = q * scale; what products of matrices and convolutions
-            take, int4 where only a part of the model reads it whose precision is int4
+    narrow  int8 or int4, real = (q - zero) * scale; what products of matrices and convolutions take, with the scales
+            and zeros of the calibration (`quantisation.py`)
     wide    int32, real = q / 65536; what all other arithmetic takes and gives
 
-Inputs, products, convolutions, bundles and concatenations are narrow where such an operator reads them, through views,
-relu and maxima too, and wide otherwise; also where other operators read wide numbers of which one is half or more, as
-that is no factor of 16 bits. Where a value is not in the format that its reader takes, it is converted.
+Inputs, products, convolutions, bundles and concatenations are narrow where all that reads them, through views, relu
+and maxima too, takes narrow numbers of one format; and wide otherwise, so that nothing is rounded twice. Only inputs,
+conv2d, linear and concatenations have a zero that is not 0. Where a value is not in the format that its reader takes,
+it is converted.
 
-With rs(v, s) = (v + 2^(s-1)) >> s, or v for s = 0, with saturation to the result's type, and with (m, s) =
+With rs(v, s) = (v + 2^(s-1)) >> s, or v for s = 0, with saturation to the result's format, and with (m, s) =
 `scaling(real)`, the fixed-point form of a factor, operators are:
 
-    convert                   rs(q * m, s), of from.scale / to.scale
-    conv2d, linear, matmul    sum of narrow products, + round(bias / (sx * sw[n])); rs(sum * m[n], s), of
-                              sx * sw[n] / sy; m[n] below 2^30, s by the largest. Constant weights have a scale for each
-                              output channel, max |w| / 127 (7); other constants one
-    bind, unbind, bundle,     sum of narrow products; rs(sum * m, s), of sa * sb / sy; over the number of blocks for
-    match_probability         match_probability
-    relu, max, min, max_pool2d, views    as they are, in the format of their input
+    convert                   rs((q + z) * m, s), of from.scale / to.scale; z = round(to.zero * 2^s / m) - from.zero
+    conv2d, linear, matmul by a constant matrix
+                              sum of products of steps, + round((bias + added) / (sx * sw[n]) + y.zero * 2^s / m[n])
+                              - x.zero * (sum of the steps of channel n's weights); rs(sum * m[n], s), of
+                              sx * sw[n] / sy; m[n] below 2^30, s by the largest. Weights have a scale for each output
+                              channel; a scale is made larger where what is added is beyond 2^29 steps of its sums, or
+                              where it is below 2^-20 of the largest. Borders of paddings are x.zero
+    matmul, bind, unbind, bundle, match_probability
+                              sum of narrow products; rs(sum * m, s), of sa * sb / sy; over the number of blocks for
+                              match_probability. With a constant, m below 2^30 for matmul and bundle
+    relu                      max(q, zero)
+    max, min, max_pool2d, views    as they are, in the format of their input
     concatenate               each input converted
     add, sub                  of wide numbers
-    mul, div by a number c    rs(q * m, s), of scale * c * 65536
+    mul, div by a number c    rs(q * m, s), of c, of wide numbers
     mul                       rs(a * b, 16) of wide numbers
     div                       b above zero: rs(a * r, 16 + k), r = exp2(k * 65536 - log2(b)), 2^k the least power that
                               is not below the largest calibrated b, and k at least 0
-    sum                       exact; rs(sum * m, s), of scale * 65536
+    sum                       exact, of wide numbers
     prod                      one after the other: rs(a * b, 16)
     clamp, maximum, minimum, abs    of wide numbers; bounds are rounded
     exp, log                  exp2(rs(q * m, s)), of log2(e); rs(log2(max(q, 1)) * m, s), of log(2)
@@ -40,74 +46,99 @@ With rs(v, s) = (v + 2^(s-1)) >> s, or v for s = 0, with saturation to the resul
                               largest calibrated one times the length; and, where the sum is zero, rs(-m, s), of
                               -65536 / length
     normalise                 rs(q * exp2(rs(-log2(rs(sum of q * q, 16)), 1)), 16)
-    avg_pool2d                sum; rs(sum * m, s), of scale * 65536 / windows
+    avg_pool2d                sum of wide numbers; rs(sum * m, s), of 1 / windows
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from derivable.accelerator import operators
-from derivable.accelerator.operators import Inputs, Operator, OperatorGraph
+from derivable.accelerator.operators import Operator, OperatorGraph
 from derivable.core.diagnostics import DomainError
 
+if TYPE_CHECKING:
+    from derivable.accelerator.quantisation import Place, Quantised
+
 KEPT = ("match_probability", "bundle")  # composite kinds that are lowered as they are
-_TAKES_NARROW = ("conv2d", "linear", "matmul", "bind", "unbind", "bundle", "match_probability")
 _GIVES_EITHER = ("input", "conv2d", "linear", "matmul", "bind", "unbind", "bundle", "concatenate")
+_ADDS_ZERO = ("input", "conv2d", "linear", "concatenate")  # whose results may have a zero
 _PRESERVES = ("relu", "max", "min", "max_pool2d", "reshape", "permute", "slice", "index", "expand", "roll")
 
 
 MOST = {"i4": 7, "i8": 127, "i32": (1 << 31) - 1}  # the largest number of a format
 _TYPES = {"int8": "i8", "int4": "i4"}
+_LARGEST_ADDED = 1 << 29  # of what is added to sums, beside what zeros make of them
+_LARGEST_RATIO = 1 << 20  # of the scales of a layer's channels
 
 
 @dataclass(frozen=True)
 class Format:
-    """int4, int8 or int32, and what one is: real = q * scale. Printed form: `i8 * 0.0125`"""
+    """int4, int8 or int32, and what one is: real = (q - zero) * scale. Printed form: `i8 * 0.0125`, `i8 * 0.0125 - 3`
+
+    Without a zero, the lowest number of int4 and int8 is not used.
+    """
 
     type: str
     scale: float
+    zero: int = 0
 
     @property
     def most(self) -> int:
         return MOST[self.type]
 
     @property
+    def kept(self) -> tuple[int, int] | None:
+        """The least and the largest narrow number; None for wide ones, which are kept by their type."""
+        return None if self.type == "i32" else (-self.most - (self.zero != 0), self.most)
+
+    @property
     def stored(self) -> str:
         """The type in memory: int4 are bytes, but for convolutions of vectors."""
         return "i32" if self.type == "i32" else "i8"
 
+    def steps(self, real: np.ndarray) -> np.ndarray:
+        """Numbers in this format, as floats."""
+        least, most = self.kept or (-self.most, self.most)
+        return np.clip(np.rint(real / self.scale) + self.zero, least, most)
+
+    def numbers(self, steps: np.ndarray) -> np.ndarray:
+        """What numbers of this format mean."""
+        return (steps - self.zero) * self.scale
+
     def __str__(self) -> str:
-        return f"{self.type} * {self.scale:.6g}"
+        zero = f" {'+-'[self.zero > 0]} {abs(self.zero)}" if self.zero else ""
+        return f"{self.type} * {self.scale:.6g}{zero}"
 
 
 WIDE = Format("i32", 2.0**-16)
-Ranges = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Formats:
-    """The formats of a prepared graph.
+    """The formats of a prepared graph, as they follow from its calibration.
 
-    values     of every operator but constants
-    read       of wide values that are read as narrow numbers: what they are converted to
-    precision  the narrow type of each part: "i8" or "i4"
+    values    of every operator but constants
+    operands  in which operators take narrow operands, but weights of layers
+    weights   of layers: the scale of each output channel [channel]
+    types     of layers: the narrow type of their weights
+    added     of conv2d and linear: what is added to each channel [channel] beside the graph's own bias
+    ranges    of every operator: the least and the largest number
     """
 
     values: Mapping[str, Format]
-    read: Mapping[str, Format]
-    precision: Mapping[str, str]
+    operands: Mapping[Place, Format] = field(default_factory=dict)
+    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+    added: Mapping[str, np.ndarray] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Format:
         return self.values[name]
-
-    def narrow(self, name: str) -> Format:
-        """The format in which narrow numbers of a value are read."""
-        return self.read.get(name, self.values[name])
 
 
 def scaling(real: float, bits: int = 15) -> tuple[int, int]:
@@ -121,78 +152,74 @@ def scaling(real: float, bits: int = 15) -> tuple[int, int]:
 
 
 def prepare(graph: OperatorGraph) -> OperatorGraph:
-    """The graph that is lowered: constants folded, batch norms too, composite kinds written out but for `KEPT`."""
+    """The graph that is calibrated and lowered: constants folded, batch norms too, composite kinds written out but for
+    `KEPT`."""
     graph = operators.fold_batch_norm(operators.fold_constants(graph))
     return operators.fold_constants(operators.expand(graph, KEPT))
 
 
-def calibrate(graph: OperatorGraph, samples: Iterable[Inputs]) -> dict[str, tuple[float, float]]:
-    """The least and the largest number that each operator gives on any of the samples."""
-    found: dict[str, tuple[float, float]] = {}
-    for sample in samples:
-        for name, array in operators.values(graph, sample).items():
-            low, high = found.get(name, (math.inf, -math.inf))
-            found[name] = (min(low, float(np.min(array))), max(high, float(np.max(array))))
-    return found
-
-
-def assign(graph: OperatorGraph, ranges: Ranges, precision: Mapping[str, str] | None = None) -> Formats:
-    """The formats of a prepared graph, from what is calibrated.
-
-    precision  "int8" or "int4" of each part, int8 where it is not given
+def assign(quantised: Quantised) -> Formats:
+    """The formats of a prepared graph that is quantised to integers.
 
     Raises DomainError for another precision, and, with the operator, for numbers beyond what a wide format holds.
     """
-    types = {part: _TYPES.get(name, "") for part, name in {**_ALL_INT8, **(precision or {})}.items()}
-    if set(types) != set(_ALL_INT8) or "" in types.values():
-        raise DomainError(f"the precision is {precision}", hint='"neural" and "symbolic" are "int8" or "int4"')
-    read: dict[str, set[str]] = {}  # the narrow types in which each value is read
-    widened: set[str] = set()  # values that are read as wide numbers
+    graph = quantised.graph
+    if any(name not in _TYPES for name in quantised.precision.values()):
+        raise DomainError(f"the precision is {dict(quantised.precision)}", hint="both parts are int8 or int4")
+    operands, weights = {}, {}
+    for place, scale in quantised.scales.items():
+        type = _TYPES[quantised.format(graph[place[0]]).name]
+        if scale.ndim:
+            weights[place[0]] = scale
+        else:
+            operands[place] = Format(type, float(scale), quantised.zeros.get(place, 0))
+    wanted: dict[str, set[Format]] = {}  # what reads each value, through what preserves formats
     for operator in reversed(graph.operators):
-        found = read[operator.name] = set()
-        for reader in (graph[name] for name in graph.users[operator.name]):
-            if reader.kind in _TAKES_NARROW:
-                found.add(types[reader.part])
-                continue
+        found = wanted[operator.name] = {WIDE} if operator.name in graph.outputs else set()
+        for reader in (graph[name] for name in dict.fromkeys(graph.users[operator.name])):
             if reader.kind in (*_PRESERVES, "concatenate"):
-                found |= read[reader.name]
-                if reader.name not in widened:
-                    continue
-            widened.add(operator.name)
+                found |= wanted[reader.name]
+                continue
+            for number, name in enumerate(reader.inputs):
+                if name == operator.name:
+                    found.add(operands.get((reader.name, number), WIDE))
     values: dict[str, Format] = {}
-    narrowed: dict[str, Format] = {}
     for operator in graph:
+        name, only = operator.name, next(iter(wanted[operator.name]), WIDE)
         if operator.kind == "constant":
             continue
-        name, largest = operator.name, max(map(abs, ranges[operator.name]))
-        type = max(read[name], key=lambda type: MOST[type], default="i32")
         if operator.kind in _PRESERVES and operator.inputs[0] in values:
             values[name] = values[operator.inputs[0]]
-        elif operator.kind in _GIVES_EITHER and read[name] and (name not in widened or _widens(narrow(largest, type))):
-            values[name] = narrow(largest, type)
+        elif len(wanted[name]) == 1 and operator.kind in (_ADDS_ZERO if only.zero else _GIVES_EITHER):
+            values[name] = only
         else:
-            _check_wide(operator, ranges)
             values[name] = WIDE
-        if values[name] == WIDE and read[name]:
-            narrowed[name] = narrow(largest, type)
-    return Formats(values, narrowed, types)
+        if values[name] == WIDE:
+            _check_wide(operator, quantised.ranges[name])
+    for name, scale in weights.items():
+        bias = np.abs(layer_bias(graph, graph[name], quantised.biases)) / operands[name, 0].scale
+        zero = abs(values[name].zero) * values[name].scale / operands[name, 0].scale
+        # What is added has to fit into 32 bits, in steps of the channel's sums: coarser ones where its weights vanish
+        # beside that.
+        least = np.maximum((bias + zero) / _LARGEST_ADDED, scale.max() / _LARGEST_RATIO)
+        weights[name] = np.maximum(scale, least)
+    types = {name: _TYPES[quantised.format(graph[name]).name] for name in weights}
+    return Formats(values, operands, weights, types, quantised.biases, quantised.ranges)
 
 
-_ALL_INT8 = {"neural": "int8", "symbolic": "int8"}
+def layer_bias(graph: OperatorGraph, layer: Operator, added: Mapping[str, np.ndarray]) -> np.ndarray:
+    """What is added to each channel of a layer, [channel]: its own bias, and that of its calibration."""
+    own = np.asarray(graph.constants[layer.inputs[2]], np.float64) if len(layer.inputs) == 3 else 0.0
+    return own + added.get(layer.name, np.zeros(layer.shape[1 if layer.kind == "conv2d" else -1]))
 
 
-def _widens(format: Format) -> bool:
-    """Whether the factor from a narrow format to the wide one has 16 bits."""
-    return format.scale / WIDE.scale < (1 << 15) - 1
+def zero_shift(before: Format, after: Format, multiplier: int, shift: int) -> int:
+    """What is added to a number before it is multiplied and shifted from one format to another."""
+    return (round(after.zero * 2**shift / multiplier) if after.zero else 0) - before.zero
 
 
-def narrow(largest: float, type: str) -> Format:
-    """The format that just holds numbers up to `largest`."""
-    return Format(type, largest / MOST[type] if largest else 1.0)
-
-
-def _check_wide(operator: Operator, ranges: Ranges) -> None:
-    largest = max(map(abs, ranges[operator.name]))
+def _check_wide(operator: Operator, range: tuple[float, float]) -> None:
+    largest = max(map(abs, range))
     if largest >= 1 << 15:
         raise DomainError(
             f"%{operator.name} is up to {largest:.6g}, and numbers with 16 fractional bits are below 32768",

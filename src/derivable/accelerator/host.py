@@ -72,7 +72,7 @@ constexpr uint32_t IDENTITY = 0x{elaboration.kernel(lowered.machine).parameters[
 constexpr size_t PROGRAM_WORDS = {lowered.program.words.size};
 constexpr size_t MEMORY_BYTES = {len(lowered.image)};
 
-// name, address, bytes of a number, largest integer, scale, shape, strides
+// name, address, bytes of a number, scale, integer that is zero, least and largest integer, shape, strides
 const std::vector<Tensor> INPUTS = {{
 {"".join(inputs)}}};
 const std::vector<Tensor> OUTPUTS = {{
@@ -80,13 +80,12 @@ const std::vector<Tensor> OUTPUTS = {{
 """
 
 
-def _tensor(name: str, view: View, of: Format) -> str:
+def _tensor(name: str, view: View, format: Format) -> str:
+    least, most = format.kept or (-format.most, format.most)
     # Hexadecimal floating-point numbers are exact.
+    numbers = f"{view.address}, {view.size}, {format.scale.hex()}, {format.zero}, {least}, {most}"
     shape, strides = (", ".join(map(str, part)) for part in (view.shape, view.strides))
-    return (
-        f'    {{"{name}", {view.address}, {view.size}, {of.most}, {of.scale.hex()}, {{{shape}}}, {{{strides}}}}},'
-        f"  // {of.scale:.6g}\n"
-    )
+    return f'    {{"{name}", {numbers}, {{{shape}}}, {{{strides}}}}},  // {format}\n'
 
 
 def kernel(line: int) -> str:

@@ -326,7 +326,7 @@ class Vector(Instruction):
     across   v is summed, or its maximum taken, over the lanes; the result is one element
     y     round_shift(v * multiplier, shift), where round_shift(v, s) is v if s = 0 and else (v + 2^(s-1)) >> s; for
           drain the multiplier is that of P. Then clamped to `low` and `high` if `is_clamped`. Then kept within the
-          type, i4 -7 to 7, i8 -127 to 127, i16 -32767 to 32767, i32 all, and written to X at
+          type, i4 -8 to 7, i8 -128 to 127, i16 and i32 likewise, and written to X at
           `y + i0 * y0 + i1 * y1 + i2 * y2`
 
     In the last step of the middle loop (of the inner loop if `tail_inner`) only the first `tail` lanes take part; 0 is

@@ -1,6 +1,6 @@
 """From an operator graph to a program: what the accelerator runs, and what lies in off-chip memory.
 
-    prepare -> calibrate -> assign (formats.py) -> lower -> Lowered: program, image, where inputs and outputs are
+    prepare (formats.py) -> calibrate (quantisation.py) -> lower -> Lowered: program, image, places of inputs, outputs
 
 What operators need of constants is loaded while the one before is under way, memories beside the sub-arrays are used by
 halves in turn, and each instruction waits for what it must not meet alone; so loads, layers, convolutions of vectors
@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from derivable.accelerator import machine as golden
-from derivable.accelerator.formats import WIDE, Formats, Ranges
+from derivable.accelerator.formats import WIDE, Formats, assign
 from derivable.accelerator.instructions import Machine, Program
 from derivable.accelerator.layouts import View
 from derivable.accelerator.lower_lanes import (
@@ -42,6 +42,9 @@ from derivable.accelerator.lower_vectors import convolved, match_probability
 from derivable.accelerator.lowering import Lowering, channels_last, wanted_border
 from derivable.accelerator.operators import Inputs, Operator, OperatorGraph, checked_inputs
 from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
+
+if TYPE_CHECKING:
+    from derivable.accelerator.quantisation import Quantised
 
 _KINDS: dict[str, Callable[[Lowering, Operator], Iterator[None]]] = {
     "conv2d": conv2d,
@@ -99,41 +102,34 @@ class Lowered:
         for name, array in checked_inputs(self.graph, inputs).items():
             if name in self.inputs:
                 view, format = self.inputs[name], self.formats[name]
-                view.scatter(memory, np.clip(np.rint(array / format.scale), -format.most, format.most))
+                view.scatter(memory, format.steps(array))
         return memory
 
     def unpack(self, memory: np.ndarray) -> tuple[np.ndarray, ...]:
         """The outputs in off-chip memory after a run, as numbers of the model."""
         found = zip(self.graph.outputs, self.integers(memory))
-        return tuple(array * self.formats[name].scale for name, array in found)
+        return tuple(self.formats[name].numbers(array) for name, array in found)
 
     def integers(self, memory: np.ndarray) -> tuple[np.ndarray, ...]:
         """The outputs in off-chip memory after a run, as they are in their formats: int64."""
         return tuple(view.gather(memory) for view in self.outputs)
 
 
-def lower(
-    graph: OperatorGraph,
-    machine: Machine,
-    formats: Formats,
-    ranges: Ranges,
-    partition: tuple[int, int] | None = None,
-) -> Lowered:
-    """Lower a prepared graph.
+def lower(quantised: Quantised, machine: Machine, partition: tuple[int, int] | None = None) -> Lowered:
+    """Lower a prepared graph that is quantised to integers.
 
-    formats    of `formats.assign`
-    ranges     of `formats.calibrate`
     partition  how many sub-arrays layers have, from the first on, and how many vectors, up to the last; None: each has
                all, and they take turns
 
     Raises UnsupportedError for an operator that the machine cannot do, and LimitError where memory does not suffice,
-    both with the line of the model.
+    both with the line of the model; and what `assign` raises.
     """
+    graph, formats = quantised.graph, assign(quantised)
     count = machine.sub_arrays
     neural, symbolic = (count, count) if partition is None else partition
     if not (1 <= neural <= count and 1 <= symbolic <= count):
         raise DomainError(f"the partition is {partition}, expected two numbers from 1 to {count}")
-    low = Lowering(graph, machine, formats, neural, (count - symbolic, symbolic), ranges)
+    low = Lowering(graph, machine, formats, neural, (count - symbolic, symbolic))
     inputs: dict[str, View] = {}
     order = _Order(low, inputs, neural + symbolic <= count)
     order.run()
@@ -158,8 +154,8 @@ class _Order:
     def __init__(self, low: Lowering, inputs: dict[str, View], is_parallel: bool):
         self.low, self.is_parallel = low, is_parallel
         self.pending = {operator.name: operator for operator in low.graph if operator.kind != "constant"}
-        self.steps = {name: _start(low, operator, inputs) for name, operator in self.pending.items()}
-        self.loaded: set[str] = set()
+        self.steps: dict[str, Iterator[None]] = {}  # of operators that are loaded
+        self.inputs = inputs
         self.unread = {name: len(low.graph.users[name]) for name in self.pending}
 
     def run(self) -> None:
@@ -176,9 +172,9 @@ class _Order:
                 active = [operator for operator in active if self._advance(operator)]
 
     def _load(self, operator: Operator) -> None:
-        if operator.name not in self.loaded:
-            self.loaded.add(operator.name)
+        if operator.name not in self.steps:
             self.low.enter(operator)
+            self.steps[operator.name] = _start(self.low, operator, self.inputs)
             next(self.steps[operator.name], None)
 
     def _has_room(self, operator: Operator) -> bool:
@@ -257,7 +253,8 @@ def _input(low: Lowering, operator: Operator, inputs: dict[str, View]) -> Iterat
     if view is None:
         view = low.new(shape, format.stored)
     length = low.cache.used[view.buffer]
-    far = low.place(bytes(length))
+    # Borders of pictures are zeros.
+    far = low.place(bytes([format.zero & 255]) * length)
     inputs[operator.name] = replace(view, address=far + view.address - view.buffer, buffer=far)
     low.transfer("load", view.buffer, far, length)
     low.keep(operator.name, view)
@@ -270,7 +267,7 @@ def _picture(low: Lowering, operator: Operator) -> View | None:
     read = users[0] if len(users) == 1 and users[0].kind == "reshape" else operator
     if len(read.shape) != 4:
         return None
-    view = channels_last(low, read.shape, low.formats[operator.name].stored, wanted_border(low, read.name), 1, False)
+    view = channels_last(low, read.shape, low.formats[operator.name], wanted_border(low, read.name), 1, False)
     found = view.reshaped(operator.shape)
     if found is None:
         low.cache.free(view.buffer)

@@ -20,7 +20,7 @@ from derivable.accelerator.lowering import Lowering
 from derivable.accelerator.runtime import ceil_div
 from derivable.core.diagnostics import LimitError
 
-MOST_TERMS = ((1 << 31) - 1) // 127**2
+MOST_TERMS = ((1 << 31) - 1) // 128**2
 ROWS_A_LOAD = 8  # how many times longer rows stream than weights take to be loaded and sums to leave
 
 
@@ -69,6 +69,31 @@ class Slice:
 
 
 @dataclass(frozen=True)
+class Columns:
+    """What P takes for each column of a product: a sum becomes (sum + added) * multipliers / 2^shift."""
+
+    added: np.ndarray
+    multipliers: np.ndarray
+    shift: int
+
+    @classmethod
+    def of(cls, factors: np.ndarray, added: np.ndarray) -> Columns:
+        """With real factors, which are below 2^30 in fixed point."""
+        shift = scaling(float(np.abs(factors).max(initial=0)), 30)[1]
+        return cls(added, np.rint(factors * 2.0**shift), shift)
+
+    def part(self, own: slice) -> Columns:
+        return replace(self, added=self.added[own], multipliers=self.multipliers[own])
+
+    def words(self, width: int) -> bytes:
+        """Words of P."""
+        count = len(self.added)
+        table = np.zeros((ceil_div(count, width) * width, 2), "<i4")
+        table[:count, 0], table[:count, 1] = self.added, self.multipliers
+        return np.ascontiguousarray(table.reshape(-1, width, 2).transpose(0, 2, 1)).tobytes()
+
+
+@dataclass(frozen=True)
 class Loaded:
     """What a product needs of constants, in X.
 
@@ -96,8 +121,7 @@ def load(
     taps: list[int],
     parts: int,
     row: int,
-    factors: np.ndarray,
-    bias: np.ndarray,
+    columns: Columns,
     weights: np.ndarray | None,
     kept: tuple[int, int] | None = None,
 ) -> Loaded:
@@ -106,7 +130,7 @@ def load(
     taps     the places from the first one that a sum takes
     parts    words of each place
     row      places that a row of the result takes, all of which are in B at once
-    factors  what each column is multiplied by, bias what is added before
+    columns  what P takes
     weights  [tap, part, height, output] steps, None where data stands still
     """
     machine = low.machine
@@ -119,7 +143,7 @@ def load(
     content: list[bytes] = [b""]
     at = 0
     slices: list[Slice] = []
-    table, shift = _table(machine.width, factors, bias)
+    table = columns.words(machine.width)
     content.append(table)
     at += len(table)
     for piece in range(pieces):
@@ -134,7 +158,7 @@ def load(
         at += offsets.nbytes + len(held)
     address = low.load(low.place(b"".join(content)), at, "its weights")
     slices = [replace(s, offsets=address + s.offsets, held=address + s.held) for s in slices]
-    return Loaded(tuple(slices), arrays, address, shift, kept)
+    return Loaded(tuple(slices), arrays, address, columns.shift, kept)
 
 
 def _too_small(low: Lowering, need: str, has: str) -> LimitError:
@@ -143,15 +167,6 @@ def _too_small(low: Lowering, need: str, has: str) -> LimitError:
         source=low.operator.source or None,
         hint="give the machine larger memories",
     )
-
-
-def _table(width: int, factors: np.ndarray, bias: np.ndarray) -> tuple[bytes, int]:
-    """Words of P, and the shift of their multipliers."""
-    shift = scaling(float(np.abs(factors).max(initial=0)), 30)[1]
-    table = np.zeros((ceil_div(len(factors), width) * width, 2), "<i4")
-    table[: len(factors), 0] = bias
-    table[: len(factors), 1] = np.rint(factors * 2.0**shift)
-    return np.ascontiguousarray(table.reshape(-1, width, 2).transpose(0, 2, 1)).tobytes(), shift
 
 
 def _words(low: Lowering, weights: np.ndarray, arrays: int, tiles: int) -> bytes:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from derivable.accelerator.formats import WIDE
-from derivable.accelerator.instructions import BITS
 from derivable.accelerator.layouts import Shape, View, dense, like
 from derivable.accelerator.lowering import Lowering, channels_last, is_flattened, largest_power, wanted_border
 from derivable.accelerator.operators import Operator
@@ -88,10 +87,9 @@ def multiplied(low: Lowering, of: Operator) -> Iterator[None]:
 
 
 def _scaled(low: Lowering, of: Operator, name: str, number: float) -> None:
-    value = low.values[name]
-    a = value.view.expanded(of.shape)
+    a = _wide(low, name, of.shape)
     out = _new(low, of.shape, a)
-    multiplier, shift = low.scaling(value.format.scale * number * ONE)
+    multiplier, shift = low.scaling(number)
     low.emitter.vector("first", a, 0, out, multiplier=multiplier, shift=shift)
     low.keep(of.name, out)
 
@@ -262,21 +260,21 @@ def relu(low: Lowering, of: Operator) -> Iterator[None]:
     yield
     if of.name in low.values:  # it was done where its input was drained
         return
-    view = low.values[of.inputs[0]].view
+    view, format = low.values[of.inputs[0]].view, low.formats[of.name]
     border = wanted_border(low, of.name)
     if len(of.shape) == 4 and any(border):
-        out = channels_last(low, of.shape, view.type, border, 1)
+        out = channels_last(low, of.shape, format, border, 1)
     else:
         out = low.new(of.shape, view.type, like(of.shape, view.strides))
-    low.emitter.vector("max", view, 0, out)
+    low.emitter.vector("max", view, format.zero, out)
     low.keep(of.name, out)
 
 
 def reduced(low: Lowering, of: Operator) -> Iterator[None]:
     """sum, max, min and prod over axes."""
     yield
-    axes, value = of.at["axes"], low.values[of.inputs[0]]
-    view = low.wide(of.inputs[0]) if of.kind == "prod" else value.view
+    axes = of.at["axes"]
+    view = low.wide(of.inputs[0]) if of.kind in ("prod", "sum") else low.values[of.inputs[0]].view
     kept = [axis for axis in range(len(view.shape)) if axis not in axes]
     shape = tuple(view.shape[axis] for axis in kept)
     strides = like(shape, tuple(view.strides[axis] for axis in kept))
@@ -285,8 +283,7 @@ def reduced(low: Lowering, of: Operator) -> Iterator[None]:
     if not axes:
         low.emitter.vector("first", view, 0, out)
     elif of.kind == "sum":
-        multiplier, shift = low.scaling(value.format.scale * ONE)
-        low.reduce("first", view, 0, whole, axes, "sum", multiplier, shift)
+        low.reduce("first", view, 0, whole, axes)
     elif of.kind == "max":
         low.reduce("first", view, 0, whole, axes, "max")
     elif of.kind == "min":
@@ -309,7 +306,9 @@ def reduced(low: Lowering, of: Operator) -> Iterator[None]:
 
 
 def _negative(low: Lowering, view: View) -> View:
-    found = low.scratch(view.shape, view.type, like(view.shape, view.strides))
+    # The least number of a byte has no negative one.
+    type = "i16" if view.type == "i8" else "i32"
+    found = low.scratch(view.shape, type, like(view.shape, view.strides))
     low.emitter.vector("first", view, 0, found, multiplier=-1)
     return found
 
@@ -317,18 +316,20 @@ def _negative(low: Lowering, view: View) -> View:
 def pooled(low: Lowering, of: Operator) -> Iterator[None]:
     """max_pool2d and avg_pool2d: tap by tap."""
     yield
-    value = low.values[of.inputs[0]]
-    x, shape, is_max = value.view, of.shape, of.kind == "max_pool2d"
+    shape, is_max = of.shape, of.kind == "max_pool2d"
+    x = low.values[of.inputs[0]].view if is_max else low.wide(of.inputs[0])
     if not is_max and not of.at["counts_padding"] and any(of.at["padding"]):
         raise low.refuse("an average that does not count its padding", "count_include_pad=True, or no padding")
     if len(shape) == 3:
         x, shape = x.with_axes([0]), (1, *shape)
-    kind = x.type if is_max else "i32"
     border = wanted_border(low, of.name) if is_max and len(of.shape) == 4 else (0, 0)
-    out = channels_last(low, shape, kind, border, 1)
+    out = channels_last(low, shape, low.formats[of.name], border, 1)
     is_padded = any(of.at["padding"])
-    if is_padded:
-        low.fill(out, -(1 << (BITS[kind] - 1)) if is_max else 0)
+    if is_padded and is_max:
+        # The least number of the type: below it there is nothing to be kept to.
+        low.emitter.vector("min", out, -(1 << 31), out)
+    elif is_padded:
+        low.fill(out, 0)
     (high, wide), (sy, sx), (py, px) = of.at["kernel"], of.at["stride"], of.at["padding"]
     dy, dx = of.at.get("dilation", (1, 1))
     for number, (ky, kx) in enumerate(np.ndindex(high, wide)):
@@ -346,7 +347,7 @@ def pooled(low: Lowering, of: Operator) -> Iterator[None]:
             else:
                 low.emitter.vector("first", part, 0, target)
     if not is_max:
-        multiplier, shift = low.scaling(value.format.scale * ONE / (high * wide))
+        multiplier, shift = low.scaling(1 / (high * wide))
         low.emitter.vector("first", out, 0, out, multiplier=multiplier, shift=shift)
     found = out if len(of.shape) == 4 else out.reshaped(of.shape)
     assert found is not None

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from derivable.accelerator.formats import MOST, narrow
+from derivable.accelerator.formats import Format, layer_bias
 from derivable.accelerator.layouts import Shape, View, dense, elements
-from derivable.accelerator.lower_array import Stream, check_terms, load, product
+from derivable.accelerator.lower_array import Columns, Stream, check_terms, load, product
 from derivable.accelerator.lowering import Lowering, channels_last, is_flattened, is_for_vectors, wanted_border
 from derivable.accelerator.operators import Operator
 from derivable.accelerator.runtime import ceil_div
@@ -24,7 +24,6 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
     groups, (dy, dx) = of.at["groups"], of.at["dilation"]
     kernel = low.constant(weight)
     outputs, channels, high, wide = kernel.shape
-    bias = low.constant(of.inputs[2]) if len(of.inputs) == 3 else np.zeros(outputs)
     height = low.machine.height
     depth = _depth(low, x) if groups == 1 else channels
     blocks, windows = ceil_div(channels, height), ceil_div(wide * depth, height)
@@ -39,20 +38,20 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
     check_terms(low, channels * high * wide)
     after = _rectified(low, of)
     span = dy * (high - 1) + 1
+    every = _steps(low, of, kernel, 0)
+    given_to = _layer_columns(low, of, every.reshape(outputs, -1).sum(1))
     loaded = []
     for group in range(groups):
         own = slice(group * per, group * per + per)
-        steps, scales = quantised_rows(kernel[own], MOST[low.precision])
-        steps = steps.transpose(0, 2, 3, 1)
+        steps = every[own].transpose(0, 2, 3, 1)
         if has_windows:
             steps = np.pad(steps, ((0, 0), (0, 0), (0, 0), (0, depth - channels)))
         words = _words(steps.reshape(per, len(taps), terms), height)
-        factors, added = _factors(low, of, x, scales, bias[own])
-        loaded.append(load(low, taps, parts, span * across, factors, added, words, _kept(low, of, after)))
+        loaded.append(load(low, taps, parts, span * across, given_to.part(own), words, _kept(low, of, after)))
     yield
     given = _activation(low, x, depth if has_windows else 0, (py, px))
     multiple = low.machine.width if groups == 1 else 1
-    out = channels_last(low, of.shape, low.formats[of.name].stored, wanted_border(low, after), multiple)
+    out = channels_last(low, of.shape, low.formats[of.name], wanted_border(low, after), multiple)
     for group in range(groups):
         own = given.part(1, group * channels, channels)
         stream = Stream(
@@ -85,7 +84,7 @@ def _depth(low: Lowering, name: str) -> int:
 def _activation(low: Lowering, name: str, depth: int, padding: tuple[int, int]) -> View:
     """Narrow numbers [image, channel, row, column], channels together and zeros around; with `depth`, so many bytes
     from each place to the next."""
-    format = low.narrow(name)
+    format = low.narrow(0)
     shape = low.graph[name].shape
     if not low.is_constant(name):
         value = low.values[name]
@@ -96,7 +95,7 @@ def _activation(low: Lowering, name: str, depth: int, padding: tuple[int, int]) 
             return view
         key = (format, "channels last", depth, padding)
         if key not in value.forms:
-            value.forms[key] = channels_last(low, shape, "i8", padding, depth or 1)
+            value.forms[key] = channels_last(low, shape, format, padding, depth or 1)
             low.convert(view, value.format, value.forms[key], format)
         return value.forms[key]
     raise low.refuse("its input is a constant", "such an operator should have been folded")
@@ -111,21 +110,29 @@ def _words(steps: np.ndarray, height: int) -> np.ndarray:
     return found.reshape(outputs, taps, parts, height).transpose(1, 2, 3, 0)
 
 
-def quantised_rows(weights: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Weights [output, ...] in steps from -most to most, with the scale of each output."""
-    largest = np.abs(weights).reshape(len(weights), -1).max(1, initial=0)
-    scales = np.where(largest > 0, largest / most, 1.0)
-    return np.rint(weights / scales.reshape(-1, *(1,) * (weights.ndim - 1))), scales
+def _steps(low: Lowering, of: Operator, weights: np.ndarray, axis: int) -> np.ndarray:
+    """Weights of a layer in steps, channels along an axis."""
+    scales = low.formats.weights[of.name]
+    shape = [1] * weights.ndim
+    shape[axis] = -1
+    return Format(low.formats.types[of.name], 1.0).steps(weights / scales.reshape(shape))
 
 
-def _factors(
-    low: Lowering, of: Operator, x: str, scales: np.ndarray, bias: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    scale = low.narrow(x).scale
-    added = np.rint(bias / (scale * scales))
-    if np.abs(added).max(initial=0) >= 1 << 31:
-        raise low.refuse("a bias is beyond int32 in steps of its sums", "its weights are too small beside its bias")
-    return scale * scales / low.formats[of.name].scale, added
+def _layer_columns(low: Lowering, of: Operator, sums: np.ndarray) -> Columns:
+    """What P takes for a layer, of which the weights of each channel have these sums."""
+    given, result, formats = low.narrow(0), low.formats[of.name], low.formats
+    scales = given.scale * formats.weights[of.name]
+    found = Columns.of(scales / result.scale, np.zeros(len(scales)))
+    added = layer_bias(low.graph, of, formats.added) / scales
+    if result.zero:
+        added = added + result.zero * 2.0**found.shift / found.multipliers
+    return replace(found, added=np.rint(added) - given.zero * sums)
+
+
+def _columns(low: Lowering, of: Operator, count: int) -> Columns:
+    """What P takes for a product of narrow numbers without a zero."""
+    real = low.narrow(0).scale * low.narrow(1).scale / low.formats[of.name].scale
+    return Columns.of(np.full(count, real), np.zeros(count))
 
 
 def _rectified(low: Lowering, of: Operator) -> str:
@@ -139,7 +146,7 @@ def _rectified(low: Lowering, of: Operator) -> str:
 def _kept(low: Lowering, of: Operator, after: str) -> tuple[int, int] | None:
     """The least and the largest narrow number that a result is kept to; None for what its type keeps it to."""
     format = low.formats[of.name]
-    return None if format.type == "i32" else (0 if after != of.name else -format.most, format.most)
+    return (format.zero, format.most) if after != of.name else format.kept
 
 
 def _give(low: Lowering, of: Operator, out: View, after: str) -> None:
@@ -152,26 +159,23 @@ def linear(low: Lowering, of: Operator) -> Iterator[None]:
     x, weight = of.inputs[:2]
     if not low.is_constant(weight):
         raise low.refuse("its weights are computed", "use torch.matmul for a product of two values")
-    bias = low.constant(of.inputs[2]) if len(of.inputs) == 3 else np.zeros(of.shape[-1])
-    weights = low.constant(weight)
+    steps = _steps(low, of, low.constant(weight), 0)
     if is_flattened(low, x):
         _, channels, rows, columns = low.graph[low.graph[x].inputs[0]].shape
-        weights = weights.reshape(-1, channels, rows, columns).transpose(0, 2, 3, 1).reshape(len(weights), -1)
-    return _layer(low, of, x, weights, bias)
+        steps = steps.reshape(-1, channels, rows, columns).transpose(0, 2, 3, 1).reshape(len(steps), -1)
+    return _of_rows(low, of, 0, steps, _layer_columns(low, of, steps.sum(1)))
 
 
-def _layer(low: Lowering, of: Operator, x: str, weight: np.ndarray, bias: np.ndarray) -> Iterator[None]:
-    """x [*batch, k] by weights [n, k]."""
-    height, terms = low.machine.height, weight.shape[1]
+def _of_rows(low: Lowering, of: Operator, place: int, steps: np.ndarray, given_to: Columns) -> Iterator[None]:
+    """An operand [*batch, k] by weights [n, k]."""
+    x, height, terms = of.inputs[place], low.machine.height, steps.shape[1]
     check_terms(low, terms)
-    steps, scales = quantised_rows(weight, MOST[low.precision])
-    factors, added = _factors(low, of, x, scales, bias)
     parts = ceil_div(terms, height)
     after = _rectified(low, of)
-    loaded = load(low, [0], parts, 1, factors, added, _words(steps[:, None], height), _kept(low, of, after))
+    loaded = load(low, [0], parts, 1, given_to, _words(steps[:, None], height), _kept(low, of, after))
     yield
     rows = elements(of.shape[:-1])
-    format, shape = low.narrow(x), low.graph[x].shape
+    format, shape = low.narrow(place), low.graph[x].shape
     flat = low.converted(x, format).reshaped((rows, terms))
     if flat is None or (flat.strides[1] != 1 and terms > 1):
         flat = low.converted(x, format, shape, dense(shape)).reshaped((rows, terms))
@@ -189,23 +193,25 @@ def _layer(low: Lowering, of: Operator, x: str, weight: np.ndarray, bias: np.nda
 
 def matmul(low: Lowering, of: Operator) -> Iterator[None]:
     a, b = of.inputs
-    if low.is_constant(b) and len(low.graph[b].shape) == 2:
-        return _layer(low, of, a, low.constant(b).T, np.zeros(of.shape[-1]))
+    if of.name in low.formats.weights:
+        steps = _steps(low, of, low.constant(b), 1).T
+        return _of_rows(low, of, 0, steps, _layer_columns(low, of, steps.sum(1)))
     if low.is_constant(a) and len(low.graph[a].shape) == 2 and len(of.shape) == 2:
-        return _streamed(low, of, low.constant(a), b, dense(low.graph[b].shape), lambda view: view, lambda view: view)
+        steps = low.narrow(0).steps(low.constant(a))
+        return _streamed(low, of, steps, 1, dense(low.graph[b].shape), lambda view: view, lambda view: view)
     return _of_values(low, of)
 
 
 def _of_values(low: Lowering, of: Operator) -> Iterator[None]:
     """Lanes multiply and add: [*batch, m, 1, k] by [*batch, 1, n, k]."""
     yield
-    a, b = (low.converted(name, low.narrow(name)) for name in of.inputs)
+    a, b = (low.converted(name, low.narrow(place)) for place, name in enumerate(of.inputs))
     batch = of.shape[:-2]
     (m, n), k = of.shape[-2:], a.shape[-1]
     a = a.expanded((*batch, m, k)).with_axes([len(batch) + 1]).expanded((*batch, m, n, k))
     rank = len(batch)
     b = b.expanded((*batch, k, n)).permuted((*range(rank), rank + 1, rank)).with_axes([rank])
-    real = low.narrow(of.inputs[0]).scale * low.narrow(of.inputs[1]).scale
+    real = low.narrow(0).scale * low.narrow(1).scale
     contract(low, of, a, b.expanded((*batch, m, n, k)), (rank + 2,), real)
 
 
@@ -219,7 +225,7 @@ def contract(low: Lowering, of: Operator, a: View, b: View, axes: tuple[int, ...
     main = a if elements(shape) == 1 or all(a.strides[axis] for axis in kept if a.shape[axis] > 1) else b
     order = sorted(range(len(shape)), key=lambda at: -main.strides[kept[at]])
     out = low.new(shape, format.stored, dense(shape, order))
-    low.reduce("mul", a, b, out.with_axes(axes).expanded(a.shape), axes, "sum", multiplier, shift, format.most)
+    low.reduce("mul", a, b, out.with_axes(axes).expanded(a.shape), axes, "sum", multiplier, shift, format.kept)
     found = out.reshaped(of.shape)
     low.keep(of.name, out if found is None else found)
 
@@ -231,10 +237,10 @@ def bundle(low: Lowering, of: Operator) -> Iterator[None]:
     count, vector = shape[-rank - 1], shape[len(shape) - rank :]
     if not (low.is_constant(items) and len(shape) == rank + 1):
         return _bundle_of_values(low, of, rank)
-    book = low.constant(items)
+    book = low.narrow(0).steps(low.constant(items))
     batch = of.shape[: len(of.shape) - rank]
     if not is_for_vectors(low, of.name) or low.is_constant(weights):
-        return _layer(low, of, weights, book.reshape(count, -1).T, np.zeros(elements(vector)))
+        return _of_rows(low, of, 1, book.reshape(count, -1).T, _columns(low, of, elements(vector)))
     # The vectors of a batch lie side by side, as columns take them: the entries of the codebook stream.
     order = list(reversed(range(rank)))
     rows = book.transpose(*(1 + axis for axis in order), 0).reshape(-1, count)
@@ -254,17 +260,16 @@ def bundle(low: Lowering, of: Operator) -> Iterator[None]:
 
     shape = low.graph[weights].shape
     strides = dense(shape, [len(shape) - 1, *reversed(range(len(shape) - 1))])
-    return _streamed(low, of, rows, weights, strides, transposed, restored)
+    return _streamed(low, of, rows, 1, strides, transposed, restored)
 
 
 def _bundle_of_values(low: Lowering, of: Operator, rank: int) -> Iterator[None]:
     yield
-    items, weights = of.inputs
-    a, b = (low.converted(name, low.narrow(name)) for name in of.inputs)
+    a, b = (low.converted(name, low.narrow(place)) for place, name in enumerate(of.inputs))
     batch, vector, count = of.shape[: len(of.shape) - rank], of.shape[len(of.shape) - rank :], b.shape[-1]
     b = b.with_axes([len(b.shape) + k for k in range(rank)])
     whole = (*batch, count, *vector)
-    real = low.narrow(items).scale * low.narrow(weights).scale
+    real = low.narrow(0).scale * low.narrow(1).scale
     contract(low, of, a.expanded(whole), b.expanded(whole), (len(batch),), real)
 
 
@@ -272,26 +277,25 @@ def _streamed(
     low: Lowering,
     of: Operator,
     rows: np.ndarray,
-    data: str,
+    place: int,
     strides: Shape,
     before: Callable[[View], View],
     after: Callable[[View], View],
 ) -> Iterator[None]:
-    """A constant [m, k] by a value, of which `before` makes [k, n] once it has these strides; `after` makes the result
-    of [m, n]."""
-    height = low.machine.height
+    """The steps of a constant, [m, k], by an operand, of which `before` makes [k, n] once it has these strides;
+    `after` makes the result of [m, n]."""
+    height, data = low.machine.height, of.inputs[place]
     low.swapped.add(of.name)
-    (count, terms), scale = rows.shape, narrow(float(np.abs(rows).max(initial=0)), low.precision).scale
+    count, terms = rows.shape
     check_terms(low, terms)
     parts = ceil_div(terms, height)
     steps = np.zeros((count, parts * height), np.int8)
-    steps[:, :terms] = np.rint(rows / scale)
-    real = scale * low.narrow(data).scale / low.formats[of.name].scale
+    steps[:, :terms] = rows
     columns = elements(of.shape) // count
-    loaded = load(low, [0], parts, 1, np.full(columns, real), np.zeros(columns), None, _kept(low, of, of.name))
+    loaded = load(low, [0], parts, 1, _columns(low, of, columns), None, _kept(low, of, of.name))
     address = low.load(low.place(steps), steps.nbytes, "its constant")
     yield
-    held = before(low.converted(data, low.narrow(data), low.graph[data].shape, strides))
+    held = before(low.converted(data, low.narrow(place), low.graph[data].shape, strides))
     stream = Stream(address, 0, parts * height, 0, 1, parts, height)
     flat = low.new((count, columns), low.formats[of.name].stored)
     yield from product(low, stream, loaded, (1, count, 1), flat.with_axes([0, 2]), held)

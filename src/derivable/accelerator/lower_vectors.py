@@ -21,9 +21,8 @@ PIECES = 4  # of the vectors of an operator, of which one is convolved while oth
 
 def convolved(low: Lowering, of: Operator) -> Iterator[None]:
     """bind and unbind: [*batch, length] twice. Columns take `width` vectors that lie side by side."""
-    streamed, held = of.inputs
     shape, strides = of.shape, canonical(of.shape)
-    formats = low.narrow(streamed), low.narrow(held)
+    formats = low.narrow(0), low.narrow(1)
     if shape[-1] > MOST_TERMS:
         raise low.refuse(f"vectors have {shape[-1]} entries, and {MOST_TERMS} surely fit into int32", "shorten them")
     # Constants are loaded before the operators in front of this one begin.
@@ -171,8 +170,7 @@ def _drain(
     """Sums [group, entry] of a sub-array to out [entry, vector]; split ones are halves of words, each of them `width`
     vectors."""
     width, size, length = low.machine.width, out.size, out.shape[-1]
-    format = low.formats[low.operator.name]
-    most = format.most if format.type == "i4" else 0  # other types are kept by being stored
+    kept = low.formats[low.operator.name].kept
     halves = 1 + is_split
     for half in range(halves):
         at = (group * halves + half) * width
@@ -198,9 +196,9 @@ def _drain(
                 y2=count * size,
                 multiplier=factor[0],
                 shift=factor[1],
-                is_clamped=int(most > 0),
-                low=-most,
-                high=most,
+                is_clamped=int(kept is not None),
+                low=kept[0] if kept else 0,
+                high=kept[1] if kept else 0,
                 tail=left if 0 < left < width else 0,
             )
         )
@@ -212,12 +210,12 @@ def match_probability(low: Lowering, of: Operator) -> Iterator[None]:
     shapes = [low.graph[name].shape for name in of.inputs]
     blocks = shapes[0][-2]
     a, b = (
-        low.converted(name, low.narrow(name), shape, canonical(shape))
+        low.converted(name, low.narrow(place), shape, canonical(shape))
         if low.is_constant(name)
-        else low.converted(name, low.narrow(name))
-        for name, shape in zip(of.inputs, shapes)
+        else low.converted(name, low.narrow(place))
+        for place, (name, shape) in enumerate(zip(of.inputs, shapes))
     )
     whole = (*of.shape, *shapes[0][-2:])
-    real = low.narrow(of.inputs[0]).scale * low.narrow(of.inputs[1]).scale / blocks
+    real = low.narrow(0).scale * low.narrow(1).scale / blocks
     axes = (len(whole) - 2, len(whole) - 1)
     contract(low, of, a.expanded(whole), b.expanded(whole), axes, real)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from derivable.accelerator.emission import Emitter
-from derivable.accelerator.formats import WIDE, Format, Formats, Ranges, narrow, scaling
+from derivable.accelerator.formats import WIDE, Format, Formats, scaling, zero_shift
 from derivable.accelerator.instructions import Machine, Transfer
 from derivable.accelerator.layouts import Allocator, Shape, View, dense, like
 from derivable.accelerator.operators import Operator, OperatorGraph
@@ -38,10 +38,9 @@ class Lowering:
         formats: Formats,
         neural: int,
         symbolic: tuple[int, int],
-        ranges: Ranges,
     ):
         self.graph, self.machine, self.formats = graph, machine, formats
-        self.neural, self.symbolic, self.ranges = neural, symbolic, ranges
+        self.neural, self.symbolic = neural, symbolic
         self.emitter = Emitter(machine)
         self.cache = Allocator(machine.x, machine.line)
         self.values: dict[str, Value] = {}
@@ -62,7 +61,7 @@ class Lowering:
         """The least and the largest number of a value or a constant."""
         if self.is_constant(name):
             return float(self.constant(name).min()), float(self.constant(name).max())
-        return self.ranges[name]
+        return self.formats.ranges[name]
 
     # Errors
 
@@ -150,17 +149,9 @@ class Lowering:
         """A value or a constant as wide numbers."""
         return self.converted(name, WIDE)
 
-    def narrow(self, name: str) -> Format:
-        """The format of a value, or of a constant in the operator at hand, where narrow numbers are read; it is known
-        before the value is."""
-        if self.is_constant(name):
-            return narrow(float(np.abs(self.constant(name)).max(initial=0)), self.precision)
-        return self.formats.narrow(name)
-
-    @property
-    def precision(self) -> str:
-        """The narrow type of the part of the operator at hand."""
-        return self.formats.precision[self.operator.part]
+    def narrow(self, place: int) -> Format:
+        """The format in which the operator at hand takes a narrow operand; it is known before the value is."""
+        return self.formats.operands[self.operator.name, place]
 
     def converted(self, name: str, format: Format, shape: Shape | None = None, strides: Shape | None = None) -> View:
         """A value or a constant in a format, broadcast to a shape; with `strides` in that order, without gaps."""
@@ -185,10 +176,9 @@ class Lowering:
         strides = strides or dense(array.shape)
         key = (self.operator.name, name, format, array.shape, strides)
         if key not in self._constants:
-            numbers = np.clip(np.rint(array / format.scale), -format.most, format.most)
             view = View(0, format.stored, array.shape, strides, 0)
             content = np.zeros(view.span, np.uint8)
-            view.scatter(content, numbers)
+            view.scatter(content, format.steps(array))
             address = self.load(self.place(content), len(content), f"the constant %{name}")
             self._constants[key] = replace(view, address=address, buffer=address)
         return self._constants[key]
@@ -196,8 +186,12 @@ class Lowering:
     # Arithmetic on views
 
     def convert(self, a: View, before: Format, y: View, after: Format) -> None:
-        multiplier, shift = (1, 0) if before == after else self.scaling(before.scale / after.scale)
-        self.emitter.vector("first", a, 0, y, multiplier=multiplier, shift=shift, most=after.most)
+        if before == after:
+            self.emitter.vector("first", a, 0, y)
+            return
+        multiplier, shift = self.scaling(before.scale / after.scale)
+        more = zero_shift(before, after, multiplier, shift)
+        self.emitter.vector("add", a, more, y, multiplier=multiplier, shift=shift, kept=after.kept)
 
     def scaling(self, real: float) -> tuple[int, int]:
         try:
@@ -206,16 +200,15 @@ class Lowering:
             raise self.refuse(error.message, "scale the numbers of the model") from None
 
     def fill(self, y: View, number: int) -> None:
-        """The same number everywhere: the least of the type, or zero."""
-        if number:
-            self.emitter.vector("min", y, -(1 << 31), y)
-        else:
-            self.emitter.vector("mul", y, 0, y)
+        """The same number of at most 16 bits everywhere."""
+        self.emitter.vector("mul", y, 0, y, kept=(number, number) if number else None)
 
-    def zero(self, buffer: int, length: int) -> None:
-        """Zeros in a whole buffer."""
+    def blank(self, buffer: int, length: int, number: int) -> None:
+        """The same byte in a whole buffer, two or four of them in a lane."""
         length = -(-length // self.machine.line) * self.machine.line
-        self.fill(View(buffer, "i32", (length // 4,), (1,), buffer), 0)
+        size = 2 if number else 4
+        pair = int(np.array([number, number], np.int8).view("<i2")[0])
+        self.fill(View(buffer, f"i{8 * size}", (length // size,), (1,), buffer), pair)
 
     def reduce(
         self,
@@ -227,14 +220,14 @@ class Lowering:
         reduction: str = "sum",
         multiplier: int = 1,
         shift: int = 0,
-        most: int = 127,
+        kept: tuple[int, int] | None = None,
     ) -> None:
-        """`y = reduction over axes of a OP b`, narrow numbers at most `most`, in steps where one instruction cannot.
+        """`y = reduction over axes of a OP b`, within `kept`, in steps where one instruction cannot.
 
         y has the shape of the operands, and its strides along `axes` do not matter.
         """
         if self.emitter.vector(
-            operation, a, b, y, multiplier=multiplier, shift=shift, reduced=axes, reduction=reduction, most=most
+            operation, a, b, y, multiplier=multiplier, shift=shift, reduced=axes, reduction=reduction, kept=kept
         ):
             return
         first, rest = axes[0], axes[1:]
@@ -243,7 +236,7 @@ class Lowering:
         part = self.scratch(shape, "i32", dense(shape, [*rest, first, *order]))
         self.reduce(operation, a, b, part.expanded(a.shape), (first,), reduction)
         target = replace(y, shape=shape)
-        self.reduce("first", part, 0, target, rest, reduction, multiplier, shift, most)
+        self.reduce("first", part, 0, target, rest, reduction, multiplier, shift, kept)
 
 
 def _is_same(view: View, other: View) -> bool:
@@ -255,9 +248,10 @@ def _same(view: View, strides: Shape) -> bool:
 
 
 def channels_last(
-    lowering: Lowering, shape: Shape, type: str, border: tuple[int, int], multiple: int, is_zeroed: bool = True
+    lowering: Lowering, shape: Shape, format: Format, border: tuple[int, int], multiple: int, is_zeroed: bool = True
 ) -> View:
     """Memory for an activation [image, channel, row, column]: channels together, padded to a multiple, zeros around."""
+    type = format.stored
     images, channels, rows, columns = shape
     depth = -(-channels // multiple) * multiple
     across = columns + 2 * border[1]
@@ -266,7 +260,7 @@ def channels_last(
     offset = (border[0] * across + border[1]) * depth * size
     view = lowering.new(shape, type, (picture, 1, across * depth, depth), offset, images * picture * size)
     if any(border) and is_zeroed:
-        lowering.zero(view.buffer, images * picture * size)
+        lowering.blank(view.buffer, images * picture * size, format.zero)
     if any(border):
         view = lowering.bordered[view.buffer] = replace(view, border=border)
     return view

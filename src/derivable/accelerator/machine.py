@@ -299,7 +299,7 @@ def _vector(state: State, of: Vector) -> None:
         y = np.clip(y, of.low, of.high)
     bits = BITS[of.y_type]
     most = (1 << (bits - 1)) - 1
-    y = np.clip(y, -most - (bits == 32), most)
+    y = np.clip(y, -most - 1, most)
     _write(state, of, y, live)
 
 

@@ -1,14 +1,17 @@
 """Post-training quantisation: which numbers of a model become few bits, what a step of them is worth, what is lost.
 
-The array multiplies few bits and sums 32, so what is rounded are the operands of layers and of circular convolutions,
-each in the format of its operator's part. Weights of layers have a scale for each output channel, all else has one for
-the whole tensor; scales are those with the least squared error on calibration data. Zero is any step for what streams
-through a layer, which costs nothing there: the array multiplies steps, and what zero adds to a channel's sum is known
-before, so it goes into the bias (most of a layer's inputs come out of a ReLU and would leave half of the steps unused).
-What rounding adds to a channel on average goes there too (Nagel et al., 2019). What the SIMD unit computes stays wide:
-32 bits whose binary point is the tensor's own, or 16-bit floats beside float formats.
+The array multiplies few bits and sums 32, so what is rounded are the operands of layers, of circular convolutions and
+comparisons, each in the format of its operator's part; comparisons are sums of lanes, which take eight bits at least.
+Weights of layers have a scale for each output channel, all else has one for the whole tensor, and readers of one tensor
+share it; scales are those with the least squared error on calibration data. Zero is any step for what streams through a
+layer, which costs nothing there: the array multiplies steps, and what zero adds to a channel's sum is known before, so
+it goes into the bias (most of a layer's inputs come out of a ReLU and would leave half of the steps unused). What
+rounding adds to a channel on average goes there too (Nagel et al., 2019). What the SIMD unit computes stays wide: 32
+bits of which 16 are behind the binary point, or 16-bit floats beside float formats.
 
-    samples -> calibrate(graph, samples, precision) -> Quantised -> evaluate(quantised, inputs)
+    prepare(graph) (formats.py) -> calibrate(graph, samples, precision) -> Quantised -> evaluate(quantised, inputs)
+
+The hardware computes the same with the same scales (`formats.assign`): what it does to the bit, `formats.py` says.
 """
 
 from __future__ import annotations
@@ -19,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
+from derivable.accelerator.formats import WIDE
 from derivable.accelerator.operators import Inputs, Operator, OperatorGraph, checked_inputs, wide
 from derivable.accelerator.precision import PRECISIONS, Precision, bytes_of
 from derivable.core.diagnostics import DomainError
 from derivable.core.lazy import optional_module
 
 PARTS = ("neural", "symbolic")
-LAYERS = ("conv2d", "linear")
 WIDE_BITS = 32
 LARGEST_FP8 = 448.0
 KEPT_VALUES = 1 << 14  # of each tensor in each calibration batch
@@ -39,10 +42,10 @@ class Quantised:
     """A graph with the formats of its numbers.
 
     precision  name of the format of each part, "neural" and "symbolic"
-    scales     of the rounded operands: what a step is worth, [] or [channel] along the first axis; for fp8 what 1 is
+    scales     of the rounded operands: what a step is worth, [] or, of weights, [channel]; for fp8 what 1 is
     zeros      of operands that stream through layers: the step that is zero, 0 where there is none
-    biases     of layers: what is added to each channel [channel] beside the graph's own bias
-    points     of what stays wide beside integers: bits behind the binary point, by operator
+    biases     of conv2d and linear: what is added to each channel [channel] beside the graph's own bias
+    ranges     of every operator but constants: the least and the largest number on the samples
     """
 
     graph: OperatorGraph
@@ -50,10 +53,11 @@ class Quantised:
     scales: Mapping[Place, np.ndarray] = field(default_factory=dict, repr=False)
     zeros: Mapping[Place, int] = field(default_factory=dict, repr=False)
     biases: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
-    points: Mapping[str, int] = field(default_factory=dict, repr=False)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, repr=False)
 
     def format(self, operator: Operator) -> Precision:
-        return PRECISIONS[self.precision[operator.part]]
+        """The format of an operator's narrow operands."""
+        return _format(operator, self.precision)
 
     def rounded(self, operator: Operator, place: int, value: np.ndarray) -> np.ndarray:
         """The operand as the array sees it, as a float."""
@@ -61,7 +65,7 @@ class Quantised:
         if scale is None:
             return value
         zero = self.zeros.get((operator.name, place), 0)
-        return _rounded(value, self.format(operator), _along(scale, value.ndim), zero)
+        return _rounded(value, self.format(operator), _along(operator, scale, value.ndim), zero)
 
     def integers(self, operator: Operator, place: int, value: np.ndarray) -> np.ndarray:
         """The operand in steps, int8: it is (steps - zero) * scale.
@@ -72,7 +76,7 @@ class Quantised:
         if scale is None or precision.is_float:
             raise DomainError(f"operand {place} of %{operator.name} is not quantised to integers")
         zero = self.zeros.get((operator.name, place), 0)
-        return _steps(value, precision, _along(scale, value.ndim), zero).astype(np.int8)
+        return _steps(value, precision, _along(operator, scale, value.ndim), zero).astype(np.int8)
 
     def constant_bytes(self) -> int:
         """Bytes of the constants: rounded ones packed in the widest format that an operator reads them in, all others
@@ -101,42 +105,87 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mappin
     precision, samples = checked_precision(precision), list(samples)
     if not samples:
         raise DomainError("no sample is given to calibrate with", hint="pass a few batches of inputs")
-    seen: dict[Place, list[np.ndarray]] = {}
-    largest: dict[str, float] = {}
-    for sample in samples:
+    seen: dict[_Group, dict[tuple[int, str], np.ndarray]] = {}
+    ranges: dict[str, tuple[float, float]] = {}
+    for number, sample in enumerate(samples):
         for operator, operands, value in _results(graph, sample):
             for place in _streamed(graph, operator):
-                seen.setdefault((operator.name, place), []).append(_some(operands[place], operator))
-            if value.dtype.kind == "f" and value.size:
-                if operator.kind != "constant" and not np.isfinite(value).all():
+                rows = seen.setdefault(_group(graph, operator, place, precision), {})
+                if (number, operator.inputs[place]) not in rows:
+                    rows[number, operator.inputs[place]] = _some(operands[place], operator)
+            if operator.kind != "constant" and value.size:
+                if not np.isfinite(value).all():
                     raise DomainError(
                         f"%{operator.name} is not finite on the samples",
                         source=operator.source or None,
                         hint="let masks be -1000 in the place of -inf, and scale down what overflows",
                     )
-                largest[operator.name] = max(
-                    largest.get(operator.name, 0.0), float(np.abs(value[np.isfinite(value)]).max(initial=0.0))
-                )
+                low, high = ranges.get(operator.name, (np.inf, -np.inf))
+                ranges[operator.name] = min(low, float(value.min())), max(high, float(value.max()))
+    best = {group: _best_of_group(group, np.concatenate([*rows.values()])) for group, rows in seen.items()}
     scales: dict[Place, np.ndarray] = {}
     zeros: dict[Place, int] = {}
     for operator in graph:
-        chosen, is_layer = PRECISIONS[precision[operator.part]], operator.kind in LAYERS
-        for place in (0, 1) if operator.unit in ("gemm", "vector") else ():
+        chosen = _format(operator, precision)
+        streamed = _streamed(graph, operator)
+        for place in _operands(operator):
             key = (operator.name, place)
-            if key in seen:
-                rows = np.concatenate(seen[key])
-                if is_layer and place == 0 and not chosen.is_float:
-                    scales[key], zeros[key] = _best_scale_and_zero(rows, chosen)
-                else:
-                    scales[key] = _best_scales(rows[None], chosen)[0]
+            if place in streamed:
+                group = _group(graph, operator, place, precision)
+                scales[key], zero = best[group]
+                if group.has_zero:
+                    zeros[key] = zero
+                continue
+            array = wide(graph.constants[operator.inputs[place]]).astype(np.float64)
+            if place == 1 and is_layer(graph, operator):
+                rows = array.T if operator.kind == "matmul" else array
+                scales[key] = _best_scales(rows.reshape(len(rows), -1), chosen)
             else:
-                array = wide(graph.constants[operator.inputs[place]]).astype(np.float64)
-                is_weight = is_layer and place == 1
-                found = _best_scales(array.reshape(len(array) if is_weight else 1, -1), chosen)
-                scales[key] = found if is_weight else found[0]
-    points = {name: WIDE_BITS - 2 - int(np.ceil(np.log2(max(size, 2.0**-20)))) for name, size in largest.items()}
-    quantised = Quantised(graph, precision, scales, zeros, {}, points)
+                scales[key] = _best_scales(array.reshape(1, -1), chosen)[0]
+    quantised = Quantised(graph, precision, scales, zeros, {}, ranges)
     return replace(quantised, biases=_mean_losses(quantised, samples))
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Operands that share a scale: of one tensor, as views or maxima of it, in one format, with a zero or without."""
+
+    root: str
+    format: Precision
+    has_zero: bool
+
+
+def _group(graph: OperatorGraph, operator: Operator, place: int, precision: Mapping[str, str]) -> _Group:
+    root = graph[operator.inputs[place]]
+    while len(root.inputs) == 1 and (root.unit == "view" or root.kind in ("max", "max_pool2d")):
+        root = graph[root.inputs[0]]
+    of = _format(operator, precision)
+    return _Group(root.name, of, place == 0 and not of.is_float and is_layer(graph, operator))
+
+
+def _best_of_group(group: _Group, rows: np.ndarray) -> tuple[np.ndarray, int]:
+    if group.has_zero:
+        return _best_scale_and_zero(rows, group.format)
+    return _best_scales(rows[None], group.format)[0], 0
+
+
+def _format(operator: Operator, precision: Mapping[str, str]) -> Precision:
+    found = PRECISIONS[precision[operator.part]]
+    # Lanes take bytes.
+    return PRECISIONS["int8"] if operator.kind == "match_probability" and found.name == "int4" else found
+
+
+def is_layer(graph: OperatorGraph, operator: Operator) -> bool:
+    """Whether an operator is conv2d, linear, or a product of a value by a constant matrix."""
+    if operator.kind == "matmul":
+        a, b = (graph[name] for name in operator.inputs)
+        return a.kind != "constant" and b.kind == "constant" and len(b.shape) == 2
+    return operator.kind in ("conv2d", "linear") and graph[operator.inputs[1]].kind == "constant"
+
+
+def _operands(operator: Operator) -> tuple[int, ...]:
+    """Which operands of an operator are narrow; a bias is added to the wide sum."""
+    return (0, 1) if operator.unit in ("gemm", "vector") or operator.kind == "match_probability" else ()
 
 
 def _mean_losses(quantised: Quantised, samples: list[Inputs]) -> dict[str, np.ndarray]:
@@ -145,8 +194,8 @@ def _mean_losses(quantised: Quantised, samples: list[Inputs]) -> dict[str, np.nd
     exact = [_results(graph, sample) for sample in samples]
     rounded = [_results(graph, sample, quantised) for sample in samples]
     for operator, *steps in zip(graph, *exact, *rounded):
-        if operator.kind not in LAYERS or quantised.format(operator).is_float:
-            continue
+        if not is_layer(graph, operator) or operator.kind == "matmul" or quantised.format(operator).is_float:
+            continue  # a product of matrices keeps zeros: of a vector without entries, say
         values = [value for _, _, value in steps]
         means = [_by_channel(operator, value) for value in values]
         found[operator.name] = np.mean(means[: len(samples)], 0) - np.mean(means[len(samples) :], 0)
@@ -189,10 +238,8 @@ def evaluate(quantised: Quantised, inputs: Inputs) -> tuple[np.ndarray, ...]:
 
 
 def _streamed(graph: OperatorGraph, operator: Operator) -> list[int]:
-    """Which operands of an operator of the array are no constants; a bias is added to the wide sum."""
-    if operator.unit not in ("gemm", "vector"):
-        return []
-    return [place for place in (0, 1) if graph[operator.inputs[place]].kind != "constant"]
+    """Which narrow operands of an operator are no constants."""
+    return [place for place in _operands(operator) if graph[operator.inputs[place]].kind != "constant"]
 
 
 def _results(
@@ -231,9 +278,7 @@ def _held(value: np.ndarray, quantised: Quantised, operator: Operator) -> np.nda
     """The result in the bits that it is kept in."""
     if quantised.format(operator).is_float:
         return _half(value)
-    point = quantised.points.get(operator.name, 16)
-    most = 2.0 ** (WIDE_BITS - 1) - 1
-    return np.clip(np.rint(np.ldexp(value, point)), -most - 1, most) * 2.0**-point
+    return WIDE.numbers(WIDE.steps(value))
 
 
 def _convolution(operands: list[np.ndarray], attributes: dict[str, Any]) -> np.ndarray:
@@ -259,8 +304,9 @@ _QUICK = {"conv2d": _convolution, "bind": _bound(False), "unbind": _bound(True)}
 # Numbers
 
 
-def _along(scale: np.ndarray, rank: int) -> np.ndarray:
-    return scale.reshape(-1, *(1,) * (rank - 1)) if scale.ndim else scale
+def _along(operator: Operator, scale: np.ndarray, rank: int) -> np.ndarray:
+    """The scale of weights along their channels, which are last in a product of matrices and else first."""
+    return scale.reshape(-1, *(1,) * (rank - 1)) if scale.ndim and operator.kind != "matmul" else scale
 
 
 def _steps(value: np.ndarray, precision: Precision, scale: Any, zero: int = 0) -> np.ndarray:

@@ -1,5 +1,5 @@
 // From a wide result to a narrow number: times a multiplier, shifted to the right and rounded (halves up), clamped to a
-// range, and kept within its type: int4 -7 to 7, int8 -127 to 127, int16 -32767 to 32767, int32 all.
+// range, and kept within its type: int4 -8 to 7, int8 -128 to 127, int16 and int32 likewise.
 //
 // Timing: v in cycle 0, y in cycle 3; one a cycle.
 module requantise (
@@ -24,7 +24,7 @@ module requantise (
       2'd2: most = 32'sd32767;
       2'd3: most = 32'sh7fffffff;
     endcase
-    least   = result_type == 2'd3 ? 32'sh80000000 : -most;
+    least   = ~most;
 
     limited = shifted;
     if (is_clamped && limited < 64'(low)) limited = 64'(low);

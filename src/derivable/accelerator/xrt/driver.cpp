@@ -32,8 +32,9 @@ struct Tensor {  // numbers in the design's memory
   const char* name;
   uint64_t address;  // of the first, a byte
   uint32_t bytes;    // of a number
-  int32_t most;      // the largest integer, and the negative of the least
-  double scale;      // what the integer 1 means
+  double scale;      // number = (integer - zero) * scale
+  int32_t zero;
+  int32_t least, most;
   std::vector<uint64_t> shape, strides;  // strides in numbers
 
   uint64_t size() const {
@@ -88,9 +89,9 @@ void for_each(const Tensor& tensor, uint8_t* memory, Visit visit) {
 
 // Rounded to the nearest integer, halves to the even one, and kept within what the format holds.
 void put(const Tensor& tensor, const float* values, uint8_t* memory) {
-  const double most = tensor.most;
   for_each(tensor, memory, [&](uint64_t number, uint8_t* place) {
-    auto value = int32_t(std::clamp(std::nearbyint(double(values[number]) / tensor.scale), -most, most));
+    const double step = std::nearbyint(double(values[number]) / tensor.scale) + tensor.zero;
+    auto value = int32_t(std::clamp(step, double(tensor.least), double(tensor.most)));
     std::memcpy(place, &value, tensor.bytes);  // little endian
   });
 }
@@ -100,7 +101,8 @@ void get(const Tensor& tensor, uint8_t* memory, std::vector<float>& values) {
   for_each(tensor, memory, [&](uint64_t, uint8_t* place) {
     uint32_t bits = 0;
     std::memcpy(&bits, place, tensor.bytes);
-    values.push_back(float(double(int32_t(bits << unused) >> unused) * tensor.scale));
+    const double step = int32_t(bits << unused) >> unused;
+    values.push_back(float((step - tensor.zero) * tensor.scale));
   });
 }
 
