@@ -75,7 +75,7 @@ def sets(lowered):
 def run(folder, *arguments, options="seed=3 latency=20 late=40 refuse=30"):
     environment = {name: value for name, value in os.environ.items() if name != "CARD"}
     if options is not None:
-        environment["CARD"] = f"line={SMALL.line} {options}"
+        environment["CARD"] = f"port={card.PORT} {options}"
     command = [folder / "driver", *map(str, arguments)]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 

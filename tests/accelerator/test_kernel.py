@@ -96,17 +96,18 @@ BASE = 0x3_FFFF_F000  # memory lies on both sides of 4 GiB
 CONTROL, ERRORS, IDENTITY = 0x00, 0x48, 0x4C
 
 
+@pytest.mark.parametrize("port", [16, pytest.param(32, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("seed", range(12))
-def test_programs_are_exact_whatever_the_memory_does(seed):
+def test_programs_are_exact_whatever_the_memory_does(seed, port):
     program, far = random_program(SMALL, seed, 60)
     # A latency within which a whole page could come, or answers whenever they like, and few at a time.
     options = [{"latency": 150}, {"seed": seed, "refuse": 45, "late": 60, "bursts": 1 + seed % 3, "order": seed % 3}]
-    card = Card(SMALL, far, BASE, **options[seed % 4 != 0])
+    card = Card(SMALL, far, BASE, port, **options[seed % 4 != 0])
     card.load(program.words)
     card.run()
     np.testing.assert_array_equal(card.memory, machine.run(SMALL, program, far).memory)
     counts = card.counts()
-    assert counts["longest"] == 4096 // SMALL.line
+    assert counts["longest"] == 4096 // port
     assert counts["most_reads"] == counts["most_writes"] == 4 if seed % 4 == 0 else counts["most_reads"] == 1 + seed % 3
     if seed % 4:
         assert min(counts[channel] for channel in ("ar", "aw", "w")) > 50
@@ -185,7 +186,7 @@ def test_registers_that_are_none_and_the_identity():
 
 
 NONE = (0, 0, 0, 0, 0)
-GOOD = (1, 1 << 20, 3, 4, 1)  # valid, address, lines less one, size, burst
+GOOD = (1, 1 << 20, 3, 4, 1)  # valid, address, transfers less one, size, burst
 
 
 @pytest.mark.parametrize(
@@ -201,7 +202,7 @@ GOOD = (1, 1 << 20, 3, 4, 1)  # valid, address, lines less one, size, burst
         ([(NONE, NONE, (1, 7, 255, 0)), (NONE, NONE, (1, 7, 255, 1))], "W changed while it waited"),
         ([((1, 1 << 20, 3, 3, 1), NONE, NONE)], "a transfer is not as wide as the port"),
         ([((1, 1 << 20, 3, 4, 0), NONE, NONE)], "a burst does not increase its address"),
-        ([((1, (1 << 20) + 8, 3, 4, 1), NONE, NONE)], "a burst does not begin with a line"),
+        ([((1, (1 << 20) + 8, 3, 4, 1), NONE, NONE)], "a burst does not begin with a whole transfer"),
         ([((1, (1 << 20) + 4080, 1, 4, 1), NONE, NONE)], "a burst crosses 4096 bytes"),
         ([((1, (1 << 20) - 16, 0, 4, 1), NONE, NONE)], "a burst is beyond its memory"),
         ([((1, (1 << 20) + (1 << 14), 0, 4, 1), NONE, NONE)], "a burst is beyond its memory"),

@@ -145,20 +145,44 @@ MACHINES = {
 }
 
 
+@pytest.mark.parametrize("port", [None, 16])
 @pytest.mark.parametrize("of", MACHINES.values(), ids=MACHINES.keys())
-def test_verilator_has_nothing_to_warn_of(tmp_path, of):
-    elaboration.write(elaboration.hardware("kernel", elaboration.parameters(of)), tmp_path / "rtl")
+def test_verilator_has_nothing_to_warn_of(tmp_path, of, port):
+    """The port to memory is as wide as a line, or not."""
+    made = elaboration.kernel(of)
+    elaboration.write(replace(made, parameters=made.parameters | {"PORT": port or of.line}), tmp_path / "rtl")
     command = ["verilator", "--lint-only", "-Wall", "--top-module", "kernel", "-f", "files.f"]
     done = subprocess.run(command, cwd=tmp_path / "rtl", capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.skipif(shutil.which("yosys") is None, reason="yosys is not installed")
-def test_yosys_reads_the_whole_accelerator(tmp_path):
-    elaboration.write(elaboration.hardware("kernel", elaboration.parameters(SMALL)), tmp_path / "rtl")
+def test_yosys_reads_the_whole_accelerator_and_finds_no_latches(tmp_path):
+    elaboration.write(elaboration.kernel(SMALL), tmp_path / "rtl")
     sources = (tmp_path / "rtl" / "files.f").read_text().split()
-    script = f"read_verilog -sv {' '.join(sources)}; hierarchy -check -top kernel"
+    script = f"read_verilog -sv {' '.join(sources)}; hierarchy -check -top kernel; proc; "
+    script += "select -assert-none t:$dlatch t:$adlatch t:$dlatchsr t:$sr"
     subprocess.run(["yosys", "-q", "-p", script], cwd=tmp_path / "rtl", check=True, capture_output=True)
+
+
+@pytest.mark.skipif(shutil.which("yosys") is None, reason="yosys is not installed")
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"H": 12}, "H is a power of two from 4 to 64"),
+        ({"S": 16}, "a line has four bytes for each lane"),
+        ({"S": 6}, "S is a multiple of W"),
+        ({"X_BYTES": 16400}, "X has whole lines"),
+        ({"PORT": 8}, "the port has 16 to 128 bytes"),
+    ],
+)
+def test_parameters_that_are_changed_by_hand_are_checked(tmp_path, wrong, message):
+    made = elaboration.kernel(SMALL)
+    elaboration.write(replace(made, parameters=made.parameters | wrong), tmp_path / "rtl")
+    script = "read_verilog -sv kernel.sv; hierarchy -top kernel"
+    done = subprocess.run(["yosys", "-q", "-p", script], cwd=tmp_path / "rtl", capture_output=True, text=True)
+    assert done.returncode
+    assert message in done.stderr
 
 
 @pytest.mark.slow

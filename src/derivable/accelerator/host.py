@@ -89,14 +89,15 @@ def _tensor(name: str, view: View, format: Format) -> str:
 
 
 def kernel(line: int) -> str:
-    """The text of kernel.xml: one pointer as argument, a port to memory with `line` bytes a cycle."""
+    """The text of kernel.xml: one pointer as argument, and the port to memory, whose width is PORT in kernel.sv."""
+    port = min(line, 64)
     return f"""<?xml version="1.0" encoding="UTF-8"?>
 <root versionMajor="1" versionMinor="6">
   <kernel name="{TOP}" language="ip_c" vlnv="derivable:kernel:{TOP}:1.0" attributes="" hwControlProtocol="ap_ctrl_hs"
           preferredWorkGroupSizeMultiple="0" workGroupSize="1" interrupt="false">
     <ports>
       <port name="s_axi_control" mode="slave" range="0x1000" dataWidth="32" portType="addressable" base="0x0"/>
-      <port name="m_axi_memory" mode="master" range="0xFFFFFFFFFFFFFFFF" dataWidth="{8 * line}"
+      <port name="m_axi_memory" mode="master" range="0xFFFFFFFFFFFFFFFF" dataWidth="{8 * port}"
             portType="addressable" base="0x0"/>
     </ports>
     <args>

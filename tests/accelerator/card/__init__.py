@@ -1,6 +1,7 @@
 """The kernel of Vitis in Verilator, as a card: registers behind AXI4-Lite, and memory behind AXI4 that checks it."""
 
 import ctypes
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +13,18 @@ FOLDER = Path(__file__).parent
 COUNTS = ("reads", "writes", "most_reads", "most_writes", "longest", "data_first", "ar", "r", "aw", "w", "b")
 
 
-def build(machine: Machine) -> Path:
+PORT = 16  # bytes of the port to memory: half a line of the small machine
+
+
+def build(machine: Machine, port: int = PORT) -> Path:
     """The shared library of a machine's card, with the functions of `card.cpp`."""
     harness = {name: (FOLDER / name).read_text(encoding="utf-8") for name in ("axi.h", "card.cpp")}
-    return verilator.build(elaboration.kernel(machine), harness)
+    kernel = elaboration.kernel(machine)
+    return verilator.build(replace(kernel, parameters={**kernel.parameters, "PORT": port}), harness)
 
 
-def load(machine: Machine) -> ctypes.CDLL:
-    found = ctypes.CDLL(str(build(machine)))
+def load(machine: Machine, port: int = PORT) -> ctypes.CDLL:
+    found = ctypes.CDLL(str(build(machine, port)))
     found.card_open.restype = found.memory_open.restype = ctypes.c_void_p
     found.card_message.restype = ctypes.c_char_p
     return found
@@ -32,9 +37,9 @@ class CardError(Exception):
 class Card:
     """Memory is at `base` of the card; options are those of `axi.h`."""
 
-    def __init__(self, machine: Machine, memory: np.ndarray, base: int = 0, **options: int):
-        self.library, self.memory = load(machine), np.array(memory, np.uint8)
-        text = " ".join(f"{name}={value}" for name, value in {"line": machine.line, **options}.items())
+    def __init__(self, machine: Machine, memory: np.ndarray, base: int = 0, port: int = PORT, **options: int):
+        self.library, self.memory = load(machine, port), np.array(memory, np.uint8)
+        text = " ".join(f"{name}={value}" for name, value in {"port": port, **options}.items())
         self.card = ctypes.c_void_p(self.library.card_open(text.encode()))
         if not self.card:
             raise CardError(self.library.card_message().decode())

@@ -19,9 +19,9 @@ namespace axi {
 struct Options {
   std::map<std::string, uint64_t> values;
 
-  // "name=value name=value": latency, and up to how much later an answer may come (late); percent of cycles in which the
+  // "name=value name=value": bytes of the port (port), latency, and up to how much later an answer may come (late); percent of cycles in which the
   // memory is not ready, of each channel (refuse); how many bursts of a direction it takes before it has answered one
-  // (bursts); whether it takes the address of a write before its data (order=1) or a line of data first (order=2); the
+  // (bursts); whether it takes the address of a write before its data (order=1) or some data first (order=2); the
   // number of the burst that fails (fail_read, fail_write); whether it answers nothing at all (silent).
   explicit Options(const std::string& text) {
     std::istringstream words(text);
@@ -97,9 +97,9 @@ class Memory {
     uint64_t waits_ar = 0, waits_r = 0, waits_aw = 0, waits_w = 0, waits_b = 0;
   };
 
-  Memory(uint32_t line, const Options& options)
-      : line_(line), options_(options), random_(uint32_t(options.get("seed"))), slave_{} {
-    slave_.r_line.resize(line);
+  Memory(uint32_t port, const Options& options)
+      : port_(port), options_(options), random_(uint32_t(options.get("seed"))), slave_{} {
+    slave_.r_line.resize(port);
   }
 
   // Bytes of the card from `base` on; nothing else may be touched.
@@ -124,7 +124,7 @@ class Memory {
       const Burst& burst = reads_.front();
       slave_.r_valid = true, slave_.r_last = burst.left == 1, slave_.r_response = burst.fails ? 2 : 0;
       if (burst.fails) std::fill(slave_.r_line.begin(), slave_.r_line.end(), uint8_t(0xee));
-      else std::memcpy(slave_.r_line.data(), at(burst.address), line_);
+      else std::memcpy(slave_.r_line.data(), at(burst.address), port_);
     }
     if (!slave_.b_valid && !answers_.empty() && cycle_ >= answers_.front().due && willing())
       slave_.b_valid = true, slave_.b_response = answers_.front().fails ? 2 : 0;
@@ -148,7 +148,7 @@ class Memory {
     if (slave_.r_valid && master.r_ready) {
       slave_.r_valid = false;
       Burst& burst = reads_.front();
-      burst.address += line_;
+      burst.address += port_;
       if (--burst.left == 0) reads_.pop_front();
     }
     // What is written, which may come before its address.
@@ -186,11 +186,11 @@ class Memory {
   uint8_t* at(uint64_t address) { return bytes_ + (address - base_); }
 
   Burst burst(const Address& of, bool fails) {
-    const uint64_t bytes = uint64_t(of.length + 1) * line_, end = of.address + bytes - 1;
-    if (uint32_t(1) << of.size != line_) throw std::runtime_error("a transfer is not as wide as the port");
+    const uint64_t bytes = uint64_t(of.length + 1) * port_, end = of.address + bytes - 1;
+    if (uint32_t(1) << of.size != port_) throw std::runtime_error("a transfer is not as wide as the port");
     if (of.burst != 1) throw std::runtime_error("a burst does not increase its address");
-    if (of.address % line_) throw std::runtime_error("a burst does not begin with a line");
-    if (of.length > 255) throw std::runtime_error("a burst has more than 256 lines");
+    if (of.address % port_) throw std::runtime_error("a burst does not begin with a whole transfer");
+    if (of.length > 255) throw std::runtime_error("a burst has more than 256 transfers");
     if (of.address / 4096 != end / 4096) throw std::runtime_error("a burst crosses 4096 bytes");
     if (of.address < base_ || end >= base_ + size_) throw std::runtime_error("a burst is beyond its memory");
     counts_.longest = std::max<uint64_t>(counts_.longest, of.length + 1);
@@ -201,9 +201,9 @@ class Memory {
     Burst& burst = writes_.front();
     const Data& data = come_.front();
     if (data.last != (burst.left == 1)) throw std::runtime_error("WLAST is not with the last line of a burst");
-    for (uint32_t i = 0; i < line_; ++i)
+    for (uint32_t i = 0; i < port_; ++i)
       if (data.strobes[i / 8] >> i % 8 & 1 && !burst.fails) at(burst.address)[i] = data.line[i];
-    burst.address += line_;
+    burst.address += port_;
     come_.pop_front();
     if (--burst.left == 0) {
       burst.due = due();
@@ -212,7 +212,7 @@ class Memory {
     }
   }
 
-  uint32_t line_;
+  uint32_t port_;
   Options options_;
   std::mt19937 random_;
   Slave slave_;

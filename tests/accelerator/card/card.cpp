@@ -25,7 +25,7 @@ int attempt(Call call) {
 class Card {
  public:
   explicit Card(const axi::Options& options)
-      : line_(uint32_t(options.get("line"))), memory(line_, options), random_(uint32_t(options.get("seed")) + 1),
+      : port_(uint32_t(options.get("port"))), memory(port_, options), random_(uint32_t(options.get("seed")) + 1),
         identity_(uint32_t(options.get("identity"))) {
     context_.randReset(2);
     context_.randSeed(1 + int(options.get("seed")));
@@ -116,7 +116,7 @@ class Card {
     top_->m_axi_memory_wready = slave.w_ready;
     top_->m_axi_memory_rvalid = slave.r_valid, top_->m_axi_memory_rlast = slave.r_last;
     top_->m_axi_memory_rresp = slave.r_response;
-    std::memcpy(&top_->m_axi_memory_rdata, slave.r_line.data(), line_);
+    std::memcpy(&top_->m_axi_memory_rdata, slave.r_line.data(), port_);
     top_->m_axi_memory_bvalid = slave.b_valid, top_->m_axi_memory_bresp = slave.b_response;
     top_->eval();
   }
@@ -130,8 +130,8 @@ class Card {
     master.w.valid = top_->m_axi_memory_wvalid;
     if (master.w.valid) {
       master.w.last = top_->m_axi_memory_wlast;
-      master.w.line.resize(line_), master.w.strobes.resize((line_ + 7) / 8);
-      std::memcpy(master.w.line.data(), &top_->m_axi_memory_wdata, line_);
+      master.w.line.resize(port_), master.w.strobes.resize((port_ + 7) / 8);
+      std::memcpy(master.w.line.data(), &top_->m_axi_memory_wdata, port_);
       std::memcpy(master.w.strobes.data(), &top_->m_axi_memory_wstrb, master.w.strobes.size());
     }
     master.r_ready = top_->m_axi_memory_rready, master.b_ready = top_->m_axi_memory_bready;
@@ -140,7 +140,7 @@ class Card {
     top_->eval();
   }
 
-  uint32_t line_;
+  uint32_t port_;
 
  public:
   axi::Memory memory;

@@ -143,7 +143,7 @@ module dma #(
       LOAD:
       if (lines_left == LINES'(1) && taken) state <= FINISH;
       STORE:
-      if (lines_left == 0 && burst_left == 0 && (answers_left == 0 || (answers_left == LINES'(1) && b_valid))) state <= FINISH;
+      if (lines_left == 0 && burst_left == 0 && answers_left == LINES'(b_valid)) state <= FINISH;
       FINISH: begin  // What was written last is seen by reads from the next cycle on.
         state <= IDLE;
         done  <= 1'b1;

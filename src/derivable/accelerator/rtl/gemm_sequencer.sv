@@ -6,9 +6,10 @@
 //     wait     H + W - 2 cycles   for the last row to pass the last element
 //     and C[c_base + c * M + m] is set to, or increased by, the sum of row m; M = n0 * n1 * n2
 //
-// The sequencer gives addresses, to which what K has is added in each bank (array_engine.sv); `load` goes with `a_address`, and the results of the row whose `b_address` is given now
-// come DELAY cycles later, when `c_valid` and `c_address` go with them. Of the results it knows only what travels with
-// each row through a delay line: whether the row is the last of its tile, and its tile the first or last of its column.
+// The sequencer gives addresses, to which what K has is added in each bank (array_engine.sv). `load` goes with
+// `a_address`; the results of the row whose `b_address` is given now come DELAY cycles later, when `c_valid` and
+// `c_address` go with them. Of the results it knows only what travels with each row through a delay line: whether the
+// row is the last of its tile, and its tile the first or last of its column.
 //
 //   cycle of a tile   0 ...... H-1 | H .......... H+M-1 | ....... 2H+W+M-3
 //                     load         | stream             | wait

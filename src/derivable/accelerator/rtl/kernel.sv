@@ -8,7 +8,7 @@
 // AXI4-Lite: one transfer at a time. A write is taken when its address and its data are both there, and answered in the
 // next cycle; a read is answered two cycles after its address. Bytes cannot be written alone.
 // AXI4: bursts of whole lines, to addresses that increase, never across 4096 bytes; no identifiers, so that all is
-// answered in order. Several bursts may be under way.
+// answered in order. Several bursts may be under way. The port is as wide as a line, but not wider than 64 bytes.
 module kernel #(
     parameter int H = 8,
     parameter int W = 8,
@@ -22,7 +22,8 @@ module kernel #(
     parameter int P_WORDS = 64,
     parameter int X_BYTES = 65536,
     parameter int PROGRAM = 4096,
-    parameter int IDENTITY = 0
+    parameter int IDENTITY = 0,
+    parameter int PORT = L < 64 ? L : 64 // bytes of the port to memory
 ) (
     input  logic           ap_clk,
     input  logic           ap_rst_n,
@@ -53,7 +54,7 @@ module kernel #(
     output logic [1:0]     m_axi_memory_arburst,
     input  logic           m_axi_memory_rvalid,
     output logic           m_axi_memory_rready,
-    input  logic [8*L-1:0] m_axi_memory_rdata,
+    input  logic [8*PORT-1:0] m_axi_memory_rdata,
     input  logic           m_axi_memory_rlast,
     input  logic [1:0]     m_axi_memory_rresp,
     output logic           m_axi_memory_awvalid,
@@ -64,13 +65,23 @@ module kernel #(
     output logic [1:0]     m_axi_memory_awburst,
     output logic           m_axi_memory_wvalid,
     input  logic           m_axi_memory_wready,
-    output logic [8*L-1:0] m_axi_memory_wdata,
-    output logic [L-1:0]   m_axi_memory_wstrb,
+    output logic [8*PORT-1:0] m_axi_memory_wdata,
+    output logic [PORT-1:0] m_axi_memory_wstrb,
     output logic           m_axi_memory_wlast,
     input  logic           m_axi_memory_bvalid,
     output logic           m_axi_memory_bready,
     input  logic [1:0]     m_axi_memory_bresp
 );
+  // What the modules take for granted; instructions.py says it of a machine, too.
+  if (H < 4 || H > 64 || (H & (H - 1)) != 0) $error("H is a power of two from 4 to 64");
+  if (W < 4 || W > 64 || (W & (W - 1)) != 0) $error("W is a power of two from 4 to 64");
+  if (N < 1 || N > 16) $error("N is from 1 to 16");
+  if (S < 4 || S > 128 || S % W != 0) $error("S is a multiple of W, at most 128");
+  if (L > 512 || (L & (L - 1)) != 0) $error("L is a power of two, at most 512");
+  if (L < 4 * S || L < H || L < W) $error("a line has four bytes for each lane, and those of a word of A and of B");
+  if (X_BYTES < 2 * L || X_BYTES % L != 0 || X_BYTES > 1 << 22) $error("X has whole lines, at most 4 MiB");
+  if (PORT < 16 || PORT > 128 || L % PORT != 0) $error("the port has 16 to 128 bytes, and lines are whole transfers");
+
   // Reset lasts as long as the accelerator asks for, however short the one from outside is.
   logic [5:0] resetting;
   logic       rst;
@@ -117,11 +128,38 @@ module kernel #(
     end
   end
 
-  assign m_axi_memory_arsize  = 3'($clog2(L));
-  assign m_axi_memory_awsize  = 3'($clog2(L));
+  assign m_axi_memory_arsize  = 3'($clog2(PORT));
+  assign m_axi_memory_awsize  = 3'($clog2(PORT));
   assign m_axi_memory_arburst = 2'b01;
   assign m_axi_memory_awburst = 2'b01;
   assign m_axi_memory_wstrb   = '1;
+
+  logic           r_valid, r_ready, w_valid, w_ready, w_last;
+  logic [7:0]     ar_lines, aw_lines;
+  logic [8*L-1:0] r_line, w_line;
+  line_port #(.L(L), .PORT(PORT)) memory (
+      .clk(ap_clk),
+      .rst,
+      .ar_lines,
+      .ar_length(m_axi_memory_arlen),
+      .r_valid,
+      .r_ready,
+      .r_line,
+      .aw_lines,
+      .aw_length(m_axi_memory_awlen),
+      .w_valid,
+      .w_ready,
+      .w_line,
+      .w_last,
+      .port_r_valid(m_axi_memory_rvalid),
+      .port_r_ready(m_axi_memory_rready),
+      .port_r_data(m_axi_memory_rdata),
+      .port_w_valid(m_axi_memory_wvalid),
+      .port_w_ready(m_axi_memory_wready),
+      .port_w_data(m_axi_memory_wdata),
+      .port_w_last(m_axi_memory_wlast)
+  );
+
   logic [4:0] taken, done;
   accelerator #(
       .H(H),
@@ -147,25 +185,27 @@ module kernel #(
       .ar_valid(m_axi_memory_arvalid),
       .ar_ready(m_axi_memory_arready),
       .ar_address(m_axi_memory_araddr),
-      .ar_lines(m_axi_memory_arlen),
-      .r_valid(m_axi_memory_rvalid),
-      .r_ready(m_axi_memory_rready),
-      .r_data(m_axi_memory_rdata),
+      .ar_lines,
+      .r_valid,
+      .r_ready,
+      .r_data(r_line),
       .aw_valid(m_axi_memory_awvalid),
       .aw_ready(m_axi_memory_awready),
       .aw_address(m_axi_memory_awaddr),
-      .aw_lines(m_axi_memory_awlen),
-      .w_valid(m_axi_memory_wvalid),
-      .w_ready(m_axi_memory_wready),
-      .w_data(m_axi_memory_wdata),
-      .w_last(m_axi_memory_wlast),
+      .aw_lines,
+      .w_valid,
+      .w_ready,
+      .w_data(w_line),
+      .w_last,
       .b_valid(m_axi_memory_bvalid),
       .b_ready(m_axi_memory_bready),
       .taken,
       .done
   );
 
-  // The accelerator counts lines itself, and bit 0 of an answer tells apart what is not asked for or both errors.
+  // The accelerator counts lines itself; bit 0 of an answer says which error it is.
   logic unused;
-  assign unused = &{1'b0, taken, done, m_axi_memory_rlast, m_axi_memory_rresp[0], m_axi_memory_bresp[0], s_axi_control_wstrb};
+  assign unused = &{
+    1'b0, taken, done, m_axi_memory_rlast, m_axi_memory_rresp[0], m_axi_memory_bresp[0], s_axi_control_wstrb
+  };
 endmodule

@@ -17,7 +17,8 @@
 // A field below that is negative borrows one from the field above it. The lowest field has none below it; the highest
 // is one too small exactly if bit 32, the sign of all that is below it, is set.
 //
-// Timing: one cycle, the register behind the multiplier, which keeps its value without `enable`. `nibbles` and `split` stand still while an instruction runs.
+// Timing: one cycle, the register behind the multiplier, which keeps its value without `enable`. `nibbles` and `split`
+// stand still while an instruction runs.
 module multiplier (
     input  wire        clk,
     input  wire        enable,
