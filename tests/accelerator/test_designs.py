@@ -80,6 +80,21 @@ def test_a_design_is_bit_exact_and_as_fast_as_modelled(name, machine):
 
 
 @needs_verilator
+def test_layers_of_int4_are_bit_exact():
+    """Two products a multiplier: half the words of the reduction, and pictures of which two channels share a byte."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 8, 3, padding=1, stride=2), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.MaxPool2d(2), nn.Conv2d(8, 5, 1), nn.Flatten(), nn.Linear(20, 3))
+    quantised, inputs = calibrated(model, (torch.randn(1, 3, 8, 8),), {"neural": "int4"})
+    made = lower(quantised, SMALL)
+    gemms = [one for one in made.program if one.unit == "nn"]
+    assert all(one.nibbles for one in gemms)
+    assert any(one.y_type == "i4" for one in made.program if one.unit == "vec" and one.operation == "drain")
+    found, expected = (simulation.simulate(made, inputs, backend) for backend in ("verilator", "python"))
+    agree(found, expected)
+
+
+@needs_verilator
 def test_off_chip_memory_changes_cycles_alone():
     made, inputs = lowered("cnn", SMALL)
     runs = [

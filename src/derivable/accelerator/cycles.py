@@ -105,6 +105,7 @@ def _explained(
         if operator.name in lowered.swapped:
             work = replace(work, m=work.n, n=work.m)
         arrays = max(of.arrays for of in gemms)
+        work = replace(work, products=1 + gemms[0].nibbles)
         equation = layer_cycles(work, *shape, arrays)
         # As many tiles as there are, each with all rows: what every row and column takes of the first ones.
         rows = [of.n0 * of.n1 * of.n2 for of in gemms]

@@ -88,6 +88,46 @@ class Emitter:
             self.add(Vector(operation=operation, **of))
         return True
 
+    def pack(self, a: View, added: int, y: View, multiplier: int, shift: int, kept: tuple[int, int] | None) -> None:
+        """`y = a + added`, multiplied and shifted, of numbers [..., entry] to int4 [..., byte], two in a byte.
+
+        The entries of both are together.
+        """
+        lanes, count = self.machine.lanes, a.shape[-1]
+        rest = [axis for axis in zip(a.shape[:-1], a.strides[:-1], y.strides[:-1]) if axis[0] > 1]
+        while (joined := next((axis for axis in rest if axis[1:] == (count, count / 2)), None)) is not None:
+            count *= joined[0]
+            rest.remove(joined)
+        rest.sort()
+        outer, loops = rest[:-2], [*rest[-2:], (1, 0, 0), (1, 0, 0)][:2]
+        (n0, a0, y0), (n2, a2, y2) = loops
+        for place in itertools.product(*(range(length) for length, _, _ in outer)):
+            self.add(
+                Vector(
+                    operation="add",
+                    n0=n0,
+                    n1=-(-count // lanes),
+                    n2=n2,
+                    a=a.address + a.size * sum(i * axis[1] for i, axis in zip(place, outer)),
+                    a_type=a.type,
+                    a0=a0 * a.size,
+                    a1=lanes * a.size,
+                    a2=a2 * a.size,
+                    b=added,
+                    y=y.address + sum(i * axis[2] for i, axis in zip(place, outer)),
+                    y_type="i4",
+                    y0=y0,
+                    y1=lanes // 2,
+                    y2=y2,
+                    multiplier=multiplier,
+                    shift=shift,
+                    is_clamped=int(kept is not None),
+                    low=kept[0] if kept else 0,
+                    high=kept[1] if kept else 0,
+                    tail=count % lanes,
+                )
+            )
+
 
 @dataclass(frozen=True)
 class _Axis:

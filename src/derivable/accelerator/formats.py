@@ -98,7 +98,7 @@ class Format:
 
     @property
     def stored(self) -> str:
-        """The type in memory: int4 are bytes, but for convolutions of vectors."""
+        """The type in memory: int4 are bytes, but where the array takes two of them at a time."""
         return "i32" if self.type == "i32" else "i8"
 
     def steps(self, real: np.ndarray) -> np.ndarray:

@@ -267,7 +267,7 @@ def _picture(low: Lowering, operator: Operator) -> View | None:
     read = users[0] if len(users) == 1 and users[0].kind == "reshape" else operator
     if len(read.shape) != 4:
         return None
-    view = channels_last(low, read.shape, low.formats[operator.name], wanted_border(low, read.name), 1, False)
+    view = channels_last(low, read.shape, low.formats[operator.name].stored, wanted_border(low, read.name), 1, None)
     found = view.reshaped(operator.shape)
     if found is None:
         low.cache.free(view.buffer)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from derivable.accelerator.formats import scaling
-from derivable.accelerator.instructions import Gemm, Move, Vector
+from derivable.accelerator.instructions import BITS, Gemm, Move, Vector
 from derivable.accelerator.layouts import View
 from derivable.accelerator.lowering import Lowering
 from derivable.accelerator.runtime import ceil_div
@@ -101,6 +101,8 @@ class Loaded:
     added, shift  what P takes for each column, and the shift of its multipliers
     kept          the least and the largest number of the result, None for all
     has_gaps      whether lanes beyond the last channel may be written
+    nibbles       whether bytes are two numbers of the reduction
+    gives         the type of the result in memory: of i4, two channels share a byte; "" is that of its view
     """
 
     slices: tuple[Slice, ...]
@@ -109,6 +111,8 @@ class Loaded:
     shift: int
     kept: tuple[int, int] | None = None
     has_gaps: bool = False
+    nibbles: bool = False
+    gives: str = ""
 
 
 def check_terms(low: Lowering, terms: int) -> None:
@@ -124,6 +128,7 @@ def load(
     columns: Columns,
     weights: np.ndarray | None,
     kept: tuple[int, int] | None = None,
+    nibbles: bool = False,
 ) -> Loaded:
     """Cut a reduction into slices, and load what they need.
 
@@ -131,7 +136,7 @@ def load(
     parts    words of each place
     row      places that a row of the result takes, all of which are in B at once
     columns  what P takes
-    weights  [tap, part, height, output] steps, None where data stands still
+    weights  [tap, part, height, output] steps, or bytes of two `nibbles`; None where data stands still
     """
     machine = low.machine
     arrays = min(low.neural, len(taps) * parts)
@@ -158,7 +163,7 @@ def load(
         at += offsets.nbytes + len(held)
     address = low.load(low.place(b"".join(content)), at, "its weights")
     slices = [replace(s, offsets=address + s.offsets, held=address + s.held) for s in slices]
-    return Loaded(tuple(slices), arrays, address, columns.shift, kept)
+    return Loaded(tuple(slices), arrays, address, columns.shift, kept, nibbles=nibbles)
 
 
 def _too_small(low: Lowering, need: str, has: str) -> LimitError:
@@ -250,6 +255,7 @@ def product(
                                 b1=stream.stride * own.line,
                                 b2=own.next * own.parts,
                                 accumulate=int(number > 0 or tile > 0),
+                                nibbles=int(loaded.nibbles),
                                 reach=pictures * depth * own.line,
                             )
                         )
@@ -396,7 +402,8 @@ def _move_held(
 
 def _drain(low: Lowering, out: View, column: int, columns: int, c: int, added: int, rows: int, loaded: Loaded) -> None:
     """Sums [column, image, row, column of the picture] to out [image, row, column of the picture, channel]."""
-    width, size = low.machine.width, out.size
+    width, size, type = low.machine.width, out.size, loaded.gives or out.type
+    block = width * BITS[type] // 8  # bytes
     axes: list[tuple[int, int, int]] = []  # length, words of C, bytes of out
     words = 1
     for n, stride in zip(reversed(out.shape[:3]), reversed(out.strides[:3])):
@@ -414,7 +421,7 @@ def _drain(low: Lowering, out: View, column: int, columns: int, c: int, added: i
         inner, middle, *outer = axes if is_whole else (axes[0], (1, 0, 0), *axes[1:])
         for place in np.ndindex(*(axis[0] for axis in outer)):
             at = c + part * rows + sum(i * axis[1] for i, axis in zip(place, outer))
-            y = out.address + (column + part) * width * size + sum(i * axis[2] for i, axis in zip(place, outer))
+            y = out.address + (column + part) * block + sum(i * axis[2] for i, axis in zip(place, outer))
             low.emitter.add(
                 Vector(
                     operation="drain",
@@ -427,9 +434,9 @@ def _drain(low: Lowering, out: View, column: int, columns: int, c: int, added: i
                     a0=rows,
                     a1=middle[1],
                     a2=inner[1],
-                    y_type=out.type,
+                    y_type=type,
                     y=y,
-                    y0=width * size,
+                    y0=block,
                     y1=middle[2],
                     y2=inner[2],
                     p=added + part,

@@ -263,7 +263,7 @@ def relu(low: Lowering, of: Operator) -> Iterator[None]:
     view, format = low.values[of.inputs[0]].view, low.formats[of.name]
     border = wanted_border(low, of.name)
     if len(of.shape) == 4 and any(border):
-        out = channels_last(low, of.shape, format, border, 1)
+        out = channels_last(low, of.shape, format.stored, border, 1, format.zero)
     else:
         out = low.new(of.shape, view.type, like(of.shape, view.strides))
     low.emitter.vector("max", view, format.zero, out)
@@ -323,7 +323,8 @@ def pooled(low: Lowering, of: Operator) -> Iterator[None]:
     if len(shape) == 3:
         x, shape = x.with_axes([0]), (1, *shape)
     border = wanted_border(low, of.name) if is_max and len(of.shape) == 4 else (0, 0)
-    out = channels_last(low, shape, low.formats[of.name], border, 1)
+    format = low.formats[of.name]
+    out = channels_last(low, shape, format.stored, border, 1, format.zero)
     is_padded = any(of.at["padding"])
     if is_padded and is_max:
         # The least number of the type: below it there is nothing to be kept to.

@@ -24,8 +24,17 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
     groups, (dy, dx) = of.at["groups"], of.at["dilation"]
     kernel = low.constant(weight)
     outputs, channels, high, wide = kernel.shape
+    check_terms(low, channels * high * wide)
     height = low.machine.height
-    depth = _depth(low, x) if groups == 1 else channels
+    every = _steps(low, of, kernel, 0)
+    given_to = _layer_columns(low, of, every.reshape(outputs, -1).sum(1))
+    steps = every.transpose(0, 2, 3, 1)
+    # Channels of a group begin with a byte.
+    nibbles = _has_nibbles(low, of) and (groups == 1 or channels % 2 == 0)
+    if nibbles:
+        steps = _in_pairs(steps)
+        channels = steps.shape[-1]  # bytes, from here on
+    depth = channels if nibbles or groups > 1 else _depth(low, x)
     blocks, windows = ceil_div(channels, height), ceil_div(wide * depth, height)
     # Rows of a window in words take fewer tiles where channels are few, and copies of what windows share.
     has_windows = dx == 1 and groups == 1 and windows * 4 <= 3 * wide * blocks
@@ -35,23 +44,26 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
     across = columns if has_windows else (columns - 1) * sx + dx * (wide - 1) + 1
     parts, terms = (windows, wide * depth) if has_windows else (blocks, channels)
     taps = [ky * dy * across + kx * dx for ky in range(high) for kx in range(1 if has_windows else wide)]
-    check_terms(low, channels * high * wide)
     after = _rectified(low, of)
     span = dy * (high - 1) + 1
-    every = _steps(low, of, kernel, 0)
-    given_to = _layer_columns(low, of, every.reshape(outputs, -1).sum(1))
+    if has_windows:
+        steps = np.pad(steps, ((0, 0), (0, 0), (0, 0), (0, depth - channels)))
     loaded = []
     for group in range(groups):
         own = slice(group * per, group * per + per)
-        steps = every[own].transpose(0, 2, 3, 1)
-        if has_windows:
-            steps = np.pad(steps, ((0, 0), (0, 0), (0, 0), (0, depth - channels)))
-        words = _words(steps.reshape(per, len(taps), terms), height)
-        loaded.append(load(low, taps, parts, span * across, given_to.part(own), words, _kept(low, of, after)))
+        words = _words(steps[own].reshape(per, len(taps), terms), height)
+        kept = _kept(low, of, after)
+        loaded.append(load(low, taps, parts, span * across, given_to.part(own), words, kept, nibbles))
     yield
-    given = _activation(low, x, depth if has_windows else 0, (py, px))
-    multiple = low.machine.width if groups == 1 else 1
-    out = channels_last(low, of.shape, low.formats[of.name], wanted_border(low, after), multiple)
+    given = _nibbles(low, x, (py, px)) if nibbles else _activation(low, x, depth if has_windows else 0, (py, px))
+    format, border = low.formats[of.name], wanted_border(low, after)
+    is_packed = groups == 1 and outputs % low.machine.width == 0 and _are_nibbles_read(low, after)
+    if is_packed:
+        out = _packed_pictures(low, of.shape, format, border)
+        low.packed.update((of.name, after))
+    else:
+        multiple = low.machine.width if groups == 1 else 1
+        out = channels_last(low, of.shape, format.stored, border, multiple, format.zero)
     for group in range(groups):
         own = given.part(1, group * channels, channels)
         stream = Stream(
@@ -66,8 +78,10 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
             span=span,
             next=1 if has_windows else sx,
         )
-        result = out.part(1, group * per, per).permuted((0, 2, 3, 1))
-        ready = replace(loaded[group], has_gaps=groups == 1)
+        result = (out if is_packed else out.part(1, group * per, per)).permuted((0, 2, 3, 1))
+        if is_packed:
+            result = replace(result, shape=(*result.shape[:3], outputs))
+        ready = replace(loaded[group], has_gaps=groups == 1, gives="i4" if is_packed else out.type)
         yield from product(low, stream, ready, (images, rows, columns), result)
     _give(low, of, out, after)
 
@@ -95,10 +109,58 @@ def _activation(low: Lowering, name: str, depth: int, padding: tuple[int, int]) 
             return view
         key = (format, "channels last", depth, padding)
         if key not in value.forms:
-            value.forms[key] = channels_last(low, shape, format, padding, depth or 1)
+            value.forms[key] = channels_last(low, shape, format.stored, padding, depth or 1, format.zero)
             low.convert(view, value.format, value.forms[key], format)
         return value.forms[key]
     raise low.refuse("its input is a constant", "such an operator should have been folded")
+
+
+def _has_nibbles(low: Lowering, of: Operator, place: int = 0) -> bool:
+    """Whether both operands of a product are int4, so that the array takes two numbers of the reduction at a time."""
+    type = low.formats.types[of.name] if of.name in low.formats.weights else low.narrow(1 - place).type
+    return low.narrow(place).type == type == "i4"
+
+
+def _nibbles(low: Lowering, name: str, padding: tuple[int, int]) -> View:
+    """Numbers of int4 [image, byte, row, column], two channels in a byte, and zeros around."""
+    format, value, shape = low.narrow(0), low.values[name], low.graph[name].shape
+    if name in low.packed:
+        return value.view
+    key = (format, "nibbles", padding)
+    if key not in value.forms:
+        view, before = value.view, value.format
+        if view.strides[1] != 1 and shape[1] > 1:
+            view, before = _activation(low, name, 0, (0, 0)), format
+        found = value.forms[key] = _packed_pictures(low, shape, format, padding)
+        order = (0, 2, 3, 1)
+        low.pack(view.permuted(order), before, found.permuted(order), format)
+    return value.forms[key]
+
+
+def _packed_pictures(low: Lowering, shape: Shape, format: Format, border: tuple[int, int]) -> View:
+    """Memory for numbers of int4 [image, byte, row, column]."""
+    both = format.zero & 15
+    blank = both * 17 - 256 * (both > 7)
+    return channels_last(low, (shape[0], ceil_div(shape[1], 2), *shape[2:]), "i8", border, 1, blank)
+
+
+def _are_nibbles_read(low: Lowering, name: str) -> bool:
+    """Whether all that reads a value are convolutions that take two of its channels at a time."""
+    readers = [low.graph[user] for user in low.graph.users[name]]
+    return name not in low.graph.outputs and all(
+        reader.kind == "conv2d"
+        and reader.at["groups"] == 1
+        and low.formats[name] == low.formats.operands[reader.name, 0]
+        and low.formats.operands[reader.name, 0].type == low.formats.types[reader.name] == "i4"
+        for reader in readers
+    )
+
+
+def _in_pairs(steps: np.ndarray) -> np.ndarray:
+    """Steps of int4 [..., entry] as bytes [..., byte], the first of two in the low half."""
+    odd = steps.shape[-1] % 2
+    whole = np.pad(steps, [(0, 0)] * (steps.ndim - 1) + [(0, odd)]).astype(np.int64) & 15
+    return (whole[..., 0::2] | whole[..., 1::2] << 4).astype(np.uint8).view(np.int8)
 
 
 def _words(steps: np.ndarray, height: int) -> np.ndarray:
@@ -168,24 +230,40 @@ def linear(low: Lowering, of: Operator) -> Iterator[None]:
 
 def _of_rows(low: Lowering, of: Operator, place: int, steps: np.ndarray, given_to: Columns) -> Iterator[None]:
     """An operand [*batch, k] by weights [n, k]."""
-    x, height, terms = of.inputs[place], low.machine.height, steps.shape[1]
-    check_terms(low, terms)
+    check_terms(low, steps.shape[1])
+    height, nibbles = low.machine.height, _has_nibbles(low, of, place)
+    steps = _in_pairs(steps) if nibbles else steps
+    terms = steps.shape[1]
     parts = ceil_div(terms, height)
     after = _rectified(low, of)
-    loaded = load(low, [0], parts, 1, given_to, _words(steps[:, None], height), _kept(low, of, after))
+    words, kept = _words(steps[:, None], height), _kept(low, of, after)
+    loaded = load(low, [0], parts, 1, given_to, words, kept, nibbles)
     yield
-    rows = elements(of.shape[:-1])
-    format, shape = low.narrow(place), low.graph[x].shape
-    flat = low.converted(x, format).reshaped((rows, terms))
-    if flat is None or (flat.strides[1] != 1 and terms > 1):
-        flat = low.converted(x, format, shape, dense(shape)).reshaped((rows, terms))
-    assert flat is not None
+    rows = elements(of.shape) // len(steps)
+    flat = _rows(low, of.inputs[place], low.narrow(place), rows, nibbles)
     stream = Stream(flat.address, 0, flat.strides[0], 0, 1, parts, terms - (parts - 1) * height)
     out = low.new(of.shape, low.formats[of.name].stored)
-    result = out.reshaped((1, rows, 1, of.shape[-1]))
+    result = out.reshaped((1, rows, 1, len(steps)))
     assert result is not None
     yield from product(low, stream, loaded, (1, rows, 1), result)
     _give(low, of, out, after)
+
+
+def _rows(low: Lowering, name: str, format: Format, rows: int, nibbles: bool) -> View:
+    """A value or a constant [row, byte], narrow numbers that are bytes, or `nibbles`."""
+    shape = low.graph[name].shape
+    given = None if low.is_constant(name) or not nibbles else low.values[name]
+    view, before = (given.view, given.format) if given else (low.converted(name, format), format)
+    flat = view.reshaped((rows, elements(shape) // rows))
+    if flat is None or (flat.strides[1] != 1 and flat.shape[1] > 1):
+        view, before = low.converted(name, format, shape, dense(shape)), format
+        flat = view.reshaped((rows, elements(shape) // rows))
+    assert flat is not None
+    if not nibbles:
+        return flat
+    found = low.scratch((rows, ceil_div(flat.shape[1], 2)), "i8")
+    low.pack(flat, before, found, format)
+    return found
 
 
 # Products of matrices, and bundles

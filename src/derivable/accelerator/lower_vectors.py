@@ -61,24 +61,8 @@ def _packed(low: Lowering, of: _Columns) -> _Columns:
     """Two vectors in a byte, of int4 that are bytes."""
     row = ceil_div(of.row, 2)
     address = low.temporary(of.length * row, "vectors of int4")
-    lanes = low.machine.lanes
-    # Rows without gaps are one.
-    count, rows = (of.row * of.length, 1) if of.row % 2 == 0 else (of.row, of.length)
-    low.emitter.add(
-        Vector(
-            operation="first",
-            n1=ceil_div(count, lanes),
-            n2=rows,
-            tail=count % lanes,
-            a=of.address,
-            a1=lanes,
-            a2=of.row,
-            y=address,
-            y1=lanes // 2,
-            y2=row,
-            y_type="i4",
-        )
-    )
+    given = View(of.address, "i8", (of.length, of.row), (of.row, 1), of.address)
+    low.emitter.pack(given, 0, View(address, "i8", (of.length, row), (row, 1), address), 1, 0, None)
     return _Columns(address, of.length, row)
 
 

@@ -45,6 +45,7 @@ class Lowering:
         self.cache = Allocator(machine.x, machine.line)
         self.values: dict[str, Value] = {}
         self.bordered: dict[int, View] = {}  # buffer -> the activation with zeros around that lies in it
+        self.packed: set[str] = set()  # pictures of int4 of which two channels share a byte
         self.swapped: set[str] = set()  # products of which the value stands still and the constant streams
         self.image = bytearray()
         self.operator: Operator = graph.operators[0]
@@ -199,6 +200,12 @@ class Lowering:
         except DomainError as error:
             raise self.refuse(error.message, "scale the numbers of the model") from None
 
+    def pack(self, a: View, before: Format, y: View, after: Format) -> None:
+        """Numbers [..., entry], entries together, to int4: y [..., byte] has two of them in a byte."""
+        multiplier, shift = (1, 0) if before == after else self.scaling(before.scale / after.scale)
+        more = 0 if before == after else zero_shift(before, after, multiplier, shift)
+        self.emitter.pack(a, more, y, multiplier, shift, after.kept)
+
     def fill(self, y: View, number: int) -> None:
         """The same number of at most 16 bits everywhere."""
         self.emitter.vector("mul", y, 0, y, kept=(number, number) if number else None)
@@ -248,10 +255,10 @@ def _same(view: View, strides: Shape) -> bool:
 
 
 def channels_last(
-    lowering: Lowering, shape: Shape, format: Format, border: tuple[int, int], multiple: int, is_zeroed: bool = True
+    lowering: Lowering, shape: Shape, type: str, border: tuple[int, int], multiple: int, blank: int | None = 0
 ) -> View:
-    """Memory for an activation [image, channel, row, column]: channels together, padded to a multiple, zeros around."""
-    type = format.stored
+    """Memory for an activation [image, channel, row, column]: channels together, padded to a multiple, and a border of
+    the byte `blank`; None leaves it as it is."""
     images, channels, rows, columns = shape
     depth = -(-channels // multiple) * multiple
     across = columns + 2 * border[1]
@@ -259,8 +266,8 @@ def channels_last(
     size = 1 if type == "i8" else 4
     offset = (border[0] * across + border[1]) * depth * size
     view = lowering.new(shape, type, (picture, 1, across * depth, depth), offset, images * picture * size)
-    if any(border) and is_zeroed:
-        lowering.blank(view.buffer, images * picture * size, format.zero)
+    if any(border) and blank is not None:
+        lowering.blank(view.buffer, images * picture * size, blank)
     if any(border):
         view = lowering.bordered[view.buffer] = replace(view, border=border)
     return view

@@ -259,6 +259,8 @@ def _results(
             operands = [found[name] for name in operator.inputs]
             if quantised is not None:
                 operands = [quantised.rounded(operator, place, value) for place, value in enumerate(operands)]
+                if operator.kind == "log" and not quantised.format(operator).is_float:
+                    operands = [np.maximum(operands[0], WIDE.scale)]  # what the lanes take for zero
             compute: Callable[[list[np.ndarray], dict[str, Any]], Any] = _QUICK.get(
                 operator.kind, operator.row.evaluate
             )
