@@ -221,8 +221,15 @@ def _value(of, y, wide, narrow, number, found, constants, formats, graph, as_for
             return times(wide(order[0]), c)
         if kind == "mul":
             return rs(wide(names[0]) * wide(names[1]), 16)
-        k = power(np.max(constants[names[1]]) if names[1] in constants else ranges[names[1]][1])
-        return rs(wide(names[0]) * inverse(wide(names[1]), k), 16 + k)
+        most = np.abs(constants[names[1]] if names[1] in constants else ranges[names[1]]).max()
+        divisor, k = wide(names[1]), power(most)
+        return rs(wide(names[0]) * np.sign(divisor) * inverse(np.abs(divisor), k), 16 + k)
+    if kind == "greater":
+        return ONE * (wide(names[0]) > wide(names[1]))
+    if kind == "equal":
+        return ONE * (wide(names[0]) == wide(names[1]))
+    if kind == "floor":
+        return wide(names[0]) // ONE * ONE
     if kind == "abs":
         return np.abs(wide(names[0]))
     if kind == "clamp":

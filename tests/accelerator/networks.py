@@ -15,7 +15,7 @@ def calibrated(model, inputs, precision=None):
     as arrays."""
     if isinstance(model, nn.Module):
         model.eval()
-    arrays = [tensor.detach().double().numpy() for tensor in inputs]
+    arrays = [(each.double() if each.is_floating_point() else each).detach().numpy() for each in inputs]
     precision = {"neural": "int8", "symbolic": "int8"} | (precision or {})
     return calibrate(prepare(trace(model, inputs)), [arrays], precision), arrays
 

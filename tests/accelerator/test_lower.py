@@ -27,8 +27,8 @@ def _lowered(model, inputs, machine=SMALL, partition=None, precision=None):
     return lower(quantised, machine, partition), arrays
 
 
-def _check(model, inputs, machine=SMALL, partition=None, near=0.05, precision=None):
-    """Bit-exact against integers, and near what the model says."""
+def _check(model, inputs, machine=SMALL, partition=None, near=0.05, precision=None, floor=0.1):
+    """Bit-exact against integers, and near what the model says, beside what it says or the floor."""
     lowered, arrays = _lowered(model, inputs, machine, partition, precision)
     outputs, run = simulate(lowered, arrays)
     expected = integers.evaluate(lowered.graph, lowered.formats, dict(zip(lowered.graph.inputs, arrays)))
@@ -38,7 +38,7 @@ def _check(model, inputs, machine=SMALL, partition=None, near=0.05, precision=No
     for name, found, output, wanted in zip(lowered.graph.outputs, lowered.integers(run.memory), outputs, real):
         np.testing.assert_array_equal(found, expected[name], err_msg=name)
         wanted = wanted.numpy()
-        assert np.abs(output - wanted).max() <= near * max(np.abs(wanted).max(), 0.1), name
+        assert np.abs(output - 1.0 * wanted).max() <= near * max(np.abs(wanted).max(), floor), name
     return lowered, run
 
 
@@ -326,7 +326,8 @@ def test_random_networks(drawn, seed):
     for layer in model:
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             nn.init.normal_(layer.weight, std=0.3)
-    _check(model, (x,), machine, near=0.5)
+    # Sums of a thousand products may cancel, and their errors do not.
+    _check(model, (x,), machine, near=0.5, floor=2.0)
 
 
 class Reshaped(nn.Module):
@@ -420,18 +421,43 @@ def test_cycles_are_the_equations_and_what_is_told():
     assert layer.cuts > 0
 
 
-class Unknown(nn.Module):
-    def forward(self, x):
-        return x.argmax(-1)
+class Chosen(nn.Module):
+    """Comparisons, choices, places of the largest, rows of tables, divisions by negative numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.table = nn.Linear(6, 5), nn.Embedding(5, 4)
+
+    def forward(self, x, words):
+        y = self.layer(x)
+        first = torch.where(y > 0.25, y, y * 0.5 - 1)
+        places = y.argmax(-1)
+        return (
+            first / (y.abs() + 0.5).masked_fill(y < 0, -2.0),
+            self.table(places) + self.table(words),
+            torch.floor(4 * y + 0.01),
+            (y == y.max(-1, keepdim=True).values) & (y >= 0),
+            places,
+            y.flip(-1)[:, [0, 1, 1, 3, 2, 4]],
+        )
+
+
+def test_comparisons_and_choices():
+    torch.manual_seed(4)
+    lowered, _ = _check(Chosen(), (torch.randn(4, 6), torch.tensor([4, 0, 2, 2])), near=0.02)
+    assert {"greater", "equal", "floor", "div"} <= {operator.kind for operator in lowered.graph}
+
+
+class Computed(nn.Module):
+    def forward(self, x, weights):
+        return nn.functional.conv2d(x, weights)
 
 
 def test_what_cannot_be_lowered_is_told_with_its_line():
     with pytest.raises(UnsupportedError) as caught:
-        _lowered(Unknown(), (torch.randn(2, 3),))
-    assert "%argmax_1: argmax is not in what the accelerator does" in str(caught.value)
+        _lowered(Computed(), (torch.randn(1, 2, 3, 3), torch.randn(1, 2, 1, 1)))
+    assert "%conv2d_1: its weights are computed" in str(caught.value)
     assert "test_lower.py:" in str(caught.value)
-    with pytest.raises(UnsupportedError, match="divides by numbers from"):
-        _lowered(lambda a, b: a / b, (torch.ones(2), torch.tensor([1.0, -1.0])))
     with pytest.raises(LimitError, match="bytes of the cache"):
         _lowered(nn.Conv2d(8, 8, 3), (torch.randn(4, 8, 16, 16),), Machine(x=4096))
     with pytest.raises(LimitError, match="memories: B 96, K 10, A 16; the machine has B 64"):

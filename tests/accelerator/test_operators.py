@@ -55,17 +55,19 @@ CASES = [
     ("div", [(3, 4), (3, 1)], {}, torch.div, Elementwise(12)),
     ("maximum", [(3, 4), (3, 1)], {}, torch.maximum, Elementwise(12)),
     ("minimum", [(3, 4), (3, 1)], {}, torch.minimum, Elementwise(12)),
+    ("greater", [(3, 4), (3, 1)], {}, torch.greater, Elementwise(12)),
+    ("equal", [(3, 4), (3, 4)], {}, torch.eq, Elementwise(12, 2)),
+    ("floor", [(3, 4)], {}, torch.floor, Elementwise(12)),
+    ("where", [(3, 1), (3, 4), (4,)], {}, lambda c, x, y: torch.where(c != 0, x, y), Elementwise(12, 4)),
     ("sum", [(3, 4, 5)], {"axes": (0, 2)}, lambda x: x.sum((0, 2)), Elementwise(60)),
     ("prod", [(3, 4)], {"axes": (1,), "keepdims": True}, lambda x: x.prod(1, keepdim=True), Elementwise(12)),
     ("max", [(3, 4)], {"axes": (1,)}, lambda x: x.amax(1), Elementwise(12)),
     ("min", [(3, 4)], {"axes": (0, 1)}, lambda x: x.amin(), Elementwise(12)),
-    ("argmax", [(3, 4)], {"axis": 1, "keepdims": True}, lambda x: x.argmax(1, keepdim=True), Elementwise(12)),
+    ("argmax", [(3, 4)], {"axis": 1, "keepdims": True}, lambda x: x.argmax(1, keepdim=True), Elementwise(12, 3)),
     ("max_pool2d", [(2, 3, 9, 8)], {"kernel": (3, 2), "stride": (2, 2), "padding": (1, 1), "dilation": (1, 2)},
      lambda x: F.max_pool2d(x, (3, 2), 2, 1, (1, 2)), Elementwise(120, 6)),
     ("avg_pool2d", [(2, 3, 9, 8)], {"kernel": (3, 2), "stride": (2, 2), "padding": (1, 1)},
      lambda x: F.avg_pool2d(x, (3, 2), 2, 1), Elementwise(150, 6)),
-    ("avg_pool2d", [(1, 3, 5, 5)], {"kernel": (3, 3), "padding": (1, 1), "counts_padding": False},
-     lambda x: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False), Elementwise(75, 9)),
     ("neg", [(3, 4)], {}, torch.neg, Elementwise(12)),
     ("sigmoid", [(3, 4)], {}, torch.sigmoid, Elementwise(12, 2)),
     ("log_softmax", [(3, 4)], {"axis": 1}, lambda x: x.log_softmax(1), Elementwise(12, 4)),
@@ -100,6 +102,8 @@ def test_every_kind_is_what_torch_computes(case):
     arrays = [random.normal(size=shape) for shape in shapes]
     if kind in ("log", "sqrt", "batch_norm", "div"):
         arrays = [np.abs(array) + 0.1 for array in arrays]
+    if kind == "where":
+        arrays[0] = (arrays[0] > 0).astype(np.float64)
     expected = reference(*map(torch.from_numpy, map(np.asarray, arrays))).numpy()
     for made in (graph, expand(graph)):
         check(made)

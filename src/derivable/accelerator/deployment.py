@@ -6,7 +6,7 @@ cache that is too small for the program is doubled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -93,15 +93,29 @@ def simulate(made: Design, inputs: Any, backend: Backend = "verilator", off_chip
 
 
 def arrays(made: Design, inputs: Any) -> dict[str, np.ndarray]:
-    """Inputs as arrays by name: given by name, in their order, or one by itself; tensors of torch too.
+    """Inputs as arrays by name: given by name, in their order, or one by itself; tensors of torch too, and in
+    dictionaries and tuples as the model takes them.
 
     Raises ShapeError for inputs that do not fit.
     """
     if isinstance(inputs, Mapping):
-        found: Any = {name: _array(value) for name, value in inputs.items()}
+        found: Any = {}
+        for name, value in inputs.items():
+            leaves = list(_leaves(value))
+            names = [name] if leaves and leaves[0] is value else [f"{name}_{k}" for k in range(len(leaves))]
+            found |= {each: _array(leaf) for each, leaf in zip(names, leaves)}
     else:
-        found = [_array(value) for value in (inputs if isinstance(inputs, (tuple, list)) else (inputs,))]
+        found = [_array(value) for value in (_leaves(inputs) if isinstance(inputs, (tuple, list)) else (inputs,))]
     return checked_inputs(made.graph, found)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What is in nested dictionaries, tuples and lists; numbers and texts are no inputs."""
+    if isinstance(value, (Mapping, tuple, list)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _leaves(part)
+    elif value is not None and not isinstance(value, (bool, int, float, str)):
+        yield value
 
 
 def _array(value: Any) -> np.ndarray:

@@ -30,8 +30,9 @@ With rs(v, s) = (v + 2^(s-1)) >> s, or v for s = 0, with saturation to the resul
     add, sub                  of wide numbers
     mul, div by a number c    rs(q * m, s), of c, of wide numbers
     mul                       rs(a * b, 16) of wide numbers
-    div                       b above zero: rs(a * r, 16 + k), r = exp2(k * 65536 - log2(b)), 2^k the least power that
-                              is not below the largest calibrated b, and k at least 0
+    div                       rs(a * r * sign(b), 16 + k), r = exp2(k * 65536 - log2(|b|)), 2^k the least power that is
+                              not below the largest calibrated |b|, and k at least 0
+    greater, equal, floor     of wide numbers, exactly: 65536 or 0; q >> 16 << 16
     sum                       exact, of wide numbers
     prod                      one after the other: rs(a * b, 16)
     clamp, maximum, minimum, abs    of wide numbers; bounds are rounded

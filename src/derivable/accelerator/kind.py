@@ -15,7 +15,7 @@ from derivable.core.diagnostics import ShapeError
 Shape: TypeAlias = tuple[int, ...]
 Attributes: TypeAlias = Mapping[str, Any]
 Unit = Literal["source", "gemm", "vector", "simd", "view"]
-Rank = Literal["bool", "int", "float", "same"]
+Rank = Literal["bool", "int", "float", "same", "first"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Kind:
     evaluate    (arrays, attributes) -> the result; floating numbers are float64
     work        (shapes of the inputs, shape of the result, attributes) -> what there is to do
     stationary  (shapes of the inputs, attributes) -> which input waits in the array; None beside gemm
-    values      the numbers of the result: "float", "int", "bool", or "same" as those of the inputs
+    values      the numbers of the result: "float", "int", "bool", "same" as those of the inputs, or of the "first"
     composite   (graph under construction, inputs, attributes) -> the name of the same value made of other kinds
     is_entrywise  whether an entry of the result needs one entry of each operand, so that it can follow at once where
                   these come out of the array

@@ -17,7 +17,7 @@ from derivable.accelerator import products
 from derivable.accelerator.kind import REQUIRED, Attributes, Kind, Moved, Rank, Shape, Work, broadcast, size
 from derivable.accelerator.runtime import Elementwise, Layer
 from derivable.core.arguments import is_integer
-from derivable.core.diagnostics import ShapeError, UnsupportedError
+from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import Registry
 
 __all__ = ["KINDS", "REQUIRED", "Attributes", "Kind", "Moved", "Shape", "Work", "broadcast", "size"]
@@ -152,6 +152,48 @@ def _argmax_shape(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
     return _reduced(shapes, {"axes": (attributes["axis"],), "keepdims": attributes["keepdims"]})
 
 
+def _argmax_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
+    """The places that hold the largest number count from the end: the first of them counts most."""
+    (x,), axis = inputs, attributes["axis"]
+    shape = graph.shape(x)
+    back = np.arange(shape[axis], 0, -1).reshape(-1, *(1,) * (len(shape) - axis - 1))
+    is_largest = graph.add("equal", x, graph.add("max", x, axes=(axis,), keepdims=True))
+    counted = graph.add("mul", is_largest, graph.constant(graph.fresh("places"), back))
+    most = graph.add("max", counted, axes=(axis,), keepdims=attributes["keepdims"])
+    return graph.add("sub", graph.scalar(shape[axis]), most)
+
+
+def _take(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
+    table, places = arrays[0], np.rint(arrays[1]).astype(np.int64)
+    if places.size and not (places.min() >= 0 and places.max() < len(table)):
+        raise DomainError(f"a row {places.min()} to {places.max()} is taken of a table of {len(table)}")
+    return table[places]
+
+
+def _take_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
+    """A product with rows that are one at one place."""
+    table, places = inputs
+    (count, *rest), shape = graph.shape(table), graph.shape(places)
+    flat = graph.add("reshape", places, shape=(size(shape), 1))
+    hot = graph.add("equal", flat, graph.constant(graph.fresh("rows"), np.arange(count)))
+    rows = graph.add("reshape", table, shape=(count, size(tuple(rest))))
+    return graph.add("reshape", graph.add("matmul", hot, rows), shape=(*shape, *rest))
+
+
+def _chosen(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
+    condition, a, b = arrays
+    return np.where(condition != 0, a, b)
+
+
+def _where_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
+    condition, a, b = inputs
+    is_float = any(graph.operators[name].dtype.startswith(("float", "bfloat")) for name in (a, b))
+    other = (
+        graph.add("sub", graph.scalar(1.0), condition) if is_float else graph.add("equal", condition, graph.scalar(0.0))
+    )
+    return graph.add("add", graph.add("mul", condition, a), graph.add("mul", other, b))
+
+
 def _mean_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
     count = size(tuple(graph.shape(inputs[0])[axis] for axis in attributes["axes"]))
     return graph.add("mul", graph.add("sum", *inputs, **attributes), graph.scalar(1 / count))
@@ -209,10 +251,7 @@ def _max_pool(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarra
 def _avg_pool(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
     kernel = attributes["kernel"]
     total: Any = sum(met for _, met in products.taps(arrays[0], kernel, attributes))
-    if attributes["counts_padding"]:
-        return total / size(kernel)
-    count: Any = sum(met for _, met in products.taps(np.ones_like(arrays[0]), kernel, attributes))
-    return total / count
+    return total / size(kernel)
 
 
 def _pool_work(shapes: Sequence[Shape], result: Shape, attributes: Attributes) -> Work:
@@ -373,6 +412,7 @@ for _name, _kind in {
     "log": _elementwise(np.log, 1, values="float"),
     "sqrt": _elementwise(np.sqrt, 1, values="float"),
     "abs": _elementwise(np.abs, 1),
+    "floor": _elementwise(np.floor, 1),
     "gelu": Kind("simd", (1, 1), {"approximate": "none"}, _first, _gelu, _passes(4), values="float", is_entrywise=True),
     "clamp": Kind("simd", (1, 1), {"low": None, "high": None}, _first, _clamp, _passes(1), is_entrywise=True),
     "softmax": Kind(
@@ -386,24 +426,30 @@ for _name, _kind in {
     "div": _elementwise(np.divide, 2, values="float"),
     "maximum": _elementwise(np.maximum, 2),
     "minimum": _elementwise(np.minimum, 2),
+    "greater": _elementwise(np.greater, 2, values="bool"),
+    "equal": _elementwise(np.equal, 2, 2, values="bool"),
     # over axes
     "sum": _reduction(np.sum),
     "prod": _reduction(np.prod),
     "max": _reduction(np.max),
     "min": _reduction(np.min),
     "argmax": Kind(
-        *("simd", (1, 1), {"axis": REQUIRED, "keepdims": False}, _argmax_shape, _argmax, _of_inputs()),
+        *("simd", (1, 1), {"axis": REQUIRED, "keepdims": False}, _argmax_shape, _argmax, _of_inputs(3)),
         values="int",
+        composite=_argmax_composite,
     ),
     # over windows
     "max_pool2d": Kind(
         *("simd", (1, 1), {"kernel": REQUIRED, **_WINDOW, "dilation": (1, 1)}, _pool_shape, _max_pool, _pool_work)
     ),
     "avg_pool2d": Kind(
-        *("simd", (1, 1), {"kernel": REQUIRED, **_WINDOW, "counts_padding": True}, _pool_shape, _avg_pool, _pool_work),
+        *("simd", (1, 1), {"kernel": REQUIRED, **_WINDOW}, _pool_shape, _avg_pool, _pool_work),
         values="float",
     ),
     # made of others
+    "where": Kind(
+        *("simd", (3, 3), {}, _broadcast, _chosen, _passes(4)), composite=_where_composite, is_entrywise=True
+    ),
     "neg": Kind(
         "simd", (1, 1), {}, _first, lambda x, at: -x[0], _passes(1), composite=_neg_composite, is_entrywise=True
     ),
@@ -456,7 +502,15 @@ for _name, _kind in {
         lambda x, at: x[0].take(np.array(at["places"], np.int64), at["axis"]),
         _moved,
     ),
-    "take": Kind("view", (2, 2), {}, _take_shape, lambda x, at: x[0][x[1]], _moved),
+    # The rows of a table [row, ...] at places [*batch]: a product, which the array does.
+    "take": Kind(
+        *("gemm", (2, 2), {}, _take_shape, _take),
+        lambda shapes, result, at: Layer(size(shapes[1]), shapes[0][0], size(shapes[0][1:])),
+        # The table waits, and the places stream.
+        lambda shapes, at: 0,
+        values="first",
+        composite=_take_composite,
+    ),
     "concatenate": Kind(
         *("view", (1, None), {"axis": REQUIRED}, _concatenate_shape),
         lambda x, at: np.concatenate(x, at["axis"]),

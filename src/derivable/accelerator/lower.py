@@ -22,8 +22,10 @@ from derivable.accelerator.layouts import View
 from derivable.accelerator.lower_lanes import (
     added,
     bounded,
+    compared,
     concatenated,
     divided,
+    floored,
     gelu,
     indexed,
     multiplied,
@@ -64,6 +66,8 @@ _KINDS: dict[str, Callable[[Lowering, Operator], Iterator[None]]] = {
     "normalise": normalised,
     "relu": relu,
     **dict.fromkeys(("clamp", "maximum", "minimum", "abs"), bounded),
+    **dict.fromkeys(("greater", "equal"), compared),
+    "floor": floored,
     **dict.fromkeys(("exp", "log", "sqrt", "tanh"), raised),
     **dict.fromkeys(("sum", "max", "min", "prod"), reduced),
     **dict.fromkeys(("max_pool2d", "avg_pool2d"), pooled),
@@ -106,9 +110,12 @@ class Lowered:
         return memory
 
     def unpack(self, memory: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The outputs in off-chip memory after a run, as numbers of the model."""
-        found = zip(self.graph.outputs, self.integers(memory))
-        return tuple(self.formats[name].numbers(array) for name, array in found)
+        """The outputs in off-chip memory after a run, as numbers of the model: float64, int64 or truth values."""
+        found: list[np.ndarray] = []
+        for name, array in zip(self.graph.outputs, self.integers(memory)):
+            numbers, sort = self.formats[name].numbers(array), np.dtype(self.graph[name].dtype).kind
+            found.append(np.rint(numbers).astype({"b": bool}.get(sort, np.int64)) if sort in "iub" else numbers)
+        return tuple(found)
 
     def integers(self, memory: np.ndarray) -> tuple[np.ndarray, ...]:
         """The outputs in off-chip memory after a run, as they are in their formats: int64."""

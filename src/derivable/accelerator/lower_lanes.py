@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -104,11 +105,18 @@ def divided(low: Lowering, of: Operator) -> Iterator[None]:
         _scaled(low, of, left, 1 / number)
         return
     least, most = low.range(right)
-    if least < 0:
-        raise low.refuse(f"it divides by numbers from {least:g} on", "divisors have to be positive: clamp them")
     divisor = low.converted(right, WIDE)
-    k = largest_power(most)
-    inverse = _inverse(low, divisor, k)
+    size = divisor
+    if least < 0:
+        size = _scratch(low, divisor)
+        low.emitter.vector("first", divisor, 0, size, multiplier=-1)
+        low.emitter.vector("max", divisor, size, size)
+    k = largest_power(max(-least, most))
+    inverse = _inverse(low, size, k)
+    if least < 0:
+        sign = _scratch(low, divisor)
+        low.emitter.vector("first", divisor, 0, sign, kept=(-1, 1))
+        low.emitter.vector("mul", inverse, sign, inverse)
     a = _wide(low, left, of.shape)
     out = _new(low, of.shape, a, inverse.expanded(of.shape))
     low.emitter.vector("mul", a, inverse.expanded(of.shape), out, shift=16 + k)
@@ -143,6 +151,32 @@ def bounded(low: Lowering, of: Operator) -> Iterator[None]:
         b = _wide(low, of.inputs[1], of.shape)
         out = _new(low, of.shape, a, b)
         low.emitter.vector(of.kind[:3], a, b, out)
+    low.keep(of.name, out)
+
+
+def compared(low: Lowering, of: Operator) -> Iterator[None]:
+    """greater and equal: one or zero, exactly, of wide numbers. What differs does so by a step or more."""
+    yield
+    a, b = (_wide(low, name, of.shape) for name in of.inputs)
+    out = _new(low, of.shape, a, b)
+    vector = low.emitter.vector
+    if of.kind == "greater":
+        vector("sub", a, b, out, kept=(0, 1))
+    else:
+        vector("sub", a, b, out, kept=(-1, 1))
+        vector("mul", out, out, out)
+        vector("sub", out, 1, out, multiplier=-1)
+    vector("mul", out, ONE, out)
+    low.keep(of.name, out)
+
+
+def floored(low: Lowering, of: Operator) -> Iterator[None]:
+    yield
+    a = _wide(low, of.inputs[0], of.shape)
+    out = _new(low, of.shape, a)
+    # A shift rounds to the nearest.
+    low.emitter.vector("sub", a, ONE // 2, out, shift=16)
+    low.emitter.vector("mul", out, ONE, out)
     low.keep(of.name, out)
 
 
@@ -318,8 +352,6 @@ def pooled(low: Lowering, of: Operator) -> Iterator[None]:
     yield
     shape, is_max = of.shape, of.kind == "max_pool2d"
     x = low.values[of.inputs[0]].view if is_max else low.wide(of.inputs[0])
-    if not is_max and not of.at["counts_padding"] and any(of.at["padding"]):
-        raise low.refuse("an average that does not count its padding", "count_include_pad=True, or no padding")
     if len(shape) == 3:
         x, shape = x.with_axes([0]), (1, *shape)
     border = wanted_border(low, of.name) if is_max and len(of.shape) == 4 else (0, 0)
@@ -380,18 +412,38 @@ def viewed(low: Lowering, of: Operator) -> Iterator[None]:
 
 
 def indexed(low: Lowering, of: Operator) -> Iterator[None]:
-    """Places along an axis: a slice where they are at equal distances, else copies."""
+    """Places along an axis: a slice where they are at equal distances, else a copy of each run of such."""
     yield
     axis, places, view = of.at["axis"], of.at["places"], low.values[of.inputs[0]].view
-    steps = set(np.diff(places).tolist())
-    if len(places) == 1 or (len(steps) == 1 and min(steps) > 0):
-        step = min(steps, default=1)
-        low.keep(of.name, view.part(axis, places[0], len(places), step))
+    runs = list(_runs(places))
+    if len(runs) == 1 and runs[0][2] > 0:
+        start, count, step = runs[0]
+        low.keep(of.name, view.part(axis, start, count, step))
         return
-    out = low.new(of.shape, view.type, like(of.shape, view.strides))
-    for at, place in enumerate(places):
-        low.emitter.vector("first", view.part(axis, place, 1), 0, out.part(axis, at, 1))
+    out, at = low.new(of.shape, view.type, like(of.shape, view.strides)), 0
+    for start, count, step in runs:
+        part = view.part(axis, start, 1)
+        if count > 1:  # also back, or of one place again and again
+            strides = tuple(n * step if k == axis else n for k, n in enumerate(view.strides))
+            shape = tuple(count if k == axis else n for k, n in enumerate(part.shape))
+            part = replace(part, shape=shape, strides=strides)
+        low.emitter.vector("first", part, 0, out.part(axis, at, count))
+        at += count
     low.keep(of.name, out)
+
+
+def _runs(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """(start, count, step) of the longest runs at equal distances, from the first place on."""
+    at = 0
+    while at < len(places):
+        step = places[at + 1] - places[at] if at + 1 < len(places) else 1
+        end = at + 1
+        while end < len(places) and places[end] - places[end - 1] == step:
+            end += 1
+        # Two that are far apart may be the ends of two runs.
+        end = end if end - at > 2 or end == len(places) else at + 1
+        yield places[at], end - at, step if end - at > 1 else 1
+        at = end
 
 
 def rolled(low: Lowering, of: Operator) -> Iterator[None]:

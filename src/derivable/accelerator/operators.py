@@ -296,6 +296,8 @@ def _dtype(row: Kind, dtypes: Sequence[str]) -> str:
     """The dtype of a result: the widest of the inputs', or what the kind says."""
     if row.values in ("int", "bool"):
         return {"int": "int64", "bool": "bool"}[row.values]
+    if row.values == "first":
+        return dtypes[0]
     widest = max(dtypes, key=lambda dtype: (_rank(dtype), 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize))
     return "float32" if row.values == "float" and _rank(widest) < 2 else widest
 
@@ -532,3 +534,31 @@ def fold_batch_norm(graph: OperatorGraph) -> OperatorGraph:
         product = out.add("mul", inputs[0], scaled, name=f"{operator.name}.mul", dtype=operator.dtype)
         new[operator.name] = out.add("add", product, shifted, name=operator.name, dtype=operator.dtype)
     return out.build([new[name] for name in graph.outputs])
+
+
+MASKED = -1000.0
+
+
+def bounded_masks(graph: OperatorGraph) -> OperatorGraph:
+    """The same graph, in which constants that leave something out of a softmax, such as -inf or -1e9, are -1000.
+
+    Of numbers that are a few hundred apart softmax gives exactly zero either way, and fixed point has no such numbers.
+    """
+    passed = ("add", "where", "reshape", "permute", "expand", "slice", "index", "concatenate")
+    leads: dict[str, bool] = {}
+    for operator in reversed(graph.operators):
+        readers = [graph[name] for name in graph.users[operator.name]]
+        leads[operator.name] = (
+            bool(readers)
+            and operator.name not in graph.outputs
+            and all(reader.kind == "softmax" or (reader.kind in passed and leads[reader.name]) for reader in readers)
+        )
+    constants = dict(graph.constants)
+    for name, array in graph.constants.items():
+        if array.dtype.kind != "f" or not (array < MASKED).any():
+            continue
+        # A product of a mask and what it stands for may be between.
+        readers = [graph[reader] for reader in graph.users[name]]
+        if leads[name] or all(reader.kind == "mul" and leads[reader.name] for reader in readers):
+            constants[name] = np.maximum(array, np.asarray(MASKED, array.dtype))
+    return replace(graph, constants=constants)

@@ -15,6 +15,7 @@ import torch
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_leaves, tree_map
 
+from derivable.accelerator.composed import COMPOSED, Refused, assigned
 from derivable.accelerator.place import Place, calls_model, place_here, place_of
 from derivable.core.diagnostics import DerivableError, ShapeError, UnsupportedError
 
@@ -78,6 +79,9 @@ class Value(torch.fx.Proxy):
     def data(self) -> Any:
         return self
 
+    def where(self, condition: Any, other: Any) -> Any:
+        return torch.where(condition, self, other)  # type: ignore[call-overload]
+
     def size(self, dim: int | None = None) -> Any:
         return self.value.shape if dim is None else self.value.shape[dim]
 
@@ -116,11 +120,11 @@ class Value(torch.fx.Proxy):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         place = place_here(self.tracer.module)
-        raise place.error(
-            UnsupportedError,
-            "an assignment to a part of a tensor cannot be traced",
-            "make a new tensor, with torch.cat, torch.stack or torch.where of constants",
-        )
+        try:
+            found = assigned(self, index, value)
+        except Refused as error:
+            raise place.error(UnsupportedError, error.message, error.hint) from None
+        self.tracer.changed(self, found, place)
 
     def _read(self, what: str) -> Any:
         place = place_here(self.tracer.module)
@@ -169,6 +173,7 @@ class Recorder(torch.fx.Tracer):
         self.results: list[Any] = []
         self.module = ""
         self.layer: str | None = None  # the path of the module of torch.nn that is running
+        self.part: str | None = None  # of what an operation of `derivable.vsa` is composed of
         self.view_changed: Place | None = None  # where a tensor that has the memory of another was changed first
         # By where memory begins, the value that was recorded first of those that the user still has.
         self._memory: WeakValueDictionary[int, Value] = WeakValueDictionary()
@@ -219,6 +224,11 @@ class Recorder(torch.fx.Tracer):
 
     def create_proxy(self, kind: str, target: Any, args: tuple, kwargs: dict, *rest: Any, **more: Any) -> Any:
         name = name_of(target)
+        compose = None if kind == "placeholder" else COMPOSED.get(target) or COMPOSED.get(name)
+        if compose is not None:
+            found = self._composed(compose, target, args, kwargs)
+            if found is not NotImplemented:
+                return found
         if kind == "placeholder":
             value, place = self.inputs[target], Place()
         else:
@@ -227,7 +237,7 @@ class Recorder(torch.fx.Tracer):
             if name in _OF_SHAPES or name in _FILLED:
                 return value
         proxy: Any = super().create_proxy(kind, target, args, kwargs, *rest, **more)
-        proxy.node.meta.update(place=place, layer=self.layer)
+        proxy.node.meta.update(place=place, layer=self.layer, part=self.part)
         if isinstance(value, (tuple, list)) and all(part is None or isinstance(part, torch.Tensor) for part in value):
             # Results with several tensors are known one by one.
             proxy.value = value
@@ -244,16 +254,41 @@ class Recorder(torch.fx.Tracer):
                 f"{name} gives {type(value).__name__} that depends on the inputs: {_VALUES} cannot be traced",
                 "only tensors go through a trace; write a fixed number of steps in the place of a search",
             )
-        if value.is_complex():
-            raise place.error(UnsupportedError, f"{name} gives complex numbers, which no operator has")
+        self._refuse_complex(name, value, place)
         proxy.value = value
         proxy.node.meta["shape"] = tuple(value.shape)
         if _is_in_place(target, kwargs) and args and isinstance(args[0], Value):
-            return self._changed(args[0], proxy, place)
+            return self.changed(args[0], proxy, place)
         self._memory.setdefault(value.untyped_storage().data_ptr(), proxy)
         return proxy
 
-    def _changed(self, before: Value, after: Value, place: Place) -> Value:
+    def _refuse_complex(self, name: str, value: Any, place: Place) -> None:
+        if isinstance(value, torch.Tensor) and value.is_complex():
+            hint = "take HRR in the place of FHRR, which is the same algebra over real numbers"
+            raise place.error(UnsupportedError, f"{name} gives complex numbers, which no operator has", hint)
+
+    def _composed(self, compose: Callable, target: Any, args: tuple, kwargs: dict) -> Any:
+        """What an operation gives that is made of others, which are recorded; NotImplemented where it is not."""
+        place, before = place_here(self.module), self.part
+        try:
+            if str(getattr(target, "__module__", "")).startswith("derivable.vsa"):
+                self.part = "symbolic"
+                value = self._computed("call_function", target, args, kwargs, place)  # which checks the arguments
+                self._refuse_complex(name_of(target), value, place)
+            found = compose(*args, **{key: value for key, value in kwargs.items() if key != "inplace"})
+        except Refused as error:
+            raise place.error(UnsupportedError, error.message, error.hint) from None
+        except TypeError as error:
+            raise place.error(
+                UnsupportedError, f"{name_of(target)} with these arguments has no operator: {one_line(error)}"
+            ) from error
+        finally:
+            self.part = before
+        if isinstance(found, Value) and _is_in_place(target, kwargs) and args and isinstance(args[0], Value):
+            return self.changed(args[0], found, place)
+        return found
+
+    def changed(self, before: Value, after: Value, place: Place) -> Value:
         """The same tensor of the user's with what an operation in place made of it."""
         if self.view_changed is None and self._memory.get(before.value.untyped_storage().data_ptr()) is not before:
             self.view_changed = place

@@ -20,12 +20,14 @@ from torch.fx.node import map_aggregate
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from derivable.accelerator import translate_layers  # noqa: F401 - enters its rows
+from derivable.accelerator import composed_layers, translate_layers  # noqa: F401 - they enter their rows
+from derivable.accelerator.composed import COMPOSED
 from derivable.accelerator.operators import (
     Builder,
     Operator,
     OperatorGraph,
     Part,
+    bounded_masks,
     check,
     fold_batch_norm,
     fold_constants,
@@ -36,6 +38,21 @@ from derivable.accelerator.translate import ROWS, Ref, Refused, Translation
 from derivable.accelerator.translate_vsa import ROWS as VSA_ROWS
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import suggestion
+
+# What has no operator, and what to do instead.
+_INSTEAD = {
+    name: hint
+    for names, hint in {
+        ("sort", "argsort", "topk", "kthvalue", "msort", "median", "quantile"): (
+            "amax and argmax give the largest; leave an order to the host"
+        ),
+        ("sin", "cos", "tan", "atan", "atan2", "asin", "acos"): "a table of its values as a constant",
+        ("cross_entropy", "nll_loss", "mse_loss", "l1_loss"): "return what the loss is of",
+        ("scatter", "scatter_add", "index_add", "index_put"): "a product with one_hot of the index",
+        ("nonzero",): "its shape depends on the inputs: torch.where keeps shapes",
+    }.items()
+    for name in names
+}
 
 _DRAWN = ("rand", "randn", "randint", "randperm", "normal", "multinomial")
 
@@ -123,7 +140,10 @@ def _arguments(model: Callable, example_inputs: Any) -> dict[str, Any]:
         if not leaf.numel():
             raise ShapeError(f"an example input is {list(leaf.shape)}, without an entry", hint="give a batch of one")
         if leaf.is_complex():
-            raise ShapeError(f"an example input is {leaf.dtype}", hint="no operator has complex numbers")
+            raise ShapeError(
+                f"an example input is {leaf.dtype}",
+                hint="no operator has complex numbers; take HRR in the place of FHRR",
+            )
     return flat
 
 
@@ -205,7 +225,9 @@ def _compare(recorder: Recorder, expected: Sequence[Any], suspect: Place) -> Non
                 f"output {number} of the model is {type(other).__name__}, expected tensors",
                 hint="return tensors, in tuples, lists or dictionaries",
             )
-        if one.shape != other.shape or not torch.allclose(widened(one), widened(other), 1e-9, 1e-9, equal_nan=True):
+        if one.shape != other.shape or not torch.allclose(
+            one.double(), other.cpu().double(), 1e-9, 1e-9, equal_nan=True
+        ):
             raise suspect.error(
                 UnsupportedError,
                 f"output {number} of the trace is not what the model gives",
@@ -233,7 +255,7 @@ def _translate(recorder: Recorder, graph: torch.fx.Graph, float_name: str) -> Op
     outputs = known[next(node for node in graph.nodes if node.op == "output")]
     made = builder.build([translation.ref(value).name for value in outputs])
     made = replace(made, operators=tuple(_with_dtype(operator, float_name) for operator in made))
-    made = fold_constants(fold_batch_norm(_with_parts(made, parts)))
+    made = bounded_masks(fold_constants(fold_batch_norm(_with_parts(made, parts))))
     check(made)
     return made
 
@@ -260,10 +282,11 @@ def _operation(
     name = name_of(node.target)
     translate = (VSA_ROWS.get(node.target) if callable(node.target) else None) or ROWS.get(name)
     if translate is None:
+        names = [key for key in COMPOSED if isinstance(key, str)]
         raise place.error(
             UnsupportedError,
             f"{name} has no operator",
-            suggestion(name, ROWS, "write it with operations that have one"),
+            _INSTEAD.get(name) or suggestion(name, {*ROWS, *names}, "write it with operations that have one"),
         )
     try:
         found = translate(translation, *ready(node.args), **ready(node.kwargs))
@@ -309,7 +332,7 @@ def _part(recorder: Recorder, node: torch.fx.Node) -> Part | None:
     for path in recorder.symbolic:
         if module == path or module.startswith(f"{path}."):
             return "symbolic"
-    if getattr(node.target, "__module__", None) and str(node.target.__module__).startswith("derivable.vsa"):  # type: ignore[union-attr]
+    if node.meta.get("part") or str(getattr(node.target, "__module__", "")).startswith("derivable.vsa"):
         return "symbolic"
     return "neural" if node.meta.get("layer") or name_of(node.target) in _LAYERS else None
 

@@ -1,15 +1,15 @@
-"""What the layers that are made of others are in the operator graph: activations, norms and attention; `translate` says
-how rows are called."""
+"""What activations, choices and norms are in the operator graph; `translate` says how rows are called."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from derivable.accelerator.kinds import size
-from derivable.accelerator.translate import Ref, Refused, Translation, linear, refuse, row
+from derivable.accelerator.translate import ROWS, Ref, Translation, refuse, row
 
 # Activations
 
@@ -73,15 +73,134 @@ def _gelu(g: Translation, input: Ref, approximate: str = "none") -> Ref:
 
 
 @row("masked_fill")
-def _masked_fill(g: Translation, input: Ref, mask: Ref, value: Any) -> Ref:
+def _masked_fill(g: Translation, input: Ref, mask: Any, value: Any) -> Ref:
     array = g.array(mask) if isinstance(mask, Ref) else None
     if array is None or isinstance(value, Ref):
-        raise Refused("masked_fill by what depends on the inputs has no operator", hint="masks are constants")
+        return g.add("where", mask, value, input)
     if np.isinf(value):  # products with zero would be none
         return g.add("add", input, g.constant(np.where(array, float(value), 0.0)))
     kept = g.add("mul", input, g.constant(np.where(array, 0.0, 1.0)))
     return g.add("add", kept, g.constant(np.where(array, float(value), 0.0)))
 
+
+# Comparisons, which are 0 and 1, and what follows from them
+
+for _name, _kind, _is_turned, _is_other in (
+    ("gt", "greater", False, False),
+    ("lt", "greater", True, False),
+    ("le", "greater", False, True),
+    ("ge", "greater", True, True),
+    ("eq", "equal", False, False),
+    ("ne", "equal", False, True),
+):
+
+    def _compare(
+        g: Translation,
+        input: Any,
+        other: Any,
+        kind: str = _kind,
+        is_turned: bool = _is_turned,
+        is_other: bool = _is_other,
+    ) -> Ref:
+        found = g.add(kind, *((other, input) if is_turned else (input, other)))
+        return g.add("equal", found, 0.0) if is_other else found
+
+    ROWS[_name] = _compare
+for _name, _long in {
+    "gt": "greater",
+    "lt": "less",
+    "ge": "greater_equal",
+    "le": "less_equal",
+    "ne": "not_equal",
+}.items():
+    ROWS[_long] = ROWS[_name]
+
+
+def _truth(g: Translation, x: Any) -> Ref:
+    """What is not zero."""
+    x = g.ref(x)
+    return x if g.dtype(x) == "bool" else ROWS["ne"](g, x, 0.0)
+
+
+def _bits(g: Translation, *operands: Any) -> None:
+    refuse(
+        any(g.dtype(g.ref(x)) != "bool" for x in operands), "a bitwise operation on numbers", "truth values have them"
+    )
+
+
+@row("logical_and")
+def _logical_and(g: Translation, input: Any, other: Any) -> Ref:
+    return g.add("minimum", _truth(g, input), _truth(g, other))
+
+
+@row("logical_or")
+def _logical_or(g: Translation, input: Any, other: Any) -> Ref:
+    return g.add("maximum", _truth(g, input), _truth(g, other))
+
+
+@row("logical_xor")
+def _logical_xor(g: Translation, input: Any, other: Any) -> Ref:
+    return ROWS["ne"](g, _truth(g, input), _truth(g, other))
+
+
+@row("logical_not")
+def _logical_not(g: Translation, input: Any) -> Ref:
+    return g.add("equal", input, 0.0)
+
+
+def _of_bits(logical: Callable) -> Callable:
+    def translate(g: Translation, *operands: Any) -> Ref:
+        _bits(g, *operands)
+        return logical(g, *operands)
+
+    return translate
+
+
+for _names, _logical in {
+    ("and", "bitwise_and"): _logical_and,
+    ("or", "bitwise_or"): _logical_or,
+    ("xor", "bitwise_xor"): _logical_xor,
+    ("invert", "bitwise_not"): _logical_not,
+}.items():
+    ROWS.update(dict.fromkeys(_names, _of_bits(_logical)))
+
+
+@row("where")
+def _where(g: Translation, condition: Any, input: Any, other: Any) -> Ref:
+    return g.add("where", condition, input, other)
+
+
+@row("to", "type", "type_as")
+def _to(g: Translation, input: Ref, *rest: Any, **more: Any) -> Ref:
+    for value in (*rest, *more.values()):
+        wanted = g.dtype(value) if isinstance(value, Ref) else value
+        if isinstance(wanted, torch.dtype):
+            wanted = str(wanted).removeprefix("torch.")
+        if isinstance(wanted, str) and wanted not in ("cpu",) and not wanted.startswith("cuda"):
+            return _converted(g, input, wanted)
+    return input
+
+
+def _converted(g: Translation, x: Ref, wanted: str) -> Ref:
+    """Numbers of another sort: what is cut off, and what is not zero."""
+    is_float = g.dtype(x).startswith(("float", "bfloat"))
+    if wanted == "bool":
+        return _truth(g, x)
+    if wanted.startswith(("float", "bfloat")):
+        return x if is_float else g.add("mul", x, 1.0)
+    refuse(not wanted.startswith(("int", "uint", "long")), f"a conversion to {wanted}")
+    if not is_float or g.builder.operators[x.name].kind == "floor":
+        return x
+    above, below = (g.add("floor", g.add("relu", part)) for part in (x, g.add("neg", x)))
+    return g.add("sub", above, below)
+
+
+for _wanted, _names in {
+    "float": ("float", "double", "half", "bfloat16"),
+    "int": ("long", "int", "short"),
+    "bool": ("bool",),
+}.items():
+    ROWS.update(dict.fromkeys(_names, lambda g, input, *rest, wanted=_wanted, **more: _converted(g, input, wanted)))
 
 # Norms
 
@@ -139,87 +258,3 @@ def _batch_norm(
     weight = g.constant(np.ones(channels)) if weight is None else weight
     bias = g.constant(np.zeros(channels)) if bias is None else bias
     return g.add("batch_norm", input, weight, bias, running_mean, running_var, eps=eps)
-
-
-# Attention
-
-
-@row("scaled_dot_product_attention")
-def _attention(
-    g: Translation,
-    query: Ref,
-    key: Ref,
-    value: Ref,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Ref:
-    refuse(dropout_p or is_causal or enable_gqa, "attention with dropout, causal, or in groups")
-    return g.add("matmul", _attention_weights(g, query, key, attn_mask, scale), value)
-
-
-def _attention_weights(g: Translation, query: Ref, key: Ref, mask: Any = None, scale: float | None = None) -> Ref:
-    rank = g.rank(key)
-    turned = g.permute(key, [*range(rank - 2), rank - 1, rank - 2])
-    found = g.add("mul", g.add("matmul", query, turned), scale or 1 / math.sqrt(g.shape(query)[-1]))
-    found = found if mask is None else g.add("add", found, mask)
-    return g.add("softmax", found, axis=g.rank(found) - 1)
-
-
-@row("multi_head_attention_forward")
-def _multi_head_attention(
-    g: Translation,
-    query: Ref,
-    key: Ref,
-    value: Ref,
-    embed_dim_to_check: int,
-    num_heads: int,
-    in_proj_weight: Any,
-    in_proj_bias: Any,
-    bias_k: Any,
-    bias_v: Any,
-    add_zero_attn: bool,
-    dropout_p: float,
-    out_proj_weight: Ref,
-    out_proj_bias: Any,
-    training: bool = True,
-    key_padding_mask: Any = None,
-    need_weights: bool = True,
-    attn_mask: Any = None,
-    use_separate_proj_weight: bool = False,
-    q_proj_weight: Any = None,
-    k_proj_weight: Any = None,
-    v_proj_weight: Any = None,
-    static_k: Any = None,
-    static_v: Any = None,
-    average_attn_weights: bool = True,
-    is_causal: bool = False,
-) -> Any:
-    """What nn.MultiheadAttention is: [position, image, channel], or without images."""
-    refuse(training and dropout_p, "attention with dropout in training", "call `model.eval()` first")
-    others = (bias_k, bias_v, key_padding_mask, static_k, static_v)
-    refuse(add_zero_attn or any(x is not None for x in others), "attention with padding masks or further keys")
-    refuse(is_causal and attn_mask is None, "attention that is causal without a mask", "give attn_mask")
-    size, rank = embed_dim_to_check, g.rank(query)
-    if use_separate_proj_weight:
-        weights = [q_proj_weight, k_proj_weight, v_proj_weight]
-    else:
-        weights = [g.cut(in_proj_weight, 0, k * size, size) for k in range(3)]
-    heads = []
-    for k, (x, weight) in enumerate(zip((query, key, value), weights)):
-        projected = linear(g, x, weight, None if in_proj_bias is None else g.cut(in_proj_bias, 0, k * size, size))
-        length, images = g.shape(x)[0], g.shape(x)[1] if rank == 3 else 1
-        apart = g.reshape(projected, (length, images, num_heads, size // num_heads))
-        heads.append(g.permute(apart, (1, 2, 0, 3)))
-    mask = attn_mask
-    if mask is not None and g.rank(mask) == 3:
-        mask = g.reshape(mask, (1 if rank == 2 else g.shape(query)[1], num_heads, *g.shape(mask)[1:]))
-    attended = _attention_weights(g, heads[0], heads[1], mask)
-    mixed = g.permute(g.add("matmul", attended, heads[2]), (2, 0, 1, 3))
-    found = linear(g, g.reshape(mixed, g.shape(query)), out_proj_weight, out_proj_bias)
-    if not need_weights:
-        return found, None
-    attended = g.add("mean", attended, axes=(1,)) if average_attn_weights else attended
-    return found, attended if rank == 3 else g.without(attended, 0)

@@ -88,12 +88,15 @@ def _movedim(g: Translation, input: Ref, source: Any, destination: Any) -> Ref:
     return g.permute(input, order)
 
 
-@row("getitem")
+@row("getitem", "__getitem__")
 def _getitem(g: Translation, input: Any, index: Any) -> Any:
     if not isinstance(input, Ref):
         return input[index]
     parts = list(index) if isinstance(index, tuple) else [index]
     if len(parts) == 1 and isinstance(parts[0], Ref) and g.array(parts[0]) is None:
+        refuse(
+            g.dtype(parts[0]) == "bool", "a selection by a mask that depends on the inputs", "torch.where keeps shapes"
+        )
         return g.add("take", input, parts[0])
     consumed = sum(part is not None and part is not Ellipsis for part in parts)
     if Ellipsis in [part for part in parts if not isinstance(part, Ref)]:
@@ -235,7 +238,6 @@ def _flip(g: Translation, input: Ref, *dims: Any) -> Ref:
 
 @row("pad")
 def _pad(g: Translation, input: Ref, pad: Any, mode: str = "constant", value: float | None = None) -> Ref:
-    refuse(mode != "constant" or min(pad) < 0, f"pad with mode={mode!r} or less than nothing")
     for k, (before, after) in enumerate(zip(pad[::2], pad[1::2])):
         axis = g.rank(input) - 1 - k
         shape = g.shape(input)
@@ -246,29 +248,4 @@ def _pad(g: Translation, input: Ref, pad: Any, mode: str = "constant", value: fl
 
         if before or after:
             input = g.add("concatenate", *filled(before), input, *filled(after), axis=axis)
-    return input
-
-
-@row("interpolate", "upsample")
-def _interpolate(
-    g: Translation,
-    input: Ref,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    *rest: Any,
-    **more: Any,
-) -> Ref:
-    refuse(mode not in ("nearest", "nearest-exact"), f"interpolation with mode={mode!r}", "mode='nearest'")
-    count = g.rank(input) - 2
-    have = g.shape(input)[2:]
-    if size is None:
-        factors = scale_factor if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * count
-    else:
-        factors = [want / n for want, n in zip(size if isinstance(size, (tuple, list)) else (size,) * count, have)]
-    refuse(
-        any(factor != int(factor) or factor < 1 for factor in factors), f"interpolation by {factors}", "whole factors"
-    )
-    for axis, factor in enumerate(factors, 2):
-        input = input if factor == 1 else _repeat_interleave(g, input, int(factor), axis)
     return input

@@ -14,10 +14,10 @@ from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ParseError, ShapeError
 from derivable.core.files import atomic_write, checked_path
 from derivable.core.registry import nearest
-from derivable.vsa.arguments import check_pair, check_vectors, described
+from derivable.vsa.arguments import check_vectors, described
 from derivable.vsa.model import Model
 from derivable.vsa.models import get
-from derivable.vsa.operations import cleanup, products, random
+from derivable.vsa.operations import cleanup, random, similarities
 
 _FORMAT = "derivable item memory 1"
 
@@ -151,10 +151,7 @@ class ItemMemory(nn.Module):
 
     def similarities(self, queries: Tensor) -> Tensor:
         """[*batch, *vector] -> [*batch, item]: how alike each query is to each item."""
-        stacked = self.vectors
-        check_pair(queries, stacked, ("queries", "the memory"), self.model, items=(0, 1))
-        features = self.model.features(queries)
-        return products(features, self.model.features(stacked).to(features.dtype))
+        return similarities(queries, self.vectors, model=self.model)
 
     def nearest(self, queries: Tensor, k: int = 1) -> Matches:
         """The `k` items most like each query [*batch, *vector]; of equally near ones any.
