@@ -191,6 +191,8 @@ class _Wide(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if getattr(func, "__name__", "") == "__get__":
             return func(*args)  # what a tensor is, such as its dtype
+        if func is torch.Tensor.__getitem__ and isinstance(args[1], Value):
+            return Value.__torch_function__(func, types, args, kwargs)  # torch would take the index for a sequence
         if self.drawn is None and getattr(func, "__name__", "") in _DRAWN:
             self.drawn = place_here("")
         return func(*map_aggregate(args, widened), **map_aggregate(kwargs or {}, widened))  # type: ignore[misc]
