@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from accelerator import column
 from accelerator.player import Player
-from derivable.accelerator import elaboration, machine, synthesis, verilator
+from derivable.accelerator import elaboration, machine, resources, synthesis, verilator
 from derivable.accelerator.instructions import Convolve, Gemm, Machine, encode
 from derivable.accelerator.runtime import Layer, layer_cycles
 
@@ -354,15 +354,19 @@ def test_verilator_has_nothing_to_warn_of(tmp_path, values):
 @pytest.mark.parametrize(
     ("height", "width", "sub_arrays"),
     [
-        (2, 4, 2),
-        pytest.param(4, 4, 2, marks=pytest.mark.slow),
-        pytest.param(8, 8, 2, marks=pytest.mark.slow),
+        (4, 4, 2),
+        pytest.param(8, 8, 4, marks=pytest.mark.slow),
         pytest.param(16, 4, 3, marks=pytest.mark.slow),
-        pytest.param(32, 16, 1, marks=pytest.mark.slow),
+        pytest.param(32, 16, 4, marks=pytest.mark.slow),
+        pytest.param(32, 32, 8, marks=pytest.mark.slow),
     ],
 )
-def test_an_element_is_one_dsp(tmp_path, height, width, sub_arrays):
+def test_an_element_is_one_dsp_and_the_rest_is_as_estimated(tmp_path, height, width, sub_arrays):
     made = elaboration.hardware("ad_array", {"H": height, "W": width, "N": sub_arrays})
     folder = elaboration.write(made, tmp_path / "rtl")
-    found = synthesis.synthesise([folder / name for name in made.sources], "ad_array")
-    assert found.resources.dsp == height * width * sub_arrays
+    found = synthesis.synthesise([folder / name for name in made.sources], "ad_array").resources
+    expected = resources.estimate((height, width, sub_arrays))
+    assert found.dsp == expected.dsp == height * width * sub_arrays
+    assert found.lut == pytest.approx(expected.lut, rel=0.05)
+    assert found.ff == pytest.approx(expected.ff, rel=0.05)
+    assert (found.bram, found.uram) == (0, 0)

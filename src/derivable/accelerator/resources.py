@@ -1,9 +1,10 @@
 """What a design takes of a device: an analytic estimate, and whether it fits.
 
-Numbers of a synthesis tool are in `synthesis`. The estimate is the sum of elements, adders across sub-arrays, SIMD
-lanes and blocks of memory, without controller and movers. DSP slices are exact; against yosys 0.23 (`xcup`), flip-flops
-of arrays of 4 x 4 x 2 to 8 x 8 x 4 are within 2 % and look-up tables within 8 %. A vendor's tool packs registers and
-adders into the slices and needs fewer.
+Numbers of a synthesis tool are in `synthesis`. The estimate is the sum of elements, of adders and skew registers around
+them, of SIMD lanes with their share of the paths to the cache, of the controller with all that is there once, and of
+blocks of memory. DSP slices are exact. Against yosys 0.23 (`xcup`), look-up tables and flip-flops of arrays of
+4 x 4 x 2 to 32 x 32 x 8 are within 1 %, and those of whole accelerators within 10 % (docs/benchmarks/accelerator.md). A
+vendor's tool packs registers and adders into the slices and needs fewer.
 
 Printed form:
 
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from derivable.accelerator.precision import PRECISIONS
+from derivable.accelerator.runtime import ceil_div
 from derivable.accelerator.schedule import Workload
 from derivable.accelerator.sizing import Memories, memories
 from derivable.core.arguments import integer
@@ -119,26 +121,43 @@ def element(neural: str, symbolic: str) -> Resources:
     """A processing element: one DSP slice multiplies, also two pairs of INT4, each in its own bits of the product.
 
     Flip-flops are those of the stationary, streaming and passing value (8 bits each), of the product (25 of its bits
-    are used) and of the sum (32). Look-up tables are what yosys 0.23 makes of the generated element under `xcup`, 176
-    in arrays of 8 x 8: its operands, both forms of the product, and the sum. Elements of floating point are not
-    generated; their sums would be aligned, added and normalised, about two shifters of the width of a sum.
+    are used) and of the sum (32). Look-up tables are what yosys 0.23 makes of the generated element under `xcup`: 69
+    for the operands and both forms of the product, 41 for the sum and what goes into it. Elements of floating point are
+    not generated; their sums would be aligned, added and normalised, about two shifters of the width of a sum.
     """
     formats = PRECISIONS[neural], PRECISIONS[symbolic]
     wide = max(item.bits * item.products for item in formats)
     shifts = 10 * 32 if any(item.is_float for item in formats) else 0
-    return Resources(dsp=1, lut=176 + shifts, ff=3 * wide + 25 + 32)
+    return Resources(dsp=1, lut=69 + 41 + shifts, ff=3 * wide + 25 + 32)
 
 
-def adder_tree(width: int, sub_arrays: int, bits: int = 32) -> Resources:
-    """The tree that adds the partial sums of `sub_arrays` sub-arrays, for each of `width` columns."""
-    return Resources(lut=bits, ff=bits) * ((sub_arrays - 1) * width)
+def surroundings(height: int, width: int, sub_arrays: int, bits: int = 32) -> Resources:
+    """What stands around the elements of `sub_arrays` sub-arrays: the tree that adds their partial sums in each of
+    `width` columns, where one of each two takes a look-up table to leave it out, and what skews their inputs and sums:
+    lanes that are late by three cycles and more are shift registers, a look-up table for each bit and 16 cycles."""
+    added = Resources(lut=bits, ff=bits) * ((sub_arrays - 1) * width)
+    left_out = Resources(lut=bits) * (sub_arrays // 2 * width)
+    return added + left_out + _skew(height, 8) * sub_arrays + _skew(width, bits)
+
+
+def _skew(lanes: int, bits: int) -> Resources:
+    """Lane i is i cycles late; yosys makes flip-flops of one and two."""
+    tables = sum(ceil_div(late, 32) for late in range(3, lanes))
+    return Resources(lut=tables * bits, ff=(min(lanes - 1, 1) + 2 * (lanes > 2)) * bits)
 
 
 def lane() -> Resources:
-    """A lane of the SIMD unit, as yosys 0.23 makes it under `xcup`: 6 DSP slices, 1854 LUTs and 261 flip-flops for its
-    arithmetic (32 x 32 bits; the tables of exp2 and log2 and their interpolation), 7, 864 and 157 for the multiplier of
-    64 x 32 bits, shift and clamp of its result. Not in it: what unpacks operands, sums and packs results."""
-    return Resources(dsp=6 + 7, lut=1854 + 864, ff=261 + 157)
+    """A lane of the SIMD unit, as yosys 0.23 makes it under `xcup`: 6 DSP slices, 1577 LUTs and 263 flip-flops for its
+    arithmetic (32 x 32 bits; the tables of exp2 and log2 and their interpolation), 7, 860 and 160 for the multiplier of
+    64 x 32 bits, shift and clamp of its result, and 1260 and 420 for its four bytes of each line: what turns them on
+    their way from and to the cache, unpacks operands, sums across lanes and packs results."""
+    return Resources(dsp=6 + 7, lut=1577 + 860 + 1260, ff=263 + 160 + 420)
+
+
+def control(width: int, sub_arrays: int) -> Resources:
+    """What there is once, controller, queues, sequencers, loops and movers, and for each column of each sub-array its
+    choice of addresses and the adder of its bank of C, as yosys 0.23 makes it under `xcup`."""
+    return Resources(lut=5300, ff=3060) + Resources(lut=90, ff=52) * (width * sub_arrays)
 
 
 def estimate(
@@ -151,12 +170,14 @@ def estimate(
 ) -> Resources:
     """What a design takes, by counting.
 
-    array   height, width and number of sub-arrays; `simd` lanes of the SIMD unit
+    array   height, width and number of sub-arrays; `simd` lanes of the SIMD unit, 0 for the array alone
     stores  its memories
     """
     height, width, sub_arrays = (integer(size, "a size of the array", 1) for size in array)
     total = element(neural, symbolic) * (height * width * sub_arrays)
-    total += adder_tree(width, sub_arrays) + lane() * integer(simd, "simd", 0)
+    total += surroundings(height, width, sub_arrays)
+    if integer(simd, "simd", 0):
+        total += lane() * simd + control(width, sub_arrays)
     if stores is not None:
         total += Resources(bram=stores.bram, uram=stores.uram)
     return total
