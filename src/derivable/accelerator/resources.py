@@ -23,10 +23,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from derivable.accelerator.instructions import WORDS, Machine
 from derivable.accelerator.precision import PRECISIONS
 from derivable.accelerator.runtime import ceil_div
 from derivable.accelerator.schedule import Workload
-from derivable.accelerator.sizing import Memories, memories
+from derivable.accelerator.sizing import BRAM_SHAPES, Memories, blocks, memories
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, LimitError, ParseError
 from derivable.core.registry import Registry
@@ -181,6 +182,21 @@ def estimate(
     if stores is not None:
         total += Resources(bram=stores.bram, uram=stores.uram)
     return total
+
+
+def generated(of: Machine) -> Resources:
+    """What the generated accelerator of a machine takes: the estimate of its array and lanes, and each of its memories
+    in blocks, as yosys 0.23 places them. X has a bank for each byte of a line, and like C a copy for each of two
+    readers; what is short (K, P, queues) is in look-up tables."""
+    sizes = [  # how many, words, bits of a word
+        (of.sub_arrays, of.a, 8 * of.width),
+        (of.sub_arrays, of.b, 8 * of.height),
+        (2 * of.sub_arrays, of.c, 32 * of.width),
+        (2 * of.line, of.x // of.line, 8),
+        (WORDS, of.program, 32),
+    ]
+    bram = sum(count * blocks(words * bits // 8, bits, BRAM_SHAPES) for count, words, bits in sizes)
+    return estimate((of.height, of.width, of.sub_arrays), simd=of.lanes) + Resources(bram=bram)
 
 
 def fit_memories(workload: Workload, array: tuple[int, int, int], of: Device, **formats: Any) -> Memories:
