@@ -14,6 +14,8 @@ from forked import Forked
 os.environ.setdefault("DERIVABLE_TIER", "compiled")
 # Of the time that JAX compiles, a fifth is for optimisation. Ours is a call inside, which that does not reach.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+# Half of the rest goes into MLIR, by which XLA prints fused loops; its older printer hands them to LLVM at once.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 # Tests run beside each other, and waiting threads of PyTorch spin: small steps took ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -15,6 +15,8 @@ from derivable.algebra import semirings
 from derivable.circuit import load
 from derivable.circuit.builder import CircuitBuilder
 from derivable.circuit.evaluate import evaluate, explain_kernels, value_and_gradient
+from derivable.circuit.kernels.levels import level_kernels
+from derivable.circuit.kernels.levels_log import compiled_log_rows
 from derivable.circuit.plan import Plan, plan_of
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.device.cpu import threads
@@ -22,6 +24,10 @@ from derivable.parallel.levels import fold_levels
 from parallel.level_oracle import fold_levels_vjp
 
 NAMES = ["real", "log", "max_product", "max_plus", "min_plus", "godel"]
+# The kernels of the other semirings are generated like those of max_product: the long suite alone compiles them.
+COMPILED = ("real", "log", "max_product")
+TIERS = [(name, "compiled" if name in COMPILED else "interpreted") for name in NAMES]
+TIERS += [pytest.param(name, "compiled", marks=pytest.mark.slow) for name in NAMES if name not in COMPILED]
 
 
 def leaves_of(circuit, weights, negative_weights):
@@ -39,7 +45,8 @@ def drawn(rng, name, shape):
 
 @pytest.mark.parametrize("batch", [1, 3, 8, 21])
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "tier"), TIERS, indirect=["tier"])
+@pytest.mark.usefixtures("tier")
 def test_kernels_are_the_reference(name, seed, batch):
     rng = np.random.default_rng([seed, batch])
     circuit = random_circuit(rng, 5, 30, num_roots=3, widest=7)
@@ -236,7 +243,8 @@ def test_large_adjoints_keep_their_size():
     np.testing.assert_allclose(large, small * 1e250, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "tier"), TIERS, indirect=["tier"])
+@pytest.mark.usefixtures("tier")
 def test_ties_and_zeros_have_finite_gradients(name):
     circuit = random_circuit(np.random.default_rng(8), 4, 20, widest=5)
     ring = semirings.get(name)
@@ -301,6 +309,28 @@ def test_float32_in_the_log_semiring_is_computed_in_float64():
     np.testing.assert_array_equal(narrow[1], wide[1].astype(np.float32))
 
 
+@pytest.mark.parametrize("name", ["real", "log"])
+def test_read_only_arrays_take_the_same_kernels(name):
+    """JAX's arrays and what NumPy spreads are read-only, which is another type to Numba."""
+    circuit = random_circuit(np.random.default_rng(4), 4, 12, num_roots=2)
+    weights, negatives = drawn(np.random.default_rng(5), name, (3, 4))
+    seeds = np.ones((3, 2))
+    compiled = compiled_log_rows() if name == "log" else level_kernels(semirings.real, "float64").gradient.dispatcher
+    expected = value_and_gradient(circuit, weights, negatives, name, seeds)
+    before = set(compiled.signatures)
+    for array in (weights, negatives, seeds):
+        array.flags.writeable = False
+    others = [(weights, negatives, seeds), (weights, negatives, 1.0)]
+    found = [value_and_gradient(circuit, *given[:2], name, given[2]) for given in others]
+    with jax.enable_x64(True):
+        function = circuit.to_jax(name)
+        own = jax.jit(jax.grad(lambda w, n: function(w, n).sum(), (0, 1)))(weights, negatives)
+    assert set(compiled.signatures) == before
+    for values in (*found, (expected[0], *own)):
+        for ours, theirs in zip(values, expected, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
 def test_batches_of_any_shape_and_constant_roots():
     b = CircuitBuilder()
     circuit = b.build([b.true(), b.false(), b.literal(-2)], num_variables=3)
@@ -320,7 +350,7 @@ def test_batches_of_any_shape_and_constant_roots():
     np.testing.assert_array_equal(evaluate(circuit, weights, np.zeros(3))[..., 2], 0)
 
 
-@pytest.mark.parametrize("name", ["real", "log", "godel"])
+@pytest.mark.parametrize("name", ["real", "log", "max_product"])
 @pytest.mark.parametrize("rows", [1, 20])
 def test_nan_is_refused_with_its_place(name, rows):
     circuit = random_circuit(np.random.default_rng(0), 4, 12)

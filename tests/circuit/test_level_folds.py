@@ -77,19 +77,20 @@ def assert_is_the_reference(circuit, ring, weights, negatives, seeds, rtol):
 
 
 # What the long suite alone compiles. Compiled always: what the library has too, other lanes, and what has no lines.
-OTHERS = ("log", "halves", "left")
+OTHERS = ("log", "godel", "halves", "left")
+ROWS = (1, 3, 21)
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype", "tier"),
-    [(name, "float64", "interpreted" if name in OTHERS else "compiled") for name in RINGS]
-    + [("max_product", "float32", "compiled")]
-    + [slow(name, "float64", "compiled") for name in OTHERS],
+    ("name", "dtype", "tier", "batches"),
+    [(name, "float64", "interpreted" if name in OTHERS else "compiled", ROWS) for name in RINGS]
+    + [("max_product", "float32", "compiled", (3, 21)), slow("max_product", "float32", "compiled", (1,))]
+    + [slow(name, "float64", "compiled", ROWS) for name in OTHERS],
     indirect=["tier"],
 )
 @pytest.mark.usefixtures("tier")
-def test_kernels_are_the_reference(name, dtype):
-    for seed, (batch, ties) in enumerate(itertools.product((1, 3, 21), (False, True))):
+def test_kernels_are_the_reference(name, dtype, batches):
+    for seed, (batch, ties) in enumerate(itertools.product(batches, (False, True))):
         rng = np.random.default_rng(seed)
         circuit = random_circuit(rng, 5, 40, num_roots=3, widest=7)
         weights, negatives = drawn(rng, name, (batch, 5), ties).astype(dtype)
@@ -97,6 +98,7 @@ def test_kernels_are_the_reference(name, dtype):
         assert_is_the_reference(circuit, RINGS[name], weights, negatives, seeds, 1e-12 if dtype == "float64" else 1e-4)
 
 
+@pytest.mark.usefixtures("tier")
 def test_the_comparison_can_fail():
     rng = np.random.default_rng(0)
     circuit = random_circuit(rng, 5, 40, num_roots=3, widest=7)
@@ -127,7 +129,12 @@ def mixed_sums():
 
 
 @pytest.mark.parametrize("batch", [1, 40])
-@pytest.mark.parametrize("name", ["max_product", "godel"])
+@pytest.mark.parametrize(
+    ("name", "tier"),
+    [("max_product", "compiled"), ("godel", "interpreted"), slow("godel", "compiled")],
+    indirect=["tier"],
+)
+@pytest.mark.usefixtures("tier")
 def test_ties_go_to_the_first_child_of_a_mixed_sum(name, batch):
     circuit = mixed_sums()
     free, ordered = plan_of(circuit), plan_of(circuit).in_order()
@@ -333,7 +340,7 @@ def test_best_derivation_with_its_number_and_the_sum_of_all(batch):
 @pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize(
     ("dtype", "tier"),
-    [("float32", "compiled"), ("float64", "interpreted"), slow("float64", "compiled")],
+    [("float32", "interpreted"), ("float64", "interpreted"), slow("float32", "compiled"), slow("float64", "compiled")],
     indirect=["tier"],
 )
 def test_dual_numbers_carry_tangents(dtype):
@@ -354,6 +361,7 @@ def test_dual_numbers_carry_tangents(dtype):
     np.testing.assert_allclose(by_tangent, gradient, rtol=1e-4 if dtype == "float32" else 1e-11)
 
 
+@pytest.mark.usefixtures("tier")
 def test_what_is_no_element_is_refused():
     circuit = mixed_sums()
     with pytest.raises(DomainError, match="not nested like its elements"):
@@ -364,7 +372,11 @@ def test_what_is_no_element_is_refused():
         evaluate(circuit, (np.zeros((2, 6)), np.where(np.arange(12).reshape(2, 6) == 8, np.nan, 0.0)), None, DUAL)
 
 
-def test_negations_of_sums_and_literals_in_any_order():
+@pytest.mark.usefixtures("tier")
+@pytest.mark.parametrize(
+    ("rows", "tier"), [(1, "interpreted"), (19, "compiled"), slow(1, "compiled")], indirect=["tier"]
+)
+def test_negations_of_sums_and_literals_in_any_order(rows):
     """A graph of derivations: 1 - (a or b), with a literal after an inner node, and one literal twice."""
     ring = RINGS["max_product"]
     assert ring.complement_negates
@@ -374,24 +386,24 @@ def test_negations_of_sums_and_literals_in_any_order():
     offsets = np.array([0, 0, 0, 2, 3, 3, 5, 5, 7])
     plan = plan_of(AndOrGraph(kind, literal, offsets, children, np.array([7, 3])), 3)
     assert plan.has_negation
-    for rows in (1, 19):
-        weights = np.random.default_rng(rows).uniform(0.1, 0.9, (rows, 3))
-        a, b, c = weights.T
-        (found,) = fold(plan, ring, [weights])
-        either = np.maximum(a, b)
-        np.testing.assert_allclose(found, np.stack([np.maximum((1 - either) * c, a), 1 - either], 1))
-        seeds = np.random.default_rng(0).normal(size=(rows, 2))
-        _, (gradient,), _ = fold_vjp(plan, ring, [weights], None, [seeds])
-        wins = (1 - either) * c >= a
-        down = -(seeds[:, 1] + np.where(wins, seeds[:, 0] * c, 0))
-        first = np.where(a >= b, down, 0) + np.where(wins, 0, seeds[:, 0])
-        expected = np.stack([first, np.where(a >= b, 0, down), np.where(wins, seeds[:, 0] * (1 - either), 0)], 1)
-        np.testing.assert_allclose(gradient, expected, atol=1e-13)
+    weights = np.random.default_rng(rows).uniform(0.1, 0.9, (rows, 3))
+    a, b, c = weights.T
+    (found,) = fold(plan, ring, [weights])
+    either = np.maximum(a, b)
+    np.testing.assert_allclose(found, np.stack([np.maximum((1 - either) * c, a), 1 - either], 1))
+    seeds = np.random.default_rng(0).normal(size=(rows, 2))
+    _, (gradient,), _ = fold_vjp(plan, ring, [weights], None, [seeds])
+    wins = (1 - either) * c >= a
+    down = -(seeds[:, 1] + np.where(wins, seeds[:, 0] * c, 0))
+    first = np.where(a >= b, down, 0) + np.where(wins, 0, seeds[:, 0])
+    expected = np.stack([first, np.where(a >= b, 0, down), np.where(wins, seeds[:, 0] * (1 - either), 0)], 1)
+    np.testing.assert_allclose(gradient, expected, atol=1e-13)
 
 
 # The kernels as loop IR
 
 
+@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("name", RINGS)
 def test_the_interpreter_says_the_same(name):
     """What is printed is what is meant: values and gradients of the IR's interpreter, for lines and for scalars."""

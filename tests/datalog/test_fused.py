@@ -76,6 +76,7 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1):
                 bit_rows, "_compiled", lambda name: made.get(name) or interpreted(getattr(bit_kernels, name)())
             )
             patch.setattr(emit_tags, "_compiled", {})
+            patch.setattr(emit_tags, "_improving", {})
             patch.setattr(emit_tags, "compile_kernel", interpreted)
             patch.setattr(emit_enter, "_compiled", {})
             patch.setattr(emit_enter, "compile_kernel", interpreted)

@@ -98,7 +98,8 @@ def value_and_gradient(
     negative_gradient = None if negatives is None else empty_like(weights)
     mode, seeds = VALUES_AND_GRADIENT, None
     if adjoints is not None:
-        seeds = np.broadcast_to(np.asarray(adjoints, out.dtype), (*batch, plan.num_roots)).reshape(out.shape)
+        spread = np.broadcast_to(np.asarray(adjoints, out.dtype), (*batch, plan.num_roots))
+        seeds = contiguous(spread).reshape(out.shape)
         mode = GRADIENT
     fold_rows(plan, ring, mode, weights, negatives, out, seeds, gradient, negative_gradient)
     shape = (*batch, plan.num_variables)
@@ -154,7 +155,8 @@ def _is_ready(array: Any, num_variables: int) -> bool:
         and array.dtype in _FLOATS
         and array.ndim == 2
         and array.shape[1] == num_variables
-        and array.flags.c_contiguous
+        and (flags := array.flags).c_contiguous
+        and flags.writeable
     )
 
 

@@ -14,6 +14,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.circuit.fold_rows import fold, fold_vjp
 from derivable.circuit.plan import Plan
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+from derivable.device.cpu.memory import contiguous
 
 Columns = tuple[np.ndarray, ...]
 
@@ -57,7 +58,7 @@ def to_columns(ring: Semiring, weights: Any, num_columns: int, name: str, dtype:
     batch = np.broadcast_shapes(*batches)
     rows = math.prod(batch)
     shape = (*batch, num_columns)
-    return tuple(np.ascontiguousarray(np.broadcast_to(a, shape)).reshape(rows, num_columns) for a in found), batch
+    return tuple(contiguous(np.broadcast_to(a, shape)).reshape(rows, num_columns) for a in found), batch
 
 
 def _facts(ring: Semiring, probabilities: np.ndarray, name: str) -> Any:
@@ -115,7 +116,7 @@ def fold_nests(plan: Plan, ring: Semiring, weights: Any, negative_weights: Any, 
 
     def spread(arrays: Columns, own: tuple) -> Columns:
         shaped = (np.broadcast_to(a.reshape(*own, -1), (*batch, a.shape[1])) for a in arrays)
-        return tuple(np.ascontiguousarray(a, kind).reshape(rows, -1) for a, kind in zip(shaped, types))
+        return tuple(contiguous(a, kind).reshape(rows, -1) for a, kind in zip(shaped, types))
 
     columns, *others = (spread(*pair) for pair in read)
     negatives = others[0] if others else None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from derivable.algebra.expr.interpret import interpret as evaluate
-from derivable.algebra.expr.nodes import Expr, arguments_of
+from derivable.algebra.expr.interpret import interpreter
+from derivable.algebra.expr.nodes import Argument, Expr, arguments_of
 from derivable.kernel import nodes as n
 
 
@@ -43,6 +46,12 @@ def _hash(words: list[int]) -> int:
     return found
 
 
+@lru_cache(1 << 14)
+def _evaluation(expression: Expr) -> tuple[list[Argument], Callable]:
+    """The registers that an expression reads, by index, and its value for a list of these; loops ask often."""
+    return arguments_of(expression), interpreter(expression)
+
+
 class _Run:
     def __init__(self, kernel: n.Kernel, arguments: tuple):
         self.kernel = kernel
@@ -66,11 +75,13 @@ class _Run:
         return ()
 
     def value(self, expression: Expr) -> Any:
-        needed = arguments_of(expression)
-        slots: list[Any] = [0] * (1 + max((argument.index for argument in needed), default=-1))
+        if isinstance(expression, Argument):
+            return self.registers[expression]
+        needed, run = _evaluation(expression)
+        slots: list[Any] = [0] * (needed[-1].index + 1 if needed else 0)
         for argument in needed:
             slots[argument.index] = self.registers[argument]
-        return evaluate(expression, slots)
+        return run(slots)
 
     def position(self, array: n.Array, index: Expr, count: int = 1, backwards: bool = False) -> Any:
         at = int(self.value(index))
