@@ -150,6 +150,28 @@ def test_long_reductions_are_cut():
     _check(lambda b: torch.matmul(matrix[:, :10], b), (torch.randn(10, 7),), machine)
 
 
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_weights_larger_than_the_cache_come_in_parts(precision):
+    """A layer of 36 and one of 37 KB, a cache of 16: parts are loaded while those before them are multiplied."""
+    torch.manual_seed(12)
+    model = nn.Sequential(nn.Linear(120, 300), nn.ReLU(), nn.Linear(300, 125))
+    machine = Machine(8, 8, 2, lanes=8, line=32, x=1 << 14, a=512, program=1 << 14)
+    lowered, run = _check(model, (torch.randn(3, 120),), machine, near=1.0, precision={"neural": precision})
+    assert lowered.cache <= machine.x < 120 * 300
+    spans = {"dma": [], "nn": []}
+    for one, begin, end in zip(lowered.program, run.begin, run.end):
+        if one.unit in spans:
+            spans[one.unit].append((begin, end))
+    beside = sum(any(a < end and begin < b for a, b in spans["nn"]) for begin, end in spans["dma"])
+    assert beside > len(spans["dma"]) / 3
+    # A cut reduction, of columns that A cannot hold with all their tiles.
+    tiny = Machine(4, 4, 2, lanes=8, line=32, a=64, b=32, k=16, c=64, p=4, x=1 << 12)
+    lowered, _ = _check(nn.Linear(150, 30), (torch.randn(3, 150),), tiny, near=1.0, precision={"neural": precision})
+    assert lowered.cache <= 1 << 12 < 150 * 30
+    with pytest.raises(LimitError, match=r"a part of its weights, of 1 words of columns takes \d+ bytes"):
+        _lowered(nn.Linear(2000, 8), (torch.randn(1, 2000),), Machine(x=4096), precision={"neural": precision})
+
+
 def test_vectors():
     torch.manual_seed(3)
 

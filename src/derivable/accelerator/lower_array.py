@@ -3,7 +3,8 @@
 One operand streams, as words of B, and one stands still in A. Tiles of the reduction are words further on in B (K says
 how far), so a convolution copies nothing: its tiles are its taps and blocks of channels. Rows go in chunks that fill
 half of B and of C while the other halves are in use, columns in chunks that fit half of A, of C and of P. A reduction
-too long for that is cut into slices, whose sums C adds.
+too long for that is cut into slices, whose sums C adds. Weights that would take more than a part of the cache stay
+off-chip, and each chunk of columns is loaded while the one before is multiplied.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from derivable.accelerator.runtime import ceil_div
 from derivable.core.diagnostics import LimitError
 
 MOST_TERMS = ((1 << 31) - 1) // 128**2
+LARGEST_PART = 4  # of the cache weights take a fourth at most, the two chunks of those that stay off-chip too
 ROWS_A_LOAD = 8  # how many times longer rows stream than weights take to be loaded and sums to leave
 
 
@@ -59,6 +61,8 @@ class Slice:
     tiles         of each sub-array
     offsets       in X, of each tile of each sub-array, int32
     held          in X, words [sub-array, column, tile, row] without gaps; unused where data stands still
+    far, column   of weights that stay off-chip: words [column, sub-array, tile, row] there, and the bytes of a column,
+                  which are whole lines; column is 0 for others
     """
 
     first: int
@@ -66,6 +70,8 @@ class Slice:
     tiles: int
     offsets: int
     held: int
+    far: int = 0
+    column: int = 0
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,7 @@ def load(
         need = f"B {2 * row}, K {2 * ceil_div(len(taps), arrays)}, A {2 * machine.height}"
         raise _too_small(low, need, f"B {machine.b}, K {machine.k}, A {machine.a}")
     pieces = ceil_div(parts, most)
+    is_far = weights is not None and weights.size > machine.x // LARGEST_PART
     content: list[bytes] = [b""]
     at = 0
     slices: list[Slice] = []
@@ -157,8 +164,15 @@ def load(
         tiles = ceil_div(len(taps) * some, arrays)
         offsets = np.zeros(arrays * tiles, "<i4")
         offsets[: len(taps) * some] = [tap * some + part for tap in taps for part in range(some)]
-        held = b"" if weights is None else _words(low, weights[:, first : first + some], arrays, tiles)
-        slices.append(Slice(first, some, tiles, at, at + offsets.nbytes))
+        held, far, column = b"", 0, 0
+        if weights is not None:
+            words = _words(low, weights[:, first : first + some], arrays, tiles)
+            held = words.tobytes()
+            if is_far:
+                rows = words.swapaxes(0, 1).reshape(words.shape[1], -1)
+                rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % machine.line)))
+                held, far, column = b"", low.place(rows), rows.shape[1]
+        slices.append(Slice(first, some, tiles, at, at + offsets.nbytes, far, column))
         content += [offsets.tobytes(), held]
         at += offsets.nbytes + len(held)
     address = low.load(low.place(b"".join(content)), at, "its weights")
@@ -174,7 +188,7 @@ def _too_small(low: Lowering, need: str, has: str) -> LimitError:
     )
 
 
-def _words(low: Lowering, weights: np.ndarray, arrays: int, tiles: int) -> bytes:
+def _words(low: Lowering, weights: np.ndarray, arrays: int, tiles: int) -> np.ndarray:
     """Weights [tap, part, height, output] as words of A: [sub-array, column, tile, row, width] int8."""
     height, width = low.machine.height, low.machine.width
     taps, parts, _, outputs = weights.shape
@@ -182,7 +196,7 @@ def _words(low: Lowering, weights: np.ndarray, arrays: int, tiles: int) -> bytes
     found = np.zeros((arrays * tiles, height, columns * width), np.int8)
     found[: taps * parts, :, :outputs] = weights.reshape(taps * parts, height, outputs)
     found = found.reshape(arrays, tiles, height, columns, width).transpose(0, 3, 1, 2, 4)
-    return np.ascontiguousarray(found).tobytes()
+    return np.ascontiguousarray(found)
 
 
 def product(
@@ -210,6 +224,11 @@ def product(
     tiles = min(longest, a_half // machine.height)
     at_once = min(columns, a_half // (tiles * machine.height), machine.p // 2) if is_whole and tiles == longest else 1
     at_once = max(1, min(at_once, c_half // (together * chunk * wide)))
+    far = max(part.column for part in loaded.slices)
+    stages = []  # in the cache, for columns of weights that stay off-chip
+    if far:
+        at_once = max(1, min(at_once, machine.x // (2 * LARGEST_PART * far)))
+        stages = [low.temporary(at_once * far, f"a part of its weights, of {at_once} words of columns") for _ in "ab"]
     is_resident = is_whole and at_once == columns and tiles == longest
     added = a = offsets = b = 0
     for image in range(0, images, together):
@@ -234,11 +253,18 @@ def product(
                             _load_offsets(low, loaded, part, offsets)
                         b = low.half("B")
                         _move_stream(low, own, loaded.arrays, start + part.first * machine.height, pictures, depth, b)
+                    if far and (is_first or not is_resident):
+                        stages.reverse()
+                        low.transfer("load", stages[0], part.far + column * part.column, listed * part.column)
                     for tile in range(0, part.tiles, tiles):
                         some = min(tiles, part.tiles - tile)
                         if is_first or not is_resident:
                             a = low.half("A")
-                            _move_held(low, loaded, part, data, out.shape[3], column, listed, tile, some, a)
+                            if data is None:
+                                stage = stages[0] if far else None
+                                _move_weights(low, loaded, part, stage, columns, column, listed, tile, some, a)
+                            else:
+                                _move_held(low, loaded, part, data, out.shape[3], column, listed, tile, some, a)
                         low.emitter.add(
                             Gemm(
                                 arrays=loaded.arrays,
@@ -324,11 +350,48 @@ def pieces(parts: int, size: int, last: int) -> list[tuple[int, int, int]]:
     return [(0, parts - 1, size), (parts - 1, 1, last)] if parts > 1 else [(0, 1, last)]
 
 
+def _move_weights(
+    low: Lowering,
+    loaded: Loaded,
+    of: Slice,
+    stage: int | None,
+    all_columns: int,
+    column: int,
+    columns: int,
+    tile: int,
+    tiles: int,
+    to: int,
+) -> None:
+    """Words [column, tile, row] of each sub-array, from where all weights are or, of some columns, from a stage."""
+    height, width = low.machine.height, low.machine.width
+    whole = of.tiles * height * width
+    start, of_array, of_column = of.held + column * whole, all_columns * whole, whole
+    if stage is not None:
+        start, of_array, of_column = stage, whole, of.column
+    low.emitter.add(
+        Move(
+            operation="A",
+            bank_loop=0,
+            n0=loaded.arrays,
+            x0=of_array,
+            n1=columns,
+            x1=of_column,
+            to1=tiles * height,
+            n3=tiles * height,
+            x3=width,
+            to=to,
+            to3=1,
+            x=start + tile * height * width,
+            valid=width,
+        )
+    )
+
+
 def _move_held(
     low: Lowering,
     loaded: Loaded,
     of: Slice,
-    data: View | None,
+    data: View,
     outputs: int,
     column: int,
     columns: int,
@@ -336,29 +399,9 @@ def _move_held(
     tiles: int,
     to: int,
 ) -> None:
-    """Words [column, tile, row] of each sub-array."""
+    """Words [column, tile, row] of each sub-array, of a value that stands still."""
     height, width = low.machine.height, low.machine.width
     per = tiles * height  # words of a column
-    if data is None:
-        whole = of.tiles * height * width
-        low.emitter.add(
-            Move(
-                operation="A",
-                bank_loop=0,
-                n0=loaded.arrays,
-                x0=ceil_div(outputs, width) * whole,
-                n1=columns,
-                x1=whole,
-                to1=per,
-                n3=per,
-                x3=width,
-                to=to,
-                to3=1,
-                x=of.held + column * whole + tile * height * width,
-                valid=width,
-            )
-        )
-        return
     last = outputs - (ceil_div(outputs, width) - 1) * width
     is_last = (column + columns) * width >= outputs
     for bank in range(loaded.arrays):
