@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from torch import nn
 
 import derivable as dv
-from derivable.accelerator import dataflow, operators, runtime, schedule, verilator
+from derivable.accelerator import cycles, dataflow, machine, operators, runtime, schedule, verilator
 from derivable.accelerator.deployment import cycles_of_nodes
 from derivable.accelerator.designs import node_rows, parse_precision
 from derivable.accelerator.quantisation import calibrate
@@ -79,6 +80,56 @@ def test_resnet18():
     # What every layer multiplies, by counting, does not take less than what all elements can do.
     macs = sum(node.work.macs for node in made.flow.layers)
     assert macs / 512 <= made.cycles
+
+
+class Both(nn.Module):
+    """Two layers, and two bindings that do not depend on them."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Conv2d(8, 16, 3, padding=1), nn.Conv2d(16, 8, 3, padding=1)
+        self.register_buffer("keys", torch.softmax(torch.randn(16, 2, 32), -1))
+
+    def forward(self, x, v):
+        return self.two(self.one(x).relu()), dv.vsa.bind(dv.vsa.bind(v, self.keys), self.keys)
+
+
+def test_the_program_gives_each_node_the_sub_arrays_of_the_schedule():
+    torch.manual_seed(0)
+    inputs = torch.randn(1, 8, 16, 16), torch.softmax(torch.randn(16, 2, 32), -1)
+    made = dv.accelerator.design(Both(), inputs, pes=512, heights=[8], widths=[8], precision="int8")
+    assert made.exploration.mode == "parallel"
+    # Not one partition: what finds nothing beside it any more takes all.
+    assert {name: place.sub_arrays for name, place in made.placed.items()} == {
+        "conv2d_1": 6,
+        "conv2d_2": 8,
+        "bind_1": 2,
+        "bind_2": 2,
+    }
+    lowered = made.lowered
+    for one in lowered.program:
+        if one.unit in ("nn", "vsa"):
+            assert one.arrays == made.placed[one.node].sub_arrays
+    nodes = {node.name: node for node in cycles.nodes(lowered) if node.unit}
+    for name, place in made.placed.items():
+        # As modelled, but for constants and, of layers, rows in pieces.
+        assert nodes[name].equation == place.end - place.start
+        assert nodes[name].busy[nodes[name].unit] <= 1.15 * nodes[name].equation
+    begin, end = machine.timing(lowered.machine, lowered.program)
+    spans = {
+        name: [
+            (begin[at], end[at])
+            for at, one in enumerate(lowered.program)
+            if one.node == name and one.unit in ("nn", "vsa")
+        ]
+        for name in nodes
+    }
+
+    def are_beside(layer, vectors):
+        return any(a < d and c < b for a, b in spans[layer] for c, d in spans[vectors])
+
+    assert are_beside("conv2d_1", "bind_1")
+    assert not are_beside("conv2d_2", "bind_2")
 
 
 def test_rows_of_nodes(made):

@@ -75,16 +75,28 @@ def deploy(made: Design) -> Lowered:
     if made.quantised is None:
         raise DomainError("the design was not calibrated", hint="`dv.accelerator.design` calibrates with its inputs")
     wanted = machine(made)
-    partition = made.partition if made.exploration.mode == "parallel" else None
+    counts = _counts(made)
     while True:
         try:
-            found = lower(made.quantised, wanted, partition)
+            found = lower(made.quantised, wanted, counts=counts)
             break
         except LimitError:
             if wanted.x >= 1 << X_BITS:
                 raise
             wanted = replace(wanted, x=2 * wanted.x)
     return replace(found, machine=replace(wanted, program=_power(len(found.program))))
+
+
+def _counts(made: Design) -> dict[str, int]:
+    """How many sub-arrays the schedule gives each operator of the array, as it is after phase II."""
+    assert made.quantised is not None
+    nodes = ((operator.name, _node_of(made, operator.name)) for operator in made.quantised.graph)
+    return {name: made.placed[node].sub_arrays for name, node in nodes if node in made.placed}
+
+
+def _node_of(made: Design, name: str) -> str | None:
+    """The node of an operator of the prepared graph: what a composite one is made of begins with its name."""
+    return made.flow.node_of.get(name if name in made.flow.node_of else name.rpartition(".")[0])
 
 
 def simulate(made: Design, inputs: Any, backend: Backend = "verilator", off_chip: OffChip | None = None) -> Simulation:
@@ -132,9 +144,7 @@ def cycles_of_nodes(made: Design, found: Simulation) -> dict[str, int]:
     SIMD unit's for others."""
     total: dict[str, int] = {}
     for item in found.per_node:
-        # What a composite operator is made of begins with its name.
-        operator = item.node if item.node in made.flow.node_of else item.node.rpartition(".")[0]
-        name = made.flow.node_of.get(operator)
+        name = _node_of(made, item.node)
         if name is None:
             continue
         work = made.flow.by_name[name].work

@@ -77,7 +77,7 @@ class Design:
     @property
     def partition(self) -> tuple[int, int]:
         """Sub-arrays of layers and of vector nodes, before they are tuned node by node; both all of them where layers
-        and vector nodes take turns."""
+        and vector nodes take turns. The program gives each node those of the schedule, as `placed` has them."""
         return self.exploration.partition
 
     @property

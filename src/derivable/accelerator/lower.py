@@ -122,11 +122,17 @@ class Lowered:
         return tuple(view.gather(memory) for view in self.outputs)
 
 
-def lower(quantised: Quantised, machine: Machine, partition: tuple[int, int] | None = None) -> Lowered:
+def lower(
+    quantised: Quantised,
+    machine: Machine,
+    partition: tuple[int, int] | None = None,
+    counts: Mapping[str, int] | None = None,
+) -> Lowered:
     """Lower a prepared graph that is quantised to integers.
 
     partition  how many sub-arrays layers have, from the first on, and how many vectors, up to the last; None: each has
                all, and they take turns
+    counts     sub-arrays of operators that have another number. Two of which both find theirs run beside each other
 
     Raises UnsupportedError for an operator that the machine cannot do, and LimitError where memory does not suffice,
     both with the line of the model; and what `assign` raises.
@@ -136,9 +142,13 @@ def lower(quantised: Quantised, machine: Machine, partition: tuple[int, int] | N
     neural, symbolic = (count, count) if partition is None else partition
     if not (1 <= neural <= count and 1 <= symbolic <= count):
         raise DomainError(f"the partition is {partition}, expected two numbers from 1 to {count}")
-    low = Lowering(graph, machine, formats, neural, (count - symbolic, symbolic))
+    counts = counts or {}
+    wrong = next((name for name in counts if not 1 <= counts[name] <= count), None)
+    if wrong is not None:
+        raise DomainError(f"%{wrong} is given {counts[wrong]} sub-arrays, expected 1 to {count}")
+    low = Lowering(graph, machine, formats, (neural, symbolic), counts)
     inputs: dict[str, View] = {}
-    order = _Order(low, inputs, neural + symbolic <= count)
+    order = _Order(low, inputs)
     order.run()
     outputs = _store(low)
     program = low.emitter.program()
@@ -158,8 +168,8 @@ class _Order:
     What an operator needs of constants is loaded before the one in front of it begins.
     """
 
-    def __init__(self, low: Lowering, inputs: dict[str, View], is_parallel: bool):
-        self.low, self.is_parallel = low, is_parallel
+    def __init__(self, low: Lowering, inputs: dict[str, View]):
+        self.low = low
         self.pending = {operator.name: operator for operator in low.graph if operator.kind != "constant"}
         self.steps: dict[str, Iterator[None]] = {}  # of operators that are loaded
         self.inputs = inputs
@@ -169,7 +179,7 @@ class _Order:
         while self.pending:
             active = [next(iter(self.pending.values()))]
             while active:
-                if self.is_parallel and len(active) == 1:
+                if len(active) == 1:
                     active += self._partner(active[0])
                 for operator in active:
                     self._load(operator)
@@ -213,6 +223,8 @@ class _Order:
             return []
         for candidate in self.pending.values():
             if candidate.unit != other:
+                continue
+            if self.low.arrays_of(operator) + self.low.arrays_of(candidate) > self.low.machine.sub_arrays:
                 continue
             needed = self._needed(candidate)
             if operator.name not in needed and all(self.pending[name].unit in _QUICK for name in needed):

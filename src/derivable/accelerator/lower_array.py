@@ -145,7 +145,7 @@ def load(
     weights  [tap, part, height, output] steps, or bytes of two `nibbles`; None where data stands still
     """
     machine = low.machine
-    arrays = min(low.neural, len(taps) * parts)
+    arrays = min(low.arrays, len(taps) * parts)
     most = min(machine.b // 2 // row, arrays * (machine.k // 2) // len(taps), parts)
     if most < 1 or machine.a // 2 < machine.height:
         need = f"B {2 * row}, K {2 * ceil_div(len(taps), arrays)}, A {2 * machine.height}"

@@ -77,7 +77,8 @@ def _convolve(
     factor: tuple[int, int],
 ) -> Iterator[None]:
     """The first of what is given stands still. It yields while sums are under way, and others may have instructions."""
-    machine, (first, arrays) = low.machine, low.symbolic
+    machine, arrays = low.machine, low.arrays
+    first = machine.sub_arrays - arrays
     groups = ceil_div(given[0].row, machine.width)
     arrays = min(arrays, groups)
     at_once = min(machine.a // 2 // (2 * length), machine.c // 2 // length)

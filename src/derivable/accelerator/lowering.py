@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,7 +28,8 @@ class Value:
 class Lowering:
     """What is known while a graph is lowered.
 
-    neural, symbolic  sub-arrays of products of matrices, and of convolutions: the first and how many
+    partition  sub-arrays of products of matrices, from the first on, and of convolutions, up to the last
+    counts     sub-arrays of operators that have another number
     """
 
     def __init__(
@@ -36,11 +37,11 @@ class Lowering:
         graph: OperatorGraph,
         machine: Machine,
         formats: Formats,
-        neural: int,
-        symbolic: tuple[int, int],
+        partition: tuple[int, int],
+        counts: Mapping[str, int],
     ):
         self.graph, self.machine, self.formats = graph, machine, formats
-        self.neural, self.symbolic = neural, symbolic
+        self.partition, self.counts = partition, counts
         self.emitter = Emitter(machine)
         self.cache = Allocator(machine.x, machine.line)
         self.values: dict[str, Value] = {}
@@ -57,6 +58,15 @@ class Lowering:
     def enter(self, operator: Operator) -> None:
         """Instructions and temporary memory from here on are of this operator."""
         self.operator, self.emitter.node = operator, operator.name
+
+    def arrays_of(self, operator: Operator) -> int:
+        """How many sub-arrays an operator has: a product of matrices the first ones, a convolution the last ones."""
+        return self.counts.get(operator.name, self.partition[operator.unit == "vector"])
+
+    @property
+    def arrays(self) -> int:
+        """Sub-arrays of the operator at hand."""
+        return self.arrays_of(self.operator)
 
     def range(self, name: str) -> tuple[float, float]:
         """The least and the largest number of a value or a constant."""

@@ -336,10 +336,9 @@ def _simulation(made: Design, found: Simulation | None) -> Iterator[str]:
         "that a unit works.</p>"
     )
     if made.exploration.mode == "parallel":
-        neural, symbolic = made.partition
         yield (
-            f"<p>The program gives layers {neural} of the sub-arrays and vector nodes {symbolic} for the whole pass; "
-            "the nodes above have those of the tuned schedule.</p>"
+            "<p>The program gives each node the sub-arrays of the tuned schedule. In one pass by itself a layer and a "
+            "vector node run beside each other where neither needs the other.</p>"
         )
     from derivable.accelerator import cycles
 
