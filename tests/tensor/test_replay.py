@@ -1,5 +1,9 @@
 """Calls with inputs like those before give what a kernel gives that never ran."""
 
+import copy
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -111,7 +115,8 @@ def test_changes(case, output):
         now = CHANGES[name](dict(given))
         now["X"] = now["X"] if len(now["X"]) == now["A"].shape[1] else np.arange(float(now["A"].shape[1]))
         for _ in range(2):
-            anew._replay = anew._pattern = None
+            anew.forget()
+            anew._pattern = None
             same(kernel(**now), anew(**now))
 
 
@@ -135,13 +140,14 @@ def test_changes_of_what_is_compiled(monkeypatch):
 def test_a_replay_is_made_anew_for_what_has_been_compiled(monkeypatch):
     kernel, given = compile(program("columns"), {"A": "csr"}), {"A": matrix(), "s": 0.5}
     expected = kernel(**given)
-    first = kernel._replay
+    first = kernel.__call__
     kernel(**given)
-    assert kernel._replay is first
+    assert kernel.__call__ is first
     monkeypatch.setenv("DERIVABLE_TIER", "compiled")
     for _ in range(3):
         np.testing.assert_array_equal(kernel(**given), expected)
-    assert kernel._replay not in (None, first)
+    assert kernel.__call__ is not first
+    assert kernel.__call__.__name__ == "replay"
 
 
 def test_an_input_that_is_gone_is_no_input_that_is_missing():
@@ -158,7 +164,7 @@ def test_replays_are_made():
         kernel = compile(program(case), {"A": "csr"}, output=None)
         kernel(A=A, X=np.ones(5), s=0.5, n=2)
         # A condition on reals has no pattern to keep.
-        assert (kernel._replay is None) == ("if a <" in text), case
+        assert (kernel.__call__.__name__ != "replay") == ("if a <" in text), case
 
 
 def test_names_are_looked_at_again():
@@ -249,3 +255,39 @@ def test_parts_one_after_the_other_are_one_loop(of):
         assert apart.explain("loops", **given).count("for ") == 2
     empty = sp.csr_array((4, 3))
     np.testing.assert_array_equal(compile(program("columns"), {"A": of})(A=empty, s=1.0), np.zeros(3))
+
+
+@pytest.mark.parametrize("name", ["type", "len", "lambda", "_c0", "_x1", "_others", "out", "A_n0", "pass"])
+def test_inputs_of_any_name(name):
+    """What a replay, which has inputs as parameters, may call something itself."""
+    kernel = compile(parse(f"sum(<i, a> in {name}) {{ i -> a * other }}", {name: V, "other": REAL}))
+    for factor, values in ((2.0, np.arange(1.0, 5)), (3.0, np.arange(2.0, 6)), (3.0, np.arange(7.0))):
+        for _ in range(2):
+            np.testing.assert_array_equal(kernel(**{name: values, "other": factor}), factor * values)
+    for wrong in ({name: values}, {"other": 2.0}, {name: values, "other": 2.0, "more": 1.0}):
+        with pytest.raises(DomainError):
+            kernel(**wrong)
+
+
+def test_factors_need_their_inputs_again():
+    kernel, A = compile(program("factors"), {"A": "csr"}, passes={"saturation": False}), matrix()
+    kernel(A=A, X=np.ones(5), s=0.5)
+    for wrong in ({"A": A, "X": np.ones(5)}, {"A": A, "X": np.ones(5), "t": 0.5}):
+        with pytest.raises(DomainError):
+            kernel(**wrong)
+
+
+def test_a_kernel_goes_with_its_last_reference_and_is_copied_without_its_calls():
+    kernel, A = compile(program("columns"), {"A": "csr"}), matrix()
+    for _ in range(2):
+        expected = kernel(A=A, s=0.5)
+    copied, known = copy.deepcopy(kernel), weakref.ref(kernel)
+    gc.disable()
+    try:
+        del kernel
+        assert known() is None
+    finally:
+        gc.enable()
+    for given in (A, matrix(3)):
+        np.testing.assert_allclose(copied(A=given, s=0.5), given.sum(0) * 0.5)
+    np.testing.assert_array_equal(copied(A=A, s=0.5), expected)

@@ -241,10 +241,13 @@ class Call:
         else:
             formed = None if kernel.output in (None, "coordinates") else kernel.formed
             recorder.entries(built, self._argument, pattern, zero, dtype, formed)
-        return recorder.replay()
+        return recorder.replay(self.kernel)
 
     def _recorder(self, needed: Mapping[str, Any]) -> Recorder | None:
-        """One that knows all inputs that only say a shape; None if one does not say it by itself."""
+        """One that knows all inputs that only say a shape; None if one does not say it by itself, or is called as the
+        array for the result is."""
+        if "out" in self.given:
+            return None
         recorder = Recorder(self.given)
         for name in set(self.given) - set(needed):
             if not recorder.unused(name, self.given[name]):
@@ -256,7 +259,7 @@ class Call:
         if recorder is None or any(name not in self.given for factor in factors for name in factor.inputs):
             return None
         recorder.product(self.kernel.multiplied, [(factor, tuple(factor.inputs)) for factor in factors])
-        return recorder.replay()
+        return recorder.replay(self.kernel)
 
     def _spread_replay(self, spread: Spread) -> Replay | None:
         recorder = self._recorder(self.scalars)
@@ -264,7 +267,7 @@ class Call:
         if recorder is None or not needed <= set(self.given):
             return None
         recorder.spread(spread)
-        return recorder.replay()
+        return recorder.replay(self.kernel)
 
 
 # Positions up to this one are held in 32 bits.

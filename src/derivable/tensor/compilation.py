@@ -30,7 +30,7 @@ from derivable.tensor.interpret import interpret
 from derivable.tensor.optimisation import Optimised, optimised
 from derivable.tensor.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
 from derivable.tensor.program import Program, Stage
-from derivable.tensor.replay import Replay
+from derivable.tensor.replay import Replayed
 from derivable.tensor.support import axis_sizes
 from derivable.tensor.types import INT, REAL, Type, is_tensor
 from derivable.tensor.values import FORMS, Coordinates, coordinates, has_torch, in_torch, scalar_semiring, tracker
@@ -86,8 +86,11 @@ def _gathers() -> type[Kernel]:
     return Gathers
 
 
-class Kernel:
-    """A compiled program: call it with its inputs by name. `compile` makes it.
+class Kernel(Replayed):
+    """A compiled program: call it with its inputs by name, and maybe `out`. `compile` makes it.
+
+    out  unless an input has that name, an array that the values of the result are written to: [the shape of the
+         result] of a dense one, [entry] of a sparse one; of the dtype that the result has without it, in C order
 
     Kernels are compiled when they are first needed for inputs of some dtypes, and kept on disk.
     """
@@ -156,22 +159,12 @@ class Kernel:
         # Of nodes in each tree that a kernel makes; a power of two.
         self.room = 256
         self._pattern: Pattern | None = None
-        self._replay: Replay | None = None
         self._has_out = "out" in program.inputs
+        super().__init__()
 
-    def __call__(self, *, out: Any = None, **values: Any) -> Any:
-        """The result for inputs by name.
-
-        out  unless an input has that name, an array that the values of the result are written to: [the shape of the
-             result] of a dense one, [entry] of a sparse one; of the dtype that the result has without it, in C order
-        """
+    def call_anew(self, values: dict[str, Any], out: Any) -> Any:
         if self._has_out and out is not None:
             values["out"], out = out, None
-        if self._replay is not None:
-            found = self._replay(values, out)
-            if found is not None:
-                return found
-            self._replay = None
         who = tracker(values.values(), self.output)
         if who is not None:
             from derivable.tensor import tracked
@@ -186,7 +179,9 @@ class Kernel:
         while True:
             try:
                 found = call.result()
-                self._pattern, self._replay = call.pattern, call.replay
+                self._pattern = call.pattern
+                if call.replay is not None:
+                    self.__call__ = call.replay
                 return in_torch(found) if self.output is None and has_torch(values.values()) else found
             except NotWhole as problem:
                 self._add_stage(problem)
@@ -365,7 +360,7 @@ class Kernel:
         """The kernel as it is, without the loops of its calls."""
         found = copy(self)
         found.steps, found.stages, found._built = list(self.steps), dict(self.stages), {}
-        found._pattern = found._replay = None
+        found._pattern = None
         return found
 
     def taken(self, values: Mapping[str, Any]) -> dict[str, Held]:

@@ -152,7 +152,9 @@ class Gathers(Kernel):
     def _factors(self) -> None:
         return None
 
-    def __call__(self, **values: Any) -> Any:
+    def call_anew(self, values: dict[str, Any], out: Any) -> Any:
+        if out is not None:
+            values["out"] = out
         device = _device(values)
         wheres, others, given = self._parted(values, device)
         sizes = self._sizes(wheres, others)

@@ -2,7 +2,8 @@
 
 What a call decides, which kernel runs and where its arguments come from, follows from what its inputs are: their types,
 shapes and dtypes, and which arrays say where their entries are. A replay is a Python function made for one such
-outcome. It compares what the decision rests on, and computes; it returns None where anything differs.
+outcome, whose parameters are the inputs. It compares what the decision rests on, and computes; where anything differs
+the call is one that knows nothing.
 
 Arrays that say where entries are must be the very same objects, whose indices were checked when they first came. What
 they hold may have changed in between: kernels read them anew, and where a kept pattern was found from them they are
@@ -12,7 +13,9 @@ one that is referred to keeps its memory, since NumPy does not let it be resized
 
 from __future__ import annotations
 
+import keyword
 import math
+import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -26,25 +29,91 @@ from derivable.tensor.factored import Spread
 from derivable.tensor.formats.held import Held
 from derivable.tensor.results import INSIDE, filled, is_cleared
 from derivable.tensor.types import REAL, Type
-from derivable.tensor.values import Coordinates
+from derivable.tensor.values import Coordinates, Unfrozen
 
 # NumPy makes and clears arrays of so many bytes sooner than kept memory is found for them.
 _SMALL = 1 << 20
-# (inputs by name, array for the result or None) -> result, or None
-Replay = Callable[[Mapping[str, Any], Any], Any]
+# What takes an array of an input that is the one of before.
+_TAKEN = re.compile(r"    (\w+) = \w+\(\)$")
+# (*, out=None, **inputs) -> result
+Replay = Callable[..., Any]
+
+
+class Replayed:
+    """What is called as the function that its last call left.
+
+    So inputs are parameters of a replay: a method would put them into a dictionary first, which takes longer than to
+    look at them.
+    """
+
+    __slots__ = ("__call__",)
+
+    __call__: Replay
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Look at all inputs of the next call."""
+        self.__call__ = _anew(weakref.ref(self))
+
+    def call_anew(self, values: dict[str, Any], out: Any) -> Any:
+        """A call that rests on none before; it may leave a replay.
+
+        values  inputs by name
+        out     an array for the result, None for a new one
+        """
+        raise NotImplementedError
+
+    # What is copied is not called as the first one.
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.forget()
+
+
+def _anew(of: weakref.ref[Replayed]) -> Replay:
+    def call(*, out: Any = None, **values: Any) -> Any:
+        return _found(of).call_anew(values, out)
+
+    return call
+
+
+def _found(of: weakref.ref[Replayed]) -> Replayed:
+    # Whoever calls a kernel holds it, but for who took its method and let it go.
+    found = of()
+    if found is None:
+        raise ReferenceError("the kernel that is called has gone")
+    return found
+
+
+class _Absent:
+    """What an input is that was not given."""
+
+
+_ABSENT = _Absent()
 
 
 class Recorder:
-    """Writes the text of a replay. What is no literal is a constant of it, by name."""
+    """Writes the text of a replay. What is no literal is a constant of it, by name; names with an underscore are its
+    own, others are inputs."""
 
     def __init__(self, given: Mapping[str, Any]):
         self.lines: list[str] = []
         self.constants: dict[str, Any] = {}
         self.texts: dict[tuple[str, Any], str] = {}
-        self._need(f"len(given) == {len(given)}")
+        self.parameters = [name for name in given if _is_parameter(name)]
+        others = len(given) - len(self.parameters)
+        self._need(f"_len(_others) == {others}" if others else "not _others")
+
+    def _given(self, name: str) -> str:
+        return name if name in self.parameters else f"_others.get({name!r}, _absent)"
 
     def _constant(self, value: Any) -> str:
-        name = f"c{len(self.constants)}"
+        name = f"_c{len(self.constants)}"
         self.constants[name] = value
         return name
 
@@ -60,10 +129,10 @@ class Recorder:
 
         kept  by name, the arrays that a kept pattern was found from
         """
-        x = f"x{len(self.lines)}"
-        self.lines.append(f"{x} = given.get({name!r}, 0)")
+        x = f"_x{len(self.lines)}"
+        self.lines.append(f"{x} = {self._given(name)}")
         structure = {part for part in held.arrays if held.format.arrays.get(part) != "real"}
-        checks = [_needed(f"type({x}) is {self._constant(type(value))} and {x}.shape == {held.shape}")]
+        checks = [_needed(f"_type({x}) is {self._constant(type(value))} and {x}.shape == {held.shape}")]
         places = {part: f"{x}[{part!r}]" for part in held.arrays}
         if isinstance(value, Held):
             checks.append(_needed(f"{x}.format is {self._constant(held.format)}"))
@@ -86,7 +155,7 @@ class Recorder:
                 continue
             self.texts[name, part] = local
             same = self._same(array)
-            found.append(f"{local} = {same}")
+            found.append(f"    {local} = {same}")
             checks.append(
                 _needed(
                     f"{local} is {same}" + (f" or {self._is_like(local, array.shape, array)}" * (part not in structure))
@@ -95,14 +164,14 @@ class Recorder:
         if isinstance(value, Held):
             # What it holds is what it held.
             self.lines.append(f"if {x} is {self._same(value)}:")
-            self.lines += [f"    {line}" for line in found]
+            self.lines += [*found, "    pass"]
             self.lines.append("else:")
             self.lines += [f"    {line}" for line in checks]
         else:
             self.lines += checks
         for part in structure & set(kept) & set(held.format.arrays):
             if held.arrays[part].flags.writeable:
-                self._need(f"array_equal({x}_{part}, {self._constant(kept[part])})")
+                self._need(f"_array_equal({x}_{part}, {self._constant(kept[part])})")
         return True
 
     def _is_like(self, local: str, shape: tuple[int, ...], array: np.ndarray) -> str:
@@ -111,15 +180,15 @@ class Recorder:
         flags = array.flags
         order = "carray" if flags.carray else "c_contiguous"
         more = f" and {local}.flags.aligned" if flags.aligned and not flags.carray else ""
-        return f"(type({local}) is ndarray and {is_right} and {local}.flags.{order}{more})"
+        return f"(_type({local}) is _ndarray and {is_right} and {local}.flags.{order}{more})"
 
     def number(self, name: str, value: Any, of: Type) -> bool:
         """Take a real number as it comes, and integers and truth values if they are what they were."""
         if type(value) not in ((float,) if of == REAL else (int, bool)):
             return False
-        local = self.texts[name, 0] = f"n{len(self.lines)}"
-        self.lines.append(f"{local} = given.get({name!r}, 0)")
-        self._need(f"type({local}) is {type(value).__name__}")
+        local = self.texts[name, 0] = f"_n{len(self.lines)}"
+        self.lines.append(f"{local} = {self._given(name)}")
+        self._need(f"_type({local}) is {self._constant(type(value))}")
         if of != REAL:
             self._need(f"{local} == {value!r}")
         return True
@@ -128,9 +197,9 @@ class Recorder:
         """Take an input that says nothing but a shape; False if that is not to be seen."""
         if not hasattr(value, "shape") and type(value) not in (float, int, bool):
             return False
-        x = f"u{len(self.lines)}"
-        self.lines.append(f"{x} = given.get({name!r}, 0)")
-        self._need(f"type({x}) is {self._constant(type(value))}")
+        x = f"_u{len(self.lines)}"
+        self.lines.append(f"{x} = {self._given(name)}")
+        self._need(f"_type({x}) is {self._constant(type(value))}")
         if hasattr(value, "shape"):
             self._need(f"{x}.shape == {self._constant(value.shape)}")
         return True
@@ -144,8 +213,7 @@ class Recorder:
             self.lines.append(f"return {self._call(built, sources)}")
             return
         self._output(shape, zero, dtype)
-        self.lines.append("values = out.reshape(-1)" if len(shape) > 1 else "values = out")
-        self._run(built, sources)
+        self._run(built, sources, "out.reshape(-1)" if len(shape) > 1 else "out")
         self.lines.append("return out")
 
     def entries(
@@ -159,16 +227,13 @@ class Recorder:
     ) -> None:
         """A sparse result with a kept pattern."""
         self._output((pattern.indices.shape[1],), None if pattern.positions is None else zero, dtype)
-        self.lines.append("values = out")
-        self._run(built, sources)
-        indices = self._constant(pattern.indices)
-        # What a frozen dataclass does to set its fields takes longer than all else.
-        self.lines.append("found = new(Coordinates)")
-        self.lines.append("fields = found.__dict__")
-        for field, text in (("shape", pattern.shape), ("indices", indices), ("values", "out")):
-            self.lines.append(f"fields[{field!r}] = {text}")
+        self._run(built, sources, "out")
+        self.lines.append("_made = _Unfrozen()")
+        for field, text in (("shape", pattern.shape), ("indices", self._constant(pattern.indices)), ("values", "out")):
+            self.lines.append(f"_made.{field} = {text}")
+        self.lines.append("_made.__class__ = _Coordinates")
         self.lines.append(
-            f"return {'found' if formed is None else f'{self._constant(formed)}(found, {self._constant(zero)})'}"
+            f"return {'_made' if formed is None else f'{self._constant(formed)}(_made, {self._constant(zero)})'}"
         )
 
     def product(
@@ -182,43 +247,49 @@ class Recorder:
         """The outer product of a vector and of what the kernel of the whole makes on the way."""
         vector = self._called(of.vector, self._taken(of.vector.inputs))
         others = self._taken(name for name in of.whole.inputs if name != of.name)
-        self.lines.append(f"return {self._called(of.whole, [*others, f'{of.name!r}: {vector}'], 'out=out')}")
+        self.lines.append(f"return {self._called(of.whole, {**others, of.name: vector}, 'out=out')}")
 
-    def _taken(self, names: Iterable[str]) -> list[str]:
-        return [f"{name!r}: given[{name!r}]" for name in names]
+    def _taken(self, names: Iterable[str]) -> dict[str, str]:
+        """Inputs, as they come, for another kernel."""
+        found = {name: self._given(name) for name in names}
+        for text in found.values():
+            self._need(f"{text} is not _absent")
+        return found
 
-    def _called(self, kernel: Callable[..., Any], entries: Sequence[str], *more: str) -> str:
-        arguments = ", ".join(("**{" + ", ".join(entries) + "}", *more))
-        return f"{self._constant(kernel)}({arguments})"
+    def _called(self, kernel: Callable[..., Any], given: Mapping[str, str], *more: str) -> str:
+        named = [f"{name}={text}" for name, text in given.items() if _is_name(name)]
+        others = ", ".join(f"{name!r}: {text}" for name, text in given.items() if not _is_name(name))
+        arguments = [*named, *([f"**{{{others}}}"] if others else []), *more]
+        return f"{self._constant(kernel)}({', '.join(arguments)})"
 
     def _output(self, shape: tuple[int, ...], zero: Any, dtype: Any) -> None:
         of = np.dtype(dtype)
         size = shape[0] if len(shape) == 1 else shape
         form = f"{size}" if of == np.float64 else f"{size}, {self._constant(of)}"
-        made = f"filled(None, {shape}, {self._constant(zero)}, {self._constant(of)})"
+        made = f"_filled(None, {shape}, {self._constant(zero)}, {self._constant(of)})"
         if math.prod(shape) * of.itemsize < _SMALL:
-            made = f"empty({form})" if zero is None else f"cleared({form})" if is_cleared(zero) else made
+            made = f"_empty({form})" if zero is None else f"_cleared({form})" if is_cleared(zero) else made
         self.lines.append(f"if out is None: out = {made}")
-        self.lines.append(f"elif not {self._is_like('out', shape, np.empty(0, of))}: return None")
+        self.lines.append(f"elif not {self._is_like('out', shape, np.empty(0, of))}: break")
         if zero is not None:
             self.lines.append(f"else: out.fill({self._constant(zero)})")
 
-    def _run(self, built: Built, sources: Callable[[str, Any, Any], Any]) -> None:
+    def _run(self, built: Built, sources: Callable[[str, Any, Any], Any], values: str) -> None:
         if built.is_inside:
-            self.lines.append(self._call(built, sources))
+            self.lines.append(self._call(built, sources, values))
         else:
-            self._need(f"{self._call(built, sources)} == {INSIDE}")
+            self._need(f"{self._call(built, sources, values)} == {INSIDE}")
 
-    def _call(self, built: Built, sources: Callable[[str, Any, Any], Any]) -> str:
+    def _call(self, built: Built, sources: Callable[[str, Any, Any], Any], values: str = "") -> str:
         arguments, given = [], [sources(*argument) for argument in built.arguments]
         for (source, name, part), value in zip(built.arguments, given):
             known = self.texts.get((name, part))
             if source == "out" and name == "values":
-                arguments.append("values")
+                arguments.append(values)
             elif source in ("array", "scalar") and known is not None:
                 arguments.append(known)
             elif source == "space":
-                arguments.append(f"cleared({value.shape}, {self._constant(value.dtype)})")
+                arguments.append(f"_cleared({value.shape}, {self._constant(value.dtype)})")
             else:
                 arguments.append(self._constant(value))
         run = built.runner(sources)
@@ -226,13 +297,37 @@ class Recorder:
             run = run.settled(*given)
             if run is built.run:
                 # It is looked at again once it is compiled.
-                self.lines.insert(0, f"if {self._constant(run)}.is_settled: return None")
+                self.lines.insert(0, f"if {self._constant(run)}.is_settled: break")
         return f"{self._constant(run)}({', '.join(arguments)})"
 
-    def replay(self) -> Replay:
+    def replay(self, of: Replayed) -> Replay:
+        """The function, by which that may be called from now on."""
+        always = "\n".join(line for line in self.lines if not line.startswith(" "))
+        lines = [
+            line for line in self.lines if not (found := _TAKEN.match(line)) or re.search(rf"\b{found[1]}\b", always)
+        ]
         names = ", ".join(self.constants)
-        body = "\n".join(f"        {line}" for line in self.lines)
-        return _maker(f"def make({names}):\n    def replay(given, out):\n{body}\n    return replay\n")(**self.constants)
+        parameters = ", ".join(["out=None", *(f"{name}=_absent" for name in self.parameters), "**_others"])
+        given = ", ".join(f"{name!r}: {name}" for name in self.parameters)
+        text = [
+            f"def make(_differing, {names}):",
+            f"    def replay(*, {parameters}):",
+            "        while True:",
+            *(f"            {line}" for line in lines),
+            f"        return _differing({{{given}}}, _others, out)",
+            "    return replay",
+        ]
+        return _maker("\n".join(text) + "\n")(_differing(weakref.ref(of)), **self.constants)
+
+
+def _differing(of: weakref.ref[Replayed]) -> Callable[..., Any]:
+    def call(given: Mapping[str, Any], others: Mapping[str, Any], out: Any) -> Any:
+        kernel = _found(of)
+        kernel.forget()
+        values = {name: value for name, value in given.items() if value is not _ABSENT}
+        return kernel.call_anew({**values, **others}, out)
+
+    return call
 
 
 def is_plain(semiring: Semiring) -> bool:
@@ -240,20 +335,32 @@ def is_plain(semiring: Semiring) -> bool:
     return semiring.carrier == "float" and all(math.isinf(bound) for bound in semiring.domains[0])
 
 
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
+def _is_parameter(name: str) -> bool:
+    """Whether an input is a parameter of a replay by its own name."""
+    return _is_name(name) and not name.startswith("_") and name != "out"
+
+
 def _needed(condition: str) -> str:
-    return f"if not ({condition}): return None"
+    return f"if not ({condition}): break"
 
 
 @lru_cache(256)
 def _maker(text: str) -> Callable[..., Replay]:
     made: dict[str, Any] = {
-        "Coordinates": Coordinates,
-        "array_equal": np.array_equal,
-        "cleared": np.zeros,
-        "empty": np.empty,
-        "filled": filled,
-        "ndarray": np.ndarray,
-        "new": object.__new__,
+        "_absent": _ABSENT,
+        "_array_equal": np.array_equal,
+        "_cleared": np.zeros,
+        "_Coordinates": Coordinates,
+        "_empty": np.empty,
+        "_filled": filled,
+        "_len": len,
+        "_ndarray": np.ndarray,
+        "_type": type,
+        "_Unfrozen": Unfrozen,
     }
     exec(text, made)
     return made["make"]

@@ -17,7 +17,7 @@ from derivable.device.cpu.memory import empty, full, zeros
 from derivable.kernel import nodes as n
 from derivable.tensor.bound import Destination, Scalar, Values
 from derivable.tensor.lower import Lowering
-from derivable.tensor.values import fitting
+from derivable.tensor.values import not_fitting
 
 # What `outside` holds while no index was outside.
 INSIDE = -(1 << 63)
@@ -33,10 +33,12 @@ def filled(out: np.ndarray | None, shape: tuple[int, ...], zero: Any, dtype: Any
         if zero is not None:
             out.fill(zero)
         return out
-    with fitting(shape):
+    try:
         if zero is None:
             return empty(shape, dtype)
         return zeros(shape, dtype) if is_cleared(zero) else full(shape, zero, dtype)
+    except MemoryError:
+        raise not_fitting(shape) from None
 
 
 def is_cleared(zero: Any) -> bool:

@@ -27,8 +27,17 @@ from derivable.device.cpu.memory import full
 LIBRARIES = "NumPy arrays, scipy.sparse, torch tensors, `sparse` arrays, nested dictionaries and Matrix Market files"
 
 
-@dataclass(frozen=True, eq=False)
-class Coordinates:
+class Unfrozen:
+    """Coordinates whose fields are being set, before `__class__` says that they are Coordinates.
+
+    What a frozen dataclass does to set its fields takes a third of a small call.
+    """
+
+    __slots__ = ("__weakref__", "indices", "shape", "values")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Coordinates(Unfrozen):
     """A tensor by its entries, sorted by their indices, the last axis fastest; no two entries have the same indices.
 
     shape    (size of each axis)
@@ -220,10 +229,15 @@ def fitting(shape: tuple[int, ...]) -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        raise OutOfMemory(
-            f"there is no memory for each index of a tensor of shape {list(shape)}",
-            hint="`coo`, `csf` and `hashed` hold entries only, and results may be `coordinates`",
-        ) from None
+        raise not_fitting(shape) from None
+
+
+def not_fitting(shape: tuple[int, ...]) -> OutOfMemory:
+    """What `fitting` raises."""
+    return OutOfMemory(
+        f"there is no memory for each index of a tensor of shape {list(shape)}",
+        hint="`coo`, `csf` and `hashed` hold entries only, and results may be `coordinates`",
+    )
 
 
 def scalar_semiring(semiring: str | Semiring) -> Semiring:
