@@ -1,7 +1,9 @@
 """Which sources a module has, what is written for a design, and what is said when something cannot be built."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,24 @@ def test_a_module_comes_with_what_it_uses_and_nothing_else():
     made = elaboration.hardware("sub_array", {"H": 4})
     assert made.sources == ["array_row.sv", "multiplier.sv", "processing_element.sv", "sub_array.sv"]
     assert "isa.svh" in elaboration.hardware("array_engine").files
+
+
+def test_the_hierarchy_on_the_page_is_that_of_the_sources():
+    page = (Path(__file__).parents[2] / "docs" / "accelerator.md").read_text()
+    rows = re.search(r"```hierarchy\n(.*?)```", page, re.DOTALL)[1].splitlines()
+    files, above = elaboration.hardware("kernel").files, []
+    for row in rows:
+        depth, name = (len(row) - len(row.lstrip())) // 2, row.split()[0]
+        del above[depth:]
+        if above:
+            assert re.search(rf"^ *{name}\b *(#|\w+ *\()", files[f"{above[-1]}.sv"], re.MULTILINE), (
+                f"{name} in {above[-1]}"
+            )
+        above.append(name)
+    # What goes without saying, and the tables of functions.
+    assert {row.split()[0] for row in rows} | {"delay", "exp2_table", "log2_table"} <= {
+        name.removesuffix(".sv") for name in files if name.endswith(".sv")
+    }
 
 
 def test_the_digest_depends_on_parameters_and_text():
