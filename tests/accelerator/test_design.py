@@ -1,6 +1,7 @@
 """Designs: from Python, in files, and from the command line."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ import yaml
 from torch import nn
 
 import derivable as dv
-from derivable.accelerator import cycles, dataflow, machine, operators, runtime, schedule, verilator
+from derivable.accelerator import cycles, dataflow, deployment, machine, operators, runtime, schedule, verilator
 from derivable.accelerator.deployment import cycles_of_nodes
 from derivable.accelerator.designs import node_rows, parse_precision
+from derivable.accelerator.instructions import End, Gemm, Machine, Move, Program, Transfer, Vector
 from derivable.accelerator.quantisation import calibrate
 from derivable.accelerator.trace import flat_inputs
 from reasoning.superposition import mimonet
@@ -375,3 +377,21 @@ def test_what_no_hardware_is_generated_for(panels):
             whole.simulate(inputs, backend="python")
     with pytest.raises(dv.DerivableError, match="did you mean `python`"):
         whole.simulate(x, backend="pyton")
+
+
+def test_hardware_has_no_more_memory_than_its_program_touches():
+    large = Machine(8, 8, 2, lanes=8, line=32, a=65536, b=4096, c=32768, x=1 << 22)
+    listed = [
+        Transfer(operation="load", x=0, far=0, lines=6000),
+        Move(operation="A", banks=2, n3=1500, x3=8, to=600, to3=1, valid=8),
+        Move(operation="B", banks=2, n3=10, x3=8, to3=1, valid=8),
+        Gemm(arrays=2, tiles=1, columns=1, n2=10, b2=1),
+        Vector(operation="first", a_from="C", a_type="i32", a=9000, y=0),
+        End(),
+    ]
+    found = deployment._smallest(large, Program(listed))
+    # K may lead a product to any word of B, where the program does not say how far.
+    assert (found.a, found.b, found.c, found.x) == (4096, 4096, 16384, 3 * 65536)
+    assert found == replace(large, a=4096, c=16384, x=3 * 65536, program=8)
+    listed[3] = replace(listed[3], reach=10)
+    assert deployment._smallest(large, Program(listed)).b == 1024

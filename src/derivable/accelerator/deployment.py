@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.accelerator.instructions import COUNT_BITS, X_BITS, Machine
+from derivable.accelerator.hazards import regions
+from derivable.accelerator.instructions import COUNT_BITS, X_BITS, Machine, Program
 from derivable.accelerator.lower import Lowered, lower
 from derivable.accelerator.operators import checked_inputs
 from derivable.accelerator.runtime import Layer, Vectors
@@ -84,7 +85,19 @@ def deploy(made: Design) -> Lowered:
             if wanted.x >= 1 << X_BITS:
                 raise
             wanted = replace(wanted, x=2 * wanted.x)
-    return replace(found, machine=replace(wanted, program=_power(len(found.program))))
+    return replace(found, machine=_smallest(wanted, found.program))
+
+
+def _smallest(of: Machine, program: Program) -> Machine:
+    """The machine with no more memory than a program touches, in few sizes, so that programs share their simulators."""
+    touched = dict.fromkeys("ABCX", 1)
+    for instruction in program:
+        for region in regions(of, instruction):
+            touched[region.memory] = max(touched.get(region.memory, 0), region.stop)
+    words = {name.lower(): max(_power(touched[name]), LEAST_WORDS) for name in "ABC"}
+    words = {name: min(size, getattr(of, name)) for name, size in words.items()}
+    x = min(-(-touched["X"] // LEAST_CACHE) * LEAST_CACHE, of.x)
+    return replace(of, **words, x=x, program=_power(len(program)))
 
 
 def _counts(made: Design) -> dict[str, int]:

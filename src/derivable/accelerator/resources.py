@@ -9,8 +9,8 @@ vendor's tool packs registers and adders into the slices and needs fewer.
 Printed form:
 
     DSP          512    4.2%
-    LUT        91904    5.3%
-    FF         43264    1.3%
+    LUT        59616    3.5%
+    FF         43552    1.3%
     BRAM         106    2.0%
     URAM           1    0.1%
 """

@@ -3,14 +3,14 @@
 //   bytes r .. r+L-1 of rows q, q+1            bank 0   bank 1  ..  bank r  ..  bank L-1
 //   (r = address mod L, q = address / L)  row   q+1      q+1          q           q
 //
-// Bank b reads row q, or q+1 where b < r; the outputs, rotated by r, are the word. Bytes behind the end of the memory
-// are those of its beginning.
+// Bank b reads row q, or q+1 where b < r; the outputs, rotated by r, are the word. Bytes behind the end of the memory may
+// be anything: nothing uses them.
 //
 // Timing: cycle  0: address;  1: outputs of the banks;  2: data, rotated, until the next read.
 //         A write of cycle 0 is seen by reads of cycle 2 and later.
 module cache #(
     parameter int L = 64,        // bytes of a word, a power of two
-    parameter int BYTES = 65536  // a power of two, at least 2 * L
+    parameter int BYTES = 65536  // whole words, at least two
 ) (
     input  logic           clk,
 
