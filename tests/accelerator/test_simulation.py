@@ -145,7 +145,7 @@ MACHINES = {
 }
 
 
-@pytest.mark.parametrize(("of", "port"), zip(MACHINES.values(), (32, 64, 16)), ids=MACHINES.keys())
+@pytest.mark.parametrize(("of", "port"), list(zip(MACHINES.values(), (32, 64, 16))), ids=MACHINES.keys())
 def test_verilator_has_nothing_to_warn_of(tmp_path, of, port):
     """The port to memory is as wide as a line, or not."""
     made = elaboration.kernel(of)
