@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from derivable import vsa
 from derivable.accelerator.composed import COMPOSED, refuse, row
+from derivable.accelerator.runtime import ceil_div
 from derivable.vsa import models
 from derivable.vsa.operations import products, soft_choice
 
@@ -223,7 +224,7 @@ def _transposed(count: int) -> Callable:
             for step, n, pad, taps, more in zip(steps, x.shape[2:], pads, weight.shape[2:], extra)
         ]
         # Tap j * s + r meets the place r beside the input that is j before.
-        counts = [-(-(taps + more) // step) for taps, more, step in zip(weight.shape[2:], extra, steps)]
+        counts = [ceil_div(taps + more, step) for taps, more, step in zip(weight.shape[2:], extra, steps)]
         for axis, (n, step) in enumerate(zip(counts, steps), 2):
             missing = weight.new_zeros(*weight.shape[:axis], n * step - weight.shape[axis], *weight.shape[axis + 1 :])
             weight = torch.cat([weight, missing], axis)
@@ -361,7 +362,7 @@ def _avg_pool2d(
 
 def _cells(n: int, count: int) -> list[tuple[int, int]]:
     """Where each of the cells of an axis begins and ends."""
-    return [(k * n // count, -(-(k + 1) * n // count)) for k in range(count)]
+    return [(k * n // count, ceil_div((k + 1) * n, count)) for k in range(count)]
 
 
 def _adaptive(whole: Callable, is_mean: bool, axes: int) -> Callable:

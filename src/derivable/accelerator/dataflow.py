@@ -31,7 +31,7 @@ from derivable.accelerator import runtime
 from derivable.accelerator.kinds import Moved, Work, size
 from derivable.accelerator.operators import Inputs, Operator, OperatorGraph, Part, checked_inputs, wide
 from derivable.accelerator.precision import PRECISIONS, bytes_of
-from derivable.accelerator.runtime import Elementwise, Layer, Vectors
+from derivable.accelerator.runtime import Elementwise, Layer, Vectors, ceil_div
 from derivable.accelerator.schedule import Workload
 from derivable.core.diagnostics import BindingError, LayoutError
 
@@ -87,7 +87,7 @@ class Node:
             return max(int(runtime.layer_cycles(self.work, height, width, sub_arrays)), lanes)
         if isinstance(self.work, Vectors):
             return max(int(runtime.temporal_cycles(self.work, height, width, sub_arrays)), lanes)
-        return lanes if isinstance(self.work, Elementwise) else -(-self.work.elements // simd) + lanes
+        return lanes if isinstance(self.work, Elementwise) else ceil_div(self.work.elements, simd) + lanes
 
     def memory(self, precision: Mapping[str, str]) -> Memory:
         """Bytes of what it reads and gives, in the format of its part."""

@@ -16,7 +16,7 @@ from derivable.accelerator.hazards import regions
 from derivable.accelerator.instructions import COUNT_BITS, X_BITS, Machine, Program
 from derivable.accelerator.lower import Lowered, lower
 from derivable.accelerator.operators import checked_inputs
-from derivable.accelerator.runtime import Layer, Vectors
+from derivable.accelerator.runtime import Layer, Vectors, ceil_div
 from derivable.accelerator.simulation import Backend, OffChip, Simulation
 from derivable.accelerator.simulation import simulate as run
 from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
@@ -40,7 +40,7 @@ def machine(made: Design) -> Machine:
     lanes = max(min(lanes, line // 4), width)
 
     def words(size: int, bytes_of_word: int) -> int:
-        return min(max(_power(-(-size // (banks * bytes_of_word))), LEAST_WORDS), MOST_WORDS)
+        return min(max(_power(ceil_div(size, banks * bytes_of_word)), LEAST_WORDS), MOST_WORDS)
 
     return Machine(
         height=height,

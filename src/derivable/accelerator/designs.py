@@ -17,7 +17,7 @@ from derivable.accelerator.operators import OperatorGraph
 from derivable.accelerator.precision import PRECISIONS
 from derivable.accelerator.resources import Device, Resources, check_fit, estimate, fit_memories
 from derivable.accelerator.resources import device as find_device
-from derivable.accelerator.runtime import Elementwise, elementwise_cycles
+from derivable.accelerator.runtime import Elementwise, ceil_div, elementwise_cycles
 from derivable.accelerator.schedule import Placed
 from derivable.accelerator.sizing import Memories
 from derivable.core.arguments import integer
@@ -256,7 +256,7 @@ def _beside(flow: DataflowGraph, found: Exploration) -> Iterable[tuple[int, Sequ
 
 def _lane_cycles(flow: DataflowGraph, lanes: int) -> int:
     """Cycles of the SIMD unit in a loop, of which moves take some too."""
-    moved = sum(-(-node.work.elements // lanes) for node in flow if isinstance(node.work, Moved))
+    moved = sum(ceil_div(node.work.elements, lanes) for node in flow if isinstance(node.work, Moved))
     return moved + sum(elementwise_cycles(work, lanes) for node in flow for work in node.elementwise)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from derivable.accelerator.hazards import Region, regions
 from derivable.accelerator.instructions import NUM_UNITS, UNITS, End, Instruction, Machine, Program, Vector
 from derivable.accelerator.layouts import View
+from derivable.accelerator.runtime import ceil_div
 
 
 class Emitter:
@@ -106,7 +107,7 @@ class Emitter:
                 Vector(
                     operation="add",
                     n0=n0,
-                    n1=-(-count // lanes),
+                    n1=ceil_div(count, lanes),
                     n2=n2,
                     a=a.address + a.size * sum(i * axis[1] for i, axis in zip(place, outer)),
                     a_type=a.type,
@@ -185,7 +186,7 @@ def _with_lanes(axes: list[_Axis], lane: int | None, sizes: tuple[int, ...], lan
     fits = all(stride in (0, size) for stride, size in zip(along_lanes.strides[:2], sizes))
     if not fits or (not along_lanes.is_reduced and along_lanes.strides[2] != sizes[2]):
         return None
-    count = -(-along_lanes.length // lanes)
+    count = ceil_div(along_lanes.length, lanes)
     tail = along_lanes.length - (count - 1) * lanes
     step = tuple(stride * lanes for stride in along_lanes.strides)
     chunks = _Axis(count, step, along_lanes.is_reduced)  # type: ignore[arg-type]

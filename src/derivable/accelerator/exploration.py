@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -60,6 +60,12 @@ class Candidate:
     @property
     def array(self) -> tuple[int, int, int]:
         return self.height, self.width, self.sub_arrays
+
+    @property
+    def choice(self) -> dict[str, Any]:
+        """What an exploration has of the candidate that it chose."""
+        sizes = {"height": self.height, "width": self.width, "sub_arrays": self.sub_arrays}
+        return {**sizes, "partition": (self.neural, self.symbolic), "mapping": self.mapping}
 
 
 @dataclass(frozen=True)
@@ -197,15 +203,11 @@ def explore(
         result = Exploration(
             workload=workload,
             pes=pes,
-            height=sequential.height,
-            width=sequential.width,
-            sub_arrays=sequential.sub_arrays,
-            partition=(sequential.neural, sequential.symbolic),
-            mapping=sequential.mapping,
             mode="sequential",
             schedule=taken,
             sequential=sequential,
             adders=adders,
+            **sequential.choice,
         )
         best: dict[tuple[int, int, int], Candidate] = {}
         for found in sorted(beside, key=lambda found: found.cycles):
@@ -219,16 +221,7 @@ def explore(
                 result = replace(result, parallel=found, tuned=min(walked.cycles, found.cycles))
             refined = _refine(cost, counts, found.neural, iterations, effort // len(leaders))
             if refined.cycles < result.cycles:
-                result = replace(
-                    result,
-                    height=found.height,
-                    width=found.width,
-                    sub_arrays=found.sub_arrays,
-                    partition=(found.neural, found.symbolic),
-                    mapping=found.mapping,
-                    mode="parallel",
-                    schedule=refined,
-                )
+                result = replace(result, mode="parallel", schedule=refined, **found.choice)
             advance(note="phase II")
     return result
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from derivable.accelerator.instructions import BITS
+from derivable.accelerator.runtime import ceil_div
 from derivable.core.diagnostics import LimitError
 
 Shape = tuple[int, ...]
@@ -141,7 +142,7 @@ class Allocator:
 
     def allocate(self, length: int, what: str) -> int:
         """The address of so many bytes. Raises LimitError with the sizes."""
-        length = -(-max(length, 1) // self.line) * self.line
+        length = ceil_div(max(length, 1), self.line) * self.line
         ends = [0, *(start + used for start, used in sorted(self.used.items()))]
         gaps = list(zip(ends, [*sorted(self.used), self.size]))
         for low in (self._next, 0):

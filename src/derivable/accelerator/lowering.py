@@ -13,6 +13,7 @@ from derivable.accelerator.formats import WIDE, Format, Formats, scaling, zero_s
 from derivable.accelerator.instructions import Machine, Transfer
 from derivable.accelerator.layouts import Allocator, Shape, View, dense, like
 from derivable.accelerator.operators import Operator, OperatorGraph
+from derivable.accelerator.runtime import ceil_div
 from derivable.core.diagnostics import DomainError, UnsupportedError
 
 
@@ -96,7 +97,7 @@ class Lowering:
         return address
 
     def transfer(self, operation: str, address: int, far: int, length: int) -> None:
-        lines = -(-length // self.machine.line)
+        lines = ceil_div(length, self.machine.line)
         self.emitter.add(Transfer(operation=operation, x=address, far=far, lines=lines))
 
     # The cache
@@ -222,7 +223,7 @@ class Lowering:
 
     def blank(self, buffer: int, length: int, number: int) -> None:
         """The same byte in a whole buffer, two or four of them in a lane."""
-        length = -(-length // self.machine.line) * self.machine.line
+        length = ceil_div(length, self.machine.line) * self.machine.line
         size = 2 if number else 4
         pair = int(np.array([number, number], np.int8).view("<i2")[0])
         self.fill(View(buffer, f"i{8 * size}", (length // size,), (1,), buffer), pair)
@@ -270,7 +271,7 @@ def channels_last(
     """Memory for an activation [image, channel, row, column]: channels together, padded to a multiple, and a border of
     the byte `blank`; None leaves it as it is."""
     images, channels, rows, columns = shape
-    depth = -(-channels // multiple) * multiple
+    depth = ceil_div(channels, multiple) * multiple
     across = columns + 2 * border[1]
     picture = (rows + 2 * border[0]) * across * depth
     size = 1 if type == "i8" else 4

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from derivable.accelerator.runtime import ceil_div
 from derivable.core.registry import Registry
 
 
@@ -41,4 +42,4 @@ PRECISIONS = Registry(
 
 def bytes_of(elements: int, bits: int) -> int:
     """Bytes that hold so many numbers of `bits` bits without gaps."""
-    return -(-elements * bits // 8)
+    return ceil_div(elements * bits, 8)

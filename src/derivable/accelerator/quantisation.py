@@ -25,6 +25,7 @@ import numpy as np
 from derivable.accelerator.formats import WIDE
 from derivable.accelerator.operators import Inputs, Operator, OperatorGraph, checked_inputs, wide
 from derivable.accelerator.precision import PRECISIONS, Precision, bytes_of
+from derivable.accelerator.runtime import ceil_div
 from derivable.core.diagnostics import DomainError
 from derivable.core.lazy import optional_module
 
@@ -343,7 +344,7 @@ def _some(value: np.ndarray, operator: Operator) -> np.ndarray:
     flat = np.asarray(value, np.float64).reshape(-1)
     if not np.isfinite(flat).all():
         raise DomainError(f"an operand of %{operator.name} is not finite on the samples", hint=operator.source or None)
-    kept = flat[:: -(-len(flat) // KEPT_VALUES) or 1]
+    kept = flat[:: ceil_div(len(flat), KEPT_VALUES) or 1]
     return np.append(kept, flat[np.abs(flat).argmax()]) if len(flat) else flat
 
 

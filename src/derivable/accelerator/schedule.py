@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from derivable.accelerator import runtime
-from derivable.accelerator.runtime import Layer, Mapping, Vectors
+from derivable.accelerator.runtime import Layer, Mapping, Vectors, ceil_div
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, LimitError
 
@@ -282,7 +282,7 @@ def exact(cost: Costs, *, at_most: int | None = None, states: int = 500_000) -> 
     def bound(state: _State) -> int:
         (i, left_i, c_i), (j, left_j, c_j) = state
         work = area[0][i] + area[1][j] + left_i * c_i + left_j * c_j
-        return max(left_i + fastest[0][i], left_j + fastest[1][j], -(-work // total))
+        return max(left_i + fastest[0][i], left_j + fastest[1][j], ceil_div(work, total))
 
     def after(chain: _Chain, step: int) -> _Chain:
         index, left, count = chain

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from derivable.accelerator.kinds import Shape, size
+from derivable.accelerator.runtime import ceil_div
 from derivable.accelerator.translate import Ref, Translation, refuse, row
 
 
@@ -168,7 +169,7 @@ def _split(g: Translation, input: Ref, split_size_or_sections: Any = None, dim: 
 
 @row("chunk")
 def _chunk(g: Translation, input: Ref, chunks: int, dim: int = 0) -> Any:
-    return _split(g, input, -(-g.shape(input)[g.axis(input, dim)] // chunks), dim)
+    return _split(g, input, ceil_div(g.shape(input)[g.axis(input, dim)], chunks), dim)
 
 
 @row("unbind")

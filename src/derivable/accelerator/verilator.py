@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from derivable.accelerator.elaboration import Hardware
+from derivable.accelerator.runtime import ceil_div
 from derivable.algebra.expr.generated import cache_directory
 from derivable.core.diagnostics import CompileTimeout, DerivableError, DomainError, MissingDependencyError
 from derivable.core.files import locked
@@ -104,7 +105,7 @@ def _globals(work: Path, top: str) -> list[str]:
 def _units(work: Path, names: Sequence[str]) -> list[str]:
     """Files that include the given ones, about equally much each, one for a processor if there is enough."""
     sizes = {name: (work / name).stat().st_size for name in names}
-    count = max(1, min(os.cpu_count() or 1, -(-sum(sizes.values()) // _PART)))
+    count = max(1, min(os.cpu_count() or 1, ceil_div(sum(sizes.values()), _PART)))
     groups: list[list[str]] = [[] for _ in range(count)]
     for name in sorted(names, key=lambda name: -sizes[name]):
         min(groups, key=lambda group: sum(sizes[member] for member in group)).append(name)
