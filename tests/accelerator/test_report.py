@@ -192,6 +192,13 @@ def test_a_simulation_in_the_report(model, tmp_path, capsys):
     assert "as modelled" in text
     (row,) = [row for row in csv.DictReader((out / "nodes.csv").open()) if row["node"] == "linear_1"]
     assert int(row["simulated_cycles"]) >= int(row["cycles"])
+    # The parts of a difference are all of it.
+    total, _, reasons = row["difference"].replace(",", "").partition(":")
+    more = int(row["simulated_cycles"]) - int(row["cycles"])
+    assert int(total) == more == sum(map(int, re.findall(r"[+-]\d+", reasons)))
+    assert "which unit runs when" in text
+    content = json.loads((out / "nodes.json").read_text())
+    assert set(content["units"]) <= set(content["nodes"][0])
 
 
 def test_a_design_without_hardware(model, tmp_path, capsys):

@@ -65,14 +65,66 @@ def write_report(made: Design, directory: str | os.PathLike, simulation: Simulat
     return [folder / name for name in FILES]
 
 
+# What the numbers of a node are of.
+UNITS = {
+    "weight_bytes": "bytes",
+    "input_bytes": "bytes",
+    "output_bytes": "bytes",
+    "macs": "multiplications with an addition",
+    "sub_arrays": "sub-arrays",
+    "start": "cycle of a pass",
+    "end": "cycle of a pass",
+    "cycles": "cycles",
+    "utilisation": "share of the multipliers, 0 to 1",
+    "simulated_cycles": "cycles that the unit of the node works",
+    "difference": "cycles, in words",
+}
+
+
 def _records(made: Design, simulated: Mapping[str, int] | None) -> list[dict[str, object]]:
-    return [{**asdict(row), "simulated_cycles": (simulated or {}).get(row.node)} for row in node_rows(made)]
+    words = {} if simulated is None else _differences(made, simulated)
+    return [
+        {**asdict(row), "simulated_cycles": (simulated or {}).get(row.node), "difference": words.get(row.node)}
+        for row in node_rows(made)
+    ]
+
+
+def _differences(made: Design, simulated: Mapping[str, int]) -> dict[str, str]:
+    """What a node took more or less than modelled, by its name, and of what that is made."""
+    from derivable.accelerator import cycles
+
+    of_program: dict[str, list[cycles.Node]] = {}
+    for each in cycles.nodes(made.lowered):
+        operator = each.name if each.name in made.flow.node_of else each.name.rpartition(".")[0]
+        if each.unit and operator in made.flow.node_of:
+            of_program.setdefault(made.flow.node_of[operator], []).append(each)
+    found = {}
+    for row in node_rows(made):
+        if row.node not in simulated:
+            continue
+        more = simulated[row.node] - row.cycles
+        listed = of_program.get(row.node, [])
+        parts = [("as the program shares out the sub-arrays", sum(each.equation for each in listed) - row.cycles)]
+        parts += [
+            (words, sum(getattr(each, name) for each in listed))
+            for name, words in (
+                ("blocks", "blocks of taps and channels as whole tiles"),
+                ("cuts", "pieces that fit the memories"),
+                ("constants", "pipelines of the instructions"),
+            )
+        ]
+        if not listed:
+            parts = [("conversions and steps of the program beside the passes over entries", more)]
+        rest = more - sum(count for _, count in parts)
+        reasons = [f"{count:+,} {words}" for words, count in (*parts, ("waits", rest)) if count]
+        found[row.node] = f"{more:+,}: {', '.join(reasons)}" if reasons else "as modelled"
+    return found
 
 
 def nodes_csv(made: Design, simulated: Mapping[str, int] | None = None) -> str:
     """A line for each node, with a header; what a node has not is empty."""
     text = io.StringIO()
-    names = [*(field.name for field in fields(NodeRow)), "simulated_cycles"]
+    names = [*(field.name for field in fields(NodeRow)), "simulated_cycles", "difference"]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(_records(made, simulated))
@@ -93,6 +145,7 @@ def nodes_json(made: Design, simulated: Mapping[str, int] | None = None) -> str:
         "device": made.device.name,
         "precision": dict(made.precision),
         "resources": asdict(made.resources),
+        "units": UNITS,
         "nodes": _records(made, simulated),
     }
     return json.dumps(content, indent=1) + "\n"
@@ -112,7 +165,7 @@ def html(made: Design, simulated: Mapping[str, int] | None = None, simulation: S
         "<h2>Timeline</h2>",
         *_timeline(made, rows),
         "<h2>Use of the sub-arrays</h2>",
-        *_use(made),
+        *_use(made, rows),
         "<h2>Roofline</h2>",
         *_roofline(made, rows),
         "<h2>Memory map</h2>",
@@ -120,7 +173,7 @@ def html(made: Design, simulated: Mapping[str, int] | None = None, simulation: S
         "<h2>Resources</h2>",
         *_resources(made),
         "<h2>Nodes</h2>",
-        *_table(rows, simulated),
+        *_table(made, rows, simulated),
         *_simulation(made, simulation),
         "</body></html>",
     ]
@@ -189,17 +242,26 @@ def _timeline(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
     yield "</figcaption>"
 
 
-def _use(made: Design) -> Iterator[str]:
-    """How long each sub-array works, of the cycles of a pass."""
+def _use(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
+    """How long each sub-array works, of the cycles of a pass, and what its multipliers do of what they could."""
     layers = {node.name for node in made.flow.layers}
-    busy = [0] * made.sub_arrays
+    shares = {row.node: row.utilisation or 0.0 for row in rows}
+    busy, multiplied = [0] * made.sub_arrays, [0.0] * made.sub_arrays
     for name, place in made.placed.items():
         span = range(place.sub_arrays)
         for k in span if name in layers else (made.sub_arrays - 1 - k for k in span):
             busy[k] += place.end - place.start
-    shares = [cycles / max(made.cycles, 1) for cycles in busy]
-    yield from _bars(
-        [(f"sub-array {k}", share, f"{share:.1%}") for k, share in enumerate(shares)], "use of the sub-arrays"
+            multiplied[k] += shares[name] * (place.end - place.start)
+    whole = max(made.cycles, 1)
+    bars = [
+        (f"sub-array {k}", busy[k] / whole, f"{busy[k] / whole:.1%}, multipliers {multiplied[k] / whole:.1%}")
+        for k in range(made.sub_arrays)
+    ]
+    yield from _bars(bars, "use of the sub-arrays")
+    yield (
+        "<figcaption>The part of a pass in which a sub-array has a node, and what its multipliers do of what they "
+        "could: less where a layer has fewer rows and columns than the sub-array, and while weights are loaded."
+        "</figcaption>"
     )
 
 
@@ -257,7 +319,10 @@ def _roofline(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
         for decade in range(math.ceil(math.log10(low_x)), math.floor(math.log10(high_x)) + 1):
             yield _text(at(10.0**decade, low_y)[0], height - 14, f"{10.0**decade:g}", "middle")
         for decade in range(math.ceil(math.log10(low_y)), math.floor(math.log10(high_y)) + 1):
-            yield _text(LEFT - 8, at(low_x, 10.0**decade)[1] + 4, f"{10.0**decade:g}", "end")
+            row_at = at(low_x, 10.0**decade)[1]
+            if row_at > 12:
+                yield _text(LEFT - 8, row_at + 4, f"{10.0**decade:g}", "end")
+        yield _text(LEFT - 8, 10, "MACs a cycle", "end")
         yield _text(right, height - 1, "MACs a byte", "end")
 
     yield from _svg(height, content(), "roofline of the nodes on the array")
@@ -303,10 +368,10 @@ _COLUMNS: tuple[_Column, ...] = (
 )
 
 
-def _table(rows: Sequence[NodeRow], simulated: Mapping[str, int] | None) -> Iterator[str]:
+def _table(made: Design, rows: Sequence[NodeRow], simulated: Mapping[str, int] | None) -> Iterator[str]:
     columns = list(_COLUMNS)
     if simulated is not None:
-        known = simulated
+        known, words = simulated, _differences(made, simulated)
 
         def difference(row: NodeRow) -> str:
             return f"{known[row.node] / row.cycles - 1:+.1%}" if row.node in known and row.cycles else ""
@@ -314,6 +379,7 @@ def _table(rows: Sequence[NodeRow], simulated: Mapping[str, int] | None) -> Iter
         columns[6:6] = [
             ("simulated", True, lambda row: f"{known[row.node]:,}" if row.node in known else ""),
             ("difference", True, difference),
+            ("because of, in cycles", False, lambda row: words.get(row.node, "")),
         ]
     yield '<div class="wide"><table><thead><tr>'
     yield "".join(f"<th{' class=number' * is_number}>{safe(title)}</th>" for title, is_number, _ in columns)
@@ -322,6 +388,45 @@ def _table(rows: Sequence[NodeRow], simulated: Mapping[str, int] | None) -> Iter
         cells = (f"<td{' class=number' * is_number}>{safe(show(row))}</td>" for _, is_number, show in columns)
         yield f"<tr>{''.join(cells)}</tr>"
     yield "</tbody></table></div>"
+
+
+_UNIT_NAMES = {"nn": "layers", "vsa": "vectors", "vec": "SIMD unit", "move": "moves", "dma": "off-chip"}
+
+
+def _program(made: Design) -> Iterator[str]:
+    """A line for each unit of the hardware: when its instructions run, by the model of their time."""
+    from derivable.accelerator import machine
+
+    lowered = made.lowered
+    begin, end = (times.tolist() for times in machine.timing(lowered.machine, lowered.program))
+    whole, height = max(end[-1], 1), 18.0
+    scale = (WIDTH - LEFT - 10) / whole
+    spans: dict[str, list[tuple[int, int, str, str]]] = {unit: [] for unit in _UNIT_NAMES}
+    for instruction, first, last in zip(lowered.program, begin, end):
+        if instruction.unit not in spans:
+            continue
+        operator = lowered.graph.by_name.get(instruction.node)
+        part = "neural" if operator is None else operator.part
+        before = spans[instruction.unit]
+        # What would be drawn in one place is one.
+        if before and before[-1][2] == part and (first - before[-1][1]) * scale < 0.5:
+            start, stop, _, name = before.pop()
+            before.append((start, max(stop, last), part, name))
+        else:
+            before.append((first, last, part, instruction.node))
+
+    def content() -> Iterator[str]:
+        for k, (unit, title) in enumerate(_UNIT_NAMES.items()):
+            yield _text(LEFT - 8, height * k + 13, title, "end")
+            for first, last, part, name in spans[unit]:
+                label = f"{title}: from {name} on, cycles {first:,} to {last:,}"
+                yield _rect(LEFT + first * scale, height * k + 2, (last - first) * scale, height - 4, part, label)
+        for k in range(5):
+            anchor = "start" if k == 0 else "end" if k == 4 else "middle"
+            yield _text(LEFT + k * whole * scale / 4, height * len(spans) + 14, f"{round(k * whole / 4):,}", anchor)
+
+    yield from _svg(height * len(spans) + 20, content(), "which unit runs when in one pass of the program")
+    yield "<figcaption>One pass of the program. Blue: of neural operators; orange: of symbolic ones.</figcaption>"
 
 
 def _simulation(made: Design, found: Simulation | None) -> Iterator[str]:
@@ -342,6 +447,7 @@ def _simulation(made: Design, found: Simulation | None) -> Iterator[str]:
         )
     from derivable.accelerator import cycles
 
+    yield from _program(made)
     yield (
         "<p>The array takes the cycles of equation (1) or (4), more where blocks of taps and channels are whole tiles, "
         "more where work is cut into pieces that fit the memories, and the constants of each instruction.</p>"
