@@ -1,6 +1,7 @@
 """Designs: from Python, in files, and from the command line."""
 
 import re
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -213,6 +214,11 @@ def saved(made, tmp_path):
         (r'"file": "constants', '"file": "other', "cannot read the constants"),
         (r'"dsp": \d+, ', "", "`device` misses `dsp`"),
         (r'"neural": "int8"', '"neural": "int9"', "(?s)'int9'.*int8"),
+        (r'"lut": \d+', '"lut": "many"', "`device.lut` is 'many'"),
+        (r'"clock": [\d.e+]+', '"clock": -1.0', "`device.clock` is -1.0, expected a positive number"),
+        (r'"height": \d+', '"height": 0', "`array.height` is 0, expected 1 or more"),
+        (r'"bytes": \d+', '"bytes": -1', "`memories.a1.bytes` is -1"),
+        (r"^mapping: .*", "mapping: sideways", "`mapping` is 'sideways', expected temporal or spatial"),
     ],
 )
 def test_damaged_files(saved, pattern, by, message):
@@ -233,6 +239,12 @@ def test_missing_files(saved, tmp_path):
         path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(dv.DerivableError, match="not the constants"):
         dv.accelerator.load(saved)
+
+
+def test_without_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(dv.DerivableError, match=r"(?s)needs torch.*pip install 'derivable\[torch\]'"):
+        dv.accelerator.design(len, [1.0])
 
 
 @pytest.mark.parametrize(

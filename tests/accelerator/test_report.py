@@ -143,6 +143,9 @@ def only_model():
 def wrong():
     return Small(), torch.ones(2, 5)
 
+def triple():
+    return Small(), torch.ones(2, 6), 3
+
 def fails():
     raise ValueError("no weights")
 
@@ -155,6 +158,7 @@ def branches():
 def model(tmp_path):
     path = tmp_path / "model.py"
     path.write_text(MODEL)
+    (tmp_path / "broken.py").write_text("def build(:\n")
     return path
 
 
@@ -222,6 +226,10 @@ def test_a_design_without_hardware(model, tmp_path, capsys):
         ("model.py:wrong", [], "the model fails on the example inputs"),
         ("model.py:fails", [], "ValueError: no weights"),
         ("model.py:branches", [], r"(?s)model.py:\d+:\d+: error: the truth value.*return \(lambda"),
+        ("model.py:triple", [], "returns a tuple of 3, expected a model and its example inputs"),
+        ("broken.py:build", [], "SyntaxError"),
+        ("model.py:build", ["--device", "nowhere.toml"], "nowhere.toml cannot be read"),
+        ("model.py:build", ["--precision", "int8/int4/int8"], "precision is 'int8/int4/int8'"),
         ("model.py:build", ["--precision", "int3"], "did you mean"),
         ("model.py:build", ["--device", "u251"], "did you mean 'u250'"),
         ("model.py:build", ["--pes", "3"], "pes is 3"),

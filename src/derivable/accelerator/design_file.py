@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from derivable.accelerator.formats import prepare
 from derivable.accelerator.operators import Operator, OperatorGraph
 from derivable.accelerator.quantisation import Quantised
 from derivable.accelerator.resources import Device
+from derivable.accelerator.runtime import MAPPINGS
 from derivable.accelerator.schedule import Placed, Schedule
 from derivable.accelerator.sizing import Memories, Memory
 from derivable.core.diagnostics import DerivableError, ParseError, Span
@@ -174,6 +175,19 @@ class _Content:
             raise self.error(f"`{where}` is {found!r}")
         return found
 
+    def count(self, key: str, least: int = 0) -> int:
+        """A whole number from `least` on."""
+        found = self.get(key, int)
+        if found < least:
+            raise self.error(f"`{self.path}.{key}` is {found}, expected {least} or more".replace("`.", "`"))
+        return found
+
+    def one_of(self, key: str, known: Sequence[str]) -> Any:
+        found = self.get(key, str)
+        if found not in known:
+            raise self.error(f"`{key}` is {found!r}, expected {' or '.join(known)}")
+        return found
+
     def inner(self, key: str) -> _Content:
         return _Content(self.get(key, dict), f"{self.path}.{key}" if self.path else key, self.source)
 
@@ -184,6 +198,15 @@ class _Content:
         if wrong:
             what = "misses" if wrong[0] in names else "has"
             raise self.error(f"`{self.path}` {what} `{wrong[0]}`")
+        for each in fields(kind):
+            if each.name in fixed:
+                continue
+            if each.type == "int":
+                self.count(each.name)
+            elif each.type == "float" and not self.get(each.name, (int, float)) > 0:
+                raise self.error(f"`{self.path}.{each.name}` is {self.value[each.name]}, expected a positive number")
+            elif each.type == "str":
+                self.get(each.name, str)
         try:
             return kind(**{**self.value, **fixed})
         except (TypeError, ValueError) as error:
@@ -246,20 +269,20 @@ def _design(content: _Content, path: Path) -> Design:
         raise content.error("`schedule` has not the nodes of the operators in their order")
     numbers = ("sub_arrays", "start", "end")
     placed = [
-        Placed(node.work, *(place.get(name, int) for name in numbers))  # type: ignore[arg-type]
+        Placed(node.work, *(place.count(name) for name in numbers))  # type: ignore[arg-type]
         for node, place in zip(nodes, places)
     ]
     split = len(flow.layers)
     found = Exploration(
         workload=flow.workload(),
-        pes=content.get("pes", int),
-        height=array.get("height", int),
-        width=array.get("width", int),
-        sub_arrays=array.get("sub_arrays", int),
-        partition=(partition.get("neural", int), partition.get("symbolic", int)),
-        mapping=content.get("mapping", str),
-        mode=content.get("mode", str),
-        schedule=Schedule(array.get("sub_arrays", int), tuple(placed[:split]), tuple(placed[split:])),
+        pes=content.count("pes", 1),
+        height=array.count("height", 1),
+        width=array.count("width", 1),
+        sub_arrays=array.count("sub_arrays", 1),
+        partition=(partition.count("neural", 1), partition.count("symbolic", 1)),
+        mapping=content.one_of("mapping", MAPPINGS),
+        mode=content.one_of("mode", ("parallel", "sequential")),
+        schedule=Schedule(array.count("sub_arrays", 1), tuple(placed[:split]), tuple(placed[split:])),
         sequential=steps.inner("sequential").record(Candidate),
         parallel=None if parallel is None else steps.inner("parallel").record(Candidate),
         tuned=steps.get("tuned", (int, type(None))),
@@ -275,7 +298,7 @@ def _design(content: _Content, path: Path) -> Design:
     )
     quantised = _quantised(graph, precision, arrays) if content.get("quantised", bool) else None
     device = content.inner("device").record(Device)
-    return Design(graph, flow, found, memories, content.get("lanes", int), device, precision, quantised)
+    return Design(graph, flow, found, memories, content.count("lanes", 1), device, precision, quantised)
 
 
 def _operator(item: _Content) -> Operator:

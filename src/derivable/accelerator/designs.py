@@ -22,6 +22,7 @@ from derivable.accelerator.schedule import Placed
 from derivable.accelerator.sizing import Memories
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError
+from derivable.core.lazy import optional_module
 from derivable.core.registry import suggestion
 
 if TYPE_CHECKING:
@@ -183,8 +184,9 @@ def design(
     heights, widths of sub-arrays to try; by default powers of two
 
     Deterministic. Raises UnsupportedError for models that cannot be traced, DomainError for arguments that make no
-    sense, LimitError for a design that the device has no room for.
+    sense, LimitError for a design that the device has no room for, MissingDependencyError without torch.
     """
+    optional_module("torch", "torch", "torch")
     from derivable.accelerator.formats import prepare
     from derivable.accelerator.quantisation import calibrate
     from derivable.accelerator.trace import flat_inputs, trace

@@ -150,8 +150,9 @@ def _built(place: str, build: Any) -> tuple[Any, Any]:
     except Exception as error:
         raise DerivableError(f"{place} fails: {type(error).__name__}: {error}") from error
     if not isinstance(found, tuple) or len(found) != 2:
+        what = f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__
         raise DerivableError(
-            f"{place} returns {type(found).__name__}, expected a model and its example inputs",
+            f"{place} returns {what}, expected a model and its example inputs",
             hint="return model, example_inputs",
         )
     return found
