@@ -336,8 +336,8 @@ def networks(draw):
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-@given(networks(), st.integers(0, 1000))
-def test_random_networks(drawn, seed):
+@given(networks(), st.integers(0, 1000), st.sampled_from(["int8", "int4"]))
+def test_random_networks(drawn, seed, precision):
     model, shape, machine = drawn
     torch.manual_seed(seed)
     x = torch.randn(shape)
@@ -349,7 +349,8 @@ def test_random_networks(drawn, seed):
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             nn.init.normal_(layer.weight, std=0.3)
     # Sums of a thousand products may cancel, and their errors do not.
-    _check(model, (x,), machine, near=0.5, floor=2.0)
+    near = 0.5 if precision == "int8" else 2.0
+    _check(model, (x,), machine, near=near, floor=2.0, precision={"neural": precision})
 
 
 class Reshaped(nn.Module):
