@@ -288,6 +288,10 @@ def test_precision_has_many_forms():
     assert parse_precision("fp16/int4") == {"neural": "fp16", "symbolic": "int4"}
 
 
+def test_a_design_on_one_line(made):
+    assert re.fullmatch(r"<Design \d+ x \d+ x \d+, \w+ \d+ : \d+, \w+/\w+ on u250, \d+ cycles of a pass>", repr(made))
+
+
 def test_stages_have_names(made):
     with pytest.raises(dv.DerivableError, match=r"(?s)no stage 'memry'.*did you mean `memory`"):
         made.explain("memry")

@@ -123,6 +123,13 @@ class Design:
     def __str__(self) -> str:
         return self.explain()
 
+    def __repr__(self) -> str:
+        """On one line: `<Design 4 x 8 x 8, parallel 7 : 1, int8/int4 on u250, 8718 cycles of a pass>`."""
+        array, (neural, symbolic) = f"{self.height} x {self.width} x {self.sub_arrays}", self.partition
+        formats = f"{self.precision['neural']}/{self.precision['symbolic']}"
+        mode = f"{self.exploration.mode} {neural} : {symbolic}"
+        return f"<Design {array}, {mode}, {formats} on {self.device.name}, {self.cycles} cycles of a pass>"
+
     @cached_property
     def lowered(self) -> Lowered:
         """The program for the generated hardware, and the machine it is for.
