@@ -13,6 +13,7 @@ from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
 from derivable.kernel.emit_numba import compile_kernel
 from derivable.tensor import nodes as t
+from derivable.tensor.ahead import asking_ahead
 from derivable.tensor.axes import Axes, Known, axes_of, inputs_known
 from derivable.tensor.bound import Closure, NeededEarlier, Scalar, Stored
 from derivable.tensor.formats.format import Format
@@ -66,7 +67,7 @@ class Built:
 
     @cached_property
     def run(self) -> Any:
-        return compile_kernel(self.kernel)
+        return compile_kernel(asking_ahead(self.kernel))
 
     def runner(self, sources: Callable[[str, Any, Any], Any]) -> Any:
         """What runs it on arguments as large as those that come from there: `run`, or threads."""

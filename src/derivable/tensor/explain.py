@@ -13,6 +13,7 @@ from derivable.core.registry import nearest
 from derivable.kernel import nodes as n
 from derivable.kernel.emit_numba import emit_numba
 from derivable.tensor import nodes as t
+from derivable.tensor.ahead import asking_ahead
 from derivable.tensor.binding import substitute
 from derivable.tensor.formats.format import Format
 from derivable.tensor.formats.held import hold
@@ -84,7 +85,11 @@ def _stage(kernel: Kernel, stage: str, values: Mapping[str, Any]) -> str:
         held = chosen.taken(values or _examples(chosen))
         lines = [f"let {name} = {_prefixed(of.format, name)} in" for name, of in held.items()]
         return "\n".join([*lines, str(chosen.staged)])
-    return "\n\n".join(map(str if stage == "loops" else emit_numba, _kernels(chosen, values)))
+    return "\n\n".join(map(str if stage == "loops" else _source, _kernels(chosen, values)))
+
+
+def _source(kernel: n.Kernel) -> str:
+    return emit_numba(asking_ahead(kernel))
 
 
 # A program's way

@@ -23,6 +23,7 @@ from derivable.device.cpu.threads import get_num_threads, run_chunks
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
 from derivable.kernel.emit_numba import compile_kernel
+from derivable.tensor.ahead import asking_ahead
 from derivable.tensor.joined import join_parts
 from derivable.tensor.results import INSIDE
 
@@ -74,7 +75,7 @@ class Pieces:
 
     @cached_property
     def run(self) -> Callable:
-        return compile_kernel(self.kernel)
+        return compile_kernel(asking_ahead(self.kernel))
 
 
 def in_pieces(
