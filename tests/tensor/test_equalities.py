@@ -139,7 +139,7 @@ def test_what_is_in_one_class_has_one_value(semiring, functions, number, monkeyp
         whole = terms.term(node)
         types = dict(INPUTS)
         _types(whole, INPUTS, types)
-        rows, class_of = saturate.equal_terms([whole])
+        rows, class_of = saturate.equal_terms((whole,))
         chosen = {}
         # Of each class the first term that is found, from small to large.
         while True:

@@ -14,6 +14,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from derivable.core.names import FreshNames
@@ -67,7 +68,7 @@ def out_of_reach(node: t.Node, types: Mapping[str, Type]) -> str:
 
 def _cheapest(wholes: Sequence[Term], terms: Terms) -> Term:
     """The cheapest of all terms that are equal to those, which are equal."""
-    rows, class_of = equal_terms(wholes)
+    rows, class_of = equal_terms(tuple(wholes))
     rows, whole = _in_scope(rows), class_of(wholes[0])
     best = _extracted(rows, terms.costs)
     found = [
@@ -78,7 +79,9 @@ def _cheapest(wholes: Sequence[Term], terms: Terms) -> Term:
     return min(found, key=terms.whole_cost, default=wholes[0])
 
 
-def equal_terms(wholes: Sequence[Term]) -> tuple[list[Row], Callable[[Term], Any]]:
+# What is equal depends on no sizes, and a program is optimised for all that it is run on.
+@lru_cache(64)
+def equal_terms(wholes: tuple[Term, ...]) -> tuple[list[Row], Callable[[Term], Any]]:
     """(all that is equal to terms which are equal, and to their parts; the class of one of their parts)"""
     from egglog import EGraph, union
 
