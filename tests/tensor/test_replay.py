@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import inspect
 import weakref
 
 import numpy as np
@@ -275,6 +276,18 @@ def test_factors_need_their_inputs_again():
     for wrong in ({"A": A, "X": np.ones(5)}, {"A": A, "X": np.ones(5), "t": 0.5}):
         with pytest.raises(DomainError):
             kernel(**wrong)
+
+
+def test_calls_have_a_signature():
+    kernel = compile(program("columns"))
+    for _ in range(2):
+        parameters = inspect.signature(kernel).parameters
+        assert {name: of.kind.name for name, of in parameters.items()} == {
+            "out": "KEYWORD_ONLY",
+            "values": "VAR_KEYWORD",
+        }
+        kernel(A=matrix(), s=0.5)
+    assert "semiring" in inspect.signature(type(kernel)).parameters
 
 
 def test_a_kernel_goes_with_its_last_reference_and_is_copied_without_its_calls():

@@ -13,6 +13,7 @@ one that is referred to keeps its memory, since NumPy does not let it be resized
 
 from __future__ import annotations
 
+import inspect
 import keyword
 import math
 import re
@@ -39,6 +40,15 @@ _TAKEN = re.compile(r"    (\w+) = \w+\(\)$")
 Replay = Callable[..., Any]
 
 
+class _Signature:
+    """What `inspect` says of calls of an instance, whose `__call__` it takes for data; a class keeps its own."""
+
+    def __get__(self, of: Replayed | None, kind: type) -> inspect.Signature:
+        if of is None:
+            raise AttributeError("__signature__")
+        return inspect.signature(_anew(weakref.ref(of)))
+
+
 class Replayed:
     """What is called as the function that its last call left.
 
@@ -49,6 +59,7 @@ class Replayed:
     __slots__ = ("__call__",)
 
     __call__: Replay
+    __signature__ = _Signature()
 
     def __init__(self) -> None:
         self.forget()
