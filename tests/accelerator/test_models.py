@@ -202,6 +202,7 @@ MODELS = {
         Module(nested, a=nn.Linear(8, 4), b=nn.Linear(6, 4)), {"left": drawn(3, 8), "right": {"inner": drawn(3, 6)}}
     ),
     "three factors": lambda: (nn.Bilinear(8, 6, 5), (drawn(3, 8), drawn(3, 6))),
+    "half": lambda: (layered(nn.Linear(8, 4), nn.ReLU()).bfloat16(), drawn(2, 8).bfloat16()),
     "words": lambda: (layered(nn.Embedding(10, 8), nn.Flatten(), nn.Linear(24, 4)), WORDS),
     "bag of words": lambda: (layered(nn.EmbeddingBag(10, 8), nn.Linear(8, 3)), WORDS),
     "codebook": lambda: (
@@ -253,7 +254,7 @@ def test_models(name):
     design = dv.accelerator.design(model, example, pes=64, precision="int8")
     run = design.simulate(example, backend="python")
     for found, wanted in zip(run.outputs, tree_leaves(expected), strict=True):
-        wanted = wanted.numpy()
+        wanted = (wanted.double() if wanted.is_floating_point() else wanted).numpy()
         assert found.shape == wanted.shape
         assert found.dtype.kind == wanted.dtype.kind
         if wanted.dtype.kind == "f":

@@ -288,6 +288,8 @@ FUNCTIONS = {
     "places of others": lambda x, y: [x.gather(1, x.argmax(1, keepdim=True)), x.gather(2, NUMBERS.expand(2, 3, 3)),
                                       F.one_hot(x.argmax(2), 4), EYE[x.argmax(1)],
                                       torch.take_along_dim(y, x.argmax(1, True), 1), x.unfold(2, 2, 1),
+                                      F.unfold(x[None], 2, padding=1), F.unfold(y[None], (3, 1), 1, 0, (1, 2)),
+                                      x[:, NUMBERS, NUMBERS], x[NUMBERS.clamp(max=1), [0, 1, 2], :2],
                                       F.embedding_bag(x.argmax(1), y[0]), *torch.broadcast_tensors(x, y[0])],
     "assignments": lambda x, y: assignments(x * 1, y),
     "resized": lambda x, y: [F.interpolate(x, size=7), F.interpolate(x, 7, mode="linear"),

@@ -351,9 +351,31 @@ def _broadcast_tensors(*tensors: Any) -> Any:
     return tuple(x.expand(shape) for x in tensors)
 
 
+def _pair(value: Any) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else tuple(value)
+
+
+def _windows(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
+    """The windows of pictures [image, channel, row, column] as columns: each tap is a slice."""
+    rows, columns = _pair(padding)
+    x = F.pad(input, (columns, columns, rows, rows)) if rows or columns else input
+    sizes = list(zip(x.shape[2:], _pair(kernel_size), _pair(dilation), _pair(stride)))
+    counts = [(n - apart * (taps - 1) - 1) // step + 1 for n, taps, apart, step in sizes]
+
+    def places(axis: int, tap: int) -> slice:
+        _, _, apart, step = sizes[axis]
+        return slice(tap * apart, tap * apart + (counts[axis] - 1) * step + 1, step)
+
+    taps = [x[:, :, places(0, row), places(1, column)] for row in range(sizes[0][1]) for column in range(sizes[1][1])]
+    return torch.stack(taps, 2).flatten(3).flatten(1, 2)
+
+
 @row("unfold")
-def _unfold(input: Any, dimension: Any, size: Any = None, step: Any = None) -> Any:
-    refuse(step is None, "unfold of pictures", "x.unfold(axis, size, step), or a convolution")
+def _unfold(input: Any, dimension: Any = None, size: Any = None, step: Any = None, *rest: Any, **named: Any) -> Any:
+    """Of an axis, and of pictures: two operations of one name."""
+    if named or step is None or rest:
+        given = [value for value in (dimension, size, step, *rest) if value is not None]
+        return _windows(input, *given, **named)
     axis = dimension % input.dim()
     starts = torch.arange(0, input.shape[axis] - size + 1, step)
     places = (starts[:, None] + torch.arange(size)).flatten()

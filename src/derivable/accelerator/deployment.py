@@ -145,7 +145,8 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 def _array(value: Any) -> np.ndarray:
     if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
+        value = value.detach().cpu()
+        value = (value.double() if value.is_floating_point() else value).numpy()  # bfloat16 is no type of NumPy
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
         raise DomainError(f"an input is {type(value).__name__}, expected an array or a tensor of real numbers")

@@ -102,7 +102,7 @@ def flat_inputs(model: Callable, inputs: Any) -> dict[str, np.ndarray]:
     for name, value in _arguments(model, inputs).items():
         tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
         names = input_names(name, value, len(tensors))
-        found.update(zip(names, (tensor.detach().cpu().numpy() for tensor in tensors)))
+        found.update(zip(names, (widened(tensor).detach().numpy() for tensor in tensors)))
     return found
 
 

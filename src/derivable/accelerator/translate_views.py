@@ -104,7 +104,8 @@ def _getitem(g: Translation, input: Any, index: Any) -> Any:
         at = next(k for k, part in enumerate(parts) if part is Ellipsis)
         parts[at : at + 1] = [slice(None)] * (g.rank(input) - consumed)
     chosen = [k for k, part in enumerate(parts) if isinstance(part, (Ref, list))]
-    refuse(len(chosen) > 1, "indexing by several tensors at once", "index one axis at a time")
+    if len(chosen) > 1:
+        input, parts = _joined(g, input, parts, chosen)
     x, axis = input, 0
     for part in parts:
         if part is None:
@@ -118,6 +119,24 @@ def _getitem(g: Translation, input: Any, index: Any) -> Any:
         else:
             x, axis = _chosen(g, x, axis, part)
     return x
+
+
+def _joined(g: Translation, x: Ref, parts: list[Any], chosen: Sequence[int]) -> tuple[Ref, list[Any]]:
+    """Axes side by side that constant numbers index together as one axis, and the numbers along it."""
+    arrays = [g.array(parts[k]) if isinstance(parts[k], Ref) else np.asarray(parts[k]) for k in chosen]
+    first = sum(part is not None for part in parts[: chosen[0]])
+    refuse(
+        list(chosen) != list(range(chosen[0], chosen[0] + len(chosen)))
+        or any(array is None or array.dtype.kind not in "iu" for array in arrays),
+        "indexing by several tensors at once",
+        "constant numbers along axes side by side, or one axis at a time",
+    )
+    shape, count = g.shape(x), len(chosen)
+    lengths = shape[first : first + count]
+    numbers = np.broadcast_arrays(*(np.asarray(array) % n for array, n in zip(arrays, lengths)))
+    flat = np.ravel_multi_index(numbers, lengths)
+    x = g.reshape(x, (*shape[:first], math.prod(lengths), *shape[first + count :]))
+    return x, [*parts[: chosen[0]], g.constant(flat), *parts[chosen[0] + count :]]
 
 
 def _chosen(g: Translation, x: Ref, axis: int, part: Any) -> tuple[Ref, int]:
