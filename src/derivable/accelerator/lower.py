@@ -113,8 +113,9 @@ class Lowered:
         """The outputs in off-chip memory after a run, as numbers of the model: float64, int64 or truth values."""
         found: list[np.ndarray] = []
         for name, array in zip(self.graph.outputs, self.integers(memory)):
-            numbers, sort = self.formats[name].numbers(array), np.dtype(self.graph[name].dtype).kind
-            found.append(np.rint(numbers).astype({"b": bool}.get(sort, np.int64)) if sort in "iub" else numbers)
+            numbers, dtype = self.formats[name].numbers(array), self.graph[name].dtype
+            whole = {"b": bool, "i": np.int64, "u": np.int64}.get(dtype[0] if not dtype.startswith("bf") else "f")
+            found.append(numbers if whole is None else np.rint(numbers).astype(whole))
         return tuple(found)
 
     def integers(self, memory: np.ndarray) -> tuple[np.ndarray, ...]:
