@@ -27,6 +27,9 @@ rel called(x) = alarm(), calls(x)
 rel strange(x) = calls(x), not alarm()
 """
 PROVENANCES = ["exact", "minmaxprob", "addmultprob", "topkproofs"]
+# The kernels are compiled for one; those of the others are proven where circuits are.
+TIERS = [(name, "compiled" if name == "exact" else "interpreted") for name in PROVENANCES]
+TIERS += [pytest.param(name, "compiled", marks=pytest.mark.slow) for name in PROVENANCES if name != "exact"]
 
 
 def rows(*shape, seed=0):
@@ -125,6 +128,7 @@ def test_random_formulas_over_mixed_inputs(data):
     torch.testing.assert_close(proofs(c=p, f=q), expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.usefixtures("tier")
 def test_min_max():
     p, q = rows(5, 4).softmax(-1), rows(5, 4, seed=1).softmax(-1)
     expected = torch.stack(
@@ -154,6 +158,7 @@ def test_min_max_of_paths_is_the_widest_path():
     assert torch.equal(layer(edge=p), torch.stack([width[:, a, b] for a, b in EDGES], 1))
 
 
+@pytest.mark.usefixtures("tier")
 def test_ties_go_to_the_smallest_index():
     layer = dv.nn.Logic("type f(i32)\nrel out() = f(_)", {"f": dv.independent(range(3))}, {"out": ()}, "minmaxprob")
     p = torch.tensor([0.2, 0.7, 0.7], dtype=torch.float64, requires_grad=True)
@@ -161,6 +166,7 @@ def test_ties_go_to_the_smallest_index():
     assert p.grad.tolist() == [0, 1, 0]
 
 
+@pytest.mark.usefixtures("tier")
 def test_add_mult():
     p, q = rows(5, 4), rows(5, 4, seed=1)
     expected = torch.stack(
@@ -257,7 +263,8 @@ def test_facts_of_the_program_and_further_facts(provenance):
     torch.testing.assert_close(result["paid"], torch.tensor([[0, 0.5, 0]]))
 
 
-@pytest.mark.parametrize("provenance", PROVENANCES)
+@pytest.mark.usefixtures("tier")
+@pytest.mark.parametrize(("provenance", "tier"), TIERS, indirect=["tier"])
 def test_batches(provenance):
     layer = dv.nn.Logic(SUM, DIGITS, SUMS, provenance)
     p, q = torch.rand(2, 3, 4).softmax(-1), torch.rand(4).softmax(-1)
@@ -284,7 +291,8 @@ def test_copies_compilation_and_parallel(provenance):
     assert list(layer.parameters()) == []
 
 
-@pytest.mark.parametrize("provenance", PROVENANCES)
+@pytest.mark.usefixtures("tier")
+@pytest.mark.parametrize(("provenance", "tier"), TIERS, indirect=["tier"])
 def test_torch_compile(provenance):
     layer = dv.nn.Logic(SUM, DIGITS, SUMS, provenance)
     network = torch.nn.Linear(5, 4)
