@@ -41,7 +41,7 @@ svg { display: block; max-width: 100%; height: auto; }
 svg text { fill: var(--quiet); font: 11px system-ui, sans-serif; }
 .neural { fill: var(--neural); } .symbolic { fill: var(--symbolic); } .lane { fill: var(--lane); }
 .axis { stroke: var(--line); fill: none; } .roof { stroke: var(--ink); fill: none; stroke-width: 1.5; }
-rect.bar { stroke: var(--ground); stroke-width: .5; }
+rect.bar { stroke: var(--ground); stroke-width: .5; } rect.fine { stroke: none; }
 """
 
 
@@ -420,7 +420,9 @@ def _program(made: Design) -> Iterator[str]:
             yield _text(LEFT - 8, height * k + 13, title, "end")
             for first, last, part, name in spans[unit]:
                 label = f"{title}: from {name} on, cycles {first:,} to {last:,}"
-                yield _rect(LEFT + first * scale, height * k + 2, (last - first) * scale, height - 4, part, label)
+                yield _rect(
+                    LEFT + first * scale, height * k + 2, (last - first) * scale, height - 4, f"{part} fine", label
+                )
         for k in range(5):
             anchor = "start" if k == 0 else "end" if k == 4 else "middle"
             yield _text(LEFT + k * whole * scale / 4, height * len(spans) + 14, f"{round(k * whole / 4):,}", anchor)
