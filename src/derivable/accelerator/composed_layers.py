@@ -428,7 +428,9 @@ def _similarities(record: Any, queries: Any, codebook: Any) -> Any:
 def _cleaned(record: Any, queries: Any, codebook: Any, *, temperature: Any = None) -> Any:
     found = _similarities(record, queries, codebook)
     if temperature is None:
-        return codebook[found.argmax(-1)]
+        places = found.argmax(-1)
+        # `codebook[places]` would take a tensor of the trace for a sequence.
+        return type(places).__torch_function__(Tensor.__getitem__, (), (codebook, places))
     return record.bundle(codebook, soft_choice(found, temperature))
 
 
