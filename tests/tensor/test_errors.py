@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
@@ -10,7 +11,7 @@ import sparse
 import torch
 
 from derivable.core.diagnostics import DerivableError
-from derivable.tensor import Coordinates, Format, compile, einsum, gradient, index, parse, variable
+from derivable.tensor import Coordinates, Format, Function, compile, einsum, gradient, index, parse, variable
 from derivable.tensor.formats.held import hold
 from derivable.tensor.matrix_market import parse_matrix_market
 from derivable.tensor.types import array
@@ -75,6 +76,10 @@ TEXTS = {
     "operands": "exp(s, s)",
     "xor_is_no_power": "s ^ 2",
     "part_of_tensor": "sum(<i, a> in X(0:n)) a",
+    "conditions_doubled": "if s < 1 && s < 2 then A",
+    "dictionary_of_two": "{ 1 -> s, 2 -> s }",
+    "truth_in_capitals": "if True then A",
+    "power_of_tensor": "X ** 2",
     "far_into_a_line": "s + " * 60 + "q + s",
 }
 
@@ -139,6 +144,7 @@ CALLS = {
 
 X1, FAR = parse("X", {"X": 1}), Coordinates.of((10**17,), [[1]], [1.0])
 PLACES = np.arange(3)
+OWN = "sum(<_, i> in (0:n0)) { i -> val(i) }"
 PLAIN = "sum(<p, i> in idx(0:n0)) { i -> val(p) }"
 
 
@@ -196,6 +202,46 @@ CALLS |= {
     "program_integer_too_large": lambda: A[k](A=M, k=10**20),
     "file_sizes_negative": lambda: parse_matrix_market(HEAD + "3 -3 1\n1 1 1.0\n", "a.mtx"),
     "file_index_nan": lambda: parse_matrix_market(HEAD + "3 3 1\n1 nan 1.0\n", "a.mtx"),
+    "value_masked": lambda: coordinates(np.ma.array(V, mask=[0, 1, 0]), name="A"),
+    "value_object": lambda: coordinates(np.array([1.0, None]), name="A"),
+    "value_key_too_large": lambda: coordinates({10**30: 1.0}, name="A"),
+    "value_not_in_order": lambda: einsum("ij->", Coordinates((3, 3), np.array([[2, 0], [0, 1]]), V[:2])),
+    "value_outside_of_coordinates": lambda: (A @ x)(A=Coordinates((3, 3), np.array([[0, 7], [0, 1]]), V[:2]), x=V),
+    "value_shape_none": lambda: Coordinates.of(None, [[0]], [1.0]),
+    "value_transposed": lambda: coordinates(M).transposed((0, 0)),
+    "rows_offsets_few": lambda: damaged(indptr=[0, 3]),
+    "rows_values": lambda: damaged(indptr=[0, 1, 2, 9]),
+    "rows_of_torch": lambda: (A @ x)(
+        A=torch.sparse_csr_tensor([0, 3, 1, 3], [0, 1, 2], V, (3, 3), check_invariants=False), x=torch.ones(3)
+    ),
+    "held_order": lambda: (A @ x)(A=M, x=hold(M, "csr", 2)),
+    "held_semiring": lambda: compile(X1, semiring="min_plus")(X=hold(coordinates(V), "dense", 1)),
+    "format_kind": lambda: mine(PLAIN, kind="sort"),
+    "format_pack_fails": lambda: compile(X1, {"X": Format("mine", 1, OWN, {"val": "real"}, lambda entries: {})})(X=V),
+    "format_pack_not_sorted": lambda: mine(PLAIN, {"val": V, "idx": PLACES[::-1]}, "sorted"),
+    "format_pack_twice": lambda: mine(PLAIN.replace("i ->", "unique(i) ->"), {"val": V, "idx": PLACES * 0}),
+    "format_pack_offsets_fall": lambda: mine(PLAIN, {"val": V, "idx": PLACES[::-1]}, "offsets"),
+    "format_pack_table": lambda: mine(PLAIN, {"val": V, "idx": PLACES}, "hashed"),
+    "format_pack_table_wrong": lambda: mine(
+        "sum(<p, i> in idx(0:16)) if 0 <= i then { i -> val(p) }",
+        {"val": np.ones(16), "idx": np.append(2, np.full(15, -1))},
+        "hashed",
+    ),
+    "file_both_triangles": lambda: parse_matrix_market(
+        HEAD.replace("general", "symmetric") + "2 2 2\n1 2 1.0\n2 1 1.0\n", "a.mtx"
+    ),
+    "file_too_many": lambda: parse_matrix_market(HEAD + "3 3 1\n1 1 1.0\n2 1 1.0\n", "a.mtx"),
+    "compile_formats": lambda: compile(X1, "coo"),
+    "compile_passes": lambda: compile(X1, passes=["fusion"]),
+    "gradient_text": lambda: gradient("X", "X"),
+    "gradient_inputs": lambda: gradient(X1, ["X"]),
+    "gradient_size_missing": lambda: gradient(parse("sum(<i, r> in A) sum(<j, a> in r) a", {"A": 2}), "A")(),
+    "expression_iterated": lambda: list(x),
+    "expression_compared": lambda: A.where(A < 1),
+    "expression_index": lambda: A.map(lambda i, j, a: i),
+    "function_sparse": lambda: Function(X1)(X=torch.ones(3).to_sparse()),
+    "function_index": lambda: Function(parse("X(n)", {"X": 1, "n": "int"}))(X=torch.ones(3), n=torch.tensor(1)),
+    "function_libraries": lambda: Function(A @ x)(A=torch.eye(3), x=jnp.ones(3)),
     "gradient_input": lambda: gradient(X1, "Y"),
     "gradient_in_a_semiring": lambda: gradient(
         parse("sum(<i, a> in X) exp(a)", {"X": 1}), "X", semiring="min_plus", formal=True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.core.diagnostics import BindingError, DerivableError, TypeMismatchError
@@ -13,6 +14,7 @@ from derivable.tensor.types import BOOL, INT, REAL, Type, array, product
 # None is the type of a zero whose order nothing says.
 Types = Mapping[str, Type | None]
 _CAST = "`real(i)` is the real number of an integer"
+_TRUTH = "`where(c, 1.0, 0.0)` is the number of a condition"
 _XOR = "`^` is either of two conditions; a power is `a ** b`"
 
 
@@ -128,6 +130,11 @@ def _reals(node: t.Node, found: Sequence[Type | None], rule: str) -> tuple[Type 
     return tuple(_real(part, of, rule) for part, of in zip(node.children, found))
 
 
+def _of_entries(node: t.Apply) -> t.Apply:
+    """The operation on entries `a`, `b`, ..."""
+    return replace(node, operands=tuple(map(t.Var, "abc"[: len(node.operands)])), span=None)
+
+
 def _applied(node: t.Apply, types: Sequence[Type | None]) -> Type:
     row = OPERATIONS[node.operation]
     found = [of or REAL for of in types]
@@ -136,7 +143,7 @@ def _applied(node: t.Apply, types: Sequence[Type | None]) -> Type:
             raise _mismatch(
                 f"`{node.operation}` takes scalars, and `{operand}` is {of}",
                 operand,
-                f"apply it to every entry: `sum(<i, a> in x) {{ i -> {node.operation}(a) }}`",
+                f"apply it to every entry: `sum(<i, a> in X) {{ i -> {_of_entries(node)} }}`",
             )
     if len(found) != row.arity:
         raise _mismatch(
@@ -154,6 +161,12 @@ def _applied(node: t.Apply, types: Sequence[Type | None]) -> Type:
             raise _mismatch(
                 f"`{node.operation}` of {' and '.join(map(str, found))} means nothing",
                 operand,
-                _XOR if node.operation == "logical_xor" else _CAST if INT in found else None,
+                _XOR
+                if node.operation == "logical_xor"
+                else _CAST
+                if INT in found
+                else _TRUTH
+                if BOOL in found
+                else None,
             )
     return BOOL if row.rule in ("comparison", "logical") else wanted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -11,7 +11,6 @@ from typing import Any
 
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.semiring import Semiring
-from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.kernel import nodes as n
@@ -25,7 +24,7 @@ from derivable.tensor.emit import Built, Spec, build_kernel, result_axes
 from derivable.tensor.factored import Factored, Spread, is_even
 from derivable.tensor.formats.format import Format, families, format_of
 from derivable.tensor.formats.held import Held, hold, packed
-from derivable.tensor.inputs import SIZE, checked_names, number
+from derivable.tensor.inputs import SIZE, by_name, checked_names, number
 from derivable.tensor.interpret import interpret
 from derivable.tensor.optimisation import Optimised, optimised
 from derivable.tensor.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
@@ -33,7 +32,16 @@ from derivable.tensor.program import Program, Stage
 from derivable.tensor.replay import Replayed
 from derivable.tensor.support import axis_sizes
 from derivable.tensor.types import INT, REAL, Type, is_tensor
-from derivable.tensor.values import FORMS, Coordinates, coordinates, has_torch, in_torch, scalar_semiring, tracker
+from derivable.tensor.values import (
+    FORMS,
+    Coordinates,
+    checked_shape,
+    coordinates,
+    has_torch,
+    in_torch,
+    scalar_semiring,
+    tracker,
+)
 
 
 def compile(
@@ -105,11 +113,7 @@ class Kernel(Replayed):
         shape: Sequence[int] | None = None,
         on: frozenset[str] = UNOPTIMISED,
     ):
-        if not isinstance(program, Program):
-            raise DomainError(
-                f"a {type(program).__name__} is compiled, where a program is needed",
-                hint="`dv.tensor.parse` makes one of a text and the types of its inputs",
-            )
+        program = Program.given(program, "compiled")
         arrays = [name for name, of in program.inputs.items() if of.order and not is_tensor(of)]
         if arrays:
             raise UnsupportedError(
@@ -127,9 +131,9 @@ class Kernel(Replayed):
                 f"{self.semiring.name!r}",
                 hint="leave `semiring=` out: the sums of the program that was differentiated keep theirs",
             )
-        self.shape = None if shape is None else _checked_shape(shape)
+        self.shape = None if shape is None else checked_shape(shape, "a size of the shape that was asked for")
         self.formats = {}
-        for name, given in (formats or {}).items():
+        for name, given in by_name(formats, "formats").items():
             if name not in program.inputs:
                 raise DomainError(f"the program has no input `{name}`", hint=f"it has {', '.join(program.inputs)}")
             order = program.inputs[name].order
@@ -140,8 +144,6 @@ class Kernel(Replayed):
                     f"and `{name}` of order {order}"
                 )
         self.output = _output_of(program, output)
-        if isinstance(self.output, str):
-            FORMS[self.output]
         self.axes = Axes(is_strict=self.shape is not None)
         self.result_axes = result_axes(program, program.type, self.axes)
         self.on = on if self.semiring.commutative else on & UNOPTIMISED
@@ -465,11 +467,6 @@ class Kernel(Replayed):
         return tuple(sizes[axis] for axis in axes)
 
 
-def _checked_shape(shape: Any) -> tuple[int, ...]:
-    sizes = shape if isinstance(shape, Iterable) and not isinstance(shape, str) else [shape]
-    return tuple(integer(size, "a size of the shape that was asked for", 0) for size in sizes)
-
-
 def _output_of(program: Program, output: str | Format | None) -> str | Format | None:
     """What the result becomes: a form of `Coordinates.to`, or a format."""
     order = program.type.order
@@ -477,10 +474,14 @@ def _output_of(program: Program, output: str | Format | None) -> str | Format | 
         if output.order != order:
             raise ShapeError(f"the format `{output.name}` is of order {output.order}, and the result of order {order}")
         return output
-    if output is None or order == 0:
+    if output is None:
         return None
-    # What is neither a form nor a format is no form.
-    return output if output in FORMS or output not in families() else format_of(output, order)
+    if not isinstance(output, str) or output not in families():
+        # What is neither a form nor a format is no form.
+        FORMS[output]
+    if order == 0:
+        return None
+    return output if output in FORMS else format_of(output, order)
 
 
 def _chooses_by_reals(node: t.Node, types: Types) -> bool:

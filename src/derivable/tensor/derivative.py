@@ -98,7 +98,7 @@ def hessian(
 
     Arguments and errors as of `gradient`; TypeMismatchError if the result is no scalar.
     """
-    if not program.type.is_scalar:
+    if not Program.given(program, "differentiated").type.is_scalar:
         raise TypeMismatchError(
             f"a Hessian is of a scalar, and the result of the program is {program.type}",
             hint="`jacobian` of `jacobian` has all second derivatives of a tensor",
@@ -293,6 +293,9 @@ def _nested_over_indices(keys: list[t.Var], sizes: list[t.Node], body: t.Node) -
 
 
 def _check(program: Program, wrt: str, pattern: Pattern, semiring: str) -> None:
+    Program.given(program, "differentiated")
+    if not isinstance(wrt, str):
+        raise DomainError(f"`wrt` is {wrt!r}", hint="it is the name of one input; of several, one after the other")
     if wrt not in program.inputs:
         known = ", ".join(program.inputs) or "none"
         raise BindingError(

@@ -17,6 +17,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError, ParseError, ShapeError, Span
 from derivable.tensor import nodes as t
 from derivable.tensor.compilation import check_backend
+from derivable.tensor.libraries import check_scipy
 from derivable.tensor.program import Program
 from derivable.tensor.run import run
 from derivable.tensor.tracked import dense_einsum, formed, is_array, tracked_form
@@ -24,7 +25,6 @@ from derivable.tensor.types import tensor
 from derivable.tensor.values import (
     FORMS,
     Coordinates,
-    check_indices,
     coordinates,
     dense,
     elements,
@@ -147,10 +147,10 @@ def _held(operand: Any, record: Semiring, name: str) -> Any:
     """What `_Term` has as a value, of elements of the semiring."""
     if is_dense(operand):
         return dense(operand, semiring=record, name=name)
-    is_csr = library_of(operand) == "scipy" and operand.format == "csr" and operand.has_canonical_format
-    if is_csr and elements(operand.data, record, name) is operand.data:
-        check_indices(operand.indices[None], operand.shape[-1:], name)
-        return operand
+    if library_of(operand) == "scipy" and operand.format == "csr" and operand.ndim == 2:
+        check_scipy(operand, name)
+        if operand.has_canonical_format and elements(operand.data, record, name) is operand.data:
+            return operand
     return coordinates(operand, semiring=record, name=name)
 
 
@@ -158,11 +158,13 @@ def _tracked(operand: Any, record: Semiring, name: str) -> Any:
     """As `_held`, but arrays of torch and JAX stay what they are, and are the values of sparse ones."""
     if tracker([operand]) is None and library_of(operand) != "torch":
         return _held(operand, record, name)
-    if isinstance(operand, Coordinates) or is_array(operand):
+    if isinstance(operand, Coordinates):
+        return operand.checked(name)
+    if is_array(operand):
         return operand
     from derivable.tensor.gathers import torch_entries
 
-    return torch_entries(operand)
+    return torch_entries(operand, name)
 
 
 def _is_array(value: Any) -> bool:

@@ -11,7 +11,10 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from derivable.algebra.expr import nodes as scalars
 from derivable.algebra.expr.trace import trace
@@ -21,13 +24,14 @@ from derivable.core.names import FreshNames
 from derivable.tensor import nodes as t
 from derivable.tensor.binding import names_in
 from derivable.tensor.program import Program
+from derivable.tensor.syntax import as_type
 from derivable.tensor.types import INT, Type
 from derivable.tensor.types import tensor as tensor_type
 
 _KEYS = "ijklmnop"
 
 
-def variable(name: str, order: int | None = None, *, type: Type | None = None) -> Expression:
+def variable(name: str, order: int | None = None, *, type: Type | str | None = None) -> Expression:
     """An input as an expression.
 
     order  of a tensor of reals; 0 for a number
@@ -37,7 +41,7 @@ def variable(name: str, order: int | None = None, *, type: Type | None = None) -
     """
     if (order is None) == (type is None):
         raise DomainError(f"the variable {name!r} needs an order or a type", hint='variable("A", order=2)')
-    of = type if type is not None else tensor_type(integer(order, "the order", 0))
+    of = as_type(type, name) if type is not None else tensor_type(integer(order, "the order", 0))
     return Expression(t.Var(name), {name: of})
 
 
@@ -55,6 +59,24 @@ class Expression(Program):
     @property
     def order(self) -> int:
         return self.type.order
+
+    def __iter__(self) -> Any:
+        raise TypeMismatchError(
+            "an expression is not run over in Python", hint="`sum`, `map` and `where` run over its entries"
+        )
+
+    def __bool__(self) -> bool:
+        raise TypeMismatchError(
+            "whether an expression holds is not known before it runs", hint="`where` and `dv.where` choose"
+        )
+
+    def _compared(self, other: Any) -> Any:
+        raise TypeMismatchError("expressions are not compared", hint="`A.where(lambda a: a < 1)` compares entries")
+
+    __lt__ = __le__ = __gt__ = __ge__ = _compared
+
+    def __abs__(self) -> Expression:
+        return self.map(abs)
 
     def __add__(self, other: Any) -> Expression:
         return _joined(self, other, "+", lambda a, b: t.Add(a, b))
@@ -93,6 +115,8 @@ class Expression(Program):
         return _expression(other) / self
 
     def __pow__(self, power: float) -> Expression:
+        if not isinstance(power, Real):
+            raise TypeMismatchError(f"a power is a number, and this is a {type(power).__name__}")
         return self.map(lambda a: a**power)
 
     def __matmul__(self, other: Any) -> Expression:
@@ -122,10 +146,14 @@ class Expression(Program):
         """What stands at a key or several, integers or expressions of type `index`; a prefix of keys gives a tensor."""
         keys = keys if isinstance(keys, tuple) else (keys,)
         if len(keys) > self.order:
-            raise ShapeError(f"{len(keys)} keys are looked up in {self.type}")
+            raise ShapeError(
+                f"{len(keys)} keys are looked up in {self.type}", hint="a tensor of order n takes at most n keys"
+            )
         node, inputs = self.node, self.inputs
         for key in keys:
-            found = Expression(t.Number(int(key)), {}) if is_integer(key) else key
+            found = (
+                Expression(t.Number(integer(key, "a key", -(1 << 63), (1 << 63) - 1)), {}) if is_integer(key) else key
+            )
             if not isinstance(found, Program) or found.type != INT:
                 raise TypeMismatchError(f"the key {key!r} is no integer", hint="slices are not kept: use `where`")
             inputs = _merged(inputs, found.inputs)
@@ -140,6 +168,8 @@ class Expression(Program):
         """The sum over axes, over all of them if none is named. Negative ones count from the last."""
         axes: Any = range(self.order) if axis is None else [axis] if is_integer(axis) else axis
         summed = {_axis(each, self.order) for each in axes}
+        if len(summed) < len(axes):
+            raise ShapeError(f"an axis is in {list(axes)} twice")
         names = _Names(self)
         keys = names.keys(self.order)
         kept = [None if place in summed else key for place, key in enumerate(keys)]
@@ -148,8 +178,9 @@ class Expression(Program):
         made = _nested(self.node, loops, [key for key in kept if key], names, lambda a: a, value)
         return Expression(made, self.inputs)
 
-    def transpose(self, *axes: int) -> Expression:
+    def transpose(self, *axes: Any) -> Expression:
         """The axes in another order, reversed if none is given: axis k of the result is axis axes[k] of this one."""
+        axes = tuple(axes[0]) if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
         order = axes or tuple(reversed(range(self.order)))
         if sorted(_axis(axis, self.order) for axis in order) != list(range(self.order)):
             raise ShapeError(f"{list(order)} is no order of the axes of {self.type}")
@@ -189,13 +220,15 @@ class Expression(Program):
 
         Entries that are not held stay so, whatever the function gives for zero.
         """
-        return self._traced(function, lambda made, value: made)
+        return self._traced(function, lambda made, value: made, "float64")
 
     def where(self, condition: Callable[..., Any]) -> Expression:
         """The entries for which a condition holds. condition: (value) or (index, ..., value) -> truth"""
-        return self._traced(condition, t.If)
+        return self._traced(condition, t.If, "bool")
 
-    def _traced(self, function: Callable[..., Any], finish: Callable[[t.Node, t.Node], t.Node]) -> Expression:
+    def _traced(
+        self, function: Callable[..., Any], finish: Callable[[t.Node, t.Node], t.Node], wanted: str
+    ) -> Expression:
         names = _Names(self)
         keys, value = names.keys(self.order), names.value()
         count = _count_of_parameters(function)
@@ -206,7 +239,12 @@ class Expression(Program):
                 hint="give a function of the value, or of all indices and the value",
             )
         given = keys if count > 1 else ()
-        (traced,) = trace(function, [*("int64" for _ in given), "float64"])
+        found = trace(function, [*("int64" for _ in given), "float64"])
+        if len(found) != 1 or found[0].dtype in {"bool", "int64", "float64"} - {wanted}:
+            made = f"{len(found)} numbers" if len(found) != 1 else f"a value of {found[0].dtype}"
+            hints = {"bool": "compare the value: `a < 1`", "float64": '`dv.cast(i, "float64")` is a number of an index'}
+            raise TypeMismatchError(f"the function gives {made}, where one of {wanted} is needed", hint=hints[wanted])
+        traced = found[0]
 
         def body(a: t.Node) -> t.Node:
             return finish(_node_of(traced, [*map(t.Var, given), a], names), a)
@@ -234,13 +272,12 @@ def _expression(given: Any) -> Expression:
         return given
     if isinstance(given, Program):
         return Expression(given.node, given.inputs)
-    try:
+    if isinstance(given, (Real, np.number)) or (isinstance(given, np.ndarray) and not given.ndim):
         return Expression(t.Number(float(given)), {})
-    except (TypeError, ValueError):
-        raise TypeMismatchError(
-            f"{type(given).__name__} is no expression",
-            hint='name it: `variable("A", order=2)`, and give it to the call',
-        ) from None
+    raise TypeMismatchError(
+        f"{type(given).__name__} is no expression",
+        hint='name it: `variable("A", order=2)`, and give it to the call',
+    )
 
 
 def _merged(left: Mapping[str, Type], right: Mapping[str, Type]) -> dict[str, Type]:

@@ -34,6 +34,9 @@ class Factored:
     def shape(self) -> tuple[int, ...]:
         return (*self.left.shape, *self.right.shape)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.to_numpy(), dtype)
+
     def __repr__(self) -> str:
         return f"Factored({' x '.join(map(str, self.left.shape))} by {' x '.join(map(str, self.right.shape))})"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -15,9 +15,11 @@ from derivable.core.registry import suggestion
 from derivable.tensor.compilation import Kernel, check_backend, compile
 from derivable.tensor.engine import ProgramEngine, entries_of
 from derivable.tensor.formats.held import Held, hold
+from derivable.tensor.inputs import by_name
 from derivable.tensor.program import Program
-from derivable.tensor.tracked import library_run
-from derivable.tensor.values import Coordinates, tracker
+from derivable.tensor.tracked import run_in_library
+from derivable.tensor.types import Type
+from derivable.tensor.values import Coordinates, is_sparse, tracker
 
 
 class Function:
@@ -47,20 +49,27 @@ class Function:
         output: str | None = None,
         backend: str | None = None,
     ):
-        given = {**(constants or {}), **(patterns or {})}
+        program = Program.given(program, "made a function")
+        constants, patterns = by_name(constants, "constants"), by_name(patterns, "patterns")
+        given = {**constants, **patterns}
         for name in given:
             if name not in program.inputs:
                 hint = suggestion(name, program.inputs, f"its inputs are {', '.join(program.inputs) or 'none'}")
                 raise DomainError(f"the program has no input `{name}`", hint=hint)
         orders = {name: of.order for name, of in program.inputs.items()}
+        for name in patterns:
+            if name in constants:
+                raise DomainError(f"`{name}` is both a constant and a pattern", hint="patterns get gradients")
+            if not orders[name]:
+                raise ShapeError(f"`{name}` is {program.inputs[name]}, and has no pattern", hint="give it to the call")
         self.program = program
         self.constants = {
             name: hold(value, None, orders[name], name=name) if orders[name] else value
-            for name, value in (constants or {}).items()
+            for name, value in constants.items()
         }
         self.patterns = {
             name: hold(value, "csr" if orders[name] == 2 else "csf", orders[name], name=name)
-            for name, value in (patterns or {}).items()
+            for name, value in patterns.items()
         }
         self.output = ("numpy" if program.type.order < 2 else "coordinates") if output is None else output
         if self.output not in ("numpy", "coordinates"):
@@ -77,12 +86,14 @@ class Function:
 
     def __call__(self, **values: Any) -> Any:
         if set(values) != set(self.variables):
-            raise DomainError(f"the function takes {', '.join(self.variables)}, and was given {', '.join(values)}")
+            raise self._wrong_names(values, self.variables)
         operands = [values[name] for name in self.variables]
+        for name, operand in zip(self.variables, operands):
+            _check_operand(name, operand, self.program.inputs[name])
         if self.backend or tracker(operands) == "elsewhere":
             return self._gathered(values)
         engine = self._engine(tuple(tuple(np.shape(operand)) for operand in operands))
-        (result,) = library_run(operands)(engine, None, operands)
+        (result,) = run_in_library(engine, operands)
         return result
 
     def _gathered(self, values: Mapping[str, Any]) -> Any:
@@ -112,13 +123,23 @@ class Function:
 
     def pattern(self, **shapes: Shape) -> Coordinates:
         """Where the entries of a sparse result are, for dense inputs of these shapes."""
+        needed = [n for n in self.variables if n not in self.patterns and self.program.inputs[n].order]
+        if not set(needed) <= set(shapes) <= set(self.variables):
+            raise self._wrong_names(shapes, needed)
         given = tuple(
-            (len(self.patterns[n].arrays["val"]),) if n in self.patterns else shapes[n] for n in self.variables
+            (len(self.patterns[n].arrays["val"]),) if n in self.patterns else tuple(shapes.get(n, ()))
+            for n in self.variables
         )
         (found,) = self._engine(given).patterns
         if found is None:
             raise UnsupportedError("the result is dense", hint='ask for output="coordinates"')
         return found
+
+    def _wrong_names(self, given: Mapping[str, Any], needed: Sequence[str]) -> DomainError:
+        constant = [name for name in given if name in self.constants]
+        hint = f"`{constant[0]}` is a constant of it" if constant else "all of them by their names"
+        taken, came = (", ".join(names) or "nothing" for names in (needed, given))
+        return DomainError(f"the function takes {taken}, and was given {came}", hint=hint)
 
     def _engine(self, shapes: tuple[Shape, ...]) -> ProgramEngine:
         if shapes not in self._engines:
@@ -137,6 +158,20 @@ class Function:
             engine = ProgramEngine((self.program,), variables, self.constants, (shape,), (pattern,))
             self._engines[shapes] = engine.registered()
         return self._engines[shapes]
+
+
+def _check_operand(name: str, value: Any, of: Type) -> None:
+    """Raises DomainError for what is no array of numbers."""
+    if of.element != "real":
+        raise DomainError(
+            f"the input `{name}` is {of}, and the function takes arrays of reals",
+            hint=f"make it a constant: Function(program, constants={{{name!r}: ...}})",
+        )
+    if value is None or isinstance(value, str) or is_sparse(value) or isinstance(value, Mapping):
+        raise DomainError(
+            f"the input `{name}` is a {type(value).__name__}, and the function takes dense arrays",
+            hint=f"of a sparse one it takes the values: Function(program, patterns={{{name!r}: ...}})",
+        )
 
 
 def _wrong_values(name: str, held: Held, shape: Shape) -> ShapeError:

@@ -27,12 +27,12 @@ from derivable.tensor.formats.format import Format
 from derivable.tensor.formats.held import Held, hold
 from derivable.tensor.formats.standard import PLAIN
 from derivable.tensor.inputs import checked_names, number
+from derivable.tensor.libraries import check_compressed, check_indices, of_rows
 from derivable.tensor.tree import Dense, Tree, distinct, levels_of
 from derivable.tensor.types import REAL, is_tensor
 from derivable.tensor.values import (
     FORMS,
     Coordinates,
-    check_indices,
     check_shape,
     coordinates,
     dense,
@@ -360,14 +360,14 @@ def parted(
         return Where(tuple(value.shape), indices, num_values=indices.shape[1]), chosen
     if not is_torch:
         if isinstance(value, Coordinates) and isinstance(value.values, torch.Tensor):
-            entries = value
+            entries = value.checked(name)
             check_shape(value.shape, None, order, name)
         else:
             entries = coordinates(value, order=order, semiring=semiring, name=name)
         where, values = Where(entries.shape, entries.indices, num_values=len(entries.values)), entries.values
     else:
         check_shape(tuple(value.shape), None, order, name)
-        indices, values = _torch_parts(value, fetched or Fetched())
+        indices, values = _torch_parts(value, fetched or Fetched(), name)
         check_indices(indices, tuple(value.shape), name)
         where = Where(tuple(value.shape), indices, num_values=indices.shape[1])
     if format is None or format.name in PLAIN:
@@ -379,32 +379,33 @@ def parted(
     return replace(where, indices=every, places=numbers.reshape(-1) - 1), values
 
 
-def torch_entries(value: torch.Tensor) -> Coordinates:
+def torch_entries(value: torch.Tensor, name: str) -> Coordinates:
     """A sparse tensor as coordinates whose values are a tensor of torch, with its derivatives."""
     shape = tuple(value.shape)
-    indices, values = _torch_parts(value, Fetched())
-    check_indices(indices, shape)
+    indices, values = _torch_parts(value, Fetched(), name)
+    check_indices(indices, shape, name)
     found, into = distinct(list(indices))
     if into is None:
         return Coordinates(shape, indices, values)
     if len(found[0]) < len(into):
-        return torch_entries(value.to_sparse_coo().coalesce())
+        return torch_entries(value.to_sparse_coo().coalesce(), name)
     return Coordinates(shape, np.stack(found), values[torch.from_numpy(np.argsort(into))])
 
 
-def _torch_parts(value: torch.Tensor, fetched: Fetched) -> tuple[np.ndarray, torch.Tensor]:
+def _torch_parts(value: torch.Tensor, fetched: Fetched, name: str) -> tuple[np.ndarray, torch.Tensor]:
     """(indices [axis, entry], values [entry]) of a sparse tensor."""
     if value.layout == torch.sparse_csr and value.ndim == 2:
-        return fetched(_of_rows, value.crow_indices(), value.col_indices()), value.values()
+        count, shape = len(value.values()), tuple(value.shape)
+
+        def of_checked(offsets: np.ndarray, columns: np.ndarray) -> np.ndarray:
+            check_compressed(offsets, columns, count, shape, 1, name)
+            return of_rows(offsets, columns)
+
+        return fetched(of_checked, value.crow_indices(), value.col_indices()), value.values()
     value = (value if value.layout == torch.sparse_coo else value.to_sparse_coo()).coalesce()
     values = value.values()
     inner = tuple(values.shape[1:])
     return fetched(lambda indices: _of_parts(indices, inner), value.indices()), values.reshape(-1)
-
-
-def _of_rows(offsets: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    rows = np.repeat(np.arange(len(offsets) - 1, dtype=np.int64), np.diff(offsets))
-    return np.stack([rows, columns.astype(np.int64, copy=False)])
 
 
 def _of_parts(indices: np.ndarray, inner: tuple[int, ...]) -> np.ndarray:

@@ -18,6 +18,13 @@ from derivable.tensor.values import check_shape, dense_array, elements
 SIZE = "_size_"
 
 
+def by_name(given: Any, what: str) -> Mapping[str, Any]:
+    """What is given by the names of inputs, nothing for None. Raises DomainError for what is no mapping."""
+    if given is None or isinstance(given, Mapping):
+        return given or {}
+    raise DomainError(f"`{what}` is a {type(given).__name__}, and is given by name", hint=f"{what}={{name: ...}}")
+
+
 def taken_names(inputs: Mapping[str, Type]) -> set[str]:
     """The names that a call may give: those of the inputs, and of tensors whose sizes are inputs."""
     return {*inputs, *(name.rpartition(SIZE)[0] for name in inputs if SIZE in name)}
@@ -43,7 +50,9 @@ def checked_names(
         elif tensor in values and of == INT:
             yield name, shape_of(values[tensor])[int(axis)], of
         else:
-            raise DomainError(f"the input `{name}` is missing", hint=f"the inputs are {known}")
+            is_size = of == INT and tensor in inputs
+            hint = f"it is the size of axis {axis} of `{tensor}`: give either" if is_size else f"the inputs are {known}"
+            raise DomainError(f"the input `{name}` is missing", hint=hint)
 
 
 def number(value: Any, of: Type, semiring: Semiring, name: str) -> Any:

@@ -6,6 +6,7 @@ Source: Boisvert, Pozo and Remington, The Matrix Market exchange formats (NIST I
 from __future__ import annotations
 
 import io
+import math
 import os
 
 import numpy as np
@@ -27,7 +28,7 @@ def read_matrix_market(path: str | os.PathLike) -> Coordinates:
     Raises ParseError for a file that is missing or damaged, with the line; UnsupportedError for complex numbers.
     """
     text = read_bytes(path)
-    return parse_matrix_market(bytes(text).decode("latin-1"), os.fspath(path))
+    return parse_matrix_market(bytes(text).removeprefix(b"\xef\xbb\xbf").decode("latin-1"), os.fspath(path))
 
 
 def parse_matrix_market(text: str, source: str = "<input>") -> Coordinates:
@@ -56,6 +57,13 @@ def parse_matrix_market(text: str, source: str = "<input>") -> Coordinates:
                 file.line_of(entry),
                 "indices count from 1",
             )
+        is_upper = indices[0] < indices[1]
+        if symmetry != "general" and is_upper.any() and (indices[0] > indices[1]).any():
+            raise file.error(
+                f"a {symmetry} matrix has entries on both sides of the diagonal",
+                file.line_of(int(np.flatnonzero(is_upper)[0])),
+                "the file has one triangle; `general` matrices have both",
+            )
     if symmetry != "general":
         is_off = indices[0] != indices[1]
         sign = -1.0 if symmetry == "skew-symmetric" else 1.0
@@ -66,11 +74,13 @@ def parse_matrix_market(text: str, source: str = "<input>") -> Coordinates:
 
 def _array_entries(file: _File, shape: tuple[int, ...], symmetry: str) -> tuple[np.ndarray, np.ndarray]:
     """The columns one after another, of a symmetric matrix the lower triangle only."""
+    size, diagonal = shape[0], symmetry != "skew-symmetric"
+    count = math.prod(shape) if symmetry == "general" else size * (size + (1 if diagonal else -1)) // 2
+    values = file.numbers(count, 1)[:, 0]
     columns, rows = np.indices(shape[::-1]).reshape(2, -1)
     if symmetry != "general":
-        is_given = rows > columns if symmetry == "skew-symmetric" else rows >= columns
+        is_given = rows >= columns if diagonal else rows > columns
         rows, columns = rows[is_given], columns[is_given]
-    values = file.numbers(len(rows), 1)[:, 0]
     return np.stack([rows, columns]), values
 
 
@@ -97,6 +107,8 @@ class _File:
         layout, field, symmetry = words[2:]
         if field == "complex" or symmetry == "hermitian":
             raise UnsupportedError("complex numbers are in no semiring", source=self.source, span=Span(1, 1))
+        if (layout, field) == ("array", "pattern"):
+            raise self.error("an array has numbers, and a pattern has none", 0, "patterns are `coordinate pattern`")
         for word, known in ((layout, ("coordinate", "array")), (field, _FIELDS), (symmetry, _SYMMETRIES)):
             if word not in known:
                 close = nearest(word, known)
@@ -148,9 +160,8 @@ class _File:
                 what = {1: "a number", 2: "a row and a column", 3: "a row, a column and a number"}[width]
                 return self.error(f"`{line.strip()}` is not {what}", self.body + number)
             found += bool(words)
-        return self.error(
-            f"the file has {found} entries, and its sizes say {count}", self.body - 1, "it may be cut off"
-        )
+        hint = "it may be cut off" if count is not None and found < count else "are its sizes those of another file?"
+        return self.error(f"the file has {found} entries, and its sizes say {count}", self.body - 1, hint)
 
 
 def _is_number(word: str) -> bool:

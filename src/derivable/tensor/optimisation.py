@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 from derivable.core.diagnostics import DomainError, ShapeError
@@ -15,6 +16,7 @@ from derivable.core.registry import suggestion
 from derivable.tensor import nodes as t
 from derivable.tensor.axes import Axes, axes_of, inputs_known
 from derivable.tensor.binding import free_variables, renamed
+from derivable.tensor.inputs import by_name
 from derivable.tensor.loop_cost import PER_ROW, SIZE, Costs, Entries, entries_of
 from derivable.tensor.passes import KERNEL, Setting, Step, Switches, run_passes, switched
 from derivable.tensor.program import Program
@@ -22,6 +24,7 @@ from derivable.tensor.saturate import out_of_reach
 from derivable.tensor.sparsity import propagate
 from derivable.tensor.terms import Terms
 from derivable.tensor.types import Type
+from derivable.tensor.values import checked_shape
 
 Sizes = Mapping[str, Sequence[int]] | None
 Counts = Mapping[str, int] | None
@@ -89,7 +92,8 @@ def node_cost(node: t.Node, types: Mapping[str, Type], costs: Costs) -> float:
 
 def costs_of(program: Program, sizes: Sizes = None, counts: Counts = None) -> Costs:
     """What loops over the inputs of a program cost. Arguments and errors as of `optimise`."""
-    sizes, counts = sizes or {}, counts or {}
+    Program.given(program, "optimised")
+    sizes, counts = by_name(sizes, "sizes"), by_name(counts, "counts")
     tensors = {name: of for name, of in program.inputs.items() if of.order}
     for name in (*sizes, *counts):
         if name not in tensors:
@@ -102,15 +106,17 @@ def costs_of(program: Program, sizes: Sizes = None, counts: Counts = None) -> Co
     axes_of(program.node, known, axes)
     lengths: dict[Any, float] = {}
     for name, shape in sizes.items():
+        shape = checked_shape(shape, f"a size of `{name}`")
         if len(shape) != tensors[name].order:
             raise ShapeError(f"`{name}` is {tensors[name]}, and {len(shape)} sizes of it were given")
-        lengths |= {axes.root((name, axis)): float(size) for axis, size in enumerate(shape)}
+        # Of an axis without indices one is counted: what has no entries costs next to nothing either way.
+        lengths |= {axes.root((name, axis)): float(max(size, 1)) for axis, size in enumerate(shape)}
     found: dict[str, Entries] = {}
     for name, of in tensors.items():
         shape = [lengths.get(axes.root((name, axis)), SIZE) for axis in range(of.order)]
         count = counts.get(name, shape[0] * PER_ROW ** (of.order - 1))
-        if count < 0:
-            raise DomainError(f"`{name}` has {count} entries", hint="a count is at least 0")
+        if not isinstance(count, Real) or count < 0:
+            raise DomainError(f"`{name}` has {count!r} entries", hint="a count is at least 0")
         found[name] = entries_of(shape, count)
     indices = {
         name: lengths.get(axes.root(of.axis), SIZE) for name, of in known.items() if of.is_size and of.axis is not None

@@ -161,11 +161,15 @@ UNOPTIMISED = frozenset(PASSES) - {"presaturation", *KERNEL}
 
 
 def switched(passes: Switches) -> frozenset[str]:
-    """The names of the passes that are on. Raises DomainError for an unknown name."""
-    for name in passes or {}:
+    """The names of the passes that are on. Raises DomainError for an unknown name, and for what is no switch."""
+    if not isinstance(passes, Mapping | None):
+        raise DomainError(f"`passes` is a {type(passes).__name__}", hint='passes={"fusion": False} switches one off')
+    for name, is_on in (passes or {}).items():
         if name not in PASSES:
             hint = suggestion(name, PASSES, f"the passes are {', '.join(PASSES)}")
             raise DomainError(f"there is no pass {name!r}", hint=hint)
+        if not isinstance(is_on, bool):
+            raise DomainError(f"the pass {name!r} is switched to {is_on!r}", hint="True or False")
     chosen = {name: each.is_on for name, each in PASSES.items()} | dict(passes or {})
     return frozenset(name for name, is_on in chosen.items() if is_on)
 

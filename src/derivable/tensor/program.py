@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from derivable.algebra.semiring import Semiring
-from derivable.core.diagnostics import BindingError, LimitError
+from derivable.core.diagnostics import BindingError, DomainError, LimitError
 from derivable.tensor import nodes as t
 from derivable.tensor.check import check
 from derivable.tensor.text import NAME, RESERVED
@@ -59,6 +59,8 @@ class Program:
     def __post_init__(self) -> None:
         inputs = dict(self.inputs)
         for name in inputs:
+            if not isinstance(name, str):
+                raise BindingError(f"the input {name!r} is no name", hint="names are texts")
             if name in RESERVED:
                 raise BindingError(f"the input {name!r} is a word of the language", hint="choose another name")
             if not re.fullmatch(NAME, name):
@@ -66,6 +68,16 @@ class Program:
         object.__setattr__(self, "inputs", MappingProxyType(inputs))
         with _not_too_deep():
             object.__setattr__(self, "type", check(self.node, self.types) or self.zero)
+
+    @classmethod
+    def given(cls, value: Any, what: str) -> Program:
+        """A program that a user gives. Raises DomainError for what is none; what: is done with it, for messages"""
+        if isinstance(value, Program):
+            return value
+        hint = "`dv.tensor.parse` makes one of a text and the types of its inputs"
+        if isinstance(getattr(value, "program", None), Program):
+            hint = "give the program that it was made of, its `program`"
+        raise DomainError(f"a {type(value).__name__} is {what}, where a program is needed", hint=hint)
 
     @property
     def types(self) -> dict[str, Type]:

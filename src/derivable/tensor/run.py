@@ -7,15 +7,17 @@ from functools import lru_cache
 from typing import Any
 
 from derivable.algebra.semiring import Semiring
+from derivable.core.diagnostics import DomainError
 from derivable.tensor.axes import Axes
 from derivable.tensor.compilation import Kernel, compile
 from derivable.tensor.emit import result_axes
+from derivable.tensor.formats.format import Format
 from derivable.tensor.inputs import array, checked_names, number
 from derivable.tensor.interpret import NOTHING, interpret
 from derivable.tensor.passes import KERNEL
 from derivable.tensor.program import Program
 from derivable.tensor.types import is_tensor
-from derivable.tensor.values import FORMS, coordinates, scalar_semiring
+from derivable.tensor.values import FORMS, checked_shape, coordinates, scalar_semiring
 
 
 def run(
@@ -33,6 +35,9 @@ def run(
     numbers are Python's exact integers.
     """
     record = scalar_semiring(semiring)
+    shape = None if shape is None else checked_shape(shape, "a size of the shape that was asked for")
+    if not isinstance(output, str | Format | None):
+        raise DomainError(f"the output is a {type(output).__name__}", hint=f"it is one of {', '.join(FORMS)}")
     if record.is_exact or any(of.order and not is_tensor(of) for of in program.inputs.values()):
         return _interpreted(program, values, record, output or "numpy", shape)
     return _kernel(program, record, output, shape, backend)(**values)

@@ -33,6 +33,7 @@ from derivable.core.names import FreshNames
 from derivable.core.registry import nearest, suggestion
 from derivable.tensor import nodes as t
 from derivable.tensor.check import Types, scope, type_from
+from derivable.tensor.inputs import by_name
 from derivable.tensor.program import Program
 from derivable.tensor.text import FUNCTIONS, KEYWORDS, NAME, RESERVED
 from derivable.tensor.types import INT, REAL, Type
@@ -110,7 +111,7 @@ def parse(text: str, inputs: Mapping[str, Type | int | str] | None = None, *, so
     """
     if not isinstance(text, str):
         raise DomainError(f"a program is a text, not {type(text).__name__}")
-    types = {name: as_type(given, name) for name, given in (inputs or {}).items()}
+    types = {name: as_type(given, name) for name, given in by_name(inputs, "inputs").items()}
     place = _Place(source, text)
     node = _Reader(place).transform(_tree(text, place))
     typing = _Typing()
@@ -188,7 +189,14 @@ def _tree(text: str, place: _Place) -> Any:
         return _parser().parse(text)
     except UnexpectedCharacters as error:
         found = text[error.pos_in_stream]
-        hints = {"[": "a key is looked up as in `A(i)`", "@": "a product is summed up: `sum(<i, a> in X) a * Y(i)`"}
+        hints = {
+            "[": "a key is looked up as in `A(i)`",
+            "@": "a product is summed up: `sum(<i, a> in X) a * Y(i)`",
+            ".": "axes in another order are keys: `sum(<i, j, a> in A) { j, i -> a }`",
+            "!": "`not c` is the opposite of a condition",
+            "?": "`where(c, a, b)` chooses, and `if c then e else f`",
+            ";": "`let x = e in f` names a part",
+        }
         span = place.at(error.line, error.column)
         raise ParseError(f"`{found}` means nothing here", span=span, hint=hints.get(found)) from None
     except UnexpectedToken as error:
@@ -252,6 +260,12 @@ def _hint(token: Any, wanted: list[str], accepted: set[str], before: list) -> st
         if token in ("<", "<=", ">", ">=", "==", "=", "!="):
             return "comparisons do not chain: write `a < b & b < c`"
         return None
+    if token in ("&", "|") and before and before[-1] == token:
+        return f"conditions are joined by a single `{token}`"
+    if token == ">" and before and before[-1] == "<":
+        return "what is not equal is compared by `!=`"
+    if token == "," and "`}`" in wanted:
+        return "entries of a tensor add up: `{ i -> a } + { j -> b }`"
     for closing, opening in ((")", "("), ("}", "{")):
         if f"`{closing}`" in wanted and (last := _open(before, opening, closing)) is not None:
             return f"the `{opening}` of line {last.line}, column {last.column} is not closed"
@@ -425,10 +439,13 @@ def _check_names(node: t.Node, types: Types) -> None:
         raise BindingError("`_` has no value", span=node.span, hint="give it a name")
     if node.name in FUNCTIONS:
         raise BindingError(f"`{node.name}` is an operation", span=node.span, hint=f"write `{node.name}(a)`")
+    known = f"known are {', '.join(types) or 'no names'}"
+    other = node.name.lower()
+    close = f"did you mean `{other}`?" if other in (*types, *FUNCTIONS, *KEYWORDS) else None
     raise BindingError(
         f"nothing is called `{node.name}`",
         span=node.span,
-        hint=suggestion(node.name, (*types, *FUNCTIONS), f"known are {', '.join(types) or 'no names'}"),
+        hint=close or suggestion(node.name, (*types, *FUNCTIONS), known),
     )
 
 

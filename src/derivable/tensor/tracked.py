@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def call(kernel: Kernel, who: str, values: Mapping[str, Any]) -> Any:
         pattern = Coordinates(found.shape, found.indices, found.values)
     # What is not named is a constant of each call, so an engine is made for each; what it compiles is kept.
     engine = ProgramEngine((kernel.program,), variables, constants, (shape,), (pattern,), kernel.derived).registered()
-    (result,) = library_run(operands)(engine, None, operands)
+    (result,) = run_in_library(engine, operands)
     if pattern is None:
         return result
     if is_filled:
@@ -75,7 +76,8 @@ def _operand(kernel: Kernel, value: Any, of: Type, name: str) -> tuple[Held | Sh
         return None
     format = kernel.formats.get(name)
     if isinstance(value, Coordinates):
-        entries = value
+        check_shape(value.shape, None, of.order, name)
+        entries = value.checked(name)
     elif is_array(value):
         check_shape(tuple(value.shape), None, of.order, name)
         if format is not None and format.name != "dense":
@@ -88,7 +90,7 @@ def _operand(kernel: Kernel, value: Any, of: Type, name: str) -> tuple[Held | Sh
         from derivable.tensor.gathers import torch_entries
 
         check_shape(tuple(value.shape), None, of.order, name)
-        entries = torch_entries(value)
+        entries = torch_entries(value, name)
     if format is not None and format.name not in PLAIN:
         raise UnsupportedError(
             f"`{name}` is differentiated by its entries, and was declared `{format.name}`, which may hold others",
@@ -119,18 +121,52 @@ def _numbers(of: Held | Shape, operand: Any) -> Any:
     return found if of else found.item()
 
 
-def library_run(operands: list[Any]) -> Any:
-    """What runs an engine on arrays of a library."""
+def run_in_library(engine: Any, operands: list[Any]) -> Any:
+    """The results of an engine for arrays of a library, of the widest of their floats; integers are floats.
+
+    Raises DomainError for arrays of several libraries.
+    """
+    jax = sys.modules.get("jax")
+    has_jax = jax is not None and any(isinstance(operand, jax.Array) for operand in operands)
     if has_torch(operands):
+        if has_jax:
+            raise DomainError("a call has tensors of torch and arrays of JAX", hint="give all of one library")
         from derivable.bridge.torch import run
 
-        return run
-    jax = sys.modules.get("jax")
-    if jax is not None and any(isinstance(operand, jax.Array) for operand in operands):
+        return run(engine, None, _of_torch(operands))
+    if has_jax:
         from derivable.bridge.jax import run
 
-        return run
-    return lambda engine, structure, arrays: engine.apply(structure, [np.asarray(x, np.float64) for x in arrays])
+        return run(engine, None, _of_jax(operands))
+    return engine.apply(None, [np.asarray(x, np.float64) for x in operands])
+
+
+def _of_torch(operands: list[Any]) -> list[Any]:
+    import torch
+
+    tensors = [x if isinstance(x, torch.Tensor) else torch.as_tensor(np.asarray(x, np.float64)) for x in operands]
+    dtypes = {x.dtype for x in tensors}
+    if len(dtypes) == 1 and tensors[0].is_floating_point():
+        return tensors
+    dtype = reduce(torch.promote_types, dtypes)
+    _refuse_complex(dtype, dtype.is_complex)
+    return [x.to(dtype if dtype.is_floating_point else torch.float64) for x in tensors]
+
+
+def _of_jax(operands: list[Any]) -> list[Any]:
+    import jax.numpy as jnp
+
+    dtype = jnp.result_type(*(getattr(x, "dtype", float) for x in operands))
+    if dtype == jnp.bfloat16:
+        # NumPy does not know them.
+        dtype = jnp.dtype(jnp.float32)
+    _refuse_complex(dtype, dtype.kind == "c")
+    return [jnp.asarray(x, dtype if dtype.kind == "f" else float) for x in operands]
+
+
+def _refuse_complex(dtype: Any, is_complex: bool) -> None:
+    if is_complex:
+        raise DomainError(f"values are of type {dtype}", hint="give floats: real and imaginary parts by themselves")
 
 
 def tracked_form(output: Any, who: str) -> str | None:

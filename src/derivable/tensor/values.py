@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from derivable.core.diagnostics import DomainError, LayoutError, OutOfMemory, Sh
 from derivable.core.lazy import optional_module
 from derivable.core.registry import Registry
 from derivable.device.cpu.memory import full
+from derivable.tensor.libraries import array_of_torch, check_indices, imported, named, reading, sparse_entries
 
 LIBRARIES = "NumPy arrays, scipy.sparse, torch tensors, `sparse` arrays, nested dictionaries and Matrix Market files"
 
@@ -63,15 +64,33 @@ class Coordinates(Unfrozen):
         Raises ShapeError if lengths differ, LayoutError for an index outside the shape or one that is no integer,
         DomainError for values that are no elements of the semiring.
         """
-        record, of = scalar_semiring(semiring), _of(name)
-        shape = tuple(integer(size, f"a size{of}", 0) for size in shape)
-        indices, values = check_indices(np.asarray(indices), shape, name), elements(values, record, name)
-        if values.ndim != 1 or indices.shape != (len(shape), len(values)):
-            raise ShapeError(
-                f"the indices{of} are {list(indices.shape)}, [axis, entry], for {list(values.shape)} values of a "
-                f"tensor of order {len(shape)}"
-            )
+        record, shape = scalar_semiring(semiring), checked_shape(shape, f"a size{named(name)}")
+        values = elements(values, record, name)
+        indices = _checked_indices(indices, shape, values, name)
         return cls._sorted(shape, np.ascontiguousarray(indices, np.int64), values, record)
+
+    def checked(self, name: str = "") -> Coordinates:
+        """Itself, once it is known to be what it should be: a kernel goes wherever the indices say.
+
+        Raises ShapeError and LayoutError as `of`, and LayoutError for entries that are not in order.
+        """
+        if not hasattr(self, "_is_right"):
+            shape = checked_shape(self.shape, f"a size{named(name)}")
+            indices = _checked_indices(self.indices, shape, self.values, name)
+            keys = [linear(indices, shape)] if math.prod(shape) < 1 << 63 else list(indices)
+            is_after, is_equal = np.zeros(max(indices.shape[1] - 1, 0), bool), True
+            for key in keys:
+                is_after |= is_equal & (key[1:] > key[:-1])
+                is_equal &= key[1:] == key[:-1]
+            if not is_after.all():
+                entry = int(np.flatnonzero(~is_after)[0]) + 1
+                raise LayoutError(
+                    f"entry {entry}{named(name)} at {indices[:, entry].tolist()} comes after one at "
+                    f"{indices[:, entry - 1].tolist()}, and entries are in order, each once",
+                    hint="`Coordinates.of` takes them in any order and adds equal ones up",
+                )
+            object.__setattr__(self, "_is_right", True)
+        return self
 
     @classmethod
     def _sorted(cls, shape: tuple[int, ...], indices: np.ndarray, values: np.ndarray, record: Semiring) -> Coordinates:
@@ -104,7 +123,12 @@ class Coordinates(Unfrozen):
         return f"Coordinates({list(self.shape)}, {self.num_entries} entries of {self.values.dtype})"
 
     def transposed(self, axes: tuple[int, ...]) -> Coordinates:
-        """The same entries with the axes in another order: the first axis of the result is axes[0] of this one."""
+        """The same entries with the axes in another order: the first axis of the result is axes[0] of this one.
+
+        Raises ShapeError for what is no order of all axes.
+        """
+        if sorted(axes) != list(range(self.order)):
+            raise ShapeError(f"{list(axes)} is no order of the axes of a tensor of shape {list(self.shape)}")
         shape = tuple(self.shape[axis] for axis in axes)
         return self._sorted(shape, self.indices[list(axes)], self.values, semirings.get("real"))
 
@@ -130,9 +154,11 @@ class Coordinates(Unfrozen):
     def to_scipy(self, format: str = "coo") -> Any:
         """A sparse array of scipy: "coo" of any order, and "csr", "csc", "bsr", "dia", "dok", "lil" for matrices.
 
-        Raises UnsupportedError for other orders.
+        Raises DomainError for an unknown format, UnsupportedError for other orders.
         """
         sparse = optional_module("scipy.sparse", "scipy", "sparse")
+        if format not in _SCIPY:
+            raise DomainError(f"scipy has no format {format!r}", hint=f"it has {', '.join(_SCIPY)}")
         if self.order != 2 and format != "coo":
             raise UnsupportedError(
                 f"scipy's {format} holds matrices, and this is a tensor of order {self.order}",
@@ -143,8 +169,14 @@ class Coordinates(Unfrozen):
             return found.asformat(format)
 
     def to_torch(self, layout: str = "coo") -> Any:
-        """A sparse tensor of torch, "coo", or for matrices "csr". Raises UnsupportedError for other orders."""
+        """A sparse tensor of torch, "coo", or for matrices "csr".
+
+        Raises DomainError for an unknown layout, UnsupportedError for other orders.
+        """
         import torch
+
+        if layout not in ("coo", "csr"):
+            raise DomainError(f"the layout is {layout!r}", hint='it is "coo" or "csr"')
 
         values = torch.as_tensor(self.values)
         if layout == "coo":
@@ -152,7 +184,8 @@ class Coordinates(Unfrozen):
             return torch.sparse_coo_tensor(indices, values, self.shape, check_invariants=False, is_coalesced=True)
         if self.order != 2:
             raise UnsupportedError(f"torch's csr holds matrices, and this is a tensor of order {self.order}")
-        offsets = np.searchsorted(self.indices[0], np.arange(self.shape[0] + 1))
+        with fitting(self.shape):
+            offsets = np.searchsorted(self.indices[0], np.arange(self.shape[0] + 1))
         columns = torch.from_numpy(self.indices[1])
         return torch.sparse_csr_tensor(torch.from_numpy(offsets), columns, values, self.shape, check_invariants=False)
 
@@ -215,6 +248,23 @@ def torch_dense(array: np.ndarray) -> Any:
     return torch.from_numpy(array)
 
 
+def checked_shape(shape: Any, what: str) -> tuple[int, ...]:
+    """Sizes, of one axis or several. Raises DomainError for what is none; `what` is a size, for messages."""
+    sizes = shape if isinstance(shape, Iterable) and not isinstance(shape, str) else [shape]
+    return tuple(integer(size, what, 0) for size in sizes)
+
+
+def _checked_indices(indices: Any, shape: tuple[int, ...], values: Any, name: str) -> np.ndarray:
+    with reading("NumPy", name):
+        found = np.asarray(indices)
+    if len(values.shape) != 1 or found.shape != (len(shape), len(values)):
+        raise ShapeError(
+            f"the indices{named(name)} are {list(found.shape)}, [axis, entry], for {list(values.shape)} values of a "
+            f"tensor of order {len(shape)}"
+        )
+    return check_indices(found, shape, name)
+
+
 def linear(indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """[entry] the place of each entry in an array of that shape, the last axis fastest; below 2^63."""
     place = np.zeros(indices.shape[1], np.int64)
@@ -257,9 +307,15 @@ def elements(values: Any, semiring: Semiring, name: str = "") -> np.ndarray:
 
     Raises DomainError for complex numbers, texts, and what lies outside the semiring's domain.
     """
-    of, array = _of(name), np.asarray(values)
+    of, array = named(name), np.asarray(values)
     if array.dtype.kind not in "biuf" and not (array.dtype == object and all(map(is_integer, array.flat))):
-        raise DomainError(f"the values{of} are of type {array.dtype}", hint="give floats, integers or truth values")
+        wrong = [x for x in array.flat if not isinstance(x, Real)] if array.dtype == object else None
+        raise DomainError(
+            f"the values{of} are of type {array.dtype}" + (f", such as {wrong[0]!r}" if wrong else ""),
+            hint="`array.astype(float)` makes floats of them"
+            if wrong == []
+            else "give floats, integers or truth values",
+        )
     if semiring.carrier == "bool":
         return array if array.dtype == bool else array != 0
     if semiring.carrier == "integer":
@@ -267,7 +323,11 @@ def elements(values: Any, semiring: Semiring, name: str = "") -> np.ndarray:
             wrong = array[array != np.floor(array)].flat[0]
             raise DomainError(f"{wrong}{of} is no integer, and the semiring {semiring.name!r} has integers")
         return array if array.dtype == object else np.vectorize(int, otypes=[object])(array)
-    array = array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+    if array.dtype not in (np.float32, np.float64):
+        try:
+            array = array.astype(np.float64)
+        except OverflowError:
+            raise DomainError(f"an integer{of} is too large for a float of 64 bits") from None
     low, high = semiring.domains[0]
     if array.size and ((math.isfinite(low) and array.min() < low) or (math.isfinite(high) and array.max() > high)):
         wrong = array[(array < low) | (array > high)].flat[0]
@@ -300,6 +360,7 @@ def coordinates(
     what is no tensor; ParseError for a file that is damaged.
     """
     record = scalar_semiring(semiring)
+    shape = None if shape is None else checked_shape(shape, f"a size{named(name)}")
     if is_relation(value):
         return _of_relation(value, shape, order, record, name)
     # One of scipy's formats is a dictionary too.
@@ -310,8 +371,9 @@ def coordinates(
 
         value = read_matrix_market(value)
     if isinstance(value, Coordinates):
-        found = Coordinates(value.shape, value.indices, elements(value.values, record, name))
-    elif (entries := _sparse_entries(value, record, name)) is not None:
+        given = value.checked(name)
+        found = Coordinates(given.shape, given.indices, elements(given.values, record, name))
+    elif (entries := sparse_entries(value, library_of(value), record, name)) is not None:
         found = Coordinates.of(*entries, record, name)
     else:
         found = _of_dense(dense_array(value, name), record, keep_zeros, name)
@@ -331,21 +393,21 @@ def dense(
     return coordinates(value, shape=shape, semiring=record, name=name).to_numpy(record.zero)
 
 
+def library_of(value: Any) -> str:
+    """Whose a tensor is: "numpy", "scipy", "torch", "sparse", or "coordinates" for ours, dictionaries and files."""
+    if (torch := imported("torch")) and isinstance(value, torch.Tensor):
+        return "torch"
+    if (scipy := imported("scipy.sparse")) and scipy.issparse(value):
+        return "scipy"
+    if (sparse := imported("sparse")) and isinstance(value, sparse.SparseArray):
+        return "sparse"
+    return "coordinates" if isinstance(value, (Coordinates, Mapping, str, os.PathLike)) else "numpy"
+
+
 def is_dense(value: Any) -> bool:
     """Whether a tensor comes as an array that holds every entry."""
     library = library_of(value)
     return library == "numpy" or (library == "torch" and str(value.layout) == "torch.strided")
-
-
-def library_of(value: Any) -> str:
-    """Whose a tensor is: "numpy", "scipy", "torch", "sparse", or "coordinates" for ours, dictionaries and files."""
-    if (torch := _imported("torch")) and isinstance(value, torch.Tensor):
-        return "torch"
-    if (scipy := _imported("scipy.sparse")) and scipy.issparse(value):
-        return "scipy"
-    if (sparse := _imported("sparse")) and isinstance(value, sparse.SparseArray):
-        return "sparse"
-    return "coordinates" if isinstance(value, (Coordinates, Mapping, str, os.PathLike)) else "numpy"
 
 
 def tracker(values: Iterable[Any], output: Any = None) -> str | None:
@@ -354,7 +416,7 @@ def tracker(values: Iterable[Any], output: Any = None) -> str | None:
 
     output  the form of the result that is asked for: JAX arrays that are no tracers are arrays like others for others
     """
-    torch, jax = _imported("torch"), _imported("jax")
+    torch, jax = imported("torch"), imported("jax")
     found, is_for_others = None, output not in (None, "dense", "coordinates")
     for value in values:
         numbers: Any = value.values if isinstance(value, Coordinates) else value
@@ -369,17 +431,8 @@ def tracker(values: Iterable[Any], output: Any = None) -> str | None:
 
 
 def has_torch(values: Iterable[Any]) -> bool:
-    torch = _imported("torch")
+    torch = imported("torch")
     return torch is not None and any(isinstance(value, torch.Tensor) for value in values)
-
-
-def in_torch(result: Any) -> Any:
-    """Arrays, coordinates and numbers as tensors of torch; others as they are."""
-    if isinstance(result, Coordinates):
-        return result.to_torch()
-    if isinstance(result, (np.ndarray, np.generic, float, bool)):
-        return torch_dense(np.asarray(result))
-    return result
 
 
 def _is_concrete(array: Any) -> bool:
@@ -391,6 +444,15 @@ def _is_concrete(array: Any) -> bool:
 def _is_transformed(torch: Any) -> bool:
     functions = torch._C._are_functorch_transforms_active
     return functions() or torch.autograd.forward_ad._current_level >= 0 or torch.compiler.is_compiling()
+
+
+def in_torch(result: Any) -> Any:
+    """Arrays, coordinates and numbers as tensors of torch; others as they are."""
+    if isinstance(result, Coordinates):
+        return result.to_torch()
+    if isinstance(result, (np.ndarray, np.generic, float, bool)):
+        return torch_dense(np.asarray(result))
+    return result
 
 
 def check_shape(found: tuple[int, ...], shape: tuple[int, ...] | None, order: int | None, name: str) -> None:
@@ -408,114 +470,27 @@ def dense_array(value: Any, name: str = "") -> np.ndarray:
 
     Raises DomainError for what is no array of numbers.
     """
-    if (torch := _imported("torch")) and isinstance(value, torch.Tensor):
-        return _of_torch(value, name).numpy()
+    if (torch := imported("torch")) and isinstance(value, torch.Tensor):
+        with reading("torch", name):
+            return array_of_torch(value, name).numpy()
+    if isinstance(value, np.ma.MaskedArray) and value.mask.any():
+        raise DomainError(
+            f"the array{named(name)} is masked at {int(value.mask.sum())} places, and an array holds every entry",
+            hint="`array.filled(0)` is zero there",
+        )
     try:
         array = np.asarray(value)
     except ValueError:
         raise DomainError(
-            f"the rows of the list{_of(name)} have different lengths", hint="give a dictionary {index: {index: number}}"
+            f"the rows of the list{named(name)} have different lengths",
+            hint="give a dictionary {index: {index: number}}",
         ) from None
-    if array.dtype == object and not all(map(is_integer, array.flat)):
-        raise DomainError(f"{type(value).__name__}{_of(name)} is no tensor of numbers", hint=f"tensors are {LIBRARIES}")
-    return array
-
-
-def _imported(module: str) -> Any:
-    """The module if somebody has imported it; nothing of it exists otherwise."""
-    return sys.modules.get(module)
-
-
-def _of(name: str) -> str:
-    return f" of `{name}`" if name else ""
-
-
-def _of_torch(value: Any, name: str) -> Any:
-    torch = _imported("torch")
-    if value.requires_grad and torch.is_grad_enabled():
+    # What is in an array, and is no number, `elements` says.
+    if array.dtype == object and not array.ndim and not is_integer(array.item()):
         raise DomainError(
-            f"the torch tensor{_of(name)} requires gradients, which a run by values does not record",
-            hint="give `x.detach()`",
+            f"{type(value).__name__}{named(name)} is no tensor of numbers", hint=f"tensors are {LIBRARIES}"
         )
-    return value.detach().cpu()
-
-
-def check_indices(indices: np.ndarray, shape: tuple[int, ...], name: str = "") -> np.ndarray:
-    """Indices [axis, entry] as they are. Raises LayoutError for one outside the shape and for what is no integer."""
-    of = _of(name)
-    if indices.dtype.kind not in "iu" and indices.size:
-        is_nan = indices.dtype.kind == "f" and np.isnan(indices).any()
-        raise LayoutError(f"the indices{of} {'have a NaN' if is_nan else f'are {indices.dtype}, no integers'}")
-    for axis, (index, size) in enumerate(zip(indices, shape)):
-        if index.size and (index.min() < 0 or index.max() >= size):
-            entry = int(np.flatnonzero((index < 0) | (index >= size))[0])
-            raise LayoutError(
-                f"index {index[entry]} of entry {entry}{of} is outside axis {axis} of size {size}",
-                hint=f"indices count from 0; the shape is {list(shape)}",
-            )
-    return indices
-
-
-def check_compressed(value: Any, name: str = "") -> None:
-    """Raises LayoutError for compressed rows or columns of SciPy that say places that are not there: SciPy looks at few
-    of them."""
-    of, axis = _of(name), 1 if value.format == "csr" else 0
-    pos, idx, size = value.indptr, value.indices, value.shape[axis]
-    if len(pos) != value.shape[1 - axis] + 1 or pos[0] != 0 or (pos[1:] < pos[:-1]).any():
-        raise LayoutError(f"the offsets{of} do not ascend from 0", hint="`A.check_format()` of SciPy says where")
-    if not len(idx) == len(value.data) >= pos[-1]:
-        raise LayoutError(f"there are {len(value.data)} values{of}, {len(idx)} indices and offsets up to {pos[-1]}")
-    # As numbers without sign the negative ones are the largest.
-    if idx.size and idx.view(f"uint{8 * idx.itemsize}").max() >= size:
-        entry = int(np.flatnonzero((idx < 0) | (idx >= size))[0])
-        raise LayoutError(f"index {idx[entry]} of entry {entry}{of} is outside axis {axis} of size {size}")
-
-
-def _sparse_entries(value: Any, record: Semiring, name: str) -> tuple[Any, Any, Any] | None:
-    """(shape, indices, values) of what is sparse in another library."""
-    library = library_of(value)
-    if library == "scipy":
-        return _scipy_entries(value, name)
-    if library == "sparse":
-        found = value.asformat("coo")
-        if found.nnz < found.size and found.fill_value != record.zero:
-            raise DomainError(
-                f"what the sparse array{_of(name)} does not hold is {found.fill_value}, and the zero of the semiring "
-                f"{record.name!r} is {record.zero}",
-                hint=f"give it fill_value={record.zero}",
-            )
-        return found.shape, found.coords, found.data
-    if library == "torch" and not is_dense(value):
-        return _torch_entries(_of_torch(value, name))
-    return None
-
-
-def _scipy_entries(value: Any, name: str) -> tuple[Any, Any, Any]:
-    if value.format in ("csr", "csc") and value.ndim == 2:
-        check_compressed(value, name)
-    if value.format == "csr" and value.ndim == 2:
-        rows = np.repeat(np.arange(value.shape[0], dtype=np.int64), np.diff(value.indptr))
-        return value.shape, np.stack([rows, value.indices.astype(np.int64, copy=False)]), value.data
-    found = value.tocoo()
-    # Matrices of older classes have `row` and `col` only.
-    indices = found.coords if hasattr(found, "coords") else (found.row, found.col)
-    return found.shape, np.stack([index.astype(np.int64, copy=False) for index in indices]), found.data
-
-
-def _torch_entries(value: Any) -> tuple[Any, Any, Any]:
-    if str(value.layout) == "torch.sparse_csr" and value.ndim == 2:
-        offsets, columns = value.crow_indices().numpy(), value.col_indices().numpy()
-        rows = np.repeat(np.arange(value.shape[0], dtype=np.int64), np.diff(offsets))
-        return tuple(value.shape), np.stack([rows, columns.astype(np.int64, copy=False)]), value.values().numpy()
-    if str(value.layout) != "torch.sparse_coo":
-        value = value.to_sparse_coo()
-    indices, values = value._indices().numpy(), value._values().numpy()
-    if value.dense_dim():
-        # Each entry is an array: its axes are the last ones.
-        inner = np.indices(values.shape[1:]).reshape(value.dense_dim(), -1)
-        indices = np.concatenate([np.repeat(indices, inner.shape[1], axis=1), np.tile(inner, len(values))])
-        values = values.reshape(-1)
-    return tuple(value.shape), indices, values
+    return array
 
 
 def _of_dense(array: np.ndarray, record: Semiring, keep_zeros: bool, name: str) -> Coordinates:
@@ -526,12 +501,12 @@ def _of_dense(array: np.ndarray, record: Semiring, keep_zeros: bool, name: str) 
     if values.dtype.kind == "f" and np.isnan(values).any():
         place = tuple(int(index) for index in np.argwhere(np.isnan(values))[0])
         raise DomainError(
-            f"the dense array{_of(name)} has NaN at {list(place)}: whether that is an entry cannot be told",
+            f"the dense array{named(name)} has NaN at {list(place)}: whether that is an entry cannot be told",
             hint="give a sparse tensor, whose entries are known, or keep the tensor dense",
         )
-    places = np.nonzero(values != record.zero)
     if not array.ndim:
         return Coordinates((), np.empty((0, 1), np.int64), values.reshape(1))
+    places = np.nonzero(values != record.zero)
     return Coordinates(array.shape, np.stack(places).astype(np.int64, copy=False), values[places])
 
 
@@ -562,13 +537,17 @@ def _of_relation(
         tags = np.where(np.ones(count, bool) if tags is None else tags, record.one, record.zero)
     if tags.dtype.names:
         raise DomainError(
-            f"the tags{_of(name)} are nests of {len(tags.dtype.names)} numbers, and entries are single numbers",
+            f"the tags{named(name)} are nests of {len(tags.dtype.names)} numbers, and entries are single numbers",
             hint="run the program under another provenance",
         )
     indices = columns[0][None] if len(columns) == 1 else np.stack(columns)
     if shape is None:
         shape = tuple(int(index.max(initial=-1)) + 1 for index in indices)
     return Coordinates.of(shape, indices, tags, record, name)
+
+
+# No tensor has more axes than NumPy's.
+_DEEPEST = 64
 
 
 def _of_nested(
@@ -586,15 +565,19 @@ def _of_nested(
             if len(path) == axes:
                 raise ShapeError(f"{place} is a dictionary, where a tensor of order {axes} has a number")
             for key, part in inner.items():
-                if not is_integer(key) or key < 0:
-                    raise LayoutError(f"the key {key!r} of {place} is no index", hint="indices are integers from 0 on")
+                if not is_integer(key) or not 0 <= key < 1 << 63:
+                    raise LayoutError(
+                        f"the key {key!r} of {place} is no index", hint="indices are integers from 0 on, of 63 bits"
+                    )
+                if len(path) == _DEEPEST:
+                    raise ShapeError(f"{what} has dictionaries in more than {_DEEPEST} others")
                 visit(part, (*path, int(key)))
             return
         if axes is None:
             axes = len(path)
         if len(path) != axes:
             raise ShapeError(f"{place} is {inner!r}, where a tensor of order {axes} has a dictionary")
-        if np.ndim(inner) or isinstance(inner, str):
+        if inner is None or isinstance(inner, str) or np.ndim(inner):
             raise DomainError(f"{place} is {inner!r}, which is no number")
         paths.append(path)
         values.append(inner)

@@ -1,4 +1,5 @@
-"""Whether the arrays of a storage format are as long as its definition reads them, and its indices within the axes.
+"""Whether the arrays of a storage format are what its definition says: as long as it reads them, with indices within
+the axes, ascending where they are sorted, and keys once where they are unique.
 
 Kernels do not look: they read and write where the definition says.
 """
@@ -14,23 +15,55 @@ from derivable.algebra.expr.operations import OPERATIONS
 from derivable.core.diagnostics import LayoutError
 from derivable.tensor import nodes as t
 from derivable.tensor.formats.format import FAMILIES, Format, format_of
+from derivable.tensor.formats.table import misplaced
 
 
 def check_bounds(format: Format, shape: tuple[int, ...], parts: Mapping[str, Any]) -> None:
-    """Raises LayoutError for a place that an array does not have and an index outside of its axis; formats of the
-    library are trusted. It takes time and memory in proportion to the rounds of the definition's loops."""
-    if format.name in FAMILIES and format is format_of(format.name, format.order):
+    """Raises LayoutError for a place that an array does not have, an index outside of its axis, and arrays that are not
+    of their kind; formats of the library are trusted. It takes time and memory in proportion to the rounds of the
+    definition's loops."""
+    if is_known(format):
         return
     sizes = dict(zip(format.axis_sizes, shape)) | {name: parts[name] for name in format.sizes}
-    _Bounds(format, shape, {name: parts[name] for name in format.arrays}).visit(format.node, sizes, 1, 0)
+    found = _Bounds(format, shape, {name: parts[name] for name in format.arrays})
+    for name, kind in format.arrays.items():
+        found.kind(name, kind)
+    found.visit(format.node, {**sizes, _OUTSIDE: 0}, 1, 0)
+
+
+def is_known(format: Format) -> bool:
+    """Whether a format is one of the library."""
+    return format.name in FAMILIES and format is format_of(format.name, format.order)
 
 
 class _Bounds:
     def __init__(self, format: Format, shape: tuple[int, ...], arrays: Mapping[str, np.ndarray]):
         self.format, self.shape, self.arrays = format, shape, arrays
 
+    def error(self, message: str, hint: str | None = None) -> LayoutError:
+        return LayoutError(f"{message}, in the format `{self.format.name}`", hint=hint)
+
+    def kind(self, name: str, kind: str) -> None:
+        array = self.arrays[name]
+        if kind == "offsets" and (array[1:] < array[:-1]).any():
+            place = int(np.flatnonzero(array[1:] < array[:-1])[0])
+            raise self.error(
+                f"the offsets `{name}` fall from {array[place]} to {array[place + 1]} at place {place}", _SAY_INT
+            )
+        if kind != "hashed":
+            return
+        if len(array) & (len(array) - 1) or not (array < 0).any():
+            raise self.error(
+                f"the hash table `{name}` has {len(array)} places, of which {int((array < 0).sum())} are empty",
+                "it has a power of two of places, and -1 in at least one",
+            )
+        place = misplaced(np.ascontiguousarray(array, np.int64))
+        if place < len(array):
+            raise self.error(f"the key {array[place]} at place {place} of the table `{name}` is not found", _SAY_INT)
+
     def visit(self, node: t.Node, names: Mapping[str, Any], count: int, depth: int) -> Any:
-        """The values of a scalar [round] or of all rounds; names are numbers, or arrays [round]."""
+        """The values of a scalar [round] or of all rounds; names are numbers, or arrays [round], `_OUTSIDE` the rounds
+        of the entry around."""
         match node:
             case t.Number():
                 return node.value
@@ -52,8 +85,11 @@ class _Bounds:
                 rows = np.flatnonzero(np.broadcast_to(self.visit(node.condition, names, count, depth), (count,)))
                 self.visit(node.body, _taken(names, rows), len(rows), depth)
             case t.Singleton():
-                self.index(np.broadcast_to(self.visit(node.key, names, count, depth), (count,)), depth)
-                self.visit(node.value, names, count, depth + 1)
+                key = np.broadcast_to(self.visit(node.key, names, count, depth), (count,))
+                self.index(key, depth)
+                if node.is_unique:
+                    self.once(node, np.broadcast_to(names[_OUTSIDE], (count,)), key)
+                self.visit(node.value, {**names, _OUTSIDE: np.arange(count)}, count, depth + 1)
             case t.Sum():
                 self.loop(node, names, count, depth)
             case _:
@@ -76,7 +112,27 @@ class _Bounds:
             key = value
             self.inside(over.array.name, key)
             value = self.arrays[over.array.name][key]
+            if self.format.arrays[over.array.name] == "sorted":
+                self.ascending(over.array.name, rows, value)
         self.visit(node.body, {**_taken(names, rows), node.key: key, node.value: value}, len(rows), depth)
+
+    def ascending(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
+        falls = (rows[1:] == rows[:-1]) & (values[1:] <= values[:-1])
+        if falls.any():
+            place = int(np.flatnonzero(falls)[0])
+            raise self.error(
+                f"{values[place + 1]} comes after {values[place]} in one part of `{name}`, which is sorted", _SAY_INT
+            )
+
+    def once(self, node: t.Singleton, outside: np.ndarray, keys: np.ndarray) -> None:
+        order = np.lexsort((keys, outside))
+        is_same = (keys[order][1:] == keys[order][:-1]) & (outside[order][1:] == outside[order][:-1])
+        if is_same.any():
+            key = keys[order[int(np.flatnonzero(is_same)[0])]]
+            raise self.error(
+                f"the key `unique({node.key})` is {key} twice",
+                "without `unique( )` entries of one key add up",
+            )
 
     def inside(self, name: str, places: np.ndarray) -> None:
         if not len(places):
@@ -100,6 +156,11 @@ class _Bounds:
                 f"{axis} of size {self.shape[axis]}",
                 hint=f"the shape is {list(self.shape)}: a condition in the definition leaves out what only fills up",
             )
+
+
+# No name of the language.
+_OUTSIDE = "{"
+_SAY_INT = '`pack` says otherwise than `arrays`: an array of the kind "int" promises nothing'
 
 
 def _taken(names: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:

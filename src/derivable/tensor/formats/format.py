@@ -19,14 +19,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from derivable.core.diagnostics import ShapeError
-from derivable.core.registry import Registry
+from derivable.core.arguments import integer
+from derivable.core.diagnostics import DomainError, ShapeError
+from derivable.core.registry import Registry, suggestion
 from derivable.tensor import nodes as t
+from derivable.tensor.text import RESERVED
 from derivable.tensor.types import INT, Type, array
 
 Kind = Literal["real", "int", "bool", "sorted", "offsets", "hashed"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +58,26 @@ class Format:
     sizes: tuple[str, ...] = ()
     own: Callable[[Any], dict[str, Any] | None] = lambda value: None
     attributes: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        what = f"the format {self.name!r}"
+        integer(self.order, f"the order of {what}", 0)
+        if not isinstance(self.arrays, Mapping) or isinstance(self.sizes, str):
+            raise DomainError(
+                f"{what} has names as `arrays` or `sizes`", hint='arrays={"val": "real"}, sizes=("stored",)'
+            )
+        for name, kind in self.arrays.items():
+            if kind not in KINDS:
+                hint = suggestion(kind, KINDS, f"kinds are {', '.join(KINDS)}")
+                raise DomainError(f"the array `{name}` of {what} is of the kind {kind!r}", hint=hint)
+        if not callable(self.pack):
+            raise DomainError(f"`pack` of {what} is a {type(self.pack).__name__}, and no function")
+        taken = [*self.axis_sizes]
+        for name in (*self.arrays, *self.sizes):
+            if name in taken or name in RESERVED:
+                other = "is a word of the language" if name in RESERVED else "stands for something already"
+                raise DomainError(f"the name `{name}` of {what} {other}", hint="choose another name")
+            taken.append(name)
 
     @property
     def axis_sizes(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,13 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.core.arguments import integer
-from derivable.core.diagnostics import LayoutError, OutOfMemory, UnsupportedError
-from derivable.tensor.formats.bounds import check_bounds
+from derivable.core.diagnostics import DerivableError, LayoutError, OutOfMemory, UnsupportedError
+from derivable.tensor.formats.bounds import check_bounds, is_known
 from derivable.tensor.formats.format import Format, format_of
+from derivable.tensor.formats.standard import PLAIN
+from derivable.tensor.libraries import check_scipy
 from derivable.tensor.values import (
     Coordinates,
-    check_compressed,
     check_shape,
     coordinates,
     dense,
@@ -28,11 +29,16 @@ from derivable.tensor.values import (
 
 @dataclass(frozen=True)
 class Held:
-    """A tensor in a storage format: its arrays and sizes, by the names in the format's definition."""
+    """A tensor in a storage format: its arrays and sizes, by the names in the format's definition. `hold` makes it,
+    and looks at what it makes; arrays that are put together by hand are taken as they are.
+
+    filled  the name of the semiring whose zeros stand where the format has places without an entry; "" if none do
+    """
 
     format: Format
     shape: tuple[int, ...]
     arrays: Mapping[str, Any]
+    filled: str = ""
 
     @property
     def structure_parts(self) -> list[str]:
@@ -58,54 +64,82 @@ def hold(
 ) -> Held:
     """A tensor in a storage format, for kernels that are called with it again and again; in its own if none is given.
 
-    Raises ShapeError for another order, UnsupportedError if it is held in another format already, and OutOfMemory for
-    formats that take memory for every index of an axis that is too long.
+    value   in any form that `values.coordinates` takes
+    format  by name, or one's own; None: "csr" and "csc" of SciPy stay what they are, arrays are "dense", others "coo"
+    order   the number of axes
+    name    of the tensor, for messages
+
+    Raises ShapeError for another order, UnsupportedError if it is held in another format or for another semiring
+    already, and OutOfMemory for formats that take memory for every index of an axis that is too long.
     """
     semiring = scalar_semiring(semiring)
     if isinstance(format, str):
-        format = format_of(format, order)
+        format = format_of(format, integer(order, "the order", 0))
     if isinstance(value, Held):
-        if format is None or value.format == format:
-            return value
-        raise UnsupportedError(f"`{name}` is held as `{value.format.name}` and was declared `{format.name}`")
+        return _held_already(value, format, order, semiring, name)
     library = library_of(value)
     if format is not None and library == "numpy" and not isinstance(value, np.ndarray):
         # An object that the user's format knows.
         own = format.own(value)
         if own is not None:
-            check_bounds(format, tuple(value.shape), own)
+            check_arrays(format, tuple(value.shape), own, "own")
             return Held(format, tuple(value.shape), own)
     if is_dense(value):
         value = dense(value, semiring=semiring, name=name)
     stored = getattr(value, "format", None)
-    is_rows = library == "scipy" and stored in ("csr", "csc")
     has_shape = hasattr(value, "shape")
     shape = tuple(value.shape) if has_shape else ()
-    if format is None:
-        format = format_of("dense" if isinstance(value, np.ndarray) else str(stored) if is_rows else "coo", order)
     if has_shape:
         check_shape(shape, None, order, name)
+    is_rows = library == "scipy" and stored in ("csr", "csc") and order == 2
+    if format is None:
+        format = format_of("dense" if isinstance(value, np.ndarray) else str(stored) if is_rows else "coo", order)
     # Values of another type are converted on the way through coordinates.
     is_as_it_is = not is_rows or elements(value.data, semiring, name) is value.data
     own = format.own(value) if is_as_it_is else None
+    filled = ""
     if own is not None:
         if is_rows:
-            check_compressed(value, name)
+            check_scipy(value, name)
+        elif not is_known(format):
+            check_arrays(format, shape, own, "own")
     else:
         entries = coordinates(value, semiring=semiring, order=order, name=name)
         shape = entries.shape
         (zero,) = semiring.typed("float64").zero
-        own = packed(format, entries, zero, name)
+        own, filled = packed(format, entries, zero, name), semiring.name
         for part, kind in format.arrays.items():
             # What is not the caller's need not be looked at again: see `Pattern.fits`.
             if kind != "real":
                 own[part] = own[part] if own[part].base is None else own[part].copy()
                 own[part].setflags(write=False)
-    return Held(format, shape, own)
+    return Held(format, shape, own, filled)
 
 
-# The kinds of NumPy's dtypes that an array of a format may have.
-_DTYPES = {"real": "fb", "bool": "b"}
+def _held_already(value: Held, format: Format | None, order: int, semiring: Semiring, name: str) -> Held:
+    what = f"`{name}`" if name else "the tensor"
+    check_shape(value.shape, None, order, name)
+    if format is not None and value.format != format:
+        raise UnsupportedError(f"{what} is held as `{value.format.name}` and was declared `{format.name}`")
+    if value.filled not in ("", semiring.name) and value.format.name not in PLAIN:
+        raise UnsupportedError(
+            f"{what} is held as `{value.format.name}` with the zeros of the semiring {value.filled!r}, and is needed "
+            f"in {semiring.name!r}",
+            hint=f"`hold(..., semiring={semiring.name!r})` holds it for that one",
+        )
+    missing = [part for part in (*value.format.arrays, *value.format.sizes) if part not in value.arrays]
+    if missing:
+        raise LayoutError(f"{what} is held as `{value.format.name}` without its `{missing[0]}`", hint="`hold` makes it")
+    values = {part: value.arrays[part] for part, kind in value.format.arrays.items() if kind == "real"}
+    found = {part: elements(array, semiring, name) for part, array in values.items()}
+    if all(found[part] is array for part, array in values.items()):
+        return value
+    return Held(value.format, value.shape, {**value.arrays, **found}, value.filled)
+
+
+# What arrays of formats may be of.
+_INTEGERS = (np.int64, np.int32, np.int16, np.int8, np.uint32, np.uint16, np.uint8)
+_DTYPES: dict[str, Sequence[Any]] = {"real": (np.float64, np.float32, np.bool_), "bool": (np.bool_,)}
 
 
 def packed(format: Format, entries: Coordinates, zero: Any, name: str) -> dict[str, Any]:
@@ -114,27 +148,45 @@ def packed(format: Format, entries: Coordinates, zero: Any, name: str) -> dict[s
     _ = format.node
     try:
         found = format.pack(entries, zero)
+    except DerivableError:
+        raise
     except MemoryError:
         raise OutOfMemory(
             f"{f'`{name}`' if name else 'the tensor'} of shape {list(entries.shape)} does not fit into memory as "
             f"`{format.name}`",
             hint="`coo`, `csf` and `hashed` take memory for its entries only",
         ) from None
+    except Exception as error:
+        raise LayoutError(
+            f"`pack` of the format `{format.name}` failed with {type(error).__name__}: {error}",
+            hint="it is called with the entries and the zero: `pack(entries, zero)`",
+        ) from error
+    check_arrays(format, entries.shape, found, "pack")
+    return found
+
+
+def check_arrays(format: Format, shape: tuple[int, ...], found: Any, who: str) -> None:
+    """Raises LayoutError for what is not what a format of the user's says that `who`, its function, gives."""
+    if not isinstance(found, Mapping):
+        raise LayoutError(
+            f"`{who}` of the format `{format.name}` gives a {type(found).__name__}, and not {{name: array}}",
+            hint=f"its names are {', '.join((*format.arrays, *format.sizes))}",
+        )
     for part in (*format.arrays, *format.sizes):
         if part not in found:
             given = ", ".join(f"`{other}`" for other in found) or "nothing"
-            raise LayoutError(f"`pack` of the format `{format.name}` gives no `{part}`", hint=f"it gives {given}")
+            raise LayoutError(f"`{who}` of the format `{format.name}` gives no `{part}`", hint=f"it gives {given}")
     for part, kind in format.arrays.items():
-        array, kinds = found[part], _DTYPES.get(kind, "iu")
-        if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in kinds:
-            is_array = isinstance(array, np.ndarray)
+        array, dtypes = found[part], _DTYPES.get(kind, _INTEGERS)
+        is_array = isinstance(array, np.ndarray)
+        if not is_array or array.ndim != 1 or array.dtype not in dtypes:
             shown = f"an array {list(array.shape)} of {array.dtype}" if is_array else f"a {type(array).__name__}"
             wanted = {"real": "values", "bool": "truth values"}.get(kind, "integers")
+            fitting = ", ".join(dtype.__name__ for dtype in dtypes)
             raise LayoutError(
-                f"`pack` of the format `{format.name}` gives {shown} as `{part}`, which is an array of {wanted}",
-                hint="arrays of formats have one axis",
+                f"`{who}` of the format `{format.name}` gives {shown} as `{part}`, which is an array of {wanted}",
+                hint=f"arrays of {wanted} are of {fitting}" if is_array and array.ndim == 1 else "they have one axis",
             )
     for part in format.sizes:
-        integer(found[part], f"`{part}`, which `pack` of the format `{format.name}` gives,")
-    check_bounds(format, entries.shape, found)
-    return found
+        integer(found[part], f"`{part}`, which `{who}` of the format `{format.name}` gives,")
+    check_bounds(format, shape, found)

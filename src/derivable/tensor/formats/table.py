@@ -23,6 +23,14 @@ def table_of(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return table, places
 
 
+def misplaced(table: np.ndarray) -> int:
+    """The first place whose key is not found by probing; the length of the table if there is none.
+
+    The length is a power of two, and some place is empty.
+    """
+    return int(_looking()(len(table), table))
+
+
 @cache
 def _inserting() -> Any:
     build = Builder("hash_table")
@@ -38,4 +46,23 @@ def _inserting() -> Any:
             build.load_into(held, table, slot)
         build.store(table, slot, lift(key))
         build.store(places, i, lift(slot))
+    return compile_kernel(build.kernel())
+
+
+@cache
+def _looking() -> Any:
+    build = Builder("hash_table_check")
+    size, table = build.scalar("size"), build.array("table", "int64")
+    with build.loop("place", 0, size) as place:
+        key = build.load(table, place, "key")
+        with build.when(lift(apply("less_equal", 0, key))):
+            slot, _ = build.hash([key], size)
+            held = build.load(table, slot, "held")
+            with build.while_(lift(apply("logical_and", held >= 0, apply("not_equal", slot, place)))):
+                following = build.let("following", slot + 1)
+                build.set(slot, apply("where", following < size, following, 0))
+                build.load_into(held, table, slot)
+            with build.when(lift(apply("not_equal", slot, place))):
+                build.return_(place)
+    build.return_(size)
     return compile_kernel(build.kernel())
