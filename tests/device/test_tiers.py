@@ -1,6 +1,7 @@
 """Python and Numba run the same kernels to the same results; who runs when."""
 
 import json
+import math
 import os
 import pickle
 import re
@@ -70,6 +71,19 @@ def doubled(values):
     for i in range(len(values)):
         values[i] = (values[i] + values[i]) // 2
     return np.int64(values[0]) * 4, wrapped(values, 31)
+
+
+def test_floats_of_python_divide_by_zero():
+    def quotients(number, out):
+        out[0] = 1.0 / number
+        out[1] = 1.0 / math.exp(-1000.0 - number)
+        total = 0.0
+        out[2] = number / total
+
+    out = np.zeros(3)
+    with np.errstate(all="ignore"):
+        interpreted(Kernel(quotients))(*map(tiers._seen, (0.0, out)))
+    np.testing.assert_array_equal(out, [np.inf, np.inf, np.nan])
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8, np.uint32])

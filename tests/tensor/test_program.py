@@ -1,6 +1,8 @@
 """Programs of SDQLite: what they take, what they give, what they look like."""
 
 import copy
+import itertools
+import math
 import pickle
 
 import numpy as np
@@ -8,11 +10,12 @@ import pytest
 import scipy.sparse
 import torch
 
+from derivable.algebra.expr.operations import OPERATIONS
 from derivable.core.diagnostics import BindingError, DomainError, LayoutError
 from derivable.tensor import nodes as t
 from derivable.tensor.program import Program
 from derivable.tensor.syntax import parse
-from derivable.tensor.types import REAL, array, tensor
+from derivable.tensor.types import REAL, array, tensor, vector
 from derivable.tensor.values import Coordinates
 
 # What small programs say is the same in Python, which need not be compiled for it.
@@ -120,3 +123,20 @@ def test_values_that_are_no_elements_are_refused():
 def test_exact_integers():
     product = parse(PRODUCT, {"A": 2, "X": 1})
     assert product(A=MATRIX, X=[1 << 70, 0, 1], semiring="counting").tolist() == [2, 3 << 70]
+
+
+EDGES = (0.0, 1.0, -1.0, 0.5, 2.0, -2.5, 710.0, -745.0, 1e308, -1e308, 1e-320, math.inf, math.nan)
+
+
+@pytest.mark.parametrize("operation", [name for name, row in OPERATIONS.items() if row.rule == "float"])
+def test_functions_of_all_floats_have_a_value(operation, monkeypatch):
+    """Where Python raises errors, compiled code gives infinities and NaN, and so does what runs small inputs."""
+    monkeypatch.setenv("DERIVABLE_TIER", "interpreted")
+    row = OPERATIONS[operation]
+    inputs = np.array(list(itertools.product(EDGES, repeat=row.arity))).T
+    numbers = [t.Lookup(t.Var(name), t.Var("i")) for name in "XYZ"[: row.arity]]
+    body = t.Singleton(t.Var("i"), t.Apply(operation, tuple(numbers)))
+    program = Program(t.Sum("i", "_", t.Var("X"), body), dict.fromkeys("XYZ"[: row.arity], vector))
+    with np.errstate(all="ignore"):
+        expected = row.meaning(*inputs)
+    np.testing.assert_allclose(program(**dict(zip("XYZ", inputs))), expected, rtol=1e-12)

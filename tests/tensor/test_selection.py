@@ -21,7 +21,7 @@ from derivable.tensor.formats.held import hold
 from derivable.tensor.program import Program
 from derivable.tensor.selection import in_reals
 from derivable.tensor.types import INT
-from derivable.tensor.values import Coordinates
+from derivable.tensor.values import Coordinates, coordinates
 from tensor.random_programs import INPUTS, SIZE, _Programs
 
 NAMES = ("min_plus", "max_plus", "max_product", "godel", "log")
@@ -211,3 +211,12 @@ def test_jax_has_the_zero_of_the_semiring_where_nothing_is():
         assert slopes.tolist() == [[0, 1], [0, 0], [1, 0]]
         with pytest.raises(UnsupportedError, match="'boolean' have no derivatives"):
             dv.tensor.einsum("ij,j->i", matrix, jnp.ones(2), semiring="boolean")
+
+
+@pytest.mark.parametrize("format", ["dense", "column_major", "csr"])
+def test_what_a_sparse_input_does_not_hold_is_no_term(format):
+    """A format with places for all indices has the zero of the semiring there, which is that of no real number."""
+    matrix = coordinates({0: {1: 5.0}, 1: {0: 2.0, 1: 1.0}}, shape=(2, 3))
+    by_columns = gradient(PRODUCT, "X", semiring="min_plus")
+    found = compile(by_columns, {"A": format}, output="numpy")(A=matrix, X=np.zeros(3))
+    np.testing.assert_array_equal(found, [[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])

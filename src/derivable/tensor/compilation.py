@@ -383,20 +383,28 @@ class Kernel(Replayed):
         for name, value, of in checked_names(self.program.inputs, self.inputs, values):
             if isinstance(value, Mapping):
                 shapeless[name] = value
+            elif self.precision and isinstance(value, Held):
+                # Stages take what the kernel holds, also numbers that are no elements of their semiring.
+                held[name] = value
             elif is_tensor(of):
-                held[name] = hold(value, self.formats.get(name), of.order, self.semiring, name)
+                held[name] = hold(value, self.formats.get(name), of.order, self._semiring_of(name), name)
             else:
                 others[name] = number(value, of, self.semiring, name)
         for name, entries in self._shaped(shapeless, held).items():
-            held[name] = hold(entries, self.formats.get(name), entries.order, self.semiring, name)
+            held[name] = hold(entries, self.formats.get(name), entries.order, self._semiring_of(name), name)
         return held, others
+
+    def _semiring_of(self, name: str) -> Semiring:
+        """Of whose elements an input is: those of the stages that take it, in a derivative by numbers."""
+        stages = (stage.semiring for stage in self.program.stages if name in free_variables(stage.program.node))
+        return next(stages, self.semiring)
 
     def _shaped(self, given: Mapping[str, Mapping], held: Mapping[str, Any]) -> dict[str, Coordinates]:
         """Dictionaries as tensors: their axes are as long as those that they share, or as their indices need."""
         if not given:
             return {}
         entries = {
-            name: coordinates(value, order=self.program.inputs[name].order, semiring=self.semiring, name=name)
+            name: coordinates(value, order=self.program.inputs[name].order, semiring=self._semiring_of(name), name=name)
             for name, value in given.items()
         }
         sizes: dict[Any, int] = {}

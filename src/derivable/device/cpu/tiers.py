@@ -6,7 +6,8 @@ inputs until it has taken `PATIENCE` in all, or, if Numba's cache on disk has it
 small question compiles nothing, and a training loop compiles what it runs often.
 
 Python runs the text in a copy of its module's names: kernels that it calls are interpreted as well, intrinsics are
-their meaning in Python, and arrays give numbers of Python, so that nothing is narrower than in the compiled tier.
+their meaning in Python, and arrays give integers of Python, so that nothing is narrower than in the compiled tier.
+Floats are those of NumPy, where no division and no function fails.
 Numbers of 64 bits without sign wrap around in both, hence tables of hashes are the same.
 
 DERIVABLE_TIER=compiled never interprets, DERIVABLE_TIER=interpreted always does (the tests of this module compare).
@@ -14,6 +15,7 @@ DERIVABLE_TIER=compiled never interprets, DERIVABLE_TIER=interpreted always does
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -83,7 +85,35 @@ def _making_arrays(function: Callable) -> Callable:
     return call
 
 
-_PYTHON_NUMPY = _NumPy()
+class _Math:
+    """`math` as kernels see it when Python runs them: floats of NumPy, and infinite ones or NaN instead of errors."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(math, name)
+        if callable(found):
+            found = _never_failing(found, getattr(np, name, None))
+        setattr(self, name, found)
+        return found
+
+
+def _never_failing(function: Callable, otherwise: Callable | None) -> Callable:
+    def call(*arguments: Any) -> Any:
+        try:
+            return _number(function(*arguments))
+        except (ArithmeticError, ValueError):
+            if otherwise is None:
+                raise
+            return otherwise(*arguments)
+
+    return call
+
+
+def _number(value: Any) -> Any:
+    """A float as one of NumPy, which divides by zero."""
+    return np.float64(value) if type(value) is float else value
+
+
+_PYTHON_NUMPY, _PYTHON_MATH = _NumPy(), _Math()
 _environments: dict[int, dict[str, Any]] = {}
 
 
@@ -162,7 +192,9 @@ def interpreted(compiled: Any) -> Callable:
     known = getattr(compiled, "_interpreted", None)
     if known is None:
         names = _environment(function.__globals__)
-        known = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+        code = function.__code__
+        code = code.replace(co_consts=tuple(_number(constant) for constant in code.co_consts))
+        known = FunctionType(code, names, function.__name__, function.__defaults__, function.__closure__)
         compiled._interpreted = known
     return known
 
@@ -179,6 +211,8 @@ def _environment(names: dict[str, Any]) -> dict[str, Any]:
 def _meaning(value: Any) -> Any:
     if value is np:
         return _PYTHON_NUMPY
+    if value is math:
+        return _PYTHON_MATH
     # A dispatcher of Numba has its function under this name as well.
     if isinstance(value, Kernel) or hasattr(value, "py_func"):
         return lambda *arguments: interpreted(value)(*arguments)
@@ -188,7 +222,7 @@ def _meaning(value: Any) -> Any:
 def _seen(argument: Any) -> Any:
     if isinstance(argument, np.ndarray):
         return argument.view(_Array)
-    return tuple(_seen(part) for part in argument) if isinstance(argument, tuple) else argument
+    return tuple(_seen(part) for part in argument) if isinstance(argument, tuple) else _number(argument)
 
 
 def _largest(arguments: tuple) -> int:
