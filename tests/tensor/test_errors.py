@@ -233,6 +233,14 @@ CALLS |= {
     "file_too_many": lambda: parse_matrix_market(HEAD + "3 3 1\n1 1 1.0\n2 1 1.0\n", "a.mtx"),
     "compile_formats": lambda: compile(X1, "coo"),
     "compile_passes": lambda: compile(X1, passes=["fusion"]),
+    "literal_outside_semiring": lambda: parse("sum(<i, a> in X) a * 1.5", {"X": 1})(X=V, semiring="godel"),
+    "literal_outside_integers": lambda: parse("sum(<i, a> in X) a * 1.5", {"X": 1})(X=V, semiring="counting"),
+    "result_of_two_ranges": lambda: parse(
+        "(sum(<_, i> in (0:n)) { i -> 1 }) + (sum(<_, i> in (0:m)) { i -> 2 })", {"n": "int", "m": "int"}
+    )(n=5, m=3),
+    "result_of_a_range_and_a_vector": lambda: parse("X + sum(<_, i> in (0:n)) { i -> 1 }", {"X": 1, "n": "int"})(
+        X=V, n=2
+    ),
     "gradient_text": lambda: gradient("X", "X"),
     "gradient_inputs": lambda: gradient(X1, ["X"]),
     "gradient_size_missing": lambda: gradient(parse("sum(<i, r> in A) sum(<j, a> in r) a", {"A": 2}), "A")(),

@@ -159,7 +159,7 @@ def test_elements_of_semirings():
     with pytest.raises(DomainError, match=r"2\.0 of `A` is outside 0"):
         coordinates([0, 2.0], semiring="godel", name="A")
     pair = Semiring("pair", lambda a, b: (a[0] + b[0], a[1]), lambda a, b: a, (0.0, 0.0), (1.0, 0.0))
-    with pytest.raises(UnsupportedError, match="nests of numbers"):
+    with pytest.raises(UnsupportedError, match="a nest of numbers"):
         coordinates([1.0], semiring=pair)
 
 

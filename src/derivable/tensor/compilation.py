@@ -24,13 +24,13 @@ from derivable.tensor.emit import Built, Spec, build_kernel, result_axes
 from derivable.tensor.factored import Factored, Spread, is_even
 from derivable.tensor.formats.format import Format, families, format_of
 from derivable.tensor.formats.held import Held, hold, packed
-from derivable.tensor.inputs import SIZE, by_name, checked_names, number
+from derivable.tensor.inputs import SIZE, by_name, check_literals, checked_names, number
 from derivable.tensor.interpret import interpret
 from derivable.tensor.optimisation import Optimised, optimised
 from derivable.tensor.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
 from derivable.tensor.program import Program, Stage
 from derivable.tensor.replay import Replayed
-from derivable.tensor.support import axis_sizes
+from derivable.tensor.support import added_sizes, axis_sizes, size_inputs
 from derivable.tensor.types import INT, REAL, Type, is_tensor
 from derivable.tensor.values import (
     FORMS,
@@ -75,11 +75,14 @@ def compile(
     result is found in two parts, where its entries are and what they are: the first is kept for calls with inputs whose
     entries are where they were.
 
-    Raises DomainError for unknown names, ShapeError for orders and shapes that do not fit.
+    Raises DomainError for unknown names and numbers in the program that are no elements of the semiring, ShapeError for
+    orders and shapes that do not fit.
     """
     check_backend(backend)
     kind = Kernel if backend is None else _gathers()
-    return kind(program, formats, output=output, semiring=semiring, shape=shape, on=switched(passes))
+    found = kind(program, formats, output=output, semiring=semiring, shape=shape, on=switched(passes))
+    check_literals(program.node, found.semiring)
+    return found
 
 
 def check_backend(backend: str | None) -> None:
@@ -429,15 +432,39 @@ class Kernel(Replayed):
                         f"`{name}` is {others[name]}, and {describe((tensor, int(axis)))} has {known} indices"
                     )
         for k, stop in self._ranges.items():
-            given = {name: others[name] for name in free_variables(stop)}
-            sizes["range", k] = max(int(interpret(stop, given, self.semiring)), 0)
+            sizes["range", k] = self._size(stop, sizes, others)
         for (left, right), node in self.axes.places:
             if sizes[left] != sizes[right]:
                 raise ShapeError(
                     f"`{node}` runs over {describe(left)}, of {sizes[left]}, and {describe(right)}, of {sizes[right]}",
                     span=node.span,
                 )
+        for left, right, node in self._added:
+            first, second = (self._size(stop, sizes, others) for stop in (left, right))
+            if first != second:
+                raise ShapeError(
+                    f"`{node}` adds a tensor of {first} indices, `{left}`, to one of {second}, `{right}`",
+                    span=node.span,
+                )
         return sizes
+
+    def _size(self, stop: t.Node, sizes: Mapping[Any, int], others: Mapping[str, Any]) -> int:
+        """The number of indices up to an integer expression of inputs and of sizes of their axes."""
+        given = {}
+        for name in free_variables(stop):
+            tensor, _, axis = name.rpartition(SIZE)
+            given[name] = others[name] if name in others else sizes[tensor, int(axis)]
+        return max(int(interpret(stop, given, self.semiring)), 0)
+
+    @cached_property
+    def _added(self) -> list[tuple[t.Node, t.Node, t.Node]]:
+        """As of `added_sizes`, where one of them is that of a range: of two inputs `axes` says it."""
+        if self.shape is not None or self.precision:
+            return []
+        known = {name for name, of in self.inputs.items() if of == INT}
+        known |= set(size_inputs({name: of for name, of in self.inputs.items() if is_tensor(of)}))
+        found = added_sizes(self.program.node, self.program.inputs)
+        return [each for each in found if free_variables(each[0]) | free_variables(each[1]) <= known]
 
     @cached_property
     def _ranges(self) -> dict[int, t.Node]:

@@ -11,6 +11,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
 from derivable.core.registry import suggestion
+from derivable.tensor import nodes as t
 from derivable.tensor.types import INT, Type
 from derivable.tensor.values import check_shape, dense_array, elements
 
@@ -53,6 +54,21 @@ def checked_names(
             is_size = of == INT and tensor in inputs
             hint = f"it is the size of axis {axis} of `{tensor}`: give either" if is_size else f"the inputs are {known}"
             raise DomainError(f"the input `{name}` is missing", hint=hint)
+
+
+def check_literals(node: t.Node, semiring: Semiring) -> None:
+    """Raises DomainError for a number in a program that is no element of the semiring, with its place.
+
+    Numbers in scalar functions need be none.
+    """
+    if isinstance(node, t.Number) and isinstance(node.value, float):
+        try:
+            elements(node.value, semiring)
+        except DomainError as error:
+            raise DomainError(error.message, span=node.span, hint=error.hint) from None
+    if not isinstance(node, t.Apply):
+        for child in node.children:
+            check_literals(child, semiring)
 
 
 def number(value: Any, of: Type, semiring: Semiring, name: str) -> Any:

@@ -12,7 +12,7 @@ from derivable.tensor.axes import Axes
 from derivable.tensor.compilation import Kernel, compile
 from derivable.tensor.emit import result_axes
 from derivable.tensor.formats.format import Format
-from derivable.tensor.inputs import array, checked_names, number
+from derivable.tensor.inputs import array, check_literals, checked_names, number
 from derivable.tensor.interpret import NOTHING, interpret
 from derivable.tensor.passes import KERNEL
 from derivable.tensor.program import Program
@@ -46,6 +46,7 @@ def run(
 def _interpreted(
     program: Program, values: Mapping[str, Any], record: Semiring, output: str, shape: tuple[int, ...] | None
 ) -> Any:
+    check_literals(program.node, record)
     given: dict[str, Any] = {}
     sizes: dict[Any, int] = {}
     for name, value, of in checked_names(program.inputs, program.inputs, values):

@@ -54,6 +54,8 @@ class _Axes:
         }
         # Of an integer, what it stays below.
         self.bounds: dict[str, t.Node | None] = {}
+        # The sizes of axes that are added, where they are told in two ways.
+        self.added: list[tuple[t.Node, t.Node, t.Node]] = []
 
     def bind(self, node: t.Node) -> None:
         """What a node says about the names that it binds, which must be unique."""
@@ -83,6 +85,7 @@ class _Axes:
                 return self.sizes(node.tensor)[1:]
             case t.Add():
                 left, right = self.sizes(node.left), self.sizes(node.right)
+                self.added += [(a, b, node) for a, b in zip(left, right) if a and b and a != b]
                 return tuple(a or b for a, b in zip(left, right)) if left and right else left or right
             case t.Multiply():
                 return self.sizes(node.left) + self.sizes(node.right)
@@ -92,6 +95,14 @@ class _Axes:
 def axis_sizes(node: t.Node, inputs: Mapping[str, Type]) -> Sizes:
     """The size of each axis of an expression, in the sizes of the axes of inputs; None where it is not known."""
     return _Axes(inputs).sizes(unique_names(node))
+
+
+def added_sizes(node: t.Node, inputs: Mapping[str, Type]) -> list[tuple[t.Node, t.Node, t.Node]]:
+    """(size, size, sum) of axes that are added, where two expressions say how long they are, in the sizes of axes of
+    inputs."""
+    axes = _Axes(inputs)
+    axes.sizes(unique_names(node))
+    return axes.added
 
 
 def spread(node: t.Node, inputs: Mapping[str, Type], wrt: str, *, is_real: bool) -> t.Node:

@@ -295,8 +295,10 @@ def scalar_semiring(semiring: str | Semiring) -> Semiring:
     record = semirings.get(semiring)
     if not record.is_scalar:
         raise UnsupportedError(
-            f"the values of the semiring {record.name!r} are nests of numbers, which no tensor holds",
-            hint="use a semiring of numbers, such as 'real', 'min_plus', 'max_product' or 'boolean'",
+            f"an element of the semiring {record.name!r} is a nest of numbers, and an entry of a tensor is one number, "
+            "as in all libraries that tensors come from",
+            hint="have a tensor for each part, in a semiring of numbers such as 'real', 'min_plus' or 'max_product'; "
+            "rules of a `dv.Program` take whole elements as tags",
         )
     return record
 
