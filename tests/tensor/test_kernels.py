@@ -531,6 +531,13 @@ def test_a_product_with_a_zero_of_no_order_has_no_entries(product):
     assert compile(program, passes=off)(X=np.ones(3), Y=np.ones(3)) == 0
 
 
+def test_keys_around_a_zero_of_no_order_add_nothing():
+    program = parse("sum(<i, a> in X) { i -> let x = { i -> a } in {} }", {"X": 1})
+    off = dict.fromkeys(("saturation", "sharing", "sparsity"), False)
+    assert program.type.order == 0
+    assert compile(program, passes=off)(X=np.ones(3)) == 0
+
+
 def test_a_product_that_is_needed_whole_has_no_entries_where_a_factor_has_none():
     text = "sum(<_, r> in sum(<x, a> in A(2)) { x -> (sum(<_, _> in A(x)) Y) * (a + 0.5) }) Y"
     matrix = coordinates({0: {0: -1.75, 1: -1.25, 2: -1.75}, 2: {0: 1.25, 1: -1.5, 2: -1.75}}, shape=(3, 3))

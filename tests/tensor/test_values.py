@@ -3,6 +3,7 @@
 import gzip
 import io
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.io
@@ -21,6 +22,7 @@ from derivable.core.diagnostics import (
     ShapeError,
     UnsupportedError,
 )
+from derivable.tensor import Function, compile, einsum, hold, parse
 from derivable.tensor.matrix_market import parse_matrix_market, read_matrix_market
 from derivable.tensor.values import Coordinates, coordinates, dense, is_dense
 
@@ -264,3 +266,29 @@ def test_matrix_market_without_entries():
     assert parse_matrix_market(HEAD + "3 4 0").shape == (3, 4)
     with pytest.raises(DerivableError, match="check the path"):
         coordinates("/nowhere/at/all.mtx")
+
+
+@pytest.mark.parametrize("format", ["csc", "dcsr", "csf", "hashed"])
+def test_tensors_that_are_held(format):
+    matrix = Coordinates.of((3, 4), [[2, 0, 2], [3, 1, 0]], [1.0, 2.0, 3.0])
+    held = hold(matrix, format, 2)
+    assert held.coordinates().to_dict() == coordinates(held).to_dict() == matrix.to_dict()
+    np.testing.assert_array_equal(einsum("ij,j->i", held, np.ones(4)), [2.0, 0.0, 4.0])
+
+
+def test_values_of_other_types_are_floats():
+    program = parse("sum(<i, a> in X) { i -> 0.5 * a }", {"X": 1})
+    for integers in (torch.tensor([1, 2]), jnp.array([1, 2])):
+        np.testing.assert_array_equal(Function(program)(X=integers), [0.5, 1.0])
+    mixed = Function(parse("sum(<i, a> in X) a * Y(i)", {"X": 1, "Y": 1}))
+    assert mixed(X=torch.ones(2), Y=torch.ones(2).double()).dtype == torch.float64
+    assert mixed(X=torch.ones(2), Y=np.ones(2)) == 2.0
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (1, 1)])
+@pytest.mark.parametrize("format", ["dense", "column_major", "coo", "csr", "csc", "dcsr", "csf", "hashed"])
+def test_axes_without_indices(shape, format):
+    matrix, vector = np.ones(shape), np.ones(shape[1])
+    product = compile(parse("sum(<i, r> in A) { i -> sum(<j, a> in r) a * X(j) }", {"A": 2, "X": 1}), {"A": format})
+    np.testing.assert_array_equal(product(A=matrix, X=vector), matrix @ vector)
+    np.testing.assert_array_equal(compile(parse("A", {"A": 2}), {"A": format}, output="numpy")(A=matrix), matrix)

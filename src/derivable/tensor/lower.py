@@ -527,7 +527,7 @@ class Registers(Destination):
         return True
 
     def at(self, key: Scalar, then: Callable[[Destination], None]) -> None:
-        raise AssertionError("a scalar has no keys: the program was not checked")
+        """A zero of no order may stand for a number, with keys around it: nothing is added."""
 
     def add(self, values: Values) -> None:
         if self.found is not None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -74,7 +75,7 @@ class Coordinates(Unfrozen):
 
         Raises ShapeError and LayoutError as `of`, and LayoutError for entries that are not in order.
         """
-        if not hasattr(self, "_is_right"):
+        if self not in _RIGHT:
             shape = checked_shape(self.shape, f"a size{named(name)}")
             indices = _checked_indices(self.indices, shape, self.values, name)
             keys = [linear(indices, shape)] if math.prod(shape) < 1 << 63 else list(indices)
@@ -89,7 +90,7 @@ class Coordinates(Unfrozen):
                     f"{indices[:, entry - 1].tolist()}, and entries are in order, each once",
                     hint="`Coordinates.of` takes them in any order and adds equal ones up",
                 )
-            object.__setattr__(self, "_is_right", True)
+            _RIGHT.add(self)
         return self
 
     @classmethod
@@ -203,6 +204,8 @@ class Coordinates(Unfrozen):
         return FORMS[form](self, zero)
 
 
+# Those that were looked at.
+_RIGHT: WeakSet[Coordinates] = WeakSet()
 _SCIPY = ("bsr", "coo", "csc", "csr", "dia", "dok", "lil")
 # What `Coordinates.to` gives, by name: (coordinates, zero) -> value.
 FORMS: Registry[Callable[[Coordinates, Any], Any]] = Registry(
@@ -348,10 +351,11 @@ def coordinates(
 ) -> Coordinates:
     """The entries of a tensor in any form that users have.
 
-    value       Coordinates; arrays of NumPy and what becomes one; scipy.sparse of any format; torch tensors, dense or
-                sparse (COO, CSR and the others); arrays of `sparse`; nested dictionaries {index: {index: number}}; the
-                path of a Matrix Market file (.mtx, .mtx.gz); relations of a Datalog database whose columns are
-                integers, which are the indices, with their tags as values
+    value       Coordinates, and tensors that are `Held` or `Factored`; arrays of NumPy and what becomes one;
+                scipy.sparse of any format; torch tensors, dense or sparse (COO, CSR and the others); arrays of
+                `sparse`; nested dictionaries {index: {index: number}}; the path of a Matrix Market file (.mtx,
+                .mtx.gz); relations of a Datalog database whose columns are integers, which are the indices, with
+                their tags as values
     shape       what it must be; for dictionaries, which have none, what it is. Without it theirs is the least one
     order       the number of axes that it must have
     keep_zeros  whether the zeros of a dense array are entries too
@@ -368,6 +372,10 @@ def coordinates(
     # One of scipy's formats is a dictionary too.
     if isinstance(value, Mapping) and library_of(value) == "coordinates":
         return _of_nested(value, shape, order, record, name)
+    if hasattr(value, "coordinates"):
+        # Of a tensor in a storage format, and of an outer product.
+        stored: Any = value
+        value = stored.coordinates()
     if isinstance(value, (str, os.PathLike)):
         from derivable.tensor.matrix_market import read_matrix_market
 
@@ -403,7 +411,8 @@ def library_of(value: Any) -> str:
         return "scipy"
     if (sparse := imported("sparse")) and isinstance(value, sparse.SparseArray):
         return "sparse"
-    return "coordinates" if isinstance(value, (Coordinates, Mapping, str, os.PathLike)) else "numpy"
+    is_ours = isinstance(value, (Coordinates, Mapping, str, os.PathLike)) or hasattr(value, "coordinates")
+    return "coordinates" if is_ours else "numpy"
 
 
 def is_dense(value: Any) -> bool:

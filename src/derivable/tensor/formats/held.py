@@ -40,6 +40,12 @@ class Held:
     arrays: Mapping[str, Any]
     filled: str = ""
 
+    def coordinates(self) -> Coordinates:
+        """The entries, in order; those of a format that fills places up are entries like others."""
+        from derivable.tensor.engine import entries_of
+
+        return entries_of(self)
+
     @property
     def structure_parts(self) -> list[str]:
         """The names of what says where the entries are: of all but their values."""
