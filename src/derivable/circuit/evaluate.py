@@ -98,8 +98,10 @@ def value_and_gradient(
     negative_gradient = None if negatives is None else empty_like(weights)
     mode, seeds = VALUES_AND_GRADIENT, None
     if adjoints is not None:
-        spread = np.broadcast_to(np.asarray(adjoints, out.dtype), (*batch, plan.num_roots))
-        seeds = contiguous(spread).reshape(out.shape)
+        seeds, shape = np.asarray(adjoints, out.dtype), (*batch, plan.num_roots)
+        if seeds.shape != shape:
+            seeds = np.broadcast_to(seeds, shape)
+        seeds = contiguous(seeds).reshape(out.shape)
         mode = GRADIENT
     fold_rows(plan, ring, mode, weights, negatives, out, seeds, gradient, negative_gradient)
     shape = (*batch, plan.num_variables)
