@@ -189,7 +189,7 @@ def _value(of, y, wide, narrow, number, found, constants, formats, graph, as_for
         return np.moveaxis(result, -1, 1) if kind == "conv2d" else result
     if kind == "matmul":
         (a, sa), (b, sb) = narrow(0), narrow(1)
-        on_array = names[0] in constants and a.ndim == 2 and b.ndim == 2
+        on_array = names[0] in constants and a.ndim == 2
         return _by_channel(a @ b, sa * sb / y.scale) if on_array else times(a @ b, sa * sb / y.scale)
     if kind == "bundle":
         rank = at["rank"]

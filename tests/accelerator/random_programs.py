@@ -107,14 +107,16 @@ class Composer:
         strides = {f"x{loop}": self.choose(0, size, 1, self.pick(-20, 20)) for loop in range(4)}
         steps = {f"to{loop}": self.choose(0, 1, self.pick(-3, 8)) for loop in range(4)}
         counts = {f"n{loop}": self.pick(1, 4) for loop in range(4)}
+        spread = self.pick(1, min(m.sub_arrays, m.line // size)) if operation != "P" else 1
         return Move(
             operation=operation,
             first=self.pick(0, m.sub_arrays - 1),
             banks=self.pick(1, m.sub_arrays),
+            spread=spread,
             bank_loop=self.choose(4, 4, self.pick(0, 3)),
             x=self.pick(0, m.x - 1),
             to=self.pick(low, getattr(m, operation.lower()) - 1),
-            valid=self.choose(size, self.pick(0, size)) if operation in "AB" else 0,
+            valid=self.choose(size * spread, self.pick(0, size * spread)) if operation in "AB" else 0,
             **counts,
             **strides,
             **steps,
@@ -177,9 +179,13 @@ class Composer:
         b = self.choose(self.pick(-100, 100), self.pick(-(2**31), 2**31 - 1))
         b_from = self.choose("X", "value")
         low, high = sorted((self.pick(-200, 200), self.pick(-200, 200)))
+        is_turned = self.pick(0, 4) == 0
+        counts = {f"n{loop}": self.pick(1, 5) for loop in range(3)}
+        if is_turned:
+            y_type, counts["n2"] = "i8", self.pick(1, m.lanes)
         return Vector(
             operation=operation,
-            **{f"n{loop}": self.pick(1, 5) for loop in range(3)},
+            **counts,
             a_from="C" if from_c else "X",
             a_bank=self.pick(0, m.sub_arrays - 1),
             a_type=a_type,
@@ -197,10 +203,11 @@ class Composer:
             low=low,
             high=high,
             reduction=self.choose("sum", "max"),
-            along=self.choose(0, 0, 1),
-            across=self.choose(0, 0, 1),
+            along=self.choose(0, 0, 1) if not is_turned else 0,
+            across=self.choose(0, 0, 1) if not is_turned else 0,
             tail=self.choose(0, self.pick(1, lanes)),
-            tail_inner=self.pick(0, 1),
+            tail_inner=self.pick(0, 1) if not is_turned else 0,
+            turned=int(is_turned),
             **place,
             **strides("b", b_type),
             **strides("y", y_type),

@@ -176,7 +176,11 @@ class Engine(Player):
         bits = {name: max(1, (getattr(of, name) - 1).bit_length()) for name in "abkc"}
         inputs = {"rst": 1, "nn_valid": 1, "nn_instruction": 512, "vsa_valid": 1, "vsa_instruction": 512}
         for name, size in (("a", 8 * of.width), ("b", 8 * of.height), ("k", 24)):
-            inputs |= {f"{name}_write": of.sub_arrays, f"{name}_address": bits[name], f"{name}_word": size}
+            inputs |= {
+                f"{name}_write": of.sub_arrays,
+                f"{name}_address": bits[name],
+                f"{name}_words": size * of.sub_arrays,
+            }
         inputs |= {"c_bank": max(1, (of.sub_arrays - 1).bit_length()), "c_address": bits["c"]}
         outputs = {"nn_ready": 1, "nn_done": 1, "vsa_ready": 1, "vsa_done": 1, "c_word": 32 * of.width}
         super().__init__("array_engine", elaboration.array_parameters(of), inputs, outputs)
@@ -198,13 +202,14 @@ class Engine(Player):
             words = getattr(of, name)
             size = 3 if name == "k" else memory.shape[2]
             values[f"{name}_write"], values[f"{name}_address"] = np.zeros(cycles), np.zeros(cycles)
-            values[f"{name}_word"] = np.zeros((cycles, size), np.uint8)
+            values[f"{name}_words"] = np.zeros((cycles, of.sub_arrays, size), np.uint8)
             for bank in range(of.sub_arrays):
                 part = slice(1 + bank * words, 1 + (bank + 1) * words)
                 values[f"{name}_write"][part] = 1 << bank
                 values[f"{name}_address"][part] = np.arange(words)
                 found = memory[bank] if name != "k" else memory[bank].astype("<i4").view(np.uint8).reshape(-1, 4)[:, :3]
-                values[f"{name}_word"][part] = found
+                values[f"{name}_words"][part] = found[:, None]
+            values[f"{name}_words"] = values[f"{name}_words"].reshape(cycles, -1)
         for unit in ("nn", "vsa"):
             values[f"{unit}_valid"] = np.zeros(cycles)
             values[f"{unit}_instruction"] = np.zeros((cycles, 64), np.uint8)

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import derivable as dv
-from derivable.accelerator import cycles, hazards
+from derivable.accelerator import cycles, hazards, machine
 from derivable.accelerator.instructions import Machine, parse
+from derivable.accelerator.layouts import View, canonical, dense
 from derivable.accelerator.lower import lower, simulate
 from derivable.accelerator.machine import Latencies
 from derivable.accelerator.runtime import Layer, Vectors, layer_cycles, temporal_cycles
@@ -263,6 +264,50 @@ def _reader(width):
     return Reader(width)
 
 
+def test_constants_times_batches_are_products_on_the_array():
+    matrix = torch.randn(7, 5, generator=torch.Generator().manual_seed(1))
+    lowered, _ = _check(lambda b: torch.matmul(matrix, b), (torch.randn(2, 3, 5, 9),))
+    assert {of.unit for of in lowered.program} >= {"nn"}
+    assert lowered.swapped == {"matmul_1"}
+
+
+def test_layouts_change_a_word_a_cycle():
+    """Columns become the rows that a layer reads: eight lanes turn 2 x 40 x 30 numbers, one by one it takes 2,400."""
+    torch.manual_seed(0)
+    matrix = torch.randn(40, 4)
+    lowered, _ = _check(lambda x: torch.matmul(x.transpose(1, 2), matrix), (torch.randn(2, 40, 30),))
+    turned = [of for of in lowered.program if of.unit == "vec" and of.turned]
+    assert turned
+    assert sum(machine.cycles(SMALL, of) for of in lowered.program if of.unit == "vec") < 800
+
+
+def test_rows_of_windows_are_for_several_places():
+    """A word of eight bytes has what three places of a row look at, so a third of the words are moved."""
+    torch.manual_seed(0)
+    layer = nn.Conv2d(1, 8, 3, stride=2, padding=1)
+    lowered, _ = _check(layer, _picture(1, 24))
+    moved = sum(of.n0 * of.n1 * of.n2 * of.n3 for of in lowered.program if of.unit == "move" and of.operation == "B")
+    assert moved <= 2 * 25 * 6
+    for precision in ("int8", "int4"):
+        model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 5, 3, padding=1))
+        _check(model, _picture(3, 12), LARGE, near=1.0, precision={"neural": precision})
+
+
+def test_parts_of_a_view_are_parts_of_its_rows():
+    whole = View(64, "i8", (2, 6, 4, 8), canonical((2, 6, 4, 8)), 64)
+    other = View(1024, "i8", whole.shape, dense(whole.shape), 1024)
+    memory = np.random.default_rng(0).integers(0, 256, 2048).astype(np.uint8)
+    other.scatter(memory, whole.gather(memory))
+    part = whole.sliced((1, 1, 0, 2), (1, 2, 4, 3), (1, 3, 1, 2))
+    for view in (part, part.permuted((2, 0, 1, 3)), part.expanded((5, 1, 2, 4, 3)), whole):
+        found = view.within(whole, other)
+        assert found.shape == view.shape
+        np.testing.assert_array_equal(found.gather(memory), view.gather(memory))
+    assert whole.reshaped((12, 32)) is None
+    assert View(64, "i8", (2, 9), (1, 1), 64).within(whole, other) is None
+    assert View(60, "i8", (2,), (1,), 64).within(whole, other) is None
+
+
 class Large(nn.Module):
     """Products up to some hundreds, which are read by a layer and by arithmetic."""
 
@@ -436,9 +481,9 @@ def test_cycles_are_the_equations_and_what_is_told():
         f"nn {layer.busy['nn']} of 1220: constants +{quick.nn + 1}; {str(layer).rsplit('; ')[-1]}"
     )
     assert max(node.end for node in cycles.nodes(lowered)) == run.end[-2]
-    # 20 channels are three words of 8: blocks; rows in pieces: cuts.
+    # 20 channels are three words of 8, and no rows of windows where they are apart: blocks; rows in pieces: cuts.
     torch.manual_seed(2)
-    lowered, _ = _check(nn.Conv2d(20, 8, 3), _picture(20, 20, 1))
+    lowered, _ = _check(nn.Conv2d(20, 8, 3, dilation=2), _picture(20, 20, 1))
     (layer,) = [node for node in cycles.nodes(lowered) if node.kind == "conv2d"]
     assert layer.blocks > 0
     assert layer.cuts > 0

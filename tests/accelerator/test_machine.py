@@ -106,6 +106,14 @@ def test_moves_are_nested_loops():
         source = 7 + 100 * i0 + 9 * i1 - 2 * i2 + 30 * i3
         expected = [*state.x[source : source + 3], 0]
         assert list(state.b[i1, 40 + 50 * i0 + 13 * i2 - 3 * i3]) == expected
+    # Two words of a line, each to its own bank: the last has two bytes less.
+    execute(state, Move(operation="A", banks=2, spread=2, n3=3, x=21, x3=11, to=9, to3=2, valid=6))
+    for i, bank in np.ndindex(3, 2):
+        source = 21 + 11 * i + 4 * bank
+        expected = [*state.x[source : source + 4]] if bank == 0 else [*state.x[source : source + 2], 0, 0]
+        assert list(state.a[bank, 9 + 2 * i]) == expected
+    execute(state, Move(operation="K", banks=2, spread=2, x=100, to=20))
+    np.testing.assert_array_equal(state.k[:, 20], state.x[100:108].view("<u4") & 0xFFFFFF)
     execute(state, Move(operation="K", banks=2, n3=3, x=64, x3=4, to=1, to3=1))
     np.testing.assert_array_equal(state.k[:, 1:4], [state.x[64:76].view("<u4") & 0xFFFFFF] * 2)
     execute(state, Move(operation="P", n3=2, x=128, x3=32, to=1, to3=1))
@@ -196,6 +204,27 @@ def test_vector_is_lane_by_lane(seed):
     }
     kept = np.array(sorted(set(range(len(before))) - written))
     np.testing.assert_array_equal(state.x[kept], before[kept])
+
+
+@pytest.mark.parametrize(("tail", "passes", "deep"), [(0, 1, 8), (3, 2, 5), (1, 1, 1), (7, 3, 8)])
+def test_turned_results_leave_lane_by_lane(tail, passes, deep):
+    """Three strips of eight lanes, of which the last has a tail: what stood in rows stands in columns."""
+    rng = np.random.default_rng(deep)
+    state = _state()
+    state.x[:] = rng.integers(0, 256, len(state.x))
+    wide = 16 + (tail or 8)
+    rows = rng.integers(-200, 200, (passes * deep, wide)).astype("<i4")
+    state.x[: rows.nbytes] = rows.ravel().view(np.uint8)
+    of = Vector(
+        operation="first", n0=passes, n1=3, n2=deep, a_type="i32", a0=4 * wide * deep, a1=32, a2=4 * wide,
+        y=4097, y0=deep, y1=8 * 31, y2=31, tail=tail, turned=1,
+    )  # fmt: skip
+    before = state.x.copy()
+    execute(state, of)
+    columns = before[4097 : 4097 + 31 * wide].reshape(wide, 31)
+    columns[:, : passes * deep] = np.clip(rows, -128, 127).T.astype(np.int8).view(np.uint8)
+    np.testing.assert_array_equal(state.x, before)
+    assert machine.cycles(SMALL, of) == (3 * passes - 1) * 8 + deep + 8 + Latencies().vec + Latencies().turn
 
 
 def test_draining_adds_and_multiplies_by_column():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, replace
 
 from derivable.accelerator.hazards import Region, regions
@@ -68,25 +69,28 @@ class Emitter:
         The fewest steps are taken; `kept` has the least and the largest result. False, and no instruction, where the
         loops of an instruction cannot reduce so.
         """
-        plan = _plan(a, b if isinstance(b, View) else None, y, reduced, self.machine.lanes)
-        if plan is None:
+        plans = _plan(a, b if isinstance(b, View) else None, y, reduced, self.machine.lanes)
+        if plans is None:
             return False
-        of = {"y_type": y.type, "a_type": a.type, "multiplier": multiplier, "shift": shift, "reduction": reduction}
+        common = {"y_type": y.type, "a_type": a.type, "multiplier": multiplier, "shift": shift, "reduction": reduction}
         if kept is not None:
-            of |= {"is_clamped": 1, "low": kept[0], "high": kept[1]}
-        of |= {"a_one": plan.ones[0], "along": plan.along, "across": plan.across}
-        of |= {"tail": plan.tail, "tail_inner": plan.tail_inner}
+            common |= {"is_clamped": 1, "low": kept[0], "high": kept[1]}
         if isinstance(b, View):
-            of |= {"b_from": "X", "b_type": b.type, "b_one": plan.ones[1]}
-        for loop, axis in enumerate(plan.loops):
-            of |= {f"n{loop}": axis.length, f"a{loop}": axis.strides[0], f"y{loop}": axis.strides[2]}
+            common |= {"b_from": "X", "b_type": b.type}
+        for plan in plans:
+            of = {**common, "a_one": plan.ones[0], "along": plan.along, "across": plan.across}
+            of |= {"tail": plan.tail, "tail_inner": plan.tail_inner, "turned": plan.turned}
             if isinstance(b, View):
-                of[f"b{loop}"] = axis.strides[1]
-        for place in itertools.product(*(range(axis.length) for axis in plan.outer)):
-            offset = [sum(i * axis.strides[k] for i, axis in zip(place, plan.outer)) for k in range(3)]
-            of |= {"a": a.address + offset[0], "y": y.address + offset[2]}
-            of["b"] = b.address + offset[1] if isinstance(b, View) else b
-            self.add(Vector(operation=operation, **of))
+                of["b_one"] = plan.ones[1]
+            for loop, axis in enumerate(plan.loops):
+                of |= {f"n{loop}": axis.length, f"a{loop}": axis.strides[0], f"y{loop}": axis.strides[2]}
+                if isinstance(b, View):
+                    of[f"b{loop}"] = axis.strides[1]
+            for place in itertools.product(*(range(axis.length) for axis in plan.outer)):
+                offset = [sum(i * axis.strides[k] for i, axis in zip(place, plan.outer)) for k in range(3)]
+                of |= {"a": a.address + plan.start[0] + offset[0], "y": y.address + plan.start[2] + offset[2]}
+                of["b"] = b.address + plan.start[1] + offset[1] if isinstance(b, View) else b
+                self.add(Vector(operation=operation, **of))
         return True
 
     def pack(self, a: View, added: int, y: View, multiplier: int, shift: int, kept: tuple[int, int] | None) -> None:
@@ -152,9 +156,17 @@ class _Plan:
     along: int
     across: int
     steps: int
+    start: tuple[int, int, int] = (0, 0, 0)  # bytes from the first of a, b and y on
+    turned: int = 0
+
+    @property
+    def cycles(self) -> int:
+        """With what each instruction takes beside its steps, roughly."""
+        return self.steps + 10 * math.prod(axis.length for axis in self.outer)
 
 
-def _plan(a: View, b: View | None, y: View, reduced: tuple[int, ...], lanes: int) -> _Plan | None:
+def _plan(a: View, b: View | None, y: View, reduced: tuple[int, ...], lanes: int) -> list[_Plan] | None:
+    """The loops of the fewest cycles: one instruction at each place of `outer`, or two where a rest is turned."""
     operands = (a, b or replace(a, strides=(0,) * len(a.shape), type=a.type), y)
     axes = [
         _Axis(length, tuple(of.strides[axis] * of.size for of in operands), axis in reduced)  # type: ignore[arg-type]
@@ -164,7 +176,14 @@ def _plan(a: View, b: View | None, y: View, reduced: tuple[int, ...], lanes: int
     axes = _merged([replace(axis, strides=(*axis.strides[:2], 0)) if axis.is_reduced else axis for axis in axes])
     sizes = tuple(of.size for of in operands)
     plans = [_with_lanes(axes, lane, sizes, lanes) for lane in [*range(len(axes)), None]]
-    return min((plan for plan in plans if plan is not None), key=lambda plan: plan.steps, default=None)
+    listed = [[plan] for plan in plans if plan is not None]
+    if y.type == "i8" and not reduced:
+        listed += [
+            found
+            for lane, inner in itertools.permutations(range(len(axes)), 2)
+            if (found := _turned(axes, lane, inner, sizes, lanes)) is not None
+        ]
+    return min(listed, key=lambda plans: sum(plan.cycles for plan in plans), default=None)
 
 
 def _merged(axes: list[_Axis]) -> list[_Axis]:
@@ -176,6 +195,47 @@ def _merged(axes: list[_Axis]) -> list[_Axis]:
             rest = [axis for axis in axes if axis is not outer and axis is not inner]
             return _merged([*rest, replace(inner, length=inner.length * outer.length)])
     return axes
+
+
+def _turned(axes: list[_Axis], lane: int, inner: int, sizes: tuple[int, ...], lanes: int) -> list[_Plan] | None:
+    """The loops with lanes along an axis that is not together in the result, and one that is inside: None where that
+    is not possible. A length that is no multiple of the steps of a pass leaves a rest."""
+    wide, deep = axes[lane], axes[inner]
+    ones = tuple(int(stride == 0) for stride in wide.strides[:2])
+    fits = all(stride in (0, size) for stride, size in zip(wide.strides[:2], sizes))
+    if not fits or all(ones) or deep.strides[2] != 1:
+        return None
+    count, tail = -(-wide.length // lanes), wide.length % lanes
+    whole = max(n for n in range(1, lanes + 1) if deep.length % n == 0)
+    steps = whole if 4 * whole >= 3 * lanes or deep.length < lanes else lanes
+    passes, rest = divmod(deep.length, steps)
+    others = [axis for number, axis in enumerate(axes) if number not in (lane, inner)]
+    chunks = _Axis(count, tuple(stride * lanes for stride in wide.strides), False)  # type: ignore[arg-type]
+    found = []
+    for start, repeats, n in ((0, passes, steps), (passes * steps, 1, rest)):
+        if not n:
+            continue
+        again = _Axis(repeats, tuple(stride * n for stride in deep.strides), False)  # type: ignore[arg-type]
+        free = sorted((axis for axis in (*others, again) if axis.length > 1), key=lambda axis: axis.length)
+        # The middle loop is that of the lanes, if there is more than one step of them or a tail.
+        middle = chunks if count > 1 or tail or not free else free.pop()
+        outer = free.pop() if free else _NONE
+        blocks = count * repeats * math.prod(axis.length for axis in others)
+        found.append(
+            _Plan(
+                (outer, middle, _Axis(n, (*deep.strides[:2], wide.strides[2]), False)),
+                tuple(free),
+                ones,  # type: ignore[arg-type]
+                tail,
+                0,
+                0,
+                0,
+                blocks * max(n, lanes) + lanes * math.prod(axis.length for axis in free),
+                tuple(start * stride for stride in deep.strides),  # type: ignore[arg-type]
+                1,
+            )
+        )
+    return found
 
 
 def _with_lanes(axes: list[_Axis], lane: int | None, sizes: tuple[int, ...], lanes: int) -> _Plan | None:

@@ -79,11 +79,11 @@ def regions(machine: Machine, instruction: Instruction) -> Iterator[Region]:
         yield Region("off-chip", 0, of.far, of.far + length, not is_load)
     elif isinstance(of, Move):
         counts = (of.n0, of.n1, of.n2, of.n3)
-        size = {"A": of.valid, "B": of.valid, "K": 4, "P": 8 * machine.width}[of.operation]
+        size = {"A": of.valid, "B": of.valid, "K": 4 * of.spread, "P": 8 * machine.width}[of.operation]
         if size:
             yield Region("X", 0, *_extent(of.x, counts, (of.x0, of.x1, of.x2, of.x3), size), False)
         span = _extent(of.to, counts, (of.to0, of.to1, of.to2, of.to3), 1)
-        further = counts[of.bank_loop] - 1 if of.bank_loop < 4 else 0
+        further = (counts[of.bank_loop] - 1) * of.spread if of.bank_loop < 4 else 0
         for bank in range(of.first, of.first + of.banks + further) if of.operation != "P" else (0,):
             yield Region(of.operation, bank, *span, True)
     elif isinstance(of, Gemm):
@@ -135,9 +135,24 @@ def _vector(machine: Machine, of: Vector) -> Iterator[Region]:
     written = (of.n0, of.n1, 1 if of.along else of.n2)
     # A lane that took part in a step of the inner loop has a result, whether it did in the last one or not.
     tail = 0 if of.along and of.tail_inner and of.n2 > 1 else of.tail
-    yield Region("X", 0, *extent("y", of.y_type, bool(of.across), written, tail), True)
+    if of.turned:
+        yield Region("X", 0, *_turned(of, count), True)
+    else:
+        yield Region("X", 0, *extent("y", of.y_type, bool(of.across), written, tail), True)
     if of.operation == "drain":
         yield Region("P", 0, of.p, of.p + of.n0, False)
+
+
+def _turned(of: Vector, lanes: int) -> tuple[int, int]:
+    """From the first to after the last of what is written the other way round."""
+    strides = of.y0, of.y1, of.y2
+    if not of.tail:
+        return _extent(of.y, (of.n0, of.n1, lanes), strides, of.n2)
+    low, high = _extent(of.y + (of.n1 - 1) * of.y1, (of.n0, 1, of.tail), strides, of.n2)
+    if of.n1 == 1:
+        return low, high
+    others = _extent(of.y, (of.n0, of.n1 - 1, lanes), strides, of.n2)
+    return min(low, others[0]), max(high, others[1])
 
 
 def _sizes(machine: Machine, far: int) -> dict[str, tuple[int, int]]:
@@ -204,9 +219,14 @@ def _check_alone(machine: Machine, instruction: Instruction, sizes: dict[str, tu
     if isinstance(instruction, Transfer) and instruction.far % machine.line:
         raise LayoutError(f"far is {instruction.far}, expected a multiple of the line of {machine.line} bytes")
     if isinstance(instruction, Move):
-        size = {"A": machine.width, "B": machine.height}.get(instruction.operation, 0)
-        if instruction.valid > size:
-            raise DomainError(f"{instruction.valid} bytes are valid, and a word has {size}")
+        size = {"A": machine.width, "B": machine.height, "K": 4, "P": 8 * machine.width}[instruction.operation]
+        taken = size * instruction.spread
+        if taken > machine.line and instruction.spread > 1:
+            raise DomainError(f"{instruction.spread} words of {size} bytes are dealt out of a line of {machine.line}")
+        if instruction.operation in "AB" and instruction.valid > taken:
+            raise DomainError(f"{instruction.valid} bytes are valid of {instruction.spread} words of {size} bytes")
+        if instruction.operation == "P" and instruction.spread > 1:
+            raise DomainError(f"{instruction.spread} words of P are dealt out, and there is one bank")
         if instruction.bank_loop > 4:
             raise DomainError(f"bank_loop is {instruction.bank_loop}, expected 0 to 3, or 4 for none")
     if isinstance(instruction, Convolve) and instruction.split and instruction.length > 511:
@@ -216,6 +236,11 @@ def _check_alone(machine: Machine, instruction: Instruction, sizes: dict[str, tu
             raise DomainError(f"a is read from C as {instruction.a_type}, expected i32, or i16 for split sums")
         if instruction.operation == "drain" and instruction.a_from != "C":
             raise DomainError("what is drained is read from C")
+        if instruction.turned:
+            if instruction.y_type != "i8" or instruction.along or instruction.across or instruction.tail_inner:
+                raise DomainError("what is turned is int8, has no reduction, and its tail is of the middle loop")
+            if instruction.n2 > machine.lanes:
+                raise DomainError(f"a pass of {instruction.n2} steps is turned, and there are {machine.lanes} lanes")
         if instruction.tail > lanes(machine, instruction):
             raise DomainError(f"the tail has {instruction.tail} of {lanes(machine, instruction)} lanes")
     found = list(regions(machine, instruction))
@@ -238,7 +263,8 @@ def _check_own(machine: Machine, of: Vector, found: list[Region]) -> None:
 
     written = next(region for region in found if region.is_written)
     for name, is_read in (("a", of.a_from == "X"), ("b", reads_b(of))):
-        is_place = place(name) == place("y") and not (of.along or of.across or getattr(of, f"{name}_one"))
+        is_other = of.along or of.across or of.turned or getattr(of, f"{name}_one")
+        is_place = place(name) == place("y") and not is_other
         if not is_read or (is_place and _steps_are_apart(machine, of)):
             continue
         start = found[0] if name == "a" else found[1]

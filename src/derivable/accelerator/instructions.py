@@ -136,11 +136,11 @@ _TABLE: dict[str, tuple[tuple[str, ...], list[Field]]] = {
     "move": (
         ("A", "B", "K", "P"),
         [
-            *(Field("first", 4), Field("banks", 5, least=1), Field("bank_loop", 3)),
+            *(Field("first", 4), Field("banks", 5, least=1), Field("spread", 5, least=1), Field("bank_loop", 3)),
             *_loops(4),
             *_strided("x", X_BITS, 4),
             *_strided("to", WORD_BITS, 4),
-            Field("valid", 8),
+            Field("valid", 10),
         ],
     ),
     "nn": (
@@ -178,7 +178,7 @@ _TABLE: dict[str, tuple[tuple[str, ...], list[Field]]] = {
             *(Field("p", 10), Field("multiplier", 16, is_signed=True), Field("shift", 6)),
             *(Field("is_clamped", 1), Field("low", 16, is_signed=True), Field("high", 16, is_signed=True)),
             *(Field("reduction", 1, names=("sum", "max")), Field("along", 1), Field("across", 1)),
-            *(Field("tail", 8), Field("tail_inner", 1)),
+            *(Field("tail", 8), Field("tail_inner", 1), Field("turned", 1)),
         ],
     ),
     "end": (("end",), []),
@@ -218,18 +218,21 @@ class Transfer(Instruction):
 
 @dataclass(frozen=True, kw_only=True)
 class Move(Instruction):
-    """Words from X to a memory: `for i0 < n0: for i1 < n1: for i2 < n2: for i3 < n3:` a word from byte
-    `x + i0 * x0 + ... + i3 * x3` of X to word `to + i0 * to0 + ... + i3 * to3` of `banks` banks, from `first` on.
+    """Words from X to a memory: `for i0 < n0: for i1 < n1: for i2 < n2: for i3 < n3:` words from byte
+    `x + i0 * x0 + ... + i3 * x3` of X on, to word `to + i0 * to0 + ... + i3 * to3` of `banks` banks, from `first` on.
 
-    Where `bank_loop` is 0 to 3, each step of that loop goes to the next bank; 4 is none. A word of A is the next
-    `width` bytes, of B the next `height`, of K the next 4 (the highest is not kept), of P the next 8 * width: those
-    that are added, int32, then those that multiply. Only the first `valid` bytes of a word of A and B are taken, the
-    others become 0. Printed form: `move.A n3=8 x=64 x3=8 to3=1 valid=8`
+    Of a line, `spread` words are taken, one after the other, and dealt out to the banks: bank first + j has word
+    j mod spread. So one word goes to all banks, or each bank has its own. Where `bank_loop` is 0 to 3, each step of
+    that loop goes `spread` banks further; 4 is none. A word of A is `width` bytes, of B `height`, of K 4 (the highest
+    is not kept), of P 8 * width, and not dealt out: those that are added, int32, then those that multiply. Only the
+    first `valid` bytes of a line are taken for A and B, the others become 0.
+    Printed form: `move.A banks=2 spread=2 n3=8 x=64 x3=16 to3=1 valid=16`
     """
 
     unit: ClassVar[str] = "move"
     first: int = 0
     banks: int = 1
+    spread: int = 1
     bank_loop: int = 4
     n0: int = 1
     n1: int = 1
@@ -329,6 +332,9 @@ class Vector(Instruction):
           type, i4 -8 to 7, i8 -128 to 127, i16 and i32 likewise, and written to X at
           `y + i0 * y0 + i1 * y1 + i2 * y2`
 
+    With `turned`, results are int8, and a pass of the inner loop is written the other way round: that of lane j in step
+    i2 to `y + i0 * y0 + i1 * y1 + j * y2 + i2`. Such a pass has at most as many steps as there are lanes.
+
     In the last step of the middle loop (of the inner loop if `tail_inner`) only the first `tail` lanes take part; 0 is
     all. An odd number of int4 is written with a zero after it. What is written is not read by the same instruction,
     unless y is exactly where a or b is. v and v * multiplier are below 2^63, what goes into exp2 and log2 is int32.
@@ -370,6 +376,7 @@ class Vector(Instruction):
     across: int = 0
     tail: int = 0
     tail_inner: int = 0
+    turned: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,6 +90,33 @@ class View:
             rest, stride = rest // n, stride * n
         return replace(self, shape=tuple(shape), strides=tuple(reversed(strides)), border=(0, 0))
 
+    def within(self, whole: View, other: View) -> View | None:
+        """The same part of `other` as this is of `whole`, which has the same shape; None where no strides say so."""
+        order = sorted((k for k, n in enumerate(whole.shape) if n > 1), key=lambda k: -whole.strides[k])
+
+        def digits(distance: int) -> dict[int, int] | None:
+            found = {}
+            for axis in order:
+                found[axis], distance = divmod(distance, whole.strides[axis]) if whole.strides[axis] else (0, distance)
+            return found if not distance else None
+
+        offset, rest = divmod(self.address - whole.address, self.size)
+        start = digits(offset) if offset >= 0 and not rest else None
+        if start is None or self.type != whole.type:
+            return None
+        reach, strides = dict(start), []
+        for n, stride in zip(self.shape, self.strides):
+            steps = digits(stride) if n > 1 else {}
+            if steps is None:
+                return None
+            for axis, step in steps.items():
+                reach[axis] += (n - 1) * step
+            strides.append(sum(step * other.strides[axis] for axis, step in steps.items()))
+        if any(last >= whole.shape[axis] for axis, last in reach.items()):
+            return None
+        address = other.address + other.size * sum(at * other.strides[axis] for axis, at in start.items())
+        return replace(other, address=address, shape=self.shape, strides=tuple(strides), border=(0, 0))
+
     def places(self) -> np.ndarray:
         """The bytes of each number, [*shape, size]."""
         found = self.address + np.arange(self.size)
@@ -132,7 +159,8 @@ def like(shape: Shape, strides: Shape) -> Shape:
 
 
 class Allocator:
-    """Memory in X, in whole lines. What is freed is taken again last, so that units seldom wait for it."""
+    """Memory in X, in whole lines. What is freed is taken again last, so that units seldom wait for it; but little is
+    put into the first half, and much at the end, so that there is room for much."""
 
     def __init__(self, size: int, line: int):
         self.size, self.line = size, line
@@ -145,20 +173,28 @@ class Allocator:
         length = ceil_div(max(length, 1), self.line) * self.line
         ends = [0, *(start + used for start, used in sorted(self.used.items()))]
         gaps = list(zip(ends, [*sorted(self.used), self.size]))
-        for low in (self._next, 0):
+        half = self.size // 2
+        windows = [(self._next, half), (0, half)] if 8 * length <= self.size else []
+        for low, high in windows:
             for start, stop in gaps:
-                start = max(start, low)
+                start, stop = max(start, low), min(stop, high)
                 if stop - start >= length:
-                    self.used[start] = length
                     self._next = start + length
-                    self.most = max(self.most, start + length)
-                    return start
+                    return self._take(start, length)
+        for start, stop in reversed(gaps):
+            if stop - start >= length:
+                return self._take(stop - length, length)
         largest = max(stop - start for start, stop in gaps)
         raise LimitError(
             f"{what} takes {length} bytes of the cache of {self.size}, of which {sum(self.used.values())} are taken "
             f"and at most {largest} are together",
             hint="give the machine a larger cache, or the model smaller batches",
         )
+
+    def _take(self, address: int, length: int) -> int:
+        self.used[address] = length
+        self.most = max(self.most, sum(self.used.values()))
+        return address
 
     def free(self, address: int) -> None:
         del self.used[address]

@@ -1,10 +1,12 @@
 """A product of matrices on the array: what is loaded for it, how it is cut to fit the memories, and its instructions.
 
 One operand streams, as words of B, and one stands still in A. Tiles of the reduction are words further on in B (K says
-how far), so a convolution copies nothing: its tiles are its taps and blocks of channels. Rows go in chunks that fill
-half of B and of C while the other halves are in use, columns in chunks that fit half of A, of C and of P. A reduction
-too long for that is cut into slices, whose sums C adds. Weights that would take more than a part of the cache stay
-off-chip, and each chunk of columns is loaded while the one before is multiplied.
+how far), so a convolution copies nothing: its tiles are its taps and blocks of channels. A line of X is some words,
+which are dealt out to as many sub-arrays (`spread`): each has its own blocks of channels, and sub-arrays with the same
+blocks share the taps. Rows go in chunks that fill half of B and of C while the other halves are in use, columns in
+chunks that fit half of A, of C and of P. A reduction too long for that is cut into slices, whose sums C adds.
+Weights that would take more than a part of the cache stay off-chip, and each chunk of columns is loaded while the one
+before is multiplied.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ from derivable.core.diagnostics import LimitError
 MOST_TERMS = ((1 << 31) - 1) // 128**2
 LARGEST_PART = 4  # of the cache weights take a fourth at most, the two chunks of those that stay off-chip too
 ROWS_A_LOAD = 8  # how many times longer rows stream than weights take to be loaded and sums to leave
+LEAST_MOVED = 96  # steps in which the first weights are moved, before those before them are multiplied
 
 
 @dataclass(frozen=True)
 class Stream:
-    """What streams: images of rows, and from each row `across` places with `parts` words each.
+    """What streams: images of rows, and from each row `across` places of `terms` bytes each.
 
     address, image, row, step  where it begins in X, and bytes between images, rows and places
-    last                       bytes of the last word of a place
     stride, span               rows between two rows of the result, and rows that one takes
     next                       places from a column of the result to the next
     """
@@ -41,28 +43,22 @@ class Stream:
     row: int
     step: int
     across: int
-    parts: int
-    last: int
+    terms: int
     stride: int = 1
     span: int = 1
     next: int = 1
-
-    @property
-    def line(self) -> int:
-        """Words of a row."""
-        return self.across * self.parts
 
 
 @dataclass(frozen=True)
 class Slice:
     """Some of the words of each place, and what stands still for them.
 
-    first, parts  which words
+    first, parts  which words of a sub-array
     tiles         of each sub-array
-    offsets       in X, of each tile of each sub-array, int32
-    held          in X, words [sub-array, column, tile, row] without gaps; unused where data stands still
-    far, column   of weights that stay off-chip: words [column, sub-array, tile, row] there, and the bytes of a column,
-                  which are whole lines; column is 0 for others
+    offsets       in X, int32 [tile, sub-array]
+    held          in X, words [column, tile, row, sub-array] without gaps; unused where data stands still
+    far, column   of weights that stay off-chip: where these words are there, and the bytes of a column, which are whole
+                  lines; column is 0 for others
     """
 
     first: int
@@ -103,7 +99,8 @@ class Columns:
 class Loaded:
     """What a product needs of constants, in X.
 
-    arrays        sub-arrays
+    arrays        sub-arrays, a multiple of `spread`
+    spread        words of a place that are dealt out to as many sub-arrays
     added, shift  what P takes for each column, and the shift of its multipliers
     kept          the least and the largest number of the result, None for all
     has_gaps      whether lanes beyond the last channel may be written
@@ -113,6 +110,7 @@ class Loaded:
 
     slices: tuple[Slice, ...]
     arrays: int
+    spread: int
     added: int
     shift: int
     kept: tuple[int, int] | None = None
@@ -135,6 +133,7 @@ def load(
     weights: np.ndarray | None,
     kept: tuple[int, int] | None = None,
     nibbles: bool = False,
+    spread: int = 1,
 ) -> Loaded:
     """Cut a reduction into slices, and load what they need.
 
@@ -143,12 +142,17 @@ def load(
     row      places that a row of the result takes, all of which are in B at once
     columns  what P takes
     weights  [tap, part, height, output] steps, or bytes of two `nibbles`; None where data stands still
+    spread   words of a place that are dealt out to as many sub-arrays, of `spreading`
     """
     machine = low.machine
-    arrays = min(low.arrays, len(taps) * parts)
-    most = min(machine.b // 2 // row, arrays * (machine.k // 2) // len(taps), parts)
+    if weights is not None:
+        weights = np.pad(weights, ((0, 0), (0, -parts % spread), (0, 0), (0, 0)))
+    parts = ceil_div(parts, spread)
+    sharing = min(low.arrays // spread, len(taps) * parts)
+    arrays = sharing * spread
+    most = min(machine.b // 2 // row, sharing * (machine.k // 2) // len(taps), parts)
     if most < 1 or machine.a // 2 < machine.height:
-        need = f"B {2 * row}, K {2 * ceil_div(len(taps), arrays)}, A {2 * machine.height}"
+        need = f"B {2 * row}, K {2 * ceil_div(len(taps), sharing)}, A {2 * machine.height}"
         raise _too_small(low, need, f"B {machine.b}, K {machine.k}, A {machine.a}")
     pieces = ceil_div(parts, most)
     is_far = weights is not None and weights.size > machine.x // LARGEST_PART
@@ -161,23 +165,50 @@ def load(
     for piece in range(pieces):
         first = parts * piece // pieces
         some = parts * (piece + 1) // pieces - first
-        tiles = ceil_div(len(taps) * some, arrays)
-        offsets = np.zeros(arrays * tiles, "<i4")
+        tiles = ceil_div(len(taps) * some, sharing)
+        offsets = np.zeros(sharing * tiles, "<i4")
         offsets[: len(taps) * some] = [tap * some + part for tap in taps for part in range(some)]
+        offsets = np.repeat(offsets.reshape(sharing, tiles).T, spread, 1)
         held, far, column = b"", 0, 0
         if weights is not None:
-            words = _words(low, weights[:, first : first + some], arrays, tiles)
+            own = slice(first * spread, (first + some) * spread)
+            words = _words(low, weights[:, own], spread, sharing, tiles)
             held = words.tobytes()
             if is_far:
-                rows = words.swapaxes(0, 1).reshape(words.shape[1], -1)
-                rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % machine.line)))
+                rows = np.pad(words, ((0, 0), (0, -words.shape[1] % machine.line)))
                 held, far, column = b"", low.place(rows), rows.shape[1]
         slices.append(Slice(first, some, tiles, at, at + offsets.nbytes, far, column))
         content += [offsets.tobytes(), held]
         at += offsets.nbytes + len(held)
     address = low.load(low.place(b"".join(content)), at, "its weights")
     slices = [replace(s, offsets=address + s.offsets, held=address + s.held) for s in slices]
-    return Loaded(tuple(slices), arrays, address, columns.shift, kept, nibbles=nibbles)
+    return Loaded(tuple(slices), arrays, spread, address, columns.shift, kept, nibbles=nibbles)
+
+
+def spreading(low: Lowering, taps: int, parts: int, outputs: int, rows: int, places: int) -> tuple[int, int, int]:
+    """How many words of a line to deal out to sub-arrays, so that neither the array nor moves take long: the cycles of
+    the longer, those of both, and the number.
+
+    rows    of the result
+    places  that are moved, of `parts` words each
+    """
+    machine = low.machine
+    loads = ceil_div(rows, ROWS_A_LOAD * (2 * machine.height + machine.width))
+    found = []
+    for spread in range(1, min(low.arrays, machine.line // machine.height, parts) + 1):
+        words = ceil_div(parts, spread)
+        tiles = ceil_div(taps * words, low.arrays // spread)
+        tile = rows + loads * (2 * machine.height + machine.width - 2)
+        multiplied, moved = ceil_div(outputs, machine.width) * tiles * tile, places * words
+        found.append((max(multiplied, moved), multiplied + moved, spread))
+    return min(found)
+
+
+def dealt(banks: int, most: int) -> list[tuple[int, int, int]]:
+    """(first bank, words, steps) of moves that deal out up to `most` words at each step, until all banks have one."""
+    words = min(banks, most)
+    steps, rest = divmod(banks, words)
+    return [(0, words, steps), *([(steps * words, rest, 1)] if rest else [])]
 
 
 def _too_small(low: Lowering, need: str, has: str) -> LimitError:
@@ -188,15 +219,15 @@ def _too_small(low: Lowering, need: str, has: str) -> LimitError:
     )
 
 
-def _words(low: Lowering, weights: np.ndarray, arrays: int, tiles: int) -> np.ndarray:
-    """Weights [tap, part, height, output] as words of A: [sub-array, column, tile, row, width] int8."""
+def _words(low: Lowering, weights: np.ndarray, spread: int, sharing: int, tiles: int) -> np.ndarray:
+    """Weights [tap, part, height, output] as words of A: [column, byte], of a column [tile, row, sub-array, width]."""
     height, width = low.machine.height, low.machine.width
     taps, parts, _, outputs = weights.shape
-    columns = ceil_div(outputs, width)
-    found = np.zeros((arrays * tiles, height, columns * width), np.int8)
-    found[: taps * parts, :, :outputs] = weights.reshape(taps * parts, height, outputs)
-    found = found.reshape(arrays, tiles, height, columns, width).transpose(0, 3, 1, 2, 4)
-    return np.ascontiguousarray(found)
+    columns, words = ceil_div(outputs, width), taps * parts // spread
+    found = np.zeros((sharing * tiles, spread, height, columns * width), np.int8)
+    found[:words, :, :, :outputs] = weights.reshape(words, spread, height, outputs)
+    found = found.reshape(sharing, tiles, spread, height, columns, width).transpose(4, 1, 3, 0, 2, 5)
+    return np.ascontiguousarray(found).reshape(columns, -1)
 
 
 def product(
@@ -208,8 +239,7 @@ def product(
     images, high, wide = rows
     columns = ceil_div(out.shape[3], machine.width)
     b_half, c_half, a_half = machine.b // 2, machine.c // 2, machine.a // 2
-    widest = max(part.parts for part in loaded.slices)
-    line = stream.across * widest
+    line = stream.across * max(part.parts for part in loaded.slices)
     most_rows = min((b_half // line - stream.span) // stream.stride + 1, c_half // wide)
     if most_rows < 1:
         raise _too_small(low, f"C {2 * wide}", f"C {machine.c}")
@@ -246,54 +276,58 @@ def product(
                     added = low.half("P")
                     _load_table(low, loaded, column, listed, added)
                 for number, part in enumerate(loaded.slices):
-                    own = _sliced(stream, part, machine.height)
+                    words = stream.across * part.parts  # of a row
                     if not is_whole or column == 0:
                         if not is_whole or is_first:
                             offsets = low.half("K")
                             _load_offsets(low, loaded, part, offsets)
                         b = low.half("B")
-                        _move_stream(low, own, loaded.arrays, start + part.first * machine.height, pictures, depth, b)
+                        _move_stream(low, stream, loaded, part, start, pictures, depth, b)
                     if far and (is_first or not is_resident):
                         stages.reverse()
                         low.transfer("load", stages[0], part.far + column * part.column, listed * part.column)
                     for tile in range(0, part.tiles, tiles):
                         some = min(tiles, part.tiles - tile)
-                        if is_first or not is_resident:
-                            a = low.half("A")
-                            if data is None:
-                                stage = stages[0] if far else None
-                                _move_weights(low, loaded, part, stage, columns, column, listed, tile, some, a)
-                            else:
-                                _move_held(low, loaded, part, data, out.shape[3], column, listed, tile, some, a)
-                        low.emitter.add(
-                            Gemm(
-                                arrays=loaded.arrays,
-                                a=a,
-                                b=b,
-                                k=offsets + tile,
-                                c=c,
-                                tiles=some,
-                                columns=listed,
-                                n0=pictures,
-                                n1=taken,
-                                n2=wide,
-                                b0=depth * own.line,
-                                b1=stream.stride * own.line,
-                                b2=own.next * own.parts,
-                                accumulate=int(number > 0 or tile > 0),
-                                nibbles=int(loaded.nibbles),
-                                reach=pictures * depth * own.line,
+                        is_held = is_resident and not is_first
+                        a = a if is_held else low.half("A")
+                        for k, few in _ahead(low, loaded, some, listed) if is_first else [(0, listed)]:
+                            at = a + k * some * machine.height
+                            if data is None and not is_held:
+                                stage = stages[0] + k * part.column if far else None
+                                _move_weights(low, loaded, part, stage, column + k, few, tile, some, at)
+                            elif data is not None and not is_held:
+                                _move_held(low, loaded, part, data, out.shape[3], column + k, few, tile, some, at)
+                            low.emitter.add(
+                                Gemm(
+                                    arrays=loaded.arrays,
+                                    a=at,
+                                    b=b,
+                                    k=offsets + tile,
+                                    c=c + k * count,
+                                    tiles=some,
+                                    columns=few,
+                                    n0=pictures,
+                                    n1=taken,
+                                    n2=wide,
+                                    b0=depth * words,
+                                    b1=stream.stride * words,
+                                    b2=stream.next * part.parts,
+                                    accumulate=int(number > 0 or tile > 0),
+                                    nibbles=int(loaded.nibbles),
+                                    reach=pictures * depth * words,
+                                )
                             )
-                        )
                 yield
                 whole = out.sliced((image, row, 0, 0), (pictures, taken, wide, out.shape[3]), (1, 1, 1, 1))
                 _drain(low, whole, column, listed, c, added, count, loaded)
 
 
-def _sliced(stream: Stream, part: Slice, height: int) -> Stream:
-    """What streams for a slice: some words of each place."""
-    is_last = part.first + part.parts == stream.parts
-    return replace(stream, parts=part.parts, last=stream.last if is_last else height)
+def _ahead(low: Lowering, loaded: Loaded, tiles: int, columns: int) -> list[tuple[int, int]]:
+    """(first, count) of columns whose weights are moved while those of the columns before are multiplied."""
+    machine = low.machine
+    moved = tiles * machine.height * ceil_div(loaded.arrays, max(1, machine.line // machine.width))
+    few = max(ceil_div(LEAST_MOVED, moved), ceil_div(columns, 8))
+    return [(k, min(few, columns - k)) for k in range(0, columns, few)]
 
 
 def _load_table(low: Lowering, loaded: Loaded, column: int, columns: int, to: int) -> None:
@@ -302,41 +336,49 @@ def _load_table(low: Lowering, loaded: Loaded, column: int, columns: int, to: in
 
 
 def _load_offsets(low: Lowering, loaded: Loaded, part: Slice, to: int) -> None:
-    low.emitter.add(
-        Move(
-            operation="K",
-            bank_loop=0,
-            n0=loaded.arrays,
-            x0=4 * part.tiles,
-            n3=part.tiles,
-            x=part.offsets,
-            x3=4,
-            to=to,
-            to3=1,
+    for first, words, steps in dealt(loaded.arrays, low.machine.line // 4):
+        low.emitter.add(
+            Move(
+                operation="K",
+                first=first,
+                banks=words,
+                spread=words,
+                bank_loop=0,
+                n0=steps,
+                x0=4 * words,
+                n3=part.tiles,
+                x=part.offsets + 4 * first,
+                x3=4 * loaded.arrays,
+                to=to,
+                to3=1,
+            )
         )
-    )
 
 
-def _move_stream(low: Lowering, stream: Stream, arrays: int, start: int, images: int, rows: int, to: int) -> None:
-    """Words [image, row, place, part] to all banks."""
-    height = low.machine.height
-    for part, count, valid in pieces(stream.parts, height, stream.last):
+def _move_stream(
+    low: Lowering, stream: Stream, loaded: Loaded, of: Slice, start: int, images: int, rows: int, to: int
+) -> None:
+    """Words [image, row, place, part], of which sub-arrays have their own, or the same as others."""
+    size = loaded.spread * low.machine.height
+    line = stream.across * of.parts
+    last = min(stream.terms - (of.first + of.parts - 1) * size, size)
+    for part, count, valid in pieces(of.parts, size, last):
         for image in range(images):
-            x, at = start + image * stream.image + part * height, to + image * rows * stream.line + part
             low.emitter.add(
                 Move(
                     operation="B",
-                    banks=arrays,
+                    banks=loaded.arrays,
+                    spread=loaded.spread,
                     n1=rows,
                     n2=stream.across,
                     n3=count,
-                    x=x,
+                    x=start + image * stream.image + (of.first + part) * size,
                     x1=stream.row,
                     x2=stream.step,
-                    x3=height,
-                    to=at,
-                    to1=stream.line,
-                    to2=stream.parts,
+                    x3=size,
+                    to=to + image * rows * line + part,
+                    to1=line,
+                    to2=of.parts,
                     to3=1,
                     valid=valid,
                 )
@@ -355,7 +397,6 @@ def _move_weights(
     loaded: Loaded,
     of: Slice,
     stage: int | None,
-    all_columns: int,
     column: int,
     columns: int,
     tile: int,
@@ -364,27 +405,31 @@ def _move_weights(
 ) -> None:
     """Words [column, tile, row] of each sub-array, from where all weights are or, of some columns, from a stage."""
     height, width = low.machine.height, low.machine.width
-    whole = of.tiles * height * width
-    start, of_array, of_column = of.held + column * whole, all_columns * whole, whole
+    row = loaded.arrays * width
+    start, of_column = of.held + column * of.tiles * height * row, of.tiles * height * row
     if stage is not None:
-        start, of_array, of_column = stage, whole, of.column
-    low.emitter.add(
-        Move(
-            operation="A",
-            bank_loop=0,
-            n0=loaded.arrays,
-            x0=of_array,
-            n1=columns,
-            x1=of_column,
-            to1=tiles * height,
-            n3=tiles * height,
-            x3=width,
-            to=to,
-            to3=1,
-            x=start + tile * height * width,
-            valid=width,
+        start, of_column = stage, of.column
+    for first, words, steps in dealt(loaded.arrays, low.machine.line // width):
+        low.emitter.add(
+            Move(
+                operation="A",
+                first=first,
+                banks=words,
+                spread=words,
+                bank_loop=0,
+                n0=steps,
+                x0=words * width,
+                n1=columns,
+                x1=of_column,
+                to1=tiles * height,
+                n3=tiles * height,
+                x3=row,
+                to=to,
+                to3=1,
+                x=start + tile * height * row + first * width,
+                valid=words * width,
+            )
         )
-    )
 
 
 def _move_held(

@@ -9,9 +9,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from derivable.accelerator.formats import WIDE
+from derivable.accelerator.formats import WIDE, Format
 from derivable.accelerator.layouts import Shape, View, dense, like
-from derivable.accelerator.lowering import Lowering, channels_last, is_flattened, largest_power, wanted_border
+from derivable.accelerator.lowering import (
+    Lowering,
+    channels_last,
+    is_convolved,
+    is_flattened,
+    is_for_vectors,
+    largest_power,
+    wanted_border,
+)
 from derivable.accelerator.operators import Operator
 from derivable.accelerator.runtime import ceil_div
 
@@ -392,7 +400,8 @@ def pooled(low: Lowering, of: Operator) -> Iterator[None]:
 
 def viewed(low: Lowering, of: Operator) -> Iterator[None]:
     yield
-    view = low.values[of.inputs[0]].view
+    value = low.values[of.inputs[0]]
+    view, format = value.view, value.format
     if of.kind == "permute":
         found = view.permuted(of.at["order"])
     elif of.kind == "slice":
@@ -404,11 +413,29 @@ def viewed(low: Lowering, of: Operator) -> Iterator[None]:
             view = view.permuted((0, 2, 3, 1))
         found = view.reshaped(of.shape)
         if found is None:
-            copied = low.new(view.shape, view.type)
-            low.emitter.vector("first", view, 0, copied)
+            format = _of_array(low, of.name) or format
+            copied = low.new(view.shape, format.stored)
+            low.convert(view, value.format, copied, format)
             found = copied.reshaped(of.shape)
             assert found is not None
-    low.keep(of.name, found)
+    low.keep(of.name, found, format)
+
+
+def _of_array(low: Lowering, name: str) -> Format | None:
+    """The format in which the array reads a value, where nothing else does: a copy of it is in that."""
+    found, waiting = set(), [name]
+    while waiting:
+        given = waiting.pop()
+        if given in low.graph.outputs:
+            return None
+        for reader in (low.graph[user] for user in low.graph.users[given]):
+            if reader.unit in ("gemm", "vector"):
+                found.update(low.formats.operands[reader.name, k] for k, x in enumerate(reader.inputs) if x == given)
+            elif reader.kind in ("reshape", "permute", "expand"):
+                waiting.append(reader.name)
+            else:
+                return None
+    return found.pop() if len(found) == 1 else None
 
 
 def indexed(low: Lowering, of: Operator) -> Iterator[None]:
@@ -467,6 +494,9 @@ def concatenated(low: Lowering, of: Operator) -> Iterator[None]:
     yield
     axis, format = of.at["axis"], low.formats[of.name]
     views = [None if low.is_constant(name) else low.values[name].view for name in of.inputs]
+    if is_for_vectors(low, of.name) and not is_convolved(low, of.name):
+        # Lanes go along vectors.
+        views = [view and low.rows(name) for name, view in zip(of.inputs, views)]
     main = next((view for view in views if view is not None), None)
     strides = dense(of.shape) if main is None else _joined(of.shape, main)
     out, start = low.new(of.shape, format.stored, strides), 0
@@ -482,7 +512,7 @@ def concatenated(low: Lowering, of: Operator) -> Iterator[None]:
 
 
 def _joined(shape: Shape, main: View) -> Shape:
-    """Strides in the order of one part; axes of length one, as those of stacks, are innermost."""
+    """Strides in the order of one part; axes of length one, as those of stacks, are outermost."""
     single = [axis for axis, n in enumerate(main.shape) if n == 1]
     other = sorted((axis for axis, n in enumerate(main.shape) if n > 1), key=lambda axis: -main.strides[axis])
-    return dense(shape, [*other, *single])
+    return dense(shape, [*single, *other])

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from derivable.accelerator.formats import Format, layer_bias
+from derivable.accelerator.formats import WIDE, Format, layer_bias
 from derivable.accelerator.layouts import Shape, View, dense, elements
-from derivable.accelerator.lower_array import Columns, Stream, check_terms, load, product
+from derivable.accelerator.lower_array import Columns, Stream, check_terms, load, product, spreading
 from derivable.accelerator.lowering import Lowering, channels_last, is_flattened, is_for_vectors, wanted_border
 from derivable.accelerator.operators import Operator
 from derivable.accelerator.runtime import ceil_div
@@ -25,7 +25,6 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
     kernel = low.constant(weight)
     outputs, channels, high, wide = kernel.shape
     check_terms(low, channels * high * wide)
-    height = low.machine.height
     every = _steps(low, of, kernel, 0)
     given_to = _layer_columns(low, of, every.reshape(outputs, -1).sum(1))
     steps = every.transpose(0, 2, 3, 1)
@@ -35,27 +34,30 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
         steps = _in_pairs(steps)
         channels = steps.shape[-1]  # bytes, from here on
     depth = channels if nibbles or groups > 1 else _depth(low, x)
-    blocks, windows = ceil_div(channels, height), ceil_div(wide * depth, height)
-    # Rows of a window in words take fewer tiles where channels are few, and copies of what windows share.
-    has_windows = dx == 1 and groups == 1 and windows * 4 <= 3 * wide * blocks
     per = outputs // groups
     (sy, sx), (py, px) = of.at["stride"], of.at["padding"]
     images, _, rows, columns = of.shape
-    across = columns if has_windows else (columns - 1) * sx + dx * (wide - 1) + 1
-    parts, terms = (windows, wide * depth) if has_windows else (blocks, channels)
-    taps = [ky * dy * across + kx * dx for ky in range(high) for kx in range(1 if has_windows else wide)]
-    after = _rectified(low, of)
     span = dy * (high - 1) + 1
-    if has_windows:
-        steps = np.pad(steps, ((0, 0), (0, 0), (0, 0), (0, depth - channels)))
+    together, spread = _cut(low, of, steps.shape, depth)
+    if together:
+        terms, across = ((together - 1) * sx + wide) * depth, columns // together
+    else:
+        terms, across = channels, (columns - 1) * sx + dx * (wide - 1) + 1
+    parts = ceil_div(terms, low.machine.height)
+    taps = [ky * dy * across + kx * dx for ky in range(high) for kx in range(1 if together else wide)]
+    after = _rectified(low, of)
+    if together:
+        steps, given_to = _windows(low, steps, given_to, together, sx, depth)
+        per = len(steps) // groups
     loaded = []
     for group in range(groups):
         own = slice(group * per, group * per + per)
-        words = _words(steps[own].reshape(per, len(taps), terms), height)
+        words = _words(steps[own].reshape(per, len(taps), terms), low.machine.height)
         kept = _kept(low, of, after)
-        loaded.append(load(low, taps, parts, span * across, given_to.part(own), words, kept, nibbles))
+        loaded.append(load(low, taps, parts, span * across, given_to.part(own), words, kept, nibbles, spread))
     yield
-    given = _nibbles(low, x, (py, px)) if nibbles else _activation(low, x, depth if has_windows else 0, (py, px))
+    per = outputs // groups
+    given = _nibbles(low, x, (py, px)) if nibbles else _activation(low, x, depth if together else 0, (py, px))
     format, border = low.formats[of.name], wanted_border(low, after)
     is_packed = groups == 1 and outputs % low.machine.width == 0 and _are_nibbles_read(low, after)
     if is_packed:
@@ -70,20 +72,71 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
             address=own.address - py * own.strides[2] - px * own.strides[3],
             image=own.strides[0],
             row=own.strides[2],
-            step=own.strides[3] * (sx if has_windows else 1),
+            step=own.strides[3] * (together * sx or 1),
             across=across,
-            parts=parts,
-            last=terms - (parts - 1) * height,
+            terms=terms,
             stride=sy,
             span=span,
-            next=1 if has_windows else sx,
+            next=1 if together else sx,
         )
         result = (out if is_packed else out.part(1, group * per, per)).permuted((0, 2, 3, 1))
         if is_packed:
             result = replace(result, shape=(*result.shape[:3], outputs))
+        if together > 1:
+            place = result.strides[2]
+            result = replace(
+                result,
+                shape=(images, rows, columns // together, len(steps)),
+                strides=(*result.strides[:2], together * place, 1),
+            )
         ready = replace(loaded[group], has_gaps=groups == 1, gives="i4" if is_packed else out.type)
-        yield from product(low, stream, ready, (images, rows, columns), result)
+        yield from product(low, stream, ready, (images, rows, result.shape[2]), result)
     _give(low, of, out, after)
+
+
+MOST_TOGETHER = 8  # places of a result that have a word in common
+
+
+def _cut(low: Lowering, of: Operator, shape: Shape, depth: int) -> tuple[int, int]:
+    """What words of the pictures are, in the fewest cycles: 0 for channels of a place, or, for rows of windows, how
+    many places of the result each is for; and how many words are dealt out.
+
+    Rows of windows take fewer tiles where channels are few, and copies of what windows share. One for several places
+    has their channels as those of one place, and weights that are zero where a place does not look. The shape is that
+    of the weights, [output, row, column, channel].
+    """
+    outputs, high, wide, channels = shape
+    height, width = low.machine.height, low.machine.width
+    groups, (dy, dx), (sy, sx) = of.at["groups"], of.at["dilation"], of.at["stride"]
+    images, _, rows, columns = of.shape
+    moved, count = images * ((rows - 1) * sy + dy * (high - 1) + 1), images * rows * columns
+    across = (columns - 1) * sx + dx * (wide - 1) + 1
+    parts = ceil_div(channels, height)
+    listed = [(*spreading(low, high * wide, parts, outputs // groups, count, moved * across), 0)]
+    for together in range(1, MOST_TOGETHER + 1) if dx == 1 and groups == 1 else ():
+        if columns % together == 0:
+            parts = ceil_div(((together - 1) * sx + wide) * depth, height)
+            each = outputs if together == 1 else ceil_div(outputs, width) * width
+            found = spreading(low, high, parts, together * each, count // together, moved * columns // together)
+            listed.append((*found, together))
+    _, _, spread, together = min(listed)
+    return together, spread
+
+
+def _windows(
+    low: Lowering, steps: np.ndarray, columns: Columns, together: int, stride: int, depth: int
+) -> tuple[np.ndarray, Columns]:
+    """Weights [output, row, column, channel] for rows of windows that several places of the result share, and what P
+    takes for all of them."""
+    outputs, high, wide, channels = steps.shape
+    each = outputs if together == 1 else ceil_div(outputs, low.machine.width) * low.machine.width
+    found = np.zeros((together, each, high, (together - 1) * stride + wide, depth))
+    for place in range(together):
+        found[place, :outputs, :, place * stride : place * stride + wide, :channels] = steps
+    added, multipliers = (
+        np.tile(np.pad(of, (0, each - outputs)), together) for of in (columns.added, columns.multipliers)
+    )
+    return found.reshape(together * each, *found.shape[2:]), replace(columns, added=added, multipliers=multipliers)
 
 
 def _depth(low: Lowering, name: str) -> int:
@@ -236,12 +289,12 @@ def _of_rows(low: Lowering, of: Operator, place: int, steps: np.ndarray, given_t
     terms = steps.shape[1]
     parts = ceil_div(terms, height)
     after = _rectified(low, of)
-    words, kept = _words(steps[:, None], height), _kept(low, of, after)
-    loaded = load(low, [0], parts, 1, given_to, words, kept, nibbles)
+    words, kept, rows = _words(steps[:, None], height), _kept(low, of, after), elements(of.shape) // len(steps)
+    spread = spreading(low, 1, parts, len(steps), rows, rows)[-1]
+    loaded = load(low, [0], parts, 1, given_to, words, kept, nibbles, spread)
     yield
-    rows = elements(of.shape) // len(steps)
     flat = _rows(low, of.inputs[place], low.narrow(place), rows, nibbles)
-    stream = Stream(flat.address, 0, flat.strides[0], 0, 1, parts, terms - (parts - 1) * height)
+    stream = Stream(flat.address, 0, flat.strides[0], 0, 1, terms)
     out = low.new(of.shape, low.formats[of.name].stored)
     result = out.reshaped((1, rows, 1, len(steps)))
     assert result is not None
@@ -274,10 +327,28 @@ def matmul(low: Lowering, of: Operator) -> Iterator[None]:
     if of.name in low.formats.weights:
         steps = _steps(low, of, low.constant(b), 1).T
         return _of_rows(low, of, 0, steps, _layer_columns(low, of, steps.sum(1)))
-    if low.is_constant(a) and len(low.graph[a].shape) == 2 and len(of.shape) == 2:
-        steps = low.narrow(0).steps(low.constant(a))
-        return _streamed(low, of, steps, 1, dense(low.graph[b].shape), lambda view: view, lambda view: view)
+    if low.is_constant(a) and len(low.graph[a].shape) == 2:
+        return _batched(low, of, low.narrow(0).steps(low.constant(a)), b)
     return _of_values(low, of)
+
+
+def _batched(low: Lowering, of: Operator, matrix: np.ndarray, b: str) -> Iterator[None]:
+    """Steps of a constant [m, k] by [*batch, k, n]: rows of k stand still, of each all columns of the whole batch."""
+    shape = low.graph[b].shape
+    rank, batch = len(shape), shape[:-2]
+    order = [rank - 2, *range(rank - 2), rank - 1]
+
+    def together(view: View) -> View:
+        flat = view.permuted(order).reshaped((shape[-2], elements((*batch, shape[-1]))))
+        assert flat is not None
+        return flat
+
+    def apart(view: View) -> View:
+        whole = view.reshaped((len(matrix), *batch, shape[-1]))
+        assert whole is not None
+        return whole.permuted([*range(1, rank - 1), 0, rank - 1])
+
+    return _streamed(low, of, matrix, 1, dense(shape, order), together, apart)
 
 
 def _of_values(low: Lowering, of: Operator) -> Iterator[None]:
@@ -317,7 +388,8 @@ def bundle(low: Lowering, of: Operator) -> Iterator[None]:
         return _bundle_of_values(low, of, rank)
     book = low.narrow(0).steps(low.constant(items))
     batch = of.shape[: len(of.shape) - rank]
-    if not is_for_vectors(low, of.name) or low.is_constant(weights):
+    is_wide = low.formats[of.name] == WIDE  # and converted for each reader, along vectors
+    if not is_for_vectors(low, of.name) or low.is_constant(weights) or is_wide:
         return _of_rows(low, of, 1, book.reshape(count, -1).T, _columns(low, of, elements(vector)))
     # The vectors of a batch lie side by side, as columns take them: the entries of the codebook stream.
     order = list(reversed(range(rank)))
@@ -374,7 +446,7 @@ def _streamed(
     address = low.load(low.place(steps), steps.nbytes, "its constant")
     yield
     held = before(low.converted(data, low.narrow(place), low.graph[data].shape, strides))
-    stream = Stream(address, 0, parts * height, 0, 1, parts, height)
+    stream = Stream(address, 0, parts * height, 0, 1, parts * height)
     flat = low.new((count, columns), low.formats[of.name].stored)
     yield from product(low, stream, loaded, (1, count, 1), flat.with_axes([0, 2]), held)
     low.keep(of.name, after(flat))

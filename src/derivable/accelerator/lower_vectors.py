@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from derivable.accelerator.formats import Format
 from derivable.accelerator.instructions import Convolve, Move, Vector
-from derivable.accelerator.layouts import View, canonical, elements
+from derivable.accelerator.layouts import View, canonical, dense, elements
 from derivable.accelerator.lower_array import MOST_TERMS, pieces
 from derivable.accelerator.lower_products import contract
 from derivable.accelerator.lowering import Lowering
@@ -195,9 +195,9 @@ def match_probability(low: Lowering, of: Operator) -> Iterator[None]:
     shapes = [low.graph[name].shape for name in of.inputs]
     blocks = shapes[0][-2]
     a, b = (
-        low.converted(name, low.narrow(place), shape, canonical(shape))
-        if low.is_constant(name)
-        else low.converted(name, low.narrow(place))
+        low.rows(name)
+        if not low.is_constant(name) and low.values[name].format == low.narrow(place)
+        else low.converted(name, low.narrow(place), shape, dense(shape))
         for place, (name, shape) in enumerate(zip(of.inputs, shapes))
     )
     whole = (*of.shape, *shapes[0][-2:])

@@ -16,6 +16,8 @@ from derivable.accelerator.operators import Operator, OperatorGraph
 from derivable.accelerator.runtime import ceil_div
 from derivable.core.diagnostics import DomainError, UnsupportedError
 
+TRANSFERRED = 512  # lines of one transfer
+
 
 @dataclass
 class Value:
@@ -55,6 +57,8 @@ class Lowering:
         self._halves: dict[tuple[str, str], int] = {}
         self._temporary: dict[str, list[int]] = {}  # of each operator under way
         self._kept: dict[int, set[str]] = {}  # buffer -> values in it
+        self._roots: dict[int, View] = {}  # buffer -> the first of these values
+        self._rows: dict[int, View] = {}  # buffer -> that value in rows, of the last axis
 
     def enter(self, operator: Operator) -> None:
         """Instructions and temporary memory from here on are of this operator."""
@@ -97,8 +101,14 @@ class Lowering:
         return address
 
     def transfer(self, operation: str, address: int, far: int, length: int) -> None:
-        lines = ceil_div(length, self.machine.line)
-        self.emitter.add(Transfer(operation=operation, x=address, far=far, lines=lines))
+        line = self.machine.line
+        lines = ceil_div(length, line)
+        # What is moved or stored of the first lines does not wait for the last.
+        for first in range(0, lines, TRANSFERRED):
+            some = min(TRANSFERRED, lines - first)
+            self.emitter.add(
+                Transfer(operation=operation, x=address + first * line, far=far + first * line, lines=some)
+            )
 
     # The cache
 
@@ -126,6 +136,7 @@ class Lowering:
             view = replace(whole, type=view.type)
         self.values[name] = Value(format or self.formats[name], view)
         self._kept.setdefault(view.buffer, set()).add(name)
+        self._roots.setdefault(view.buffer, view)
 
     def done(self, names: Sequence[str]) -> None:
         """Free what the operator at hand took, and the values of these names."""
@@ -140,7 +151,9 @@ class Lowering:
             users = self._kept[value.view.buffer]
             users.discard(name)
             if not users:
-                del self._kept[value.view.buffer]
+                del self._kept[value.view.buffer], self._roots[value.view.buffer]
+                if value.view.buffer in self._rows:
+                    self.cache.free(self._rows.pop(value.view.buffer).buffer)
                 self.bordered.pop(value.view.buffer, None)
                 self.cache.free(value.view.buffer)
 
@@ -182,6 +195,21 @@ class Lowering:
         found = value.forms[key]
         return found if shape is None or strides is not None else found.expanded(shape)
 
+    def rows(self, name: str) -> View:
+        """A value with the numbers of its last axis together: those of all parts of a value are turned at once."""
+        view = self.values[name].view
+        if view.strides[-1] == 1 or view.shape[-1] == 1:
+            return view
+        root = self._roots[view.buffer]
+        same = view.within(root, root)
+        if same is None or not _is_same(same, view):
+            return view
+        if view.buffer not in self._rows:
+            self._rows[view.buffer] = self.new(root.shape, root.type)
+            self.emitter.vector("first", root, 0, self._rows[view.buffer])
+        found = view.within(root, self._rows[view.buffer])
+        return view if found is None else found
+
     def _constant(self, name: str, format: Format, shape: Shape | None, strides: Shape | None) -> View:
         array = self.constant(name)
         array = array if shape is None else np.broadcast_to(array, shape)
@@ -221,12 +249,14 @@ class Lowering:
         """The same number of at most 16 bits everywhere."""
         self.emitter.vector("mul", y, 0, y, kept=(number, number) if number else None)
 
-    def blank(self, buffer: int, length: int, number: int) -> None:
-        """The same byte in a whole buffer, two or four of them in a lane."""
-        length = ceil_div(length, self.machine.line) * self.machine.line
-        size = 2 if number else 4
-        pair = int(np.array([number, number], np.int8).view("<i2")[0])
-        self.fill(View(buffer, f"i{8 * size}", (length // size,), (1,), buffer), pair)
+    def blank(self, address: int, counts: Shape, strides: Shape, length: int, number: int) -> None:
+        """The same byte everywhere: for each step of some loops, with strides in bytes, so many bytes."""
+        sizes = (2, 1) if number else (4, 2, 1)
+        size = next(size for size in sizes if not any(n % size for n in (address, length, *strides)))
+        if number and size == 2:
+            number = int(np.array([number, number], np.int8).view("<i2")[0])
+        strides = tuple(stride // size for stride in strides)
+        self.fill(View(address, f"i{8 * size}", (*counts, length // size), (*strides, 1), address), number)
 
     def reduce(
         self,
@@ -278,7 +308,14 @@ def channels_last(
     offset = (border[0] * across + border[1]) * depth * size
     view = lowering.new(shape, type, (picture, 1, across * depth, depth), offset, images * picture * size)
     if any(border) and blank is not None:
-        lowering.blank(view.buffer, images * picture * size, blank)
+        # Before the first row, after each row with what is before the next one, and after the last row.
+        row, end = across * depth * size, 2 * border[1] * depth * size
+        after = offset + ((rows - 1) * across + columns) * depth * size
+        for address, length in ((buffer := view.buffer, offset), (buffer + after, picture * size - after)):
+            lowering.blank(address, (images,), (picture * size,), length, blank)
+        if end and rows > 1:
+            first = buffer + offset + columns * depth * size
+            lowering.blank(first, (images, rows - 1), (picture * size, row), end, blank)
     if any(border):
         view = lowering.bordered[view.buffer] = replace(view, border=border)
     return view
@@ -306,6 +343,15 @@ def is_flattened(lowering: Lowering, name: str) -> bool:
     readers = [graph[user] for user in graph.users[name]]
     is_read = all(reader.kind == "linear" and reader.inputs[1:].count(name) == 0 for reader in readers)
     return is_read and len(before) == 4 and operator.shape == (before[0], before[1] * before[2] * before[3])
+
+
+def is_convolved(lowering: Lowering, name: str) -> bool:
+    """Whether convolutions of vectors read a value, which then lies as columns take it."""
+    graph = lowering.graph
+    readers = [graph[user] for user in graph.users[name]]
+    return any(
+        reader.unit == "vector" or (reader.unit == "view" and is_convolved(lowering, reader.name)) for reader in readers
+    )
 
 
 def is_for_vectors(lowering: Lowering, name: str) -> bool:

@@ -5,10 +5,11 @@ units beside each other do. The time of each follows from when it was fetched, f
 
     unit  cycles of an instruction, beside a constant
     dma   lines
-    move  words; of P, where these are longer than a line, twice as many
+    move  steps, of which each deals out a line; of P, where words are longer than a line, twice as many
     nn    columns * tiles * (2 * height + width + M - 2), equation (1), and the depth of the tree of adders
     vsa   groups * ceil(length / height) * (3 * height + length - 1), equation (4)
-    vec   steps, and the depth of the tree across lanes where there is one
+    vec   steps, and the depth of the tree across lanes where there is one; where results are turned, a pass takes at
+          least as many as there are lanes, and the last one takes these to leave
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Latencies:
     far     from the address of a burst of off-chip memory to its first line, or from its last line to the answer
     load, store            beside it; what a transfer takes in all is that, `far` and its lines
     move, nn, vsa, vec     their pipelines, without the trees of nn and of sums across lanes
+    turn                   more, where results are turned, than that and the lanes
     """
 
     far: int = 16
@@ -57,6 +59,7 @@ class Latencies:
     nn: int = 7
     vsa: int = 7
     vec: int = 10
+    turn: int = 2
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,10 @@ def cycles(machine: Machine, instruction: Instruction, latencies: Latencies | No
         return passes * (3 * machine.height + instruction.length - 1) + latencies.vsa
     if isinstance(instruction, Vector):
         tree = int(tree_depth(machine.lanes)) if instruction.across else 0
+        if instruction.turned:
+            lanes, passes = hazards.lanes(machine, instruction), instruction.n0 * instruction.n1
+            steps = (passes - 1) * max(instruction.n2, lanes) + instruction.n2
+            return steps + lanes + latencies.vec + latencies.turn
         return instruction.n0 * instruction.n1 * instruction.n2 + tree + latencies.vec
     return 0
 
@@ -199,21 +206,25 @@ def _move(state: State, of: Move) -> None:
     counts = (of.n0, of.n1, of.n2, of.n3)
     source = _grid(counts, of.x, (of.x0, of.x1, of.x2, of.x3)).ravel()
     target = _grid(counts, of.to, (of.to0, of.to1, of.to2, of.to3)).ravel()
-    steps = tuple(int(of.bank_loop == loop) for loop in range(4))
+    steps = tuple(of.spread * (of.bank_loop == loop) for loop in range(4))
     bank = _grid(counts, of.first, steps).ravel()
     size = {"A": machine.width, "B": machine.height, "K": 4, "P": 8 * machine.width}[of.operation]
-    words = state.x[(source[:, None] + np.arange(size)) % machine.x]
+    words = state.x[(source[:, None] + np.arange(size * of.spread)) % machine.x]
     if of.operation == "P":
         pair = np.ascontiguousarray(words).view("<i4").reshape(len(words), 2, machine.width)
         state.added[target], state.multiplied[target] = pair[:, 0], pair[:, 1]
         return
     if of.operation == "K":
-        found = np.ascontiguousarray(words).view("<u4").ravel().astype(np.int64) & 0xFFFFFF
+        found = np.ascontiguousarray(words).view("<u4").astype(np.int64) & 0xFFFFFF
     else:
-        found = np.where(np.arange(size) < of.valid, words, 0).astype(np.uint8)
+        found = np.where(np.arange(size * of.spread) < of.valid, words, 0).astype(np.uint8)
     memory = {"A": state.a, "B": state.b, "K": state.k}[of.operation]
-    for other in range(of.banks):
-        memory[bank + other, target] = found
+    found = found.reshape(len(target), of.spread, -1)
+    # A step after the other, and of each all banks.
+    every = np.arange(of.banks)
+    memory[bank[:, None] + every, target[:, None]] = found[:, every % of.spread].reshape(
+        len(target), of.banks, *memory.shape[2:]
+    )
 
 
 def _numbers(words: np.ndarray, nibbles: int) -> np.ndarray:
@@ -352,6 +363,12 @@ def _operand(state: State, of: Vector, name: str, lanes: int) -> np.ndarray:
 def _write(state: State, of: Vector, y: np.ndarray, live: np.ndarray) -> None:
     """Write [n0, n1, n2 or 1, lane or 1], in the order of the loops, where it is live."""
     counts = y.shape[:3]
+    if of.turned:
+        # [n0, n1, lane, n2]
+        start = _grid((*counts[:2], y.shape[3], counts[2]), of.y, (of.y0, of.y1, of.y2, 1))
+        y, live = y.swapaxes(2, 3), live.swapaxes(2, 3)
+        state.x[start[live]] = (y & 255).astype(np.uint8)[live]
+        return
     start = _grid(counts, of.y, (of.y0, of.y1, of.y2))[..., None]
     if of.y_type == "i4":
         odd = y.shape[-1] % 2

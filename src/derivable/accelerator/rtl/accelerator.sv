@@ -239,12 +239,14 @@ module accelerator #(
       .b_ready
   );
 
-  localparam int WORD = 8 * W > H ? 8 * W : H;  // bytes of the widest word
   logic            word_write;
-  logic [1:0]      word_memory, word_half;
+  logic [1:0]      word_memory, p_half;
   logic [N-1:0]    word_banks;
   logic [31:0]     word_address;
-  logic [8*WORD-1:0] word;
+  logic [8*W*N-1:0] a_words;
+  logic [8*H*N-1:0] b_words;
+  logic [24*N-1:0] k_words;
+  logic [64*W-1:0] p_word;
   mover #(.H(H), .W(W), .L(L), .N(N)) move (
       .clk,
       .rst,
@@ -260,8 +262,11 @@ module accelerator #(
       .write_memory(word_memory),
       .write_banks(word_banks),
       .write_address(word_address),
-      .write_data(word),
-      .write_half(word_half)
+      .a_words,
+      .b_words,
+      .k_words,
+      .p_word,
+      .p_half
   );
 
   localparam int N_BITS = N > 1 ? $clog2(N) : 1;
@@ -293,13 +298,13 @@ module accelerator #(
       .vsa_done(done[VSA]),
       .a_write(word_write && word_memory == 2'd0 ? word_banks : '0),
       .a_address(word_address[A_BITS-1:0]),
-      .a_word(word[8*W-1:0]),
+      .a_words,
       .b_write(word_write && word_memory == 2'd1 ? word_banks : '0),
       .b_address(word_address[B_BITS-1:0]),
-      .b_word(word[8*H-1:0]),
+      .b_words,
       .k_write(word_write && word_memory == 2'd2 ? word_banks : '0),
       .k_address(word_address[K_BITS-1:0]),
-      .k_word(word[23:0]),
+      .k_words,
       .c_bank(c_bank[N_BITS-1:0]),
       .c_address(c_address[C_BITS-1:0]),
       .c_word
@@ -331,11 +336,11 @@ module accelerator #(
       .c_address,
       .c_data(c_word),
       .p_write(word_write && word_memory == 2'd3),
-      .p_half(word_half),
+      .p_half,
       .p_address(word_address),
-      .p_data(word[64*W-1:0])
+      .p_data(p_word)
   );
 
   logic unused;
-  assign unused = &{1'b0, c_read, c_bank, c_address, word_address, word};
+  assign unused = &{1'b0, c_read, c_bank, c_address, word_address};
 endmodule

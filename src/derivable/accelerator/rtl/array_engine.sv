@@ -40,16 +40,16 @@ module array_engine #(
     output wire         vsa_ready,
     output wire         vsa_done,
 
-    // Writes by MOVE, one bit of `write` for each bank.
+    // Writes by MOVE, one bit of `write` and a word for each bank.
     input wire [     N-1:0] a_write,
     input wire [A_BITS-1:0] a_address,
-    input wire [   W*8-1:0] a_word,
+    input wire [ N*W*8-1:0] a_words,
     input wire [     N-1:0] b_write,
     input wire [B_BITS-1:0] b_address,
-    input wire [   H*8-1:0] b_word,
+    input wire [ N*H*8-1:0] b_words,
     input wire [     N-1:0] k_write,
     input wire [K_BITS-1:0] k_address,
-    input wire [      23:0] k_word,
+    input wire [  N*24-1:0] k_words,
 
     input  wire [N_BITS-1:0] c_bank,
     input  wire [C_BITS-1:0] c_address,
@@ -179,7 +179,7 @@ module array_engine #(
         .clk,
         .write_enable(a_write[n]),
         .write_address(a_address),
-        .write_data(a_word),
+        .write_data(a_words[n*W*8+:W*8]),
         .read_address(at_a),
         .read_data(from_a)
     );
@@ -191,7 +191,7 @@ module array_engine #(
         .clk,
         .write_enable(b_write[n]),
         .write_address(b_address),
-        .write_data(b_word),
+        .write_data(b_words[n*H*8+:H*8]),
         .read_address(at_b),
         .read_data(horizontal[n*H*8+:H*8])
     );
@@ -203,7 +203,7 @@ module array_engine #(
         .clk,
         .write_enable(k_write[n]),
         .write_address(k_address),
-        .write_data(k_word[B_BITS-1:0]),
+        .write_data(k_words[n*24+:B_BITS]),
         .read_address(nn_k),
         .read_data(offset)
     );
@@ -251,5 +251,5 @@ module array_engine #(
     c_word <= read[bank_read*W*32+:W*32];
   end
 
-  wire unused = &{1'b0, nn_instruction, vsa_instruction, k_word};
+  wire unused = &{1'b0, nn_instruction, vsa_instruction, k_words};
 endmodule

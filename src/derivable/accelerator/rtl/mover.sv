@@ -1,5 +1,6 @@
-// Moves words from the cache X to the memories A, B, K and P, in four nested loops: one word a cycle as long as the cache
-// grants the reads. A word of P that is wider than a line takes two cycles, one for each half.
+// Moves words from the cache X to the memories A, B, K and P, in four nested loops: one line a cycle as long as the cache
+// grants the reads. The first `spread` words of the line are dealt out to the banks: bank first + j has word j mod spread.
+// A word of P that is wider than a line takes two cycles, one for each half.
 //
 // Timing: the first word is read in the cycle after the instruction is accepted, and written 3 cycles later; `done` the
 // cycle after the last write.
@@ -7,8 +8,7 @@ module mover #(
     parameter int H = 8,
     parameter int W = 8,
     parameter int L = 32,
-    parameter int N = 2,
-    parameter int BYTES = 8 * W > H ? 8 * W : H
+    parameter int N = 2
 ) (
     input  logic            clk,
     input  logic            rst,
@@ -27,8 +27,11 @@ module mover #(
     output logic [1:0]      write_memory,   // A, B, K, P
     output logic [N-1:0]    write_banks,
     output logic [31:0]     write_address,
-    output logic [8*BYTES-1:0] write_data, // of P, and of B where that is wider; others have the low bytes
-    output logic [1:0]      write_half      // of P
+    output logic [8*W*N-1:0] a_words,       // a word for each bank
+    output logic [8*H*N-1:0] b_words,
+    output logic [24*N-1:0] k_words,
+    output logic [64*W-1:0] p_word,
+    output logic [1:0]      p_half
 );
   `include "isa.svh"
 
@@ -44,11 +47,11 @@ module mover #(
   assign accepted = valid && ready;
   assign is_p     = held[OPERATION_LSB+:4] == MOVE_P;
 
-  // Addresses: in X, of the word, and the bank.
+  // Addresses: in X, of the words, and the first of their banks.
   logic [4*BITS-1:0] to_strides, bank_strides;
   for (genvar i = 0; i < 4; i++) begin : stride
     assign to_strides[i*BITS+:BITS]   = BITS'($signed(held[MOVE_TO0_LSB+i*TO+:TO]));
-    assign bank_strides[i*BITS+:BITS] = BITS'(held[MOVE_BANK_LOOP_LSB+:3] == 3'(i));
+    assign bank_strides[i*BITS+:BITS] = held[MOVE_BANK_LOOP_LSB+:3] == 3'(i) ? BITS'(held[MOVE_SPREAD_LSB+:5]) : '0;
   end
   loops #(.LOOPS(4), .ADDRESSES(3), .ADDRESS_BITS(BITS)) nest (
       .clk,
@@ -81,15 +84,32 @@ module mover #(
   delay #(.BITS(BESIDE), .CYCLES(2)) to_data (.clk, .in(beside_0), .out(beside_2));
   assign {bank_2, to_2, second_2, last_2, go_2} = beside_2;
 
-  // A word: bytes from `valid` on are zero in A and B.
-  logic [8*BYTES-1:0] word, kept;
-  assign word = (8 * BYTES)'(read_data);
-  for (genvar j = 0; j < BYTES; j++) begin : of_byte
-    logic is_kept;
-    if (j < 256) assign is_kept = 8'(j) < held[MOVE_VALID_LSB+:8] || held[OPERATION_LSB+1];
-    else assign is_kept = held[OPERATION_LSB+1];
-    assign kept[8*j+:8] = is_kept ? word[8*j+:8] : 8'd0;
+  // Bytes from `valid` on are zero in A and B.
+  logic [8*L-1:0] kept;
+  for (genvar j = 0; j < L; j++) begin : of_byte
+    assign kept[8*j+:8] = 10'(j) < held[MOVE_VALID_LSB+:10] ? read_data[8*j+:8] : 8'd0;
   end
+
+  // Which word of the line a bank has: known before the first line comes. A spread of 16 is 0 here.
+  function automatic logic [1023:0] remainders();
+    for (int i = 0; i < 256; i++) remainders[4*i+:4] = 4'(i / 16 == 0 ? i : (i % 16) % (i / 16));
+  endfunction
+  localparam logic [1023:0] REMAINDERS = remainders();
+  logic [4*N-1:0]    which;
+  logic [8*W*N-1:0]  dealt_a;
+  logic [8*H*N-1:0]  dealt_b;
+  logic [32*N-1:0]   dealt_k;
+  for (genvar n = 0; n < N; n++) begin : of_bank
+    logic [3:0] from_first;
+    assign from_first = 4'(n) - held[MOVE_FIRST_LSB+:4];
+    always_ff @(posedge clk) which[4*n+:4] <= REMAINDERS[{held[MOVE_SPREAD_LSB+:4], from_first, 2'b00}+:4];
+    always_ff @(posedge clk) k_words[24*n+:24] <= dealt_k[32*n+:24];
+  end
+  deal #(.N(N), .SIZE(W), .L(L)) to_a (.line(kept), .which, .words(dealt_a));
+  deal #(.N(N), .SIZE(H), .L(L)) to_b (.line(kept), .which, .words(dealt_b));
+  deal #(.N(N), .SIZE(4), .L(L)) to_k (.line(read_data), .which, .words(dealt_k));
+  logic [64*W-1:0] word_p;
+  assign word_p = (64 * W)'(read_data);
 
   logic [2*N+16-1:0] banks;
   logic last_3;
@@ -99,8 +119,10 @@ module mover #(
     write_memory  <= held[OPERATION_LSB+:2];
     write_banks   <= N'(banks << bank_2);
     write_address <= 32'(to_2);
-    write_data    <= second_2 ? (8 * BYTES)'({kept[32*W-1:0], kept[32*W-1:0]}) : kept;
-    write_half    <= !IS_SPLIT ? 2'b11 : second_2 ? 2'b10 : 2'b01;
+    a_words       <= dealt_a;
+    b_words       <= dealt_b;
+    p_word        <= second_2 ? {word_p[32*W-1:0], word_p[32*W-1:0]} : word_p;
+    p_half        <= !IS_SPLIT ? 2'b11 : second_2 ? 2'b10 : 2'b01;
     last_3        <= go_2 && last_2;
     done          <= last_3;
 
@@ -122,5 +144,5 @@ module mover #(
   end
 
   logic unused;
-  assign unused = &{1'b0, held, instruction, read_data, addresses, first, kept, word, banks};
+  assign unused = &{1'b0, held, instruction, read_data, addresses, first, dealt_k, word_p, banks};
 endmodule

@@ -6,10 +6,14 @@
 //   along   sums (or maxima) over the inner loop, which stay in the lane; one result at its end
 //   across  sums (or maxima) over the lanes, by a tree of clog2(S) levels; the result is in lane 0
 //
+//   turned  the results of a pass of the inner loop are bytes, which leave lane by lane (turner.sv); a pass shorter than
+//           there are lanes is followed by cycles without a step, until as many have gone by
+//
 // What belongs to a step goes beside it: the address of its result, its word of P, and which lanes take part.
 //
 // Timing: the first step is read in the cycle after the instruction is accepted; its result is written 9 cycles later,
-// and clog2(S) more with `across`; `done` the cycle after the last result.
+// and clog2(S) more with `across`; `done` the cycle after the last result. Turned, the last pass leaves from 12 cycles
+// after its last step on.
 module vector_unit #(
     parameter int W = 8,
     parameter int S = 8,
@@ -57,7 +61,7 @@ module vector_unit #(
   // The instruction, and what of it every stage needs.
   logic [511:0] held;
   logic         active;
-  logic         from_c, is_b_read, is_along, is_across, is_max, is_drain, is_one_a;
+  logic         from_c, is_b_read, is_along, is_across, is_max, is_drain, is_one_a, is_turned;
   logic [3:0]   operation;
   logic [1:0]   type_a;
   assign operation = held[OPERATION_LSB+:4];
@@ -70,6 +74,7 @@ module vector_unit #(
   assign is_along  = held[VEC_ALONG_LSB];
   assign is_across = held[VEC_ACROSS_LSB];
   assign is_max    = held[VEC_REDUCTION_LSB];
+  assign is_turned = held[VEC_TURNED_LSB];
 
   // Cycle 0: addresses, reads.
   localparam int BITS = VEC_A_BITS;
@@ -88,7 +93,8 @@ module vector_unit #(
         instruction[VEC_B_LSB+:BITS], instruction[VEC_A_LSB+:BITS]
       }),
       .strides({
-        {2 * BITS{1'b0}}, BITS'(1), is_along ? {BITS'(0), held[VEC_Y0_LSB+:2*BITS]} : held[VEC_Y0_LSB+:3*BITS],
+        {2 * BITS{1'b0}}, BITS'(1), 
+        is_along || is_turned ? {BITS'(0), held[VEC_Y0_LSB+:2*BITS]} : held[VEC_Y0_LSB+:3*BITS],
         held[VEC_B0_LSB+:3*BITS], held[VEC_A0_LSB+:3*BITS]
       }),
       .addresses,
@@ -96,11 +102,23 @@ module vector_unit #(
       .last
   );
 
-  logic issuing;  // steps are left
-  assign paused    = issuing && pause;
-  assign read_a    = issuing && !pause && !from_c;
-  assign read_b    = issuing && !pause && is_b_read;
-  assign step      = issuing && !pause && (granted || (from_c && !is_b_read));
+  // Cycles without a step, after a pass that is shorter than its results take to leave.
+  logic [7:0]  width, idle;
+  logic [15:0] pass;
+  assign width = from_c ? 8'(W) : 8'(S);
+  assign pass  = held[VEC_N2_LSB+:16];
+  always_ff @(posedge clk) begin
+    if (rst) idle <= '0;
+    else if (step && is_turned && last[2]) idle <= pass < 16'(width) ? width - pass[7:0] : '0;
+    else if (idle != 0) idle <= idle - 8'd1;
+  end
+
+  logic issuing, asking;  // steps are left; one is due
+  assign asking    = issuing && idle == 0 && !pause;
+  assign paused    = issuing && idle == 0 && pause;
+  assign read_a    = asking && !from_c;
+  assign read_b    = asking && is_b_read;
+  assign step      = asking && (granted || (from_c && !is_b_read));
   assign address_a = 32'(addresses[0+:BITS]);
   assign address_b = 32'(addresses[BITS+:BITS]);
   assign c_read    = step && from_c;
@@ -121,19 +139,19 @@ module vector_unit #(
   end
 
   // What goes beside a step, from cycle to cycle.
-  localparam int BESIDE = 6 + P_BITS + BITS;
-  logic              go_5, last_5, result_5, tail_5, first_5, half_2;
+  localparam int BESIDE = 7 + P_BITS + BITS;
+  logic              go_5, last_5, end_5, result_5, tail_5, first_5, half_2;
   logic [BITS-1:0]   y_5;
   logic [P_BITS-1:0] p_5;
   logic [BESIDE-1:0] beside_0, beside_2, beside_5;
   logic              tail, result;
   assign tail     = held[VEC_TAIL_LSB+:8] != 0 && (held[VEC_TAIL_INNER_LSB] ? last[2] : last[1]);
   assign result   = !is_along || last[2];
-  assign beside_0 = {addresses[0], addresses[2*BITS+:BITS], addresses[3*BITS+:P_BITS], &last, result, tail, first[2], step};
+  assign beside_0 = {addresses[0], addresses[2*BITS+:BITS], addresses[3*BITS+:P_BITS], &last, last[2], result, tail, first[2], step};
   delay #(.BITS(BESIDE), .CYCLES(2)) to_2 (.clk, .in(beside_0), .out(beside_2));
   delay #(.BITS(BESIDE), .CYCLES(3)) to_5 (.clk, .in(beside_2), .out(beside_5));
   assign half_2 = beside_2[BESIDE-1];
-  assign {y_5, p_5, last_5, result_5, tail_5, first_5, go_5} = beside_5[BESIDE-2:0];
+  assign {y_5, p_5, last_5, end_5, result_5, tail_5, first_5, go_5} = beside_5[BESIDE-2:0];
 
   // Which lanes take part, in a whole step and in one with a tail.
   logic [S-1:0] whole_lanes, tail_lanes, lanes_5;
@@ -184,20 +202,20 @@ module vector_unit #(
   always_ff @(posedge clk) if (go_5) tail_kept <= tail_of_result;
 
   // Across lanes: a result that goes through the tree takes longer, and what is beside it, too.
-  localparam int LATER = 3 + P_BITS + BITS;
+  localparam int LATER = 4 + P_BITS + BITS;
   logic [LATER-1:0]  later_5, later_tree, later;
   logic [63:0]       v_tree;
-  logic              go_9, last_9, tail_9;
+  logic              go_9, last_9, end_9, tail_9;
   logic [BITS-1:0]   y_9;
   logic [P_BITS-1:0] p_9;
   reduce #(.LANES(S)) across (.clk, .is_max, .lanes(v_6), .result(v_tree));
-  assign later_5 = {y_5, p_5, last_5, tail_of_result, go_5 && result_5};
+  assign later_5 = {end_5, y_5, p_5, last_5, tail_of_result, go_5 && result_5};
   delay #(.BITS(LATER), .CYCLES(DEPTH)) through_tree (.clk, .in(later_5), .out(later_tree));
   assign later  = is_across ? later_tree : later_5;
   assign p_late = later[3+:P_BITS];
   logic [LATER-1:0] later_9;
   delay #(.BITS(LATER), .CYCLES(4)) to_9 (.clk, .in(later), .out(later_9));
-  assign {y_9, p_9, last_9, tail_9, go_9} = later_9;
+  assign {end_9, y_9, p_9, last_9, tail_9, go_9} = later_9;
 
   // Cycles 6 to 8 (and those of the tree).
   logic [32*S-1:0] y;
@@ -229,20 +247,48 @@ module vector_unit #(
   pack #(.LANES(S)) to_word (
       .lanes(y), .live(live_9), .element_type(held[VEC_Y_TYPE_LSB+:2]), .word(packed_y), .mask(packed_mask)
   );
-  assign write         = go_9;
-  assign write_address = 32'(y_9);
-  assign write_data    = (8 * L)'(packed_y);
-  assign write_mask    = L'(packed_mask);
+  // Or it is turned before that.
+  localparam int TURNED = 1 << $clog2(S);
+  logic [8*S-1:0]      bytes;
+  logic                turned_write, turned_last;
+  logic [BITS-1:0]     turned_address;
+  logic [8*TURNED-1:0] turned_data;
+  logic [TURNED-1:0]   turned_mask;
+  for (genvar j = 0; j < S; j++) assign bytes[8*j+:8] = y[32*j+:8];
+  turner #(.S(S), .BITS(BITS)) turn (
+      .clk,
+      .rst,
+      .valid(go_9 && is_turned),
+      .row(bytes),
+      .is_end(end_9),
+      .is_last(last_9),
+      .lanes(width),
+      .used(tail_9 ? held[VEC_TAIL_LSB+:8] : width),
+      .address(y_9),
+      .stride(held[VEC_Y2_LSB+:BITS]),
+      .write(turned_write),
+      .write_address(turned_address),
+      .write_data(turned_data),
+      .write_mask(turned_mask),
+      .write_last(turned_last)
+  );
+
+  logic is_over;  // the last result is written
+  assign is_over       = is_turned ? turned_last : go_9 && last_9;
+  assign write         = is_turned ? turned_write : go_9;
+  assign write_address = is_turned ? 32'(turned_address) : 32'(y_9);
+  assign write_data    = is_turned ? (8 * L)'(turned_data) : (8 * L)'(packed_y);
+  assign write_mask    = is_turned ? L'(turned_mask) : L'(packed_mask);
 
   always_ff @(posedge clk) begin
-    done <= go_9 && last_9;
+    done <= is_over;
     if (accepted) begin
       held    <= instruction;
       active  <= 1'b1;
       issuing <= 1'b1;
     end
     if (step && &last) issuing <= 1'b0;
-    if (go_9 && last_9) active <= 1'b0;
+    if (is_over) active <= 1'b0;
     if (rst) begin
       active  <= 1'b0;
       issuing <= 1'b0;
