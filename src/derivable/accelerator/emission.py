@@ -205,7 +205,7 @@ def _turned(axes: list[_Axis], lane: int, inner: int, sizes: tuple[int, ...], la
     fits = all(stride in (0, size) for stride, size in zip(wide.strides[:2], sizes))
     if not fits or all(ones) or deep.strides[2] != 1:
         return None
-    count, tail = -(-wide.length // lanes), wide.length % lanes
+    count, tail = ceil_div(wide.length, lanes), wide.length % lanes
     whole = max(n for n in range(1, lanes + 1) if deep.length % n == 0)
     steps = whole if 4 * whole >= 3 * lanes or deep.length < lanes else lanes
     passes, rest = divmod(deep.length, steps)
