@@ -88,7 +88,7 @@ def test_layers_of_int4_are_bit_exact():
     quantised, inputs = calibrated(model, (torch.randn(1, 3, 8, 8),), {"neural": "int4"})
     made = lower(quantised, SMALL)
     gemms = [one for one in made.program if one.unit == "nn"]
-    assert all(one.nibbles for one in gemms)
+    assert {one.node for one in gemms if one.nibbles} >= {"conv2d_2", "linear_1"}
     assert any(one.y_type == "i4" for one in made.program if one.unit == "vec" and one.operation == "drain")
     found, expected = (simulation.simulate(made, inputs, backend) for backend in ("verilator", "python"))
     agree(found, expected)

@@ -98,7 +98,13 @@ def test_int4_takes_half_the_reduction(channels, outputs):
         nodes = [node for node in cycles.nodes(lowered) if node.unit == "nn"]
         taken[precision] = sum(node.busy["nn"] - node.constants for node in nodes)
         gemms = {one.node: one for one in lowered.program if one.unit == "nn"}
-        assert [one.nibbles for one in gemms.values()] == [int(precision == "int4")] * len(gemms)
+        first, *others = (one.nibbles for one in gemms.values())
+        if precision == "int8":
+            assert not any(others)
+        else:  # all but the one of 8 channels, which are one word as bytes too
+            assert others.count(0) <= 1
+        # To pack pictures of few channels takes longer than the array saves.
+        assert first == int(precision == "int4" and channels == 16)
         for node in nodes:
             assert node.busy["nn"] == node.equation + node.blocks + node.cuts + node.constants
     if channels == 16:

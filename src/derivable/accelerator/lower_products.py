@@ -29,11 +29,11 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
     given_to = _layer_columns(low, of, every.reshape(outputs, -1).sum(1))
     steps = every.transpose(0, 2, 3, 1)
     # Channels of a group begin with a byte.
-    nibbles = _has_nibbles(low, of) and (groups == 1 or channels % 2 == 0)
+    nibbles = _takes_nibbles(low, of)
     if nibbles:
         steps = _in_pairs(steps)
         channels = steps.shape[-1]  # bytes, from here on
-    depth = channels if nibbles or groups > 1 else _depth(low, x)
+    depth = channels if groups > 1 else _depth(low, x, nibbles)
     per = outputs // groups
     (sy, sx), (py, px) = of.at["stride"], of.at["padding"]
     images, _, rows, columns = of.shape
@@ -59,9 +59,9 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
     per = outputs // groups
     given = _nibbles(low, x, (py, px)) if nibbles else _activation(low, x, depth if together else 0, (py, px))
     format, border = low.formats[of.name], wanted_border(low, after)
-    is_packed = groups == 1 and outputs % low.machine.width == 0 and _are_nibbles_read(low, after)
+    is_packed = _gives_nibbles(low, of)
     if is_packed:
-        out = _packed_pictures(low, of.shape, format, border)
+        out = _packed_pictures(low, of.shape, format, border, low.machine.width // 2)
         low.packed.update((of.name, after))
     else:
         multiple = low.machine.width if groups == 1 else 1
@@ -139,13 +139,22 @@ def _windows(
     return found.reshape(together * each, *found.shape[2:]), replace(columns, added=added, multipliers=multipliers)
 
 
-def _depth(low: Lowering, name: str) -> int:
+def _depth(low: Lowering, name: str, nibbles: bool) -> int:
     """Bytes from each place of pictures to the next: convolutions give channels up to a multiple of the width."""
+    operator, width = _producer(low, name), low.machine.width
+    channels = operator.shape[1]
+    if nibbles:
+        return ceil_div(channels, width) * (width // 2) if _gives_nibbles(low, operator) else ceil_div(channels, 2)
+    is_padded = operator.kind == "conv2d" and operator.at["groups"] == 1
+    return ceil_div(channels, width) * width if is_padded else channels
+
+
+def _producer(low: Lowering, name: str) -> Operator:
+    """What computes a value: the operator before a relu that is done with it."""
     operator = low.graph[name]
     if operator.kind == "relu" and _rectified(low, low.graph[operator.inputs[0]]) == name:
-        operator = low.graph[operator.inputs[0]]
-    is_padded = operator.kind == "conv2d" and operator.at["groups"] == 1
-    return ceil_div(operator.shape[1], low.machine.width) * low.machine.width if is_padded else operator.shape[1]
+        return low.graph[operator.inputs[0]]
+    return operator
 
 
 def _activation(low: Lowering, name: str, depth: int, padding: tuple[int, int]) -> View:
@@ -190,23 +199,43 @@ def _nibbles(low: Lowering, name: str, padding: tuple[int, int]) -> View:
     return value.forms[key]
 
 
-def _packed_pictures(low: Lowering, shape: Shape, format: Format, border: tuple[int, int]) -> View:
-    """Memory for numbers of int4 [image, byte, row, column]."""
+def _packed_pictures(low: Lowering, shape: Shape, format: Format, border: tuple[int, int], multiple: int = 1) -> View:
+    """Memory for numbers of int4 [image, byte, row, column], bytes of a place padded to a multiple."""
     both = format.zero & 15
     blank = both * 17 - 256 * (both > 7)
-    return channels_last(low, (shape[0], ceil_div(shape[1], 2), *shape[2:]), "i8", border, 1, blank)
+    return channels_last(low, (shape[0], ceil_div(shape[1], 2), *shape[2:]), "i8", border, multiple, blank)
 
 
-def _are_nibbles_read(low: Lowering, name: str) -> bool:
-    """Whether all that reads a value are convolutions that take two of its channels at a time."""
-    readers = [low.graph[user] for user in low.graph.users[name]]
-    return name not in low.graph.outputs and all(
-        reader.kind == "conv2d"
-        and reader.at["groups"] == 1
-        and low.formats[name] == low.formats.operands[reader.name, 0]
-        and low.formats.operands[reader.name, 0].type == low.formats.types[reader.name] == "i4"
+def _gives_nibbles(low: Lowering, of: Operator) -> bool:
+    """Whether a convolution writes two channels in a byte: all that reads it are convolutions that take them so."""
+    if of.kind != "conv2d" or of.at["groups"] > 1 or low.formats[of.name].type != "i4":
+        return False
+    after = _rectified(low, of)
+    readers = [low.graph[user] for user in low.graph.users[after]]
+    return after not in low.graph.outputs and all(
+        reader.kind == "conv2d" and reader.at["groups"] == 1 and low.formats.types.get(reader.name) == "i4"
         for reader in readers
     )
+
+
+def _takes_nibbles(low: Lowering, of: Operator) -> bool:
+    """Whether a convolution takes two channels at a time: that saves the array more than lanes take to pack them."""
+    if not _has_nibbles(low, of):
+        return False
+    (images, channels, rows, columns), machine = low.graph[of.inputs[0]].shape, low.machine
+    outputs, own, high, wide = low.graph[of.inputs[1]].shape
+    if of.at["groups"] > 1:  # whose channels begin with a byte
+        return own % 2 == 0
+    if _gives_nibbles(low, _producer(low, of.inputs[0])):
+        return True
+    line = columns * ceil_div(channels, machine.lanes) if channels % 2 else ceil_div(columns * channels, machine.lanes)
+    tiles = [
+        ceil_div(high * min(wide * ceil_div(each, machine.height), ceil_div(wide * each, machine.height)), low.arrays)
+        for each in (own, ceil_div(own, 2))
+    ]
+    places, height = elements(of.shape) // outputs, machine.height
+    saved = (tiles[0] - tiles[1]) * (2 * height + machine.width + places) * ceil_div(outputs, machine.width)
+    return saved > images * rows * line
 
 
 def _in_pairs(steps: np.ndarray) -> np.ndarray:
