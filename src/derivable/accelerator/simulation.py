@@ -222,7 +222,8 @@ def simulate(
 
     backend  "verilator", "icarus", or "python": the golden machine, whose cycles are those of the model
 
-    Raises DomainError for another backend or inputs that do not fit, MissingDependencyError without the tools.
+    Raises DomainError for another backend or inputs that do not fit, MissingDependencyError without the tools, and
+    DerivableError where the hardware fails or takes ten times what the model says.
     """
     if backend not in BACKENDS:
         raise _unknown(backend)
@@ -230,13 +231,15 @@ def simulate(
     machine, program = lowered.machine, lowered.program
     memory = lowered.pack(inputs)
     latencies = golden.Latencies(far=off_chip.latency)
+    expected = golden.timing(machine, program, latencies)
     if backend == "python":
         run = golden.run(machine, program, memory, latencies)
         begin, end = run.begin[:-1], run.end[:-1]
     else:
-        run = simulator(machine, backend).run(program, memory, off_chip)
+        # Hardware that waits for ever ends with an error; what is only late has ten times the time.
+        most_cycles = 10 * off_chip.interval * int(expected[1][-1]) + 100_000
+        run = simulator(machine, backend).run(program, memory, off_chip, most_cycles=most_cycles)
         begin, end = run.begin, run.end
-    expected = golden.timing(machine, program, latencies)
     nodes = _per_node(program, np.stack(expected)[:, :-1], np.stack((begin, end)))
     return Simulation(lowered.unpack(run.memory), run.cycles, int(expected[1][-1]), nodes, run.memory)
 

@@ -12,11 +12,8 @@ module delay #(
     logic unused;
     assign unused = &{1'b0, clk};
   end else begin : some
-    logic [BITS-1:0] waiting[CYCLES];
-    always_ff @(posedge clk) begin
-      waiting[0] <= in;
-      for (int i = 1; i < CYCLES; i++) waiting[i] <= waiting[i-1];
-    end
-    assign out = waiting[CYCLES-1];
+    logic [BITS*CYCLES-1:0] waiting;
+    always_ff @(posedge clk) waiting <= (BITS * CYCLES)'({waiting, in});
+    assign out = waiting[BITS*(CYCLES-1)+:BITS];
   end
 endmodule
