@@ -1,6 +1,6 @@
 """In the steady state no large array is faulted in again: page faults of single steps, each kind in a fresh process."""
 
-import os
+import subprocess
 import sys
 
 import pytest
@@ -86,9 +86,7 @@ def step():
 @pytest.mark.parametrize(
     "setup", [FOLD, SCAN, CIRCUIT, LAYER_STEP, DATALOG], ids=["fold", "scan", "circuit", "layer", "datalog"]
 )
-def test_steps_touch_no_new_pages(setup, tmp_path, forked):
-    script = tmp_path / "steps.py"
-    script.write_text(STEADY.replace("{setup}", setup))
-    run = forked.run(script, cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+def test_steps_touch_no_new_pages(setup):
+    run = subprocess.run([sys.executable, "-c", STEADY.replace("{setup}", setup)], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert all(int(found) < MOST for found in run.stdout.split()), run.stdout

@@ -202,9 +202,8 @@ def interpreted(compiled: Any) -> Callable:
 def _environment(names: dict[str, Any]) -> dict[str, Any]:
     made = _environments.get(id(names))
     if made is None:
-        made = _environments[id(names)] = {}
-        for name, value in names.items():
-            made[name] = _meaning(value)
+        # It is whole before another thread finds it, and all threads have the same.
+        made = _environments.setdefault(id(names), {name: _meaning(value) for name, value in names.items()})
     return made
 
 
