@@ -1,18 +1,22 @@
 """Designs of accelerators against a plain systolic array and processors, by the models (figures 5 and 6, table III).
 
-    python benchmarks/accelerator.py [--section ablation|uneven|designs|devices|traced|exact] [--fast]
+    python benchmarks/accelerator.py [--section ablation|uneven|designs|devices|traced|exact|simulated|phases] [--fast]
 
 Everything is counted, nothing is timed but the exploration itself: the numbers are the same on every machine. The
-workloads are below, in full; none was chosen for its numbers.
+workloads are below, in full; none was chosen for its numbers. "simulated" builds the generated hardware of each design
+with Verilator, a minute each.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import harness
 import numpy as np
@@ -27,6 +31,7 @@ from derivable.accelerator.schedule import Workload
 LENGTH, BLOCKS = 256, 4
 PES = 32 * 32 * 8
 CLOCK = 272e6
+EXAMPLES = str(Path(__file__).parents[1] / "examples")
 SHARES = (0.0, 0.005, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
@@ -319,12 +324,9 @@ def section_exact(fast: bool) -> Iterator[str]:
 
 def traced() -> Iterator[tuple[str, Workload]]:
     """The models of the examples, block codes of 4 x 256 but for MIMONet's of 4 x 64, for one problem of 16 panels."""
-    import sys
-    from pathlib import Path
-
     import torch
 
-    sys.path.append(str(Path(__file__).parents[1] / "examples"))
+    sys.path.append(EXAMPLES)
     from derivable.accelerator.dataflow import dataflow
     from derivable.accelerator.trace import trace
     from reasoning.abduction import nvsa, prae
@@ -369,6 +371,96 @@ def section_traced(fast: bool) -> Iterator[str]:
     yield harness.table([*header, "turns", "phase I", "phase II", "refined", "over 128 x 128", "s"], rows)
 
 
+def small() -> Iterator[tuple[str, Any, Any]]:
+    """Models of the examples and a CNN of three convolutions, with inputs: one problem of 16 panels, one pair of
+    pictures, two pictures. Block codes are 4 x 64, MIMONet's 4 x 16."""
+    import torch
+    from torch import nn
+
+    sys.path.append(EXAMPLES)
+    from reasoning.abduction import nvsa, prae
+    from reasoning.learned_rules import lvrf
+    from reasoning.reader import Reader
+    from reasoning.superposition import mimonet
+
+    layers = [nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)]
+    layers += [nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(32, 32, 3), nn.ReLU()]
+    problem = (1, 16, 1, 80, 80)
+    models: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+        "CNN": (lambda: nn.Sequential(*layers, nn.Flatten(), nn.Linear(128, 10)), (2, 3, 16, 16)),
+        "MIMONet-like": (mimonet, (1, 2, 1, 80, 80)),
+        "PrAE-like": (prae, problem),
+        "NVSA-like": (lambda: nvsa(Reader(8), length=64), problem),
+        "LVRF-like": (lambda: lvrf(Reader(8), length=64), problem),
+    }
+    for name, (make, shape) in models.items():
+        torch.manual_seed(0)
+        yield name, make().eval(), torch.rand(shape)
+
+
+def section_simulated(fast: bool) -> Iterator[str]:
+    from derivable.accelerator import design
+
+    rows = []
+    for name, model, inputs in small():
+        for pes in (1024,) if fast else (256, 1024, 2048):
+            made = design(model, inputs, pes=pes, device="u250", precision="int8")
+            golden, found = (made.simulate(inputs, backend=backend) for backend in ("python", "verilator"))
+            four = made.simulate(inputs.repeat(4, *(1 for _ in inputs.shape[1:])), backend="python")
+            rows.append(
+                [
+                    name,
+                    f"{made.height} x {made.width} x {made.sub_arrays}",
+                    made.lowered.machine.lanes,
+                    len(made.lowered.program),
+                    made.cycles,
+                    found.modelled,
+                    found.cycles,
+                    f"{found.cycles / found.modelled:.3f}",
+                    round(four.cycles_of_a_pass),
+                    "equal" if np.array_equal(golden.memory, found.memory) else "DIFFERENT",
+                ]
+            )
+    yield "One pass on the accelerator of each design, modelled and in Verilator, and a pass of four, modelled."
+    yield "`memory` is every bit that is off the chip after the pass, beside the golden machine's.\n"
+    header = ["model", "array", "lanes", "instructions", "design.cycles", "modelled", "simulated", "ratio", "of four"]
+    yield harness.table([*header, "memory"], rows)
+
+
+def section_phases(fast: bool) -> Iterator[str]:
+    from derivable.accelerator import deployment, design, machine
+    from derivable.accelerator.lower import lower
+
+    rows = []
+    for name, model, inputs in small():
+        made = design(model, inputs, pes=1024, device="u250", precision="int8")
+        found, nodes = made.exploration, (made.flow.layers, made.flow.vectors)
+        chosen = {node: place.sub_arrays for node, place in made.placed.items()}
+        given = {"turns": dict.fromkeys(chosen, made.sub_arrays)}
+        if found.parallel is not None and found.parallel.array == (made.height, made.width, made.sub_arrays):
+            both = (found.parallel.neural, found.parallel.symbolic)
+            given["phase I"] = {node.name: count for listed, count in zip(nodes, both) for node in listed}
+            tuned = schedule.beside(found.costs, phase_two(found.costs, both[0], 20))
+            given["phase II"] = {
+                node.name: place.sub_arrays
+                for listed, places in zip(nodes, (tuned.layers, tuned.vectors))
+                for node, place in zip(listed, places)
+            }
+        given["refined"] = chosen
+        # With memory for four passes, so that all have the same.
+        of = dataclasses.replace(deployment.machine(made), x=1 << 22)
+        for title, counts in given.items():
+            operators = ((each.name, made.flow.lowered_in(each.name)) for each in made.quantised.graph)
+            own = {operator: counts[node] for operator, node in operators if node in counts}
+            cycles = []
+            for passes in (1, 4) if fast else (1, 2, 4):
+                lowered = lower(made.quantised, of, counts=own, passes=passes, in_flight=passes)
+                cycles.append(round(machine.timing(of, lowered.program)[1][-1] / passes))
+            rows.append([name, f"{made.height} x {made.width} x {made.sub_arrays}", title, *cycles])
+    yield "Modelled cycles of a pass of the generated hardware, in programs of so many passes.\n"
+    yield harness.table(["model", "array", "sub-arrays", "1", *([] if fast else ["2"]), "4"], rows)
+
+
 SECTIONS: dict[str, tuple[str, Callable[[bool], Iterator[str]]]] = {
     "ablation": ("Figure 6", section_ablation),
     "uneven": ("Figure 6 with uneven vector nodes", lambda fast: section_ablation(fast, uneven=True)),
@@ -376,6 +468,8 @@ SECTIONS: dict[str, tuple[str, Callable[[bool], Iterator[str]]]] = {
     "devices": ("Figure 5", section_devices),
     "traced": ("The models of the examples", section_traced),
     "exact": ("The exploration against the exact search", section_exact),
+    "simulated": ("Whole designs, simulated", section_simulated),
+    "phases": ("What phases gain on the generated hardware", section_phases),
 }
 
 

@@ -277,6 +277,9 @@ def _value(of, y, wide, narrow, number, found, constants, formats, graph, as_for
         return getattr(np, kind)(x, axis=at["axes"], keepdims=at["keepdims"])
     if kind == "sum":
         return wide(names[0]).sum(at["axes"], keepdims=at["keepdims"])
+    if kind == "mean":
+        total = wide(names[0]).sum(at["axes"], keepdims=at["keepdims"])
+        return times(total, 1 / (wide(names[0]).size // total.size))
     if kind == "prod":
         x = np.moveaxis(wide(names[0]), at["axes"], range(-len(at["axes"]), 0))
         x = x.reshape(*x.shape[: x.ndim - len(at["axes"])], -1)
@@ -287,9 +290,11 @@ def _value(of, y, wide, narrow, number, found, constants, formats, graph, as_for
     if kind == "max_pool2d":
         return np.moveaxis(_pool(x, at, -(2**40)).max(-1), (0, 1), (-2, -1))
     if kind == "avg_pool2d":
-        taps = math.prod(at["kernel"])
-        total = np.moveaxis(_pool(wide(names[0]), at, 0).sum(-1), (0, 1), (-2, -1))
-        return times(total, 1 / taps)
+        high, across = at["kernel"]
+        met = _pool(wide(names[0]), at, 0)
+        k = power(across) if high > 1 else 0
+        rows = rs(met.reshape(*met.shape[:-1], high, across).sum(-1), k)
+        return np.moveaxis(times(rows.sum(-1), 2**k / (high * across)), (0, 1), (-2, -1))
     if kind == "concatenate":
         return np.concatenate([as_format(name, y) for name in names], at["axis"])
     assert of.unit == "view", kind

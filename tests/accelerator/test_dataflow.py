@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from derivable.accelerator import dataflow as d
-from derivable.accelerator import operators
+from derivable.accelerator import evaluation, operators
 from derivable.accelerator.operators import Builder
 from derivable.accelerator.runtime import Elementwise, Layer, Vectors
 
@@ -130,7 +130,7 @@ def test_random_graphs(graph, seed, least):
             ancestors = networkx.ancestors(drawn, other)
             assert all(place[name] < index for name in ancestors if name in place)
     x = random.normal(size=(2, 4))
-    for found, expected in zip(d.evaluate(flow, graph, x), operators.evaluate(graph, x)):
+    for found, expected in zip(d.evaluate(flow, graph, x), evaluation.evaluate(graph, x)):
         np.testing.assert_array_equal(found, expected)
 
 
@@ -206,7 +206,7 @@ def test_a_traced_model():
     graph = trace(nvsa(blocks=2, length=16).eval(), x)
     flow = d.dataflow(graph)
     d.check(flow, graph)
-    for found, expected in zip(d.evaluate(flow, graph, x.numpy()), operators.evaluate(graph, x.numpy())):
+    for found, expected in zip(d.evaluate(flow, graph, x.numpy()), evaluation.evaluate(graph, x.numpy())):
         np.testing.assert_array_equal(found, expected)
     work = flow.workload()
     assert len(work.layers) == 6

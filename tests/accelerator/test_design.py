@@ -16,6 +16,7 @@ from derivable.accelerator.deployment import cycles_of_nodes
 from derivable.accelerator.designs import node_rows, parse_precision
 from derivable.accelerator.instructions import End, Gemm, Machine, Move, Program, Transfer, Vector
 from derivable.accelerator.quantisation import calibrate
+from derivable.accelerator.simulation import OffChip
 from derivable.accelerator.trace import flat_inputs
 from reasoning.superposition import mimonet
 
@@ -219,6 +220,16 @@ def saved(made, tmp_path):
         (r'"height": \d+', '"height": 0', "`array.height` is 0, expected 1 or more"),
         (r'"bytes": \d+', '"bytes": -1', "`memories.a1.bytes` is -1"),
         (r"^mapping: .*", "mapping: sideways", "`mapping` is 'sideways', expected temporal or spatial"),
+        (r'"mapping": "\w+"', '"mapping": 3', r"`exploration.sequential.mapping` is 3"),
+        (r"^  tuned: .*", "  tuned: -1", "`exploration.tuned` is -1, expected 1 or more"),
+        (r"^  tiles: .*", "  tiles: [0]", r"`memories.tiles` is \[0\], expected a positive number for each"),
+        (r'"height": \d+', '"height": 100000000000000000000', "`array.height` is 1.*, expected 64 or less"),
+        (r"^lanes: .*", "lanes: 4096", "`lanes` is 4096, expected 128 or less"),
+        (r"^outputs: .*", "outputs: []", "the graph has no output"),
+        (r"^outputs: .*", "outputs: [[]]", "not valid: TypeError"),
+        (r'"attributes": {"shape": \[', '"attributes": {"shape": 3, "and": [', "not valid"),
+        (r'"work": "', '"work": "other', r"(?s)`schedule\[0\].work` is 'other.*, and the design has '"),
+        (r"^pes:", "sep: 3\npes:", "`sep` is nothing that a design has"),
     ],
 )
 def test_damaged_files(saved, pattern, by, message):
@@ -262,11 +273,95 @@ def test_without_torch(monkeypatch):
         ({"heights": [64], "pes": 16}, "no array of the heights"),
         ({"pes": 1 << 20, "device": "zcu104", "heights": [64], "widths": [64]}, "zcu104 has"),
         ({"calibration": []}, "no sample"),
+        ({"calibration": 3}, "calibration is 3, expected a list"),
+        ({"calibration": torch.rand(2, 5)}, r"(?s)calibration is Tensor.*such as calibration=\[inputs\]"),
+        ({"calibration": [torch.rand(3, 5)]}, r"%x is \[3, 5\], expected \[2, 5\]"),
+        ({"heights": 8}, r"(?s)heights is 8, expected a list.*such as heights=\[8, 16\]"),
+        ({"widths": []}, "(?s)widths has no width to try.*leave widths out"),
+        ({"symbolic": "rules"}, r"(?s)symbolic is 'rules', expected paths.*symbolic=\[\"rules\"\]"),
+        ({"symbolic": None}, "symbolic is None, expected paths"),
+        ({"example_inputs": np.array([["a"] * 5] * 2)}, "an array of <U1, expected real numbers"),
+        ({"example_inputs": torch.rand(2, 5).to_sparse()}, "(?s)input is torch.sparse_coo.*give a dense tensor"),
+        ({"example_inputs": torch.rand(2, 5, device="meta")}, "input is on the meta device"),
+        ({"example_inputs": [[1.0, 2.0]]}, "(?s)without a tensor.*a mapping of names"),
+        ({"example_inputs": torch.full((2, 5), float("nan"))}, "%x is not finite"),
     ],
 )
 def test_arguments(changes, message):
     with pytest.raises(dv.DerivableError, match=message):
-        dv.accelerator.design(MLP(), torch.rand(2, 5), **changes)
+        dv.accelerator.design(MLP(), **({"example_inputs": torch.rand(2, 5)} | changes))
+
+
+@pytest.fixture(scope="module")
+def small():
+    torch.manual_seed(0)
+    return dv.accelerator.design(MLP(), torch.rand(2, 5), pes=16)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "message"),
+    [
+        (torch.rand(3, 5), {}, r"(?s)%x is \[3, 5\], expected \[2, 5\].*whole multiples along the first axis"),
+        (torch.rand(0, 5), {}, r"%x is \[0, 5\]"),
+        ({"y": torch.rand(2, 5)}, {}, r"(?s)inputs \['y'\] are given, the model takes \['x'\].*by its name"),
+        ({"x": torch.rand(2, 5), 3: torch.rand(2)}, {}, r"inputs \['3', 'x'\] are given"),
+        ([[1.0] * 5] * 2, {}, "(?s)0 inputs are given, the model takes 1.*arrays or tensors for x"),
+        (None, {}, "an input is NoneType"),
+        (np.full((2, 5), np.nan), {}, r"%x is nan at \[0, 0\], expected finite numbers"),
+        (np.array([[0, 0, 0, 0, 0], [0, 0, 0, np.inf, 0]]), {}, r"%x is inf at \[1, 3\]"),
+        (torch.rand(2, 5) + 1j, {}, "ndarray of complex64, expected|Tensor of complex64, expected"),
+        (np.array([["a"] * 5] * 2), {}, "ndarray of <U1, expected"),
+        (torch.rand(2, 5).to_sparse(), {}, "(?s)no dense tensor.*give a dense tensor"),
+        (torch.rand(2, 5, device="meta"), {}, "no dense tensor"),
+        (torch.rand(2, 5), {"backend": "pithon"}, "(?s)no backend 'pithon'.*did you mean `python`"),
+        (torch.rand(2, 5), {"backend": None}, "no backend None"),
+        (torch.rand(2, 5), {"off_chip": 3}, "off_chip is 3"),
+    ],
+)
+def test_arguments_of_simulations(small, inputs, options, message):
+    with pytest.raises(dv.DerivableError, match=message):
+        small.simulate(inputs, **({"backend": "python"} | options))
+
+
+def test_outputs_are_flat_in_the_order_of_the_model():
+    x = torch.rand(2, 3)
+
+    def returned(x):
+        y = x @ torch.ones(3, 4)
+        return {"z": [y, None, (y[:, :1], {"b": y > 1})], "a": y.sum()}
+
+    run = dv.accelerator.design(returned, x, pes=16, precision="int8").simulate(x, "python")
+    assert [(each.shape, each.dtype) for each in run.outputs] == [
+        ((2, 4), np.float64),
+        ((2, 1), np.float64),
+        ((2, 4), np.bool_),
+        ((), np.float64),
+    ]
+    np.testing.assert_array_equal(run.outputs[0][:, :1], run.outputs[1])
+
+
+@pytest.mark.parametrize("wrong", [{"latency": -1}, {"latency": "a"}, {"interval": 0}, {"latency": 1.5}, {"seed": -1}])
+def test_off_chip_memory_has_whole_cycles(wrong):
+    with pytest.raises(
+        dv.DerivableError, match=rf"the {next(iter(wrong))} of off-chip memory is .*, expected an integer"
+    ):
+        OffChip(**wrong)
+
+
+@pytest.mark.parametrize("place", ["a\0b", "x" * 300, 3, None])
+def test_places_that_no_file_can_have(small, place):
+    with pytest.raises(dv.DerivableError):
+        small.save(place)
+    with pytest.raises(dv.DerivableError):
+        dv.accelerator.load(place)
+
+
+def test_a_design_is_no_file(small, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(dv.DerivableError, match=r"(?s)cannot make the folder.*name one that is not there"):
+        small.save(tmp_path / "file")
+    with pytest.raises(dv.DerivableError, match="cannot read the design"):
+        dv.accelerator.load(tmp_path / "file")
 
 
 def test_numbers_without_end_are_told_with_their_line():
@@ -295,6 +390,8 @@ def test_a_design_on_one_line(made):
 def test_stages_have_names(made):
     with pytest.raises(dv.DerivableError, match=r"(?s)no stage 'memry'.*did you mean `memory`"):
         made.explain("memry")
+    with pytest.raises(dv.DerivableError, match=r"no stage \['memory'\]"):
+        made.explain(["memory"])
 
 
 def test_calibration_is_what_the_scales_come_from():
@@ -380,9 +477,10 @@ def test_what_no_hardware_is_generated_for(panels):
         half.simulate(x, backend="python")
     weights = torch.rand(2, 1, 1, 1)
     pair = (torch.rand(1, 1, 3, 3), weights)
-    odd = dv.accelerator.design(lambda x, w: torch.nn.functional.conv2d(x, w), pair, pes=16, precision="int8")
     with pytest.raises(dv.DerivableError, match=r"%conv2d_1: its weights are computed"):
-        odd.simulate(pair, backend="python")
+        dv.accelerator.design(lambda x, w: torch.nn.functional.conv2d(x, w), pair, pes=16, precision="int8")
+    assert half.pass_cycles() is None
+    assert "no program" in str(half)
     whole = dv.accelerator.design(MLP(), x, pes=16, precision="int8")
     for inputs, message in (
         (torch.rand(3, 5), r"is \[3, 5\], expected \[4, 5\]"),
@@ -393,6 +491,9 @@ def test_what_no_hardware_is_generated_for(panels):
             whole.simulate(inputs, backend="python")
     with pytest.raises(dv.DerivableError, match="did you mean `python`"):
         whole.simulate(x, backend="pyton")
+    cycles = whole.simulate(x, backend="python").cycles
+    assert whole.pass_cycles() == cycles
+    assert f"one pass    {cycles} cycles" in str(whole)
 
 
 def test_hardware_has_no_more_memory_than_its_program_touches():

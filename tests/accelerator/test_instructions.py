@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derivable.accelerator import hazards
+from derivable.accelerator.elaboration import package
 from derivable.accelerator.instructions import (
     FIELDS,
     KINDS,
@@ -24,7 +25,6 @@ from derivable.accelerator.instructions import (
     Vector,
     decode,
     encode,
-    package,
     parse,
     places,
 )

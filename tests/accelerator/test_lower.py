@@ -9,6 +9,7 @@ from torch import nn
 
 import derivable as dv
 from derivable.accelerator import cycles, hazards, machine
+from derivable.accelerator.emulation import Emulation
 from derivable.accelerator.instructions import Machine, parse
 from derivable.accelerator.layouts import View, canonical, dense
 from derivable.accelerator.lower import lower, simulate
@@ -33,6 +34,11 @@ def _check(model, inputs, machine=SMALL, partition=None, near=0.05, precision=No
     lowered, arrays = _lowered(model, inputs, machine, partition, precision)
     outputs, run = simulate(lowered, arrays)
     expected = integers.evaluate(lowered.graph, lowered.formats, dict(zip(lowered.graph.inputs, arrays)))
+    emulation = Emulation(lowered.graph, lowered.formats, arrays)
+    for operator in lowered.graph:
+        emulated = emulation.advance(operator)
+        if operator.kind != "constant":
+            np.testing.assert_array_equal(emulated, expected[operator.name], err_msg=str(operator))
     with torch.no_grad():
         real = model(*inputs)
     real = real if isinstance(real, tuple) else (real,)
@@ -382,7 +388,7 @@ def networks(draw):
             layers.append(nn.ReLU())
     layers += [nn.Flatten(), nn.LazyLinear(draw(st.integers(1, 20)))]
     height, width = draw(st.sampled_from([4, 8])), draw(st.sampled_from([4, 8]))
-    machine = Machine(height, width, draw(st.integers(1, 3)), lanes=2 * width, line=64, x=1 << 17, a=256, b=512, c=256)
+    machine = Machine(height, width, draw(st.integers(1, 3)), lanes=2 * width, line=64, x=1 << 18, a=256, b=512, c=256)
     return nn.Sequential(*layers), (draw(st.integers(1, 3)), channels, side, side), machine
 
 
@@ -542,3 +548,49 @@ def test_what_cannot_be_lowered_is_told_with_its_line():
         _lowered(lambda a: a + 1, (torch.tensor([39999.0]),))
     with pytest.raises(DomainError, match="the partition"):
         _lowered(nn.Linear(2, 2), (torch.randn(1, 2),), partition=(3, 1))
+
+
+def _large(*shape, most=1000.0):
+    return most * (0.5 + torch.rand(*shape, generator=torch.Generator().manual_seed(0)))
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (lambda x: nn.functional.avg_pool2d(x, 7), _large(1, 3, 14, 14)),
+        (lambda x: nn.functional.avg_pool2d(x, (3, 2), 2, 1), _large(2, 3, 9, 8, most=15000)),
+        (lambda x: nn.functional.avg_pool2d(x, (1, 14), (3, 1)), _large(3, 7, 16, most=20000)),
+        (lambda x: nn.functional.avg_pool2d(x, (5, 1), (1, 3)), _large(1, 2, 8, 7, most=20000)),
+        (lambda x: nn.functional.avg_pool2d(x, 32), _large(1, 2, 32, 32, most=200)),
+        (lambda x: nn.functional.adaptive_avg_pool2d(x, 1), _large(2, 3, 14, 14)),
+        (lambda x: x.mean((0, 2)), _large(5, 4, 7, most=10000)),
+        (lambda x: x.mean((0, 2), keepdim=True), _large(4, 3, 5, most=20000)),
+        (lambda x: x.var(1), 30 * torch.randn(4, 256, generator=torch.Generator().manual_seed(1))),
+    ],
+)
+def test_means_of_large_sums(function, x):
+    """What is summed is beyond 32768, and the mean is not."""
+    _check(function, (x,), near=1e-4)
+
+
+def test_sums_of_large_parts():
+    """Sums over one of two axes that lie apart are beyond what memory takes, and those over both are not."""
+    noise = torch.randn(2, 7, 3, 9, generator=torch.Generator().manual_seed(2))
+    x = 10000 * torch.tensor([-1] + [0.125] * 8) + noise
+    assert x.sum(1).abs().max() > 1 << 15
+    _check(lambda x: x.sum((1, 3)), (x,), near=0.01)
+    # Of products of wide numbers, too, before they are shifted.
+    _check(lambda x: dv.vsa.similarity(x[:, :, ::2], x[:, :, ::2]), (noise,), near=0.01)
+
+
+@pytest.mark.parametrize(
+    ("function", "x", "kind"),
+    [
+        (lambda x: x.prod(1), torch.tensor([[1000.0, 1000.0, 0.01, 0.01]]), "prod"),
+        (lambda x: dv.vsa.similarity(x, x), torch.full((1, 1, 64), 30.0), "normalise"),
+    ],
+)
+def test_numbers_on_the_way_are_in_range(function, x, kind):
+    with pytest.raises(DomainError, match=rf"%{kind}\w* is on the way to its result up to .* below 32768") as caught:
+        _lowered(function, (x,))
+    assert "test_lower.py" in str(caught.value)

@@ -6,7 +6,7 @@ import pytest
 from derivable.accelerator import machine
 from derivable.accelerator.instructions import Convolve, End, Gemm, Machine, Move, Program, Transfer, Vector
 from derivable.accelerator.machine import Latencies, State, execute
-from derivable.core.diagnostics import DomainError
+from derivable.core.diagnostics import DomainError, LayoutError
 
 SMALL = Machine(4, 4, 2, lanes=8, line=32, a=256, b=256, k=32, c=256, p=4, x=8192, program=64)
 
@@ -288,6 +288,13 @@ def test_units_run_beside_each_other_and_queues_fill():
     begin, _ = machine.timing(SMALL, Program([*work, other, End()]), times)
     # It follows the twelfth into a queue, which was full until the fourth was taken out.
     assert begin[12] == 33 + 1 + 1 + 1
+
+
+def test_instructions_that_wait_for_ever_are_told():
+    later = Vector(operation="first", y=64, needs=(0, 1, 0, 0, 0))
+    waiting = Program([later, Move(operation="K", needs=(0, 0, 0, 0, 1)), End()])
+    with pytest.raises(LayoutError, match=r"instruction 0, vec.first needs=move:1.*waits for ever"):
+        machine.timing(SMALL, waiting)
 
 
 def test_cycles_are_the_equations():

@@ -15,6 +15,8 @@ from derivable.accelerator.report import html as page
 from derivable.cli.main import USER_ERROR, main
 from reasoning.superposition import mimonet
 
+from .networks import MLP
+
 
 @pytest.fixture(scope="module")
 def made():
@@ -73,6 +75,49 @@ def test_the_page_has_every_node(made):
     assert right <= 960
     for dot in dots:
         assert 0 <= float(dot["cx"]) <= 960
+
+
+class Pictures(Page):
+    """The texts of each picture: its size, and the corners of what they take, by the width of most letters."""
+
+    def __init__(self, text):
+        self.pictures = []
+        super().__init__(text)
+
+    def handle_starttag(self, tag, attributes):
+        super().handle_starttag(tag, attributes)
+        if tag == "svg":
+            _, _, width, height = map(float, dict(attributes)["viewbox"].split())
+            self.pictures.append((width, height, []))
+
+    def handle_data(self, text):
+        super().handle_data(text)
+        if self.open and self.open[-1] == "text":
+            at = self.found[-1][1]
+            x, y, width = float(at["x"]), float(at["y"]), 5.8 * len(text)
+            left = x - width * {"start": 0, "middle": 0.5, "end": 1}[at["text-anchor"]]
+            self.pictures[-1][2].append((left, y - 8, left + width, y + 2, text))
+
+
+def test_texts_of_pictures_are_inside_and_apart(made):
+    deep = dv.accelerator.design(MLP((16,) * 40), torch.rand(4, 16), pes=64, precision="int8")
+    for each in (made, deep):
+        text = page(each, None, each.simulate(torch.rand(4, 16), "python") if each is deep else None)
+        pictures = Pictures(text).pictures
+        assert len(pictures) == 5 + (each is deep)
+        for width, height, texts in pictures:
+            assert len(texts) > 5
+            for place, (left, top, right, bottom, what) in enumerate(texts):
+                assert left >= 0, what
+                assert right <= width, what
+                assert top >= -1, what
+                assert bottom <= height + 1, what
+                for a, b, c, d, other in texts[:place]:
+                    assert left >= c or a >= right or top >= d or b >= bottom, (what, other)
+    assert "cycles" in pictures[0][2][-1][-1]
+    names = {what for *_, what in Pictures(page(made)).pictures[0][2]}
+    longest = max(made.placed, key=lambda name: made.placed[name].end - made.placed[name].start)
+    assert longest in names
 
 
 def test_simulated_cycles_stand_beside_the_modelled(made):
@@ -149,6 +194,15 @@ def triple():
 def fails():
     raise ValueError("no weights")
 
+def leaves():
+    raise SystemExit(3)
+
+def swapped():
+    return torch.ones(2, 6), Small()
+
+def not_finite():
+    return Small(), torch.full((2, 6), float("inf"))
+
 def branches():
     return (lambda x: x if x.sum() > 0 else -x), torch.ones(3)
 """
@@ -159,6 +213,7 @@ def model(tmp_path):
     path = tmp_path / "model.py"
     path.write_text(MODEL)
     (tmp_path / "broken.py").write_text("def build(:\n")
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(4)\n")
     return path
 
 
@@ -224,7 +279,11 @@ def test_a_design_without_hardware(model, tmp_path, capsys):
         ("missing.py:build", [], "No such file"),
         ("model.py:only_model", [], "(?s)returns Small, expected a model and its example inputs.*return model"),
         ("model.py:wrong", [], "the model fails on the example inputs"),
-        ("model.py:fails", [], "ValueError: no weights"),
+        ("model.py:fails", [], r"model.py, line \d+: fails fails: ValueError: no weights"),
+        ("model.py:leaves", [], r"model.py, line \d+: leaves fails: SystemExit: 3"),
+        ("model.py:swapped", [], "(?s)returns Tensor in the place of the model.*the model comes first"),
+        ("model.py:not_finite", [], "%x is not finite"),
+        ("leaves.py:build", [], "leaves.py, line 2: SystemExit: 4"),
         ("model.py:branches", [], r"(?s)model.py:\d+:\d+: error: the truth value.*return \(lambda"),
         ("model.py:triple", [], "returns a tuple of 3, expected a model and its example inputs"),
         ("broken.py:build", [], "SyntaxError"),
@@ -246,3 +305,12 @@ def test_errors_of_the_command(model, tmp_path, capsys, target, options, message
 def test_a_file_is_no_folder(model, tmp_path, capsys):
     assert main(["accelerate", f"{model}:build", "-o", str(model)]) == USER_ERROR
     assert "this is a file, not a folder" in capsys.readouterr().err
+    assert main(["accelerate", f"{model}:build", "-o", ""]) == USER_ERROR
+    assert "the name of the folder is empty" in capsys.readouterr().err
+
+
+def test_lines_are_told_of_files_beside_us_too(model, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["accelerate", "model.py:fails", "-o", "out"]) == USER_ERROR
+    line = next(number for number, text in enumerate(MODEL.splitlines(), 1) if "no weights" in text)
+    assert f"model.py, line {line}: fails fails: ValueError: no weights" in capsys.readouterr().err

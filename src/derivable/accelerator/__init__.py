@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from derivable.accelerator.dataflow import DataflowGraph
     from derivable.accelerator.design_file import load
     from derivable.accelerator.designs import Design, design
-    from derivable.accelerator.operators import Operator, OperatorGraph, evaluate
+    from derivable.accelerator.evaluation import evaluate
+    from derivable.accelerator.operators import Operator, OperatorGraph
 
 __all__ = [
     "DataflowGraph",
@@ -30,7 +31,7 @@ __getattr__, __dir__ = lazy(
         "Operator": "derivable.accelerator.operators",
         "OperatorGraph": "derivable.accelerator.operators",
         "design": "derivable.accelerator.designs",
-        "evaluate": "derivable.accelerator.operators",
+        "evaluate": "derivable.accelerator.evaluation",
         "load": "derivable.accelerator.design_file",
     },
 )

@@ -59,6 +59,8 @@ COMPOSED |= {
     "exp2": lambda input: torch.exp(input * math.log(2)),
     "log2": lambda input: torch.log(input) * (1 / math.log(2)),
     "log10": lambda input: torch.log(input) * (1 / math.log(10)),
+    "erfc": lambda input: 1 - torch.erf(input),
+    "tan": lambda input: torch.sin(input) / torch.cos(input),
     "sinh": lambda input: 0.5 * (torch.exp(input) - torch.exp(-input)),
     "cosh": lambda input: 0.5 * (torch.exp(input) + torch.exp(-input)),
     "logaddexp": lambda input, other: torch.maximum(input, other) + F.softplus(-torch.abs(input - other)),
@@ -134,8 +136,11 @@ def _moments(x: Any, dim: Any, unbiased: bool, keepdim: bool, correction: Any) -
         dim, unbiased = None, dim
     axes = axes_of(x, dim)
     mean = x.mean(axes, keepdim=True)
-    count = math.prod(x.shape[axis] for axis in axes) - (int(unbiased) if correction is None else correction)
-    found = ((x - mean) * (x - mean)).sum(axes, keepdim=keepdim) * (1 / count)
+    count = math.prod(x.shape[axis] for axis in axes)
+    divisor = count - (int(unbiased) if correction is None else correction)
+    # The sum of many squares may be beyond what numbers reach, and their mean is not.
+    found = ((x - mean) * (x - mean)).mean(axes, keepdim=keepdim)
+    found = found if divisor == count else found * (count / divisor)
     return found, mean if keepdim else x.mean(axes)
 
 

@@ -231,7 +231,7 @@ def _transposed(count: int) -> Callable:
         apart = weight.reshape(groups, inputs, outputs, *itertools.chain(*zip(counts, steps)))
         taps, residues = [3 + 2 * k for k in range(count)], [4 + 2 * k for k in range(count)]
         kernel = apart.permute(0, 2, *residues, 1, *taps).reshape(-1, inputs, *counts).flip(*range(2, 2 + count))
-        convolve = F.conv2d if count == 2 else F.conv1d
+        convolve = (F.conv1d, F.conv2d, F.conv3d)[count - 1]
         every = None if bias is None else bias.repeat_interleave(math.prod(steps))
         found = convolve(x, kernel, every, 1, tuple(n - 1 for n in counts), 1, groups)
         places = found.shape[2:]
@@ -245,7 +245,7 @@ def _transposed(count: int) -> Callable:
     return compose
 
 
-COMPOSED["conv_transpose1d"], COMPOSED["conv_transpose2d"] = _transposed(1), _transposed(2)
+COMPOSED |= {f"conv_transpose{count}d": _transposed(count) for count in (1, 2, 3)}
 
 
 @row("pixel_shuffle")
@@ -398,6 +398,8 @@ COMPOSED |= {
     "adaptive_max_pool1d": _adaptive(lambda x, axis: torch.amax(x, axis), False, 1),
     "adaptive_avg_pool2d": _adaptive(lambda x, axis: x.mean(axis), True, 2),
     "adaptive_max_pool2d": _adaptive(lambda x, axis: torch.amax(x, axis), False, 2),
+    "adaptive_avg_pool3d": _adaptive(lambda x, axis: x.mean(axis), True, 3),
+    "adaptive_max_pool3d": _adaptive(lambda x, axis: torch.amax(x, axis), False, 3),
 }
 
 

@@ -28,8 +28,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from derivable.accelerator import runtime
+from derivable.accelerator.evaluation import Inputs, checked_inputs
 from derivable.accelerator.kinds import Moved, Work, size
-from derivable.accelerator.operators import Inputs, Operator, OperatorGraph, Part, checked_inputs, wide
+from derivable.accelerator.operators import Operator, OperatorGraph, Part, wide
 from derivable.accelerator.precision import PRECISIONS, bytes_of
 from derivable.accelerator.runtime import Elementwise, Layer, Vectors, ceil_div
 from derivable.accelerator.schedule import Workload
@@ -134,6 +135,10 @@ class DataflowGraph:
     def node_of(self) -> dict[str, str]:
         """The node of each operator that is in one."""
         return {name: node.name for node in self.nodes for name in node.operators}
+
+    def lowered_in(self, name: str) -> str | None:
+        """The node of an operator of the prepared graph: what a composite one is made of begins with its name."""
+        return self.node_of.get(name if name in self.node_of else name.rpartition(".")[0])
 
     def __len__(self) -> int:
         return len(self.nodes)

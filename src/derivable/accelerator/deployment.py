@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from derivable.accelerator.evaluation import in_passes
 from derivable.accelerator.hazards import regions
 from derivable.accelerator.instructions import COUNT_BITS, X_BITS, Machine, Program
 from derivable.accelerator.lower import Lowered, lower
-from derivable.accelerator.operators import checked_inputs
 from derivable.accelerator.runtime import Layer, Vectors, ceil_div
 from derivable.accelerator.simulation import Backend, OffChip, Simulation
 from derivable.accelerator.simulation import simulate as run
+from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 MOST_LINE, LEAST_LINE, LEAST_CACHE = 512, 32, 1 << 16
 LEAST_WORDS, MOST_WORDS = 1024, 1 << COUNT_BITS
+MOST_IN_FLIGHT = 4  # passes
 MOST_PROGRAM = 1 << 20
 
 
@@ -61,8 +63,10 @@ def _power(number: int) -> int:
     return 1 << max(number - 1, 0).bit_length()
 
 
-def deploy(made: Design) -> Lowered:
+def deploy(made: Design, passes: int = 1) -> Lowered:
     """The program of a design, for the smallest machine of its kind that holds it.
+
+    passes  of the model that it does, as many of them together as the cache of the design has room for
 
     Raises UnsupportedError for an operator or a format that the hardware has not, LimitError where memory does not
     suffice, both with the line of the model.
@@ -77,14 +81,18 @@ def deploy(made: Design) -> Lowered:
         raise DomainError("the design was not calibrated", hint="`dv.accelerator.design` calibrates with its inputs")
     wanted = machine(made)
     counts = _counts(made)
+    in_flight = min(integer(passes, "passes", 1), MOST_IN_FLIGHT)
     while True:
         try:
-            found = lower(made.quantised, wanted, counts=counts)
+            found = lower(made.quantised, wanted, counts=counts, passes=passes, in_flight=in_flight)
             break
         except LimitError:
-            if wanted.x >= 1 << X_BITS:
+            if in_flight > 1:
+                in_flight -= 1
+            elif wanted.x >= 1 << X_BITS:
                 raise
-            wanted = replace(wanted, x=2 * wanted.x)
+            else:
+                wanted = replace(wanted, x=2 * wanted.x)
     return replace(found, machine=_smallest(wanted, found.program))
 
 
@@ -96,32 +104,31 @@ def _smallest(of: Machine, program: Program) -> Machine:
             touched[region.memory] = max(touched.get(region.memory, 0), region.stop)
     words = {name.lower(): max(_power(touched[name]), LEAST_WORDS) for name in "ABC"}
     words = {name: min(size, getattr(of, name)) for name, size in words.items()}
-    x = min(-(-touched["X"] // LEAST_CACHE) * LEAST_CACHE, of.x)
+    x = min(ceil_div(touched["X"], LEAST_CACHE) * LEAST_CACHE, of.x)
     return replace(of, **words, x=x, program=_power(len(program)))
 
 
 def _counts(made: Design) -> dict[str, int]:
     """How many sub-arrays the schedule gives each operator of the array, as it is after phase II."""
     assert made.quantised is not None
-    nodes = ((operator.name, _node_of(made, operator.name)) for operator in made.quantised.graph)
+    nodes = ((operator.name, made.flow.lowered_in(operator.name)) for operator in made.quantised.graph)
     return {name: made.placed[node].sub_arrays for name, node in nodes if node in made.placed}
-
-
-def _node_of(made: Design, name: str) -> str | None:
-    """The node of an operator of the prepared graph: what a composite one is made of begins with its name."""
-    return made.flow.node_of.get(name if name in made.flow.node_of else name.rpartition(".")[0])
 
 
 def simulate(made: Design, inputs: Any, backend: Backend = "verilator", off_chip: OffChip | None = None) -> Simulation:
     """Run a design on inputs; see `Design.simulate`."""
-    return run(made.lowered, arrays(made, inputs), backend, off_chip)
+    given, passes = arrays(made, inputs)
+    return run(made.lower(passes), given, backend, off_chip)
 
 
-def arrays(made: Design, inputs: Any) -> dict[str, np.ndarray]:
-    """Inputs as arrays by name: given by name, in their order, or one by itself; tensors of torch too, and in
-    dictionaries and tuples as the model takes them.
+def arrays(made: Design, inputs: Any) -> tuple[dict[str, np.ndarray], int]:
+    """Inputs as arrays by name, and of how many passes they are.
 
-    Raises ShapeError for inputs that do not fit.
+    inputs  by name, in their order, or one by itself; tensors of torch too, and in dictionaries and tuples as the model
+            takes them
+
+    Raises ShapeError for inputs that do not fit, or for more or fewer than there are, and DomainError for what holds
+    no real and finite numbers.
     """
     if isinstance(inputs, Mapping):
         found: Any = {}
@@ -131,7 +138,16 @@ def arrays(made: Design, inputs: Any) -> dict[str, np.ndarray]:
             found |= {each: _array(leaf) for each, leaf in zip(names, leaves)}
     else:
         found = [_array(value) for value in (_leaves(inputs) if isinstance(inputs, (tuple, list)) else (inputs,))]
-    return checked_inputs(made.graph, found)
+    passes = len(in_passes(made.graph, found))
+    found = found if isinstance(found, dict) else dict(zip(made.graph.inputs, found))
+    for name, array in found.items():
+        if not np.isfinite(array).all():
+            at = np.argwhere(~np.isfinite(array))[0].tolist()
+            raise DomainError(
+                f"the input %{name} is {array[tuple(at)]} at {at}, expected finite numbers",
+                hint="fixed point has no infinities; let masks be -1000 in the place of -inf",
+            )
+    return found, passes
 
 
 def _leaves(value: Any) -> Iterator[Any]:
@@ -144,25 +160,33 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _array(value: Any) -> np.ndarray:
+    kind = type(value).__name__
     if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        value = (value.double() if value.is_floating_point() else value).numpy()  # bfloat16 is no type of NumPy
+        try:
+            value = value.detach().cpu()
+            value = (value.double() if value.is_floating_point() else value).numpy()  # bfloat16 is no type of NumPy
+        except (TypeError, NotImplementedError, RuntimeError) as error:
+            # Sparse and nested tensors, and those without numbers.
+            raise DomainError(
+                f"an input is no dense tensor: {error}", hint="give a dense tensor with numbers"
+            ) from None
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
-        raise DomainError(f"an input is {type(value).__name__}, expected an array or a tensor of real numbers")
+        of = f" of {array.dtype}" if array.ndim else ""
+        raise DomainError(f"an input is {kind}{of}, expected an array or a tensor of real numbers")
     return array
 
 
 def cycles_of_nodes(made: Design, found: Simulation) -> dict[str, int]:
     """Cycles that the nodes of the dataflow graph kept their unit busy: the array's for layers and vector nodes, the
-    SIMD unit's for others."""
+    SIMD unit's for others. Of several passes, the mean, rounded."""
     total: dict[str, int] = {}
     for item in found.per_node:
-        name = _node_of(made, item.node)
+        name = made.flow.lowered_in(item.node)
         if name is None:
             continue
         work = made.flow.by_name[name].work
         unit = "nn" if isinstance(work, Layer) else "vsa" if isinstance(work, Vectors) else "vec"
         if unit in item.busy:
             total[name] = total.get(name, 0) + item.busy[unit][1]
-    return total
+    return {name: round(count / found.passes) for name, count in total.items()}

@@ -20,7 +20,7 @@ import yaml
 
 from derivable.accelerator import operators, schedule
 from derivable.accelerator.dataflow import dataflow
-from derivable.accelerator.designs import Design, parse_precision
+from derivable.accelerator.designs import LARGEST_SIDE, MOST_LANES, MOST_SUB_ARRAYS, Design, parse_precision
 from derivable.accelerator.exploration import Candidate, Exploration
 from derivable.accelerator.formats import prepare
 from derivable.accelerator.operators import Operator, OperatorGraph
@@ -42,7 +42,10 @@ def save(made: Design, directory: str | os.PathLike) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DerivableError(f"cannot make the folder: {error.strerror or error}", source=str(folder)) from None
+        hint = "a design is a folder of files; name one that is not there yet, or that may be written"
+        raise DerivableError(
+            f"cannot make the folder: {error.strerror or error}", source=str(folder), hint=hint
+        ) from None
     arrays = _arrays(made)
     digest = _digest(arrays)
     name = f"constants-{digest[:12]}.npz"
@@ -175,17 +178,19 @@ class _Content:
             raise self.error(f"`{where}` is {found!r}")
         return found
 
-    def count(self, key: str, least: int = 0) -> int:
-        """A whole number from `least` on."""
+    def count(self, key: str, least: int = 0, most: int = 1 << 53) -> int:
+        """A whole number from `least` to `most`."""
         found = self.get(key, int)
-        if found < least:
-            raise self.error(f"`{self.path}.{key}` is {found}, expected {least} or more".replace("`.", "`"))
+        if not least <= found <= most:
+            expected = f"{least} or more" if found < least else f"{most} or less"
+            raise self.error(f"`{self.path}.{key}` is {found}, expected {expected}".replace("`.", "`"))
         return found
 
     def one_of(self, key: str, known: Sequence[str]) -> Any:
         found = self.get(key, str)
         if found not in known:
-            raise self.error(f"`{key}` is {found!r}, expected {' or '.join(known)}")
+            where = f"{self.path}.{key}" if self.path else key
+            raise self.error(f"`{where}` is {found!r}, expected {' or '.join(known)}")
         return found
 
     def inner(self, key: str) -> _Content:
@@ -219,7 +224,7 @@ def load(directory: str | os.PathLike) -> Design:
     Nothing in the files is executed. Raises ParseError for files that are missing, damaged or do not belong together.
     """
     path = checked_path(directory)
-    path = path / FILE if path.is_dir() or path.suffix != ".yaml" else path
+    path = path / FILE if path.suffix != ".yaml" or os.path.isdir(path) else path
     content = _Content(_parsed(path), "", str(path))
     if content.value.get("format") != FORMAT:
         raise content.error(f"the format is {content.value.get('format')!r}, expected {FORMAT!r}")
@@ -229,6 +234,9 @@ def load(directory: str | os.PathLike) -> Design:
         raise
     except DerivableError as error:
         raise ParseError(f"the design is not valid: {error.message}", source=str(path), hint=error.hint) from None
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
+        # A value of another kind where the graph has it is found by what reads it first.
+        raise content.error(f"the design is not valid: {type(error).__name__}: {error}") from None
 
 
 def _parsed(path: Path) -> Any:
@@ -240,12 +248,16 @@ def _parsed(path: Path) -> Any:
     except UnicodeDecodeError:
         raise ParseError("this is no text", source=str(path)) from None
     try:
-        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return _yaml(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         span = Span(mark.line + 1, mark.column + 1) if mark is not None else None
         problem = getattr(error, "problem", None) or "it cannot be parsed"
         raise ParseError(f"this is no YAML: {problem}", source=str(path), text=text, span=span) from None
+
+
+def _yaml(text: str) -> Any:
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def _design(content: _Content, path: Path) -> Design:
@@ -262,6 +274,8 @@ def _design(content: _Content, path: Path) -> Design:
     flow = dataflow(graph, precision=precision)
     array, partition, steps = content.inner("array"), content.inner("partition"), content.inner("exploration")
     parallel = steps.get("parallel", (dict, type(None)))
+    for mode in ("sequential", "parallel") if parallel else ("sequential",):
+        steps.inner(mode).one_of("mapping", MAPPINGS)
     places = [_Content(item, "schedule", content.source) for item in content.get("schedule", list)]
     names = [place.get("node", str) for place in places]
     nodes = (*flow.layers, *flow.vectors)
@@ -276,29 +290,63 @@ def _design(content: _Content, path: Path) -> Design:
     found = Exploration(
         workload=flow.workload(),
         pes=content.count("pes", 1),
-        height=array.count("height", 1),
-        width=array.count("width", 1),
-        sub_arrays=array.count("sub_arrays", 1),
-        partition=(partition.count("neural", 1), partition.count("symbolic", 1)),
+        height=array.count("height", 1, LARGEST_SIDE),
+        width=array.count("width", 1, LARGEST_SIDE),
+        sub_arrays=array.count("sub_arrays", 1, MOST_SUB_ARRAYS),
+        partition=(partition.count("neural", 1, MOST_SUB_ARRAYS), partition.count("symbolic", 1, MOST_SUB_ARRAYS)),
         mapping=content.one_of("mapping", MAPPINGS),
         mode=content.one_of("mode", ("parallel", "sequential")),
         schedule=Schedule(array.count("sub_arrays", 1), tuple(placed[:split]), tuple(placed[split:])),
         sequential=steps.inner("sequential").record(Candidate),
         parallel=None if parallel is None else steps.inner("parallel").record(Candidate),
-        tuned=steps.get("tuned", (int, type(None))),
+        tuned=None if steps.get("tuned", (int, type(None))) is None else steps.count("tuned", 1),
         adders=content.get("adders", bool),
     )
     schedule.check(found.schedule, found.costs)
     if found.cycles != content.get("cycles", int):
         raise content.error(f"`cycles` is {content.value['cycles']}, the schedule ends after {found.cycles}")
     sizes = content.inner("memories")
+    tiles = sizes.get("tiles", list)
+    if len(tiles) != split or not all(type(tile) is int and tile > 0 for tile in tiles):
+        raise content.error(f"`memories.tiles` is {tiles}, expected a positive number for each of {split} layers")
     memories = Memories(
         *(sizes.inner(name).record(Memory) for name in ("a1", "a2", "b", "c", "cache")),
-        tiles=tuple(sizes.get("tiles", list)),
+        tiles=tuple(tiles),
     )
     quantised = _quantised(graph, precision, arrays) if content.get("quantised", bool) else None
     device = content.inner("device").record(Device)
-    return Design(graph, flow, found, memories, content.count("lanes", 1), device, precision, quantised)
+    lanes = content.count("lanes", 1, MOST_LANES)
+    made = Design(graph, flow, found, memories, lanes, device, precision, quantised)
+    _compare(content, made)
+    return made
+
+
+def _compare(content: _Content, made: Design) -> None:
+    """Raises ParseError for what the file says and the design that was made of it does not."""
+    constants = content.inner("constants")
+    lines = _lines(made, constants.get("file", str), constants.get("sha256", str))
+    expected = _yaml("\n".join(lines))
+    for key in sorted({*expected, *content.value}):
+        if key not in expected:
+            raise content.error(f"`{key}` is nothing that a design has")
+        if _text(content.value.get(key)) != _text(expected[key]):
+            place, found, wanted = _difference(key, content.value.get(key), expected[key])
+            raise content.error(f"`{place}` is {found!r}, and the design has {wanted!r}")
+
+
+def _difference(place: str, found: Any, wanted: Any) -> tuple[str, Any, Any]:
+    """The innermost place in which two values of YAML differ."""
+    if isinstance(found, dict) and isinstance(wanted, dict) and found.keys() == wanted.keys():
+        parts = [(f"{place}.{key}", found[key], wanted[key]) for key in wanted]
+    elif isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted):
+        parts = [(f"{place}[{at}]", *pair) for at, pair in enumerate(zip(found, wanted))]
+    else:
+        return place, found, wanted
+    return next(_difference(*part) for part in parts if _text(part[1]) != _text(part[2]))
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _operator(item: _Content) -> Operator:

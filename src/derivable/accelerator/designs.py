@@ -20,8 +20,8 @@ from derivable.accelerator.resources import device as find_device
 from derivable.accelerator.runtime import Elementwise, ceil_div, elementwise_cycles
 from derivable.accelerator.schedule import Placed
 from derivable.accelerator.sizing import Memories
-from derivable.core.arguments import integer
-from derivable.core.diagnostics import DomainError
+from derivable.core.arguments import integer, several
+from derivable.core.diagnostics import DomainError, LimitError
 from derivable.core.lazy import optional_module
 from derivable.core.registry import suggestion
 
@@ -114,7 +114,7 @@ class Design:
 
         Raises DomainError for another stage, and for "program" what `lowered` raises.
         """
-        if stage not in _STAGES:
+        if not isinstance(stage, str) or stage not in _STAGES:
             raise DomainError(
                 f"there is no stage {stage!r}", hint=suggestion(stage, _STAGES, f"stages are {', '.join(_STAGES)}")
             )
@@ -130,26 +130,57 @@ class Design:
         mode = f"{self.exploration.mode} {neural} : {symbolic}"
         return f"<Design {array}, {mode}, {formats} on {self.device.name}, {self.cycles} cycles of a pass>"
 
-    @cached_property
+    @property
     def lowered(self) -> Lowered:
-        """The program for the generated hardware, and the machine it is for.
+        """The program of one pass for the generated hardware, and the machine it is for. Raises what `lower` raises."""
+        return self.lower()
+
+    @cached_property
+    def _programs(self) -> dict[int, Lowered]:
+        return {}
+
+    def lower(self, passes: int = 1) -> Lowered:
+        """The program of so many passes, which run beside each other, and the machine it is for.
 
         Raises UnsupportedError for an operator or a format that the hardware has not, LimitError where memory does not
         suffice.
         """
         from derivable.accelerator.deployment import deploy
 
-        return deploy(self)
+        if passes not in self._programs:
+            self._programs[passes] = deploy(self, passes)
+        return self._programs[passes]
+
+    def pass_cycles(self) -> int | None:
+        """Modelled cycles of one pass of the generated hardware, with all that it waits for: off-chip memory, moves and
+        lanes too. None where no hardware is generated: for formats of floats, or where memory does not suffice.
+
+        Raises what `lowered` raises but LimitError.
+        """
+        from derivable.accelerator import machine
+
+        lowered = self._hardware()
+        return None if lowered is None else int(machine.timing(lowered.machine, lowered.program)[1][-1])
+
+    def _hardware(self) -> Lowered | None:
+        if self.quantised is None or any(PRECISIONS[name].is_float for name in self.precision.values()):
+            return None
+        try:
+            return self.lowered
+        except LimitError:
+            return None
 
     def simulate(self, inputs: Any, backend: Backend = "verilator", *, off_chip: OffChip | None = None) -> Simulation:
         """Run the generated hardware on inputs: `.outputs`, `.cycles` and `.per_node`.
 
-        inputs    as the model takes them: an array or a tensor, a tuple, or a mapping of names
+        inputs    as the model takes them: an array or a tensor, a tuple, or a mapping of names. Those that are k times
+                  as long along their first axis are k passes, which one program does beside each other (a number
+                  without axes is [k]); outputs are k times as long, too
         backend   "verilator", which is built once for a machine, "icarus", or "python", the golden machine
         off_chip  how off-chip memory behaves
 
         Outputs are the model's, in its formats: bit by bit the same with every backend. Raises ShapeError for inputs
-        that do not fit, what `lowered` raises, and MissingDependencyError where a tool is not installed.
+        that do not fit, what `lower` raises, and MissingDependencyError where a tool is not installed.
         """
         from derivable.accelerator.deployment import simulate
 
@@ -190,8 +221,9 @@ def design(
     calibration     inputs that say which numbers come up, each like `example_inputs`, which is what is taken otherwise
     heights, widths of sub-arrays to try; by default powers of two
 
-    Deterministic. Raises UnsupportedError for models that cannot be traced, DomainError for arguments that make no
-    sense, LimitError for a design that the device has no room for, MissingDependencyError without torch.
+    Deterministic. Raises UnsupportedError for models that cannot be traced or need what the hardware has not,
+    DomainError for arguments that make no sense, LimitError for a design that the device has no room for,
+    MissingDependencyError without torch.
     """
     optional_module("torch", "torch", "torch")
     from derivable.accelerator.formats import prepare
@@ -202,8 +234,10 @@ def design(
     target = find_device(device)
     formats = parse_precision(precision)
     sizes = [None if given is None else _sides(given, what) for given, what in ((heights, "height"), (widths, "width"))]
+    if calibration is not None:
+        calibration = list(several(calibration, "calibration", "[inputs]"))
     graph = trace(model, example_inputs, symbolic=symbolic)
-    samples = [example_inputs] if calibration is None else list(calibration)
+    samples = [example_inputs] if calibration is None else calibration
     arrays = [flat_inputs(model, sample) for sample in samples]
     quantised = calibrate(prepare(graph), arrays, formats)
     flow = dataflow(graph, precision=formats)
@@ -220,7 +254,9 @@ def design(
         widths=sizes[1] or ([w for w in powers if w <= pes] if sizes[0] else None),
         most_sub_arrays=MOST_SUB_ARRAYS,
     )
-    return replace(_sized(graph, flow, found, target, formats), quantised=quantised)
+    made = replace(_sized(graph, flow, found, target, formats), quantised=quantised)
+    made._hardware()  # refuses what the hardware has not
+    return made
 
 
 def _sized(
@@ -274,7 +310,9 @@ def _resources(array: tuple[int, int, int], lanes: int, memories: Memories, form
 
 
 def _sides(given: Iterable[int], what: str) -> list[int]:
-    sides = [integer(side, f"a {what}", 4, LARGEST_SIDE) for side in given]
+    sides = [integer(side, f"a {what}", 4, LARGEST_SIDE) for side in several(given, f"{what}s", "[8, 16]")]
+    if not sides:
+        raise DomainError(f"{what}s has no {what} to try", hint=f"leave {what}s out to try powers of two")
     for side in sides:
         if side & (side - 1):
             raise DomainError(f"a {what} is {side}, expected a power of two from 4 to {LARGEST_SIDE}")
@@ -317,14 +355,22 @@ def _summary(made: Design) -> str:
             f"mode        {made.exploration.mode}, {neural} : {symbolic} sub-arrays, "
             f"{made.exploration.mapping} mapping",
             f"precision   {made.precision['neural']} neural, {made.precision['symbolic']} symbolic",
-            f"cycles      {made.cycles} of a pass among others, {made.latency} of one by itself",
-            f"time        {_time(made.seconds)} of a pass at {made.device.clock / 1e6:g} MHz on {made.device.title}",
+            f"cycles      {made.cycles} of the array for a pass among others, {made.latency} for one by itself",
+            f"one pass    {_whole(made)}",
+            f"time        {_time(made.seconds)} of the array at {made.device.clock / 1e6:g} MHz on {made.device.title}",
             f"nodes       {len(made.flow)}: {len(made.flow.layers)} layers, {len(made.flow.vectors)} vector nodes",
             f"SIMD        {made.lanes} lanes, which work {_lane_cycles(made.flow, made.lanes)} cycles of a pass",
             f"memories    {made.memories.bram} blocks of 18 Kb, {made.memories.uram} of 288 Kb",
             f"resources   {shares[largest]:.1%} of the {largest.upper()} of the device at most",
         ]
     )
+
+
+def _whole(made: Design) -> str:
+    cycles = made.pass_cycles()
+    if cycles is not None:
+        return f"{cycles} cycles by itself with memory, moves and lanes, which is what a simulation takes"
+    return "no program: no hardware is generated for these formats, or memory does not suffice"
 
 
 def _time(seconds: float) -> str:

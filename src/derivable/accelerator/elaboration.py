@@ -17,7 +17,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from derivable.accelerator import fixed
-from derivable.accelerator.instructions import Machine, package
+from derivable.accelerator.instructions import (
+    FIELDS,
+    HEADER,
+    NUM_UNITS,
+    OPERATIONS,
+    QUEUE,
+    TYPES,
+    UNITS,
+    WORDS,
+    Machine,
+    places,
+)
 from derivable.core.diagnostics import DerivableError, DomainError
 from derivable.core.files import checked_path
 from derivable.core.registry import suggestion
@@ -51,6 +62,32 @@ class Hardware:
     def sources(self) -> list[str]:
         """The files that are compiled: all but those that are included."""
         return sorted(name for name in self.files if name.endswith(".sv"))
+
+
+def package() -> str:
+    """The text of `isa.svh`: where the fields of instructions are, and the codes of units, operations and types."""
+    lines = [
+        "// Generated from accelerator/instructions.py: fields of instructions as [LSB +: BITS], and codes.",
+        "// A module that includes it uses some of them.",
+        "/* verilator lint_off UNUSEDPARAM */",
+    ]
+    lines += [f"localparam int INSTRUCTION_BITS = {32 * WORDS};", f"localparam int QUEUE_DEPTH = {QUEUE};"]
+    lines += [f"localparam int {name}_LSB = {place[0]}, {name}_BITS = {place[1]};" for name, place in HEADER.items()]
+    lines += [f"localparam logic [2:0] UNIT_{unit.upper()} = 3'd{code};" for code, unit in enumerate(UNITS)]
+    lines += [f"localparam logic [1:0] TYPE_{name.upper()} = 2'd{code};" for code, name in enumerate(TYPES)]
+    for unit in UNITS[:NUM_UNITS]:
+        lines += [f"// {unit}"]
+        lines += [
+            f"localparam logic [3:0] {unit.upper()}_{operation.upper()} = 4'd{code};"
+            for code, operation in enumerate(OPERATIONS[unit])
+        ]
+        for item, (first, bits) in zip(FIELDS[unit], places(unit).values()):
+            name = f"{unit}_{item.name}".upper()
+            kind = "signed" if item.is_signed else "unsigned"
+            names = f": {', '.join(item.names)}" if item.names else ""
+            lines.append(f"localparam int {name}_LSB = {first}, {name}_BITS = {bits};  // {kind}{names}")
+    lines += ["/* verilator lint_on UNUSEDPARAM */"]
+    return "\n".join(lines) + "\n"
 
 
 @functools.cache

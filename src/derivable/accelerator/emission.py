@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from derivable.accelerator.hazards import Region, regions
 from derivable.accelerator.instructions import NUM_UNITS, UNITS, End, Instruction, Machine, Program, Vector
 from derivable.accelerator.layouts import View
+from derivable.accelerator.machine import cycles
 from derivable.accelerator.runtime import ceil_div
 
 
@@ -18,7 +19,9 @@ class Emitter:
     def __init__(self, machine: Machine):
         self.machine = machine
         self.instructions: list[Instruction] = []
-        self.node = ""
+        self.node, self.of_pass = "", 0
+        self.done = 0  # when the last of what was written since it was set is done, roughly
+        self._ends: list[list[int]] = [[0] for _ in range(NUM_UNITS)]  # of each unit, after 0, 1, ... instructions
         self._touched: list[list[list[Region]]] = [[] for _ in range(NUM_UNITS)]
         self._clocks: list[list[tuple[int, ...]]] = [[(0,) * NUM_UNITS] for _ in range(NUM_UNITS)]
 
@@ -38,7 +41,10 @@ class Emitter:
                 clock[other] = max(clock[other], need)
         self._touched[unit].append(found)
         self._clocks[unit].append(tuple(clock))
-        self.instructions.append(replace(instruction, needs=tuple(needs), node=self.node))
+        self.instructions.append(replace(instruction, needs=tuple(needs), node=self.node, of_pass=self.of_pass))
+        begin = max(self._ends[unit][-1], *(ends[need] for ends, need in zip(self._ends, needs)))
+        self._ends[unit].append(begin + cycles(self.machine, instruction))
+        self.done = max(self.done, self._ends[unit][-1])
 
     def _last(self, unit: int, done: int, found: list[Region]) -> int:
         """How many instructions of a unit must be done, 0 where none of those that may not be done meets."""

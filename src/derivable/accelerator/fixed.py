@@ -6,6 +6,8 @@ Numbers have 16 bits behind the point (Q16). `exp2` and `log2` are the meaning, 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +15,10 @@ ENTRIES = 256
 FRACTION = 24  # bits behind the point in the tables
 LOWEST = -(2**31)
 HIGHEST = 2**31 - 1
+ONE = 1 << 16
+# By which numbers are multiplied where functions are written with powers of two.
+LOG2_E, LN_2 = math.log2(math.e), math.log(2)
+GELU_SLOPE, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
 
 EXP2 = np.rint(2.0 ** (np.arange(ENTRIES + 1) / ENTRIES + FRACTION)).astype(np.int64)
 LOG2 = np.rint(np.log2(1 + np.arange(ENTRIES + 1) / ENTRIES) * 2.0**FRACTION).astype(np.int64)
@@ -39,6 +45,21 @@ def log2(x: NDArray[np.integer]) -> NDArray[np.int64]:
     entry, rest = (mantissa >> 23) & 255, (mantissa >> 7) & 65535
     value = LOG2[entry] + (((LOG2[entry + 1] - LOG2[entry]) * rest) >> 16)
     return np.where(x > 0, ((bits - 16) << 16) + ((value + 128) >> 8), LOWEST)
+
+
+def nearest(number: float) -> int:
+    """A number with 16 bits behind the point; beyond what there is, the last one."""
+    return round(min(max(number * ONE, LOWEST), HIGHEST))
+
+
+def round_shift(x: NDArray[np.int64], shift: int) -> NDArray[np.int64]:
+    """x / 2^shift, rounded to the nearest, halves up."""
+    return x if not shift else (x + (1 << (shift - 1))) >> shift
+
+
+def largest_power(number: float) -> int:
+    """The least k >= 0 with 2^k >= number."""
+    return max(0, math.ceil(math.log2(number))) if number > 0 else 0
 
 
 def verilog(name: str, table: NDArray[np.int64]) -> str:

@@ -34,6 +34,7 @@ With rs(v, s) = (v + 2^(s-1)) >> s, or v for s = 0, with saturation to the resul
                               not below the largest calibrated |b|, and k at least 0
     greater, equal, floor     of wide numbers, exactly: 65536 or 0; q >> 16 << 16
     sum                       exact, of wide numbers
+    mean                      rs(sum * m, s), of 1 / count, of the exact sum
     prod                      one after the other: rs(a * b, 16)
     clamp, maximum, minimum, abs    of wide numbers; bounds are rounded
     exp, log                  exp2(rs(q * m, s)), of log2(e); rs(log2(max(q, 1)) * m, s), of log(2)
@@ -47,7 +48,8 @@ With rs(v, s) = (v + 2^(s-1)) >> s, or v for s = 0, with saturation to the resul
                               largest calibrated one times the length; and, where the sum is zero, rs(-m, s), of
                               -65536 / length
     normalise                 rs(q * exp2(rs(-log2(rs(sum of q * q, 16)), 1)), 16)
-    avg_pool2d                sum of wide numbers; rs(sum * m, s), of 1 / windows
+    avg_pool2d                rs(sum of r * m, s), of 2^k / size of the window, over its rows: r = rs(sum of a row, k),
+                              2^k the least power that is not below its length; k = 0 for a window of one row
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ from derivable.core.diagnostics import DomainError
 if TYPE_CHECKING:
     from derivable.accelerator.quantisation import Place, Quantised
 
-KEPT = ("match_probability", "bundle")  # composite kinds that are lowered as they are
+KEPT = ("match_probability", "bundle", "mean")  # composite kinds that are lowered as they are
 _GIVES_EITHER = ("input", "conv2d", "linear", "matmul", "bind", "unbind", "bundle", "concatenate")
 _ADDS_ZERO = ("input", "conv2d", "linear", "concatenate")  # whose results may have a zero
 _PRESERVES = ("relu", "max", "min", "max_pool2d", "reshape", "permute", "slice", "index", "expand", "roll")
@@ -141,6 +143,12 @@ class Formats:
     def __getitem__(self, name: str) -> Format:
         return self.values[name]
 
+    def values_of(self, operator: Operator, steps: np.ndarray) -> np.ndarray:
+        """What steps of an operator's result are as numbers of the model: float64, int64 or truth values."""
+        numbers, dtype = self.values[operator.name].numbers(steps), operator.dtype
+        whole = {"b": bool, "i": np.int64, "u": np.int64}.get(dtype[0] if not dtype.startswith("bf") else "f")
+        return numbers if whole is None else np.rint(numbers).astype(whole)
+
 
 def scaling(real: float, bits: int = 15) -> tuple[int, int]:
     """(m, s) with real = m / 2^s nearly, |m| < 2^bits, and s as large as that allows, 0 to 40."""
@@ -197,6 +205,8 @@ def assign(quantised: Quantised) -> Formats:
             values[name] = WIDE
         if values[name] == WIDE:
             _check_wide(operator, quantised.ranges[name])
+        if name in quantised.peaks:
+            _check_wide(operator, (0, quantised.peaks[name]), "on the way to its result ")
     for name, scale in weights.items():
         bias = np.abs(layer_bias(graph, graph[name], quantised.biases)) / operands[name, 0].scale
         zero = abs(values[name].zero) * values[name].scale / operands[name, 0].scale
@@ -219,11 +229,11 @@ def zero_shift(before: Format, after: Format, multiplier: int, shift: int) -> in
     return (round(after.zero * 2**shift / multiplier) if after.zero else 0) - before.zero
 
 
-def _check_wide(operator: Operator, range: tuple[float, float]) -> None:
+def _check_wide(operator: Operator, range: tuple[float, float], where: str = "") -> None:
     largest = max(map(abs, range))
     if largest >= 1 << 15:
         raise DomainError(
-            f"%{operator.name} is up to {largest:.6g}, and numbers with 16 fractional bits are below 32768",
+            f"%{operator.name} is {where}up to {largest:.6g}, and numbers with 16 fractional bits are below 32768",
             source=operator.source or None,
             hint="scale what leads to it down",
         )

@@ -8,13 +8,15 @@ count as in conflict.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from derivable.accelerator.instructions import (
     BITS,
+    MOST_NEEDED,
     NUM_UNITS,
     UNITS,
     Convolve,
@@ -209,9 +211,18 @@ def check(machine: Machine, program: Program, far: int) -> None:
             raise type(error)(f"instruction {number}, {instruction}: {error.message}", hint=error.hint) from None
         clocks[unit].append(tuple(clock))
         done[unit].append((number, found))
-    for name, count in zip(UNITS, map(len, done)):
-        if count >= 1 << 16:
-            raise LimitError(f"the program has {count} instructions of {name}, and needs count to {(1 << 16) - 1}")
+    check_counts(program)
+
+
+def check_counts(program: Iterable[Instruction]) -> None:
+    """Raise LimitError for a program with more instructions of a unit than needs count to."""
+    counts = Counter(instruction.unit for instruction in program)
+    for unit in UNITS[:NUM_UNITS]:
+        if counts[unit] > MOST_NEEDED:
+            raise LimitError(
+                f"the program has {counts[unit]} instructions of {unit}, and needs count to {MOST_NEEDED}",
+                hint="lower fewer passes, or a smaller batch",
+            )
 
 
 def _check_alone(machine: Machine, instruction: Instruction, sizes: dict[str, tuple[int, int]]) -> list[Region]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from derivable.accelerator import elaboration
 from derivable.accelerator.elaboration import TOP
-from derivable.core.diagnostics import DerivableError
+from derivable.core.diagnostics import DerivableError, UnsupportedError
 from derivable.core.files import atomic_write, checked_path
 
 if TYPE_CHECKING:
@@ -59,7 +59,14 @@ def write(lowered: Lowered, directory: str | os.PathLike) -> Path:
 
 
 def design(lowered: Lowered) -> str:
-    """The text of design.h. An output that is named twice is there twice, with a number behind its name."""
+    """The text of design.h. An output that is named twice is there twice, with a number behind its name.
+
+    Raises UnsupportedError for a program of several passes.
+    """
+    if lowered.passes > 1:
+        raise UnsupportedError(
+            f"the driver runs one pass at a time, and the program does {lowered.passes}", hint="lower one pass"
+        )
     names = list(lowered.graph.outputs)
     outputs = [name if names.count(name) == 1 else f"{name}_{number}" for number, name in enumerate(names)]
     inputs = [_tensor(name, view, lowered.formats[name]) for name, view in lowered.inputs.items()]

@@ -43,6 +43,7 @@ X_BITS, WORD_BITS, FAR_BITS, COUNT_BITS = 22, 20, 32, 16
 _UNIT = (0, 3)  # first bit and number of bits of what every instruction has
 _OPERATION = (3, 4)
 _NEEDS = (16, 16)  # of unit 0; the others follow
+MOST_NEEDED = (1 << _NEEDS[1]) - 1  # instructions of a unit
 _FIRST = 96  # bit of the fields of an instruction
 
 
@@ -192,12 +193,14 @@ class Instruction:
     operation  one of the unit's
     needs      for each unit, how many of its instructions since the start are done before this one begins
     node       the operator that it serves; not encoded
+    of_pass    the pass of the model that it belongs to, from 0 on; not encoded
     """
 
     unit: ClassVar[str] = ""
     operation: str
     needs: tuple[int, ...] = (0,) * NUM_UNITS
     node: str = field(default="", compare=False)
+    of_pass: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return text(self)
@@ -391,6 +394,10 @@ KINDS: dict[str, type[Instruction]] = {kind.unit: kind for kind in (Transfer, Mo
 FIELDS: dict[str, tuple[Field, ...]] = {unit: tuple(listed) for unit, (_, listed) in _TABLE.items()}
 OPERATIONS: dict[str, tuple[str, ...]] = {unit: operations for unit, (operations, _) in _TABLE.items()}
 Place: TypeAlias = tuple[int, int]
+# What every instruction has.
+HEADER: dict[str, Place] = {"UNIT": _UNIT, "OPERATION": _OPERATION} | {
+    f"NEED_{unit.upper()}": (_NEEDS[0] + number * _NEEDS[1], _NEEDS[1]) for number, unit in enumerate(UNITS[:NUM_UNITS])
+}
 
 
 def places(unit: str) -> dict[str, Place]:
@@ -412,8 +419,8 @@ def check_fields(instruction: Instruction) -> None:
     if len(instruction.needs) != NUM_UNITS:
         raise DomainError(f"{len(instruction.needs)} needs, expected one for each of {NUM_UNITS} units")
     for name, need in zip(UNITS, instruction.needs):
-        if not 0 <= need < 1 << _NEEDS[1]:
-            raise DomainError(f"it needs {need} instructions of {name}, expected 0 to {(1 << _NEEDS[1]) - 1}")
+        if not 0 <= need <= MOST_NEEDED:
+            raise DomainError(f"it needs {need} instructions of {name}, expected 0 to {MOST_NEEDED}")
     for item in FIELDS[unit]:
         value = getattr(instruction, item.name)
         if item.names:
@@ -503,7 +510,8 @@ def text(instruction: Instruction) -> str:
         value = getattr(instruction, item.name)
         if value != usual[item.name]:
             words.append(f"{item.name}={value}")
-    return " ".join(words) + (f" ; {instruction.node}" if instruction.node else "")
+    place = f"{instruction.node} of pass {instruction.of_pass}" if instruction.of_pass else instruction.node
+    return " ".join(words) + (f" ; {place}" if place else "")
 
 
 def parse(source: str) -> Program:
@@ -530,7 +538,10 @@ def _parse_line(line: str, number: int, source: str) -> Instruction:
     if unit not in FIELDS or operation not in OPERATIONS[unit]:
         known = ["end", *(f"{u}.{o}" for u in UNITS[:NUM_UNITS] for o in OPERATIONS[u])]
         raise wrong(f"there is no instruction {head}", head, column, suggestion(head, known, f"{', '.join(known)}"))
-    values: dict[str, Any] = {"operation": operation, "node": node.strip()}
+    name, _, of_pass = node.strip().partition(" of pass ")
+    if of_pass and not of_pass.isdecimal():
+        raise wrong(f"{of_pass} is no number of a pass", of_pass, line.rindex(of_pass) + 1)
+    values: dict[str, Any] = {"operation": operation, "node": name, "of_pass": int(of_pass or 0)}
     known_fields = {item.name: item for item in FIELDS[unit]}
     for word, column in words[1:]:
         name, _, value = word.partition("=")
@@ -562,37 +573,3 @@ def _parse_line(line: str, number: int, source: str) -> Instruction:
 
 def _has(default: object) -> bool:
     return type(default).__name__ != "_MISSING_TYPE"
-
-
-# For the hardware
-
-
-def package() -> str:
-    """The text of `isa.svh`: where the fields of instructions are, and the codes of units, operations and types."""
-    lines = [
-        "// Generated from accelerator/instructions.py: fields of instructions as [LSB +: BITS], and codes.",
-        "// A module that includes it uses some of them.",
-        "/* verilator lint_off UNUSEDPARAM */",
-    ]
-    lines += [f"localparam int INSTRUCTION_BITS = {32 * WORDS};", f"localparam int QUEUE_DEPTH = {QUEUE};"]
-    lines += [f"localparam int {name}_LSB = {place[0]}, {name}_BITS = {place[1]};" for name, place in _HEADER.items()]
-    lines += [f"localparam logic [2:0] UNIT_{unit.upper()} = 3'd{code};" for code, unit in enumerate(UNITS)]
-    lines += [f"localparam logic [1:0] TYPE_{name.upper()} = 2'd{code};" for code, name in enumerate(TYPES)]
-    for unit in UNITS[:NUM_UNITS]:
-        lines += [f"// {unit}"]
-        lines += [
-            f"localparam logic [3:0] {unit.upper()}_{operation.upper()} = 4'd{code};"
-            for code, operation in enumerate(OPERATIONS[unit])
-        ]
-        for item, (first, bits) in zip(FIELDS[unit], places(unit).values()):
-            name = f"{unit}_{item.name}".upper()
-            kind = "signed" if item.is_signed else "unsigned"
-            names = f": {', '.join(item.names)}" if item.names else ""
-            lines.append(f"localparam int {name}_LSB = {first}, {name}_BITS = {bits};  // {kind}{names}")
-    lines += ["/* verilator lint_on UNUSEDPARAM */"]
-    return "\n".join(lines) + "\n"
-
-
-_HEADER = {"UNIT": _UNIT, "OPERATION": _OPERATION} | {
-    f"NEED_{unit.upper()}": (_NEEDS[0] + number * _NEEDS[1], _NEEDS[1]) for number, unit in enumerate(UNITS[:NUM_UNITS])
-}

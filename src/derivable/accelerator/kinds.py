@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.accelerator import products
+from derivable.accelerator import periodic, products
 from derivable.accelerator.kind import REQUIRED, Attributes, Kind, Moved, Rank, Shape, Work, broadcast, size
 from derivable.accelerator.runtime import Elementwise, Layer
 from derivable.core.arguments import is_integer
@@ -84,7 +84,13 @@ def _one_axis(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
     return shapes[0]
 
 
-def _elementwise(function: Callable[..., np.ndarray], operands: int, passes: int = 1, values: Rank = "same") -> Kind:
+def _elementwise(
+    function: Callable[..., np.ndarray],
+    operands: int,
+    passes: int = 1,
+    values: Rank = "same",
+    composite: Callable[..., str] | None = None,
+) -> Kind:
     return Kind(
         "simd",
         (operands, operands),
@@ -93,6 +99,7 @@ def _elementwise(function: Callable[..., np.ndarray], operands: int, passes: int
         lambda x, at: function(*x),
         _passes(passes),
         values=values,
+        composite=composite,
         is_entrywise=True,
     )
 
@@ -127,14 +134,11 @@ def _sigmoid_composite(graph: Any, inputs: Sequence[str], attributes: Attributes
     return graph.add("mul", graph.add("add", raised, graph.scalar(1.0)), graph.scalar(0.5))
 
 
-_error_function = np.vectorize(math.erf, otypes=[np.float64])
-
-
 def _gelu(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
     (x,) = arrays
     if attributes["approximate"] == "tanh":
         return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1 + _error_function(x / math.sqrt(2)))
+    return 0.5 * x * (1 + periodic.error_function(x / math.sqrt(2)))
 
 
 def _clamp(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
@@ -413,6 +417,9 @@ for _name, _kind in {
     "sqrt": _elementwise(np.sqrt, 1, values="float"),
     "abs": _elementwise(np.abs, 1),
     "floor": _elementwise(np.floor, 1),
+    "sin": _elementwise(np.sin, 1, 18, "float", periodic.wave(math.pi / 2)),
+    "cos": _elementwise(np.cos, 1, 17, "float", periodic.wave(0.0)),
+    "erf": _elementwise(periodic.error_function, 1, 22, "float", periodic.erf_composite),
     "gelu": Kind("simd", (1, 1), {"approximate": "none"}, _first, _gelu, _passes(4), values="float", is_entrywise=True),
     "clamp": Kind("simd", (1, 1), {"low": None, "high": None}, _first, _clamp, _passes(1), is_entrywise=True),
     "softmax": Kind(

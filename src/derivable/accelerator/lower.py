@@ -11,16 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from derivable.accelerator import machine as golden
+from derivable.accelerator.evaluation import Inputs, in_passes
 from derivable.accelerator.formats import WIDE, Formats, assign
+from derivable.accelerator.hazards import check_counts
 from derivable.accelerator.instructions import Machine, Program
 from derivable.accelerator.layouts import View
 from derivable.accelerator.lower_lanes import (
     added,
+    averaged,
     bounded,
     compared,
     concatenated,
@@ -42,8 +46,11 @@ from derivable.accelerator.lower_lanes import (
 from derivable.accelerator.lower_products import bundle, conv2d, linear, matmul
 from derivable.accelerator.lower_vectors import convolved, match_probability
 from derivable.accelerator.lowering import Lowering, channels_last, wanted_border
-from derivable.accelerator.operators import Inputs, Operator, OperatorGraph, checked_inputs
-from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
+from derivable.accelerator.operators import Operator, OperatorGraph
+from derivable.accelerator.ordering import quickest
+from derivable.accelerator.passes import Pass, write
+from derivable.core.arguments import integer
+from derivable.core.diagnostics import DomainError, LimitError, ShapeError, UnsupportedError
 
 if TYPE_CHECKING:
     from derivable.accelerator.quantisation import Quantised
@@ -69,8 +76,9 @@ _KINDS: dict[str, Callable[[Lowering, Operator], Iterator[None]]] = {
     **dict.fromkeys(("greater", "equal"), compared),
     "floor": floored,
     **dict.fromkeys(("exp", "log", "sqrt", "tanh"), raised),
-    **dict.fromkeys(("sum", "max", "min", "prod"), reduced),
-    **dict.fromkeys(("max_pool2d", "avg_pool2d"), pooled),
+    **dict.fromkeys(("sum", "mean", "max", "min", "prod"), reduced),
+    "max_pool2d": pooled,
+    "avg_pool2d": averaged,
     **dict.fromkeys(("reshape", "permute", "slice", "expand"), viewed),
     "index": indexed,
     "roll": rolled,
@@ -79,12 +87,19 @@ _KINDS: dict[str, Callable[[Lowering, Operator], Iterator[None]]] = {
 
 
 @dataclass(frozen=True)
+class Places:
+    """Where a pass finds its inputs, and leaves its outputs, off-chip."""
+
+    inputs: Mapping[str, View]
+    outputs: tuple[View, ...]
+
+
+@dataclass(frozen=True)
 class Lowered:
-    """A program with its data.
+    """A program for one pass of a model, or several, with its data.
 
     image    off-chip memory without inputs, uint8
-    inputs   where inputs are put, off-chip
-    outputs  where outputs are found, off-chip
+    places   of each pass, where inputs are put and outputs are found, off-chip
     formats  of every operator
     cache    bytes of the cache that are used
     swapped  products of which the value stands still and the constant streams
@@ -94,33 +109,55 @@ class Lowered:
     machine: Machine
     program: Program
     image: np.ndarray = field(repr=False)
-    inputs: Mapping[str, View]
-    outputs: tuple[View, ...]
+    places: tuple[Places, ...]
     formats: Formats
     cache: int
     swapped: frozenset[str] = frozenset()
 
+    @property
+    def passes(self) -> int:
+        """How many passes of the model the program does."""
+        return len(self.places)
+
+    @property
+    def inputs(self) -> Mapping[str, View]:
+        """Where the inputs of the first pass are put, off-chip."""
+        return self.places[0].inputs
+
+    @property
+    def outputs(self) -> tuple[View, ...]:
+        """Where the outputs of the first pass are found, off-chip."""
+        return self.places[0].outputs
+
     def pack(self, inputs: Inputs) -> np.ndarray:
-        """Off-chip memory with inputs, rounded to their formats."""
+        """Off-chip memory with the inputs of all passes, see `in_passes`, rounded to their formats.
+
+        Raises ShapeError for inputs that do not fit.
+        """
+        listed = in_passes(self.graph, inputs)
+        if len(listed) != self.passes:
+            raise ShapeError(f"inputs are given for {len(listed)} passes, and the program does {self.passes}")
         memory = self.image.copy()
-        for name, array in checked_inputs(self.graph, inputs).items():
-            if name in self.inputs:
-                view, format = self.inputs[name], self.formats[name]
-                view.scatter(memory, format.steps(array))
+        for given, places in zip(listed, self.places):
+            for name, view in places.inputs.items():
+                view.scatter(memory, self.formats[name].steps(given[name]))
         return memory
 
     def unpack(self, memory: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The outputs in off-chip memory after a run, as numbers of the model: float64, int64 or truth values."""
+        """The outputs in off-chip memory after a run, as numbers of the model: float64, int64 or truth values.
+
+        Those of several passes are behind each other along the first axis; numbers without axes are [pass].
+        """
         found: list[np.ndarray] = []
-        for name, array in zip(self.graph.outputs, self.integers(memory)):
-            numbers, dtype = self.formats[name].numbers(array), self.graph[name].dtype
-            whole = {"b": bool, "i": np.int64, "u": np.int64}.get(dtype[0] if not dtype.startswith("bf") else "f")
-            found.append(numbers if whole is None else np.rint(numbers).astype(whole))
+        each = (self.integers(memory, number) for number in range(self.passes))
+        for name, arrays in zip(self.graph.outputs, zip(*each)):
+            array = arrays[0] if self.passes == 1 else np.concatenate([np.atleast_1d(array) for array in arrays])
+            found.append(self.formats.values_of(self.graph[name], array))
         return tuple(found)
 
-    def integers(self, memory: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The outputs in off-chip memory after a run, as they are in their formats: int64."""
-        return tuple(view.gather(memory) for view in self.outputs)
+    def integers(self, memory: np.ndarray, of_pass: int = 0) -> tuple[np.ndarray, ...]:
+        """The outputs of a pass in off-chip memory after a run, as they are in their formats: int64."""
+        return tuple(view.gather(memory) for view in self.places[of_pass].outputs)
 
 
 def lower(
@@ -128,11 +165,16 @@ def lower(
     machine: Machine,
     partition: tuple[int, int] | None = None,
     counts: Mapping[str, int] | None = None,
+    *,
+    passes: int = 1,
+    in_flight: int = 2,
 ) -> Lowered:
     """Lower a prepared graph that is quantised to integers.
 
     partition  how many sub-arrays layers have, from the first on, and how many vectors, up to the last; None: each has
                all, and they take turns
+    passes     of the model that one program does
+    in_flight  how many of them may be under way at a time
     counts     sub-arrays of operators that have another number. Two of which both find theirs run beside each other
 
     Raises UnsupportedError for an operator that the machine cannot do, and LimitError where memory does not suffice,
@@ -148,109 +190,32 @@ def lower(
     if wrong is not None:
         raise DomainError(f"%{wrong} is given {counts[wrong]} sub-arrays, expected 1 to {count}")
     low = Lowering(graph, machine, formats, (neural, symbolic), counts)
-    inputs: dict[str, View] = {}
-    order = _Order(low, inputs)
-    order.run()
-    outputs = _store(low)
-    program = low.emitter.program()
+    listed = [low]
+    while len(listed) < integer(passes, "passes", 1):
+        listed.append(listed[-1].following())
+    inputs: list[dict[str, View]] = [{} for _ in listed]
+    outputs: list[tuple[View, ...]] = [()] * passes
+
+    def store(each: Lowering) -> None:
+        outputs[each.number] = _store(each)
+
+    write(
+        [Pass(each, partial(_start, each, found), partial(store, each)) for each, found in zip(listed, inputs)],
+        integer(in_flight, "in_flight", 1),
+    )
+    places = tuple(Places(*each) for each in zip(inputs, outputs))
+    program = quickest(machine, low.emitter.program())
     if len(program) > machine.program:
         raise LimitError(
             f"the program has {len(program)} instructions, and the machine has memory for {machine.program}",
             hint="give the machine a larger memory of programs",
         )
+    check_counts(program)
     image = np.frombuffer(bytes(low.image), np.uint8)
-    return Lowered(graph, machine, program, image, inputs, outputs, formats, low.cache.most, frozenset(low.swapped))
+    return Lowered(graph, machine, program, image, places, formats, low.cache.most, frozenset(low.swapped))
 
 
-class _Order:
-    """Operators under way. One at a time in the order of the graph; but where a layer and a convolution of vectors do
-    not depend on each other and have sub-arrays of their own, both, in turns.
-
-    What an operator needs of constants is loaded before the one in front of it begins.
-    """
-
-    def __init__(self, low: Lowering, inputs: dict[str, View]):
-        self.low = low
-        self.pending = {operator.name: operator for operator in low.graph if operator.kind != "constant"}
-        self.steps: dict[str, Iterator[None]] = {}  # of operators that are loaded
-        self.inputs = inputs
-        self.unread = {name: len(low.graph.users[name]) for name in self.pending}
-
-    def run(self) -> None:
-        while self.pending:
-            active = [next(iter(self.pending.values()))]
-            while active:
-                if len(active) == 1:
-                    active += self._partner(active[0])
-                for operator in active:
-                    self._load(operator)
-                following = next((later for later in self.pending.values() if later not in active), None)
-                if following is not None and self._has_room(following):
-                    self._load(following)
-                active = [operator for operator in active if self._advance(operator)]
-
-    def _load(self, operator: Operator) -> None:
-        if operator.name not in self.steps:
-            self.low.enter(operator)
-            self.steps[operator.name] = _start(self.low, operator, self.inputs)
-            next(self.steps[operator.name], None)
-
-    def _has_room(self, operator: Operator) -> bool:
-        """Whether its constants leave at least as much of the cache as they take, by a rough count."""
-        low = self.low
-        taken = sum(low.graph.constants[name].size for name in operator.inputs if low.is_constant(name))
-        return 3 * taken <= low.cache.size - sum(low.cache.used.values())
-
-    def _advance(self, operator: Operator) -> bool:
-        """Do a step of an operator; False if it was the last."""
-        self.low.enter(operator)
-        if next(self.steps[operator.name], self) is not self:
-            return True
-        del self.pending[operator.name]
-        unread = []
-        for name in dict.fromkeys(operator.inputs):
-            if name in self.unread:
-                self.unread[name] -= 1
-                unread.append(name)
-        unread.append(operator.name)
-        outputs = self.low.graph.outputs
-        self.low.done([name for name in unread if not self.unread[name] and name not in outputs])
-        return False
-
-    def _partner(self, operator: Operator) -> list[Operator]:
-        """A convolution of vectors that can run beside a layer, or the other way round; what it needs is done."""
-        other = {"gemm": "vector", "vector": "gemm"}.get(operator.unit)
-        if other is None:
-            return []
-        for candidate in self.pending.values():
-            if candidate.unit != other:
-                continue
-            if self.low.arrays_of(operator) + self.low.arrays_of(candidate) > self.low.machine.sub_arrays:
-                continue
-            needed = self._needed(candidate)
-            if operator.name not in needed and all(self.pending[name].unit in _QUICK for name in needed):
-                for before in [listed for name, listed in self.pending.items() if name in needed]:
-                    self._load(before)
-                    while self._advance(before):
-                        pass
-                return [candidate]
-        return []
-
-    def _needed(self, operator: Operator) -> set[str]:
-        """What an operator depends on and is not done."""
-        found: set[str] = set()
-        waiting = [operator]
-        while waiting:
-            names = [name for name in waiting.pop().inputs if name in self.pending and name not in found]
-            found.update(names)
-            waiting += [self.pending[name] for name in names]
-        return found
-
-
-_QUICK = ("source", "simd", "view")  # units of operators that are done before a partner begins
-
-
-def _start(low: Lowering, operator: Operator, inputs: dict[str, View]) -> Iterator[None]:
+def _start(low: Lowering, inputs: dict[str, View], operator: Operator) -> Iterator[None]:
     if operator.kind == "input":
         return _input(low, operator, inputs)
     if operator.kind not in _KINDS:

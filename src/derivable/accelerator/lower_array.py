@@ -176,11 +176,11 @@ def load(
             held = words.tobytes()
             if is_far:
                 rows = np.pad(words, ((0, 0), (0, -words.shape[1] % machine.line)))
-                held, far, column = b"", low.place(rows), rows.shape[1]
+                held, far, column = b"", low.fixed(rows), rows.shape[1]
         slices.append(Slice(first, some, tiles, at, at + offsets.nbytes, far, column))
         content += [offsets.tobytes(), held]
         at += offsets.nbytes + len(held)
-    address = low.load(low.place(b"".join(content)), at, "its weights")
+    address = low.load(low.fixed(b"".join(content)), at, "its weights")
     slices = [replace(s, offsets=address + s.offsets, held=address + s.held) for s in slices]
     return Loaded(tuple(slices), arrays, spread, address, columns.shift, kept, nibbles=nibbles)
 

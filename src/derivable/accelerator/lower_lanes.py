@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from derivable.accelerator.fixed import GELU_CUBE, GELU_SLOPE, LN_2, LOG2_E, ONE, largest_power, nearest
 from derivable.accelerator.formats import WIDE, Format
 from derivable.accelerator.layouts import Shape, View, dense, like
 from derivable.accelerator.lowering import (
@@ -17,16 +18,10 @@ from derivable.accelerator.lowering import (
     is_convolved,
     is_flattened,
     is_for_vectors,
-    largest_power,
     wanted_border,
 )
 from derivable.accelerator.operators import Operator
 from derivable.accelerator.runtime import ceil_div
-
-ONE = 1 << 16
-LOG2_E, LN_2 = math.log2(math.e), math.log(2)
-GELU_SLOPE, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
-
 
 # Of wide numbers
 
@@ -153,7 +148,7 @@ def bounded(low: Lowering, of: Operator) -> Iterator[None]:
         out = _new(low, of.shape, a)
         for operation, bound in (("max", of.at["low"]), ("min", of.at["high"])):
             if bound is not None:
-                low.emitter.vector(operation, a, _fixed(low, bound), out)
+                low.emitter.vector(operation, a, nearest(bound), out)
                 a = out
     else:
         b = _wide(low, of.inputs[1], of.shape)
@@ -313,10 +308,10 @@ def relu(low: Lowering, of: Operator) -> Iterator[None]:
 
 
 def reduced(low: Lowering, of: Operator) -> Iterator[None]:
-    """sum, max, min and prod over axes."""
+    """sum, mean, max, min and prod over axes."""
     yield
     axes = of.at["axes"]
-    view = low.wide(of.inputs[0]) if of.kind in ("prod", "sum") else low.values[of.inputs[0]].view
+    view = low.wide(of.inputs[0]) if of.kind in ("prod", "sum", "mean") else low.values[of.inputs[0]].view
     kept = [axis for axis in range(len(view.shape)) if axis not in axes]
     shape = tuple(view.shape[axis] for axis in kept)
     strides = like(shape, tuple(view.strides[axis] for axis in kept))
@@ -326,6 +321,9 @@ def reduced(low: Lowering, of: Operator) -> Iterator[None]:
         low.emitter.vector("first", view, 0, out)
     elif of.kind == "sum":
         low.reduce("first", view, 0, whole, axes)
+    elif of.kind == "mean":
+        multiplier, shift = low.scaling(1 / math.prod(view.shape[axis] for axis in axes))
+        low.reduce("first", view, 0, whole, axes, "sum", multiplier, shift)
     elif of.kind == "max":
         low.reduce("first", view, 0, whole, axes, "max")
     elif of.kind == "min":
@@ -356,23 +354,20 @@ def _negative(low: Lowering, view: View) -> View:
 
 
 def pooled(low: Lowering, of: Operator) -> Iterator[None]:
-    """max_pool2d and avg_pool2d: tap by tap."""
+    """max_pool2d: tap by tap."""
     yield
-    shape, is_max = of.shape, of.kind == "max_pool2d"
-    x = low.values[of.inputs[0]].view if is_max else low.wide(of.inputs[0])
+    shape, x = of.shape, low.values[of.inputs[0]].view
     if len(shape) == 3:
         x, shape = x.with_axes([0]), (1, *shape)
-    border = wanted_border(low, of.name) if is_max and len(of.shape) == 4 else (0, 0)
+    border = wanted_border(low, of.name) if len(of.shape) == 4 else (0, 0)
     format = low.formats[of.name]
     out = channels_last(low, shape, format.stored, border, 1, format.zero)
     is_padded = any(of.at["padding"])
-    if is_padded and is_max:
+    if is_padded:
         # The least number of the type: below it there is nothing to be kept to.
         low.emitter.vector("min", out, -(1 << 31), out)
-    elif is_padded:
-        low.fill(out, 0)
     (high, wide), (sy, sx), (py, px) = of.at["kernel"], of.at["stride"], of.at["padding"]
-    dy, dx = of.at.get("dilation", (1, 1))
+    dy, dx = of.at["dilation"]
     for number, (ky, kx) in enumerate(np.ndindex(high, wide)):
         part, target = x, out
         for axis, offset, step in ((2, ky * dy - py, sy), (3, kx * dx - px, sx)):
@@ -384,15 +379,51 @@ def pooled(low: Lowering, of: Operator) -> Iterator[None]:
             target = target.part(axis, first, last - first + 1)
         else:
             if number or is_padded:
-                low.emitter.vector("max" if is_max else "add", target, part, target)
+                low.emitter.vector("max", target, part, target)
             else:
                 low.emitter.vector("first", part, 0, target)
-    if not is_max:
-        multiplier, shift = low.scaling(1 / (high * wide))
-        low.emitter.vector("first", out, 0, out, multiplier=multiplier, shift=shift)
     found = out if len(of.shape) == 4 else out.reshaped(of.shape)
     assert found is not None
     low.keep(of.name, found)
+
+
+def averaged(low: Lowering, of: Operator) -> Iterator[None]:
+    """avg_pool2d: the means of the rows of windows, nearly, and sums of these, each in a lane, which is wide enough."""
+    yield
+    (high, wide), (sy, sx), (py, px) = of.at["kernel"], of.at["stride"], of.at["padding"]
+    x, shape = low.wide(of.inputs[0]), of.shape
+    if len(shape) == 3:
+        x, shape = x.with_axes([0]), (1, *shape)
+    if py or px:
+        rows, columns = x.shape[2:]
+        around = low.scratch(grown := (*x.shape[:2], rows + 2 * py, columns + 2 * px), "i32", like(grown, x.strides))
+        low.fill(around, 0)
+        low.emitter.vector("first", x, 0, around.part(2, py, rows).part(3, px, columns))
+        x = around
+    x, power = x.part(2, 0, (shape[2] - 1) * sy + high), 0
+    if high == 1:
+        met = _windows(x.part(2, 0, shape[2], sy), 3, shape[3], sx, wide)
+    else:
+        if wide == 1:
+            x = x.part(3, 0, shape[3], sx)
+        else:
+            across, power = _windows(x, 3, shape[3], sx, wide), largest_power(wide)
+            x = low.scratch(across.shape[:4], "i32", like(across.shape[:4], across.strides[:4]))
+            low.reduce("first", across, 0, x.with_axes([4]).expanded(across.shape), (4,), shift=power)
+        met = _windows(x, 2, shape[2], sy, high)
+    out = channels_last(low, shape, "i32", (0, 0), 1)
+    multiplier, shift = low.scaling((1 << power) / (high * wide))
+    low.reduce("first", met, 0, out.with_axes([4]).expanded(met.shape), (4,), "sum", multiplier, shift)
+    found = out if len(of.shape) == 4 else out.reshaped(of.shape)
+    assert found is not None
+    low.keep(of.name, found)
+
+
+def _windows(view: View, axis: int, count: int, step: int, length: int) -> View:
+    """Windows along an axis in its place, and what each of them holds along a new last axis."""
+    shape, strides, stride = list(view.shape), list(view.strides), view.strides[axis]
+    shape[axis], strides[axis] = count, step * stride
+    return replace(view, shape=(*shape, length), strides=(*strides, stride), border=(0, 0))
 
 
 # Views

@@ -66,6 +66,7 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
     else:
         multiple = low.machine.width if groups == 1 else 1
         out = channels_last(low, of.shape, format.stored, border, multiple, format.zero)
+    yield
     for group in range(groups):
         own = given.part(1, group * channels, channels)
         stream = Stream(
@@ -327,6 +328,7 @@ def _of_rows(low: Lowering, of: Operator, place: int, steps: np.ndarray, given_t
     out = low.new(of.shape, low.formats[of.name].stored)
     result = out.reshaped((1, rows, 1, len(steps)))
     assert result is not None
+    yield
     yield from product(low, stream, loaded, (1, rows, 1), result)
     _give(low, of, out, after)
 
@@ -472,10 +474,11 @@ def _streamed(
     steps[:, :terms] = rows
     columns = elements(of.shape) // count
     loaded = load(low, [0], parts, 1, _columns(low, of, columns), None, _kept(low, of, of.name))
-    address = low.load(low.place(steps), steps.nbytes, "its constant")
+    address = low.load(low.fixed(steps), steps.nbytes, "its constant")
     yield
     held = before(low.converted(data, low.narrow(place), low.graph[data].shape, strides))
     stream = Stream(address, 0, parts * height, 0, 1, parts * height)
     flat = low.new((count, columns), low.formats[of.name].stored)
+    yield
     yield from product(low, stream, loaded, (1, count, 1), flat.with_axes([0, 2]), held)
     low.keep(of.name, after(flat))

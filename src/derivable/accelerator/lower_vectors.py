@@ -39,6 +39,7 @@ def convolved(low: Lowering, of: Operator) -> Iterator[None]:
     given = [_Columns(view.address, length, count) for view in (a, b)]
     if is_split:
         given = [_packed(low, columns) for columns in given]
+    yield
     yield from _convolve(low, given, out, length, count, of.kind == "unbind", is_split, factor)
     low.keep(of.name, out)
 
@@ -95,7 +96,7 @@ def _convolve(
         left = groups - start
         taken = [max(0, min(step, left - step * array)) for array in range(arrays)]
         used = sum(n > 0 for n in taken)
-        base, c = low.half("A", "vsa"), low.half("C", "vsa")
+        base, c = low.room("A", 2 * step * length), low.room("C", step * length)
         for array in range(used):
             for columns, to in zip(given, (base, base + step * length)):
                 _move(low, columns, first + array, start + step * array, taken[array], to)

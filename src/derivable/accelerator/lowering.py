@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,7 @@ class Value:
 
 
 class Lowering:
-    """What is known while a graph is lowered.
+    """What is known while a pass through a graph is lowered.
 
     partition  sub-arrays of products of matrices, from the first on, and of convolutions, up to the last
     counts     sub-arrays of operators that have another number
@@ -53,16 +54,29 @@ class Lowering:
         self.swapped: set[str] = set()  # products of which the value stands still and the constant streams
         self.image = bytearray()
         self.operator: Operator = graph.operators[0]
+        self.number = 0  # of the pass
+        self._fixed: dict[bytes, int] = {}  # of what lies off-chip and is only read, its hash and address
         self._constants: dict[object, View] = {}
-        self._halves: dict[tuple[str, str], int] = {}
+        self._turns: dict[str, int] = {}  # of each memory of the sub-arrays, the half that was taken last
+        self._ends: dict[str, int] = {}  # and where the last words for vectors end
         self._temporary: dict[str, list[int]] = {}  # of each operator under way
         self._kept: dict[int, set[str]] = {}  # buffer -> values in it
         self._roots: dict[int, View] = {}  # buffer -> the first of these values
         self._rows: dict[int, View] = {}  # buffer -> that value in rows, of the last axis
 
+    def following(self) -> Lowering:
+        """The pass after this one, in the same program: both have the memories of one machine, and the same constants
+        off-chip."""
+        found = Lowering(self.graph, self.machine, self.formats, self.partition, self.counts)
+        found.number = self.number + 1
+        found.emitter, found.cache, found.image = self.emitter, self.cache, self.image
+        found._turns, found._ends, found._fixed = self._turns, self._ends, self._fixed
+        return found
+
     def enter(self, operator: Operator) -> None:
         """Instructions and temporary memory from here on are of this operator."""
-        self.operator, self.emitter.node = operator, operator.name
+        self.operator = operator
+        self.emitter.node, self.emitter.of_pass = operator.name, self.number
 
     def arrays_of(self, operator: Operator) -> int:
         """How many sub-arrays an operator has: a product of matrices the first ones, a convolution the last ones."""
@@ -93,6 +107,14 @@ class Lowering:
         far, line = len(self.image), self.machine.line
         self.image += content + bytes(-len(content) % line)
         return far
+
+    def fixed(self, content: bytes | np.ndarray) -> int:
+        """The address off-chip of bytes that are only read; the same bytes are there once, for all passes."""
+        content = content.tobytes() if isinstance(content, np.ndarray) else content
+        key = hashlib.blake2b(content).digest()
+        if key not in self._fixed:
+            self._fixed[key] = self.place(content)
+        return self._fixed[key]
 
     def load(self, far: int, length: int, what: str) -> int:
         """Bytes of off-chip memory, until the operator at hand is done; their address in X."""
@@ -157,10 +179,17 @@ class Lowering:
                 self.bordered.pop(value.view.buffer, None)
                 self.cache.free(value.view.buffer)
 
-    def half(self, memory: str, unit: str = "nn") -> int:
-        """Where the next half of a memory of the sub-arrays begins: the halves take turns, for each unit."""
-        turn = self._halves[memory, unit] = 1 - self._halves.get((memory, unit), 1)
+    def half(self, memory: str) -> int:
+        """Where the next half of a memory of the sub-arrays begins, for layers: the halves take turns."""
+        turn = self._turns[memory] = 1 - self._turns.get(memory, 1)
         return turn * (getattr(self.machine, memory.lower()) // 2)
+
+    def room(self, memory: str, words: int) -> int:
+        """Where so many words for vectors begin, at most half of a memory: after those before, from 0 on again."""
+        start, size = self._ends.get(memory, 0), getattr(self.machine, memory.lower())
+        start = start if start + words <= size else 0
+        self._ends[memory] = start + words
+        return start
 
     # Operands
 
@@ -219,7 +248,7 @@ class Lowering:
             view = View(0, format.stored, array.shape, strides, 0)
             content = np.zeros(view.span, np.uint8)
             view.scatter(content, format.steps(array))
-            address = self.load(self.place(content), len(content), f"the constant %{name}")
+            address = self.load(self.fixed(content), len(content), f"the constant %{name}")
             self._constants[key] = replace(view, address=address, buffer=address)
         return self._constants[key]
 
@@ -274,9 +303,19 @@ class Lowering:
 
         y has the shape of the operands, and its strides along `axes` do not matter.
         """
+        if operation == "first" and (pair := _halves(a, axes)) is not None:
+            # A step takes two numbers of the axis.
+            halved = replace(y, shape=pair[0].shape)
+            self.reduce("add" if reduction == "sum" else "max", *pair, halved, axes, reduction, multiplier, shift, kept)
+            return
         if self.emitter.vector(
             operation, a, b, y, multiplier=multiplier, shift=shift, reduced=axes, reduction=reduction, kept=kept
         ):
+            return
+        if reduction == "sum" and a.type == "i32":
+            # A lane holds any sum, and memory maybe not that over one axis of several.
+            a, b, y = self._with_one_axis(a, b, y, axes)
+            self.reduce(operation, a, b, y, (len(a.shape) - 1,), reduction, multiplier, shift, kept)
             return
         first, rest = axes[0], axes[1:]
         shape = tuple(1 if axis == first else n for axis, n in enumerate(a.shape))
@@ -285,6 +324,39 @@ class Lowering:
         self.reduce(operation, a, b, part.expanded(a.shape), (first,), reduction)
         target = replace(y, shape=shape)
         self.reduce("first", part, 0, target, rest, reduction, multiplier, shift, kept)
+
+    def _with_one_axis(self, a: View, b: View | int, y: View, axes: tuple[int, ...]) -> tuple[View, View | int, View]:
+        """The same with all of some axes in one, the last; operands are copied where they do not lie so."""
+        order = sorted(range(len(a.shape)), key=lambda axis: -a.strides[axis])
+        together = [axis for axis in order if axis in axes]
+        inner = order[order.index(together[-1]) + 1 :]
+        kept = [axis for axis in order if axis not in axes]
+        shape: Shape = (*(a.shape[axis] for axis in kept), math.prod(a.shape[axis] for axis in axes))
+        listed = [*kept, *together]
+
+        def joined(view: View) -> View:
+            found = view.permuted(listed).reshaped(shape)
+            if found is None:
+                outer = [axis for axis in kept if axis not in inner]
+                copied = self.scratch(view.shape, view.type, dense(view.shape, [*outer, *together, *inner]))
+                self.emitter.vector("first", view, 0, copied)
+                found = copied.permuted(listed).reshaped(shape)
+                assert found is not None
+            return found
+
+        first = joined(a)
+        second = first if b == a else joined(b) if isinstance(b, View) else b
+        return first, second, replace(y, shape=shape, strides=(*(y.strides[axis] for axis in kept), 0), border=(0, 0))
+
+
+def _halves(view: View, axes: Shape) -> tuple[View, View] | None:
+    """Both halves along one of some axes, the outermost of even length; None where there is none."""
+    even = [axis for axis in axes if view.shape[axis] % 2 == 0 and view.strides[axis]]
+    if not even:
+        return None
+    axis = max(even, key=lambda axis: view.strides[axis])
+    half = view.shape[axis] // 2
+    return view.part(axis, 0, half), view.part(axis, half, half)
 
 
 def _is_same(view: View, other: View) -> bool:
@@ -362,8 +434,3 @@ def is_for_vectors(lowering: Lowering, name: str) -> bool:
         or (reader.unit == "view" and is_for_vectors(lowering, reader.name))
         for reader in (graph[user] for user in graph.users[name])
     )
-
-
-def largest_power(number: float) -> int:
-    """The least k >= 0 with 2^k >= number."""
-    return max(0, math.ceil(math.log2(number))) if number > 0 else 0

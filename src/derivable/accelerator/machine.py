@@ -1,7 +1,8 @@
 """The golden machine: what a program does to off-chip memory, bit by bit, and how many cycles it takes.
 
 Instructions are done one after the other in the order of the program; `hazards.check` says whether that is what
-units beside each other do. The time of each follows from when it was fetched, from its unit and from its needs:
+units beside each other do. The time of each follows from when it was fetched, from its unit, from its needs, and from
+who else uses X meanwhile (`kernels/clock.py`). By itself it takes:
 
     unit  cycles of an instruction, beside a constant
     dma   lines
@@ -14,7 +15,6 @@ units beside each other do. The time of each follows from when it was fetched, f
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -35,8 +35,9 @@ from derivable.accelerator.instructions import (
     Transfer,
     Vector,
 )
+from derivable.accelerator.kernels import clock
 from derivable.accelerator.runtime import ceil_div, tree_depth
-from derivable.core.diagnostics import DomainError, ShapeError
+from derivable.core.diagnostics import DomainError, LayoutError, ShapeError
 
 
 @dataclass(frozen=True)
@@ -44,21 +45,23 @@ class Latencies:
     """Constants of the model of time, in cycles.
 
     An instruction takes what its work takes, and one of these, from the cycle in which its unit takes it to that in
-    which it is done. All but `far` are those of the RTL, exactly.
+    which it is done. All but `far` and `interval` are those of the RTL, exactly.
 
-    far     from the address of a burst of off-chip memory to its first line, or from its last line to the answer
-    load, store            beside it; what a transfer takes in all is that, `far` and its lines
+    far       from the address of a burst of off-chip memory to its first line, or from its last line to the answer
+    interval  from a line that is read from off-chip memory to the next
+    load, store            beside them; what a transfer takes in all is that, `far` and its lines
     move, nn, vsa, vec     their pipelines, without the trees of nn and of sums across lanes
     turn                   more, where results are turned, than that and the lanes
     """
 
     far: int = 16
+    interval: int = 1
     load: int = 2
     store: int = 5
     move: int = 4
     nn: int = 7
     vsa: int = 7
-    vec: int = 10
+    vec: int = 14
     turn: int = 2
 
 
@@ -127,28 +130,37 @@ def execute(state: State, instruction: Instruction) -> None:
 
 
 def cycles(machine: Machine, instruction: Instruction, latencies: Latencies | None = None) -> int:
-    """From the cycle in which an instruction is taken to that in which it is done, if nothing else is read from X."""
-    latencies = latencies or Latencies()
-    if isinstance(instruction, Transfer):
-        return instruction.lines + latencies.far + getattr(latencies, instruction.operation)
-    if isinstance(instruction, Move):
-        beats = 1 + (instruction.operation == "P" and 8 * machine.width > machine.line)
-        return instruction.n0 * instruction.n1 * instruction.n2 * instruction.n3 * beats + latencies.move
-    if isinstance(instruction, Gemm):
-        rows = instruction.n0 * instruction.n1 * instruction.n2
-        tile = 2 * machine.height + machine.width + rows - 2
-        return instruction.columns * instruction.tiles * tile + int(tree_depth(machine.sub_arrays)) + latencies.nn
-    if isinstance(instruction, Convolve):
-        passes = instruction.groups * ceil_div(instruction.length, machine.height)
-        return passes * (3 * machine.height + instruction.length - 1) + latencies.vsa
-    if isinstance(instruction, Vector):
-        tree = int(tree_depth(machine.lanes)) if instruction.across else 0
-        if instruction.turned:
-            lanes, passes = hazards.lanes(machine, instruction), instruction.n0 * instruction.n1
-            steps = (passes - 1) * max(instruction.n2, lanes) + instruction.n2
-            return steps + lanes + latencies.vec + latencies.turn
-        return instruction.n0 * instruction.n1 * instruction.n2 + tree + latencies.vec
-    return 0
+    """From the cycle in which an instruction is taken to that in which it is done, if nothing else uses X."""
+    asked = _asked(machine, instruction, latencies or Latencies())
+    found = asked[clock.FIRST] + asked[clock.WORK] + asked[clock.TO_END]
+    return found + (asked[clock.WORK] // asked[clock.EVERY] - 1) * asked[clock.GAP]
+
+
+def _asked(machine: Machine, of: Instruction, latencies: Latencies) -> tuple[int, ...]:
+    """What an instruction asks of its unit and of X: the columns of `clock`."""
+    if isinstance(of, Transfer):
+        if of.operation == "load":
+            return of.lines, latencies.far, 0, 1, latencies.interval - 1, 0, 0, latencies.load
+        return of.lines, 0, 1, 1, 0, 0, 0, latencies.far + latencies.store
+    if isinstance(of, Move):
+        beats = 1 + (of.operation == "P" and 8 * machine.width > machine.line)
+        return of.n0 * of.n1 * of.n2 * of.n3 * beats, 0, 1, 1, 0, 0, 0, latencies.move
+    if isinstance(of, Gemm):
+        rows = of.n0 * of.n1 * of.n2
+        work = of.columns * of.tiles * (2 * machine.height + machine.width + rows - 2)
+        return work, 0, 0, 1, 0, 0, 0, int(tree_depth(machine.sub_arrays)) + latencies.nn
+    if isinstance(of, Convolve):
+        passes = of.groups * ceil_div(of.length, machine.height)
+        return passes * (3 * machine.height + of.length - 1), 0, 0, 1, 0, 0, 0, latencies.vsa
+    if isinstance(of, Vector):
+        reads = (of.a_from == "X") + hazards.reads_b(of)
+        steps = of.n0 * of.n1 * of.n2
+        if of.turned:
+            lanes, pipeline = hazards.lanes(machine, of), latencies.vec + latencies.turn
+            return steps, 0, reads, of.n2, max(lanes - of.n2, 0), lanes, pipeline, pipeline + lanes
+        pipeline = latencies.vec + (int(tree_depth(machine.lanes)) if of.across else 0)
+        return steps, 0, reads, of.n2 if of.along else 1, 0, 1, max(pipeline - 1, 0), pipeline
+    return 0, 0, 0, 1, 0, 0, 0, 0
 
 
 def timing(machine: Machine, program: Program, latencies: Latencies | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -156,25 +168,39 @@ def timing(machine: Machine, program: Program, latencies: Latencies | None = Non
 
     The controller puts an instruction a cycle into the queues, in order, and waits while the queue of the next one is
     full. A unit takes the head of its queue in the cycle after it came there or what it needs was done, and not before
-    the cycle in which the unit is done with the one before. What is not in it: units that wait for the ports of X.
+    the cycle in which the unit is done with the one before. Units wait for the ports of X as they do in the RTL
+    (`kernels/clock.py`). What is not in it: off-chip memory that refuses transfers.
+
+    Raises LayoutError where instructions wait for one another for ever.
     """
-    ends: list[list[int]] = [[-1] for _ in UNITS]  # of each unit, after 0, 1, ... instructions
-    queues: list[deque[int]] = [deque(maxlen=QUEUE) for _ in UNITS]  # when its last instructions left the queue
-    begin, end = np.zeros(len(program), np.int64), np.zeros(len(program), np.int64)
-    queued = 1
-    for number, instruction in enumerate(program):
-        unit = UNITS.index(instruction.unit)
-        queued += 1
-        if unit >= NUM_UNITS:
-            begin[number] = end[number] = max([queued, *(done[-1] for done in ends)]) + 1
-            continue
-        if len(queues[unit]) == QUEUE:
-            queued = max(queued, queues[unit][0] + 1)
-        waits = [ends[u][need] for u, need in enumerate(instruction.needs)]
-        begin[number] = max([queued + 1, ends[unit][-1], *(wait + 1 for wait in waits)])
-        end[number] = begin[number] + cycles(machine, instruction, latencies)
-        queues[unit].append(int(begin[number]))
-        ends[unit].append(int(end[number]))
+    latencies = latencies or Latencies()
+    units = np.array([UNITS.index(of.unit) for of in program], np.int64)
+    own = units < NUM_UNITS
+    count = int(own.sum())
+    needs = np.array([of.needs for of in program], np.int64).reshape(-1, NUM_UNITS)
+    asked = np.array([_asked(machine, of, latencies) for of in program], np.int64).reshape(len(program), -1)
+    begin, end = np.zeros((2, len(program)), np.int64)
+    times = np.zeros((2, count), np.int64)
+    order = np.argsort(units[own], kind="stable")
+    offsets = np.searchsorted(units[own][order], np.arange(NUM_UNITS + 1))
+    ahead = int((asked[:, clock.TO_WRITE] + asked[:, clock.WORDS]).max(initial=0))
+    pushed, taken = clock.clock(
+        units[own],
+        needs[own],
+        asked[own],
+        offsets,
+        order,
+        latencies.interval,
+        QUEUE,
+        np.zeros((NUM_UNITS, clock.STATE), np.int64),
+        np.full(1 << (ahead + 1).bit_length(), -1, np.int64),
+        *times,
+    )
+    if taken < count:
+        number = int(np.flatnonzero(own)[times[1] == clock.NEVER][0])
+        raise LayoutError(f"instruction {number}, {program.instructions[number]}: it waits for ever")
+    begin[own], end[own] = times
+    begin[~own] = end[~own] = max(pushed + 1, int(times[1].max(initial=0))) + 1
     return begin, end
 
 
@@ -305,7 +331,7 @@ def _vector(state: State, of: Vector) -> None:
         multiplier = state.multiplied[of.p + np.arange(of.n0)][:, None, None, : v.shape[-1]]
     if float(wide) * float(np.abs(multiplier).max()) + 2.0**of.shift >= 2.0**63:
         raise DomainError(f"a lane holds {wide} times {np.abs(multiplier).max()}, beyond 63 bits")
-    y = round_shift(v * multiplier, of.shift)
+    y = fixed.round_shift(v * multiplier, of.shift)
     if of.is_clamped:
         y = np.clip(y, of.low, of.high)
     bits = BITS[of.y_type]
@@ -325,11 +351,6 @@ _OPERATIONS: dict[str, Callable[[np.ndarray, np.ndarray | int], np.ndarray]] = {
     "log2": lambda a, b: fixed.log2(a),
     "drain": lambda a, b: a,
 }
-
-
-def round_shift(x: np.ndarray, shift: int) -> np.ndarray:
-    """x / 2^shift, rounded to the nearest, halves up."""
-    return x if not shift else (x + (1 << (shift - 1))) >> shift
 
 
 def _reduce(v: np.ndarray, live: np.ndarray, axis: int, reduction: str) -> np.ndarray:

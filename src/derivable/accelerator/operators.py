@@ -9,7 +9,7 @@ Printed form, after NSFlow's listing 1:
     %bind_1[16,4,256] : bind(args = (%bundle_1, %keys))
     return (%bind_1)
 
-`check` is its validator, `evaluate` its meaning. What the kinds are is the table in `kinds.py`.
+`check` is its validator, `evaluation.py` its meaning. What the kinds are is the table in `kinds.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from derivable.core.diagnostics import BindingError, DerivableError, DomainError
 from derivable.core.registry import suggestion
 
 Part = Literal["neural", "symbolic"]
-Inputs: TypeAlias = "Mapping[str, Any] | Sequence[Any]"
 
 
 @dataclass(frozen=True)
@@ -281,7 +280,7 @@ _RANKS = {"b": 0, "u": 1, "i": 1, "f": 2}
 _FLOATS = {"bfloat16": "f"}  # which NumPy has not
 
 
-def _rank(dtype: str) -> int:
+def dtype_rank(dtype: str) -> int:
     """0 of truth values, 1 of integers, 2 of floating numbers. Raises ShapeError for others."""
     try:
         letter = _FLOATS.get(dtype) or np.dtype(dtype).kind
@@ -298,8 +297,8 @@ def _dtype(row: Kind, dtypes: Sequence[str]) -> str:
         return {"int": "int64", "bool": "bool"}[row.values]
     if row.values == "first":
         return dtypes[0]
-    widest = max(dtypes, key=lambda dtype: (_rank(dtype), 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize))
-    return "float32" if row.values == "float" and _rank(widest) < 2 else widest
+    widest = max(dtypes, key=lambda dtype: (dtype_rank(dtype), 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize))
+    return "float32" if row.values == "float" and dtype_rank(widest) < 2 else widest
 
 
 def check(graph: OperatorGraph) -> None:
@@ -322,6 +321,8 @@ def check(graph: OperatorGraph) -> None:
     inputs = [operator.name for operator in graph if operator.kind == "input"]
     if sorted(inputs) != sorted(graph.inputs):
         raise LayoutError(f"the inputs {graph.inputs} are not the operators of kind input, {tuple(inputs)}")
+    if not graph.outputs:
+        raise LayoutError("the graph has no output", hint="return the tensor that is wanted")
     for name in graph.outputs:
         if name not in shapes:
             raise BindingError(f"the output %{name} is no operator", hint=suggestion(name, shapes, "name one", "%"))
@@ -358,8 +359,8 @@ def _check_operator(
         raise ShapeError(f"its shape is {list(operator.shape)}, {operator.kind} gives {list(expected)}")
     if not size(operator.shape):
         raise ShapeError(f"its shape {list(operator.shape)} has no entry", hint="trace with inputs that have entries")
-    rank = _rank(operator.dtype)
-    if operator.inputs and rank != _rank(_dtype(row, [dtypes[name] for name in operator.inputs])):
+    rank = dtype_rank(operator.dtype)
+    if operator.inputs and rank != dtype_rank(_dtype(row, [dtypes[name] for name in operator.inputs])):
         raise ShapeError(f"{operator.kind} does not give {operator.dtype} for these inputs")
     if operator.kind == "constant":
         array = constants.get(operator.name)
@@ -371,76 +372,10 @@ def _check_operator(
             )
 
 
-# Meaning
-
-
-def evaluate(graph: OperatorGraph, inputs: Inputs) -> tuple[np.ndarray, ...]:
-    """The outputs of a graph, in plain NumPy; floating numbers are float64.
-
-    inputs  arrays by name, or in the order of the graph's inputs
-
-    It is slow and says what the graph means: convolutions are sums over taps, bindings sums over shifts.
-    Raises ShapeError for inputs that do not fit.
-    """
-    last = {name: index for index, operator in enumerate(graph) for name in operator.inputs}
-    kept = dict.fromkeys(graph.outputs)
-    values: dict[str, np.ndarray] = {}
-    for index, (operator, value) in enumerate(_run(graph, inputs, values)):
-        values[operator.name] = value
-        for name in set(operator.inputs):
-            if last[name] == index and name not in kept:
-                del values[name]
-    return tuple(values[name] for name in graph.outputs)
-
-
-def values(graph: OperatorGraph, inputs: Inputs) -> dict[str, np.ndarray]:
-    """What every operator gives, by name; as `evaluate`, which keeps less."""
-    found: dict[str, np.ndarray] = {}
-    for operator, value in _run(graph, inputs, found):
-        found[operator.name] = value
-    return found
-
-
-def _run(
-    graph: OperatorGraph, inputs: Inputs, found: Mapping[str, np.ndarray]
-) -> Iterator[tuple[Operator, np.ndarray]]:
-    given = checked_inputs(graph, inputs)
-    for operator in graph:
-        if operator.kind == "input":
-            value = given[operator.name]
-        elif operator.kind == "constant":
-            value = wide(graph.constants[operator.name])
-        else:
-            value = np.asarray(operator.row.evaluate([found[name] for name in operator.inputs], operator.at))
-        yield operator, value
-
-
 def wide(array: Any) -> np.ndarray:
     """The numbers as float64, int64 or truth values, exactly."""
     array = np.asarray(array)
     return array.astype({"f": np.float64, "i": np.int64, "u": np.int64}.get(array.dtype.kind, array.dtype), copy=False)
-
-
-def checked_inputs(graph: OperatorGraph, inputs: Inputs) -> dict[str, np.ndarray]:
-    """Arrays by name, as `evaluate` takes them. Raises ShapeError, with the shapes, for those that do not fit."""
-    if not isinstance(inputs, Mapping):
-        inputs = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
-        if len(inputs) != len(graph.inputs):
-            raise ShapeError(f"{len(inputs)} inputs are given, the model takes {len(graph.inputs)}")
-        inputs = dict(zip(graph.inputs, inputs))
-    if set(inputs) != set(graph.inputs):
-        raise ShapeError(f"inputs {sorted(inputs)} are given, the model takes {sorted(graph.inputs)}")
-    found = {name: wide(array) for name, array in inputs.items()}
-    for name, array in found.items():
-        operator = graph[name]
-        if array.shape != operator.shape:
-            raise ShapeError(
-                f"the input %{name} is {list(array.shape)}, expected {list(operator.shape)}",
-                hint="a graph is of one size; trace the model with an example of this shape",
-            )
-        if _rank(str(array.dtype)) > _rank(operator.dtype):
-            raise ShapeError(f"the input %{name} has {array.dtype} numbers, expected {operator.dtype}")
-    return found
 
 
 # Passes

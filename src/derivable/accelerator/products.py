@@ -12,6 +12,12 @@ from derivable.accelerator.runtime import Layer, Vectors
 from derivable.core.diagnostics import ShapeError
 
 
+def together(x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    """An array with all of some axes in one, the last."""
+    last = np.moveaxis(x, axes, range(-len(axes), 0))
+    return last.reshape(*last.shape[: x.ndim - len(axes)], -1)
+
+
 def window_counts(shape: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Shape:
     """How many windows of a kernel there are along rows and columns. Raises ShapeError if there is none."""
     found = tuple(

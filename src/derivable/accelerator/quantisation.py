@@ -11,23 +11,24 @@ bits of which 16 are behind the binary point, or 16-bit floats beside float form
 
     prepare(graph) (formats.py) -> calibrate(graph, samples, precision) -> Quantised -> evaluate(quantised, inputs)
 
-The hardware computes the same with the same scales (`formats.assign`): what it does to the bit, `formats.py` says.
+The hardware computes with the same scales (`formats.assign`); `emulation.py` gives what it does, to the bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from derivable.accelerator.formats import WIDE
-from derivable.accelerator.operators import Inputs, Operator, OperatorGraph, checked_inputs, wide
+from derivable.accelerator import emulation, products
+from derivable.accelerator.evaluation import Evaluation, Inputs
+from derivable.accelerator.formats import WIDE, Formats, assign
+from derivable.accelerator.operators import Operator, OperatorGraph, wide
 from derivable.accelerator.precision import PRECISIONS, Precision, bytes_of
 from derivable.accelerator.runtime import ceil_div
 from derivable.core.diagnostics import DomainError
-from derivable.core.lazy import optional_module
 
 PARTS = ("neural", "symbolic")
 WIDE_BITS = 32
@@ -47,6 +48,7 @@ class Quantised:
     zeros      of operands that stream through layers: the step that is zero, 0 where there is none
     biases     of conv2d and linear: what is added to each channel [channel] beside the graph's own bias
     ranges     of every operator but constants: the least and the largest number on the samples
+    peaks      of prod, normalise and to_mass: the largest number on the samples on the way to the result
     """
 
     graph: OperatorGraph
@@ -55,6 +57,7 @@ class Quantised:
     zeros: Mapping[Place, int] = field(default_factory=dict, repr=False)
     biases: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, repr=False)
+    peaks: Mapping[str, float] = field(default_factory=dict, repr=False)
 
     def format(self, operator: Operator) -> Precision:
         """The format of an operator's narrow operands."""
@@ -108,12 +111,18 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mappin
         raise DomainError("no sample is given to calibrate with", hint="pass a few batches of inputs")
     seen: dict[_Group, dict[tuple[int, str], np.ndarray]] = {}
     ranges: dict[str, tuple[float, float]] = {}
+    peaks: dict[str, float] = {}
     for number, sample in enumerate(samples):
-        for operator, operands, value in _results(graph, sample):
+        run = _Run(graph, sample)
+        for operator in graph:
             for place in _streamed(graph, operator):
                 rows = seen.setdefault(_group(graph, operator, place, precision), {})
                 if (number, operator.inputs[place]) not in rows:
-                    rows[number, operator.inputs[place]] = _some(operands[place], operator)
+                    rows[number, operator.inputs[place]] = _some(run.numbers(operator, place), operator)
+            if operator.kind in _PEAKS:
+                peak = np.abs(_PEAKS[operator.kind](run.numbers(operator, 0), operator.at)).max(initial=0)
+                peaks[operator.name] = max(peaks.get(operator.name, 0.0), float(peak))
+            value = run.advance(operator)
             if operator.kind != "constant" and value.size:
                 if not np.isfinite(value).all():
                     raise DomainError(
@@ -143,8 +152,19 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mappin
                 scales[key] = _best_scales(rows.reshape(len(rows), -1), chosen)
             else:
                 scales[key] = _best_scales(array.reshape(1, -1), chosen)[0]
-    quantised = Quantised(graph, precision, scales, zeros, {}, ranges)
+    quantised = Quantised(graph, precision, scales, zeros, {}, ranges, peaks)
     return replace(quantised, biases=_mean_losses(quantised, samples))
+
+
+def _products(x: np.ndarray, attributes: dict[str, Any]) -> np.ndarray:
+    return np.cumprod(products.together(x, attributes["axes"]), -1)
+
+
+_PEAKS: dict[str, Callable[[np.ndarray, dict[str, Any]], np.ndarray]] = {
+    "prod": _products,
+    "normalise": lambda x, at: (x * x).sum(tuple(range(-at["rank"], 0))),
+    "to_mass": lambda x, at: np.maximum(x, 0).sum(-1),
+}
 
 
 @dataclass(frozen=True)
@@ -192,27 +212,43 @@ def _operands(operator: Operator) -> tuple[int, ...]:
 def _mean_losses(quantised: Quantised, samples: list[Inputs]) -> dict[str, np.ndarray]:
     """What the channels of each layer of integers lose on average, those before it corrected: [channel] each."""
     graph, found = quantised.graph, {}
-    exact = [_results(graph, sample) for sample in samples]
-    rounded = [_results(graph, sample, quantised) for sample in samples]
-    for operator, *steps in zip(graph, *exact, *rounded):
-        if not is_layer(graph, operator) or operator.kind == "matmul" or quantised.format(operator).is_float:
-            continue  # a product of matrices keeps zeros: of a vector without entries, say
-        values = [value for _, _, value in steps]
-        means = [_by_channel(operator, value) for value in values]
-        found[operator.name] = np.mean(means[: len(samples)], 0) - np.mean(means[len(samples) :], 0)
-        for value in values[len(samples) :]:
-            # In place: these are what the layers behind this one read.
-            value += _along_channels(operator, found[operator.name])
+    quantised = replace(quantised, biases=found)
+    exact = [_Run(graph, sample) for sample in samples]
+    rounded: list[_Run] | list[emulation.Emulation]
+    formats = _hardware(quantised)
+    if formats is not None:
+        rounded = [emulation.Emulation(graph, formats, sample) for sample in samples]
+    else:
+        rounded = [_Run(graph, sample, quantised) for sample in samples]
+    for operator in graph:
+        # A product of matrices keeps zeros: of a vector without entries, say.
+        if is_layer(graph, operator) and operator.kind != "matmul" and not quantised.format(operator).is_float:
+            weight = np.asarray(graph.constants[operator.inputs[1]], np.float64)
+            given = np.mean([_mean_terms(operator, weight, run.numbers(operator, 0)) for run in exact], 0)
+            seen = np.mean([_mean_terms(operator, weight, run.numbers(operator, 0)) for run in rounded], 0)
+            steps = quantised.rounded(operator, 1, weight)
+            found[operator.name] = _of_terms(weight, given) - _of_terms(steps, seen)
+        for run in (*exact, *rounded):
+            run.advance(operator)
     return found
+
+
+def _mean_terms(operator: Operator, weight: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The means of what each weight of a channel is multiplied by, [group, term]."""
+    if operator.kind != "conv2d":
+        return x.reshape(1, -1, x.shape[-1]).mean(1)
+    means = [met.mean((0, 2, 3)) for _, met in products.taps(x, weight.shape[2:], operator.at)]
+    return np.stack(means, -1).reshape(operator.at["groups"], -1)
+
+
+def _of_terms(weight: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """What the channels of a layer, whose weights are [channel, ...], make of means [group, term]."""
+    grouped = weight.reshape(len(terms), -1, terms.shape[1])
+    return np.einsum("gok,gk->go", grouped, terms).reshape(-1)
 
 
 def _along_channels(operator: Operator, row: np.ndarray) -> np.ndarray:
     return row[:, None, None] if operator.kind == "conv2d" else row
-
-
-def _by_channel(operator: Operator, value: np.ndarray) -> np.ndarray:
-    """Means [channel] of a layer's result."""
-    return value.mean((0, 2, 3)) if operator.kind == "conv2d" else value.reshape(-1, value.shape[-1]).mean(0)
 
 
 def checked_precision(precision: Mapping[str, str]) -> dict[str, str]:
@@ -226,13 +262,16 @@ def checked_precision(precision: Mapping[str, str]) -> dict[str, str]:
 
 
 def evaluate(quantised: Quantised, inputs: Inputs) -> tuple[np.ndarray, ...]:
-    """The outputs of the model with its operands rounded, as floats: what quantisation costs in accuracy."""
-    graph = quantised.graph
-    found: dict[str, np.ndarray] = {}
-    for operator, _, value in _results(graph, inputs, quantised):
-        if operator.name in graph.outputs:
-            found[operator.name] = value
-    return tuple(found[name] for name in graph.outputs)
+    """The outputs of the model as it is quantised: what that costs in accuracy.
+
+    With integers these are the outputs of the hardware, to the bit. With floats, and for models that it does not do,
+    operands are rounded and the rest is float64.
+    """
+    graph, formats = quantised.graph, _hardware(quantised)
+    if formats is not None:
+        integers = emulation.evaluate(graph, formats, inputs)
+        return tuple(formats.values_of(graph[name], found) for name, found in zip(graph.outputs, integers))
+    return _Run(graph, inputs, quantised).outputs()
 
 
 # What is computed
@@ -243,65 +282,58 @@ def _streamed(graph: OperatorGraph, operator: Operator) -> list[int]:
     return [place for place in _operands(operator) if graph[operator.inputs[place]].kind != "constant"]
 
 
-def _results(
-    graph: OperatorGraph, inputs: Inputs, quantised: Quantised | None = None
-) -> Iterator[tuple[Operator, list[np.ndarray], np.ndarray]]:
-    """Each operator with its operands and its result; with `quantised` as they are rounded."""
-    given = checked_inputs(graph, inputs)
-    last = {name: index for index, operator in enumerate(graph) for name in operator.inputs}
-    found: dict[str, np.ndarray] = {}
-    for index, operator in enumerate(graph):
-        operands: list[np.ndarray] = []
-        if operator.kind == "input":
-            value = given[operator.name]
-        elif operator.kind == "constant":
-            value = wide(graph.constants[operator.name])
-        else:
-            operands = [found[name] for name in operator.inputs]
-            if quantised is not None:
-                operands = [quantised.rounded(operator, place, value) for place, value in enumerate(operands)]
-                if operator.kind == "log" and not quantised.format(operator).is_float:
-                    operands = [np.maximum(operands[0], WIDE.scale)]  # what the lanes take for zero
-            compute: Callable[[list[np.ndarray], dict[str, Any]], Any] = _QUICK.get(
-                operator.kind, operator.row.evaluate
-            )
-            value = np.asarray(compute(operands, operator.at))
-            if quantised is not None and value.dtype.kind == "f" and operator.unit != "view":
-                if operator.name in quantised.biases:
-                    value = value + _along_channels(operator, quantised.biases[operator.name])
-                value = _held(value, quantised, operator)
-        found[operator.name] = value
-        yield operator, operands, value
-        for name in set(operator.inputs):
-            if last[name] == index:
-                del found[name]
+def _hardware(quantised: Quantised) -> Formats | None:
+    """The formats of the hardware for a model; None where there is none."""
+    if any(PRECISIONS[name].is_float for name in quantised.precision.values()) or not emulation.is_done(
+        quantised.graph
+    ):
+        return None
+    try:
+        return assign(quantised)
+    except DomainError:  # numbers beyond what it holds, which the lowering tells
+        return None
 
 
-def _held(value: np.ndarray, quantised: Quantised, operator: Operator) -> np.ndarray:
-    """The result in the bits that it is kept in."""
-    if quantised.format(operator).is_float:
-        return _half(value)
-    return WIDE.numbers(WIDE.steps(value))
+class _Run(Evaluation):
+    """A run under way in float64; with `quantised`, operands are rounded, and results are kept in as many bits."""
+
+    def __init__(self, graph: OperatorGraph, inputs: Inputs, quantised: Quantised | None = None):
+        super().__init__(graph, inputs)
+        self.quantised = quantised
+
+    def compute(self, of: Operator) -> np.ndarray:
+        if of.unit == "source":
+            return super().compute(of)
+        operands = [self.numbers(of, place) for place in range(len(of.inputs))]
+        quantised = self.quantised
+        if quantised is not None and of.kind == "log" and not quantised.format(of).is_float:
+            operands = [np.maximum(operands[0], WIDE.scale)]  # what the lanes take for zero
+        compute: Callable[[list[np.ndarray], dict[str, Any]], Any] = _QUICK.get(of.kind, of.row.evaluate)
+        value = np.asarray(compute(operands, of.at))
+        if quantised is None or value.dtype.kind != "f" or of.unit == "view":
+            return value
+        if of.name in quantised.biases:
+            value = value + _along_channels(of, quantised.biases[of.name])
+        return _half(value) if quantised.format(of).is_float else WIDE.numbers(WIDE.steps(value))
+
+    def numbers(self, of: Operator, place: int) -> np.ndarray:
+        """An operand, as it is rounded."""
+        value = self.values[of.inputs[place]]
+        return value if self.quantised is None else self.quantised.rounded(of, place, value)
 
 
 def _convolution(operands: list[np.ndarray], attributes: dict[str, Any]) -> np.ndarray:
-    """As the sum over taps, by torch, which is many times as fast."""
-    torch = optional_module("torch", "torch", "torch")
-    x, weight, *bias = [torch.from_numpy(np.ascontiguousarray(operand, np.float64)) for operand in operands]
-    options = {name: attributes[name] for name in ("stride", "padding", "dilation", "groups")}
-    return torch.nn.functional.conv2d(x, weight, *bias, **options).numpy()
-
-
-def _bound(is_correlation: bool) -> Callable[[list[np.ndarray], dict[str, Any]], np.ndarray]:
-    def bound(operands: list[np.ndarray], attributes: dict[str, Any]) -> np.ndarray:
-        c, a = (np.fft.rfft(operand) for operand in operands)
-        return np.fft.irfft(c * (a.conj() if is_correlation else a), operands[0].shape[-1])
-
-    return bound
+    x, weight, *bias = operands
+    found = emulation.convolution(x.astype(np.float64), weight, attributes)
+    return found + bias[0][:, None, None] if bias else found
 
 
 # What gives the same as the meaning up to rounding in float64, much sooner.
-_QUICK = {"conv2d": _convolution, "bind": _bound(False), "unbind": _bound(True)}
+_QUICK = {
+    "conv2d": _convolution,
+    "bind": lambda operands, attributes: emulation.circular(operands[0], operands[1], False),
+    "unbind": lambda operands, attributes: emulation.circular(operands[0], operands[1], True),
+}
 
 
 # Numbers

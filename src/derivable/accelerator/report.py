@@ -39,6 +39,7 @@ th { position: sticky; top: 0; background: var(--ground); }
 td.number, th.number { text-align: right; }
 svg { display: block; max-width: 100%; height: auto; }
 svg text { fill: var(--quiet); font: 11px system-ui, sans-serif; }
+svg text.name { fill: #fff; pointer-events: none; }
 .neural { fill: var(--neural); } .symbolic { fill: var(--symbolic); } .lane { fill: var(--lane); }
 .axis { stroke: var(--line); fill: none; } .roof { stroke: var(--ink); fill: none; stroke-width: 1.5; }
 rect.bar { stroke: var(--ground); stroke-width: .5; } rect.fine { stroke: none; }
@@ -95,9 +96,9 @@ def _differences(made: Design, simulated: Mapping[str, int]) -> dict[str, str]:
 
     of_program: dict[str, list[cycles.Node]] = {}
     for each in cycles.nodes(made.lowered):
-        operator = each.name if each.name in made.flow.node_of else each.name.rpartition(".")[0]
-        if each.unit and operator in made.flow.node_of:
-            of_program.setdefault(made.flow.node_of[operator], []).append(each)
+        node = made.flow.lowered_in(each.name)
+        if each.unit and node is not None:
+            of_program.setdefault(node, []).append(each)
     found = {}
     for row in node_rows(made):
         if row.node not in simulated:
@@ -208,8 +209,21 @@ def _rect(x: float, y: float, width: float, height: float, kind: str, title: str
     return f'<rect class="bar {kind}" {size}><title>{safe(title, 200)}</title></rect>'
 
 
-def _text(x: float, y: float, text: object, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{safe(text)}</text>'
+def _text(x: float, y: float, text: object, anchor: str = "start", kind: str = "") -> str:
+    kind = f' class="{kind}"' if kind else ""
+    return f'<text{kind} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{safe(text)}</text>'
+
+
+WIDTH_OF_LETTER = 6.5  # of most letters, as they are drawn
+
+
+def _cycles(end: int, y: float) -> Iterator[str]:
+    """The axis of a timeline, in quarters."""
+    room = WIDTH - LEFT - 10
+    for k in range(5):
+        anchor = "start" if k == 0 else "end" if k == 4 else "middle"
+        unit = " cycles" if k == 4 else ""
+        yield _text(LEFT + k * room / 4, y, f"{round(k * end / 4):,}{unit}", anchor)
 
 
 LEFT = 110.0
@@ -231,9 +245,9 @@ def _timeline(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
             title = f"{row.node}: {row.work}, cycles {row.start} to {row.end} on {row.sub_arrays} sub-arrays"
             x, width = LEFT + row.start * scale, (row.end - row.start) * scale
             yield _rect(x, height * first, width, height * row.sub_arrays, row.part, title)
-        for k in range(5):
-            anchor = "start" if k == 0 else "end" if k == 4 else "middle"
-            yield _text(LEFT + k * end * scale / 4, height * made.sub_arrays + 16, f"{round(k * end / 4):,}", anchor)
+            if width > WIDTH_OF_LETTER * (len(row.node) + 1):
+                yield _text(x + width / 2, height * (first + row.sub_arrays / 2) + 4, row.node, "middle", "name")
+        yield from _cycles(end, height * made.sub_arrays + 16)
 
     yield from _svg(height * made.sub_arrays + 22, content(), "which node runs when on which sub-arrays")
     yield "<figcaption>Blue: layers; orange: vector nodes. "
@@ -320,7 +334,7 @@ def _roofline(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
             yield _text(at(10.0**decade, low_y)[0], height - 14, f"{10.0**decade:g}", "middle")
         for decade in range(math.ceil(math.log10(low_y)), math.floor(math.log10(high_y)) + 1):
             row_at = at(low_x, 10.0**decade)[1]
-            if row_at > 12:
+            if row_at > 18:
                 yield _text(LEFT - 8, row_at + 4, f"{10.0**decade:g}", "end")
         yield _text(LEFT - 8, 10, "MACs a cycle", "end")
         yield _text(right, height - 1, "MACs a byte", "end")
@@ -357,10 +371,10 @@ _COLUMNS: tuple[_Column, ...] = (
     ("node", False, lambda row: row.node),
     ("part", False, lambda row: row.part),
     ("work", False, lambda row: row.work),
-    ("on", True, lambda row: "" if row.sub_arrays is None else row.sub_arrays),
-    ("start", True, lambda row: "" if row.start is None else f"{row.start:,}"),
+    ("sub-arrays", True, lambda row: "" if row.sub_arrays is None else row.sub_arrays),
+    ("start, cycle", True, lambda row: "" if row.start is None else f"{row.start:,}"),
     ("cycles", True, lambda row: f"{row.cycles:,}"),
-    ("busy", True, lambda row: "" if row.utilisation is None else f"{row.utilisation:.1%}"),
+    ("multipliers", True, lambda row: "" if row.utilisation is None else f"{row.utilisation:.1%}"),
     ("weights, B", True, lambda row: f"{row.weight_bytes:,}"),
     ("inputs, B", True, lambda row: f"{row.input_bytes:,}"),
     ("outputs, B", True, lambda row: f"{row.output_bytes:,}"),
@@ -385,7 +399,7 @@ def _table(made: Design, rows: Sequence[NodeRow], simulated: Mapping[str, int] |
     yield "".join(f"<th{' class=number' * is_number}>{safe(title)}</th>" for title, is_number, _ in columns)
     yield "</tr></thead><tbody>"
     for row in rows:
-        cells = (f"<td{' class=number' * is_number}>{safe(show(row))}</td>" for _, is_number, show in columns)
+        cells = (f"<td{' class=number' * is_number}>{safe(show(row), 300)}</td>" for _, is_number, show in columns)
         yield f"<tr>{''.join(cells)}</tr>"
     yield "</tbody></table></div>"
 
@@ -393,11 +407,11 @@ def _table(made: Design, rows: Sequence[NodeRow], simulated: Mapping[str, int] |
 _UNIT_NAMES = {"nn": "layers", "vsa": "vectors", "vec": "SIMD unit", "move": "moves", "dma": "off-chip"}
 
 
-def _program(made: Design) -> Iterator[str]:
+def _program(made: Design, passes: int) -> Iterator[str]:
     """A line for each unit of the hardware: when its instructions run, by the model of their time."""
     from derivable.accelerator import machine
 
-    lowered = made.lowered
+    lowered = made.lower(passes)
     begin, end = (times.tolist() for times in machine.timing(lowered.machine, lowered.program))
     whole, height = max(end[-1], 1), 18.0
     scale = (WIDTH - LEFT - 10) / whole
@@ -413,7 +427,8 @@ def _program(made: Design) -> Iterator[str]:
             start, stop, _, name = before.pop()
             before.append((start, max(stop, last), part, name))
         else:
-            before.append((first, last, part, instruction.node))
+            of_pass = f" of pass {instruction.of_pass}" if passes > 1 else ""
+            before.append((first, last, part, instruction.node + of_pass))
 
     def content() -> Iterator[str]:
         for k, (unit, title) in enumerate(_UNIT_NAMES.items()):
@@ -423,12 +438,17 @@ def _program(made: Design) -> Iterator[str]:
                 yield _rect(
                     LEFT + first * scale, height * k + 2, (last - first) * scale, height - 4, f"{part} fine", label
                 )
-        for k in range(5):
-            anchor = "start" if k == 0 else "end" if k == 4 else "middle"
-            yield _text(LEFT + k * whole * scale / 4, height * len(spans) + 14, f"{round(k * whole / 4):,}", anchor)
+        yield from _cycles(whole, height * len(spans) + 14)
 
-    yield from _svg(height * len(spans) + 20, content(), "which unit runs when in one pass of the program")
-    yield "<figcaption>One pass of the program. Blue: of neural operators; orange: of symbolic ones.</figcaption>"
+    yield from _svg(height * len(spans) + 20, content(), "which unit runs when in the program")
+    what = "One pass of the program" if passes == 1 else f"{passes} passes of one program beside each other"
+    yield f"<figcaption>{what}. Blue: of neural operators; orange: of symbolic ones.</figcaption>"
+
+
+def _passes(found: Simulation) -> str:
+    if found.passes == 1:
+        return "One pass of the program"
+    return f"A program of {found.passes} passes, {found.cycles_of_a_pass:,.0f} cycles each,"
 
 
 def _simulation(made: Design, found: Simulation | None) -> Iterator[str]:
@@ -438,7 +458,7 @@ def _simulation(made: Design, found: Simulation | None) -> Iterator[str]:
     yield "<h2>Simulation</h2>"
     difference = found.cycles / found.modelled - 1 if found.modelled else 0.0
     yield (
-        f"<p>One pass of the program took {found.cycles:,} cycles, {found.modelled:,} by the model of the hardware's "
+        f"<p>{_passes(found)} took {found.cycles:,} cycles, {found.modelled:,} by the model of the hardware's "
         f"time ({difference:+.2%}). That counts all units and what they wait for; the nodes above count the cycles "
         "that a unit works.</p>"
     )
@@ -449,10 +469,11 @@ def _simulation(made: Design, found: Simulation | None) -> Iterator[str]:
         )
     from derivable.accelerator import cycles
 
-    yield from _program(made)
+    yield from _program(made, found.passes)
     yield (
         "<p>The array takes the cycles of equation (1) or (4), more where blocks of taps and channels are whole tiles, "
-        "more where work is cut into pieces that fit the memories, and the constants of each instruction.</p>"
+        "more where work is cut into pieces that fit the memories, and the constants of each instruction. All numbers "
+        "of the table are cycles.</p>"
     )
     beside = {node.name: node for node in cycles.nodes(made.lowered)}
     titles = (
@@ -466,9 +487,10 @@ def _simulation(made: Design, found: Simulation | None) -> Iterator[str]:
         numbers = (node.begin, node.end, node.modelled, node.simulated)
         cells = "".join(f"<td class=number>{number:,}</td>" for number in numbers)
         parts = beside.get(node.node)
-        counts: tuple[object, ...] = ("",) * 5
+        counts: tuple[int | str, ...] = ("",) * 5
         if parts is not None and parts.unit:
             counts = (parts.busy[parts.unit], parts.equation, parts.blocks, parts.cuts, parts.constants)
-        array = "".join(f"<td class=number>{safe(count)}</td>" for count in counts)
-        yield f"<tr><td>{safe(node.node)}</td>{cells}<td>{safe(node.explanation, 160)}</td>{array}</tr>"
+        array = "".join(f"<td class=number>{count if count == '' else f'{count:,}'}</td>" for count in counts)
+        name = f"{node.node} of pass {node.of_pass}" if found.passes > 1 else node.node
+        yield f"<tr><td>{safe(name)}</td>{cells}<td>{safe(node.explanation, 160)}</td>{array}</tr>"
     yield "</tbody></table></div>"

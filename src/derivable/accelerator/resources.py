@@ -3,13 +3,13 @@
 Numbers of a synthesis tool are in `synthesis`. The estimate is the sum of elements, of adders and skew registers around
 them, of SIMD lanes with their share of the paths to the cache, of the controller with all that is there once, and of
 blocks of memory. DSP slices are exact. Against yosys 0.23 (`xcup`), look-up tables and flip-flops of arrays of
-4 x 4 x 2 to 32 x 32 x 8 are within 1 %, and those of whole accelerators within 10 % (docs/benchmarks/accelerator.md). A
-vendor's tool packs registers and adders into the slices and needs fewer.
+4 x 4 x 2 to 32 x 16 x 4 are within 1 %, and constants of whole accelerators come from one of 8 x 8 x 2
+(docs/benchmarks/accelerator.md). A vendor's tool packs registers and adders into the slices and needs fewer.
 
 Printed form:
 
     DSP          512    4.2%
-    LUT        59616    3.5%
+    LUT        52448    3.0%
     FF         43552    1.3%
     BRAM         106    2.0%
     URAM           1    0.1%
@@ -122,14 +122,14 @@ def element(neural: str, symbolic: str) -> Resources:
     """A processing element: one DSP slice multiplies, also two pairs of INT4, each in its own bits of the product.
 
     Flip-flops are those of the stationary, streaming and passing value (8 bits each), of the product (25 of its bits
-    are used) and of the sum (32). Look-up tables are what yosys 0.23 makes of the generated element under `xcup`: 69
+    are used) and of the sum (32). Look-up tables are what yosys 0.23 makes of the generated element under `xcup`: 55
     for the operands and both forms of the product, 41 for the sum and what goes into it. Elements of floating point are
     not generated; their sums would be aligned, added and normalised, about two shifters of the width of a sum.
     """
     formats = PRECISIONS[neural], PRECISIONS[symbolic]
     wide = max(item.bits * item.products for item in formats)
     shifts = 10 * 32 if any(item.is_float for item in formats) else 0
-    return Resources(dsp=1, lut=69 + 41 + shifts, ff=3 * wide + 25 + 32)
+    return Resources(dsp=1, lut=55 + 41 + shifts, ff=3 * wide + 25 + 32)
 
 
 def surroundings(height: int, width: int, sub_arrays: int, bits: int = 32) -> Resources:
@@ -148,11 +148,11 @@ def _skew(lanes: int, bits: int) -> Resources:
 
 
 def lane() -> Resources:
-    """A lane of the SIMD unit, as yosys 0.23 makes it under `xcup`: 6 DSP slices, 1577 LUTs and 263 flip-flops for its
-    arithmetic (32 x 32 bits; the tables of exp2 and log2 and their interpolation), 7, 860 and 160 for the multiplier of
-    64 x 32 bits, shift and clamp of its result, and 1260 and 420 for its four bytes of each line: what turns them on
+    """A lane of the SIMD unit, as yosys 0.23 makes it under `xcup`: 6 DSP slices, 1530 LUTs and 681 flip-flops for its
+    arithmetic (32 x 32 bits; the tables of exp2 and log2 and their interpolation), 5, 478 and 456 for the multiplier of
+    64 x 32 bits, shift and clamp of its result, and 1566 and 504 for its four bytes of each line: what turns them on
     their way from and to the cache, unpacks operands, sums across lanes and packs results."""
-    return Resources(dsp=6 + 7, lut=1577 + 860 + 1260, ff=263 + 160 + 420)
+    return Resources(dsp=6 + 5, lut=1530 + 478 + 1566, ff=681 + 456 + 504)
 
 
 def control(width: int, sub_arrays: int) -> Resources:

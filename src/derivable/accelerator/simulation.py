@@ -7,8 +7,8 @@ Icarus with `rtl/device_bench.sv`, which takes no time to build and runs a hundr
     found = device.run(program, memory)        # the memory afterwards, cycles, when each instruction began and ended
     simulate(lowered, inputs).per_node         # what each operator takes, beside the model
 
-What comes out is what `machine.run` says, bit by bit. So are the cycles, with off-chip memory of the same latency, but
-for what units wait for the ports of the cache, which `Simulated.waits` counts.
+What comes out is what `machine.run` says, bit by bit. So are the cycles, with waits for the ports of the cache, unless
+off-chip memory refuses transfers at random.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ import numpy as np
 from derivable.accelerator import elaboration, icarus, verilator
 from derivable.accelerator import machine as golden
 from derivable.accelerator.instructions import NUM_UNITS, UNITS, Machine, Program
+from derivable.core.arguments import integer
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import suggestion
 
 if TYPE_CHECKING:
+    from derivable.accelerator.evaluation import Inputs
     from derivable.accelerator.lower import Lowered
-    from derivable.accelerator.operators import Inputs
 
 COUNTERS = 9  # cycles, busy cycles of five units, waits of three
+MOST_LATENCY = 1 << 20  # cycles of off-chip memory
 
 Backend = Literal["verilator", "icarus", "python"]
 BACKENDS: tuple[Backend, ...] = ("verilator", "icarus", "python")
@@ -47,11 +49,18 @@ class OffChip:
     latency   from the address of a burst to its first line
     interval  between two lines
     seed      not 0: transfers are refused and late at random, which changes no result
+
+    Raises DomainError for numbers that no memory has.
     """
 
     latency: int = 16
     interval: int = 1
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        integer(self.latency, "the latency of off-chip memory", 0, MOST_LATENCY)
+        integer(self.interval, "the interval of off-chip memory", 1, MOST_LATENCY)
+        integer(self.seed, "the seed of off-chip memory", 0, (1 << 32) - 1)
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,8 @@ def library(machine: Machine) -> Path:
     Raises what `verilator.build` raises.
     """
     made = elaboration.hardware(elaboration.TOP, elaboration.parameters(machine))
-    harness = {name: (elaboration.FOLDER / name).read_text(encoding="utf-8") for name in ("device.h", "device.cpp")}
+    names = ("attempt.h", "device.h", "device.cpp")
+    harness = {name: (elaboration.FOLDER / name).read_text(encoding="utf-8") for name in names}
     return verilator.build(made, harness)
 
 
@@ -169,15 +179,17 @@ def _interpreted(
 class NodeCycles:
     """What an operator takes, by the model and simulated.
 
+    of_pass     the pass of the model, from 0 on
     begin, end  when its first instruction begins and its last one is done, in cycles of the simulation
     modelled    cycles from its first to its last instruction, by the model
     simulated   the same of the simulation
-    busy        for each unit: (modelled, simulated) cycles that its own instructions take; where they differ, the
-                unit waited for a port of the cache or for off-chip memory. What else differs between `modelled` and
-                `simulated` comes from operators that it waits for
+    busy        for each unit: (modelled, simulated) cycles that its own instructions take. They differ where off-chip
+                memory was late, which the model does not foresee, and so units met others at the cache. What else
+                differs between `modelled` and `simulated` comes from operators that it waits for
     """
 
     node: str
+    of_pass: int
     begin: int
     end: int
     modelled: int
@@ -191,7 +203,7 @@ class NodeCycles:
         own = sum(after - before for before, after in self.busy.values())
         if self.modelled == self.simulated and not waits:
             return "as modelled"
-        reasons = [f"{', '.join(waits)} cycles for ports of the cache or off-chip memory"] if waits else []
+        reasons = [f"{', '.join(waits)} cycles more or less for off-chip memory or ports of the cache"] if waits else []
         if self.simulated - self.modelled != own:
             reasons.append("other operators came at other times")
         return f"{self.simulated - self.modelled:+d} cycles: {'; '.join(reasons)}"
@@ -201,11 +213,14 @@ class NodeCycles:
 class Simulation:
     """A design run on inputs.
 
-    outputs   as numbers of the model, float64
+    outputs   what the model returns as float64, int64 or truth values: the tensors of its tuples, lists and
+              dictionaries one after another, from the first to the last, dictionaries in the order in which they
+              are written, and without None; those of several passes behind each other along the first axis
     cycles    from the start until all units were done
     modelled  the same by the model
-    per_node  of each operator, in the order of their beginning
+    per_node  of each operator in each pass, in the order of their beginning
     memory    off-chip memory afterwards, uint8 [byte]
+    passes    of the model that the program did
     """
 
     outputs: tuple[np.ndarray, ...]
@@ -213,6 +228,12 @@ class Simulation:
     modelled: int
     per_node: tuple[NodeCycles, ...]
     memory: np.ndarray = field(repr=False)
+    passes: int = 1
+
+    @property
+    def cycles_of_a_pass(self) -> float:
+        """The mean over the passes, of which the first and the last have others on one side only."""
+        return self.cycles / self.passes
 
 
 def simulate(
@@ -227,10 +248,12 @@ def simulate(
     """
     if backend not in BACKENDS:
         raise _unknown(backend)
-    off_chip = off_chip or OffChip()
+    off_chip = OffChip() if off_chip is None else off_chip
+    if not isinstance(off_chip, OffChip):
+        raise DomainError(f"off_chip is {off_chip!r}", hint="such as simulation.OffChip(latency=100)")
     machine, program = lowered.machine, lowered.program
     memory = lowered.pack(inputs)
-    latencies = golden.Latencies(far=off_chip.latency)
+    latencies = golden.Latencies(far=off_chip.latency, interval=off_chip.interval)
     expected = golden.timing(machine, program, latencies)
     if backend == "python":
         run = golden.run(machine, program, memory, latencies)
@@ -241,18 +264,18 @@ def simulate(
         run = simulator(machine, backend).run(program, memory, off_chip, most_cycles=most_cycles)
         begin, end = run.begin, run.end
     nodes = _per_node(program, np.stack(expected)[:, :-1], np.stack((begin, end)))
-    return Simulation(lowered.unpack(run.memory), run.cycles, int(expected[1][-1]), nodes, run.memory)
+    return Simulation(lowered.unpack(run.memory), run.cycles, int(expected[1][-1]), nodes, run.memory, lowered.passes)
 
 
 def _per_node(program: Program, modelled: np.ndarray, simulated: np.ndarray) -> tuple[NodeCycles, ...]:
     """From begin and end of each instruction, [2, instruction]."""
-    listed: dict[str, list[int]] = {}
+    listed: dict[tuple[str, int], list[int]] = {}
     for number, instruction in enumerate(program):
         if instruction.node and instruction.unit in UNITS[:NUM_UNITS]:
-            listed.setdefault(instruction.node, []).append(number)
+            listed.setdefault((instruction.node, instruction.of_pass), []).append(number)
     units = [instruction.unit for instruction in program]
     found = []
-    for node, numbers in listed.items():
+    for (node, of_pass), numbers in listed.items():
         busy = {}
         for unit in UNITS[:NUM_UNITS]:
             own = [number for number in numbers if units[number] == unit]
@@ -261,7 +284,7 @@ def _per_node(program: Program, modelled: np.ndarray, simulated: np.ndarray) -> 
                 busy[unit] = (before, after)
         begin, end = int(simulated[0, numbers].min()), int(simulated[1, numbers].max())
         span = int(modelled[1, numbers].max() - modelled[0, numbers].min())
-        found.append(NodeCycles(node, begin, end, span, end - begin, busy))
+        found.append(NodeCycles(node, of_pass, begin, end, span, end - begin, busy))
     return tuple(sorted(found, key=lambda node: node.begin))
 
 

@@ -20,7 +20,12 @@ from torch.fx.node import map_aggregate
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from derivable.accelerator import composed_layers, translate_layers  # noqa: F401 - they enter their rows
+from derivable.accelerator import (  # noqa: F401 - they enter their rows
+    composed_layers,
+    composed_places,
+    composed_volumes,
+    translate_layers,
+)
 from derivable.accelerator.composed import COMPOSED
 from derivable.accelerator.operators import (
     Builder,
@@ -36,6 +41,7 @@ from derivable.accelerator.place import Place, calls_model, place_here, place_of
 from derivable.accelerator.recording import Recorder, Value, call_with, input_names, name_of, one_line, record, widened
 from derivable.accelerator.translate import ROWS, Ref, Refused, Translation
 from derivable.accelerator.translate_vsa import ROWS as VSA_ROWS
+from derivable.core.arguments import several
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import suggestion
 
@@ -43,12 +49,14 @@ from derivable.core.registry import suggestion
 _INSTEAD = {
     name: hint
     for names, hint in {
-        ("sort", "argsort", "topk", "kthvalue", "msort", "median", "quantile"): (
-            "amax and argmax give the largest; leave an order to the host"
-        ),
-        ("sin", "cos", "tan", "atan", "atan2", "asin", "acos"): "a table of its values as a constant",
+        ("quantile", "nanmedian", "mode", "cummax", "cummin"): "sort, topk and median give an order",
+        ("atan", "atan2", "asin", "acos"): "a table of its values as a constant",
         ("cross_entropy", "nll_loss", "mse_loss", "l1_loss"): "return what the loss is of",
-        ("scatter", "scatter_add", "index_add", "index_put"): "a product with one_hot of the index",
+        (
+            "index_put",
+            "index_copy",
+            "scatter_reduce",
+        ): "scatter and scatter_add, or a product with one_hot of the index",
         ("nonzero",): "its shape depends on the inputs: torch.where keeps shapes",
     }.items()
     for name in names
@@ -80,7 +88,7 @@ def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ())
     arguments = _arguments(model, example_inputs)
     float_name = _float_name(model, arguments)
     paths = [path for path, _ in model.named_modules()] if isinstance(model, torch.nn.Module) else []
-    for path in symbolic:
+    for path in several(symbolic, "symbolic", '["rules"]', "paths of modules"):
         if path not in paths:
             raise DomainError(f"the model has no module {path!r}", hint=suggestion(path, paths, "print the model"))
     with _in_float64(model) as (wide, mode):
@@ -135,8 +143,14 @@ def _arguments(model: Callable, example_inputs: Any) -> dict[str, Any]:
     flat = {name: tree_map(_tensor, value) for name, value in flat.items()}
     found = [leaf for leaf in tree_leaves(flat) if isinstance(leaf, torch.Tensor)]
     if not found:
-        raise DomainError(f"the example inputs are {example_inputs!r}, without a tensor")
+        raise DomainError(
+            f"the example inputs are {example_inputs!r}, without a tensor",
+            hint="give a tensor of torch or an array of NumPy, a tuple of arguments, or a mapping of names to them",
+        )
     for leaf in found:
+        if leaf.layout is not torch.strided or leaf.is_meta:
+            kind = "on the meta device, without numbers" if leaf.is_meta else f"{leaf.layout}"
+            raise DomainError(f"an example input is {kind}", hint="give a dense tensor with numbers")
         if not leaf.numel():
             raise ShapeError(f"an example input is {list(leaf.shape)}, without an entry", hint="give a batch of one")
         if leaf.is_complex():
@@ -148,7 +162,11 @@ def _arguments(model: Callable, example_inputs: Any) -> dict[str, Any]:
 
 
 def _tensor(value: Any) -> Any:
-    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.kind not in "fiubc":
+        raise DomainError(f"an example input is an array of {value.dtype}, expected real numbers")
+    return torch.from_numpy(value)
 
 
 def _float_name(model: Callable, arguments: Mapping[str, Any]) -> str:

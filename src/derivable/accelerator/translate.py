@@ -125,7 +125,7 @@ def refuse(condition: Any, message: str, hint: str | None = None) -> None:
 
 # Entry by entry
 
-for _name in ("relu", "tanh", "exp", "log", "sqrt", "abs", "sigmoid", "neg", "floor"):
+for _name in ("relu", "tanh", "exp", "log", "sqrt", "abs", "sigmoid", "neg", "floor", "sin", "cos", "erf"):
     ROWS[_name] = lambda g, input, kind=_name, inplace=False: g.add(kind, input)
 ROWS["absolute"], ROWS["negative"] = ROWS["abs"], ROWS["neg"]
 for _name, _kind in {"mul": "mul", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}.items():

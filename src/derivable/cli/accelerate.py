@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from derivable.cli.report import write_facts, write_json
-from derivable.cli.user_file import run_file
+from derivable.cli.user_file import failure, run_file
 from derivable.core.diagnostics import DerivableError, LimitError, UnsupportedError
 from derivable.core.files import atomic_write
 from derivable.core.progress import progress
@@ -55,6 +55,8 @@ def accelerate_command(
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise DerivableError("this is a file, not a folder", source=output, hint="name a folder after -o")
+    if not output:
+        raise DerivableError("the name of the folder is empty", hint="name a folder after -o")
     with progress("designing", 5) as advance:
         build = _function(model)
         network, example = _built(model, build)
@@ -147,12 +149,17 @@ def _built(place: str, build: Any) -> tuple[Any, Any]:
         found = build()
     except DerivableError:
         raise
-    except Exception as error:
-        raise DerivableError(f"{place} fails: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        path, _, name = place.rpartition(":")
+        raise failure(path, error, f"{name} fails") from error
     if not isinstance(found, tuple) or len(found) != 2:
         what = f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__
         raise DerivableError(
             f"{place} returns {what}, expected a model and its example inputs",
             hint="return model, example_inputs",
+        )
+    if not callable(found[0]) and callable(found[1]):
+        raise DerivableError(
+            f"{place} returns {type(found[0]).__name__} in the place of the model", hint="the model comes first"
         )
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -30,14 +31,20 @@ def run_file(path: str) -> ModuleType:
         specification.loader.exec_module(module)
     except DerivableError:
         raise
-    except Exception as error:
-        trace, line = error.__traceback__, None
-        while trace is not None:
-            line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == str(file) else line
-            trace = trace.tb_next
-        where = f"{path}, line {line}" if line else path
-        raise DerivableError(f"{where}: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise failure(path, error) from error
     return module
+
+
+def failure(path: str, error: BaseException, what: str = "") -> DerivableError:
+    """What is told of an error in a user's file: the last line of the file that was running, and the error."""
+    trace, line, file = error.__traceback__, None, os.path.abspath(path)
+    while trace is not None:
+        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == file else line
+        trace = trace.tb_next
+    where = f"{path}, line {line}" if line else path
+    parts = [where, what, f"{type(error).__name__}: {error}"]
+    return DerivableError(": ".join(part for part in parts if part))
 
 
 class ProvenanceType(click.ParamType):

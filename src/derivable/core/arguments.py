@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from derivable.core.diagnostics import DomainError
@@ -24,3 +25,15 @@ def integer(value: Any, name: str, low: int | None = None, high: int | None = No
     else:
         expected = f"an integer from {low} to {high}"
     raise DomainError(f"{name} is {value!r}, expected {expected}", hint=hint)
+
+
+def several(given: Any, name: str, example: str, what: str = "a list") -> Iterable[Any]:
+    """What was given, if it is several, else DomainError: a text, a mapping, an array or a tensor is one thing.
+
+    example  of what would be right, for the hint
+    what     is expected
+    """
+    if isinstance(given, (str, Mapping)) or hasattr(given, "shape") or not isinstance(given, Iterable):
+        kind = repr(given) if given is None or isinstance(given, (str, int, float)) else type(given).__name__
+        raise DomainError(f"{name} is {kind}, expected {what}", hint=f"such as {name}={example}")
+    return given

@@ -23,6 +23,8 @@ def checked_path(path: str | os.PathLike) -> Path:
     """`path` as a Path. Raises DomainError for anything that names no file."""
     if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
         raise DomainError(f"{path!r} is no path", hint="give the name of a file, a string or a pathlib.Path")
+    if "\0" in os.fspath(path):
+        raise DomainError(f"{path!r} is no path: it has a character of number 0", hint="give the name of a file")
     return Path(path)
 
 

@@ -18,6 +18,7 @@ import keyword
 import math
 import re
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -49,7 +50,7 @@ class _Signature:
         return inspect.signature(_anew(weakref.ref(of)))
 
 
-class Replayed:
+class Replayed(ABC):
     """What is called as the function that its last call left.
 
     So inputs are parameters of a replay: a method would put them into a dictionary first, which takes longer than to
@@ -68,21 +69,21 @@ class Replayed:
         """Look at all inputs of the next call."""
         self.__call__ = _anew(weakref.ref(self))
 
+    @abstractmethod
     def call_anew(self, values: dict[str, Any], out: Any) -> Any:
         """A call that rests on none before; it may leave a replay.
 
         values  inputs by name
         out     an array for the result, None for a new one
         """
-        raise NotImplementedError
 
     # What is copied is not called as the first one.
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__
+        return vars(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        vars(self).update(state)
         self.forget()
 
 

@@ -25,6 +25,7 @@ from derivable.core.lazy import optional_module
 from derivable.core.registry import Registry
 from derivable.device.cpu.memory import full
 from derivable.tensor.libraries import array_of_torch, check_indices, imported, named, reading, sparse_entries
+from derivable.tensor.nested import nested_entries
 
 LIBRARIES = "NumPy arrays, scipy.sparse, torch tensors, `sparse` arrays, nested dictionaries and Matrix Market files"
 
@@ -371,7 +372,7 @@ def coordinates(
         return _of_relation(value, shape, order, record, name)
     # One of scipy's formats is a dictionary too.
     if isinstance(value, Mapping) and library_of(value) == "coordinates":
-        return _of_nested(value, shape, order, record, name)
+        return Coordinates.of(*nested_entries(value, shape, order, name), record, name)
     if hasattr(value, "coordinates"):
         # Of a tensor in a storage format, and of an outer product.
         stored: Any = value
@@ -555,51 +556,3 @@ def _of_relation(
     if shape is None:
         shape = tuple(int(index.max(initial=-1)) + 1 for index in indices)
     return Coordinates.of(shape, indices, tags, record, name)
-
-
-# No tensor has more axes than NumPy's.
-_DEEPEST = 64
-
-
-def _of_nested(
-    value: Mapping, shape: tuple[int, ...] | None, order: int | None, record: Semiring, name: str
-) -> Coordinates:
-    axes = len(shape) if shape is not None else order
-    paths: list[tuple[int, ...]] = []
-    values: list[Any] = []
-    what = name or "tensor"
-
-    def visit(inner: Any, path: tuple[int, ...]) -> None:
-        nonlocal axes
-        place = what + "".join(f"[{key}]" for key in path)
-        if isinstance(inner, Mapping):
-            if len(path) == axes:
-                raise ShapeError(f"{place} is a dictionary, where a tensor of order {axes} has a number")
-            for key, part in inner.items():
-                if not is_integer(key) or not 0 <= key < 1 << 63:
-                    raise LayoutError(
-                        f"the key {key!r} of {place} is no index", hint="indices are integers from 0 on, of 63 bits"
-                    )
-                if len(path) == _DEEPEST:
-                    raise ShapeError(f"{what} has dictionaries in more than {_DEEPEST} others")
-                visit(part, (*path, int(key)))
-            return
-        if axes is None:
-            axes = len(path)
-        if len(path) != axes:
-            raise ShapeError(f"{place} is {inner!r}, where a tensor of order {axes} has a dictionary")
-        if inner is None or isinstance(inner, str) or np.ndim(inner):
-            raise DomainError(f"{place} is {inner!r}, which is no number")
-        paths.append(path)
-        values.append(inner)
-
-    visit(value, ())
-    if axes is None:
-        raise ShapeError(
-            f"how many axes {f'`{name}`' if name else 'the tensor'} has is not known, it has no entries",
-            hint="give its shape",
-        )
-    indices = np.array(paths, np.int64).reshape(-1, axes).T
-    if shape is None:
-        shape = tuple(int(size) for size in indices.max(axis=1, initial=-1) + 1)
-    return Coordinates.of(shape, indices, np.array(values) if values else np.empty(0), record, name)

@@ -18,7 +18,8 @@ PORT = 16  # bytes of the port to memory: half a line of the small machine
 
 def build(machine: Machine, port: int = PORT) -> Path:
     """The shared library of a machine's card, with the functions of `card.cpp`."""
-    harness = {name: (FOLDER / name).read_text(encoding="utf-8") for name in ("axi.h", "card.cpp")}
+    files = (elaboration.FOLDER / "attempt.h", FOLDER / "axi.h", FOLDER / "card.cpp")
+    harness = {file.name: file.read_text(encoding="utf-8") for file in files}
     kernel = elaboration.kernel(machine)
     return verilator.build(replace(kernel, parameters={**kernel.parameters, "PORT": port}), harness)
 
@@ -38,19 +39,19 @@ class Card:
     """Memory is at `base` of the card; options are those of `axi.h`."""
 
     def __init__(self, machine: Machine, memory: np.ndarray, base: int = 0, port: int = PORT, **options: int):
-        self.library, self.memory = load(machine, port), np.array(memory, np.uint8)
+        self.simulator, self.memory = load(machine, port), np.array(memory, np.uint8)
         text = " ".join(f"{name}={value}" for name, value in {"port": port, **options}.items())
-        self.card = ctypes.c_void_p(self.library.card_open(text.encode()))
+        self.card = ctypes.c_void_p(self.simulator.card_open(text.encode()))
         if not self.card:
-            raise CardError(self.library.card_message().decode())
+            raise CardError(self.simulator.card_message().decode())
         place = ctypes.c_void_p(self.memory.ctypes.data)
         self._do("memory", place, ctypes.c_uint64(self.memory.size), ctypes.c_uint64(base))
         self.write(0x10, base & 0xFFFFFFFF)
         self.write(0x14, base >> 32)
 
     def _do(self, name: str, *arguments) -> None:
-        if getattr(self.library, f"card_{name}")(self.card, *arguments):
-            raise CardError(self.library.card_message().decode())
+        if getattr(self.simulator, f"card_{name}")(self.card, *arguments):
+            raise CardError(self.simulator.card_message().decode())
 
     def write(self, address: int, value: int) -> None:
         self._do("write", ctypes.c_uint32(address), ctypes.c_uint32(value))
@@ -87,4 +88,4 @@ class Card:
         return dict(zip(COUNTS, found))
 
     def close(self) -> None:
-        self.library.card_close(self.card)
+        self.simulator.card_close(self.card)

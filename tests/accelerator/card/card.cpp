@@ -4,23 +4,11 @@
 #include <memory>
 
 #include "Vkernel.h"
+#include "attempt.h"
 #include "axi.h"
 #include "verilated.h"
 
 namespace {
-
-thread_local char message[256];
-
-template <class Call>
-int attempt(Call call) {
-  try {
-    call();
-    return 0;
-  } catch (const std::exception& error) {
-    std::strncpy(message, error.what(), sizeof message - 1);
-    return -1;
-  }
-}
 
 class Card {
  public:

@@ -1,22 +1,8 @@
 // The simulated device for Python: plain functions, loaded with ctypes.
+#include "attempt.h"
 #include "device.h"
 
 #include <algorithm>
-
-namespace {
-thread_local char message[256];
-
-template <class Call>
-int attempt(Call call) {
-  try {
-    call();
-    return 0;
-  } catch (const std::exception& error) {
-    std::strncpy(message, error.what(), sizeof message - 1);
-    return -1;
-  }
-}
-}  // namespace
 
 extern "C" {
 

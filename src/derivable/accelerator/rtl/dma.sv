@@ -70,6 +70,8 @@ module dma #(
   logic [LINES-1:0] reads_left;      // lines of a store that have not been read
   logic [LINES-1:0] answers_left;    // bursts of a store asked for and not answered, the unasked not counted
   logic        asked;
+  // Whether any are left, as registers: what depends on them goes on to the ports of the cache in the same cycle.
+  logic        loading, reading;
 
   assign lines = burst(burst_address, burst_left);
   assign asked = (ar_valid && ar_ready) || (aw_valid && aw_ready);
@@ -84,7 +86,7 @@ module dma #(
 
   // Load: a line goes straight into the cache.
   logic taken;
-  assign write         = state == LOAD && r_valid && lines_left != 0;
+  assign write         = loading && r_valid;
   assign write_address = cache_address;
   assign write_data    = r_data;
   assign r_ready       = write && write_granted;
@@ -98,7 +100,7 @@ module dma #(
   logic [2:0]     filled;    // lines in the buffer
   logic           sent, granted;
   logic [31:0]    send_address;  // off-chip address of the line that is sent next: it says where bursts end
-  assign read         = state == STORE && reads_left != 0 && held < 3'd4;
+  assign read         = reading && !held[2];
   assign read_address = cache_address;
   assign granted      = read && read_granted;
   assign w_valid      = filled != 0;
@@ -127,6 +129,8 @@ module dma #(
     if (taken || sent) lines_left <= lines_left - LINES'(1);
     if (taken || granted) cache_address <= cache_address + 32'(L);
     if (granted) reads_left <= reads_left - LINES'(1);
+    if (taken && lines_left == LINES'(1)) loading <= 1'b0;
+    if (granted && reads_left == LINES'(1)) reading <= 1'b0;
 
     done <= 1'b0;
     case (state)
@@ -139,6 +143,8 @@ module dma #(
         burst_left    <= instruction[DMA_LINES_LSB+:LINES];
         lines_left    <= instruction[DMA_LINES_LSB+:LINES];
         reads_left    <= instruction[DMA_LINES_LSB+:LINES];
+        loading       <= instruction[OPERATION_LSB+:4] != DMA_STORE && instruction[DMA_LINES_LSB+:LINES] != 0;
+        reading       <= instruction[OPERATION_LSB+:4] == DMA_STORE && instruction[DMA_LINES_LSB+:LINES] != 0;
       end
       LOAD:
       if (lines_left == LINES'(1) && taken) state <= FINISH;
@@ -152,6 +158,8 @@ module dma #(
 
     if (rst) begin
       state        <= IDLE;
+      loading      <= 1'b0;
+      reading      <= 1'b0;
       underway     <= '0;
       held         <= '0;
       filled       <= '0;

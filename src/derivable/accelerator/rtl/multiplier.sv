@@ -28,8 +28,11 @@ module multiplier (
     input  wire [ 7:0] b,
     output wire [31:0] product
 );
-  wire signed [17:0] x = nibbles ? {{14{a[3]}}, a[3:0]} + {{3{a[7]}}, a[7:4], 11'b0} : {{10{a[7]}}, a};
-  wire signed [26:0] y = nibbles ? {{23{b[3]}}, b[3:0]} + {b[7], b[7:4], 22'b0} : {{19{b[7]}}, b};
+  // Both nibbles in one number: below the upper one is the sign of the lower one, which takes one from it.
+  wire signed [ 6:0] a1 = {{3{a[7]}}, a[7:4]} - {6'b0, a[3]};
+  wire signed [ 4:0] b1 = {b[7], b[7:4]} - {4'b0, b[3]};
+  wire signed [17:0] x = nibbles ? {a1, {7{a[3]}}, a[3:0]} : {{10{a[7]}}, a};
+  wire signed [26:0] y = nibbles ? {b1, {18{b[3]}}, b[3:0]} : {{19{b[7]}}, b};
 
   reg signed  [44:0] fields;
   always_ff @(posedge clk) if (enable) fields <= x * y;

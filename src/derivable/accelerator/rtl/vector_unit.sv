@@ -1,7 +1,7 @@
 // The SIMD unit: arithmetic on lanes, from C and X to X. A step a cycle, as long as the cache grants its reads.
 //
 //   loops -> addresses -> X, C, P -> unpack -> operation -> along -> across -> requantise -> pack -> X
-//   cycle 0                1..2       2        3..4         5        (tree)    6..8          9       9
+//   cycle 0                1..2       2        3..6         7        (tree)    8..12        13      13
 //
 //   along   sums (or maxima) over the inner loop, which stay in the lane; one result at its end
 //   across  sums (or maxima) over the lanes, by a tree of clog2(S) levels; the result is in lane 0
@@ -11,8 +11,8 @@
 //
 // What belongs to a step goes beside it: the address of its result, its word of P, and which lanes take part.
 //
-// Timing: the first step is read in the cycle after the instruction is accepted; its result is written 9 cycles later,
-// and clog2(S) more with `across`; `done` the cycle after the last result. Turned, the last pass leaves from 12 cycles
+// Timing: the first step is read in the cycle after the instruction is accepted; its result is written 13 cycles later,
+// and clog2(S) more with `across`; `done` the cycle after the last result. Turned, the last pass leaves from 16 cycles
 // after its last step on.
 module vector_unit #(
     parameter int W = 8,
@@ -140,27 +140,27 @@ module vector_unit #(
 
   // What goes beside a step, from cycle to cycle.
   localparam int BESIDE = 7 + P_BITS + BITS;
-  logic              go_5, last_5, end_5, result_5, tail_5, first_5, half_2;
-  logic [BITS-1:0]   y_5;
-  logic [P_BITS-1:0] p_5;
-  logic [BESIDE-1:0] beside_0, beside_2, beside_5;
+  logic              go_7, last_7, end_7, result_7, tail_7, first_7, half_2;
+  logic [BITS-1:0]   y_7;
+  logic [P_BITS-1:0] p_7;
+  logic [BESIDE-1:0] beside_0, beside_2, beside_7;
   logic              tail, result;
   assign tail     = held[VEC_TAIL_LSB+:8] != 0 && (held[VEC_TAIL_INNER_LSB] ? last[2] : last[1]);
   assign result   = !is_along || last[2];
   assign beside_0 = {addresses[0], addresses[2*BITS+:BITS], addresses[3*BITS+:P_BITS], &last, last[2], result, tail, first[2], step};
   delay #(.BITS(BESIDE), .CYCLES(2)) to_2 (.clk, .in(beside_0), .out(beside_2));
-  delay #(.BITS(BESIDE), .CYCLES(3)) to_5 (.clk, .in(beside_2), .out(beside_5));
+  delay #(.BITS(BESIDE), .CYCLES(5)) to_7 (.clk, .in(beside_2), .out(beside_7));
   assign half_2 = beside_2[BESIDE-1];
-  assign {y_5, p_5, last_5, end_5, result_5, tail_5, first_5, go_5} = beside_5[BESIDE-2:0];
+  assign {y_7, p_7, last_7, end_7, result_7, tail_7, first_7, go_7} = beside_7[BESIDE-2:0];
 
   // Which lanes take part, in a whole step and in one with a tail.
-  logic [S-1:0] whole_lanes, tail_lanes, lanes_5;
+  logic [S-1:0] whole_lanes, tail_lanes, lanes_7;
   for (genvar j = 0; j < S; j++) begin : taking_part
     if (j < W) assign whole_lanes[j] = 1'b1;
     else assign whole_lanes[j] = !from_c;
     assign tail_lanes[j] = whole_lanes[j] && 8'(j) < held[VEC_TAIL_LSB+:8];
   end
-  assign lanes_5 = tail_5 ? tail_lanes : whole_lanes;
+  assign lanes_7 = tail_7 ? tail_lanes : whole_lanes;
 
   // Cycle 2: words become lanes.
   logic [32*S-1:0] word_c, lanes_x, lanes_c, lanes_b, a_2, b_2, a_3, b_3;
@@ -179,17 +179,17 @@ module vector_unit #(
     b_3 <= b_2;
   end
 
-  // Cycles 3 to 5: the operation, then the result of this step or of the inner loop so far.
+  // Cycles 3 to 7: the operation, then the result of this step or of the inner loop so far.
   localparam logic [63:0] LOWEST = 64'h8000_0000_0000_0000;
-  logic [64*S-1:0] v_6;
+  logic [64*S-1:0] v_8;
   for (genvar j = 0; j < S; j++) begin : lanes
-    logic signed [63:0] v_5, fresh, so_far;
-    lane arithmetic (.clk, .operation, .a(a_3[32*j+:32]), .b(b_3[32*j+:32]), .v(v_5));
-    assign fresh         = lanes_5[j] ? v_5 : is_max ? LOWEST : 64'sd0;
-    assign v_6[64*j+:64] = so_far;
+    logic signed [63:0] v_7, fresh, so_far;
+    lane arithmetic (.clk, .operation, .a(a_3[32*j+:32]), .b(b_3[32*j+:32]), .v(v_7));
+    assign fresh         = lanes_7[j] ? v_7 : is_max ? LOWEST : 64'sd0;
+    assign v_8[64*j+:64] = so_far;
     always_ff @(posedge clk) begin
-      if (go_5) begin
-        if (!is_along || first_5) so_far <= fresh;
+      if (go_7) begin
+        if (!is_along || first_7) so_far <= fresh;
         else if (!is_max) so_far <= so_far + fresh;
         else if (fresh > so_far) so_far <= fresh;
       end
@@ -198,54 +198,69 @@ module vector_unit #(
 
   // A lane is written if it took part in any step of the inner loop; only the last step may have a tail.
   logic tail_kept, tail_of_result;
-  assign tail_of_result = is_along && !first_5 ? tail_kept : tail_5;
-  always_ff @(posedge clk) if (go_5) tail_kept <= tail_of_result;
+  assign tail_of_result = is_along && !first_7 ? tail_kept : tail_7;
+  always_ff @(posedge clk) if (go_7) tail_kept <= tail_of_result;
 
   // Across lanes: a result that goes through the tree takes longer, and what is beside it, too.
   localparam int LATER = 4 + P_BITS + BITS;
-  logic [LATER-1:0]  later_5, later_tree, later;
+  logic [LATER-1:0]  later_7, later_tree, later;
   logic [63:0]       v_tree;
-  logic              go_9, last_9, end_9, tail_9;
-  logic [BITS-1:0]   y_9;
-  logic [P_BITS-1:0] p_9;
-  reduce #(.LANES(S)) across (.clk, .is_max, .lanes(v_6), .result(v_tree));
-  assign later_5 = {end_5, y_5, p_5, last_5, tail_of_result, go_5 && result_5};
-  delay #(.BITS(LATER), .CYCLES(DEPTH)) through_tree (.clk, .in(later_5), .out(later_tree));
-  assign later  = is_across ? later_tree : later_5;
+  logic              go_13, last_13, end_13, tail_13;
+  logic [BITS-1:0]   y_13;
+  logic [P_BITS-1:0] p_13;
+  reduce #(.LANES(S)) across (.clk, .is_max, .lanes(v_8), .result(v_tree));
+  assign later_7 = {end_7, y_7, p_7, last_7, tail_of_result, go_7 && result_7};
+  delay #(.BITS(LATER), .CYCLES(DEPTH)) through_tree (.clk, .in(later_7), .out(later_tree));
+  assign later  = is_across ? later_tree : later_7;
   assign p_late = later[3+:P_BITS];
-  logic [LATER-1:0] later_9;
-  delay #(.BITS(LATER), .CYCLES(4)) to_9 (.clk, .in(later), .out(later_9));
-  assign {end_9, y_9, p_9, last_9, tail_9, go_9} = later_9;
+  logic [LATER-1:0] later_13;
+  delay #(.BITS(LATER), .CYCLES(6)) to_13 (.clk, .in(later), .out(later_13));
+  assign {end_13, y_13, p_13, last_13, tail_13, go_13} = later_13;
 
-  // Cycles 6 to 8 (and those of the tree).
+  // Cycles 8 to 12 (and those of the tree). The bounds are those of the clamp, kept within the type of the result.
+  logic [63:0]        half;
+  logic [ 5:0]        shift;
+  logic signed [31:0] of_type, low, high, least, most;
+  assign shift   = held[VEC_SHIFT_LSB+:6];
+  assign of_type = 32'sh7fffffff >>> (6'd32 - (6'd4 << held[VEC_Y_TYPE_LSB+:2]));
+  assign low     = 32'($signed(held[VEC_LOW_LSB+:16]));
+  assign high    = 32'($signed(held[VEC_HIGH_LSB+:16]));
+  function automatic logic signed [31:0] kept(input logic signed [31:0] bound, input logic signed [31:0] largest);
+    kept = bound > largest ? largest : bound < ~largest ? ~largest : bound;
+  endfunction
+  always_ff @(posedge clk) begin
+    half  <= shift == 0 ? '0 : 64'd1 << (shift - 6'd1);
+    least <= held[VEC_IS_CLAMPED_LSB] ? kept(low < high ? low : high, of_type) : ~of_type;
+    most  <= held[VEC_IS_CLAMPED_LSB] ? kept(high, of_type) : of_type;
+  end
+
   logic [32*S-1:0] y;
   for (genvar j = 0; j < S; j++) begin : narrow
     logic [63:0] wide;
     logic [31:0] multiplier;
-    if (j == 0) assign wide = is_across ? v_tree : v_6[63:0];
-    else assign wide = v_6[64*j+:64];
+    if (j == 0) assign wide = is_across ? v_tree : v_8[63:0];
+    else assign wide = v_8[64*j+:64];
     if (j < W) assign multiplier = is_drain ? multiplied[32*j+:32] : 32'($signed(held[VEC_MULTIPLIER_LSB+:16]));
     else assign multiplier = 32'($signed(held[VEC_MULTIPLIER_LSB+:16]));
     requantise to_type (
         .clk,
         .v(wide),
         .multiplier,
-        .shift(held[VEC_SHIFT_LSB+:6]),
-        .is_clamped(held[VEC_IS_CLAMPED_LSB]),
-        .low(held[VEC_LOW_LSB+:16]),
-        .high(held[VEC_HIGH_LSB+:16]),
-        .result_type(held[VEC_Y_TYPE_LSB+:2]),
+        .shift,
+        .half,
+        .least,
+        .most,
         .y(y[32*j+:32])
     );
   end
 
-  // Cycle 9: the result goes into the cache.
-  logic [S-1:0]    live_9;
+  // Cycle 13: the result goes into the cache.
+  logic [S-1:0]    live_13;
   logic [32*S-1:0] packed_y;
   logic [4*S-1:0]  packed_mask;
-  assign live_9 = is_across ? S'(1) : tail_9 ? tail_lanes : whole_lanes;
+  assign live_13 = is_across ? S'(1) : tail_13 ? tail_lanes : whole_lanes;
   pack #(.LANES(S)) to_word (
-      .lanes(y), .live(live_9), .element_type(held[VEC_Y_TYPE_LSB+:2]), .word(packed_y), .mask(packed_mask)
+      .lanes(y), .live(live_13), .element_type(held[VEC_Y_TYPE_LSB+:2]), .word(packed_y), .mask(packed_mask)
   );
   // Or it is turned before that.
   localparam int TURNED = 1 << $clog2(S);
@@ -258,13 +273,13 @@ module vector_unit #(
   turner #(.S(S), .BITS(BITS)) turn (
       .clk,
       .rst,
-      .valid(go_9 && is_turned),
+      .valid(go_13 && is_turned),
       .row(bytes),
-      .is_end(end_9),
-      .is_last(last_9),
+      .is_end(end_13),
+      .is_last(last_13),
       .lanes(width),
-      .used(tail_9 ? held[VEC_TAIL_LSB+:8] : width),
-      .address(y_9),
+      .used(tail_13 ? held[VEC_TAIL_LSB+:8] : width),
+      .address(y_13),
       .stride(held[VEC_Y2_LSB+:BITS]),
       .write(turned_write),
       .write_address(turned_address),
@@ -274,9 +289,9 @@ module vector_unit #(
   );
 
   logic is_over;  // the last result is written
-  assign is_over       = is_turned ? turned_last : go_9 && last_9;
-  assign write         = is_turned ? turned_write : go_9;
-  assign write_address = is_turned ? 32'(turned_address) : 32'(y_9);
+  assign is_over       = is_turned ? turned_last : go_13 && last_13;
+  assign write         = is_turned ? turned_write : go_13;
+  assign write_address = is_turned ? 32'(turned_address) : 32'(y_13);
   assign write_data    = is_turned ? (8 * L)'(turned_data) : (8 * L)'(packed_y);
   assign write_mask    = is_turned ? L'(turned_mask) : L'(packed_mask);
 
@@ -297,5 +312,5 @@ module vector_unit #(
   end
 
   logic unused;
-  assign unused = &{1'b0, held, instruction, data_a, data_b, p_9, p_address, first, addresses, beside_5};
+  assign unused = &{1'b0, held, instruction, data_a, data_b, p_13, p_address, first, addresses, beside_7};
 endmodule
