@@ -27,7 +27,7 @@ import numpy as np
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.device.cpu.compiling import njit
 from derivable.device.cpu.lanes import count_less, item, prefetch
-from derivable.device.cpu.pointers import pointer
+from derivable.device.cpu.pointers import pointer, scratch
 from derivable.device.cpu.tiers import kernel
 
 # Return codes of `insert_nodes`.
@@ -38,6 +38,7 @@ SECOND = np.uint64(1 << 63)  # or-nodes, negative literals
 WIDE = np.uint64(1 << 31)  # the key is a hash
 _LAST_STAMP = 2**31 - 1
 SHORT = 256  # children of nodes with more are sorted by `CircuitBuilder.build`
+_ROW = SHORT + 16  # numbers of a row that is read sixteen at a time
 _AHEAD = 16  # elements between asking for a line of the table and looking at it
 _LATER = 8  # or-nodes that wait for their lines of the table
 
@@ -314,8 +315,7 @@ def insert_decompositions(
     state = pointers(kind, literal, info, offsets, children, table)
     notes, edges, slots = pointer(info), pointer(children), pointer(table)
     ids, parts = pointer(node_of), pointer(elements)
-    waiting, waiting_nodes = np.zeros(_LATER, np.uint64), np.zeros(_LATER, np.int64)
-    keys, nodes = pointer(waiting), pointer(waiting_nodes)
+    keys, nodes = scratch(np.uint64, _LATER), scratch(np.int64, _LATER)
     late = 0
     last_slot = np.uint64(len(table) - 1)
     fullest = len(table) // 3
@@ -486,8 +486,7 @@ def number_nodes(
 @kernel
 def move_children(begin, end, cuts, offsets, children, reached, position, out_offsets, out_children):
     """Copy the children of the nodes of the chunks begin:end, renumbered, ascending in nodes of at most `SHORT`."""
-    short = np.empty(SHORT + 16, np.int32)
-    row, places, out = pointer(short), pointer(position), pointer(out_children)
+    row, places, out = scratch(np.int32, _ROW), pointer(position), pointer(out_children)
     for node in range(cuts[begin], cuts[end]):
         first = item(offsets, node)
         size = item(offsets, node + 1) - first

@@ -177,7 +177,7 @@ _TABLES = {
     "lanes": _LANES,
     "lane_rows": _LANE_ROWS,
     "place_code": _PLACES,
-    "pointers": {"pointer": lambda array: array},
+    "pointers": {"pointer": lambda array: array, "scratch": lambda dtype, count: np.empty(count, np.dtype(dtype))},
 }
 
 
