@@ -305,6 +305,39 @@ def test_ctrl_c(compiler):
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="a lock that Python has there")
+def test_ctrl_c_finds_no_lock_taken(compiler, monkeypatch):
+    """Of two locks of `Popen`, the one for waiting stays taken where Ctrl-C comes right after it was."""
+    takers = []
+
+    class Watched(subprocess.Popen):
+        def __setattr__(self, name, value):
+            super().__setattr__(name, _WatchedLock(value, takers) if name == "_waitpid_lock" else value)
+
+    monkeypatch.setattr(subprocess, "Popen", Watched)
+    compile(random_clauses(np.random.default_rng(0), 30, 40), compiler)
+    assert takers
+    assert threading.main_thread() not in takers
+
+
+class _WatchedLock:
+    def __init__(self, lock, takers):
+        self._lock, self._takers = lock, takers
+
+    def acquire(self, *arguments):
+        self._takers.append(threading.current_thread())
+        return self._lock.acquire(*arguments)
+
+    def release(self):
+        self._lock.release()
+
+    def __enter__(self):
+        self.acquire()
+
+    def __exit__(self, *_):
+        self.release()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent death signal")
 def test_the_compiler_dies_with_its_parent():
     code = f"""

@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -94,6 +95,9 @@ def _wait(
     progress: bool | None,
     hint: str | None,
 ) -> None:
+    # Ctrl-C in the main thread between taking a lock of `Popen.wait` and giving it back would leave it taken for ever.
+    waiter = threading.Thread(target=process.wait, name="derivable-compiler", daemon=True)
+    waiter.start()
     with ExitStack() as stack:
         advance, shown = None, 0.0
         while True:
@@ -101,8 +105,8 @@ def _wait(
             pause = 0.1 if time_limit is None else min(0.1, time_limit - elapsed)
             if pause <= 0:
                 raise CompileTimeout(f"{name} did not finish within {time_limit:g} s", hint=hint)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=pause)
+            waiter.join(pause)
+            if not waiter.is_alive():
                 return
             if elapsed > QUIET_SECONDS and progress is not False:
                 done, total, note = _read_progress(folder)
