@@ -22,6 +22,7 @@ from derivable.accelerator.runtime import ceil_div
 from derivable.algebra.expr.generated import cache_directory
 from derivable.core.diagnostics import CompileTimeout, DerivableError, DomainError, MissingDependencyError
 from derivable.core.files import locked
+from derivable.core.interrupts import end, waiter
 from derivable.core.progress import progress
 
 # -O1 builds in half the time of -O2, and what it builds is about as fast: half a million cycles a second of 8 x 8 x 2.
@@ -138,18 +139,19 @@ def _run(commands: Sequence[Sequence[str]], work: Path, top: str, time_limit: fl
             with open(work / f"{number}.log", "wb") as log:
                 started.append(subprocess.Popen(command, cwd=work, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
         for number, (command, process) in enumerate(zip(commands, started)):
-            if process.wait(time_limit):
+            thread = waiter(process)
+            thread.join(time_limit)
+            if thread.is_alive():
+                raise CompileTimeout(
+                    f"{command[0]} did not finish `{top}` within {time_limit:g} s",
+                    hint="give a smaller array or more time",
+                )
+            if process.returncode:
                 said = (work / f"{number}.log").read_text(errors="replace")
                 raise _failed(command[0], top, process.returncode, said)
-    except subprocess.TimeoutExpired as error:
-        raise CompileTimeout(
-            f"{error.cmd[0]} did not finish `{top}` within {time_limit:g} s", hint="give a smaller array or more time"
-        ) from None
     finally:
         for process in started:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            end(process)
 
 
 def _failed(tool: str, top: str, code: int, said: str) -> DerivableError:

@@ -15,7 +15,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -24,6 +23,7 @@ from tempfile import TemporaryDirectory
 
 from derivable.core import diagnostics
 from derivable.core.diagnostics import CompileTimeout, DerivableError
+from derivable.core.interrupts import end, waiter
 from derivable.core.progress import progress as progress_bar
 
 LOG, PROGRESS, ERROR = "log.txt", "progress.txt", "error.json"
@@ -74,16 +74,10 @@ def run_worker(
             stderr=log,
             env=environment,
         )
-        stack.callback(_stop, process)
+        stack.callback(end, process)
         _wait(process, folder, started, name, time_limit, progress, hint)
     if process.returncode != 0:
         raise _failure(process.returncode, folder, name)
-
-
-def _stop(process: subprocess.Popen) -> None:
-    if process.poll() is None:
-        process.kill()
-        process.wait()
 
 
 def _wait(
@@ -95,9 +89,7 @@ def _wait(
     progress: bool | None,
     hint: str | None,
 ) -> None:
-    # Ctrl-C in the main thread between taking a lock of `Popen.wait` and giving it back would leave it taken for ever.
-    waiter = threading.Thread(target=process.wait, name="derivable-compiler", daemon=True)
-    waiter.start()
+    thread = waiter(process)
     with ExitStack() as stack:
         advance, shown = None, 0.0
         while True:
@@ -105,8 +97,8 @@ def _wait(
             pause = 0.1 if time_limit is None else min(0.1, time_limit - elapsed)
             if pause <= 0:
                 raise CompileTimeout(f"{name} did not finish within {time_limit:g} s", hint=hint)
-            waiter.join(pause)
-            if not waiter.is_alive():
+            thread.join(pause)
+            if not thread.is_alive():
                 return
             if elapsed > QUIET_SECONDS and progress is not False:
                 done, total, note = _read_progress(folder)

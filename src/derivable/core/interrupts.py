@@ -6,6 +6,10 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 @contextmanager
@@ -24,3 +28,21 @@ def deferred() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
         if caught:
             before(*caught[0])
+
+
+def waiter(process: subprocess.Popen) -> threading.Thread:
+    """A started thread that ends when the process does: to be joined in place of `process.wait`.
+
+    `wait` takes a lock and gives it back. Ctrl-C in the main thread between the two leaves the lock taken for ever, and
+    the next `wait`, after the process was killed, hangs. Ctrl-C does not come to other threads.
+    """
+    thread = threading.Thread(target=process.wait, name="derivable-waiter", daemon=True)
+    thread.start()
+    return thread
+
+
+def end(process: subprocess.Popen) -> None:
+    """Kill a process that still runs, and wait until it is gone."""
+    if process.poll() is None:
+        process.kill()
+        process.wait()
