@@ -221,9 +221,18 @@ def _value(of, y, wide, narrow, number, found, constants, formats, graph, as_for
             return times(wide(order[0]), c)
         if kind == "mul":
             return rs(wide(names[0]) * wide(names[1]), 16)
-        most = np.abs(constants[names[1]] if names[1] in constants else ranges[names[1]]).max()
-        divisor, k = wide(names[1]), power(most)
-        return rs(wide(names[0]) * np.sign(divisor) * inverse(np.abs(divisor), k), 16 + k)
+        a, b = wide(names[0]), wide(names[1])
+        bounds = [
+            np.array([np.min(constants[n]), np.max(constants[n])] if n in constants else ranges[n]) for n in names
+        ]
+        k = power(np.abs(bounds[1]).max())
+        is_signed = [ends[0] < 0 for ends in bounds]
+        least = 0 if np.prod(bounds[1]) <= 0 else np.abs(bounds[1]).min()
+        b_size, b_sign = (np.abs(b), np.sign(b)) if is_signed[1] else (b, 1)
+        if k <= 4 or least >= 2.0 ** (k - 15):
+            return rs(a * (inverse(b_size, k) * b_sign), 16 + k)
+        a_size, a_sign = (np.abs(a), np.sign(a)) if is_signed[0] else (a, 1)
+        return exp2(saturate(log2(a_size) - log2(np.maximum(b_size, 1)), "i32")) * a_sign * b_sign
     if kind == "greater":
         return ONE * (wide(names[0]) > wide(names[1]))
     if kind == "equal":

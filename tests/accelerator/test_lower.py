@@ -29,7 +29,7 @@ def _lowered(model, inputs, machine=SMALL, partition=None, precision=None):
     return lower(quantised, machine, partition), arrays
 
 
-def _check(model, inputs, machine=SMALL, partition=None, near=0.05, precision=None, floor=0.1):
+def check(model, inputs, machine=SMALL, partition=None, near=0.05, precision=None, floor=0.1):
     """Bit-exact against integers, and near what the model says, beside what it says or the floor."""
     lowered, arrays = _lowered(model, inputs, machine, partition, precision)
     outputs, run = simulate(lowered, arrays)
@@ -56,7 +56,7 @@ def _picture(channels=1, side=12, batch=2, seed=0):
 def test_layers():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 11), nn.Softmax(-1))
-    _check(model, (torch.randn(5, 20),))
+    check(model, (torch.randn(5, 20),))
 
 
 class Residual(nn.Module):
@@ -79,12 +79,12 @@ class Residual(nn.Module):
 
 def test_convolutions():
     torch.manual_seed(1)
-    _check(Residual(), _picture(3, 16))
+    check(Residual(), _picture(3, 16))
 
 
 def test_layers_of_int4():
     torch.manual_seed(1)
-    _check(Residual(), _picture(3, 16), near=1.0, precision={"neural": "int4"})
+    check(Residual(), _picture(3, 16), near=1.0, precision={"neural": "int4"})
     with pytest.raises(DomainError, match="the precision is"):
         _lowered(nn.Linear(2, 2), (torch.randn(1, 2),), precision={"neural": "fp8"})
 
@@ -100,7 +100,7 @@ def test_int4_takes_half_the_reduction(channels, outputs):
     )
     taken = {}
     for precision in ("int8", "int4"):
-        lowered, _ = _check(model, _picture(channels, 15), near=1.0, precision={"neural": precision})
+        lowered, _ = check(model, _picture(channels, 15), near=1.0, precision={"neural": precision})
         nodes = [node for node in cycles.nodes(lowered) if node.unit == "nn"]
         taken[precision] = sum(node.busy["nn"] - node.constants for node in nodes)
         gemms = {one.node: one for one in lowered.program if one.unit == "nn"}
@@ -117,7 +117,7 @@ def test_int4_takes_half_the_reduction(channels, outputs):
         assert taken["int4"] < 0.62 * taken["int8"]
     # Transposed, so that channels are not together: they are converted before two of them share a byte.
     torch.manual_seed(0)
-    _check(Turned(), _picture(5, 6), near=1.0, precision={"neural": "int4"})
+    check(Turned(), _picture(5, 6), near=1.0, precision={"neural": "int4"})
 
 
 class Turned(nn.Module):
@@ -145,7 +145,7 @@ def test_small_memories_take_tiles(machine):
     """Rows, columns and the reduction in several pieces: the halves of all memories take turns."""
     torch.manual_seed(2)
     model = nn.Sequential(nn.Conv2d(8, 20, 3, padding=1), nn.ReLU(), nn.Conv2d(20, 12, 3, stride=2), nn.Flatten())
-    lowered, _ = _check(model, _picture(8, 10), machine)
+    lowered, _ = check(model, _picture(8, 10), machine)
     gemms = [instruction for instruction in lowered.program if instruction.unit == "nn"]
     assert len(gemms) > 10
     assert any(instruction.accumulate for instruction in gemms)
@@ -155,12 +155,12 @@ def test_long_reductions_are_cut():
     """More words of each row than half of B and of K hold: sums of slices are added in C."""
     torch.manual_seed(9)
     machine = Machine(4, 4, 2, lanes=8, line=32, a=64, b=32, k=16, c=64, p=4, x=1 << 16)
-    lowered, _ = _check(nn.Linear(150, 9), (torch.randn(3, 150),), machine)
+    lowered, _ = check(nn.Linear(150, 9), (torch.randn(3, 150),), machine)
     assert sum(instruction.accumulate for instruction in lowered.program if instruction.unit == "nn") > 2
     matrix = torch.randn(6, 150)
     # The value stands still, in more tiles than there are words: two sub-arrays, three words.
-    _check(lambda b: torch.matmul(matrix, b), (torch.randn(150, 7),), machine)
-    _check(lambda b: torch.matmul(matrix[:, :10], b), (torch.randn(10, 7),), machine)
+    check(lambda b: torch.matmul(matrix, b), (torch.randn(150, 7),), machine)
+    check(lambda b: torch.matmul(matrix[:, :10], b), (torch.randn(10, 7),), machine)
 
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])
@@ -169,7 +169,7 @@ def test_weights_larger_than_the_cache_come_in_parts(precision):
     torch.manual_seed(12)
     model = nn.Sequential(nn.Linear(120, 300), nn.ReLU(), nn.Linear(300, 125))
     machine = Machine(8, 8, 2, lanes=8, line=32, x=1 << 14, a=512, program=1 << 14)
-    lowered, run = _check(model, (torch.randn(3, 120),), machine, near=1.0, precision={"neural": precision})
+    lowered, run = check(model, (torch.randn(3, 120),), machine, near=1.0, precision={"neural": precision})
     assert lowered.cache <= machine.x < 120 * 300
     spans = {"dma": [], "nn": []}
     for one, begin, end in zip(lowered.program, run.begin, run.end):
@@ -179,7 +179,7 @@ def test_weights_larger_than_the_cache_come_in_parts(precision):
     assert beside > len(spans["dma"]) / 3
     # A cut reduction, of columns that A cannot hold with all their tiles.
     tiny = Machine(4, 4, 2, lanes=8, line=32, a=64, b=32, k=16, c=64, p=4, x=1 << 12)
-    lowered, _ = _check(nn.Linear(150, 30), (torch.randn(3, 150),), tiny, near=1.0, precision={"neural": precision})
+    lowered, _ = check(nn.Linear(150, 30), (torch.randn(3, 150),), tiny, near=1.0, precision={"neural": precision})
     assert lowered.cache <= 1 << 12 < 150 * 30
     with pytest.raises(LimitError, match=r"a part of its weights, of 1 words of columns takes \d+ bytes"):
         _lowered(nn.Linear(2000, 8), (torch.randn(1, 2000),), Machine(x=4096), precision={"neural": precision})
@@ -195,7 +195,7 @@ def test_vectors():
 
     # Each vector with its own key, two blocks of nine: more vectors than columns, and not a multiple of them.
     a, b = (torch.softmax(3 * torch.randn(5, 2, 9), -1) for _ in range(2))
-    _check(model, (a.unsqueeze(1), b.unsqueeze(1), torch.softmax(torch.randn(3, 2, 9), -1)), near=0.2)
+    check(model, (a.unsqueeze(1), b.unsqueeze(1), torch.softmax(torch.randn(3, 2, 9), -1)), near=0.2)
 
 
 @pytest.mark.parametrize(("batch", "length"), [(5, 9), (1, 4), (8, 16), (11, 3)])
@@ -207,8 +207,8 @@ def test_int4_convolves_two_vectors_a_column(batch, length):
         return dv.vsa.bind(a, b), dv.vsa.match_probability(dv.vsa.unbind(dv.vsa.bind(a, b), b), a)
 
     for partition in (None, (1, 1)):
-        whole, _ = _check(model, inputs, partition=partition, near=1.0, precision={"symbolic": "int8"})
-        split, _ = _check(model, inputs, partition=partition, near=1.0, precision={"symbolic": "int4"})
+        whole, _ = check(model, inputs, partition=partition, near=1.0, precision={"symbolic": "int8"})
+        split, _ = check(model, inputs, partition=partition, near=1.0, precision={"symbolic": "int4"})
         if partition:  # one sub-array, and three operators: columns of one vector, and of two
             for lowered, vectors in ((whole, 3 * batch), (split, -(-3 * batch // 2))):
                 groups = sum(of.groups for of in lowered.program if of.unit == "vsa")
@@ -226,7 +226,7 @@ def test_masses_and_vectors():
         mixed = dv.vsa.bundle(turned, weights=mass[:, 0, :2])
         return dv.vsa.match_probabilities(mixed, codes), dv.vsa.match_probability(turned, vectors[:, 1:3]).prod(-1)
 
-    _check(model, (torch.randn(3, 4, 7, generator=torch.Generator().manual_seed(0)),))
+    check(model, (torch.randn(3, 4, 7, generator=torch.Generator().manual_seed(0)),))
 
 
 def test_masses_and_lengths():
@@ -238,7 +238,7 @@ def test_masses_and_lengths():
 
     vector = torch.randn(5, 2, 16, generator=torch.Generator().manual_seed(1))
     vector[2] = 0
-    _check(model, (vector,))
+    check(model, (vector,))
 
 
 def test_arithmetic():
@@ -257,7 +257,7 @@ def test_arithmetic():
         )
 
     generator = torch.Generator().manual_seed(4)
-    _check(model, tuple(torch.randn(4, 3, 5, generator=generator) for _ in range(2)), near=0.01)
+    check(model, tuple(torch.randn(4, 3, 5, generator=generator) for _ in range(2)), near=0.01)
 
 
 def test_products_of_values():
@@ -267,7 +267,7 @@ def test_products_of_values():
         return torch.matmul(a, b), torch.matmul(matrix.T, b[0]), torch.matmul(a, matrix)
 
     generator = torch.Generator().manual_seed(6)
-    _check(model, (torch.randn(2, 4, 5, generator=generator), torch.randn(2, 5, 3, generator=generator)))
+    check(model, (torch.randn(2, 4, 5, generator=generator), torch.randn(2, 5, 3, generator=generator)))
 
 
 def _reader(width):
@@ -278,7 +278,7 @@ def _reader(width):
 
 def test_constants_times_batches_are_products_on_the_array():
     matrix = torch.randn(7, 5, generator=torch.Generator().manual_seed(1))
-    lowered, _ = _check(lambda b: torch.matmul(matrix, b), (torch.randn(2, 3, 5, 9),))
+    lowered, _ = check(lambda b: torch.matmul(matrix, b), (torch.randn(2, 3, 5, 9),))
     assert {of.unit for of in lowered.program} >= {"nn"}
     assert lowered.swapped == {"matmul_1"}
 
@@ -287,7 +287,7 @@ def test_layouts_change_a_word_a_cycle():
     """Columns become the rows that a layer reads: eight lanes turn 2 x 40 x 30 numbers, one by one it takes 2,400."""
     torch.manual_seed(0)
     matrix = torch.randn(40, 4)
-    lowered, _ = _check(lambda x: torch.matmul(x.transpose(1, 2), matrix), (torch.randn(2, 40, 30),))
+    lowered, _ = check(lambda x: torch.matmul(x.transpose(1, 2), matrix), (torch.randn(2, 40, 30),))
     turned = [of for of in lowered.program if of.unit == "vec" and of.turned]
     assert turned
     assert sum(machine.cycles(SMALL, of) for of in lowered.program if of.unit == "vec") < 800
@@ -297,12 +297,12 @@ def test_rows_of_windows_are_for_several_places():
     """A word of eight bytes has what three places of a row look at, so a third of the words are moved."""
     torch.manual_seed(0)
     layer = nn.Conv2d(1, 8, 3, stride=2, padding=1)
-    lowered, _ = _check(layer, _picture(1, 24))
+    lowered, _ = check(layer, _picture(1, 24))
     moved = sum(of.n0 * of.n1 * of.n2 * of.n3 for of in lowered.program if of.unit == "move" and of.operation == "B")
     assert moved <= 2 * 25 * 6
     for precision in ("int8", "int4"):
         model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 5, 3, padding=1))
-        _check(model, _picture(3, 12), LARGE, near=1.0, precision={"neural": precision})
+        check(model, _picture(3, 12), LARGE, near=1.0, precision={"neural": precision})
 
 
 def test_parts_of_a_view_are_parts_of_its_rows():
@@ -337,13 +337,13 @@ class Large(nn.Module):
 def test_large_numbers_beside_arithmetic(precision, factor):
     torch.manual_seed(0)
     parts = {"neural": precision, "symbolic": precision}
-    _check(Large(factor), _picture(2, 6), precision=parts, near=0.05 if precision == "int8" else 0.5)
+    check(Large(factor), _picture(2, 6), precision=parts, near=0.05 if precision == "int8" else 0.5)
 
 
 def test_transformers():
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(8, 2, 12, activation="gelu", batch_first=True)
-    _check(layer, (torch.randn(2, 5, 8),))
+    check(layer, (torch.randn(2, 5, 8),))
 
 
 @pytest.mark.parametrize("name", ["mimonet", "nvsa", pytest.param("prae", marks=pytest.mark.slow), "lvrf"])
@@ -352,7 +352,7 @@ def test_models_of_the_paper(name):
     if name == "mimonet":
         from examples.reasoning.superposition import mimonet
 
-        _check(mimonet(2, 2, 8), (torch.rand(1, 2, 1, 80, 80),), LARGE)
+        check(mimonet(2, 2, 8), (torch.rand(1, 2, 1, 80, 80),), LARGE)
         return
     from examples.reasoning.abduction import nvsa, prae
     from examples.reasoning.learned_rules import lvrf
@@ -364,7 +364,7 @@ def test_models_of_the_paper(name):
     }[name]()
     mixed = {"neural": "int8", "symbolic": "int4"}
     for precision in (None, mixed) if name == "nvsa" else (None,):
-        _check(model, (torch.rand(1, 16, 1, 80, 80),), LARGE, near=0.5 if precision else 0.2, precision=precision)
+        check(model, (torch.rand(1, 16, 1, 80, 80),), LARGE, near=0.5 if precision else 0.2, precision=precision)
 
 
 @st.composite
@@ -407,7 +407,7 @@ def test_random_networks(drawn, seed, precision):
             nn.init.normal_(layer.weight, std=0.3)
     # Sums of a thousand products may cancel, and their errors do not.
     near = 0.5 if precision == "int8" else 2.0
-    _check(model, (x,), machine, near=near, floor=2.0, precision={"neural": precision})
+    check(model, (x,), machine, near=near, floor=2.0, precision={"neural": precision})
 
 
 class Reshaped(nn.Module):
@@ -427,7 +427,7 @@ class Reshaped(nn.Module):
 
 def test_pictures_of_any_shape():
     torch.manual_seed(11)
-    _check(Reshaped(), (torch.randn(2, 72), torch.randn(1, 2, 2, 6, 6)))
+    check(Reshaped(), (torch.randn(2, 72), torch.randn(1, 2, 2, 6, 6)))
 
 
 class Both(nn.Module):
@@ -448,7 +448,7 @@ def test_layers_and_vectors_run_beside_each_other():
     inputs = (torch.randn(1, 8, 10, 10), torch.softmax(torch.randn(16, 2, 16), -1))
     spans = {}
     for partition in (None, (1, 1)):
-        lowered, run = _check(Both(), inputs, partition=partition)
+        lowered, run = check(Both(), inputs, partition=partition)
         units = {"nn": [], "vsa": []}
         for instruction, begin, end in zip(lowered.program, run.begin, run.end):
             if instruction.unit in units:
@@ -462,7 +462,7 @@ def test_layers_and_vectors_run_beside_each_other():
 def test_loads_are_ahead_and_text_is_the_program():
     torch.manual_seed(8)
     model = nn.Sequential(*[nn.Conv2d(8, 8, 3, padding=1) for _ in range(3)])
-    lowered, run = _check(model, _picture(8, 10, 1))
+    lowered, run = check(model, _picture(8, 10, 1))
     again = parse(str(lowered.program))
     assert again.instructions == lowered.program.instructions
     hazards.check(lowered.machine, again, len(lowered.image))
@@ -476,7 +476,7 @@ def test_cycles_are_the_equations_and_what_is_told():
     """A layer that fits is equation (1), vectors that fill columns are equation (4); the rest is named."""
     torch.manual_seed(10)
     quick = Latencies(far=9)
-    lowered, run = _check(Both(), (torch.randn(1, 8, 10, 10), torch.softmax(torch.randn(16, 2, 16), -1)))
+    lowered, run = check(Both(), (torch.randn(1, 8, 10, 10), torch.softmax(torch.randn(16, 2, 16), -1)))
     found = {node.name: node for node in cycles.nodes(lowered, quick)}
     assert set(found) == {operator.name for operator in lowered.graph if operator.kind != "constant"}
     layer, vectors = found["conv2d_1"], found["bind_1"]
@@ -495,7 +495,7 @@ def test_cycles_are_the_equations_and_what_is_told():
     assert max(node.end for node in cycles.nodes(lowered)) == run.end[-2]
     # 20 channels are three words of 8, and no rows of windows where they are apart: blocks; rows in pieces: cuts.
     torch.manual_seed(2)
-    lowered, _ = _check(nn.Conv2d(20, 8, 3, dilation=2), _picture(20, 20, 1))
+    lowered, _ = check(nn.Conv2d(20, 8, 3, dilation=2), _picture(20, 20, 1))
     (layer,) = [node for node in cycles.nodes(lowered) if node.kind == "conv2d"]
     assert layer.blocks > 0
     assert layer.cuts > 0
@@ -524,7 +524,7 @@ class Chosen(nn.Module):
 
 def test_comparisons_and_choices():
     torch.manual_seed(4)
-    lowered, _ = _check(Chosen(), (torch.randn(4, 6), torch.tensor([4, 0, 2, 2])), near=0.02)
+    lowered, _ = check(Chosen(), (torch.randn(4, 6), torch.tensor([4, 0, 2, 2])), near=0.02)
     assert {"greater", "equal", "floor", "div"} <= {operator.kind for operator in lowered.graph}
 
 
@@ -570,7 +570,7 @@ def _large(*shape, most=1000.0):
 )
 def test_means_of_large_sums(function, x):
     """What is summed is beyond 32768, and the mean is not."""
-    _check(function, (x,), near=1e-4)
+    check(function, (x,), near=1e-4)
 
 
 def test_sums_of_large_parts():
@@ -578,9 +578,9 @@ def test_sums_of_large_parts():
     noise = torch.randn(2, 7, 3, 9, generator=torch.Generator().manual_seed(2))
     x = 10000 * torch.tensor([-1] + [0.125] * 8) + noise
     assert x.sum(1).abs().max() > 1 << 15
-    _check(lambda x: x.sum((1, 3)), (x,), near=0.01)
+    check(lambda x: x.sum((1, 3)), (x,), near=0.01)
     # Of products of wide numbers, too, before they are shifted.
-    _check(lambda x: dv.vsa.similarity(x[:, :, ::2], x[:, :, ::2]), (noise,), near=0.01)
+    check(lambda x: dv.vsa.similarity(x[:, :, ::2], x[:, :, ::2]), (noise,), near=0.01)
 
 
 @pytest.mark.parametrize(

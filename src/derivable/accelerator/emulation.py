@@ -16,7 +16,17 @@ import numpy as np
 
 from derivable.accelerator import fixed, products
 from derivable.accelerator.evaluation import Evaluation, Inputs
-from derivable.accelerator.fixed import GELU_CUBE, GELU_SLOPE, LN_2, LOG2_E, ONE, largest_power, nearest, round_shift
+from derivable.accelerator.fixed import (
+    GELU_CUBE,
+    GELU_SLOPE,
+    LN_2,
+    LOG2_E,
+    ONE,
+    inverse_power,
+    largest_power,
+    nearest,
+    round_shift,
+)
 from derivable.accelerator.formats import MOST, WIDE, Format, Formats, layer_bias, scaling, zero_shift
 from derivable.accelerator.operators import Operator, OperatorGraph
 from derivable.core.lazy import optional_module
@@ -217,10 +227,22 @@ def _div(e: Emulation, of: Operator) -> np.ndarray:
     number = e.number(right)
     if number is not None:
         return _times(e.wide(left), 1 / number)
-    array = e.graph.constants.get(right)
-    most = np.abs(e.formats.ranges[right] if array is None else np.asarray(array, np.float64)).max()
-    divisor, k = e.wide(right), largest_power(float(most))
-    return round_shift(e.wide(left) * np.sign(divisor) * _inverse(np.abs(divisor), k), 16 + k)
+    (a, a_sign), (b, b_sign) = _size_and_sign(e, left), _size_and_sign(e, right)
+    k = inverse_power(*e.formats.bounds(e.graph, right))
+    if k is None:
+        return _quotient(a, b) * a_sign * b_sign
+    return round_shift(e.wide(left) * _inverse(b, k) * b_sign, 16 + k)
+
+
+def _size_and_sign(e: Emulation, name: str) -> tuple[np.ndarray, np.ndarray | int]:
+    """A wide number that may be negative as its size and its sign, another as it is."""
+    x = e.wide(name)
+    return (np.maximum(x, _saturated(-x)), np.sign(x)) if e.formats.bounds(e.graph, name)[0] < 0 else (x, 1)
+
+
+def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a / b by logarithms, of numbers that are not negative."""
+    return fixed.exp2(_saturated(fixed.log2(a) - fixed.log2(np.maximum(b, 1))))
 
 
 def _clamp(e: Emulation, of: Operator) -> np.ndarray:

@@ -62,6 +62,17 @@ def largest_power(number: float) -> int:
     return max(0, math.ceil(math.log2(number))) if number > 0 else 0
 
 
+def inverse_power(least: float, most: float) -> int | None:
+    """The k by which inverses of numbers from `least` to `most` are kept as 2^k / |x|; None where they are logarithms.
+
+    An inverse of 2^15 and more is not a number. So k serves where `least` is far enough from zero, and where what is
+    too small for it has less than 32 steps anyway.
+    """
+    k = largest_power(max(-least, most))
+    nearest_zero = max(least, -most, 0)
+    return k if k <= 4 or nearest_zero >= 2.0 ** (k - 15) else None
+
+
 def verilog(name: str, table: NDArray[np.int64]) -> str:
     """A SystemVerilog module with a table's entries and the differences to the next ones, without a register."""
     rows = "\n".join(

@@ -30,8 +30,10 @@ With rs(v, s) = (v + 2^(s-1)) >> s, or v for s = 0, with saturation to the resul
     add, sub                  of wide numbers
     mul, div by a number c    rs(q * m, s), of c, of wide numbers
     mul                       rs(a * b, 16) of wide numbers
-    div                       rs(a * r * sign(b), 16 + k), r = exp2(k * 65536 - log2(|b|)), 2^k the least power that is
-                              not below the largest calibrated |b|, and k at least 0
+    div                       rs(a * r, 16 + k), r = exp2(k * 65536 - log2(b)), 2^k the least power that is not below
+                              the largest calibrated |b|, and k at least 0. Where k is above 4 and b may be below
+                              2^(k - 15), exp2(log2(a) - log2(max(b, 1))). What was negative in the calibration is taken
+                              by its size, and the result is multiplied by its sign, which of 0 is 0
     greater, equal, floor     of wide numbers, exactly: 65536 or 0; q >> 16 << 16
     sum                       exact, of wide numbers
     mean                      rs(sum * m, s), of 1 / count, of the exact sum
@@ -142,6 +144,11 @@ class Formats:
 
     def __getitem__(self, name: str) -> Format:
         return self.values[name]
+
+    def bounds(self, graph: OperatorGraph, name: str) -> tuple[float, float]:
+        """The least and the largest number of a value in the calibration, or of a constant."""
+        array = graph.constants.get(name)
+        return self.ranges[name] if array is None else (float(np.min(array)), float(np.max(array)))
 
     def values_of(self, operator: Operator, steps: np.ndarray) -> np.ndarray:
         """What steps of an operator's result are as numbers of the model: float64, int64 or truth values."""

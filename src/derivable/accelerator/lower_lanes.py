@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from derivable.accelerator.fixed import GELU_CUBE, GELU_SLOPE, LN_2, LOG2_E, ONE, largest_power, nearest
+from derivable.accelerator.fixed import GELU_CUBE, GELU_SLOPE, LN_2, LOG2_E, ONE, inverse_power, largest_power, nearest
 from derivable.accelerator.formats import WIDE, Format
 from derivable.accelerator.layouts import Shape, View, dense, like
 from derivable.accelerator.lowering import (
@@ -107,23 +107,47 @@ def divided(low: Lowering, of: Operator) -> Iterator[None]:
     if number is not None:
         _scaled(low, of, left, 1 / number)
         return
-    least, most = low.range(right)
-    divisor = low.converted(right, WIDE)
-    size = divisor
-    if least < 0:
-        size = _scratch(low, divisor)
-        low.emitter.vector("first", divisor, 0, size, multiplier=-1)
-        low.emitter.vector("max", divisor, size, size)
-    k = largest_power(max(-least, most))
-    inverse = _inverse(low, size, k)
-    if least < 0:
-        sign = _scratch(low, divisor)
-        low.emitter.vector("first", divisor, 0, sign, kept=(-1, 1))
-        low.emitter.vector("mul", inverse, sign, inverse)
-    a = _wide(low, left, of.shape)
-    out = _new(low, of.shape, a, inverse.expanded(of.shape))
-    low.emitter.vector("mul", a, inverse.expanded(of.shape), out, shift=16 + k)
+    k, vector = inverse_power(*low.range(right)), low.emitter.vector
+    b, b_sign = _size_and_sign(low, right)
+    if k is None:
+        a, a_sign = _size_and_sign(low, left)
+        out = _quotient(low, of.shape, a, b)
+        for sign in (a_sign, b_sign):
+            if sign is not None:
+                vector("mul", out, sign.expanded(of.shape), out)
+    else:
+        inverse = _inverse(low, b, k)
+        if b_sign is not None:
+            vector("mul", inverse, b_sign, inverse)
+        a, inverse = _wide(low, left, of.shape), inverse.expanded(of.shape)
+        out = _new(low, of.shape, a, inverse)
+        vector("mul", a, inverse, out, shift=16 + k)
     low.keep(of.name, out)
+
+
+def _size_and_sign(low: Lowering, name: str) -> tuple[View, View | None]:
+    """A wide number that may be negative as its size and its sign, another as it is."""
+    x = low.converted(name, WIDE)
+    if low.range(name)[0] >= 0:
+        return x, None
+    size, sign = _scratch(low, x), _scratch(low, x)
+    low.emitter.vector("first", x, 0, size, multiplier=-1)
+    low.emitter.vector("max", x, size, size)
+    low.emitter.vector("first", x, 0, sign, kept=(-1, 1))
+    return size, sign
+
+
+def _quotient(low: Lowering, shape: Shape, a: View, b: View) -> View:
+    """a / b by logarithms, of numbers that are not negative, in memory of its own."""
+    vector, over, under = low.emitter.vector, _scratch(low, a), _scratch(low, b)
+    vector("log2", a, 0, over)
+    vector("max", b, 1, under)
+    vector("log2", under, 0, under)
+    over, under = over.expanded(shape), under.expanded(shape)
+    out = _new(low, shape, over, under)
+    vector("sub", over, under, out)
+    vector("exp2", out, 0, out)
+    return out
 
 
 def _inverse(low: Lowering, divisor: View, k: int) -> View:

@@ -89,9 +89,7 @@ class Lowering:
 
     def range(self, name: str) -> tuple[float, float]:
         """The least and the largest number of a value or a constant."""
-        if self.is_constant(name):
-            return float(self.constant(name).min()), float(self.constant(name).max())
-        return self.formats.ranges[name]
+        return self.formats.bounds(self.graph, name)
 
     # Errors
 
