@@ -16,6 +16,7 @@ from derivable.accelerator.deployment import cycles_of_nodes
 from derivable.accelerator.designs import node_rows, parse_precision
 from derivable.accelerator.instructions import End, Gemm, Machine, Move, Program, Transfer, Vector
 from derivable.accelerator.quantisation import calibrate
+from derivable.accelerator.resources import generated
 from derivable.accelerator.simulation import OffChip
 from derivable.accelerator.trace import flat_inputs
 from reasoning.superposition import mimonet
@@ -512,3 +513,20 @@ def test_hardware_has_no_more_memory_than_its_program_touches():
     assert found == replace(large, a=4096, c=16384, x=3 * 65536, program=8)
     listed[3] = replace(listed[3], reach=10)
     assert deployment._smallest(large, Program(listed)).b == 1024
+
+
+def test_resources_of_what_is_generated_are_told_where_they_do_not_fit(eight):
+    _, made = eight
+    found = made.generated_resources
+    assert found == generated(made.lowered.machine)
+    assert found.uram == 0
+    assert found.bram > made.resources.bram
+    shares = found.shares(made.device)
+    assert f"as generated {max(shares.values()):.1%} of the " in str(made)
+    assert "does not fit" not in str(made)
+    assert found.table(made.device) in made.explain("resources")
+    small = replace(made, device=replace(made.device, bram=found.bram - 1))
+    assert "of the BRAM, which it does not fit" in str(small)
+    floats = dv.accelerator.design(MLP((4, 4)), torch.rand(2, 4), pes=64, precision="fp16")
+    assert floats.generated_resources is None
+    assert "generated" not in floats.explain("resources")

@@ -58,7 +58,7 @@ def test_the_page_stands_alone(made):
     assert "url(" not in text
     assert "http" not in text
     assert "<script" not in text
-    assert len(found.all("svg")) == 5
+    assert len(found.all("svg")) == 6
     assert page(made) == text
 
 
@@ -104,7 +104,7 @@ def test_texts_of_pictures_are_inside_and_apart(made):
     for each in (made, deep):
         text = page(each, None, each.simulate(torch.rand(4, 16), "python") if each is deep else None)
         pictures = Pictures(text).pictures
-        assert len(pictures) == 5 + (each is deep)
+        assert len(pictures) == 6 + (each is deep)
         for width, height, texts in pictures:
             assert len(texts) > 5
             for place, (left, top, right, bottom, what) in enumerate(texts):

@@ -15,7 +15,7 @@ from derivable.accelerator.exploration import Exploration, explore
 from derivable.accelerator.kinds import Moved
 from derivable.accelerator.operators import OperatorGraph
 from derivable.accelerator.precision import PRECISIONS
-from derivable.accelerator.resources import Device, Resources, check_fit, estimate, fit_memories
+from derivable.accelerator.resources import Device, Resources, check_fit, estimate, fit_memories, generated
 from derivable.accelerator.resources import device as find_device
 from derivable.accelerator.runtime import Elementwise, ceil_div, elementwise_cycles
 from derivable.accelerator.schedule import Placed
@@ -98,8 +98,17 @@ class Design:
 
     @cached_property
     def resources(self) -> Resources:
-        """An analytic estimate of what it takes of the device."""
+        """An analytic estimate of what it takes of the device, with memories as NSFlow sizes them."""
         return _resources((self.height, self.width, self.sub_arrays), self.lanes, self.memories, self.precision)
+
+    @cached_property
+    def generated_resources(self) -> Resources | None:
+        """The estimate of the hardware that is generated, whose cache is of blocks of 18 Kb, twice; else None.
+
+        None and errors as for `pass_cycles`.
+        """
+        lowered = self._hardware()
+        return None if lowered is None else generated(lowered.machine)
 
     @cached_property
     def placed(self) -> dict[str, Placed]:
@@ -345,8 +354,6 @@ def parse_precision(precision: Mapping[str, str] | str) -> dict[str, str]:
 
 
 def _summary(made: Design) -> str:
-    shares = made.resources.shares(made.device)
-    largest = max(shares, key=lambda kind: shares[kind])
     neural, symbolic = made.partition
     return "\n".join(
         [
@@ -361,9 +368,30 @@ def _summary(made: Design) -> str:
             f"nodes       {len(made.flow)}: {len(made.flow.layers)} layers, {len(made.flow.vectors)} vector nodes",
             f"SIMD        {made.lanes} lanes, which work {_lane_cycles(made.flow, made.lanes)} cycles of a pass",
             f"memories    {made.memories.bram} blocks of 18 Kb, {made.memories.uram} of 288 Kb",
-            f"resources   {shares[largest]:.1%} of the {largest.upper()} of the device at most",
+            f"resources   {_most(made.resources, made.device)} of the device at most{_as_generated(made)}",
         ]
     )
+
+
+def _most(of: Resources, there: Device) -> str:
+    shares = of.shares(there)
+    largest = max(shares, key=lambda kind: shares[kind])
+    return f"{shares[largest]:.1%} of the {largest.upper()}"
+
+
+def _as_generated(made: Design) -> str:
+    found = made.generated_resources
+    if found is None:
+        return ""
+    fits = all(part <= 1 for part in found.shares(made.device).values())
+    return f"; as generated {_most(found, made.device)}{'' if fits else ', which it does not fit'}"
+
+
+def _resource_tables(made: Design) -> str:
+    tables = ["with memories of NSFlow's sizes", made.resources.table(made.device)]
+    if made.generated_resources is not None:
+        tables += ["as generated", made.generated_resources.table(made.device)]
+    return "\n".join(tables)
 
 
 def _whole(made: Design) -> str:
@@ -462,7 +490,7 @@ _STAGES: dict[str, Callable[[Design], str]] = {
     "dataflow": lambda made: made.flow.explain(made.precision),
     "exploration": lambda made: str(made.exploration),
     "memory": lambda made: str(made.memories),
-    "resources": lambda made: made.resources.table(made.device),
+    "resources": _resource_tables,
     "nodes": _nodes,
     "program": _program,
 }

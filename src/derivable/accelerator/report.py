@@ -146,6 +146,7 @@ def nodes_json(made: Design, simulated: Mapping[str, int] | None = None) -> str:
         "device": made.device.name,
         "precision": dict(made.precision),
         "resources": asdict(made.resources),
+        "generated_resources": made.generated_resources and asdict(made.generated_resources),
         "units": UNITS,
         "nodes": _records(made, simulated),
     }
@@ -357,12 +358,17 @@ def _memory(made: Design) -> Iterator[str]:
 
 
 def _resources(made: Design) -> Iterator[str]:
-    shares = made.resources.shares(made.device)
-    rows = []
-    for kind in KINDS:
-        numbers = f"{getattr(made.resources, kind):,} of {getattr(made.device, kind):,}, {shares[kind]:.1%}"
-        rows.append((kind.upper(), shares[kind], numbers))
-    yield from _bars(rows, "resources of the device")
+    tables = [("with memories of NSFlow's sizes", made.resources), ("as generated", made.generated_resources)]
+    for what, found in tables:
+        if found is None:
+            continue
+        shares = found.shares(made.device)
+        rows = []
+        for kind in KINDS:
+            numbers = f"{getattr(found, kind):,} of {getattr(made.device, kind):,}, {shares[kind]:.1%}"
+            rows.append((kind.upper(), shares[kind], numbers))
+        yield f"<h3>{what.capitalize()}</h3>"
+        yield from _bars(rows, f"resources of the device, {what}")
 
 
 # Title, whether it is a number, what stands in it

@@ -102,7 +102,7 @@ def accelerate_command(
 
 def _hardware(made: Design, folder: Path) -> str:
     """Write the SystemVerilog of a design and its program, if the hardware has all that it needs; says which."""
-    from derivable.accelerator import elaboration, host, machine, resources
+    from derivable.accelerator import elaboration, host, machine
 
     try:
         lowered = made.lowered
@@ -116,12 +116,7 @@ def _hardware(made: Design, folder: Path) -> str:
         file.write(f"{lowered.program}\n")
     _, end = machine.timing(lowered.machine, lowered.program)
     program = f"{len(lowered.program)} instructions, {int(end[-1])} cycles of one pass by the model of its time"
-    taken = resources.generated(lowered.machine).shares(made.device)
-    most = max(taken, key=lambda kind: taken[kind])
-    space = f"{taken[most]:.1%} of the {most.upper()} of {made.device.name} at most"
-    if taken[most] > 1:
-        space += ", which it does not fit"
-    return f"{lowered.machine}, {program}, {space}, in {folder / 'rtl'}"
+    return f"{lowered.machine}, {program}, in {folder / 'rtl'}"
 
 
 def _function(place: str) -> Any:
