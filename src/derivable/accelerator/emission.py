@@ -171,6 +171,11 @@ class _Plan:
         return self.steps + 10 * math.prod(axis.length for axis in self.outer)
 
 
+def moving_cycles(a: View, y: View, lanes: int) -> int:
+    """About how many cycles the lanes take for `y = a`."""
+    return sum(plan.cycles for plan in _plan(a, None, y, (), lanes) or ())
+
+
 def _plan(a: View, b: View | None, y: View, reduced: tuple[int, ...], lanes: int) -> list[_Plan] | None:
     """The loops of the fewest cycles: one instruction at each place of `outer`, or two where a rest is turned."""
     operands = (a, b or replace(a, strides=(0,) * len(a.shape), type=a.type), y)

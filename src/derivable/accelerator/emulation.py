@@ -29,6 +29,7 @@ from derivable.accelerator.fixed import (
 )
 from derivable.accelerator.formats import MOST, WIDE, Format, Formats, layer_bias, scaling, zero_shift
 from derivable.accelerator.operators import Operator, OperatorGraph
+from derivable.core.diagnostics import DomainError
 from derivable.core.lazy import optional_module
 
 EXACT_FLOAT32 = 1 << 24  # whole numbers below are sums in float32, too
@@ -69,7 +70,11 @@ class Emulation(Evaluation):
             return format.steps(self.given[of.name]).astype(np.int64)
         if of.unit == "view" and of.kind != "concatenate":
             return of.row.evaluate([self.values[of.inputs[0]]], of.at)
-        return _kept(_COMPUTE[of.kind](self, of), format)
+        try:
+            return _kept(_COMPUTE[of.kind](self, of), format)
+        except DomainError as error:
+            hint = "scale the numbers of the model down, or give this part int8"
+            raise DomainError(f"%{of.name}: {error.message}", source=of.source or None, hint=hint) from None
 
     def steps(self, name: str, format: Format) -> np.ndarray:
         """A value or a constant in a format."""

@@ -163,7 +163,9 @@ def scaling(real: float, bits: int = 15) -> tuple[int, int]:
     while shift and abs(round(real * 2.0**shift)) >= 1 << bits:
         shift -= 1
     if abs(round(real * 2.0**shift)) >= 1 << bits:
-        raise DomainError(f"a factor is {real:.6g}, expected below {1 << bits}")
+        raise DomainError(
+            f"a step of what it takes is {real:.6g} steps of its result, and at most {1 << bits} are possible"
+        )
     return round(real * 2.0**shift), shift
 
 

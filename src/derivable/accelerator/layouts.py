@@ -153,6 +153,12 @@ def canonical(shape: Shape) -> Shape:
     return dense(shape, list(reversed(range(len(shape)))))
 
 
+def columns_like(shape: Shape, strides: Shape) -> Shape:
+    """Strides as columns take them, lengths outermost, with the vectors in the order in which others lie."""
+    order = sorted(range(len(shape) - 1), key=lambda axis: (-strides[axis], axis))
+    return dense(shape, [len(shape) - 1, *order])
+
+
 def like(shape: Shape, strides: Shape) -> Shape:
     """Strides without gaps, the axes in the order of others; axes that are broadcast are outermost."""
     return dense(shape, sorted(range(len(shape)), key=lambda axis: (strides[axis] > 0, -strides[axis], axis)))

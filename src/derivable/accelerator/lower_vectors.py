@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from derivable.accelerator.emission import moving_cycles
 from derivable.accelerator.formats import Format
 from derivable.accelerator.instructions import Convolve, Move, Vector
-from derivable.accelerator.layouts import View, canonical, dense, elements
+from derivable.accelerator.layouts import Shape, View, canonical, columns_like, dense, elements
 from derivable.accelerator.lower_array import MOST_TERMS, pieces
 from derivable.accelerator.lower_products import contract
 from derivable.accelerator.lowering import Lowering
@@ -30,18 +31,33 @@ def convolved(low: Lowering, of: Operator) -> Iterator[None]:
         if low.is_constant(name):
             low.converted(name, format, shape, strides)
     yield
-    b, a = (low.converted(name, format, shape, strides) for name, format in zip(of.inputs, formats))
+    given = list(zip(of.inputs, formats))
+    if not any(low.is_constant(name) for name in of.inputs):
+        strides = _order(low, of.shape, given)
+    b, a = (low.converted(*each, shape, strides) for each in given)
     format = low.formats[of.name]
     factor = low.scaling(formats[0].scale * formats[1].scale / format.scale)
     out = low.new(shape, format.stored, strides)
     length, count = shape[-1], elements(shape[:-1])
     is_split = format_bits(formats) == 4 and length <= LONGEST_SPLIT
-    given = [_Columns(view.address, length, count) for view in (a, b)]
+    columns = [_Columns(view.address, length, count) for view in (a, b)]
     if is_split:
-        given = [_packed(low, columns) for columns in given]
+        columns = [_packed(low, each) for each in columns]
     yield
-    yield from _convolve(low, given, out, length, count, of.kind == "unbind", is_split, factor)
+    yield from _convolve(low, columns, out, length, count, of.kind == "unbind", is_split, factor)
     low.keep(of.name, out)
+
+
+def _order(low: Lowering, shape: Shape, given: Sequence[tuple[str, Format]]) -> Shape:
+    """The strides of columns with which the lanes have least to do, in front of a convolution and behind it."""
+
+    def work(strides: Shape) -> int:
+        column, row = (View(0, "i8", shape, order, 0) for order in (strides, dense(shape)))
+        before = sum(low.conversion_cycles(*each, shape, strides) for each in given)
+        return before + moving_cycles(column, row, low.machine.lanes)
+
+    views = (low.values[name].view.expanded(shape) for name, _ in given)
+    return min(dict.fromkeys((canonical(shape), *(columns_like(shape, view.strides) for view in views))), key=work)
 
 
 def format_bits(formats: tuple[Format, Format]) -> int:

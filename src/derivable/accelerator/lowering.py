@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from derivable.accelerator.emission import Emitter
+from derivable.accelerator.emission import Emitter, moving_cycles
 from derivable.accelerator.formats import WIDE, Format, Formats, scaling, zero_shift
 from derivable.accelerator.instructions import Machine, Transfer
 from derivable.accelerator.layouts import Allocator, Shape, View, dense, like
@@ -221,6 +221,14 @@ class Lowering:
             value.forms[key] = found
         found = value.forms[key]
         return found if shape is None or strides is not None else found.expanded(shape)
+
+    def conversion_cycles(self, name: str, format: Format, shape: Shape, strides: Shape) -> int:
+        """About how many cycles of the lanes `converted` takes for a value."""
+        value = self.values[name]
+        view = value.view.expanded(shape)
+        if (value.format == format and _same(view, strides)) or (format, shape, strides) in value.forms:
+            return 0
+        return moving_cycles(view, View(0, format.stored, shape, strides, 0), self.machine.lanes)
 
     def rows(self, name: str) -> View:
         """A value with the numbers of its last axis together: those of all parts of a value are turned at once."""
