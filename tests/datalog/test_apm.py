@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from data import data_path
+from datalog.examples import examples
 from datalog.naive import fact_sets, programs, text_of
 from datalog.test_errors import compare
 from derivable.core.diagnostics import LayoutError
@@ -51,8 +52,7 @@ def run_apm(program, facts, provenance="unit", limit=None):
     return model, machine
 
 
-@settings(max_examples=120, deadline=None)
-@given(programs(), fact_sets())
+@examples(60, 120, programs(), fact_sets())
 def test_random_programs_agree_with_ram_and_the_machine(program, facts):
     rules, order = program
     program = dv.Program(text_of(rules))
@@ -113,8 +113,7 @@ rel reach(y) = reach(x), e(x, y), y > x
 """
 
 
-@settings(max_examples=40, deadline=None)
-@given(fact_sets(), st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.25, 1.5, 3.0])), max_size=4))
+@examples(20, 40, fact_sets(), st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.25, 1.5, 3.0])), max_size=4))
 def test_every_operator_agrees_with_the_machine(facts, weights):
     facts = {**facts, "w": list(dict.fromkeys(weights))}
     program = dv.Program(EVERYTHING)

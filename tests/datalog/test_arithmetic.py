@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.examples import examples
 from datalog.scalar_oracle import NoValueError, evaluate
 from derivable.algebra import expr
 from derivable.datalog import arithmetic
@@ -115,8 +115,7 @@ def over_columns(e, rows):
     return [next(shown) if here else None for here in there]
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.data())
+@examples(150, 300, st.data())
 def test_random_expressions_of_all_types(data):
     t = data.draw(st.sampled_from(SCALARS))
     e = data.draw(expressions(t, 3))

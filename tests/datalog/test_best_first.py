@@ -6,10 +6,10 @@ from dataclasses import replace
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.examples import examples
 from datalog.test_fused import settings_of
 from derivable.algebra.semirings import max_product, min_plus
 from derivable.core.diagnostics import LimitError
@@ -53,8 +53,9 @@ def small_queues(taken, most_times=8):
         yield
 
 
-@settings(max_examples=70, deadline=None)
-@given(
+@examples(
+    35,
+    70,
     st.sampled_from([f"rel {head} = {body}" for head, bodies in RULES.items() for body in bodies]),
     st.lists(st.tuples(NODES, NODES), min_size=1, max_size=10, unique=True),
     st.lists(st.tuples(st.integers(0, 3)), min_size=1, max_size=3, unique=True),

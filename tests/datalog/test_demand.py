@@ -3,10 +3,11 @@
 import re
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.examples import examples
 from datalog.programs import inputs, questions, sources
 from derivable.core.diagnostics import BindingError
 from derivable.datalog.desugar import desugar
@@ -43,8 +44,7 @@ def declared(draw, source):
         return asked, patterns
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.data(), sources(), inputs())
+@examples(50, 100, st.data(), sources(), inputs())
 def test_questions_make_demand_and_change_nothing(data, source, facts):
     text = source.text(data.draw(questions(source)))
     narrow = interpret(lower(stratify(demand(core(text)).rules)), facts)
@@ -53,8 +53,7 @@ def test_questions_make_demand_and_change_nothing(data, source, facts):
         assert narrow[query.output] == whole[query.output]
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.data(), sources(), inputs())
+@examples(40, 100, st.data(), sources(), inputs())
 def test_declared_demand_changes_nothing_that_is_asked(data, source, facts):
     asked, patterns = data.draw(declared(source))
     text = source.text(asked, patterns)
@@ -108,15 +107,13 @@ def assert_same_tags(left, right, but=()):
         assert left[name] == pytest.approx(right[name], abs=1e-9), name
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data(), sources(max_relations=3, max_rules=2), random_facts(), st.sampled_from(PROVENANCES))
+@examples(30, 60, st.data(), sources(max_relations=3, max_rules=2), random_facts(), st.sampled_from(PROVENANCES))
 def test_tags_do_not_depend_on_demand(data, source, facts, provenance):
     text = source.text(data.draw(questions(source)))
     assert_same_tags(tags(text, facts, provenance, True), tags(text, facts, provenance, False))
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data(), sources(max_relations=3, max_rules=2), random_facts(), st.sampled_from(PROVENANCES))
+@examples(30, 60, st.data(), sources(max_relations=3, max_rules=2), random_facts(), st.sampled_from(PROVENANCES))
 def test_tags_do_not_depend_on_declared_demand(data, source, facts, provenance):
     asked, patterns = data.draw(declared(source))
     assert_same_tags(
@@ -208,8 +205,15 @@ def test_ends(name, provenance):
     assert {relation: set(rows) for relation, rows in db.items()} == expected
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data(), sources(max_relations=3, max_rules=2), random_facts(), random_facts(), st.sampled_from(PROVENANCES))
+@examples(
+    30,
+    60,
+    st.data(),
+    sources(max_relations=3, max_rules=2),
+    random_facts(),
+    random_facts(),
+    st.sampled_from(PROVENANCES),
+)
 def test_added_facts_are_demanded(data, source, facts, more, provenance):
     asked, patterns = data.draw(declared(source))
     program = dv.Program(source.text(asked, patterns))
@@ -315,8 +319,9 @@ USES = [
 PAIRS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=8)
 
 
-@settings(max_examples=120, deadline=None)
-@given(
+@examples(
+    60,
+    120,
     st.lists(st.sampled_from(EXITS), min_size=1, max_size=2),
     st.lists(st.sampled_from(THROUGH), min_size=1, max_size=2),
     st.lists(st.sampled_from(OTHERS), max_size=1),

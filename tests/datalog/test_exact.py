@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.examples import examples
 from datalog.naive import least_model, programs, text_of
 from datalog.test_agreement import AGGREGATES, CLOSURE
 from datalog.worlds import probabilities
@@ -76,8 +77,7 @@ def test_topk_with_all_proofs_is_exact(program, facts):
     assert_same(run_exact(text_of(rules), certain, independent, choices, "topkproofs", k=10_000), expected)
 
 
-@settings(max_examples=25, deadline=None)
-@given(random_facts())
+@examples(12, 25, random_facts())
 def test_aggregates_agree_with_all_worlds(facts):
     certain, independent, choices = facts
     text = "type e(i32, i32), u(i32)" + AGGREGATES

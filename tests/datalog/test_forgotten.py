@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.examples import examples
 from datalog.test_fused import on_threads, settings_of
 from derivable.datalog import execute, sets, storage
 from derivable.datalog.kernels import row_sets
@@ -31,8 +32,7 @@ def recent_rows(table):
     return rows_of(table, recent.start)[: recent.stop - recent.start]
 
 
-@settings(max_examples=120, deadline=None)
-@given(st.data())
+@examples(60, 120, st.data())
 def test_each_row_is_told_once_and_found_again(data):
     """The oracle is Python's set, and the order of its values."""
     width, most, kind = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 6)), data.draw(st.sampled_from(KINDS))

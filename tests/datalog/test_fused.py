@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.examples import examples
 from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
@@ -105,8 +106,7 @@ def by_bits():
 SET_ROWS = st.sampled_from([1, 4, NEVER])
 
 
-@settings(max_examples=150, deadline=None)
-@given(programs(), fact_sets(), SET_ROWS, st.integers(1, 4))
+@examples(75, 150, programs(), fact_sets(), SET_ROWS, st.integers(1, 4))
 def test_random_programs_agree_with_the_naive_evaluator(program, facts, set_rows, room):
     rules, order = program
     model = least_model(rules, facts, order)
@@ -120,8 +120,9 @@ def random_facts(facts, chances):
     return {name: [(next(chances), row) for row in rows] for name, rows in facts.items()}
 
 
-@settings(max_examples=120, deadline=None)
-@given(
+@examples(
+    60,
+    120,
     programs(),
     fact_sets(max_edges=6),
     SET_ROWS,
@@ -151,8 +152,9 @@ def small_levels(round_rows=1):
         yield
 
 
-@settings(max_examples=150, deadline=None)
-@given(
+@examples(
+    75,
+    150,
     programs(),
     fact_sets(),
     SET_ROWS,
@@ -252,8 +254,13 @@ rel wide(a, b, c, d) = wide(b, a, d, c)
 """
 
 
-@settings(max_examples=40, deadline=None)
-@given(fact_sets(), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(-2, 2)), max_size=4), SET_ROWS)
+@examples(
+    20,
+    40,
+    fact_sets(),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(-2, 2)), max_size=4),
+    SET_ROWS,
+)
 def test_every_step_agrees_with_columns(facts, triples, set_rows):
     facts = {**facts, "t": list(dict.fromkeys(triples))}
     expected = dv.Program(STEPS).run(facts=facts)
@@ -263,9 +270,15 @@ def test_every_step_agrees_with_columns(facts, triples, set_rows):
         assert set(db[name]) == set(expected[name]), name
 
 
-@pytest.mark.parametrize("set_rows", [1, 50, NEVER])
-@pytest.mark.parametrize("provenance", ["unit", "minmaxprob"])
-def test_compiled_kernels_agree(set_rows, provenance):
+@pytest.mark.parametrize(
+    ("provenance", "set_rows"),
+    [
+        *[("unit", set_rows) for set_rows in (1, 50, NEVER)],
+        *[("minmaxprob", set_rows) for set_rows in (1, NEVER)],
+        pytest.param("minmaxprob", 50, marks=pytest.mark.slow),
+    ],
+)
+def test_compiled_kernels_agree(provenance, set_rows):
     text = """type e(i32, i32)
     rel p(x, y) = e(x, y) or (p(x, z) and e(z, y))
     rel d(x, y) = e(x, y) or (d(x, z) and d(z, y))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.examples import examples
 from datalog.naive import fact_sets, least_model, programs, splits, text_of
 from datalog.test_fused import settings_of
 from derivable.core.diagnostics import DerivableError, LimitError, TypeMismatchError, UnsupportedError
@@ -53,8 +54,15 @@ def outcome(work):
         return type(error)
 
 
-@settings(max_examples=120, deadline=None)
-@given(programs(), fact_sets(max_edges=6), st.data(), st.sampled_from(PROVENANCES), st.randoms(use_true_random=False))
+@examples(
+    60,
+    120,
+    programs(),
+    fact_sets(max_edges=6),
+    st.data(),
+    st.sampled_from(PROVENANCES),
+    st.randoms(use_true_random=False),
+)
 def test_adding_is_running_with_all_facts(program, facts, data, provenance, random):
     rules, _ = program
     parts = data.draw(splits(facts, 3))

@@ -17,6 +17,9 @@ import numpy as np
 import derivable as dv
 from derivable.core.diagnostics import DerivableError, OutOfMemory
 
+# A shell that starts the tests in the background makes programs ignore SIGINT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def chain(count):
     return np.stack([np.arange(count), np.arange(1, count + 1)], axis=1)
 
@@ -131,15 +134,21 @@ def test_a_person_ends_the_command_line():
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # A terminal leaves SIGINT to programs; a shell that starts the tests in the background has them ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         env=os.environ | {"PYTHONPATH": "src"},
     )
-    assert process.stdin is not None
-    process.stdin.write(text)
-    process.stdin.close()
-    process.stdin = None
-    time.sleep(3)
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    try:
+        assert process.stdin is not None
+        process.stdin.write(text)
+        process.stdin.close()
+        process.stdin = None
+        time.sleep(3)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    finally:
+        # A program that goes on in spite of the signal would do so for ever.
+        process.kill()
     assert process.returncode != 0
     assert "Traceback" not in errors
 

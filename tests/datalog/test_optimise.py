@@ -4,10 +4,10 @@ import os
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.examples import examples
 from datalog.programs import inputs, questions, sources
 from derivable.datalog.desugar import desugar
 from derivable.datalog.ram.interpret import interpret
@@ -108,8 +108,7 @@ def test_a_random_fact_that_nothing_reads_still_makes_the_program_uncertain():
     assert dict(db["p"].items()) == {(1,): 1.0}
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.data(), sources(), inputs())
+@examples(50, 100, st.data(), sources(), inputs())
 def test_results_do_not_depend_on_optimisation(data, source, facts):
     rules = core(source.text(data.draw(questions(source))))
     optimised = optimise(rules)
@@ -119,8 +118,13 @@ def test_results_do_not_depend_on_optimisation(data, source, facts):
         assert before[name] == after[name], name
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data(), sources(max_relations=3, max_rules=2), st.sampled_from(["exact", "addmultprob", "counting", "real"]))
+@examples(
+    30,
+    60,
+    st.data(),
+    sources(max_relations=3, max_rules=2),
+    st.sampled_from(["exact", "addmultprob", "counting", "real"]),
+)
 def test_tags_do_not_depend_on_optimisation(data, source, provenance):
     facts = {
         name: [(data.draw(st.sampled_from([0.25, 0.5, 1.0])), row) if data.draw(st.booleans()) else row for row in rows]

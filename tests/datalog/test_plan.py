@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.examples import examples
 from datalog.naive import fact_sets, least_model, programs, text_of
 from datalog.test_errors import compare
 from datalog.test_fused import NEVER, settings_of
@@ -24,8 +25,7 @@ PROJECTED = (("LEAST", -1.0), ("LEAST_ORDERED", -1.0), ("LEFT", 1e9), ("DEAR", -
 PROVENANCES = ["unit", "minmaxprob", "addmultprob", "topkproofs", "exact", "min_plus"]
 
 
-@settings(max_examples=80, deadline=None)
-@given(programs(), fact_sets(), st.sampled_from([0, 1, 6]), st.booleans())
+@examples(40, 80, programs(), fact_sets(), st.sampled_from([0, 1, 6]), st.booleans())
 def test_planned_programs_agree_with_the_naive_evaluator(program, facts, few_atoms, by_kernels):
     rules, order = program
     model = least_model(rules, facts, order)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.examples import examples
 from datalog.formulas import matched, model_of
 from datalog.naive import splits
 from datalog.programs import RichRule, inputs, questions, sources
@@ -81,8 +82,7 @@ def check_routes(source, facts, data):
             assert_model(dv.Program(source.text()).run(facts), wanted, names)
 
 
-@settings(max_examples=60, deadline=None)
-@given(PROGRAMS, inputs(), st.data())
+@examples(30, 60, PROGRAMS, inputs(), st.data())
 def test_all_routes_agree(source, facts, data):
     check_routes(source, facts, data)
 
@@ -94,8 +94,7 @@ def test_all_routes_agree_on_larger_programs(source, facts, data):
     check_routes(source, facts, data)
 
 
-@settings(max_examples=60, deadline=None)
-@given(PROGRAMS, inputs(), st.data())
+@examples(30, 60, PROGRAMS, inputs(), st.data())
 def test_what_is_asked_is_what_the_whole_program_has(source, facts, data):
     asked = data.draw(questions(source))
     program = dv.Program(source.text(asked))
@@ -110,8 +109,7 @@ def test_what_is_asked_is_what_the_whole_program_has(source, facts, data):
         assert set(view) == rows, query
 
 
-@settings(max_examples=60, deadline=None)
-@given(PROGRAMS, inputs(), st.data())
+@examples(30, 60, PROGRAMS, inputs(), st.data())
 def test_growing_databases_are_those_of_all_facts(source, facts, data):
     program = dv.Program(source.text())
     wanted = model_of(program.syntax, facts, source.derived)
@@ -125,8 +123,7 @@ def test_growing_databases_are_those_of_all_facts(source, facts, data):
     assert_model(database, before, source.relations)
 
 
-@settings(max_examples=60, deadline=None)
-@given(sources(max_relations=3, rule=RichRule), inputs(4), st.data())
+@examples(30, 60, sources(max_relations=3, rule=RichRule), inputs(4), st.data())
 def test_probabilities_are_those_of_all_worlds(source, facts, data):
     """Some facts are random; what a tuple's probability is follows from the worlds in which the search finds it."""
     program = dv.Program(source.text())

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.examples import examples
 from datalog.naive import fact_sets, least_model, programs, text_of
 from datalog.test_fused import on_threads, settings_of
 from datalog.test_interrupts import run_child
@@ -82,8 +82,7 @@ def rows_of(text, facts, **given):
     return np.stack(list(view.columns), axis=1)
 
 
-@settings(max_examples=60, deadline=None)
-@given(programs(), fact_sets(), st.integers(2, 4), st.integers(1, 4))
+@examples(30, 60, programs(), fact_sets(), st.integers(2, 4), st.integers(1, 4))
 def test_random_programs_agree_with_the_naive_evaluator(program, facts, num_threads, room):
     rules, order = program
     model = least_model(rules, facts, order)
@@ -93,7 +92,7 @@ def test_random_programs_agree_with_the_naive_evaluator(program, facts, num_thre
         assert set(db[name]) == model[name]
 
 
-@pytest.mark.parametrize("text", [CLOSURE, BACKWARDS, GENERATION])
+@pytest.mark.parametrize("text", [CLOSURE, pytest.param(BACKWARDS, marks=pytest.mark.slow), GENERATION])
 def test_rows_and_their_order(text):
     facts = {"edge": graph(300, 450)}
     with on_threads(1):

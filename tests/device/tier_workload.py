@@ -1,6 +1,4 @@
-"""Prints what many kernels compute on small inputs; test_tiers.py runs it in both tiers and compares."""
-
-import json
+"""What many kernels compute on small inputs; test_tiers.py has it computed in both tiers and compares."""
 
 import numpy as np
 
@@ -62,5 +60,5 @@ def programs(rng):
     return found
 
 
-if __name__ == "__main__":
-    print(json.dumps([part(np.random.default_rng(7)) for part in (circuits, compiled_formulas, programs)]))
+def results():
+    return [part(np.random.default_rng(7)) for part in (circuits, compiled_formulas, programs)]

@@ -147,6 +147,7 @@ def test_min_max():
     assert torch.equal(result["strange"][:, 0], torch.minimum(values["calls"][:, 1], 1 - alarm))
 
 
+@pytest.mark.usefixtures("tier")
 def test_min_max_of_paths_is_the_widest_path():
     p = rows(4, 6)
     layer = dv.nn.Logic(PATH, {"edge": dv.independent(EDGES)}, {"path": EDGES}, "minmaxprob")
@@ -181,6 +182,7 @@ def test_add_mult():
     assert (expected == 1).any()
 
 
+@pytest.mark.usefixtures("tier")
 def test_top_k_proofs_keeps_the_best():
     p, q = rows(6, 4).softmax(-1), rows(6, 4, seed=1).softmax(-1)
     for k in (1, 2, 3):
@@ -224,6 +226,7 @@ def test_gradients_of_log_probabilities(log_inputs):
     assert torch.autograd.gradcheck(edges.log, (e.log() if log_inputs else e).requires_grad_(), eps=1e-7, atol=1e-5)
 
 
+@pytest.mark.usefixtures("tier")
 def test_log_probabilities_do_not_underflow():
     """In float32, products of 1e-30 underflow; their logarithms and gradients do not."""
     layer = dv.nn.Logic(SUM, DIGITS, SUMS, log_probabilities=True)
@@ -279,7 +282,8 @@ def test_batches(provenance):
     torch.testing.assert_close(layer(permuted, q), result.transpose(0, 1))
 
 
-@pytest.mark.parametrize("provenance", PROVENANCES)
+@pytest.mark.usefixtures("tier")
+@pytest.mark.parametrize(("provenance", "tier"), TIERS, indirect=["tier"])
 def test_copies_compilation_and_parallel(provenance):
     layer = dv.nn.Logic(SUM, DIGITS, SUMS, provenance)
     p, q = torch.rand(3, 4).softmax(-1), torch.rand(3, 4).softmax(-1)
@@ -307,12 +311,14 @@ def test_torch_compile(provenance):
     torch.testing.assert_close(torch.autograd.grad(compiled(x), network.weight)[0], expected)
 
 
-def test_training_leaves_the_compiler_alone():
-    """torch._dynamo takes seconds to import."""
+@pytest.mark.parametrize("tier", ["", pytest.param("compiled", marks=pytest.mark.slow)])
+def test_training_leaves_the_compiler_alone(tier):
+    """torch._dynamo takes seconds to import. In the quick suite kernels of one provenance are compiled."""
     code = """
-import sys, torch, derivable as dv
+import os, sys, torch, derivable as dv
 names = {"digit_1": dv.categorical(range(3)), "digit_2": dv.categorical(range(3))}
 for provenance in ("exact", "minmaxprob", "addmultprob", "topkproofs"):
+    os.environ["DERIVABLE_TIER"] = TIER or ("compiled" if provenance == "exact" else "interpreted")
     layer = dv.nn.Logic("rel sum_2(a + b) = digit_1(a), digit_2(b)", names, {"sum_2": range(5)}, provenance)
     network = torch.nn.Linear(4, 3)
     p = network(torch.rand(2, 4)).softmax(-1)
@@ -321,6 +327,7 @@ for provenance in ("exact", "minmaxprob", "addmultprob", "topkproofs"):
         network.weight -= 0.1 * network.weight.grad
 print("torch._dynamo" in sys.modules)
 """
+    code = f"TIER = {tier!r}\n{code}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -104,19 +104,25 @@ def test_fork_while_another_thread_computes(expected):
         thread.join()
 
 
-# Spawned workers import torch anew, for seconds.
+# Spawned workers import torch anew, for seconds each.
 @pytest.mark.parametrize(
-    ("method", "through_torch"),
-    [("fork", False), ("fork", True), ("spawn", True), pytest.param("spawn", False, marks=pytest.mark.slow)],
+    ("method", "through_torch", "workers"),
+    [
+        ("fork", False, 2),
+        ("fork", True, 2),
+        ("spawn", True, 1),
+        pytest.param("spawn", True, 2, marks=pytest.mark.slow),
+        pytest.param("spawn", False, 2, marks=pytest.mark.slow),
+    ],
 )
-def test_data_loader(method, through_torch):
+def test_data_loader(method, through_torch, workers):
     from torch.utils.data import DataLoader
 
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"no {method} here")
     circuit = workloads.wide_circuit(copies=20)
     data = workloads.Weights(circuit, 12, through_torch)
-    loader = DataLoader(data, batch_size=4, num_workers=2, multiprocessing_context=method, timeout=300)  # type: ignore[arg-type]
+    loader = DataLoader(data, batch_size=4, num_workers=workers, multiprocessing_context=method, timeout=300)  # type: ignore[arg-type]
     found = np.concatenate([batch.numpy() for batch in loader])
     np.testing.assert_array_equal(found, circuit.evaluate(data.rows))
 
