@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.examples import examples
 from datalog.test_fused import on_threads
 from derivable.datalog import fused, gather, packing, storage
 from derivable.datalog.packing import Packing, distinct, is_in_order, order_of
@@ -72,8 +73,7 @@ def small_bulks(rows=4, most=16):
         yield
 
 
-@settings(max_examples=200, deadline=None)
-@given(tables(min_rows=5), st.data())
+@examples(100, 200, tables(min_rows=5), st.data())
 def test_a_table_built_in_bulk_goes_on_as_a_set(columns, data):
     """The oracle is Python's set."""
     width = len(columns)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog import naive_terms
+from datalog.examples import examples
 from datalog.test_apm import run_apm
 from datalog.test_functions import siphash
 from datalog.worlds import probabilities, worlds
@@ -447,8 +448,7 @@ def test_texts_and_terms():
     assert set(found["hashed"]) == {(e, siphash(struct.pack("<Q", 2) + identity(e) + one)) for e in (t, c, leaf)}
 
 
-@settings(max_examples=30, deadline=None)
-@given(naive_terms.programs(), naive_terms.fact_sets())
+@examples(15, 30, naive_terms.programs(), naive_terms.fact_sets())
 def test_random_programs_agree_with_the_naive_evaluator(program, facts):
     rules, signatures = program
     model, terms = naive_terms.least_model(rules, facts, signatures)

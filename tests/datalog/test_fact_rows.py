@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.examples import examples
 from derivable.datalog.desugar import desugar
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax import parse as parser
@@ -68,8 +68,7 @@ def facts_of(core):
     ]
 
 
-@settings(max_examples=300, deadline=None)
-@given(fact_texts())
+@examples(150, 300, fact_texts())
 def test_tables_agree_with_single_facts(text):
     with pytest.MonkeyPatch.context() as monkeypatch:
         _, types, slow = rows_of(text, 10**9, monkeypatch)

@@ -88,8 +88,9 @@ def test_adding_is_running_with_all_facts(program, facts, data, provenance, rand
     assert_same(db, made.run(facts=united(*parts), provenance=provenance))
 
 
-@settings(max_examples=80, deadline=None)
-@given(
+@examples(
+    40,
+    80,
     programs(),
     fact_sets(),
     st.data(),
@@ -183,8 +184,9 @@ LABELS = st.lists(st.tuples(NODES, st.sampled_from("abc")), max_size=3, unique=T
 MADE = {}
 
 
-@settings(max_examples=80, deadline=None)
-@given(
+@examples(
+    40,
+    80,
     st.lists(st.fixed_dictionaries({}, optional={"edge": EDGES, "label": LABELS}), min_size=2, max_size=4),
     st.sampled_from(
         [

@@ -5,6 +5,8 @@ import numpy as np
 import derivable as dv
 from derivable.circuit.builder import circuit_from_arrays
 
+SEMIRINGS = ("real", "log", "max_product", "godel")
+
 
 def random_circuit(rng, variables=5, inner=40):
     kind, literal, children = [0, 1], [0, 0], [[], []]
@@ -23,18 +25,20 @@ def random_circuit(rng, variables=5, inner=40):
     return circuit_from_arrays(kind, literal, offsets, flat, [len(kind) - 1, len(kind) - 2], variables)
 
 
-def circuits(rng):
+def circuits(rng, alone):
+    """`alone`: the semirings in which a row of weights comes alone too, for which kernels are compiled anew."""
     found = []
     for _ in range(4):
         circuit = random_circuit(rng)
         found.append([circuit.kind.tolist(), circuit.children.tolist()])
         for batch in (1, 3, 17):
             weights = rng.uniform(0.1, 0.9, (batch, 5))
-            for semiring in ("real", "log", "max_product", "godel"):
+            for semiring in SEMIRINGS if batch > 1 else alone:
                 given = np.log(weights) if semiring == "log" else weights
                 values, gradient, _ = circuit.value_and_gradient(given, None, semiring)
                 found.append([values.tolist(), gradient.tolist()])
-            found.append(circuit.evaluate(weights > 0.5, None, "boolean").tolist())
+            if batch > 1 or "boolean" in alone:
+                found.append(circuit.evaluate(weights > 0.5, None, "boolean").tolist())
     return found
 
 
@@ -60,5 +64,6 @@ def programs(rng):
     return found
 
 
-def results():
-    return [part(np.random.default_rng(7)) for part in (circuits, compiled_formulas, programs)]
+def results(alone):
+    rngs = [np.random.default_rng(7) for _ in range(3)]
+    return [circuits(rngs[0], alone), compiled_formulas(rngs[1]), programs(rngs[2])]

@@ -7,16 +7,19 @@ import derivable as dv
 from derivable.circuit.builder import CircuitBuilder
 from robust import workloads
 
-DEPTH = 1_000_000
+
+@pytest.fixture(scope="module", params=[100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def depth(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def deep():
-    return workloads.deep_circuit(DEPTH)
+def deep(depth):
+    return workloads.deep_circuit(depth)
 
 
-def test_a_million_levels(deep):
-    assert deep.num_levels == DEPTH + 1
+def test_many_levels(deep, depth):
+    assert deep.num_levels == depth + 1
     deep.check()
     # max(x2, min(x1, max(x2, ...))) is x2, whichever is larger.
     np.testing.assert_array_equal(
@@ -24,7 +27,7 @@ def test_a_million_levels(deep):
     )
 
 
-def test_a_million_levels_backward(deep):
+def test_many_levels_backward(deep):
     import torch
 
     weights = torch.tensor([[0.75, 0.5], [0.5, 0.75]], dtype=torch.float64, requires_grad=True)
@@ -35,7 +38,7 @@ def test_a_million_levels_backward(deep):
     assert weights.grad.sum() == 2  # each root is one of its weights
 
 
-def test_a_million_levels_stored(deep, tmp_path):
+def test_many_levels_stored(deep, tmp_path):
     path = tmp_path / "deep.circuit"
     deep.save(path)
     again = dv.circuit.load(path)

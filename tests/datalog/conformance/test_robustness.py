@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.conformance import test_attributes, test_bodies, test_items, test_lexical
+from datalog.examples import examples
 from datalog.test_programs import PROGRAMS as WHOLE
 from derivable.datalog.syntax.parse import parse
 from derivable.datalog.syntax.text import syntax_text
@@ -82,8 +83,7 @@ def test_programs_with_a_mistake(text, data):
     check("".join(pieces), is_run=True)
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.sampled_from(WORDS), max_size=12), st.text(max_size=3))
+@examples(100, 200, st.lists(st.sampled_from(WORDS), max_size=12), st.text(max_size=3))
 def test_words_in_any_order(words, noise):
     check("rel p(x) = " + " ".join(words) + noise)
 
