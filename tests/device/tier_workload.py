@@ -37,7 +37,7 @@ def circuits(rng, alone):
                 given = np.log(weights) if semiring == "log" else weights
                 values, gradient, _ = circuit.value_and_gradient(given, None, semiring)
                 found.append([values.tolist(), gradient.tolist()])
-            if batch > 1 or "boolean" in alone:
+            if batch > 1 or alone == SEMIRINGS:
                 found.append(circuit.evaluate(weights > 0.5, None, "boolean").tolist())
     return found
 
