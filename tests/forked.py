@@ -21,6 +21,8 @@ from pathlib import Path
 # What is not there is not needed either.
 IMPORTED = ["numba", "torch", "torch.func", "sklearn.datasets", "derivable.nn.logic", "derivable.datalog.execute"]
 IMPORTED += ["derivable.device.cpu.compiling", "derivable.tensor.compilation", "derivable.bridge.torch"]
+# What every optimiser of PyTorch imports when it is made.
+IMPORTED += ["torch._dynamo"]
 
 
 class Forked:

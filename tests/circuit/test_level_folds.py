@@ -374,7 +374,9 @@ def test_what_is_no_element_is_refused():
 
 @pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize(
-    ("rows", "tier"), [(1, "interpreted"), (19, "compiled"), slow(1, "compiled")], indirect=["tier"]
+    ("rows", "tier"),
+    [(1, "interpreted"), (19, "interpreted"), slow(1, "compiled"), slow(19, "compiled")],
+    indirect=["tier"],
 )
 def test_negations_of_sums_and_literals_in_any_order(rows):
     """A graph of derivations: 1 - (a or b), with a literal after an inner node, and one literal twice."""

@@ -15,6 +15,7 @@ def world_number(assignment):
     return assignment.astype(np.int64) @ (1 << np.arange(assignment.shape[-1]))
 
 
+@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("seed", range(30))
 def test_most_probable(seed):
     circuit = satisfiable_circuit(seed, num_variables=6, num_roots=1 + seed % 3)
@@ -30,6 +31,7 @@ def test_most_probable(seed):
         assert_close(np.atleast_1d(best.log_weight[i]), np.log(masses.max(axis=1)))
 
 
+@pytest.mark.usefixtures("tier")
 def test_weights_of_zero():
     for seed in range(40):
         circuit = satisfiable_circuit(seed, num_variables=5)
@@ -45,6 +47,7 @@ def test_weights_of_zero():
             assert sorted(world_number(ranked.assignment).tolist()) == np.flatnonzero(masses).tolist()
 
 
+@pytest.mark.usefixtures("tier")
 def test_ties():
     b = CircuitBuilder()
     always = b.build([b.true()], num_variables=3)
@@ -55,6 +58,7 @@ def test_ties():
     assert most_probable(x, [0.5, 1.0]).assignment.tolist() == [True, True]
 
 
+@pytest.mark.usefixtures("tier")
 def test_it_needs_no_determinism():
     b = CircuitBuilder()
     loose = b.build([b.disjunction([b.literal(1), b.literal(2)])])
@@ -63,14 +67,23 @@ def test_it_needs_no_determinism():
         k_most_probable(loose, 2, [0.3, 0.4])
 
 
-def test_far_beyond_float64():
-    circuit = parity_chain(3000)
-    best = most_probable(circuit, np.full(3000, 1e-300), np.full(3000, 1e300))
+# Deeper than Python recurses, and in the long suite much deeper.
+DEEP = pytest.mark.parametrize(
+    ("size", "tier"), [(600, "interpreted"), pytest.param(3000, "compiled", marks=pytest.mark.slow)], indirect=["tier"]
+)
+
+
+@DEEP
+@pytest.mark.usefixtures("tier")
+def test_far_beyond_float64(size):
+    circuit = parity_chain(size)
+    best = most_probable(circuit, np.full(size, 1e-300), np.full(size, 1e300))
     assert best.assignment.sum() == 1
     assert best.weight == np.inf
-    assert best.log_weight == pytest.approx(2998 * np.log(1e300))
+    assert best.log_weight == pytest.approx((size - 2) * np.log(1e300))
 
 
+@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("seed", range(30))
 def test_k_most_probable(seed):
     circuit = satisfiable_circuit(seed, num_variables=7)
@@ -87,6 +100,7 @@ def test_k_most_probable(seed):
         assert (np.diff(ranked.log_weight) <= 0).all()
 
 
+@pytest.mark.usefixtures("tier")
 def test_k_most_probable_of_wide_conjunctions():
     # A conjunction of ten exclusive ors, each with two models: all 1024 models, best first.
     b = CircuitBuilder()
@@ -110,17 +124,20 @@ def test_k_most_probable_of_wide_conjunctions():
     assert_close(ranked.weight, np.sort(expected)[::-1])
 
 
-def test_k_most_probable_roots_and_depth():
-    circuit = parity_chain(2000, num_roots=2)
-    both = k_most_probable(circuit, 3, np.full(2000, 0.1))
+@DEEP
+@pytest.mark.usefixtures("tier")
+def test_k_most_probable_roots_and_depth(size):
+    circuit = parity_chain(size, num_roots=2)
+    both = k_most_probable(circuit, 3, np.full(size, 0.1))
     assert len(both) == 2
     odd, even = both
-    # Odd parity: one of 2000 is true. Even parity: none, then two are.
+    # Odd parity: one is true. Even parity: none, then two are.
     assert odd.assignment.sum(axis=1).tolist() == [1, 1, 1]
     assert even.assignment.sum(axis=1).tolist() == [0, 2, 2]
     assert len(np.unique(odd.assignment, axis=0)) == 3
 
 
+@pytest.mark.usefixtures("tier")
 def test_k_most_probable_refusals():
     circuit = satisfiable_circuit(1, num_variables=4)
     with pytest.raises(DomainError, match="k is -1"):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derivable.algebra import semirings
@@ -16,6 +15,7 @@ from derivable.tensor.passes import KERNEL
 from derivable.tensor.program import Program
 from derivable.tensor.types import tensor
 from derivable.tensor.values import Coordinates, coordinates
+from tensor.lengths import lengths
 from tensor.random_programs import SIZE, cases, dense_of, is_outside, places_of
 from tensor.test_kernels import (
     BITMAP,
@@ -79,8 +79,7 @@ def numbers_of(kernel, values):
     return {name: np.asarray(x) for name, x in kernel._parted(values, torch.device("cpu"))[2].items()}
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.data())
+@lengths(25, 60, data=st.data())
 def test_random_programs(data):
     program, given_, meant, formats = data.draw(cases(*[("dense", "csf")] * 2))
     order = program.type.order

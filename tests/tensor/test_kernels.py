@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derivable.algebra import semirings
@@ -19,6 +18,7 @@ from derivable.tensor.interpret import interpret
 from derivable.tensor.syntax import parse
 from derivable.tensor.types import INT, tensor
 from derivable.tensor.values import Coordinates, coordinates
+from tensor.lengths import lengths
 from tensor.random_programs import SIZE, cases, dense_of, is_outside
 
 MATRICES = ("dense", "column_major", "coo", "csr", "csc", "dcsr", "csf", "hashed")
@@ -53,9 +53,17 @@ def run(text, formats, output=None, **options):
     return found.to_numpy() if hasattr(found, "to_numpy") else found
 
 
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+# In the quick suite, dense results of what is stored by places, by rows and in a table; `test_threads` has others.
+OUTPUTS = [(matrix, "coordinates") for matrix in MATRICES]
+OUTPUTS += [(matrix, "dense") if matrix in ("dense", "csr", "hashed") else slow(matrix, "dense") for matrix in MATRICES]
+
+
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("matrix", MATRICES)
-@pytest.mark.parametrize("output", ["dense", "coordinates"])
+@pytest.mark.parametrize(("matrix", "output"), OUTPUTS)
 def test_every_format(case, matrix, output):
     text, expected = CASES[case]
     # Every vector beside one matrix, and one beside every matrix.
@@ -224,7 +232,7 @@ def three_threads(monkeypatch):
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("matrix", ["csr", "csc", "coo", "csf"])
+@pytest.mark.parametrize("matrix", ["csr", slow("csc"), "coo", slow("csf")])
 @pytest.mark.usefixtures("three_threads")
 def test_threads(case, matrix):
     text, expected = CASES[case]
@@ -504,8 +512,7 @@ def test_errors_of_formats_and_shapes():
 # Random programs
 
 
-@settings(deadline=None, max_examples=40)
-@given(st.data())
+@lengths(15, 40, data=st.data())
 def test_random_programs(data):
     program, given_, meant, formats = data.draw(cases(VECTORS, MATRICES))
     order = program.type.order

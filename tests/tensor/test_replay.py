@@ -103,8 +103,17 @@ CHANGES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", TEXTS)
-@pytest.mark.parametrize("output", [None, "dense", "csr"])
+# Matrices are the results that have every form; of others the quick suite has the form that they have by themselves.
+FORMS = [
+    (case, output)
+    if output is None or case in ("sparse", "entries", "chosen")
+    else pytest.param(case, output, marks=pytest.mark.slow)
+    for output in (None, "dense", "csr")
+    for case in TEXTS
+]
+
+
+@pytest.mark.parametrize(("case", "output"), FORMS)
 def test_changes(case, output):
     if output == "csr" and program(case).type.order != 2:
         output = "coordinates" if program(case).type.order else None

@@ -49,8 +49,10 @@ CASES = [
 
 
 @pytest.mark.parametrize(("text", "kinds"), CASES)
-@pytest.mark.parametrize("which", ["dense", "all"])
-@pytest.mark.parametrize("backend", [None, "torch"])
+@pytest.mark.parametrize(
+    ("which", "backend"),
+    [("dense", None), ("all", None), ("all", "torch"), pytest.param("dense", "torch", marks=pytest.mark.slow)],
+)
 def test_einsum(text, kinds, which, backend):
     sparse = {None: A, "B": B}
     dense = [drawn(*kind) if isinstance(kind, tuple) else torch.from_numpy(sparse[kind].toarray()) for kind in kinds]
