@@ -307,7 +307,7 @@ def test_ctrl_c(compiler):
 
 @pytest.mark.skipif(os.name != "posix", reason="a lock that Python has there")
 def test_ctrl_c_finds_no_lock_taken(compiler, monkeypatch):
-    """Of two locks of `Popen`, the one for waiting stays taken where Ctrl-C comes right after it was."""
+    """A lock of `Popen` stays taken where Ctrl-C comes right after it was."""
     takers = []
 
     class Watched(subprocess.Popen):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from data import data_path
-from datalog.examples import examples
 from datalog.naive import fact_sets, programs, text_of
 from datalog.test_errors import compare
 from derivable.core.diagnostics import LayoutError
@@ -27,6 +26,7 @@ from derivable.datalog.inputs import taken
 from derivable.datalog.provenance import provenance_of, tags_of
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.values import show_column
+from drawn import examples
 
 CLOSURE = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))"
 

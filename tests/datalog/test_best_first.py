@@ -9,11 +9,11 @@ import pytest
 from hypothesis import strategies as st
 
 import derivable as dv
-from datalog.examples import examples
 from datalog.test_fused import settings_of
 from derivable.algebra.semirings import max_product, min_plus
 from derivable.core.diagnostics import LimitError
 from derivable.datalog import best_first
+from drawn import examples
 
 RULES = {
     "p(x, z)": ["p(x, y), e(y, z)", "p(x, y), e(y, w), e(w, z)", "e(z, y), p(x, y), z != 2", "p(x, x), e(z, x)"],

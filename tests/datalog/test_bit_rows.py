@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from datalog.examples import examples
 from datalog.naive import fact_sets, least_model, text_of
 from datalog.test_fused import by_bits, interpreted, on_threads, settings_of
 from derivable.core.diagnostics import LimitError, OutOfMemory
@@ -22,6 +21,7 @@ from derivable.datalog import bit_rows, storage
 from derivable.datalog.bit_rows import Condensed
 from derivable.datalog.kernels import bit_rows as kernels
 from derivable.datalog.ram.inclusions import systems_of
+from drawn import examples
 
 CLOSURES = {
     "left": "rel path(x, z) = path(x, y), edge(y, z)",

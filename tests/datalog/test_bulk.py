@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from datalog.examples import examples
 from datalog.test_fused import on_threads
 from derivable.datalog import fused, gather, packing, storage
 from derivable.datalog.packing import Packing, distinct, is_in_order, order_of
 from derivable.datalog.storage import Table
 from derivable.datalog.values import TYPES
+from drawn import examples
 
 I64 = TYPES["i64"]
 EXTREMES = [0, 1, -1, 255, 1 << 31, -(1 << 31), (1 << 63) - 1, -(1 << 63)]

@@ -7,7 +7,6 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 import derivable as dv
-from datalog.examples import examples
 from datalog.programs import inputs, questions, sources
 from derivable.core.diagnostics import BindingError
 from derivable.datalog.desugar import desugar
@@ -19,6 +18,7 @@ from derivable.datalog.rules.demand import demand
 from derivable.datalog.strata import check_strata, stratify
 from derivable.datalog.syntax.parse import parse
 from derivable.datalog.types import infer
+from drawn import examples
 
 
 def core(text):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog import naive_terms
-from datalog.examples import examples
 from datalog.test_apm import run_apm
 from datalog.test_functions import siphash
 from datalog.worlds import probabilities, worlds
@@ -29,6 +28,7 @@ from derivable.datalog.strata import check_strata, stratify
 from derivable.datalog.syntax.parse import parse
 from derivable.datalog.syntax.text import syntax_text
 from derivable.datalog.types import infer
+from drawn import examples
 
 
 def run(text, facts=None, machine=True):

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import strategies as st
 
 import derivable as dv
-from datalog.examples import examples
 from derivable.datalog.desugar import desugar
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax import parse as parser
 from derivable.datalog.syntax.text import syntax_text
 from derivable.datalog.types import infer
+from drawn import examples
 
 TEXTS = st.text(st.sampled_from("ab,(){}:;\"\\\n\t'/é "), max_size=4)
 

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from datalog.examples import examples
 from datalog.test_fused import on_threads, settings_of
 from derivable.datalog import execute, sets, storage
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.storage import Table
 from derivable.datalog.values import TYPES
 from derivable.kernel.interpret import interpret
+from drawn import examples
 
 I64 = TYPES["i64"]
 # Values in one word of a bitmap, that widen it, that make hashes of many, and out of reach of sets.

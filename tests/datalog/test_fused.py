@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from datalog.examples import examples
 from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
@@ -27,6 +26,7 @@ from derivable.datalog.storage import Table
 from derivable.datalog.values import TYPES
 from derivable.device.cpu import threads
 from derivable.kernel.interpret import interpret
+from drawn import examples
 
 NEVER = 1 << 60
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import strategies as st
 
 import derivable as dv
-from datalog.examples import examples
 from datalog.programs import inputs, questions, sources
 from derivable.datalog.desugar import desugar
 from derivable.datalog.ram.interpret import interpret
@@ -21,6 +20,7 @@ from derivable.datalog.rules.text import rule_text
 from derivable.datalog.strata import stratify
 from derivable.datalog.syntax.parse import parse
 from derivable.datalog.types import infer
+from drawn import examples
 
 
 def core(text):

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from datalog.examples import examples
 from datalog.naive import fact_sets, least_model, programs, text_of
 from datalog.test_errors import compare
 from datalog.test_fused import NEVER, settings_of
@@ -17,6 +16,7 @@ from derivable.datalog import execute, fused, profile, statistics
 from derivable.datalog.ram import plan, project
 from derivable.datalog.ram.nodes import Store, steps
 from derivable.datalog.statistics import summary_of
+from drawn import examples
 
 # Settings under which every clause takes the best order found, whatever it costs to look for it.
 ALWAYS = (("LEAST_ROWS", 0), ("LEAST_SAVING", -1e9), ("CLEARLY", 1e9), ("LOOK", 0.0))

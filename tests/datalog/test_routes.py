@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from datalog.examples import examples
 from datalog.formulas import matched, model_of
 from datalog.naive import splits
 from datalog.programs import RichRule, inputs, questions, sources
@@ -21,6 +20,7 @@ from derivable.datalog.ram import plan, project
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.syntax.nodes import Query
 from derivable.datalog.syntax.parse import parse
+from drawn import examples
 
 PROGRAMS = sources(rule=RichRule)
 

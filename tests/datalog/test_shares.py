@@ -9,7 +9,6 @@ import pytest
 from hypothesis import strategies as st
 
 import derivable as dv
-from datalog.examples import examples
 from datalog.naive import fact_sets, least_model, programs, text_of
 from datalog.test_fused import on_threads, settings_of
 from datalog.test_interrupts import run_child
@@ -19,6 +18,7 @@ from derivable.datalog.kernels import row_sets
 from derivable.datalog.ram import emit
 from derivable.datalog.storage import Table
 from derivable.datalog.values import TYPES
+from drawn import examples
 
 CLOSURE = """
 type edge(x: i64, y: i64)

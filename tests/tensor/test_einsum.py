@@ -14,7 +14,7 @@ from derivable.core.diagnostics import DomainError, ParseError, ShapeError
 from derivable.tensor import einsum, parse
 from derivable.tensor.einstein import _order, contraction
 from derivable.tensor.values import Coordinates, coordinates
-from tensor.lengths import lengths
+from drawn import examples
 
 # What small programs say is the same in Python, which need not be compiled for it.
 pytestmark = pytest.mark.usefixtures("tier_of_users")
@@ -51,13 +51,13 @@ def in_some_form(draw, dense):
     return dense if form == "numpy" else coordinates(dense).to(form)
 
 
-@lengths(40, 100, case=sums())
+@examples(40, 100, case=sums())
 def test_of_dense_operands(case):
     subscripts, operands = case
     np.testing.assert_allclose(einsum(subscripts, *operands), np.einsum(subscripts, *operands), atol=1e-12)
 
 
-@lengths(40, 100, case=sums(), data=st.data())
+@examples(40, 100, case=sums(), data=st.data())
 def test_of_operands_in_any_form(case, data):
     subscripts, operands = case
     given_in = [in_some_form(data.draw, operand) for operand in operands]

@@ -21,7 +21,7 @@ from derivable.tensor.interpret import interpret
 from derivable.tensor.optimisation import optimised
 from derivable.tensor.passes import PASSES, Setting, run_passes, switched
 from derivable.tensor.program import Program
-from tensor.lengths import lengths
+from drawn import examples
 from tensor.random_programs import INPUTS, inputs, is_same, programs
 from tensor.test_gradient import REALS, SMOOTH, drawn, run
 
@@ -35,7 +35,7 @@ BATAX = parse(
 A = sp.csr_array(np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]]))
 
 
-@lengths(25, 60, data=st.data())
+@examples(25, 60, data=st.data())
 def test_derivatives_do_not_depend_on_switches(data):
     program, values = drawn(data, SMOOTH)
     wrt, mode = data.draw(st.sampled_from(["s", "X", "A"])), data.draw(st.sampled_from(MODES))
@@ -49,7 +49,7 @@ def test_derivatives_do_not_depend_on_switches(data):
     assert is_same(run(found, values), run(expected, values), keeps_zeros=False)
 
 
-@lengths(15, 30, data=st.data())
+@examples(15, 30, data=st.data())
 def test_directions_do_not_depend_on_switches(data):
     program, values = drawn(data, SMOOTH)
     differentiate, passes = data.draw(st.sampled_from([jvp, vjp])), data.draw(OFF)
@@ -65,7 +65,7 @@ def test_directions_do_not_depend_on_switches(data):
 
 # One function saturates before and after.
 @pytest.mark.parametrize("name", [name for name, each in PASSES.items() if each.run and each.is_on])
-@lengths(6, 15, data=st.data())
+@examples(6, 15, data=st.data())
 def test_every_pass_keeps_type_and_entries(name, data):
     node, values = data.draw(programs(depths=(2, 5), functions=SMOOTH)), data.draw(inputs())
     steps = []
@@ -76,7 +76,7 @@ def test_every_pass_keeps_type_and_entries(name, data):
     assert is_same(left, right, keeps_zeros="saturation" not in name, tolerance=1e-6)
 
 
-@lengths(8, 20, node=programs(depths=(2, 5)), values=inputs(), passes=SWITCHES)
+@examples(8, 20, node=programs(depths=(2, 5)), values=inputs(), passes=SWITCHES)
 def test_optimised_programs_do_not_depend_on_switches(node, values, passes):
     found = optimise(Program(node, INPUTS), passes=passes)
     left, right = (interpret(each, values, REALS) for each in (node, found.node))

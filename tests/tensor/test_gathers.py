@@ -15,7 +15,7 @@ from derivable.tensor.passes import KERNEL
 from derivable.tensor.program import Program
 from derivable.tensor.types import tensor
 from derivable.tensor.values import Coordinates, coordinates
-from tensor.lengths import lengths
+from drawn import examples
 from tensor.random_programs import SIZE, cases, dense_of, is_outside, places_of
 from tensor.test_kernels import (
     BITMAP,
@@ -79,7 +79,7 @@ def numbers_of(kernel, values):
     return {name: np.asarray(x) for name, x in kernel._parted(values, torch.device("cpu"))[2].items()}
 
 
-@lengths(25, 60, data=st.data())
+@examples(25, 60, data=st.data())
 def test_random_programs(data):
     program, given_, meant, formats = data.draw(cases(*[("dense", "csf")] * 2))
     order = program.type.order

@@ -20,7 +20,7 @@ from derivable.tensor.program import Program
 from derivable.tensor.support import size_inputs, spread
 from derivable.tensor.syntax import parse
 from derivable.tensor.types import INT, REAL, product, tensor
-from tensor.lengths import lengths
+from drawn import examples
 from tensor.random_programs import INPUTS, SIZE, inputs, is_same, programs, tensors
 
 REALS = semirings.get("real")
@@ -96,7 +96,7 @@ def drawn(data, functions=SMOOTH, order=None):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("wrt", ["s", "X", "A"])
-@lengths(15, 40, data=st.data())
+@examples(15, 40, data=st.data())
 def test_own_gradients_are_those_of_the_complex_step(mode, wrt, data):
     program, values = drawn(data)
     found = gradient(program, wrt, mode, "own")
@@ -106,7 +106,7 @@ def test_own_gradients_are_those_of_the_complex_step(mode, wrt, data):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("wrt", ["X", "A"])
-@lengths(15, 40, data=st.data())
+@examples(15, 40, data=st.data())
 def test_full_gradients_are_those_at_stored_zeros(mode, wrt, data):
     program, values = drawn(data)
     try:
@@ -133,7 +133,7 @@ def _is_a_function_of_tensors(program, wrt):
 
 
 @pytest.mark.parametrize("wrt", ["s", "X", "A"])
-@lengths(15, 40, data=st.data())
+@examples(15, 40, data=st.data())
 def test_products_with_the_derivative(wrt, data):
     program, values = drawn(data)
     order, n = INPUTS[wrt].order, program.type.order
@@ -156,7 +156,7 @@ def test_products_with_the_derivative(wrt, data):
 
 
 @pytest.mark.parametrize("wrt", ["s", "X", "A"])
-@lengths(12, 30, data=st.data())
+@examples(12, 30, data=st.data())
 def test_hessians_are_derivatives_of_gradients(wrt, data):
     program, values = drawn(data, order=0)
     first = gradient(program, wrt, pattern="own")

@@ -18,7 +18,7 @@ from derivable.tensor.interpret import interpret
 from derivable.tensor.syntax import parse
 from derivable.tensor.types import INT, tensor
 from derivable.tensor.values import Coordinates, coordinates
-from tensor.lengths import lengths
+from drawn import examples
 from tensor.random_programs import SIZE, cases, dense_of, is_outside
 
 MATRICES = ("dense", "column_major", "coo", "csr", "csc", "dcsr", "csf", "hashed")
@@ -512,7 +512,7 @@ def test_errors_of_formats_and_shapes():
 # Random programs
 
 
-@lengths(15, 40, data=st.data())
+@examples(15, 40, data=st.data())
 def test_random_programs(data):
     program, given_, meant, formats = data.draw(cases(VECTORS, MATRICES))
     order = program.type.order

@@ -14,7 +14,7 @@ from derivable.tensor.linearity import is_linear
 from derivable.tensor.normalise import RULES, float_bindings, hoist_conditions, normalise, rewrite, scalar_products
 from derivable.tensor.sparsity import ATOMS, propagate
 from derivable.tensor.types import INT
-from tensor.lengths import lengths
+from drawn import examples
 from tensor.random_programs import INPUTS, inputs, is_same, programs
 
 REALS = semirings.get("real")
@@ -35,7 +35,7 @@ def assert_same(before, after, values, semiring=REALS):
 
 
 @pytest.mark.parametrize("name", PASSES)
-@lengths(35, 100, data=st.data())
+@examples(35, 100, data=st.data())
 def test_passes_keep_meaning_and_pattern(name, data):
     node = data.draw(programs())
     after = PASSES[name](node)
@@ -45,7 +45,7 @@ def test_passes_keep_meaning_and_pattern(name, data):
 
 
 @pytest.mark.parametrize("name", RULE_SETS)
-@lengths(20, 60, data=st.data())
+@examples(20, 60, data=st.data())
 def test_every_rule_keeps_meaning_and_pattern(name, data):
     node = data.draw(programs())
     assert_same(node, rewrite(node, INPUTS, RULE_SETS[name]), data.draw(inputs()))
@@ -95,7 +95,7 @@ def test_a_normal_form():
     assert str(found) == ("sum(<i, a> in X) let t = Y(i) in let t_1 = a * t in let t_2 = exp(t_1) in t_2 * t")
 
 
-@lengths(20, 50, node=programs())
+@examples(20, 50, node=programs())
 def test_operands_are_atoms_and_names_are_unique(node):
     bound = []
     for part in t.walk(to_anf(node)):
@@ -109,7 +109,7 @@ def test_operands_are_atoms_and_names_are_unique(node):
 
 
 @pytest.mark.parametrize("semiring", ["min_plus", "max_plus"])
-@lengths(35, 100, data=st.data())
+@examples(35, 100, data=st.data())
 def test_passes_keep_meaning_in_other_semirings(semiring, data):
     node = data.draw(programs(functions=()))
     record = semirings.get(semiring)
@@ -119,7 +119,7 @@ def test_passes_keep_meaning_in_other_semirings(semiring, data):
 
 
 @pytest.mark.parametrize(("semiring", "is_real"), [("real", True), ("max_plus", False)])
-@lengths(20, 60, data=st.data())
+@examples(20, 60, data=st.data())
 def test_what_is_linear_is(semiring, is_real, data):
     # A few of many are linear in X.
     drawn = (data.draw(programs(depths=(1, 4))) for _ in range(12))

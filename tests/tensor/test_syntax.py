@@ -13,7 +13,7 @@ from derivable.tensor.check import check
 from derivable.tensor.program import Program
 from derivable.tensor.syntax import as_type, parse
 from derivable.tensor.types import BOOL, INT, REAL, Type, array, tensor
-from tensor.lengths import lengths
+from drawn import examples
 from tensor.test_errors import TYPES
 
 INPUTS = {
@@ -116,7 +116,7 @@ def expressions(draw, wanted, scope=None, depth=4):
     return t.Apply(operation, tuple(some(of) for _ in range(arity)))
 
 
-@lengths(40, 100, node=st.sampled_from([REAL, INT, BOOL, tensor(1), tensor(2)]).flatmap(expressions))
+@examples(40, 100, node=st.sampled_from([REAL, INT, BOOL, tensor(1), tensor(2)]).flatmap(expressions))
 def test_programs_come_back_from_their_text(node):
     program = Program(node, INPUTS)
     again = parse(str(program), INPUTS)
@@ -125,7 +125,7 @@ def test_programs_come_back_from_their_text(node):
     assert hash(again) == hash(program)
 
 
-@lengths(40, 100, node=st.sampled_from([REAL, tensor(2)]).flatmap(expressions))
+@examples(40, 100, node=st.sampled_from([REAL, tensor(2)]).flatmap(expressions))
 def test_every_part_has_its_place(node):
     text = str(node)
     lines = text.split("\n")

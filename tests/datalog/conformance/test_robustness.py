@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.conformance import test_attributes, test_bodies, test_items, test_lexical
-from datalog.examples import examples
 from datalog.test_programs import PROGRAMS as WHOLE
 from derivable.datalog.syntax.parse import parse
 from derivable.datalog.syntax.text import syntax_text
+from drawn import examples
 
 TABLES = [
     *(test_lexical.TOKENS, test_lexical.PRECEDENCE, test_lexical.FORMULAS),
