@@ -71,14 +71,21 @@ def test_triton_texts_are_expressions():
                 compile(text.format("a", "b", "c", type=f"tl.{dtype}", low=0, high=1), row.name, "eval")
 
 
-def test_triton_texts_mean_what_the_row_says():
+@pytest.mark.parametrize(
+    ("types_tried", "counts"),
+    [
+        ("float32 int64 bool", "27 17 9"),
+        # A second float and other widths: the same texts.
+        pytest.param("float64 int8 uint8", "27 17 17", marks=pytest.mark.slow),
+    ],
+)
+def test_triton_texts_mean_what_the_row_says(types_tried, counts):
     pytest.importorskip("triton")
     tests = Path(__file__).parents[1]
     paths = [str(tests.parent / "src"), str(tests), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    types_tried = ["float32", "float64", "int8", "int64", "uint8", "bool"]
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(tests / "algebra" / "triton_table.py"), *types_tried],
+        [sys.executable, "-W", "ignore", str(tests / "algebra" / "triton_table.py"), *types_tried.split()],
         env=environment,
         capture_output=True,
         text=True,
@@ -86,7 +93,7 @@ def test_triton_texts_mean_what_the_row_says():
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["27", "27", "17", "17", "17", "9"]
+    assert done.stdout.split() == counts.split()
 
 
 def applications(dtype):
@@ -166,8 +173,18 @@ def lanes_route(exprs, arguments, x, y, as_lines):
     return [out.ravel()[: x.size] for out in outs]
 
 
-@pytest.mark.parametrize("dtype", list(EDGES))
-@pytest.mark.parametrize("route", ["numba", "scalars", "lines", "jnp", "torch"])
+ROUTES = ["numba", "scalars", "lines", "jnp", "torch"]
+# Compilers take seconds for each type. Those of the widths between have the same texts, and wait for the long suite.
+BETWEEN = ("int16", "int32", "uint8", "uint16", "uint32")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "route"),
+    [
+        pytest.param(*case, marks=pytest.mark.slow if case[0] in BETWEEN and case[1] != "torch" else ())
+        for case in itertools.product(EDGES, ROUTES)
+    ],
+)
 def test_texts_mean_what_the_row_says(dtype, route):
     found, arguments = applications(dtype)
     x, y = values_of(dtype)

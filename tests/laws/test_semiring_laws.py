@@ -27,12 +27,13 @@ def values_of(semiring):
 
 @pytest.mark.parametrize("law", laws.LAWS, ids=lambda law: law.name)
 @pytest.mark.parametrize("name", semirings.names())
-def test_law(name, law):
+@pytest.mark.parametrize("examples", [25, pytest.param(60, marks=pytest.mark.slow)])
+def test_law(name, law, examples):
     semiring = semirings.get(name)
     if not law.applies(semiring):
         return
 
-    @settings(max_examples=60, deadline=None, database=None)
+    @settings(max_examples=examples, deadline=None, database=None)
     @given(st.tuples(*[values_of(semiring)] * law.arity))
     def check(values):
         assert laws.holds(law, semiring, values), law.sides(semiring, *values)

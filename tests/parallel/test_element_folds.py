@@ -53,6 +53,7 @@ OPERATORS = {
 ORDERED = {"linear", "crossing", "2x2", "2x2 of paths", "affine", "mixed"}
 COMMUTATIVE = [name for name in OPERATORS if name not in ORDERED]
 FLAGS = [(False, False), (False, True), (True, False), (True, True)]
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(params=[1, 3], autouse=True)
@@ -359,7 +360,7 @@ SMOOTH = ["add", "mul", "logaddexp", "soft or"]
 
 
 @pytest.mark.parametrize("name", ["mul", "satadd", "linear", "sum, product, largest"])
-@pytest.mark.parametrize(("exclusive", "reverse"), FLAGS)
+@pytest.mark.parametrize(("exclusive", "reverse"), [*FLAGS[::3], *(pytest.param(*f, marks=SLOW) for f in FLAGS[1:3])])
 def test_many_columns_are_so_many_single_ones(name, exclusive, reverse):
     """Wide rows are vector code, and a single column has a source of its own."""
     op, rng = typed(name), np.random.default_rng(8)

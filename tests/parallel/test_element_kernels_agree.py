@@ -9,9 +9,13 @@ from derivable.parallel import element_by_index
 from derivable.parallel import element_folds as kernels
 from parallel import element_oracle as reference
 from parallel.operator_cases import CASES
+from parallel.tiered import either_tier
 
 CHOSEN = ["permuted blocks", "linear functions in the plane", "semidirect in log space", "two precisions", "argmax"]
 SOME = [case for case in CASES if case.name in CHOSEN]
+# The compiler takes seconds for each; of linear functions there are some among the permuted blocks.
+INTERPRETED = ["linear functions in the plane", "semidirect in log space"]
+TIERED = either_tier(SOME, [case for case in SOME if case.name not in INTERPRETED])
 OPTIONS = [
     {},
     {"exclusive": True, "reverse": True},
@@ -41,7 +45,8 @@ def adjoints_like(case, rows, seed):
     )
 
 
-@pytest.mark.parametrize("case", SOME, ids=repr)
+@pytest.mark.usefixtures("tier")
+@pytest.mark.parametrize(("case", "tier"), TIERED, indirect=["tier"])
 def test_scans(case):
     typed, values, adjoints = case.typed, case.leaves(40, 3, seed=1), adjoints_like(case, 40, 2)
     for options in OPTIONS:
@@ -51,7 +56,8 @@ def test_scans(case):
         same(case, found, reference.scan_vjp(typed, adjoints, values, **options))
 
 
-@pytest.mark.parametrize("case", SOME, ids=repr)
+@pytest.mark.usefixtures("tier")
+@pytest.mark.parametrize(("case", "tier"), TIERED, indirect=["tier"])
 def test_segments(case):
     typed, values, offsets = case.typed, case.leaves(40, 3, seed=3), np.array([0, 4, 4, 5, 40])
     adjoints = adjoints_like(case, 4, 4)

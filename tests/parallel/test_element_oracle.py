@@ -89,7 +89,12 @@ def test_against_a_loop_over_elements(case):
     check(case, found, [fold([3, 1]), fold([4, 0, 3, 5]), fold([5]), fold([6, 6])])
 
 
-@pytest.mark.parametrize("case", SMOOTH, ids=repr)
+@pytest.mark.parametrize(
+    # Two differences for each of many entries.
+    "case",
+    [pytest.param(case, marks=pytest.mark.slow) if case.name == "4x4 products" else case for case in SMOOTH],
+    ids=repr,
+)
 def test_derivatives_by_finite_differences(case):
     typed = case.typed
     leaves = case.leaves(ROWS, 1, seed=2)

@@ -51,8 +51,16 @@ def check(name, values, adjoints, tolerance, **options):
     np.testing.assert_allclose(found, gradient, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", ["min", "max"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("min", "float32"),
+        ("max", "float32"),
+        ("max", "float64"),
+        # Four more kernels to compile, which differ from the others in nothing new.
+        pytest.param("min", "float64", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(("reverse", "exclusive"), DIRECTIONS)
 @pytest.mark.parametrize("rows", [0, 1, 2, 8, 9, 16, 17, 18, 33, 34, 65, 300])
 @pytest.mark.parametrize("kind", ["random", "ties", "rising", "falling"])

@@ -21,6 +21,7 @@ from derivable.algebra import semirings
 from derivable.algebra.monoids import NAMED
 from derivable.core.diagnostics import DerivableError
 from derivable.parallel import element_by_index
+from parallel.tiered import either_tier
 
 P = dv.parallel
 GOLDEN = Path(__file__).parents[1] / "golden" / "parallel"
@@ -132,9 +133,11 @@ def test_batch_axes_are_in_the_middle():
     np.testing.assert_allclose(P.reduce_by_index(np.zeros((3, 2, 3)), "add", indices, numbers), expected, rtol=1e-13)
 
 
-@pytest.mark.parametrize(
-    "dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
-)
+DTYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
+
+
+@pytest.mark.usefixtures("tier")
+@pytest.mark.parametrize(("dtype", "tier"), either_tier(DTYPES, ["uint8", "int64", "float32"]), indirect=["tier"])
 def test_types_come_back(dtype):
     x = np.array([3, 1, 2, 5], dtype)
     for name, meaning in (("add", np.add), ("mul", np.multiply), ("min", np.minimum), ("max", np.maximum)):
@@ -183,6 +186,7 @@ def test_booleans():
     assert P.reduce(P.operator(lambda a, b: dv.logical_xor(a, b), neutral=False), x)
 
 
+@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("op", ["add", "min", saturated, "logaddexp"])
 def test_nothing_gives_the_neutral_element(op):
     empty = np.zeros((0, 2))

@@ -59,9 +59,18 @@ def walked_again(op, destination, indices, values, seed):
     return fold.pull(indices, [np.asarray(seed)], operands, fold.apply(indices, operands))
 
 
-@pytest.mark.parametrize("jit", [False, True])
-@pytest.mark.parametrize("index_dtype", ["int32", "int64"])
-@pytest.mark.parametrize("op", [SATADD, SOFT_OR], ids=["satadd", "soft or"])
+@pytest.mark.parametrize(
+    ("op", "index_dtype", "jit"),
+    [
+        pytest.param(op, width, jit, id=f"{name}-{width}-{jit}", marks=() if is_quick else pytest.mark.slow)
+        for name, op, quick in (
+            ("satadd", SATADD, [("int64", False), ("int32", True), ("int64", True)]),
+            ("soft or", SOFT_OR, [("int64", True)]),
+        )
+        for width, jit in itertools.product(["int32", "int64"], [False, True])
+        for is_quick in [(width, jit) in quick]
+    ],
+)
 def test_gradients_have_the_bits_of_the_longer_way(op, index_dtype, jit, kept):
     destination, indices, values = arguments()
     indices, seed = indices.astype(index_dtype), jnp.asarray([-1.0, 0.5, 2.0])

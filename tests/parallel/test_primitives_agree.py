@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
@@ -21,6 +21,7 @@ from derivable.device.cpu import threads
 from derivable.parallel import element_cuts, picked, reference
 from derivable.parallel.table import PRIMITIVES
 from parallel import element_oracle
+from parallel.tiered import either_tier
 
 DEVICES = {"reference": reference, "cpu": picked}
 SOFT = Semiring("probabilistic_or", plus=lambda a, b: a + b - a * b, times=lambda a, b: a * b, zero=0.0, one=1.0)
@@ -88,7 +89,12 @@ def test_rows_of_the_registry_are_complete():
         assert "Derivative" in text
 
 
-@pytest.mark.parametrize("operator", [*FLOAT_OPERATORS, "or", "and"], ids=name)
+@pytest.mark.usefixtures("tier")
+@pytest.mark.parametrize(
+    ("operator", "tier"),
+    either_tier([*FLOAT_OPERATORS, "or", "and"], ["add", "max", "logaddexp", "or"]),
+    indirect=["tier"],
+)
 @pytest.mark.parametrize("batch", [(), (3,), (2, 2), (0,)], ids=str)
 def test_folds_against_plain_python(device, num_threads, operator, batch):
     n, buckets = 23, 6
@@ -185,7 +191,8 @@ def test_derivatives_against_finite_differences(num_threads, operator, batch):
     assert (to_values[indices < 0] == 0).all()
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.usefixtures("tier")
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.integers(0, 40),
     st.integers(1, 6),

@@ -485,7 +485,12 @@ SCANS = [
 
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=repr)
-@pytest.mark.parametrize("case", SCANS, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    # Its operator is the one of the arrays.
+    [pytest.param(case, marks=pytest.mark.slow) if case.name == "4x4 products as tuples" else case for case in SCANS],
+    ids=lambda case: case.name,
+)
 def test_scan(case, library):
     check(library, case)
 

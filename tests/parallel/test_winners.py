@@ -1,8 +1,10 @@
 """The rows that win a minimum or maximum by index, which its forward pass hands to the gradient, beside a loop."""
 
+import itertools
+
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -67,12 +69,14 @@ def check(name, destination, indices, values, adjoints):
 
 @pytest.mark.parametrize("name", ["min", "max"])
 @pytest.mark.parametrize("far", [False, True])
-@given(data=st.data())
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_numbers(name, far, data):
-    before = element_by_index.FAR_BYTES
-    element_by_index.FAR_BYTES = 0 if far else before
-    try:
+@pytest.mark.parametrize("examples", [25, pytest.param(60, marks=pytest.mark.slow)])
+def test_any_numbers(name, far, examples, monkeypatch):
+    if far:
+        monkeypatch.setattr(element_by_index, "FAR_BYTES", 0)
+
+    @given(data=st.data())
+    @settings(deadline=None, max_examples=examples)
+    def hold(data):
         rows, buckets = data.draw(st.integers(0, 29)), data.draw(st.integers(1, 4))
         width = data.draw(st.sampled_from([1, 1, 2, 5]))
         values = data.draw(hnp.arrays(np.float32, (rows, width, 1), elements=NUMBERS))
@@ -80,12 +84,21 @@ def test_any_numbers(name, far, data):
         indices = data.draw(hnp.arrays(np.int32, rows, elements=st.integers(-2, buckets + 1)))
         adjoints = np.arange(1, 1 + destination.size, dtype=np.float32).reshape(destination.shape)
         check(name, destination, indices, values, adjoints)
-    finally:
-        element_by_index.FAR_BYTES = before
+
+    hold()
 
 
-@pytest.mark.parametrize("name", ["min", "max"])
-@pytest.mark.parametrize(("dtype", "index_dtype"), [("float32", "int64"), ("float64", "int32")])
+# Each is compiled anew, but for the first two, whose kernels other tests have.
+KINDS = [("min", "float32", "int32"), ("max", "float32", "int32"), ("max", "float64", "int64")]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "index_dtype"),
+    [
+        pytest.param(*kind, marks=() if kind in KINDS else pytest.mark.slow)
+        for kind in itertools.product(["min", "max"], ["float32", "float64"], ["int32", "int64"])
+    ],
+)
 @pytest.mark.parametrize("farther", [False, True])
 @pytest.mark.parametrize(("rows", "width", "buckets"), [(4000, 1, 7), (1500, 1, 300), (300, 40, 3), (400, 33, 150)])
 def test_many_rows_and_ties(name, dtype, index_dtype, farther, rows, width, buckets, monkeypatch):
