@@ -331,8 +331,7 @@ class _WatchedLock:
     def release(self):
         self._lock.release()
 
-    def __enter__(self):
-        self.acquire()
+    __enter__ = acquire
 
     def __exit__(self, *_):
         self.release()
