@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all lint types bench docs simulators clean
+.PHONY: demo test test-quarter test-all lint types bench docs simulators clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "derivable: making $(VENV), once; a few minutes, most of them downloads"
@@ -21,6 +21,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+# The quick tests and a quarter of the slow ones, the next one in each sitting: four in a row are all of them.
+test-quarter: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --quarter $$($(BIN)/python tests/quarters.py)
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n 2
@@ -47,7 +51,7 @@ simulators:
 	done
 
 docs: $(STAMP)
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) site

@@ -37,17 +37,17 @@ def solved(reasoner: abduction.Reasoner, found: list[Tensor], puzzles: problems.
     return (scores.argmax(-1) == puzzles.right).float().mean().item()
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--panels", type=int, default=20_000, help="panels to learn from")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--problems", type=int, default=500, help="problems to solve, of each kind")
     parser.add_argument("--steps", type=int, default=300, help="steps to learn rules in")
     parser.add_argument("--length", type=int, default=256, help="of the four blocks of a code")
-    parser.add_argument("--inputs", type=int, default=0, help="also train a reader of so many panels at once")
+    parser.add_argument("--inputs", type=int, default=0, help="also train a reader of this number of panels at once")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--picture", default="raven.png")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
 
     seed = options.seed
     sizes = torch.tensor(list(problems.ATTRIBUTES.values()))

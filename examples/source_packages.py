@@ -3,9 +3,9 @@
     python examples/source_packages.py [--pieces N] [--steps 20] [--columns 1048576]
 
 The texts ship with Python. A piece is ten lines; its features are its words and pairs of words, hashed into 2^20
-columns. As a dense array the pieces would need more memory than most machines have. `dv.tensor.Function` goes through
-the entries that are there, forwards and backwards, and PyTorch's optimiser does not know the difference. Whole files
-are held out, so that no piece has a neighbour in the training set.
+columns. As a dense array the pieces would need more memory than most machines have. `dv.tensor.Function` computes with
+the nonzeros alone, forwards and backwards, and is used like any other function in PyTorch. Whole files are held out, so
+that no piece has a neighbour in the training set.
 """
 
 import argparse
@@ -106,7 +106,7 @@ def main(limit: int | None = None, steps: int = 20, columns: int = 1 << 20) -> f
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--pieces", type=int, help="at most so many of a file")
+    parser.add_argument("--pieces", type=int, help="pieces of a file, at most")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--columns", type=int, default=1 << 20)
     options = parser.parse_args()

@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 
 from forked import Forked
+from quarters import quarter_of
 
 os.environ.setdefault("DERIVABLE_TIER", "compiled")
 # Of the time that JAX compiles, a fifth is for optimisation. Ours is a call inside, which that does not reach.
@@ -21,11 +22,38 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # An example takes what the machine's other work and compilers leave it: a law holds however long that is.
 hypothesis.settings.register_profile(
-    "people", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+    "people",
+    deadline=None,
+    derandomize=False,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    print_blob=True,
 )
-# A machine that decides whether a change lands draws the same examples each time; people draw new ones.
+# A machine that decides whether a change lands draws the same examples each time in quick tests; people, and slow
+# tests everywhere, draw new ones. What fails prints a line that repeats it.
 hypothesis.settings.register_profile("ci", hypothesis.settings.get_profile("people"), derandomize=True)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "people")
+QUICK_PROFILE = "ci" if os.environ.get("CI") else "people"
+hypothesis.settings.load_profile(QUICK_PROFILE)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--quarter", type=int, choices=range(4), help="of slow tests, those of this quarter only")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Of slow tests those of one quarter are left."""
+    quarter = config.getoption("quarter")
+    if quarter is None:
+        return
+    others = [item for item in items if item.get_closest_marker("slow") and quarter_of(item.nodeid) != quarter]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        left = set(items).difference(others)
+        items[:] = [item for item in items if item in left]
+
+
+def pytest_runtest_setup(item):
+    """Settings that a test makes when it runs are those of its suite."""
+    hypothesis.settings.load_profile("people" if item.get_closest_marker("slow") else QUICK_PROFILE)
 
 
 def pytest_collection_finish():

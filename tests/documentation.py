@@ -20,11 +20,14 @@ import shlex
 import subprocess
 import sys
 import textwrap
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,}) *(?P<info>.*)$")
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
+# Pages of a newcomer's first hour print what they show and nothing else: a warning is a failure there.
+WITHOUT_WARNINGS = {"README.md", "index.md", "getting-started.md", "tutorial.md", "cheat-sheet.md", "recipes.md"}
 DISGUISED = {"py", "python3", "pycon", "py3", "ipython"}
 
 
@@ -118,7 +121,9 @@ def run_page(text: str, name: str, directory: Path) -> int:
             if block.language == "python":
                 code = compile("\n" * (block.line - 1) + block.code, name, "exec")
                 printed = io.StringIO()
-                with contextlib.redirect_stdout(printed):
+                with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+                    if name in WITHOUT_WARNINGS:
+                        warnings.simplefilter("error", UserWarning)
                     exec(code, namespace)
                 executed += 1
                 follower = blocks[position + 1] if position + 1 < len(blocks) else None

@@ -38,7 +38,7 @@ def test_a_database_is_a_table_a_relation():
     assert [element.text for element in page.iter("b")] == ["edge", "path"]
     first, second = page.iter("table")
     assert cells(first) == [["tag", "source: usize", "target: usize"], ["0.5", "0", "1"], ["1", "1", "2"]]
-    assert cells(second) == [["tag", "usize", "usize"], ["0.5", "0", "1"], ["0.5", "0", "2"], ["1", "1", "2"]]
+    assert cells(second) == [["tag", "x: usize", "y: usize"], ["0.5", "0", "1"], ["0.5", "0", "2"], ["1", "1", "2"]]
 
 
 def test_texts_are_escaped():
@@ -194,3 +194,54 @@ def test_a_layer_names_the_random_facts_of_its_program():
     assert expected == pytest.approx(layer(rain=torch.tensor([0.5])).item()) == pytest.approx(0.6)
     drawn = {element.text for element in parsed(layer._repr_html_()).iter() if local_name(element) == "text"}
     assert {"rain()", "random fact 0"} <= drawn
+
+
+def test_a_program_shows_its_relations_and_its_text():
+    text = 'type seen(x: String)\nrel odd(x) = seen(x), x != "<b>&"\n' + "".join(f"rel r{i}(1)\n" for i in range(60))
+    page = parsed(dv.Program(text + "query odd", "<i>")._repr_html_())
+    assert cells(page) == [["", "relation", "columns"], ["input", "seen", "String"], ["output", "odd", "String"]]
+    assert "<i>" in "".join(page.itertext())
+    (block,) = page.iter("pre")
+    assert block.text.split("\n")[1] == 'rel odd(x) = seen(x), x != "<b>&"'
+    assert block.text.endswith("… 23 more lines")
+
+
+def test_coordinates_show_their_first_entries():
+    values = dv.tensor.coordinates(np.diag(np.arange(1.0, 31.0)))
+    page = parsed(values._repr_html_())
+    assert cells(page)[:3] == [["axis 0", "axis 1", "value"], ["0", "0", "1.0"], ["1", "1", "2.0"]]
+    assert len(cells(page)) == 21
+    assert "10 more entries" in "".join(page.itertext())
+
+
+def test_an_item_memory_shows_its_names():
+    pytest.importorskip("torch")
+    memory = dv.vsa.ItemMemory((4, 64), generator=0)
+    for name in ODD_NAMES:
+        memory.add(name)
+    page = parsed(memory._repr_html_())
+    assert cells(page)[1:3] == [["0", "'a'"], ["1", "'<b>&\"c'"]]
+    assert "4 vectors [4, 64]" in "".join(page.itertext())
+
+
+def test_a_design_shows_its_summary():
+    torch = pytest.importorskip("torch")
+    design = dv.accelerator.design(lambda x: x @ x.T, torch.randn(4, 4))
+    lines = dict(cells(parsed(design._repr_html_())))
+    assert lines["precision"] == "int8 neural, int4 symbolic"
+    assert len(lines) > 6
+
+
+def test_the_text_of_a_program_counts_its_items():
+    assert repr(dv.Program("rel a = {1}")) == "Program('<program>', 1 item)"
+    assert repr(dv.Program("rel a = {1} query a")) == "Program('<program>', 2 items)"
+
+
+def test_a_query_with_constants_is_found_under_its_text():
+    database = dv.Program('rel road = {("a", "b"), ("b", "c")} query road("a", x)').run()
+    with pytest.raises(
+        dv.DerivableError, match=r"""its query is database\['road\("a", x\)'\]; for the whole"""
+    ) as caught:
+        database["road"]
+    assert "add `query road`" in str(caught.value)
+    assert len(database['road("a", x)']) == 1

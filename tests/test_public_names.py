@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from derivable.core.lazy import ABOVE
+
 PACKAGE = Path(__file__).parents[1] / "src" / "derivable"
 FOLDERS = ("accelerator", "algebra", "circuit", "datalog", "device", "nn", "parallel", "tensor", "vsa")
 PACKAGES = ["derivable", *(f"derivable.{name}" for name in FOLDERS)]
@@ -20,6 +22,14 @@ def test_every_public_name_resolves(package):
     for name in loaded.__all__:
         assert getattr(loaded, name) is not None
         assert name in dir(loaded)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_completion_shows_public_names_alone(package):
+    loaded = importlib.import_module(package)
+    shown = {name for name in dir(loaded) if not name.startswith("__")}
+    # Folds stand in a package of a higher floor.
+    assert shown == {name for name in {*loaded.__all__, *ABOVE.get(package, ())} if not name.startswith("__")}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -14,12 +14,13 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from derivable import accelerator, algebra, circuit, datalog, device, nn, parallel, tensor, vsa
     from derivable.algebra.expr.functions import *
-    from derivable.core.diagnostics import DerivableError
+    from derivable.core.diagnostics import DerivableError, DerivableWarning
     from derivable.datalog.inputs import categorical, independent
     from derivable.datalog.program import Program
 
 __all__ = [
     "DerivableError",
+    "DerivableWarning",
     "Program",
     "__version__",
     "abs",
@@ -71,6 +72,7 @@ ABOVE["derivable.device"] = {"explain": "derivable.parallel.table"}
 _MODULES = ("accelerator", "algebra", "circuit", "core", "datalog", "device", "nn", "parallel", "tensor", "vsa")
 _NAMES = {
     "DerivableError": "derivable.core.diagnostics",
+    "DerivableWarning": "derivable.core.diagnostics",
     "Program": "derivable.datalog.program",
     "categorical": "derivable.datalog.inputs",
     "independent": "derivable.datalog.inputs",

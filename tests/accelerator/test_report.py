@@ -5,6 +5,7 @@ import html.parser
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -120,6 +121,37 @@ def test_texts_of_pictures_are_inside_and_apart(made):
     assert longest in names
 
 
+LETTER, PADDING, LONG = 7.5, 13, 7 * 16  # pixels: of most bold letters at .82rem, of a cell, of a column of long texts
+
+
+def narrowest(text):
+    """The least width of each table: words are whole, but in columns of long texts."""
+    for table in re.findall(r"<table>(.*?)</table>", text, re.DOTALL):
+        columns = []
+        for row in re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL):
+            cells = re.findall(r"<t[hd](?: class=(\w+))?>(.*?)</t[hd]>", row)
+            columns = columns or [0.0] * len(cells)
+            for place, (kind, cell) in enumerate(cells):
+                parts = [cell] if kind == "number" and "<td" in row else re.split(r"[\s-]", cell)
+                words = max(map(len, parts)) * LETTER
+                columns[place] = max(columns[place], LONG if kind == "long" and "<td" in row else words)
+        yield sum(columns) + PADDING * len(columns)
+
+
+def test_tables_fit_a_window_of_1366_pixels_and_break_between_words(made):
+    run = made.simulate(torch.rand(1, 2, 1, 80, 80), "python")
+    simulated = {node.name: 123_456_789 for node in made.flow}
+    text = page(made, simulated, run)
+    style = text[: text.index("</style>")]
+    (margins,) = re.findall(r"max-width: ([\d.]+)rem;\s*margin: 2rem auto; padding: 0 1rem", style)
+    room = min(1366 - 2 * 15, 16 * float(margins)) - 15  # two scroll bars at most: of the window and of the table
+    widths = list(narrowest(text))
+    assert len(widths) == 3
+    assert max(widths) < room
+    # Words are broken in long texts alone, such as paths of files.
+    assert re.findall(r"([^{}]*)\{[^{}]*overflow-wrap: anywhere", style) == [" td.long "]
+
+
 def test_simulated_cycles_stand_beside_the_modelled(made):
     name = made.flow.layers[0].name
     modelled = made.placed[name].end - made.placed[name].start
@@ -144,8 +176,8 @@ def test_written_whole(made, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
     assert (tmp_path / "report.html").read_text() == page(made)
     assert all(path.exists() for path in paths)
-    with pytest.raises(dv.DerivableError, match="cannot write the file"):
-        write_report(made, tmp_path / "nowhere")
+    with pytest.raises(dv.DerivableError, match="cannot make the folder"):
+        write_report(made, tmp_path / "report.html" / "below")
 
 
 def test_markup_in_names_is_text():
@@ -314,3 +346,39 @@ def test_lines_are_told_of_files_beside_us_too(model, tmp_path, capsys, monkeypa
     assert main(["accelerate", "model.py:fails", "-o", "out"]) == USER_ERROR
     line = next(number for number, text in enumerate(MODEL.splitlines(), 1) if "no weights" in text)
     assert f"model.py, line {line}: fails fails: ValueError: no weights" in capsys.readouterr().err
+
+
+def test_the_command_sees_the_modules_of_the_file_s_folder(tmp_path, capsys):
+    """As `python FILE` does; also what build imports when it runs."""
+    (tmp_path / "own_layers_of_a_user.py").write_text("import torch\nlayer = torch.nn.Linear(4, 4)\n")
+    (tmp_path / "own_sizes_of_a_user.py").write_text("shape = (2, 4)\n")
+    (tmp_path / "uses.py").write_text(
+        "import torch\nfrom own_layers_of_a_user import layer\n"
+        "def build():\n    from own_sizes_of_a_user import shape\n    return layer, torch.rand(shape)\n"
+    )
+    arguments = ["accelerate", f"{tmp_path / 'uses.py'}:build", "-o", str(tmp_path / "out"), "--pes", "16"]
+    assert main(arguments) == 0
+    said = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+    made = dv.accelerator.load(tmp_path / "out")
+    assert said["whole pass"].startswith(f"{made.pass_cycles():,} cycles")
+    assert said["throughput"].startswith(f"{made.cycles:,} cycles")
+    assert said["SIMD"].startswith(f"{made.lowered.machine.lanes} lanes")
+    assert "one" not in said
+
+
+def test_samples_from_a_file(tmp_path, capsys):
+    (tmp_path / "scaled.py").write_text(
+        "import torch\n\ndef build():\n    torch.manual_seed(0)\n    return torch.nn.Linear(4, 4), torch.rand(2, 4)\n"
+    )
+    np.savez(tmp_path / "samples.npz", input=3 * np.random.default_rng(0).random((6, 4)))
+    command = ["accelerate", f"{tmp_path / 'scaled.py'}:build", "-o", str(tmp_path / "out"), "--pes", "16"]
+    assert main([*command, "--simulate", "python"]) == 0
+    out, noted = capsys.readouterr()
+    assert "note: the ranges of numbers come from the example inputs alone" in noted
+    assert "numbers saturated" in out
+    assert "saturated" in (tmp_path / "out" / "report.html").read_text()
+    assert main([*command, "--calibrate", str(tmp_path / "samples.npz")]) == 0
+    assert "note:" not in capsys.readouterr().err
+    assert dv.accelerator.load(tmp_path / "out").quantised.ranges["input"][1] > 1.5
+    assert main([*command, "--calibrate", str(tmp_path / "scaled.py")]) == USER_ERROR
+    assert "the samples cannot be read" in capsys.readouterr().err

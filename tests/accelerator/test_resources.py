@@ -104,7 +104,7 @@ def test_what_does_not_fit_names_what_lacks_and_what_would_fit():
     assert fitting == 24  # 12,288 DSP: 512 for 32 x 16 elements
     with pytest.raises(LimitError) as caught:
         resources.check_fit(needed, DEVICES["zcu104"], smaller=lambda count: needed, most=4)
-    assert caught.value.hint == "give fewer elements, a lower precision or a larger device"
+    assert caught.value.hint == "give a smaller pes=, a lower precision= or a larger device="
 
 
 def test_memories_are_cut_until_they_fit():

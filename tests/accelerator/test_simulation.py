@@ -1,7 +1,9 @@
 """The simulated hardware against the golden machine: the bits of all off-chip memory, and the cycles."""
 
+import json
 import shutil
 import subprocess
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -178,6 +180,41 @@ def test_yosys_reads_the_whole_accelerator_and_finds_no_latches(tmp_path):
     script = f"read_verilog -sv {' '.join(sources)}; hierarchy -check -top kernel; proc; "
     script += "select -assert-none t:$dlatch t:$adlatch t:$dlatchsr t:$sr"
     subprocess.run(["yosys", "-q", "-p", script], cwd=tmp_path / "rtl", check=True, capture_output=True)
+
+
+@pytest.mark.skipif(shutil.which("yosys") is None, reason="yosys is not installed")
+@pytest.mark.parametrize("port", [16, 32])
+def test_no_path_leads_from_a_port_of_axi_to_another_but_through_a_register(tmp_path, port):
+    """A3.2.1 of the specification of AXI. Of the accelerator inside, all outputs may depend on all inputs at once."""
+    made = elaboration.kernel(SMALL)
+    elaboration.write(replace(made, parameters=made.parameters | {"PORT": port}), tmp_path / "rtl")
+    around = sorted({"kernel.sv", "line_port.sv", "skid.sv"} & set(made.sources))
+    script = f"read_verilog -sv -lib accelerator.sv; read_verilog -sv {' '.join(around)}; "
+    script += "hierarchy -top kernel; proc; flatten; opt_clean; simplemap; write_json kernel.json"
+    subprocess.run(["yosys", "-q", "-p", script], cwd=tmp_path / "rtl", check=True, capture_output=True)
+    module = json.loads((tmp_path / "rtl" / "kernel.json").read_text())["modules"]["kernel"]
+    after = defaultdict(set)  # the bits that depend on a bit in the same cycle
+    registers = 0
+    for cell in module["cells"].values():
+        if "dff" in cell["type"].lower():
+            registers += 1
+            continue
+        bits = {"input": set(), "output": set()}
+        for pin, connected in cell["connections"].items():
+            bits[cell["port_directions"][pin]].update(connected)
+        for bit in bits["input"]:
+            after[bit] |= bits["output"]
+    outputs = {bit: name for name, of in module["ports"].items() if of["direction"] == "output" for bit in of["bits"]}
+    for name, of in module["ports"].items():
+        if of["direction"] == "input" and name != "ap_clk":
+            reached, waiting = set(), [bit for bit in of["bits"] if not isinstance(bit, str)]
+            while waiting:
+                bit = waiting.pop()
+                if bit not in reached:
+                    reached.add(bit)
+                    waiting += after[bit]
+            assert {outputs[bit] for bit in reached & outputs.keys()} == set(), name
+    assert registers > 32 * port  # what is held of transfers, twice each way
 
 
 @pytest.mark.skipif(shutil.which("yosys") is None, reason="yosys is not installed")

@@ -41,7 +41,7 @@ def circuit(name, num_roots=1, negatives=False):
 
 
 def logic(provenance, log=False, program=PATHS):
-    inputs = {"edge": dv.independent(EDGES), "off": dv.categorical(range(3))}
+    inputs = {"edge": dv.independent(EDGES), "off": dv.categorical(range(3), factors=True)}
     layer = dv.nn.Logic(program, inputs, {"path": [(0, 2), (1, 0)], "near": [0, 1]}, provenance, k=2)
 
     def call(x):

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import derivable as dv
 import derivable.circuit
 from circuit.fast_count import has_count, log10_weight
 from circuit.reference import all_assignments, holds, model_count, weighted_count
@@ -598,3 +599,23 @@ def test_no_module_hides_a_public_name():
         [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": SOURCE}, capture_output=True, text=True
     )
     assert done.stdout == "True\n"
+
+
+@pytest.mark.parametrize("compile_it", [compile, dv.circuit.load, dv.nn.SemanticLoss], ids=["compile", "load", "loss"])
+def test_a_formula_in_a_text_is_refused_with_its_python(compile_it, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for text, python in (
+        ("a & b", "a, b = variables('a b'); compile(a & b)"),
+        ("not a or b", "a, b = variables('a b'); compile(~a | b)"),
+        ("~rain", "rain, = variables('rain'); compile(~rain)"),
+    ):
+        with pytest.raises(DomainError) as caught:
+            compile_it(text)
+        assert str(caught.value).endswith(f"help: write the formula in Python: {python}")
+    with pytest.raises(DomainError, match="is the text of a file"):
+        compile_it("p cnf 1 1\n1 0\n")
+    for path in ("absent", "(1).cnf", "a & b.cnf", "not/here"):
+        with pytest.raises(ParseError, match="cannot read the file"):
+            compile_it(path)
+    (tmp_path / "a & b").write_text("p cnf 1 1\n1 0\n")
+    compile_it("a & b")

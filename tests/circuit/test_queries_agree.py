@@ -12,7 +12,7 @@ from circuit.test_sample import chi_square
 from data import data_path
 from derivable.circuit.compilation import compile
 from derivable.circuit.count import log_weighted_count
-from derivable.core.diagnostics import CompileTimeout, UnsupportedError
+from derivable.core.diagnostics import UnsupportedError
 
 SLOW = pytest.mark.slow
 
@@ -118,8 +118,16 @@ def table(name):
 FAST = {f"mc2022_track{track}_{number}.cnf.gz" for track, number in [(1, "000"), (1, "011"), (2, "000"), (2, "006")]}
 
 
+# D4 compiles these in seconds; the others of the tables take it more than a minute, or have no end in sight.
+SOLVED = {
+    "1": "000 007 009 011 013 015 017 019 022 024 028 033 035 037 039 044",
+    "2": "000 006 008 010 014 016 018 020 036 042 045 047 051 064 103",
+}
+SOLVED = {f"mc2022_track{track}_{number}.cnf.gz" for track, numbers in SOLVED.items() for number in numbers.split()}
+
+
 def instances(name, answer):
-    rows = [row for row in table(name) if row[answer] != "TIMEOUT"]
+    rows = [row for row in table(name) if row[answer] != "TIMEOUT" and row["file"] in SOLVED]
     return [
         pytest.param(row["file"], row[answer], id=row["file"], marks=() if row["file"] in FAST else SLOW)
         for row in rows
@@ -128,11 +136,7 @@ def instances(name, answer):
 
 def compiled(file):
     pytest.importorskip("py_d4")
-    path = data_path(f"model_counting/{file}")
-    try:
-        return compile(path, "d4", time_limit=60)
-    except CompileTimeout:
-        pytest.skip("the compilation takes more than 60 s")
+    return compile(data_path(f"model_counting/{file}"), "d4")
 
 
 @pytest.mark.parametrize(("file", "count"), instances("exact_counts_pyganak", "count"))
@@ -164,7 +168,7 @@ def published():
     return [
         pytest.param(row["file"], float(row["log10_count_published"]), id=row["file"], marks=SLOW)
         for row in table("log10_counts")
-        if row["track"] in ("1", "2") and row["file"] not in exact and float(row["log10_count_published"]) != -1
+        if row["file"] in SOLVED - exact and float(row["log10_count_published"]) != -1
     ]
 
 

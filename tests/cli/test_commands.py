@@ -95,6 +95,22 @@ def test_run_query(program, capsys):
     assert capsys.readouterr().out.count("\n") == 5
 
 
+def test_run_without_facts_names_the_relations(tmp_path, capsys):
+    path = tmp_path / "p.scl"
+    path.write_text("type edge(x: i32, y: i32), mark(x: i32)\nrel path(x, y) = edge(x, y), mark(x)\nquery path\n")
+    assert main(["run", str(path)]) == 0
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert seen.err.startswith("note: there are no facts for `edge`, `mark`\n")
+    assert "--facts DIR reads DIR/edge.csv" in seen.err
+    (tmp_path / "edge.csv").write_text("1,2\n")
+    main(["run", str(path), "--facts", str(tmp_path)])
+    assert "facts for `mark`\n" in capsys.readouterr().err
+    (tmp_path / "mark.csv").write_text("2\n")
+    main(["run", str(path), "--facts", str(tmp_path)])
+    assert capsys.readouterr() == ("", "")
+
+
 def test_run_json(program, capsys):
     assert main(["run", program, "--provenance", "minmaxprob", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
@@ -137,9 +153,13 @@ BAD_FACTS = {
         "5,6\n6,x\n",
         "edge.csv:2:3: error: 'x' in column 2 is not of type i32, which `edge` has there",
     ),
-    "columns": ("edge.csv", "5,6\n6\n", "edge.csv:2:1: error: 1 columns; `edge` has 2"),
+    "columns": ("edge.csv", "5,6\n6\n", "edge.csv:2:1: error: 1 column; `edge` has 2"),
     "ragged": ("edge.csv", "5,6\n0.5,6,7\n", "edge.csv:2:1: error: 3 columns, and 2 in the first row"),
-    "probability": ("edge.csv", "1.5,5,6\n", "edge.csv:1:1: error: '1.5' is not a probability"),
+    "probability": (
+        "edge.csv",
+        "1.5,5,6\n",
+        "edge.csv:1:1: error: the tag 1.5 of a fact of `edge` is not a prob",
+    ),
     "no file": ("edges.csv", "5,6\n", "error: no file is named after a relation of the program; it has edges.csv"),
 }
 
@@ -339,3 +359,25 @@ def test_large_results_are_written_in_parts(tmp_path, capsys):
     assert capsys.readouterr().out == "".join(f'm({i}, "a", 0.5)\n' for i in range(40_000))
     assert main(["run", str(tmp_path / "p.scl"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"m": {"tuples": [[i, "a", 0.5] for i in range(40_000)]}}
+
+
+def test_a_command_that_is_misspelt_has_a_suggestion(capsys):
+    assert main(["rnu", "p.scl"]) == 1
+    assert "No such command 'rnu'. Did you mean 'run'?" in capsys.readouterr().err
+
+
+def test_a_file_in_place_of_a_folder_of_facts(tmp_path, capsys, program):
+    (tmp_path / "edge.csv").write_text("0,1\n")
+    assert main(["run", program, "--facts", str(tmp_path / "edge.csv")]) == 1
+    assert f"`--facts {tmp_path}`, where RELATION.csv has the facts of RELATION" in capsys.readouterr().err
+
+
+def test_a_pair_in_place_of_a_folder_of_facts(tmp_path, capsys, program):
+    assert main(["run", program, "--facts", f"edge={tmp_path / 'edge.csv'}"]) == 1
+    assert "a folder of fact files, which are named after their relations: DIR/edge.csv" in capsys.readouterr().err
+
+
+def test_a_model_that_is_misspelt_has_a_suggestion(tmp_path, capsys):
+    (tmp_path / "model.py").write_text("def build(): pass\n")
+    assert main(["accelerate", f"{tmp_path / 'modle.py'}:build", "-o", str(tmp_path / "out")]) == 1
+    assert "help: did you mean `model.py`?" in capsys.readouterr().err

@@ -137,3 +137,13 @@ def test_missing_demo_packages_are_named(tmp_path):
 def test_every_command_has_help(name):
     done = subprocess.run([*COMMAND, name, "--help"], capture_output=True, text=True, check=True, env=ENVIRONMENT)
     assert done.stdout.startswith("Usage: derivable")
+
+
+def test_the_package_is_the_command_and_completes_provenances():
+    command, environment = [sys.executable, "-m", "derivable"], {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([*command, "--version"], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("derivable, version")
+    asked = {"COMP_WORDS": "derivable run p.scl --provenance min", "COMP_CWORD": "4"}
+    completing = {**environment, **asked, "_DERIVABLE_COMPLETE": "bash_complete"}
+    done = subprocess.run(command, env=completing, capture_output=True, text=True, check=False)
+    assert set(done.stdout.split()) == {"plain,min_plus", "plain,minmaxprob"}

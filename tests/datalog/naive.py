@@ -179,3 +179,104 @@ def splits(draw, facts, parts):
             for number in draw(st.lists(st.integers(0, parts - 1), min_size=1, max_size=2)):
                 made[number].setdefault(name, []).append(row)
     return [{name: draw(st.permutations(rows)) for name, rows in part.items()} for part in made]
+
+
+# Unsigned integers. An argument is a name, a number, or (name, offset). In a positive literal it is an equation between
+# integers without limits; in a head and under a negation it is a number, which stops at the limits of the type.
+
+
+def shifted(argument):
+    """The text of an argument."""
+    if isinstance(argument, tuple):
+        name, offset = argument
+        return f"{name} {'+' if offset > 0 else '-'} {abs(offset)}"
+    return str(argument)
+
+
+def unsigned_text(rules, t):
+    """The program in the surface language, over a type."""
+    rows = [f"type e({t}, {t}), u({t})"]
+    rows += [f"type {name}({', '.join([t] * arity)})" for name, arity in {(r[0], len(r[1])) for r in rules}]
+    for head, arguments, body in rules:
+        literals = [
+            ("not " if kind == "-" else "") + f"{name}({', '.join(map(shifted, terms))})" for kind, name, terms in body
+        ]
+        rows.append(f"rel {head}({', '.join(map(shifted, arguments))}) = {', '.join(literals)}")
+    return "\n".join(rows)
+
+
+def _number(argument, world, high=None):
+    """The value of an argument, between 0 and `high` if that is given."""
+    name, offset = argument if isinstance(argument, tuple) else (argument, 0)
+    value = world.get(name, name) + offset
+    return value if high is None else max(0, min(high, value))
+
+
+def unsigned_model(rules, facts, order, high):
+    """Relation -> set of tuples. Every variable occurs in a positive literal, at most two from a value there is."""
+    model = {name: set(facts.get(name, ())) for name in [*EDB, *order]}
+    for name in order:
+        while True:
+            there = {value for rows in model.values() for row in rows for value in row}
+            near = sorted({v + d for v in there for d in range(-2, 3) if 0 <= v + d <= high})
+            new = set()
+            for head, arguments, body in rules:
+                if head != name:
+                    continue
+                names = sorted({a[0] if isinstance(a, tuple) else a for _, _, terms in body for a in terms} - {0, 1})
+                for values in itertools.product(near, repeat=len(names)):
+                    world = dict(zip(names, values))
+                    if all(
+                        tuple(_number(a, world) for a in terms) in model[relation]
+                        if kind == "+"
+                        else tuple(_number(a, world, high) for a in terms) not in model[relation]
+                        for kind, relation, terms in body
+                    ):
+                        new.add(tuple(_number(a, world, high) for a in arguments))
+            if new <= model[name]:
+                break
+            model[name] |= new
+    return model
+
+
+@st.composite
+def unsigned_programs(draw):
+    """(rules, order): relations p0, p1 with sums and differences in heads, bodies and under negations.
+
+    A rule that reads its own relation has its variables bound by facts too, so that the model is finite.
+    """
+    order = [f"p{i}" for i in range(draw(st.integers(1, 2)))]
+    arity = {**EDB, **{name: draw(st.integers(1, 2)) for name in order}}
+    offset = st.sampled_from([-2, -1, -1, 1, 2])
+    rules = []
+    for i, name in enumerate(order):
+        for _ in range(draw(st.integers(1, 3))):
+            body = []
+            for _ in range(draw(st.integers(1, 2))):
+                relation = draw(st.sampled_from([*EDB, *order[: i + 1]]))
+                terms = []
+                for _ in range(arity[relation]):
+                    variable = draw(st.sampled_from("xy"))
+                    terms.append(draw(st.one_of(st.just(variable), st.tuples(st.just(variable), offset))))
+                body.append(("+", relation, tuple(terms)))
+            bound = sorted({a[0] for _, _, terms in body for a in terms})
+            if any(relation == name for _, relation, _ in body):
+                body += [("+", "u", (variable,)) for variable in bound]
+            number = st.one_of(st.sampled_from(bound), st.tuples(st.sampled_from(bound), offset))
+            if draw(st.booleans()):
+                relation = draw(st.sampled_from([*EDB, *order[:i]]))
+                body.append(("-", relation, tuple(draw(number) for _ in range(arity[relation]))))
+            body = draw(st.permutations(body))
+            rules.append((name, tuple(draw(number) for _ in range(arity[name])), tuple(body)))
+    return rules, order
+
+
+def unsigned_facts(high):
+    """Facts for e and u at both ends of the type."""
+    value = st.sampled_from([0, 1, 2, high - 2, high - 1, high])
+    return st.fixed_dictionaries(
+        {
+            "e": st.lists(st.tuples(value, value), max_size=5, unique=True),
+            "u": st.lists(st.tuples(value), max_size=5, unique=True),
+        }
+    )

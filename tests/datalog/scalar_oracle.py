@@ -78,6 +78,11 @@ def integer(operator, a, b, t):
             return fit(a + b, t, True)
         case "-":
             return fit(a - b, t, True)
+        case "+!" | "-!":
+            exact = a + b if operator == "+!" else a - b
+            if not t.limits[0] <= exact <= t.limits[1]:
+                raise NoValueError
+            return exact
         case "*":
             return fit(a * b, t, False)
     if b == 0 or (t.family == "signed" and b == -1 and a == t.limits[0]):
@@ -136,9 +141,11 @@ def cast(value, source, target):
             return "true" if value else "false"
         return float_text(value, source) if source.family == "float" else str(value)
     if source.family == "char":
-        if target.family == "float":
+        if target.family == "bool":
+            return value != "\0"
+        if value not in "0123456789":
             raise NoValueError
-        value = ord(value)
+        value = int(value)
     if target.family == "float":
         if source.is_integer and target.bits == 32:
             return nearest_float32(value)

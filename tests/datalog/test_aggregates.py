@@ -1,6 +1,7 @@
 """Every aggregate: certain rows against Python, uncertain ones against all worlds, whose models Python folds."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 import derivable as dv
 from datalog.naive import FOLDS
 from datalog.worlds import probabilities
+from derivable.core.diagnostics import DerivableWarning
 from derivable.datalog.ram.interpret import interpret
 
 # Name -> use, and the settings of the fold in Python. Rows have one argument a and one value v; `count` and others take
@@ -463,3 +465,16 @@ def test_discrete_aggregates_take_every_row(facts, provenance):
     rows = {*certain, *(row for _, row, _ in independent), *(row for choice in choices for _, row, _ in choice)}
     for name, found in folded(DISCRETE, "implicit", {"p": rows}, ()).items():
         assert dict(db[name].items()) == dict.fromkeys(found, 1.0), name
+
+
+def test_a_mean_of_integers_says_that_it_is_one():
+    program = dv.Program("rel t = {1, 2, 4}\nrel a(n) = n := avg(v: t(v))\nquery a")
+    with pytest.warns(DerivableWarning, match="`avg` of i32 is an integer: 7 / 3 is 2 here") as caught:
+        assert set(program.run()["a"]) == {(2,)}
+    assert "avg(w: r(v), w == v as f64)" in str(caught[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exact = dv.Program("rel t = {1, 3}\nrel a(n) = n := avg(v: t(v))\nquery a")
+        assert set(exact.run()["a"]) == {(2,)}
+        means = dv.Program("rel t = {1, 2, 4}\nrel a(n) = n := avg(w: t(v), w == v as f64)\nquery a")
+        assert set(means.run()["a"]) == {(7 / 3,)}

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from data import data_path
-from datalog.naive import fact_sets, least_model, programs, text_of
+from datalog.naive import (
+    fact_sets,
+    least_model,
+    programs,
+    text_of,
+    unsigned_facts,
+    unsigned_model,
+    unsigned_programs,
+    unsigned_text,
+)
 from derivable.datalog.desugar import desugar
 from derivable.datalog.ram.check import check_ram
 from derivable.datalog.ram.interpret import interpret
@@ -18,6 +27,7 @@ from derivable.datalog.strata import check_strata, stratify
 from derivable.datalog.syntax.parse import parse
 from derivable.datalog.syntax.text import syntax_text
 from derivable.datalog.types import infer
+from drawn import examples
 
 CLOSURE = "type edge(i32, i32)\nrel path(x, y) = edge(x, y) or (path(x, z) and edge(z, y))\nquery path"
 
@@ -30,6 +40,27 @@ def test_random_programs_agree_with_the_naive_evaluator(program, facts):
     model = least_model(rules, facts, order)
     for name in order:
         assert set(db[name]) == model[name]
+
+
+UNSIGNED = {"u8": 8, "u16": 16, "u32": 32, "u64": 64, "u128": 128, "usize": 64}
+
+
+@examples(60, 600, unsigned_programs(), st.sampled_from(sorted(UNSIGNED)), st.data())
+def test_unsigned_sums_and_differences_are_equations_in_bodies_and_stop_in_heads(program, t, data):
+    """Whatever is bound first, in every width, and where a query with a constant narrows what is computed."""
+    rules, order = program
+    high = 2 ** UNSIGNED[t] - 1
+    facts = data.draw(unsigned_facts(high))
+    text = unsigned_text(rules, t)
+    model = unsigned_model(rules, facts, order, high)
+    db = dv.Program(text).run(facts=facts)
+    for name in order:
+        assert set(db[name]) == model[name]
+    name = order[-1]
+    first = min(model[name], default=(0, 0))[0]
+    rest = ", x" * (len(next(r[1] for r in rules if r[0] == name)) - 1)
+    [(_, found)] = dv.Program(f"{text}\nquery {name}({first}{rest})").run(facts=facts).items()
+    assert set(found) == {row for row in model[name] if row[0] == first}
 
 
 @settings(max_examples=40, deadline=None)

@@ -45,7 +45,7 @@ def edges(t):
             -math.inf,
         ]
         return [float(np.float32(v)) if t.bits == 32 else v for v in values]
-    return {"bool": [False, True], "char": ["a", "0", "\x00", "\U0010ffff"], "text": TEXTS}[t.family]
+    return {"bool": [False, True], "char": ["a", "0", "9", "\x00", "\U0010ffff"], "text": TEXTS}[t.family]
 
 
 def values(t):
@@ -59,8 +59,7 @@ def values(t):
 
 def castable(t):
     """The types with casts to `t`."""
-    sources = [s for s in SCALARS if not (s.family == "char" and t.family == "float")]
-    return [s for s in sources if not (s.family == "float" and t.family == "char")] if t.family == "char" else sources
+    return [s for s in SCALARS if not (s.family == "float" and t.family == "char")]
 
 
 @st.composite
@@ -78,7 +77,8 @@ def expressions(draw, t, depth):
     kinds += ["binary"] if t.family == "text" else []
     match draw(st.sampled_from(kinds)):
         case "binary":
-            operator = draw(st.sampled_from("+-*/%")) if t.is_number else "+"
+            exact = ["+!", "-!"] if t.is_integer else []
+            operator = draw(st.sampled_from([*"+-*/%", *exact])) if t.is_number else "+"
             return Apply(operator, (part(t), part(t)), t)
         case "compare":
             of = draw(st.sampled_from(SCALARS))

@@ -194,12 +194,13 @@ def test_probabilities_of_made_terms_agree_with_all_worlds(inputs):
     facts = {e: p for p, e in inputs}
     found = program.run({"input": [(p, (e,)) for e, p in facts.items()]})
     values = {e: simplified(e) for e in facts}
-    independent = [("input", (e,), p) for e, p in facts.items()] + [("tag", (), 0.5)]
+    independent = [("input", (e,), p) for e, p in facts.items()] + [("tag", (e,), 0.5) for e in facts]
 
     def model(given):
         present = {row[0] for row in given.get("input", ())}
         answer = {(e, values[e]) for e in present}
-        kept = {n for _, v in answer if v.functor == "Const" for n in v.fields} if "tag" in given else set()
+        heads = {e for (e,) in given.get("tag", ())}
+        kept = {n for e, v in answer if e in heads and v.functor == "Const" for n in v.fields}
         return {"answer": answer, "kept": {(n,) for n in kept}, "n": {(len(kept),)}}
 
     wanted = probabilities(independent, (), model)

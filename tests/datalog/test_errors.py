@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import derivable as dv
+from derivable.core.diagnostics import DerivableWarning
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "datalog"
 EDGE = "type edge(a: usize, b: usize)\n"
@@ -27,8 +28,6 @@ PROGRAMS = {
     "syntax_empty_body": "rel p(x) =\nquery p",
     "syntax_range": "rel p(x) = x in 3",
     "syntax_too_deep": "rel p(x) = q(x), " + "(" * 300 + "x > 1" + ")" * 300,
-    "unbound_demand": "type f(bound n: i32, v: i32)\nrel f(n, n + 1) = n > 0\nrel p(x, v) = q(x, m), f(k, v)",
-    "unbound_demand_of_query": '@demand("bf") rel f(n, m) = e(n, m)\nquery f(n, 3)',
     "unbound_head_variable": EDGE + "rel path(a, c) = edge(a, b)",
     "unbound_negated_variable": EDGE + "rel lonely(a) = edge(a, _), not edge(b, a), b > 1",
     "unbound_expression": EDGE + "rel p(a) = edge(a, _), c > a",
@@ -82,7 +81,6 @@ PROGRAMS = {
     "declared_twice": "type edge(usize, usize)\nrel edge(0, 1)\ntype edge(usize, usize)",
     "alias_declared_twice": "type Id = usize\ntype Id = i32",
     "query_unknown": EDGE + "rel path(a, b) = edge(a, b)\nquery pth",
-    "tag_out_of_range": "rel 1.5::rain()",
     "exclusive_without_tag": "rel d = {0.9::1; 2}",
     "fact_with_variable": "rel d = {x}",
     "unknown_attribute": "@sparkle(3) rel p(1)",
@@ -155,8 +153,8 @@ PROGRAMS = {
     "goal_twice": "@goal rel p()\n@goal rel q()",
     "tag_of_text": 'rel q = {(1, "x")}\nrel s::p(x) = q(x, s)',
     "tag_of_fact_is_text": 'rel "a"::p(1)',
-    "fact_set_without_columns": "rel p = {}\nquery p",
     "constant_without_value": "const A = 1 / 0",
+    "tag_without_value": "rel q = {1, 2}\nrel 0 / 0::p() = q(x)",
     "constant_of_itself": "const A = B + 1, B = A",
     "constant_with_variable": "const LIMIT = 3, A = LIMTI + 1",
     "forall_without_implies": EDGE + "rel all() = forall(x: edge(x, x))",
@@ -191,6 +189,9 @@ RUNS = {
     "facts_no_probabilities": ("type d(i32)", {"d": dv.categorical([1, 2])}),
     "facts_undeclared_text": ("rel p(x + 1) = q(x)", {"q": [("a",)]}),
     "format_places": ('rel p = {"a"}\nrel q($format("{} {}", x)) = p(x)', {}),
+    "tag_out_of_range": ("rel 1.5::rain()", {}),
+    "constant_rule_tag_out_of_range": ("rel p = {1}\nrel -0.5::q(x) = p(x)", {}),
+    "fact_set_tag_out_of_range": ("rel p = {0.5::1,\n  370.0::2}", {}),
     "rule_tag_out_of_range": ("rel p = {0.25, 2.0}\nrel (1.0 / x)::q(x) = p(x)", {}),
     "aggregate_of_too_many_worlds": (
         "type p(f64)\nrel s(n) = n := sum(x: p(x))",
@@ -211,7 +212,65 @@ RUNS = {
 }
 
 
-UNCERTAIN = ("rule_tag_out_of_range", *(name for name in RUNS if name.endswith("_worlds")))
+UNCERTAIN = ("facts_tag", *(name for name in RUNS if name.endswith(("tag_out_of_range", "_worlds"))))
+
+
+# What newcomers write from habit: each error names the form, and shows how this language says it.
+NEWCOMERS = {
+    "comment_hash": "// edges\nrel edge = {(0, 1)}  # one edge",
+    "comment_hash_first": "# edges\nrel edge = {(0, 1)}",
+    "comment_percent": "rel edge = {(0, 1)}\n% one edge",
+    "comment_percent_behind_a_rule": "rel path(a, b) = edge(a, b) % base",
+    "unequal": "rel p(x) = q(x), x <> 3",
+    "unequal_of_prolog": "rel p(x) = q(x), x \\= 3",
+    "unequal_numbers_of_prolog": "rel p(x) = q(x), x =\\= 3",
+    "less_equal_of_prolog": "rel p(x) = q(x), x =< 3",
+    "power": "rel p(x ** 2) = q(x)",
+    "modulo": "rel p(x) = q(x), x mod 2 == 0",
+    "is": "rel p(y) = q(x), y is x + 1",
+    "negation_of_c": "rel p(x) = q(x), !f(x, 1)",
+    "negation_of_prolog": "rel p(x) = q(x), \\+ f(x, 1)",
+    "and_of_c": "rel p(x) = q(x) && f(x)",
+    "or_of_c": "rel p(x) =\n    q(x) || f(x)",
+    "one_ampersand": "rel p(x) = q(x) & f(x)",
+    "one_bar": "rel p(x) = q(x) | f(x)",
+    "semicolon": "rel p(x) = q(x); f(x)",
+    "sign_of_logic": "rel p(x) = q(x) \u2227 f(x)",
+    "quantifier": "rel p(x) = exists y: q(x, y)",
+    "where": "rel p(x) = q(x) where x > 1",
+    "list": "rel p(x) = q(x), x in [1, 2]",
+    "type_int": "type p(x: int, y: i32)",
+    "type_float": "type p(float)",
+    "type_string": "type name = string",
+    "cast_to_int": "rel p(x as int) = q(x)",
+    "function_without_dollar": "rel p(abs(x)) = q(x)",
+    "function_sqrt": "rel p(y) = q(x), y == sqrt(x + 1)",
+    "function_sqrt_with_dollar": "rel p($sqrt(x)) = q(x)",
+    "aggregate_in_head": "rel p(count(x)) = q(x)",
+    "annotated_disjunction": "0.2::a(x); 0.8::b(x) :- c(x).",
+    "annotated_disjunction_of_three": "rel 0.2::a(x); 0.3::b(x); 0.1::d(x) :- c(x), \\+ e(x)",
+    "annotated_disjunction_of_pairs": "0.2::a(X); 0.8::b(X) :- c(X, Y).",
+    "annotated_facts": "0.3::colour(red); 0.7::colour(blue).",
+    "fact_of_problog": "0.3::rain.",
+    "evidence": "rel 0.3::rain()\nevidence(rain, true).",
+    "query_of_problog": "rel path(0, 1)\nquery(path(0, X)).",
+    "query_of_prolog": "rel path(0, 1)\n?- path(0, X).",
+    "directive": ":- dynamic edge/2.",
+    "fact_of_prolog": "edge(ann, bob).",
+    "rule_of_prolog": "path(X, Y) :- edge(X, Y), \\+ blocked(Y).",
+    "constant_of_prolog": "rel edge(ann, bob)",
+    "constant_of_prolog_in_set": "rel person = {ann, bob}",
+    "bool_of_python": "rel p(True)",
+    "declaration_of_souffle": ".decl edge(x: number, y: number)",
+    "output_of_souffle": ".output path",
+}
+# Legal, and probably not what was meant.
+WARNED = {
+    "unbound_demand": "type f(bound n: i32, v: i32)\nrel f(n, n + 1) = n > 0\nrel q(1, 2)\n"
+    "rel p(x, v) = q(x, m), f(k, v)",
+    "unbound_demand_of_query": '@demand("bf") rel f(n, m) = e(n, m)\nrel e(1, 3)\nquery f(n, 3)',
+    "empty_relation": "rel p(x) = u(x), not stuff(x)\nrel u = {1}",
+}
 
 
 def compare(name, report):
@@ -228,6 +287,21 @@ def test_programs(name):
         dv.Program(PROGRAMS[name], "demo.scl" if not name.startswith("import") else "<program>")
     report = caught.value.report()
     compare(name, report.replace(str(Path.cwd()), "."))
+
+
+@pytest.mark.parametrize("name", NEWCOMERS)
+def test_forms_of_other_languages(name):
+    with pytest.raises(dv.DerivableError) as caught:
+        dv.Program(NEWCOMERS[name], "demo.scl")
+    compare(f"newcomers/{name}", caught.value.report())
+
+
+@pytest.mark.parametrize("name", WARNED)
+def test_warnings(name):
+    with pytest.warns(DerivableWarning) as caught:
+        dv.Program(WARNED[name], "demo.scl").run()
+    assert caught[0].filename == __file__
+    compare(f"warning_{name}", str(caught[0].message))
 
 
 @pytest.mark.parametrize("name", RUNS)

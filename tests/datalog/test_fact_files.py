@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from pyarrow import feather, parquet
 
 import derivable as dv
-from derivable.core.diagnostics import DerivableError, ParseError, TypeMismatchError
+from derivable.core.diagnostics import DerivableError, DomainError, ParseError, TypeMismatchError
 from derivable.datalog import fact_files
 from derivable.datalog.fact_files import FileForm, read_facts
+from derivable.datalog.fact_output import write_facts
 from derivable.datalog.values import TYPES
 
 NAMES = ("i64", "String", "f64", "bool")
@@ -93,8 +94,53 @@ def test_headers(tmp_path, route):
         found = read_facts(tmp_path / file, "r", KINDS, names, form)
         assert tuples_of(found) == [(1, "a", 0.5, True)]
         assert (found.probabilities is not None) == (file == "s.csv")
-    with pytest.raises(ParseError, match=r"t\.csv:1:1: error: 'n' in column 1 is not of type i64"):
+    with pytest.raises(ParseError, match=r"t\.csv:1:1: error: 'n' in column 1 \(number\) is not of type i64"):
         read_facts(tmp_path / "t.csv", "r", KINDS, names)
+
+
+@pytest.mark.parametrize("first", ["Name,City", "name,town", "full_name,city", "tag,Name,City"])
+def test_headers_that_are_spelt_unlike_the_declaration(tmp_path, route, first):
+    path, types = tmp_path / "lives.csv", (TYPES["String"],) * 2
+    path.write_text(f"{first}\n" + "0.5," * first.startswith("tag") + "Ada,Bozen\n")
+
+    def read(**form):
+        return tuples_of(read_facts(path, "lives", types, ("name", "city"), FileForm(**form)))
+
+    with pytest.raises(ParseError, match=r"lives\.csv:1:1: error: the first line seems to be a header") as caught:
+        read()
+    assert f"{first.replace(',', ', ')}, and `lives` has the columns name, city" in str(caught.value)
+    if first.endswith("Name,City"):
+        assert read(header=True) == [("Ada", "Bozen")]
+        return
+    with pytest.raises(ParseError, match="the columns are named"):
+        read(header=True)
+    assert read(header=False) == [tuple(first.split(",")), ("Ada", "Bozen")]
+
+
+def test_files_given_from_python_say_whether_they_have_a_header(tmp_path):
+    path = tmp_path / "lives.txt"
+    path.write_text("person;home\nAda;Bozen\n")
+    program = dv.Program("type lives(name: String, city: String)\nquery lives")
+
+    def run(**form):
+        return list(program.run({"lives": dv.datalog.FactFile(path, delimiter=";", **form)})["lives"])
+
+    assert run(header=True) == [("Ada", "Bozen")]
+    assert run() == run(header=False) == [("Ada", "Bozen"), ("person", "home")]
+    with pytest.raises(DomainError, match="not one character"):
+        dv.datalog.FactFile(path, delimiter=";;")
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+def test_columns_of_files_that_fit_the_declaration_in_part(tmp_path, ending):
+    path = tmp_path / f"lives{ending}"
+    table = pa.table({"city": ["Bozen"], "who": ["Ada"]})
+    if ending == ".parquet":
+        parquet.write_table(table, path)
+    else:
+        feather.write_feather(table, path)
+    with pytest.raises(ParseError, match="the columns are named city, who, and those of `lives` name, city"):
+        dv.Program("type lives(name: String, city: String)").run({"lives": path})
 
 
 def test_quotes_spaces_and_lines_in_values(tmp_path, route):
@@ -123,7 +169,7 @@ def test_an_error_far_down_is_found(tmp_path):
     for text, message in [
         ("x,w,0.5,true", "'x' in column 1 is not of type i64"),
         ("9223372036854775808,w,0.5,true", "is too large or too small for i64"),
-        ("1,w,nan,true", "'nan' in column 3 is not of type f64"),
+        ("1,w,nan,true", "the value in column 3 is missing ('nan')"),
         ("1,w,0.5,yes", "'yes' in column 4 is not of type bool"),
         ("1,w,0.5", "3 columns; `r` has 4"),
         ("0.5,1,w,0.5,true", "5 columns, and 4 in the first row"),
@@ -142,7 +188,12 @@ def test_probabilities_far_down(tmp_path):
     assert tuples_of(found)[8999] == (8999, 9000)
     assert (found.probabilities == 0.5).all()
     path.write_text(path.read_text() + "1.5\t0\t0\n")
-    with pytest.raises(ParseError, match=r"e.facts:9001:1: error: '1.5' is not a probability"):
+    program = dv.Program("type e(u32, u32)")
+    with pytest.raises(DomainError, match=r"e.facts:9001:1: error: the tag 1.5 of a fact of `e` is not a probability"):
+        program.run({"e": path}, provenance="exact")
+    assert program.run({"e": path}, provenance="min_plus")["e"][0, 0] == 1.5
+    path.write_text(path.read_text() + "x\t0\t0\n")
+    with pytest.raises(ParseError, match=r"e.facts:9002:1: error: 'x' is not a number, which a tag is"):
         read_facts(path, "e", [TYPES["u32"]] * 2)
 
 
@@ -174,7 +225,7 @@ def test_bad_files(tmp_path):
     with pytest.raises(ParseError, match="cannot read the file"):
         PROGRAM.run({"r": tmp_path / "absent.csv"})
     parquet.write_table(pa.table({"a": [1]}), tmp_path / "r.parquet")
-    with pytest.raises(ParseError, match="1 columns; `r` has 4") as caught:
+    with pytest.raises(ParseError, match="1 column; `r` has 4") as caught:
         PROGRAM.run({"r": tmp_path / "r.parquet"})
     assert caught.value.hint == "it has a"
     (tmp_path / "r.csv").write_bytes(b"\xff\xfe1,2")
@@ -211,7 +262,7 @@ def test_probabilities_of_a_declared_file(tmp_path):
     )
     assert dv.Program.from_file(tmp_path / "p.scl").run()["wet"][()] == pytest.approx(1 - 0.75 * 0.5)
     (tmp_path / "rain.csv").write_text("1\n2\n")
-    with pytest.raises(ParseError, match=r"rain.csv:1:1: error: 1 columns; `rain` needs 2"):
+    with pytest.raises(ParseError, match=r"rain.csv:1:1: error: 1 column; `rain` needs 2"):
         dv.Program.from_file(tmp_path / "p.scl").run()
 
 
@@ -237,7 +288,7 @@ def test_what_is_written_is_read_again(tmp_path, ending):
     rows = {(1, 'a "b"' if ending != ".tsv" else "a", 0.5, True): 0.25, (2, "c", 1e300, False): 1.0}
     view = PROGRAM.run({"r": rows})["r"]
     path = tmp_path / f"r{ending}"
-    fact_files.write_facts(view, path, FileForm(header=True))
+    write_facts(view, path, FileForm(header=True))
     assert dict(PROGRAM.run({"r": path})["r"].items()) == rows
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
@@ -245,9 +296,9 @@ def test_what_is_written_is_read_again(tmp_path, ending):
 def test_what_a_file_cannot_hold(tmp_path):
     view = dv.Program("type r(String)\nquery r").run({"r": ["a\tb"]})["r"]
     with pytest.raises(DerivableError, match="cannot hold the values"):
-        fact_files.write_facts(view, tmp_path / "r.tsv")
+        write_facts(view, tmp_path / "r.tsv")
     with pytest.raises(DerivableError, match="cannot tell the format"):
-        fact_files.write_facts(view, tmp_path / "r.xls")
+        write_facts(view, tmp_path / "r.xls")
     assert not list(tmp_path.iterdir())
 
 
@@ -255,3 +306,42 @@ def test_what_a_file_cannot_hold(tmp_path):
 def test_files_without_facts(tmp_path, text):
     (tmp_path / "r.csv").write_text(text)
     assert not PROGRAM.run({"r": tmp_path / "r.csv"})["r"]
+
+
+def test_a_declared_file_is_that_of_the_working_directory_or_of_the_program(tmp_path, monkeypatch):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "p.scl").write_text('@file("e.csv") type e(a: i32, b: i32)')
+    program = dv.Program.from_file(tmp_path / "lib" / "p.scl")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(dv.DerivableError) as caught:
+        program.run()
+    assert f"looked for {tmp_path / 'e.csv'} and {tmp_path / 'lib' / 'e.csv'}" in caught.value.report()
+    (tmp_path / "lib" / "e.csv").write_text("1,2\n")
+    assert set(program.run()["e"]) == {(1, 2)}
+    (tmp_path / "e.csv").write_text("3,4\n")
+    assert set(program.run()["e"]) == {(3, 4)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("name;years\nAnn;81\n", "1:1: error: 1 column; `age` has 2", '`dv.datalog.FactFile(path, delimiter=";")`'),
+        ("name|years\nAnn|81\n", "1:1: error: 1 column; `age` has 2", '`deliminator="|"` of `@file`'),
+        ("name,years\nAnn,eighty\n", r"2:5: error: 'eighty' in column 2 \(years\)", ""),
+        ("name,years\nAnn,\n", r"2:1: error: the value in column 2 \(years\) is missing", "remove such lines"),
+        ("name,years,town\nAnn,81,Ayr\n", "the names name, years, town", 'fields=["name", "years"]'),
+    ],
+    ids=["semicolons", "bars", "no number", "missing", "more columns"],
+)
+def test_mistakes_in_a_first_file_have_a_hint(tmp_path, text, message, hint):
+    (tmp_path / "age.csv").write_text(text)
+    with pytest.raises(ParseError, match=message) as caught:
+        dv.Program("type age(name: String, years: i32)").run({"age": tmp_path / "age.csv"})
+    assert hint in str(caught.value)
+
+
+def test_the_hint_for_other_columns_works(tmp_path):
+    (tmp_path / "age.csv").write_text("name,years,town\nAnn,81,Ayr\n")
+    path = tmp_path / "age.csv"
+    program = dv.Program(f'@file("{path}", header=true, fields=["name", "years"]) type age(name: String, years: i32)')
+    assert list(program.run()["age"]) == [("Ann", 81)]

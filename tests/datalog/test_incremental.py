@@ -230,7 +230,7 @@ def test_what_is_done_is_told():
     assert done.continued == ("edge", "path")
     assert done.recomputed == ("number",)
     assert "path went on; 3 tuples more, 1 round" in str(done)
-    assert "number computed anew, because it reads `path` through an aggregate" in str(done)
+    assert "number recomputed, because it reads `path` through an aggregate" in str(done)
     assert str(done).endswith("2 strata kept")
     # What is there already reaches nothing.
     assert str(db.add({"edge": [(2, 3)]})).splitlines() == ["stratum 0: edge went on; 0 tuples more", "6 strata kept"]
@@ -277,7 +277,7 @@ def test_arrays_of_the_caller_are_copied():
     db = program.run({"a": {"x": given}, "b": []}, keep=True)
     db.add({"a": more})
     given[:], more[:] = 100, 100
-    # All of `c` is computed anew, from what `a` was.
+    # All of `c` is recomputed, from what `a` was.
     db.add({"b": [1]})
     assert set(db["c"]) == {(0,), (2,), (7,)}
     # So are those of an addition that makes the database an exact one.

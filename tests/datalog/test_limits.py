@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import random
 import sys
 import time
 from functools import partial
@@ -262,5 +263,40 @@ def test_errors_in_many_facts_count_all_rows():
     for bad in ((5, "x"), (5,)):
         with pytest.raises(dv.DerivableError, match="row 68000"):
             program.run({"e": [*rows[:68_000], bad, *rows[:9]]})
-    with pytest.raises(dv.DerivableError, match=r"row 66000: the tag 1\.5"):
+    with pytest.raises(dv.DerivableError, match=r"the tag 1\.5 of row 66000"):
         program.run({"e": [(1.5 if i == 66_000 else 0.5, row) for i, row in enumerate(rows)]})
+
+
+CLOSURE = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))\n"
+
+
+def _hard_edges(nodes, count):
+    chosen = random.Random(0)
+    edges = {}
+    while len(edges) < count:
+        a, b = chosen.randrange(nodes), chosen.randrange(nodes)
+        if a != b:
+            edges[a, b] = 0.3 + 0.4 * chosen.random()
+    return edges
+
+
+LATE = {
+    "pairs of proofs": lambda limit: dv.Program("rel a() = u(x)\nrel b() = v(x)\nrel c() = a(), b()").run(
+        {name: dict.fromkeys(range(1500), 0.5) for name in "uv"}, "topkproofs", k=1500, time_limit=limit
+    ),
+    "a circuit": lambda limit: dv.Program(CLOSURE + "query p(0, 7)").run(
+        {"e": _hard_edges(24, 90)}, "exact", time_limit=limit
+    ),
+    "clauses": lambda limit: dv.circuit.compile(
+        [[v, -(v % 60000 + 1), (7 * v) % 60000 + 1] for v in range(1, 60001)], time_limit=limit
+    ),
+}
+
+
+@pytest.mark.parametrize("work", LATE)
+def test_time_limit_is_kept(work):
+    """Long operations on proofs, graphs and clauses look at the clock; the factor is for a machine that is busy."""
+    began = time.monotonic()
+    with pytest.raises(CompileTimeout, match="did not finish within 1 s"):
+        LATE[work](1.0)
+    assert time.monotonic() - began < 6.0

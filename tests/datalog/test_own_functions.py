@@ -268,7 +268,7 @@ def test_failures_name_the_arguments_and_the_line():
         'rel r($broken(x, "a")) = n(x)': "2:7: the function $broken failed for 2, 'a': ZeroDivisionError",
         'rel q(1)\nrel r(x) = n(x),\n  $broken(x, "b") > 0': "4:3: the function $broken failed for 2, 'b'",
         "rel r(y) = n(x), uneven(x, y, _)": "2:18: the predicate uneven gives (1,), 1 values for 2 outputs",
-        "rel r(y) = n(x), unlikely(x, y)": "2:18: the predicate unlikely gives the tag 1.5",
+        "rel r(y) = n(x), unlikely(x, y)": "2:18: the tag 1.5 of a row of the predicate unlikely",
         "rel r($liar(x)) = n(x)": "2:7: the function $liar gives 1, which is not of the type String",
         "rel r($short(x)) = n(x)": "2:7: the function $short gives shape (1,) for 3 rows",
         "rel r(y) = n(x), raises(x, y)": "2:18: the predicate raises failed for 1: RuntimeError: no answer",

@@ -105,8 +105,10 @@ def test_sums_over_derivations_count_each_once(name, value):
 
 @pytest.mark.parametrize("name", ["unit", "boolean", "minmaxprob", "counting", "exact", "topkproofs"])
 def test_a_fact_of_probability_zero_is_not_there(name):
+    """But without tags, where these count nothing."""
     facts = {"edge": {(0, 1): 0.0, (1, 2): 0.5, (2, 3): 1.0}}
-    expected = {(1, 2), (2, 3), (1, 3)} | ({(0, 1), (0, 2), (0, 3)} if name == "counting" else set())
+    is_ignored = name in ("unit", "boolean")
+    expected = {(1, 2), (2, 3), (1, 3)} | ({(0, 1), (0, 2), (0, 3)} if is_ignored else set())
     assert set(dv.Program(CLOSURE).run(facts=facts, provenance=name)["path"]) == expected
 
 
@@ -118,7 +120,7 @@ def test_an_endless_sum_is_refused():
 def test_set_difference_without_a_complement():
     text = "type p(i32), q(i32)\nrel r(x) = p(x), not q(x)"
     db = dv.Program(text).run(facts={"p": {1: 0.5, 2: 0.25}, "q": {1: 0.5}}, provenance="min_plus")
-    assert dict(db["r"].items()) == pytest.approx({(2,): -np.log(0.25)})
+    assert dict(db["r"].items()) == {(2,): 0.25}
 
 
 def test_minmaxprob_is_the_widest_path():

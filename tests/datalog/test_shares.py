@@ -4,6 +4,7 @@ that stay as they were when something ends a step."""
 import threading
 from contextlib import contextmanager
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import strategies as st
@@ -13,8 +14,9 @@ from datalog.naive import fact_sets, least_model, programs, text_of
 from datalog.test_fused import on_threads, settings_of
 from datalog.test_interrupts import run_child
 from derivable.core.diagnostics import DerivableError, LimitError
-from derivable.datalog import fused, sets, shares
+from derivable.datalog import bit_rows, fused, sets, shares
 from derivable.datalog.kernels import row_sets
+from derivable.datalog.provenance import PROVENANCES
 from derivable.datalog.ram import emit
 from derivable.datalog.storage import Table
 from derivable.datalog.values import TYPES
@@ -142,6 +144,113 @@ def test_values_that_grow_out_of_reach():
         found = rows_of(text + "rel n(x, y) = start(x, y), n(x, _)", {"start": begin})
     assert 2 in made
     assert set(map(tuple, found.tolist())) == wanted
+
+
+def test_exact_inference_with_thresholds_of_a_few_rows():
+    """The tuples of a recursion have numbers there, with which threads that share it could not agree."""
+    edges = [(0.5 if (x, y) == (3, 14) else 1.0, (x, y)) for x, y in {*map(tuple, graph(14, 20).tolist()), (3, 14)}]
+    certain = nx.DiGraph(edge for weight, edge in edges if weight == 1.0)
+    every = nx.DiGraph(edge for _, edge in edges)
+    wanted = dict.fromkeys(reachable(every), 0.5) | dict.fromkeys(reachable(certain), 1.0)
+    assert 0.5 in wanted.values()
+    for number in (2, 3):
+        with settings_of(0, 1, room=20, num_threads=number):
+            db = dv.Program(CLOSURE).run({"edge": edges}, provenance="exact")
+        assert dict(db["path"].items()) == wanted
+
+
+def reachable(edges):
+    """The pairs of a path of one edge or more."""
+    return {(x, z) for x in edges for y in edges[x] for z in (y, *nx.descendants(edges, y))}
+
+
+LAYERS, WIDTH = 7, 120
+
+
+def layered_edges():
+    """Edges from each layer to the next: rounds with more candidates than the thresholds, and 109,463 paths."""
+    rng, places = np.random.default_rng(0), np.repeat(np.arange(WIDTH), 4)
+    pairs = [np.stack([places + WIDTH * k, rng.integers(0, WIDTH, 4 * WIDTH) + WIDTH * (k + 1)], 1) for k in range(6)]
+    return np.unique(np.concatenate(pairs), axis=0)
+
+
+JOIN = """
+type edge(x: i64, y: i64)
+rel path(x, y) = edge(x, y)
+rel far(x, w) = path(x, y), edge(y, z), path(z, w)
+query far
+"""
+WIDE = """
+type edge(x: i64, y: i64)
+rel path(x % 3, x, y) = edge(x, y)
+rel path(c, x, z) = path(c, x, y), edge(y, z)
+query path
+"""
+UNTAGGED = ("unit", "exact")
+# Each form of storage: the program, and the value for a node of the graph.
+FORMS = {
+    "sets by prefix": (CLOSURE, lambda nodes: nodes),
+    "rows of bits": (CLOSURE, lambda nodes: nodes),
+    "sorted rows": (JOIN.replace("path", "edge").replace("rel edge(x, y) = edge(x, y)", ""), lambda nodes: nodes),
+    "longer prefixes": (WIDE, lambda nodes: nodes),
+    "a hash of rows": (CLOSURE, lambda nodes: nodes - (1 << 40)),
+    "a hash of floats": (CLOSURE.replace("i64", "f64"), lambda nodes: nodes / 8),
+}
+
+
+def wanted_of(form, edges):
+    """The rows of a form by networkx, and how many paths each has by powers of the matrix of edges."""
+    size = LAYERS * WIDTH
+    matrix = np.zeros((size, size))
+    matrix[edges[:, 0], edges[:, 1]] = 1.0
+    powers = [matrix]
+    while powers[-1].any():
+        powers.append(powers[-1] @ matrix)
+    counts = powers[2] if form == "sorted rows" else sum(powers)
+    if form != "sorted rows":
+        assert set(map(tuple, np.argwhere(counts).tolist())) == reachable(nx.DiGraph(edges.tolist()))
+    value = FORMS[form][1]
+    prefix = (lambda x: (x % 3,)) if form == "longer prefixes" else lambda x: ()
+    return {
+        (*prefix(x), *(number.item() for number in value(np.array([x, y])))): counts[x, y]
+        for x, y in np.argwhere(counts).tolist()
+    }
+
+
+# Tagged rows are never rows of bits.
+CASES = [(form, name) for form in FORMS for name in PROVENANCES.known() if form != "rows of bits" or name in UNTAGGED]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("form", "provenance"), CASES)
+def test_every_provenance_and_form_of_storage_on_each_number_of_threads(form, provenance, monkeypatch):
+    if form == "rows of bits":
+        monkeypatch.setattr(bit_rows, "FEW_PAIRS", 0)
+        monkeypatch.setattr(bit_rows.BitRows, "is_cheaper", lambda *_: True)
+    elif provenance in UNTAGGED:
+        monkeypatch.setattr(bit_rows.BitRows, "pays", lambda own: False)
+    text, value = FORMS[form]
+    edges = layered_edges()
+    wanted = wanted_of(form, edges)
+    made = {}
+    for number in (1, 2, 3):
+        with on_threads(number):
+            (view,) = dv.Program(text).run({"edge": value(edges)}, provenance=provenance).values()
+            made[number] = dict(view.items()) if provenance != "unit" else dict.fromkeys(view, 1.0)
+        assert made[number].keys() == wanted.keys()
+        assert made[number] == made[1]
+    if provenance in ("real", "counting"):
+        assert made[1] == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_large_recursion_of_exact_inference(number):
+    nodes = 400
+    edges = [(i, (i * k + 1) % nodes) for i in range(nodes) for k in (2, 3, 5)]
+    with on_threads(number):
+        view = dv.Program(CLOSURE).run({"edge": edges}, provenance="exact")["path"]
+    assert dict(view.items()) == dict.fromkeys(reachable(nx.DiGraph(edges)), 1.0)
 
 
 def test_one_first_column_is_no_work_for_two():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from derivable.datalog.fact_files import write_facts
+from derivable.datalog.fact_output import write_facts
 from derivable.datalog.foreign.hashing import siphash
 from derivable.datalog.values import TYPES
 
@@ -77,8 +77,8 @@ def test_files_there_and_back(ending, tmp_path):
 
 def test_frames():
     found = column("i128", LARGE, "rel r(x) = q(x)")["r"]
-    assert found.to_pandas()["column_0"].tolist() == sorted(LARGE)
-    assert list(map(int, found.to_arrow()["column_0"].to_pylist())) == sorted(LARGE)
+    assert found.to_pandas()["x"].tolist() == sorted(LARGE)
+    assert list(map(int, found.to_arrow()["x"].to_pylist())) == sorted(LARGE)
 
 
 def test_large_integers_join_and_deduplicate():

@@ -40,7 +40,7 @@ def test_explain_says_what_a_call_gets():
     exact = np.array([2**80], dtype=object)
     assert "scan -> reference" in derivable.device.explain("scan", "add", exact)
     assert "Python integers" in derivable.device.explain("scan", "add", exact)
-    assert "asked for by name" in derivable.device.explain("scan", device="reference")
+    assert "chosen by name" in derivable.device.explain("scan", device="reference")
 
 
 def test_refusals_have_reasons():

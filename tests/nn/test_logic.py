@@ -16,6 +16,7 @@ from nn.worlds import expectation
 
 SUM = "rel sum_2(a + b) = digit_1(a), digit_2(b)"
 DIGITS = {"digit_1": dv.categorical(range(4)), "digit_2": dv.categorical(range(4))}
+FACTORS = {name: dv.categorical(range(4), factors=True) for name in DIGITS}
 SUMS = {"sum_2": range(7)}
 EDGES = [(a, b) for a in range(3) for b in range(3) if a != b]
 PATH = "type edge(i32, i32)\nrel path(a, b) = edge(a, b) or (path(a, c) and edge(c, b))"
@@ -59,10 +60,95 @@ def test_sum_of_digits_is_exact():
     torch.testing.assert_close(in_logs(digit_1=p.log(), digit_2=q.log()), expected.log(), rtol=1e-12, atol=0)
 
 
-def test_unnormalised_rows_are_weights():
-    p, q = 0.9 * rows(2, 4), 0.9 * rows(2, 4, seed=1)
+def test_factors_are_weights():
+    p, q = 3.0 * rows(2, 4), 0.9 * rows(2, 4, seed=1)
     expected = expectation([(p, True), (q, True)], sums_of, 7)
-    torch.testing.assert_close(dv.nn.Logic(SUM, DIGITS, SUMS)(p, q), expected, rtol=1e-13, atol=0)
+    torch.testing.assert_close(dv.nn.Logic(SUM, FACTORS, SUMS)(p, q), expected, rtol=1e-13, atol=0)
+    in_logs = dv.nn.Logic(SUM, FACTORS, SUMS, log_probabilities=True)
+    torch.testing.assert_close(in_logs(p.log(), q.log()), expected.log(), rtol=1e-12, atol=1e-12)
+    with pytest.raises(DomainError, match=r"digit_1\[0, 0\] is -2.91016, which is not a factor, from 0 on"):
+        dv.nn.Logic(SUM, FACTORS, SUMS)(-p, q)
+    with pytest.raises(DomainError, match="NaN"):
+        dv.nn.Logic(SUM, FACTORS, SUMS)(p * torch.nan, q)
+    with pytest.raises(DomainError, match="factors are given at evaluation"):
+        dv.categorical([1, 2], [0.5, 0.5], factors=True)
+
+
+@pytest.mark.parametrize("provenance", ["exact", "topkproofs", "minmaxprob", "addmultprob"])
+def test_rows_of_a_choice_add_up_to_one(provenance):
+    """A sigmoid where a softmax belongs has a probability of 1.5, and a loss below 0."""
+    layer = dv.nn.Logic(SUM, DIGITS, SUMS, provenance)
+    scores = rows(3, 4, seed=2)
+    fine = scores.softmax(-1)
+    for wrong, total in ((scores.sigmoid(), r"2\.\d+"), (0.5 * fine, "0.5"), (1.002 * fine, "1.002")):
+        with pytest.raises(
+            DomainError, match=f"row .0. of digit_2 adds up to {total}, .* add up to one .3 of 3"
+        ) as error:
+            layer(fine, wrong)
+        assert "softmax(-1)" in error.value.hint
+        assert "factors=True" in error.value.hint
+    with pytest.raises(DomainError, match="digit_1 adds up to"):
+        layer(fine[0] * 0.9, fine)
+    assert layer(1.0009 * fine, fine).shape == (3, 7)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        assert layer(torch.randn(50, 4).to(dtype).softmax(-1), fine[:1].to(dtype)).shape == (50, 7)
+    assert layer(fine[:0], fine[:0]).shape == (0, 7)
+
+
+def test_rows_of_a_choice_in_logs():
+    layer = dv.nn.Logic(SUM, DIGITS, SUMS, log_probabilities=True)
+    scores = rows(3, 4)
+    assert layer(scores.log_softmax(-1), scores.log_softmax(-1)).shape == (3, 7)
+    with pytest.raises(DomainError, match=r"row .0. of digit_1 adds up to") as error:
+        layer(torch.nn.functional.logsigmoid(scores), scores.log_softmax(-1))
+    assert "log_softmax(-1)" in error.value.hint
+
+
+def test_rows_of_a_choice_in_transformations():
+    """Inside vmap the facts may be another axis of what is there, and torch.compile does not look at values."""
+    layer = dv.nn.Logic(SUM, DIGITS, SUMS)
+    p, q = rows(5, 4).softmax(-1), rows(5, 4, seed=1).softmax(-1)
+    expected = layer(p, q)
+    torch.testing.assert_close(torch.func.vmap(layer, in_dims=(1, 0))(p.T.contiguous(), q), expected)
+    torch.testing.assert_close(torch.func.vmap(layer, in_dims=(0, None))(p, q[0]), layer(p, q[:1]))
+    with pytest.raises(DomainError, match="digit_1 adds up to"):
+        torch.func.vmap(layer, in_dims=(1, 0))(2 * p.T.contiguous() / 3, q)
+    jacobian = torch.func.jacrev(lambda p: layer(p, q[0]))(p[0])
+    assert jacobian.shape == (7, 4)
+    tangent = torch.func.jvp(lambda p: layer(p, q[0]), (p[0],), (torch.ones(4, dtype=p.dtype),))[1]
+    torch.testing.assert_close(tangent, jacobian.sum(1))
+
+
+PROVENANCES_WITH_DERIVATIVES = [
+    *("exact", "topkproofs", "minmaxprob", "addmultprob", "real", "max_product", "log", "min_plus"),
+]
+
+
+@pytest.mark.parametrize("provenance", PROVENANCES_WITH_DERIVATIVES)
+def test_a_derivative_by_what_does_not_matter_is_zero(provenance):
+    """No output that can be derived, an input that no output depends on, no facts, no rows: never an error."""
+    edges, path = {"edge": dv.independent([(0, 1), (1, 2)])}, PATH
+    cases = [
+        (path, edges, {"path": [(5, 6)]}, [(2, 2)]),
+        (path, edges, {"path": [(5, 6)]}, [(0, 2)]),
+        ("type a(i32)\nrel p(x) = a(x)", {"a": dv.independent([])}, {"p": [1]}, [(3, 0)]),
+        (
+            "rel p(x) = a(x)\nrel q(x) = b(x)",
+            {"a": dv.independent([1]), "b": dv.independent([1])},
+            {"p": [2]},
+            [(1,), (1,)],
+        ),
+        ("type z()\nrel p() = z(), edge(0, 1)", edges, {"p": ()}, [(2,)]),
+        ("rel p(7) = edge(0, 1) and false\nrel p(x) = x == 3", edges, {"p": [3, 7]}, [(4, 2)]),
+    ]
+    for text, inputs, outputs, shapes in cases:
+        layer = dv.nn.Logic(text, inputs, outputs, provenance)
+        for call in (layer, torch.func.vmap(layer)) if shapes[0][:1] == (2,) and len(shapes[0]) > 1 else (layer,):
+            tensors = [torch.rand(shape, requires_grad=True) for shape in shapes]
+            for found in torch.autograd.grad(call(*tensors).sum(), tensors):
+                assert found.count_nonzero() == 0
+            call(*tensors).sum().backward()
+            assert all(t.grad.count_nonzero() == 0 for t in tensors)
 
 
 def test_recursion_is_exact():
@@ -73,8 +159,9 @@ def test_recursion_is_exact():
     torch.testing.assert_close(layer.log(edge=p), expected.log(), rtol=1e-12, atol=1e-14)
 
 
-def alarm_layer(provenance="exact", **options):
-    inputs = {"burglary": dv.independent([()]), "earthquake": dv.independent([()]), "calls": dv.categorical([1, 2])}
+def alarm_layer(provenance="exact", factors=False, **options):
+    calls = dv.categorical([1, 2], factors=factors)
+    inputs = {"burglary": dv.independent([()]), "earthquake": dv.independent([()]), "calls": calls}
     outputs = {"alarm": (), "quiet": (), "called": [1, 2], "strange": [2]}
     return dv.nn.Logic(ALARM, inputs, outputs, provenance, **options)
 
@@ -177,7 +264,7 @@ def test_add_mult():
         ],
         1,
     )
-    layer = dv.nn.Logic(SUM, DIGITS, SUMS, "addmultprob")
+    layer = dv.nn.Logic(SUM, FACTORS, SUMS, "addmultprob")
     torch.testing.assert_close(layer(p, q), expected, rtol=1e-13, atol=0)
     assert (expected == 1).any()
 
@@ -204,7 +291,7 @@ def test_top_k_proofs_keeps_the_best():
 def test_gradients_of_negation_and_recursion(provenance):
     # Small, so that addmultprob stays below its cut, where it has no derivative in the ordinary sense.
     values = {name: (0.4 * value).requires_grad_() for name, value in alarm_values().items()}
-    layer = alarm_layer(provenance)
+    layer = alarm_layer(provenance, factors=True)
     names = list(values)
 
     def outputs(*tensors):

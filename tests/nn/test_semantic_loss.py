@@ -135,6 +135,30 @@ def test_exclusive_groups():
     torch.testing.assert_close(logs, expected.mean(), rtol=1e-12, atol=0)
 
 
+def test_groups_are_distributions_or_factors():
+    """A sigmoid where a softmax belongs gave a negative loss in silence."""
+    groups, either = [[1, 2], [3, 4]], [[1, 3]]
+    rows = torch.tensor([[0.25, 0.75, 0.5, 0.5], [0.9, 0.8, 0.5, 0.5]], requires_grad=True)
+    for inputs, predictions in (("probabilities", rows), ("log_probabilities", rows.log())):
+        loss = dv.nn.SemanticLoss(either, inputs=inputs, exclusive=groups)
+        with pytest.raises(DomainError, match=r"row \[1\] of the predictions of the group \[1, 2\] adds up to 1.7"):
+            loss(predictions)
+        with pytest.raises(DomainError, match="factors=True"):
+            dv.nn.semantic_loss(either, predictions, inputs=inputs, exclusive=groups)
+        factors = torch.tensor([[2.0, 0.25, 0.5, 3.0]], requires_grad=True)
+        given = factors.log() if inputs == "log_probabilities" else factors
+        found = dv.nn.semantic_loss(either, given, inputs=inputs, exclusive=groups, factors=True)
+        assert found.item() == pytest.approx(-math.log(2.0 * 0.5 + 2.0 * 3.0 + 0.25 * 0.5))
+        (slopes,) = torch.autograd.grad(found, factors)
+        assert slopes.tolist() == [pytest.approx([-3.5 / 7.125, -0.5 / 7.125, -2.25 / 7.125, -2.0 / 7.125])]
+    with pytest.raises(DomainError, match="a factor, from 0 on"):
+        dv.nn.semantic_loss(either, -torch.ones(1, 4), exclusive=groups, factors=True)
+    with pytest.raises(DomainError, match="there are no groups"):
+        dv.nn.SemanticLoss(either, factors=True)
+    with pytest.raises(DomainError, match="log-probability"):
+        dv.nn.semantic_loss([[1]], torch.tensor([[0.5]]), inputs="log_probabilities")
+
+
 def test_reductions_and_shapes():
     p = torch.rand(2, 3, 4)
     each = dv.nn.semantic_loss(CLAUSES, p, reduction="none")

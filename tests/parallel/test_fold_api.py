@@ -19,7 +19,7 @@ import torch
 import derivable as dv
 from derivable.algebra import semirings
 from derivable.algebra.monoids import NAMED
-from derivable.core.diagnostics import DerivableError
+from derivable.core.diagnostics import DerivableError, OperatorError, ShapeError
 from derivable.parallel import element_by_index
 from parallel.tiered import either_tier
 
@@ -316,3 +316,42 @@ def test_operators_can_be_pickled():
 
 def test_no_golden_file_is_left_over():
     assert {path.stem for path in GOLDEN.iterdir()} == set(MISTAKES)
+
+
+@pytest.mark.parametrize(
+    ("call", "form"),
+    [
+        (lambda x: P.scan(x, "add"), "scan(op, values)"),
+        (lambda x: P.scan(x.tolist(), P.operator(lambda a, b: a + b, neutral=0.0)), "scan(op, values)"),
+        (lambda x: P.reduce(x, "add"), "reduce(op, values)"),
+        (lambda x: P.segment_reduce(x, "add", [0, 3]), "segment_reduce(op, values, offsets)"),
+        (lambda x: P.segmented_scan(x, [0, 3], "add"), "segmented_scan(op, values, offsets)"),
+        (lambda x: P.reduce_by_index(x, [0, 1, 1], "add", x), "reduce_by_index(destination, op, indices, values)"),
+        (lambda x: P.reduce_by_index("add", "add", [0, 1, 1], x), "destination is 'add'"),
+    ],
+)
+def test_arguments_in_another_order_are_refused_with_the_right_one(call, form):
+    with pytest.raises(OperatorError) as caught:
+        call(np.arange(3.0))
+    assert form in str(caught.value)
+
+
+def test_the_axis_of_folds_is_the_first():
+    x = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(P.scan("add", x, axis=0), np.cumsum(x, axis=0))
+    for call in (
+        lambda: P.scan("add", x, axis=1),
+        lambda: P.reduce("add", x, axis=-1),
+        lambda: P.segment_reduce("add", x, [0, 2], axis=1),
+        lambda: P.segmented_scan("add", x, [0, 2], axis=None),
+    ):
+        with pytest.raises(ShapeError, match=r"folds go along the first axis") as caught:
+            call()
+        assert "np.moveaxis(values, " in str(caught.value)
+
+
+def test_a_semiring_by_its_name_stands_for_its_plus():
+    x = np.array([0.5, 2.0, 1.0])
+    assert P.scan("max_plus", x).tolist() == [0.5, 2.0, 2.0]
+    assert P.reduce("tropical", x) == 0.5
+    assert P.reduce("log", x) == pytest.approx(np.logaddexp.reduce(x))

@@ -78,6 +78,8 @@ def test_signatures_are_those_of_the_reference():
         if primitive.name in reference.__all__:
             run, meaning = primitive.function("cpu"), primitive.function("reference")
             found, expected = (list(inspect.signature(call).parameters.values()) for call in (run, meaning))
+            # What the faces take `axis` for is to say how another one than the first is folded.
+            found = [p for p in found if p.name != "axis"]
             assert [(p.name, p.kind, p.default) for p in found] == [(p.name, p.kind, p.default) for p in expected]
 
 

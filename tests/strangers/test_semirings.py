@@ -224,9 +224,100 @@ def test_a_record_without_fact_says_so():
 
 
 def test_where_scalars_are_needed():
-    with pytest.raises(dv.DerivableError, match="takes semirings on scalars"):
-        formula().to_torch(semiring=dual)
     with pytest.raises(dv.DerivableError, match="shape"):
         formula().evaluate(Dual(np.ones(3), np.ones(3)), semiring=dual)
     with pytest.raises(dv.DerivableError, match="parts"):
         formula().evaluate((np.ones(4), np.ones(4), np.ones(4)), semiring=dual)
+
+
+def test_folds_take_a_semiring_on_nests():
+    """Scans, segments and buckets of its plus, in every library, against Python's own loop."""
+    jnp = pytest.importorskip("jax.numpy")
+    rng = np.random.default_rng(2)
+    chances, members = rng.choice([0.25, 0.5, 0.75], 9), rng.integers(0, 8, 9)
+
+    def plus(rows):
+        return min([(-p, m) for p, m in rows], default=(0.0, 0))
+
+    prefixes = [plus(list(zip(chances, members))[: n + 1]) for n in range(9)]
+    for made in (np.asarray, torch.as_tensor, jnp.asarray):
+        # JAX's integers have 32 bits here.
+        values = made(chances.astype(np.float32)), made(members.astype(np.int32))
+        found = dv.parallel.scan(best, values)
+        assert [(-float(p), int(m)) for p, m in zip(*found)] == prefixes
+        whole = dv.parallel.reduce(best, values)
+        assert (-float(whole[0]), int(whole[1])) == prefixes[-1]
+        parts = dv.parallel.segment_reduce(best, values, made(np.array([0, 4, 4, 9])))
+        cuts = [plus(zip(chances[a:b], members[a:b])) for a, b in ((0, 4), (4, 4), (4, 9))]
+        assert [(-float(p), int(m)) for p, m in zip(*parts)] == cuts
+        where = np.array([0, 1, 1, 0, 7, 1, 0, 0, 1])
+        start = made(np.zeros(2, np.float32)), made(np.zeros(2, np.int32))
+        buckets = dv.parallel.reduce_by_index(start, best, made(where), values)
+        expected = [plus([(0.0, 0), *zip(chances[where == k], members[where == k])]) for k in (0, 1)]
+        assert [(-float(p), int(m)) for p, m in zip(*buckets)] == expected
+
+
+def test_folds_of_a_semiring_keep_the_class_and_have_gradients():
+    value, slope = (torch.rand(5, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    found = dv.parallel.segment_reduce(dual, Dual(value, slope), torch.tensor([0, 2, 5]))
+    assert isinstance(found, Dual)
+    (found.value * torch.tensor([2.0, 3.0]) + found.slope.square()).sum().backward()
+    sums = [slope[:2].sum().item(), slope[2:].sum().item()]
+    np.testing.assert_allclose(value.grad, [2, 2, 3, 3, 3])
+    np.testing.assert_allclose(slope.grad, 2 * np.repeat(sums, [2, 3]))
+    with pytest.raises(dv.DerivableError, match="2 parts"):
+        dv.parallel.scan(dual, np.ones(3))
+
+
+@pytest.mark.parametrize("record", [best, dual], ids=lambda record: record.name)
+def test_modules_of_circuits_take_nests_and_probabilities(record):
+    circuit = formula()
+    p = np.random.default_rng(3).uniform(0.1, 0.9, (3, 4))
+    module = circuit.to_torch(record)
+    expected, gradient, _ = circuit.value_and_gradient(p, semiring=record)
+    nest = record.fact(p, np.arange(4))
+    negative = record.complement(nest) if record is dual else (1 - p, np.zeros((3, 4), np.int64))
+    weights = torch.tensor(p, requires_grad=True)
+    made = [type(part)(*map(torch.as_tensor, part)) if record is dual else tuple(map(torch.as_tensor, part))
+            for part in (nest, negative)]  # fmt: skip
+    for found in (module(weights), module(*made)):
+        assert type(found) is type(expected)
+        for part, other in zip(found, expected):
+            np.testing.assert_allclose(part.detach().numpy(), other)
+    sum(part.sum() for part in module(weights) if part.dtype.is_floating_point).backward()
+    np.testing.assert_allclose(weights.grad, gradient)
+    with pytest.raises(dv.DerivableError, match="a leaf of weights has shape"):
+        module(tuple(part[..., :3] for part in made[0]))
+    with pytest.raises(dv.DerivableError, match="parts"):
+        module((weights,))
+
+
+def test_a_module_in_dual_numbers_has_second_derivatives_and_compiles():
+    circuit = formula()
+    module = circuit.to_torch(dual)
+    p = torch.tensor(np.random.default_rng(4).uniform(0.1, 0.9, (2, 4)), requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda p: module(p)[1], p)
+    # The slope is the derivative of the value by variable 0.
+    (slope,) = torch.autograd.grad(module(p).value.sum(), p)
+    np.testing.assert_allclose(module(p).slope[:, 0].detach(), slope[:, 0])
+
+
+def test_jax_functions_of_circuits_take_nests():
+    jax = pytest.importorskip("jax")
+    circuit = formula()
+    p = np.random.default_rng(5).uniform(0.1, 0.9, (3, 4)).astype(np.float32)
+    function = circuit.to_jax(dual)
+    expected, gradient, _ = circuit.value_and_gradient(p, semiring=dual)
+    for found in (
+        function(p),
+        jax.jit(function)(p),
+        function(Dual(*map(jax.numpy.asarray, dual.fact(p, np.arange(4))))),
+    ):
+        assert isinstance(found, Dual)
+        for part, other in zip(found, expected):
+            np.testing.assert_allclose(part, other, rtol=1e-5)
+    slopes = jax.jit(jax.grad(lambda p: sum(part.sum() for part in function(p))))(p)
+    np.testing.assert_allclose(slopes, gradient, rtol=1e-5)
+    assert jax.vmap(function)(p).value.shape == (3, 1)
+    with jax.enable_x64(False), pytest.raises(dv.DerivableError, match="JAX cuts to 32"):
+        circuit.to_jax(best)(p)

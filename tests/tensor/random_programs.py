@@ -105,19 +105,26 @@ def _entries(value, path=()):
         yield path, value
 
 
-def pruned(value, keeps_zeros=True):
-    """A value without empty rows, and, if asked, without entries that are zero; None if nothing is left."""
+def with_zeros(value, zero):
+    """With the zero of a semiring where a number is 0."""
+    if isinstance(value, dict):
+        return {key: with_zeros(below, zero) for key, below in value.items()}
+    return zero if isinstance(value, float) and value == 0 else value
+
+
+def pruned(value, keeps_zeros=True, zero=0.0):
+    """A value without empty rows, and, unless they are kept, without entries that are zero; None if nothing is left."""
     if value is NOTHING:
         return None
     if not isinstance(value, dict):
-        return value if value or keeps_zeros else None
-    rows = {key: pruned(row, keeps_zeros) for key, row in value.items()}
+        return value if value != zero or keeps_zeros else None
+    rows = {key: pruned(row, keeps_zeros, zero) for key, row in value.items()}
     return {key: row for key, row in rows.items() if row is not None} or None
 
 
-def is_same(left, right, keeps_zeros=True, tolerance=1e-9):
+def is_same(left, right, keeps_zeros=True, tolerance=1e-9, zero=0.0):
     """Whether two values of expressions have the same entries; without `keeps_zeros` a zero is as good as none."""
-    return _is_near(pruned(left, keeps_zeros), pruned(right, keeps_zeros), tolerance, keeps_zeros)
+    return _is_near(pruned(left, keeps_zeros, zero), pruned(right, keeps_zeros, zero), tolerance, keeps_zeros)
 
 
 def _is_near(left, right, tolerance, keeps_zeros):

@@ -1,7 +1,9 @@
 """Einstein sums against NumPy's, and against loops where that has none."""
 
 import itertools
+import math
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
@@ -10,10 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from derivable.core.diagnostics import DomainError, ParseError, ShapeError
+from derivable.algebra.semiring import Semiring
+from derivable.core.diagnostics import DomainError, ParseError, ShapeError, UnsupportedError
 from derivable.tensor import einsum, parse
 from derivable.tensor.einstein import _order, contraction
-from derivable.tensor.values import Coordinates, coordinates
+from derivable.tensor.values import Coordinates, coordinates, is_sparse
 from drawn import examples
 
 # What small programs say is the same in Python, which need not be compiled for it.
@@ -95,6 +98,168 @@ def test_in_other_semirings(case, semiring, data):
         for operand in stored
     ]
     np.testing.assert_allclose(einsum(subscripts, *given_in, semiring=name, output="numpy"), expected)
+
+
+# plus, times, zero, one, and the operand of random numbers from 0 to 1.
+SEMIRINGS = {
+    "real": (sum, math.prod, 0.0, 1.0, lambda x: np.where(x < 0.3, 0.0, x)),
+    "min_plus": (min, sum, np.inf, 0.0, lambda x: np.where(x < 0.3, np.inf, x)),
+    "counting": (sum, math.prod, 0, 1, lambda x: (x * 4).astype(int)),
+    "addmultprob": (lambda terms: min(sum(terms), 1.0), math.prod, 0.0, 1.0, lambda x: np.where(x < 0.3, 0.0, x)),
+}
+# By name: (array, semiring) -> the operand.
+FORMS = {
+    "array": lambda x, semiring: x,
+    "backwards": lambda x, semiring: x[::-1].copy()[::-1] if x.ndim else x.item(),
+    "torch": lambda x, semiring: torch.tensor(x),
+    "differentiated": lambda x, semiring: torch.tensor(x, dtype=torch.float64, requires_grad=True),
+    "sparse": lambda x, semiring: coordinates(x, semiring=semiring) if x.ndim else x.item(),
+    "torch_coo": lambda x, semiring: coordinates(x, semiring=semiring).to("torch_coo") if x.ndim else torch.tensor(x),
+    "csr": lambda x, semiring: coordinates(x, semiring=semiring).to("csr") if x.ndim == 2 else x,
+}
+
+
+@examples(40, 600, data=st.data())
+def test_of_every_semiring_and_kind_of_operand(data):
+    sizes = {letter: data.draw(st.integers(0, 3)) for letter in "abc"}
+    inputs = [data.draw(st.text(st.sampled_from("abc"), max_size=3)) for _ in range(data.draw(st.integers(1, 3)))]
+    letters = sorted(set("".join(inputs)))
+    result = "".join(data.draw(st.lists(st.sampled_from(letters), unique=True))) if letters else ""
+    name = data.draw(st.sampled_from(sorted(SEMIRINGS)))
+    plus, times, zero, one, numbers = SEMIRINGS[name]
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**31)))
+    arrays = [np.asarray(numbers(rng.random([sizes[letter] for letter in axes]))) for axes in inputs]
+    forms = sorted({*FORMS} - ({"differentiated"} if name == "counting" else set()))
+    operands = [FORMS[data.draw(st.sampled_from(forms))](array, name) for array in arrays]
+    found = einsum(",".join(inputs) + "->" + result, *operands, semiring=name)
+
+    # [place of the result] the terms, and with each the places of the operands.
+    terms = {place: [] for place in itertools.product(*(range(sizes[letter]) for letter in result))}
+    for place in itertools.product(*(range(sizes[letter]) for letter in letters)):
+        at = dict(zip(letters, place))
+        places = [tuple(at[letter] for letter in axes) for axes in inputs]
+        factors = [array[where].item() for array, where in zip(arrays, places)]
+        terms[tuple(at[letter] for letter in result)].append((times([one, *factors]), factors, places))
+    expected = np.full([sizes[letter] for letter in result], zero, object)
+    for place, each in terms.items():
+        expected[place] = plus([zero, *(term for term, _, _ in each)])
+    tracked = [x for x in operands if isinstance(x, torch.Tensor) and x.requires_grad]
+    if tracked:
+        assert isinstance(found, torch.Tensor)
+        assert found.requires_grad
+        if found.layout != torch.strided:
+            found = found.to_dense() if zero == 0 else None
+    values = found.detach() if isinstance(found, torch.Tensor) else found
+    if values is not None:
+        values = coordinates(values, semiring=name).to_numpy(zero) if is_sparse(values) else values
+        assert np.shape(values) == expected.shape
+        np.testing.assert_allclose(np.asarray(values, float), expected.astype(float), atol=1e-12)
+    if not tracked or found is None:
+        return
+
+    adjoints = rng.normal(size=expected.shape)
+    # A minimum of no terms has no derivatives that mean something.
+    adjoints = np.where(expected.astype(float) == np.inf, 0.0, adjoints)
+    gradients = [np.zeros(array.shape) for array in arrays]
+    for place, each in terms.items():
+        taken = [min(each)] if name == "min_plus" and each else each
+        for _, factors, places in taken:
+            for k, where in enumerate(places):
+                others = math.prod(factors[:k] + factors[k + 1 :]) if name != "min_plus" else 1.0
+                gradients[k][where] += adjoints[place] * others
+    is_finite = torch.tensor(expected.astype(float) != np.inf)
+    total = (torch.where(is_finite, found, 0.0) * torch.tensor(adjoints)).sum()
+    total.backward()
+    for operand, gradient in zip(operands, gradients):
+        if isinstance(operand, torch.Tensor) and operand.requires_grad:
+            np.testing.assert_allclose(operand.grad, gradient, atol=1e-12)
+
+
+# Values with derivatives; and words of two letters, a matrix product of [[a, b], [0, 1]], which does not commute.
+DUAL = Semiring(
+    "dual",
+    lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    lambda a, b: (a[0] * b[0], a[0] * b[1] + a[1] * b[0]),
+    (0.0, 0.0),
+    (1.0, 0.0),
+)
+UPPER = Semiring(
+    "upper",
+    lambda a, b: (a[0] + b[0], a[1] + b[1], a[2] + b[2]),
+    lambda a, b: (a[0] * b[0], a[0] * b[1] + a[1] * b[2], a[2] * b[2]),
+    (0.0, 0.0, 0.0),
+    (1.0, 0.0, 1.0),
+    commutative=False,
+)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "JAX"])
+@pytest.mark.parametrize("semiring", [DUAL, UPPER])
+@pytest.mark.parametrize("subscripts", ["ij,jk->ik", "ii,j,->j", "ij,ji->", "jjk->kj"])
+def test_semirings_whose_elements_are_nests(subscripts, semiring, library):
+    sizes, rng = {"i": 2, "j": 3, "k": 2}, np.random.default_rng(0)
+    inputs, result = (part.split(",") for part in subscripts.split("->"))
+    shapes = [[sizes[letter] for letter in axes] for axes in inputs]
+    count = len(semiring.zero)
+    operands = [tuple(np.asarray(rng.normal(size=shape)) for _ in range(count)) for shape in shapes]
+    expected = [np.zeros([sizes[letter] for letter in result[0]]) for _ in range(count)]
+    letters = sorted(set("".join(inputs)))
+
+    def summed(given):
+        """By loops, in Python's numbers or torch's."""
+        found = {}
+        for place in itertools.product(*(range(sizes[letter]) for letter in letters)):
+            at = dict(zip(letters, place))
+            term = semiring.one
+            for axes, operand in zip(inputs, given):
+                term = semiring.times(term, tuple(leaf[tuple(at[letter] for letter in axes)] for leaf in operand))
+            key = tuple(at[letter] for letter in result[0])
+            found[key] = semiring.plus(found.get(key, semiring.zero), term)
+        return found
+
+    for key, values in summed(operands).items():
+        for leaf, value in zip(expected, values):
+            leaf[key] = value
+    make = {
+        "numpy": lambda x: x,
+        "torch": lambda x: torch.tensor(x, requires_grad=True),
+        "JAX": lambda x: jnp.asarray(x),
+    }[library]
+    given = [tuple(map(make, operand)) for operand in operands]
+    found = einsum(subscripts, *given, semiring=semiring)
+    tolerance = 1e-5 if library == "JAX" else 1e-12
+    for leaf, value in zip(found, expected):
+        plain = leaf.detach().numpy() if library == "torch" else np.asarray(leaf)
+        assert plain.shape == value.shape
+        np.testing.assert_allclose(plain, value, rtol=tolerance, atol=tolerance)
+    if library == "torch":
+        sum((leaf**2).sum() for leaf in found).backward()
+        again = [tuple(torch.tensor(leaf, requires_grad=True) for leaf in operand) for operand in operands]
+        sum((part**2).sum() for values in summed(again).values() for part in values).backward()
+        for operand, other in zip(given, again):
+            for leaf, like in zip(operand, other):
+                torch.testing.assert_close(leaf.grad, torch.zeros_like(like) if like.grad is None else like.grad)
+
+
+def test_nests_of_no_terms_and_what_fits_none():
+    empty = np.zeros((2, 0)), np.zeros((2, 0))
+    for leaf in einsum("ij->i", empty, semiring=DUAL):
+        assert leaf.tolist() == [0.0, 0.0]
+    assert [leaf.shape for leaf in einsum("ij->j", empty, semiring=DUAL)] == [(0,), (0,)]
+    with pytest.raises(ShapeError, match="of different sizes"):
+        einsum("i->", (np.ones(2), np.ones(3)), semiring=DUAL)
+    with pytest.raises(ShapeError, match="operand 0"):
+        einsum("i->", np.ones(2), semiring=DUAL)
+    with pytest.raises(UnsupportedError, match="has sparse parts"):
+        einsum("ij->", (scipy.sparse.csr_array(A), A), semiring=DUAL)
+    with pytest.raises(UnsupportedError, match=r"(?s)nest of numbers.*dv.parallel.scan.*dv.nn.Logic"):
+        einsum("i->i", (np.ones(2), np.ones(2)), semiring=DUAL, output="coordinates")
+
+
+def test_integers_of_any_size_of_a_sum_without_axes():
+    assert einsum("i,i,j->", [1 << 40, 1], [1 << 40, 1], [2, 3], semiring="counting") == 5 * (2**80 + 1)
+    with pytest.raises(DomainError, match="does not fit into 64 bits"):
+        coordinates({0: {1: 1 << 70}}, semiring="counting").to("csr")
 
 
 A = np.array([[0.0, 1.0, 2.0], [0.0, 0.0, 3.0]])
@@ -223,3 +388,24 @@ def test_steps_are_programs():
 def test_errors(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_exact_integers_of_every_kind_of_operand():
+    A, v = np.array([[1, 2], [0, 3]]), np.array([1, 2])
+    rows = scipy.sparse.csr_array(A)
+    assert einsum("i,i->", v, v, semiring="counting") == 5
+    assert einsum("ij,jk->ik", rows, rows, semiring="counting").toarray().tolist() == (A @ A).tolist()
+    assert einsum("ij,j->i", torch.tensor(A), torch.tensor(v), semiring="counting").tolist() == [5, 6]
+    with pytest.raises(DomainError, match="does not fit into 64 bits"):
+        einsum("i,i->i", torch.tensor(v), [1 << 70, 1], semiring="counting")
+
+
+def test_what_torch_cannot_hold_is_refused():
+    with pytest.raises(DomainError, match="complex64"):
+        einsum("i,i->", torch.tensor([1 + 2j, 3]), torch.ones(2, requires_grad=True))
+    with pytest.raises(DomainError, match="the operands are on cpu and meta"):
+        einsum("ij,j->i", torch.ones(2, 2), torch.ones(2, device="meta"))
+
+
+def test_a_diagonal_of_one_place_in_a_semiring_that_does_not_distribute():
+    assert einsum("aa,a->", np.full((1, 1), 0.5), np.full(1, 0.5), semiring="addmultprob") == 0.25

@@ -100,7 +100,6 @@ CALLS = {
     "value_index_outside": lambda: Coordinates.of((3, 3), [[0, 1], [0, 7]], [1.0, 2.0], name="A"),
     "value_index_nan": lambda: Coordinates.of((3,), [[0.0, np.nan]], [1.0, 2.0], name="A"),
     "value_lengths": lambda: Coordinates.of((3,), [[0, 1]], [1.0], name="A"),
-    "value_nan_in_a_pattern": lambda: coordinates([[1.0, np.nan]], name="A"),
     "value_ragged_dictionary": lambda: coordinates({0: {1: 2.0}, 3: 4.0}, name="A"),
     "value_key": lambda: coordinates({0: {"one": 2.0}}, name="A"),
     "value_without_shape": lambda: coordinates({}, name="A"),
@@ -170,7 +169,6 @@ CALLS |= {
     "format_places": lambda: compile(parse("A", {"A": 2}), {"A": "hashed"})(
         A=Coordinates.of((10**10, 10**10), [[1], [1]], [1.0])
     ),
-    "format_nan": lambda: compile(X1, {"X": "coo"})(X=V * np.nan),
     "format_definition_text": lambda: mine("sum(<p, i> in idx(0:n0) { i -> val(p) }"),
     "format_definition_name": lambda: mine("sum(<p, i> in idx(0:n0)) { i -> vla(p) }"),
     "format_definition_order": lambda: mine("sum(<p, i> in idx(0:n0)) val(p)"),
@@ -180,6 +178,8 @@ CALLS |= {
     "format_pack_length": lambda: mine(PLAIN, {"val": V[:2], "idx": PLACES}),
     "format_pack_offsets": lambda: mine("sum(<p, i> in idx(0:n0 + 1)) { i -> val(p) }", {"val": V, "idx": PLACES}),
     "format_pack_negative": lambda: mine("sum(<_, i> in (0:n0)) { i -> val(idx(i)) }", {"val": V, "idx": PLACES - 1}),
+    "format_pack_loses": lambda: mine(PLAIN.replace("n0", "2"), {"val": V, "idx": PLACES}),
+    "format_pack_moves": lambda: mine(PLAIN, {"val": np.array([1.0, 2.0, 3.0]), "idx": np.array([0, 2, 2])}),
     "format_pack_index": lambda: mine(PLAIN, {"val": V, "idx": np.array([0, 1, 7])}),
     "rows_index_outside": lambda: damaged(indices=[0, 9, 2]),
     "rows_offsets": lambda: damaged(indptr=[0, 2, 1, 3]),

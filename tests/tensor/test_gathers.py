@@ -104,7 +104,11 @@ def test_random_programs(data):
     if output == "torch_coo" and not optimise:
         held = np.zeros((SIZE,) * order, bool)
         held[tuple(found.indices().numpy())] = True
-        np.testing.assert_array_equal(held, places_of(expected, order))
+        there = places_of(expected, order)
+        assert not (there & ~held).any()
+        # A place in a dense array may hold a zero, which is no entry: the pattern of the result is that of the places.
+        if "dense" not in formats.values():
+            np.testing.assert_array_equal(held, there)
     for plans in kernel._plans.values():
         for plan in plans:
             columns.check([plan.column])
@@ -214,8 +218,13 @@ def test_derivatives_in_semirings():
         part = part.detach().requires_grad_()
         compile(total, semiring="log", backend="torch")(X=part).backward()
         torch.testing.assert_close(part.grad, torch.softmax(x.detach(), 0) if len(part) > 2 else torch.zeros_like(part))
-    with pytest.raises(UnsupportedError, match="no sums by index for the plus of the semiring 'addmultprob'"):
-        compile(total, semiring="addmultprob", backend="torch")(X=torch.rand(3))
+    # A plus that torch does not have: sums that are cut at 1, and let gradients pass.
+    rows = parse("sum(<i, r> in A) { i -> sum(<j, a> in r) a }", {"A": M})
+    x = torch.tensor([[0.5, 0.25, 0.0], [0.75, 0.5, 1.0]], requires_grad=True)
+    found = compile(rows, semiring="addmultprob", backend="torch")(A=x)
+    assert found.tolist() == [0.75, 1.0]
+    (found * torch.tensor([2.0, 3.0])).sum().backward()
+    assert x.grad.tolist() == [[2.0] * 3, [3.0] * 3]
 
 
 def test_entries_that_values_decide():

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from derivable.algebra import semirings
 from derivable.core.diagnostics import BindingError, DomainError, TypeMismatchError, UnsupportedError
 from derivable.tensor import nodes as t
-from derivable.tensor.binding import free_variables
 from derivable.tensor.derivative import MODES, gradient, hessian, jacobian, jvp, vjp
-from derivable.tensor.interpret import NOTHING, interpret
-from derivable.tensor.normalise import scalar_products
+from derivable.tensor.interpret import NOTHING, _Run, interpret
 from derivable.tensor.program import Program
-from derivable.tensor.support import size_inputs, spread
+from derivable.tensor.support import size_inputs
 from derivable.tensor.syntax import parse
 from derivable.tensor.types import INT, REAL, product, tensor
 from drawn import examples
@@ -30,8 +28,15 @@ BELOW = dict.fromkeys(size_inputs(INPUTS), SIZE)
 STEP = 1e-30
 
 
+class _Moved(_Run):
+    """Guards look at numbers as they are before they are moved by a complex step."""
+
+    def is_nonzero(self, value):
+        return super().is_nonzero(value.real if isinstance(value, complex) else value)
+
+
 def run(program, values, semiring=REALS):
-    return interpret(program.node, {**BELOW, **values}, semiring)
+    return _Moved(semiring, True).value(program.guarded(semiring).node, {**BELOW, **values})
 
 
 def entry(value, keys):
@@ -110,7 +115,6 @@ def test_own_gradients_are_those_of_the_complex_step(mode, wrt, data):
 def test_full_gradients_are_those_at_stored_zeros(mode, wrt, data):
     program, values = drawn(data)
     try:
-        assume(_is_a_function_of_tensors(program, wrt))
         found = gradient(program, wrt, mode)
     except UnsupportedError:
         assume(False)
@@ -118,18 +122,6 @@ def test_full_gradients_are_those_at_stored_zeros(mode, wrt, data):
     whole = {**values, wrt: filled(values[wrt], order)}
     expected = expected_gradient(program, whole, wrt, itertools.product(range(SIZE), repeat=order))
     assert_close(run(found, values), expected)
-
-
-def _is_a_function_of_tensors(program, wrt):
-    """Whether no entry is as good as zero: all loops over what depends on the input can be over all indices."""
-    node = spread(scalar_products(program.node, program.inputs), program.inputs, wrt, is_real=True)
-    active = {wrt}
-    for part in t.walk(node):
-        if isinstance(part, t.Let) and active & free_variables(part.value):
-            active.add(part.name)
-        if isinstance(part, t.Sum) and active & free_variables(part.range):
-            return False
-    return True
 
 
 @pytest.mark.parametrize("wrt", ["s", "X", "A"])

@@ -90,7 +90,9 @@ def test_meaning_in_other_semirings():
 
 def test_where_there_is_no_value_there_is_no_entry():
     diagonal = t.Sum("i", "r", A, t.Sum("j", "a", r, t.If(t.Apply("equal", (i, j)), t.Singleton(i, a))))
-    assert interpret(diagonal, {"A": {0: {0: 0.0, 1: 2.0}, 1: {0: 5.0}}}, REALS) == {0: 0.0}
+    given = {"A": {0: {0: 0.0, 1: 2.0}, 1: {0: 5.0}}}
+    assert interpret(diagonal, given, REALS) is NOTHING
+    assert interpret(diagonal, given, REALS, is_guarded=True) == {0: 0.0}
     assert interpret(t.Lookup(X, t.Number(7)), {"X": {}}, REALS) is NOTHING
 
 

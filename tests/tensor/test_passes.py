@@ -9,13 +9,14 @@ from derivable.tensor import nodes as t
 from derivable.tensor.anf import to_anf
 from derivable.tensor.binding import bound_names
 from derivable.tensor.check import check
+from derivable.tensor.guards import guarded
 from derivable.tensor.interpret import interpret
 from derivable.tensor.linearity import is_linear
 from derivable.tensor.normalise import RULES, float_bindings, hoist_conditions, normalise, rewrite, scalar_products
 from derivable.tensor.sparsity import ATOMS, propagate
 from derivable.tensor.types import INT
 from drawn import examples
-from tensor.random_programs import INPUTS, inputs, is_same, programs
+from tensor.random_programs import INPUTS, SMOOTH, inputs, is_same, programs, with_zeros
 
 REALS = semirings.get("real")
 PASSES = {
@@ -30,7 +31,7 @@ RULE_SETS = {rule.__name__: (float_bindings, hoist_conditions, rule) for rule in
 def assert_same(before, after, values, semiring=REALS):
     of_before, of_after = check(before, INPUTS), check(after, INPUTS)
     assert of_after == of_before or of_after is None or of_before is None
-    found, expected = interpret(after, values, semiring), interpret(before, values, semiring)
+    found, expected = (interpret(node, values, semiring, is_guarded=True) for node in (after, before))
     assert is_same(expected, found), f"{before}\n~>\n{after}\n{expected}\n{found}"
 
 
@@ -49,6 +50,18 @@ def test_passes_keep_meaning_and_pattern(name, data):
 def test_every_rule_keeps_meaning_and_pattern(name, data):
     node = data.draw(programs())
     assert_same(node, rewrite(node, INPUTS, RULE_SETS[name]), data.draw(inputs()))
+
+
+@pytest.mark.parametrize("semiring", ["real", "min_plus"])
+@examples(35, 150, data=st.data())
+def test_guards_leave_out_what_is_zero(semiring, data):
+    record = semirings.get(semiring)
+    node = data.draw(programs(functions=SMOOTH if semiring == "real" else ()))
+    values = with_zeros(data.draw(inputs()), record.zero)
+    expected = interpret(node, values, record)
+    for made in (guarded(node, record), guarded(node, None), normalise(guarded(node, record), INPUTS)):
+        found = interpret(made, values, record, is_guarded=True)
+        assert is_same(expected, found, keeps_zeros=False, zero=record.zero), f"{node}\n~>\n{made}"
 
 
 X, Y, A = t.Var("X"), t.Var("Y"), t.Var("A")

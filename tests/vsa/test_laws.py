@@ -120,6 +120,48 @@ def test_what_is_bound_in_order_knows_its_order(name):
     assert dv.vsa.similarity(one, other, model=name).abs() < 0.3
 
 
+@pytest.mark.parametrize("length", [97, 128, 256, 1000])
+def test_many_rows_are_permuted_as_each_of_them(length):
+    """Whole blocks of many rows are copied; single rows, and those under a transform, go entry by entry."""
+    rows = torch.randn(5, length, dtype=torch.float64, requires_grad=True)
+    orbit = [dv.vsa.permute(torch.arange(length).expand(4, -1).double(), k, model="hrr")[0] for k in range(length)]
+    assert len({tuple(each.tolist()) for each in orbit}) == length
+    for shift in (1, 2, -1, -3, 7, length // 2, length - 1, 3 * length + 5):
+        found = dv.vsa.permute(rows, shift, model="hrr")
+        one_by_one = torch.stack([dv.vsa.permute(row, shift, model="hrr") for row in rows])
+        mapped = torch.func.vmap(lambda row: dv.vsa.permute(row, shift, model="hrr"))(rows)  # noqa: B023
+        assert torch.equal(found, one_by_one)
+        assert torch.equal(found, mapped)
+        (slopes,) = torch.autograd.grad(found, rows, one_by_one.detach())
+        assert torch.equal(slopes, rows)
+
+
+@pytest.mark.parametrize("length", [256, 1024])
+def test_an_order_that_is_swapped_is_as_unlike_as_chance(length):
+    a, b = dv.vsa.random(2, 64, length, model="hrr", generator=0)
+    one = dv.vsa.bind(dv.vsa.permute(a, model="hrr"), b, model="hrr")
+    other = dv.vsa.bind(a, dv.vsa.permute(b, model="hrr"), model="hrr")
+    assert dv.vsa.similarity(one, other, model="hrr").mean().abs() < 1.5 / length**0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+def test_lengths_whose_squares_do_not_fit(dtype):
+    """One row that is too small, too large or zero leaves the others as they are alone, derivatives too."""
+    limits = torch.finfo(dtype)
+    plain = torch.randn(1, 64, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    scales = torch.tensor([1.0, limits.tiny * 4, limits.max / 8, 0.0], dtype=plain.real.dtype)
+    rows = (plain * scales[:, None]).requires_grad_()
+    found = dv.vsa.normalise(rows, model="hrr")
+    expected = plain / plain.abs().square().sum().sqrt()
+    assert torch.allclose(found[:3], expected.expand(3, -1), rtol=1e-5, atol=1e-7)
+    assert torch.equal(found[3], torch.zeros_like(found[3]))
+    alone = rows[:1].detach().requires_grad_()
+    (slope,) = torch.autograd.grad(found[0].real.sum(), rows)
+    (of_one,) = torch.autograd.grad(dv.vsa.normalise(alone, model="hrr").real.sum(), alone)
+    assert torch.allclose(slope[:1], of_one, rtol=1e-4, atol=1e-6)
+    assert torch.equal(slope[1:], torch.zeros_like(slope[1:]))
+
+
 @pytest.mark.parametrize(("name", "kind"), KINDS)
 @law
 @given(seeds, st.floats(0.1, 9))

@@ -9,11 +9,12 @@ from derivable.core.lazy import lazy
 if TYPE_CHECKING:
     from derivable.accelerator.dataflow import DataflowGraph
     from derivable.accelerator.design_file import load
-    from derivable.accelerator.designs import Design, design
+    from derivable.accelerator.designs import CalibrationWarning, Design, design
     from derivable.accelerator.evaluation import evaluate
     from derivable.accelerator.operators import Operator, OperatorGraph
 
 __all__ = [
+    "CalibrationWarning",
     "DataflowGraph",
     "Design",
     "Operator",
@@ -26,6 +27,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "CalibrationWarning": "derivable.accelerator.designs",
         "DataflowGraph": "derivable.accelerator.dataflow",
         "Design": "derivable.accelerator.designs",
         "Operator": "derivable.accelerator.operators",

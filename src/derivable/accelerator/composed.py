@@ -79,6 +79,7 @@ COMPOSED |= {
     "softmin": lambda input, dim=None, _stacklevel=3, dtype=None: F.softmax(-input, dim),
     # signs and roundings, by the basic one, floor
     "sign": lambda input: (input > 0).double() - (input < 0).double(),
+    "copysign": lambda input, other: abs(input) * (1.0 - 2.0 * (other < 0).double()),
     "sgn": lambda input: (input > 0).double() - (input < 0).double(),
     "heaviside": lambda input, values: torch.where(input == 0, values, (input > 0).double()),
     "ceil": lambda input: -torch.floor(-input),

@@ -75,7 +75,7 @@ def deploy(made: Design, passes: int = 1) -> Lowered:
         if name not in ("int8", "int4"):
             raise UnsupportedError(
                 f"the generated hardware has no {name}, which is the format of the {part} part",
-                hint="design with int8 or int4",
+                hint='design with precision="int8", "int4" or "int8/int4"',
             )
     if made.quantised is None:
         raise DomainError("the design was not calibrated", hint="`dv.accelerator.design` calibrates with its inputs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +21,7 @@ from derivable.accelerator.resources import device as find_device
 from derivable.accelerator.runtime import Elementwise, ceil_div, elementwise_cycles
 from derivable.accelerator.schedule import Placed
 from derivable.accelerator.sizing import Memories
+from derivable.core import html
 from derivable.core.arguments import integer, several
 from derivable.core.diagnostics import DomainError, LimitError
 from derivable.core.lazy import optional_module
@@ -36,6 +38,10 @@ DEFAULT_PRECISION: Mapping[str, str] = MappingProxyType({"neural": "int8", "symb
 LARGEST_SIDE, MOST_SUB_ARRAYS, MOST_LANES = 64, 16, 128
 SMALLEST_PES = 16
 Stage = Literal["summary", "operators", "dataflow", "exploration", "memory", "resources", "nodes", "program"]
+
+
+class CalibrationWarning(UserWarning):
+    """The ranges of a design's numbers come from one sample."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,11 @@ class Design:
     precision: Mapping[str, str]
     quantised: Quantised | None = field(default=None, repr=False, compare=False)
 
+    def _repr_html_(self) -> str:
+        """The lines of `str` as a table, for notebooks."""
+        rows = (line.split(maxsplit=1) if line[:1].strip() else ("", line) for line in str(self).splitlines())
+        return f"<div><b>Design</b></div>{html.table((), rows, width=400)}"
+
     @property
     def height(self) -> int:
         """Rows of processing elements of a sub-array."""
@@ -83,17 +94,17 @@ class Design:
 
     @property
     def cycles(self) -> int:
-        """Modelled cycles of the array for one pass of the model, when passes follow one another."""
+        """Modelled cycles of the array per pass when passes are pipelined: the inverse of the throughput."""
         return self.exploration.cycles
 
     @property
     def seconds(self) -> float:
-        """What the cycles take at the clock of the device."""
+        """Time of `cycles` at the clock of the device."""
         return self.cycles / self.device.clock
 
     @property
     def latency(self) -> int:
-        """Modelled cycles of the array for one pass by itself."""
+        """Modelled cycles of the array for a single pass."""
         return self.exploration.cycles_of(1)
 
     @cached_property
@@ -133,11 +144,11 @@ class Design:
         return self.explain()
 
     def __repr__(self) -> str:
-        """On one line: `<Design 4 x 8 x 8, parallel 7 : 1, int8/int4 on u250, 8718 cycles of a pass>`."""
+        """On one line: `<Design 4 x 8 x 8, parallel 7 : 1, int8/int4 on u250, 8718 cycles per pass>`."""
         array, (neural, symbolic) = f"{self.height} x {self.width} x {self.sub_arrays}", self.partition
         formats = f"{self.precision['neural']}/{self.precision['symbolic']}"
         mode = f"{self.exploration.mode} {neural} : {symbolic}"
-        return f"<Design {array}, {mode}, {formats} on {self.device.name}, {self.cycles} cycles of a pass>"
+        return f"<Design {array}, {mode}, {formats} on {self.device.name}, {self.cycles} cycles per pass>"
 
     @property
     def lowered(self) -> Lowered:
@@ -149,7 +160,7 @@ class Design:
         return {}
 
     def lower(self, passes: int = 1) -> Lowered:
-        """The program of so many passes, which run beside each other, and the machine it is for.
+        """The program of `passes` passes, which overlap, and the machine it is for.
 
         Raises UnsupportedError for an operator or a format that the hardware has not, LimitError where memory does not
         suffice.
@@ -161,8 +172,8 @@ class Design:
         return self._programs[passes]
 
     def pass_cycles(self) -> int | None:
-        """Modelled cycles of one pass of the generated hardware, with all that it waits for: off-chip memory, moves and
-        lanes too. None where no hardware is generated: for formats of floats, or where memory does not suffice.
+        """Modelled latency of one pass on the generated hardware in cycles, with off-chip memory, moves and lanes.
+        None where no hardware is generated: for formats of floats, or where memory does not suffice.
 
         Raises what `lowered` raises but LimitError.
         """
@@ -227,7 +238,9 @@ def design(
     precision       the format of each part, such as {"neural": "int8", "symbolic": "int4"}; a text "int8/int4" is the
                     same, and "int8" is both
     symbolic        paths of modules that belong to the symbolic part, see `trace`
-    calibration     inputs that say which numbers come up, each like `example_inputs`, which is what is taken otherwise
+    calibration     samples of inputs, from which the ranges of numbers come, each like `example_inputs` or k times as
+                    long along the first axis; by default the example alone. Numbers beyond the ranges saturate: a
+                    CalibrationWarning says so where there is one sample only
     heights, widths of sub-arrays to try; by default powers of two
 
     Deterministic. Raises UnsupportedError for models that cannot be traced or need what the hardware has not,
@@ -235,6 +248,7 @@ def design(
     MissingDependencyError without torch.
     """
     optional_module("torch", "torch", "torch")
+    from derivable.accelerator.evaluation import in_passes
     from derivable.accelerator.formats import prepare
     from derivable.accelerator.quantisation import calibrate
     from derivable.accelerator.trace import flat_inputs, trace
@@ -247,7 +261,14 @@ def design(
         calibration = list(several(calibration, "calibration", "[inputs]"))
     graph = trace(model, example_inputs, symbolic=symbolic)
     samples = [example_inputs] if calibration is None else calibration
-    arrays = [flat_inputs(model, sample) for sample in samples]
+    arrays = [part for sample in samples for part in in_passes(graph, flat_inputs(model, sample))]
+    if len(arrays) == 1:
+        warnings.warn(
+            "the ranges of numbers come from one sample of inputs, and numbers of other inputs beyond them saturate; "
+            "give several samples as calibration=[...], and look at `.lost` of a simulation",
+            CalibrationWarning,
+            stacklevel=2,
+        )
     quantised = calibrate(prepare(graph), arrays, formats)
     flow = dataflow(graph, precision=formats)
     if not flow.layers and not flow.vectors:
@@ -255,13 +276,13 @@ def design(
             "the model has no layer and no vector node",
             hint="the array runs products of matrices and bindings of block codes; leave what has neither to the host",
         )
-    powers = [2**e for e in range(2, LARGEST_SIDE.bit_length())]
     found = explore(
         flow.workload(),
         pes,
-        heights=sizes[0] or ([h for h in powers if h <= pes] if sizes[1] else None),
-        widths=sizes[1] or ([w for w in powers if w <= pes] if sizes[0] else None),
+        heights=sizes[0],
+        widths=sizes[1],
         most_sub_arrays=MOST_SUB_ARRAYS,
+        largest_side=LARGEST_SIDE,
     )
     made = replace(_sized(graph, flow, found, target, formats), quantised=quantised)
     made._hardware()  # refuses what the hardware has not
@@ -280,7 +301,8 @@ def _sized(
     inputs = [node.streamed for node in flow.layers]
     memories = fit_memories(flow.workload(), array, target, **formats, inputs=inputs)
     groups = list(_beside(flow, found))
-    lanes = sizing.simd_width(groups, MOST_LANES).width
+    # The generated unit takes a word of sums at a time, so it has a lane for each column at least.
+    lanes = max(sizing.simd_width(groups, MOST_LANES).width, found.width)
     # Loops follow one another: in the time of one, the unit has to do all of its work for one.
     while lanes < MOST_LANES and _lane_cycles(flow, lanes) > found.cycles:
         lanes *= 2
@@ -290,6 +312,7 @@ def _sized(
         target,
         smaller=lambda count: _resources((*array[:2], count), lanes, memories, formats),
         most=found.sub_arrays,
+        sides=array[:2],
     )
     return made
 
@@ -353,24 +376,39 @@ def parse_precision(precision: Mapping[str, str] | str) -> dict[str, str]:
 # Texts
 
 
-def _summary(made: Design) -> str:
+def summary_rows(made: Design) -> list[tuple[str, str]]:
+    """What the summary of a design says: (title, text) in its order, the whole pass first."""
     neural, symbolic = made.partition
-    return "\n".join(
-        [
-            f"array       {made.height} x {made.width} x {made.sub_arrays} sub-arrays, "
-            f"{made.height * made.width * made.sub_arrays} of {made.exploration.pes} elements",
-            f"mode        {made.exploration.mode}, {neural} : {symbolic} sub-arrays, "
-            f"{made.exploration.mapping} mapping",
-            f"precision   {made.precision['neural']} neural, {made.precision['symbolic']} symbolic",
-            f"cycles      {made.cycles} of the array for a pass among others, {made.latency} for one by itself",
-            f"one pass    {_whole(made)}",
-            f"time        {_time(made.seconds)} of the array at {made.device.clock / 1e6:g} MHz on {made.device.title}",
-            f"nodes       {len(made.flow)}: {len(made.flow.layers)} layers, {len(made.flow.vectors)} vector nodes",
-            f"SIMD        {made.lanes} lanes, which work {_lane_cycles(made.flow, made.lanes)} cycles of a pass",
-            f"memories    {made.memories.bram} blocks of 18 Kb, {made.memories.uram} of 288 Kb",
-            f"resources   {_most(made.resources, made.device)} of the device at most{_as_generated(made)}",
-        ]
-    )
+    elements = made.height * made.width * made.sub_arrays
+    clock = f"{made.device.clock / 1e6:g} MHz"
+    return [
+        ("whole pass", _whole(made)),
+        (
+            "throughput",
+            f"{made.cycles:,} cycles of the array per pass (pipelined), {_time(made.seconds)}; "
+            f"latency {made.latency:,} cycles",
+        ),
+        (
+            "array",
+            f"{made.height} x {made.width} x {made.sub_arrays}: {made.sub_arrays} sub-array"
+            f"{'s' * (made.sub_arrays > 1)} of {made.height} x {made.width}, "
+            f"{elements:,} of {made.exploration.pes:,} elements",
+        ),
+        ("mode", f"{made.exploration.mode}, {neural} : {symbolic} sub-arrays, {made.exploration.mapping} mapping"),
+        ("precision", f"{made.precision['neural']} neural, {made.precision['symbolic']} symbolic"),
+        ("device", f"{made.device.title} at {clock}"),
+        (
+            "nodes",
+            f"{len(made.flow)}, {len(made.flow.layers)} of them layers and {len(made.flow.vectors)} vector nodes",
+        ),
+        ("SIMD", f"{made.lanes} lanes, busy for {_lane_cycles(made.flow, made.lanes):,} cycles per pass"),
+        ("memories", f"{made.memories.bram} blocks of 18 Kb, {made.memories.uram} of 288 Kb"),
+        ("resources", f"{_most(made.resources, made.device)} of the device at most{_as_generated(made)}"),
+    ]
+
+
+def _summary(made: Design) -> str:
+    return "\n".join(f"{title:11} {text}" for title, text in summary_rows(made))
 
 
 def _most(of: Resources, there: Device) -> str:
@@ -383,22 +421,22 @@ def _as_generated(made: Design) -> str:
     found = made.generated_resources
     if found is None:
         return ""
-    fits = all(part <= 1 for part in found.shares(made.device).values())
-    return f"; as generated {_most(found, made.device)}{'' if fits else ', which it does not fit'}"
+    lacks = "" if found.fit(made.device) else ", which it does not fit"
+    return f"; as generated {_most(found, made.device)}{lacks}"
 
 
-def _resource_tables(made: Design) -> str:
-    tables = ["with memories of NSFlow's sizes", made.resources.table(made.device)]
-    if made.generated_resources is not None:
-        tables += ["as generated", made.generated_resources.table(made.device)]
-    return "\n".join(tables)
+def resource_estimates(made: Design) -> dict[str, Resources]:
+    """The estimates of a design's resources, by what they are of."""
+    given = {"with memories of NSFlow's sizes": made.resources, "as generated": made.generated_resources}
+    return {what: found for what, found in given.items() if found is not None}
 
 
 def _whole(made: Design) -> str:
     cycles = made.pass_cycles()
     if cycles is not None:
-        return f"{cycles} cycles by itself with memory, moves and lanes, which is what a simulation takes"
-    return "no program: no hardware is generated for these formats, or memory does not suffice"
+        seconds = _time(cycles / made.device.clock)
+        return f"{cycles:,} cycles, {seconds}, with off-chip memory, moves and lanes, as a simulation counts them"
+    return "no hardware is generated for these formats, or memory does not suffice"
 
 
 def _time(seconds: float) -> str:
@@ -477,10 +515,7 @@ def _program(made: Design) -> str:
 
     lowered = made.lowered
     _, end = machine.timing(lowered.machine, lowered.program)
-    head = (
-        f"{lowered.machine}: {len(lowered.program)} instructions, "
-        f"{int(end[-1])} cycles of one pass by the model of its time"
-    )
+    head = f"{lowered.machine}: {len(lowered.program)} instructions, modelled latency {int(end[-1]):,} cycles"
     return "\n".join([head, *map(str, cycles.nodes(lowered))])
 
 
@@ -490,7 +525,9 @@ _STAGES: dict[str, Callable[[Design], str]] = {
     "dataflow": lambda made: made.flow.explain(made.precision),
     "exploration": lambda made: str(made.exploration),
     "memory": lambda made: str(made.memories),
-    "resources": _resource_tables,
+    "resources": lambda made: "\n".join(
+        f"{what}\n{found.table(made.device)}" for what, found in resource_estimates(made).items()
+    ),
     "nodes": _nodes,
     "program": _program,
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,12 +34,18 @@ from derivable.core.diagnostics import DomainError
 from derivable.core.lazy import optional_module
 
 EXACT_FLOAT32 = 1 << 24  # whole numbers below are sums in float32, too
-EXACT_FLOAT64 = 1 << 53
 
 
 def evaluate(graph: OperatorGraph, formats: Formats, inputs: Inputs) -> tuple[np.ndarray, ...]:
     """The outputs of a prepared graph in their formats, int64: what a program of it stores."""
     return Emulation(graph, formats, inputs).outputs()
+
+
+def losses(graph: OperatorGraph, formats: Formats, inputs: Inputs) -> dict[str, Counts]:
+    """How many numbers of each tensor saturate and flush on some inputs, by the operator that gives it."""
+    run = Emulation(graph, formats, inputs)
+    run.outputs()
+    return run.counts
 
 
 def is_done(graph: OperatorGraph) -> bool:
@@ -51,15 +58,47 @@ def is_done(graph: OperatorGraph) -> bool:
     return True
 
 
+@dataclass
+class Counts:
+    """How many numbers of a tensor lost what they were.
+
+    numbers    that were rounded: the tensor's, once for each format in which it is given or read
+    saturated  beyond the least or the largest number of the format
+    flushed    not zero, and zero afterwards
+    """
+
+    numbers: int = 0
+    saturated: int = 0
+    flushed: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(self.numbers + other.numbers, self.saturated + other.saturated, self.flushed + other.flushed)
+
+
 class Emulation(Evaluation):
     """A run under way. Weights of layers and what is added to their sums are read when their operator's turn comes.
 
     values  of operators that are still to be read, int64 in their formats
+    counts  of each tensor that was rounded so far, by its operator's name; constants are not counted
     """
 
     def __init__(self, graph: OperatorGraph, formats: Formats, inputs: Inputs):
         super().__init__(graph, inputs)
         self.formats = formats
+        self.counts: dict[str, Counts] = {}
+        self.sums: np.ndarray | None = None  # of the product under way, before they are rounded
+        self._converted: set[tuple[str, Format]] = set()
+
+    def count(self, name: str, exact: np.ndarray, found: np.ndarray, format: Format) -> np.ndarray:
+        """Count what rounding made of numbers, and keep them within their format.
+
+        exact  what they were, in any unit: only its zeros count
+        found  what they are, as steps, before they are kept
+        """
+        kept = _kept(found, format)
+        lost = Counts(found.size, int((kept != found).sum()), int(((exact != 0) & (found == format.zero)).sum()))
+        self.counts[name] = self.counts.get(name, Counts()) + lost
+        return kept
 
     def compute(self, of: Operator) -> np.ndarray:
         """What an operator gives; nothing is computed for a constant."""
@@ -67,13 +106,20 @@ class Emulation(Evaluation):
             return np.zeros(0, np.int64)
         format = self.formats[of.name]
         if of.kind == "input":
-            return format.steps(self.given[of.name]).astype(np.int64)
+            given = np.asarray(self.given[of.name], np.float64)
+            steps = np.clip(np.rint(given / format.scale) + format.zero, -(2.0**62), 2.0**62)
+            self.count(of.name, given, steps, format)
+            return format.steps(given).astype(np.int64)
         if of.unit == "view" and of.kind != "concatenate":
             return of.row.evaluate([self.values[of.inputs[0]]], of.at)
         try:
-            return _kept(_COMPUTE[of.kind](self, of), format)
+            found = _COMPUTE[of.kind](self, of)
+            # What a product flushes is counted where its sums are known.
+            exact = self.sums if self.sums is not None and self.sums.shape == found.shape else found - format.zero
+            self.sums = None
+            return self.count(of.name, exact, found, format)
         except DomainError as error:
-            hint = "scale the numbers of the model down, or give this part int8"
+            hint = 'scale the numbers of the model down, or design with precision="int8"'
             raise DomainError(f"%{of.name}: {error.message}", source=of.source or None, hint=hint) from None
 
     def steps(self, name: str, format: Format) -> np.ndarray:
@@ -85,7 +131,11 @@ class Emulation(Evaluation):
             return value
         multiplier, shift = scaling(before.scale / format.scale)
         more = zero_shift(before, format, multiplier, shift)
-        return _kept(round_shift((value + more) * multiplier, shift), format)
+        found = round_shift((value + more) * multiplier, shift)
+        if (name, format) in self._converted:
+            return _kept(found, format)
+        self._converted.add((name, format))
+        return self.count(name, value - before.zero, found, format)
 
     def wide(self, name: str) -> np.ndarray:
         return self.steps(name, WIDE)
@@ -173,8 +223,12 @@ def _layer(e: Emulation, of: Operator) -> np.ndarray:
     added = layer_bias(e.graph, of, formats.added) / scales
     if y.zero:
         added = added + y.zero * 2.0**shift / multipliers
-    found = round_shift((total + np.rint(added).astype(np.int64)) * multipliers, shift)
-    return np.moveaxis(found, -1, 1) if of.kind == "conv2d" else found
+    sums = total + np.rint(added).astype(np.int64)
+    found = round_shift(sums * multipliers, shift)
+    e.sums = sums - np.rint(y.zero * 2.0**shift / multipliers).astype(np.int64) if y.zero else sums
+    if of.kind == "conv2d":
+        e.sums, found = np.moveaxis(e.sums, -1, 1), np.moveaxis(found, -1, 1)
+    return found
 
 
 def _matmul(e: Emulation, of: Operator) -> np.ndarray:
@@ -182,7 +236,8 @@ def _matmul(e: Emulation, of: Operator) -> np.ndarray:
         return _layer(e, of)
     a, b = e.narrow(of, 0), e.narrow(of, 1)
     is_streamed = of.inputs[0] in e.graph.constants and a.ndim == 2
-    return _times(_summed(np.matmul, a, b, a.shape[-1]), e.product_scale(of), 30 if is_streamed else 15)
+    e.sums = _summed(np.matmul, a, b, a.shape[-1])
+    return _times(e.sums, e.product_scale(of), 30 if is_streamed else 15)
 
 
 def _bundle(e: Emulation, of: Operator) -> np.ndarray:
@@ -197,17 +252,20 @@ def _bundle(e: Emulation, of: Operator) -> np.ndarray:
         total = _summed(np.matmul, weights[..., None, :], flat, count)[..., 0, :]
         total = total.reshape(*total.shape[:-1], *vector)
     is_book = of.inputs[0] in e.graph.constants and items.ndim == rank + 1
+    e.sums = total
     return _times(total, e.product_scale(of), 30 if is_book else 15)
 
 
 def _convolved(e: Emulation, of: Operator) -> np.ndarray:
     found = circular(e.narrow(of, 0), e.narrow(of, 1), of.kind == "unbind")
-    return _times(np.rint(found).astype(np.int64), e.product_scale(of))
+    e.sums = np.rint(found).astype(np.int64)
+    return _times(e.sums, e.product_scale(of))
 
 
 def _match_probability(e: Emulation, of: Operator) -> np.ndarray:
     a, b = e.narrow(of, 0), e.narrow(of, 1)
     total = np.einsum("...kl,...kl->...", a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
+    e.sums = total
     return _times(total, e.product_scale(of) / a.shape[-2])
 
 
@@ -232,9 +290,10 @@ def _div(e: Emulation, of: Operator) -> np.ndarray:
     number = e.number(right)
     if number is not None:
         return _times(e.wide(left), 1 / number)
-    (a, a_sign), (b, b_sign) = _size_and_sign(e, left), _size_and_sign(e, right)
+    b, b_sign = _size_and_sign(e, right)
     k = inverse_power(*e.formats.bounds(e.graph, right))
     if k is None:
+        a, a_sign = _size_and_sign(e, left)
         return _quotient(a, b) * a_sign * b_sign
     return round_shift(e.wide(left) * _inverse(b, k) * b_sign, 16 + k)
 

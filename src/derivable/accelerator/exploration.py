@@ -132,14 +132,17 @@ def arrays(
     heights: Iterable[int] | None = None,
     widths: Iterable[int] | None = None,
     most_sub_arrays: int | None = None,
+    largest_side: int | None = None,
 ) -> list[tuple[int, int, int]]:
     """(height, width, sub-arrays) of all arrays that have at most `pes` elements, with as many sub-arrays as fit.
 
     heights, widths  to try; powers of two from 4 on by default, then with a ratio of height to width of 1/4 to 16
     most_sub_arrays  where more would fit
+    largest_side     of the heights and widths that are tried by default
     """
     pes = integer(pes, "pes", 1)
-    powers = [2**e for e in range(pes.bit_length()) if 2**e >= SMALLEST]
+    largest = pes if largest_side is None else min(pes, largest_side)
+    powers = [2**e for e in range(largest.bit_length()) if 2**e >= SMALLEST]
     low, high = RATIO if heights is None and widths is None else (0.0, float("inf"))
     tried = [
         [integer(size, what, 1) for size in given] if given is not None else powers
@@ -154,7 +157,7 @@ def arrays(
     if not found:
         raise DomainError(
             f"no array of the heights {tried[0]} and widths {tried[1]} has at most {pes} elements",
-            hint=f"give at least {SMALLEST * SMALLEST} elements, or smaller heights and widths",
+            hint=f"give a pes= of at least {SMALLEST * SMALLEST}, or smaller heights= and widths=",
         )
     return found
 
@@ -166,6 +169,7 @@ def explore(
     heights: Iterable[int] | None = None,
     widths: Iterable[int] | None = None,
     most_sub_arrays: int | None = None,
+    largest_side: int | None = None,
     mapping: Mapping = "temporal",
     adders: bool = False,
     iterations: int = 20,
@@ -175,7 +179,7 @@ def explore(
     """The array and the sub-arrays of every node that take the fewest cycles for a loop of `workload`.
 
     pes             processing elements, at most
-    heights, widths, most_sub_arrays  of the arrays to try: see `arrays`
+    heights, widths, most_sub_arrays, largest_side  of the arrays to try: see `arrays`
     mapping         "temporal", which is what the generated hardware does; "spatial"; "printed", one of them for all
                     nodes as in equation (5); "node", the better at each node
     adders          whether the adders of partial sums, which the paper does not cost, cost their latency
@@ -191,7 +195,7 @@ def explore(
         raise DomainError("the workload has no layer and no vector node", hint="give at least one of them")
     if mapping not in MAPPINGS:
         raise DomainError(f"there is no mapping {mapping!r}", hint=f"known are {', '.join(MAPPINGS)}")
-    tried = arrays(pes, heights, widths, most_sub_arrays)
+    tried = arrays(pes, heights, widths, most_sub_arrays, largest_side)
     with progress("exploring", len(tried) + tuned_arrays) as advance:
         turns, beside = [], []
         for array in tried:

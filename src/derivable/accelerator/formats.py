@@ -4,7 +4,8 @@ Every value of an operator graph has one of two formats:
 
     narrow  int8 or int4, real = (q - zero) * scale; what products of matrices and convolutions take, with the scales
             and zeros of the calibration (`quantisation.py`)
-    wide    int32, real = q / 65536; what all other arithmetic takes and gives
+    wide    int32, real = q / 65536; what all other arithmetic takes and gives. A product that only outputs of
+            the model are made of has a binary point of its own, by its calibrated range: real = q / 2^p
 
 Inputs, products, convolutions, bundles and concatenations are narrow where all that reads them, through views, relu
 and maxima too, takes narrow numbers of one format; and wide otherwise, so that nothing is rounded twice. Only inputs,
@@ -56,6 +57,7 @@ With rs(v, s) = (v + 2^(s-1)) >> s, or v for s = 0, with saturation to the resul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -71,6 +73,8 @@ if TYPE_CHECKING:
 
 KEPT = ("match_probability", "bundle", "mean")  # composite kinds that are lowered as they are
 _GIVES_EITHER = ("input", "conv2d", "linear", "matmul", "bind", "unbind", "bundle", "concatenate")
+_PRODUCTS = ("conv2d", "linear", "matmul", "bind", "unbind", "bundle")
+_VIEWS = ("reshape", "permute", "slice", "index", "expand", "roll")
 _ADDS_ZERO = ("input", "conv2d", "linear", "concatenate")  # whose results may have a zero
 _PRESERVES = ("relu", "max", "min", "max_pool2d", "reshape", "permute", "slice", "index", "expand", "roll")
 
@@ -183,7 +187,9 @@ def assign(quantised: Quantised) -> Formats:
     """
     graph = quantised.graph
     if any(name not in _TYPES for name in quantised.precision.values()):
-        raise DomainError(f"the precision is {dict(quantised.precision)}", hint="both parts are int8 or int4")
+        raise DomainError(
+            f"the precision is {dict(quantised.precision)}", hint='give precision="int8", "int4" or "int8/int4"'
+        )
     operands, weights = {}, {}
     for place, scale in quantised.scales.items():
         type = _TYPES[quantised.format(graph[place[0]]).name]
@@ -201,6 +207,7 @@ def assign(quantised: Quantised) -> Formats:
             for number, name in enumerate(reader.inputs):
                 if name == operator.name:
                     found.add(operands.get((reader.name, number), WIDE))
+    results = _only_results(graph)
     values: dict[str, Format] = {}
     for operator in graph:
         name, only = operator.name, next(iter(wanted[operator.name]), WIDE)
@@ -208,6 +215,8 @@ def assign(quantised: Quantised) -> Formats:
             continue
         if operator.kind in _PRESERVES and operator.inputs[0] in values:
             values[name] = values[operator.inputs[0]]
+        elif operator.kind in _PRODUCTS and name in results and operator.dtype.startswith(("float", "bfloat")):
+            values[name] = _own_wide(quantised.ranges[name], _step_of_sums(operator, operands, weights))
         elif len(wanted[name]) == 1 and operator.kind in (_ADDS_ZERO if only.zero else _GIVES_EITHER):
             values[name] = only
         else:
@@ -225,6 +234,39 @@ def assign(quantised: Quantised) -> Formats:
         weights[name] = np.maximum(scale, least)
     types = {name: _TYPES[quantised.format(graph[name]).name] for name in weights}
     return Formats(values, operands, weights, types, quantised.biases, quantised.ranges)
+
+
+def _only_results(graph: OperatorGraph) -> set[str]:
+    """Values that are outputs of the model, or become some by views alone: nothing computes with them."""
+    found: set[str] = set()
+    for operator in reversed(graph.operators):
+        readers = [graph[name] for name in graph.users[operator.name]]
+        is_read = operator.name in graph.outputs or bool(readers)
+        if is_read and all(each.name in found and each.kind in _VIEWS for each in readers):
+            found.add(operator.name)
+    return found
+
+
+def _own_wide(range: tuple[float, float], least: float) -> Format:
+    """The wide format of a result: the largest number of the calibration has 20 to 21 bits of the 31, so that those of
+    other inputs may be a thousand times as large, and those a million times as small are not zero.
+
+    least  the smallest scale that the sums can be brought to
+    """
+    largest = max(map(abs, range))
+    if not largest:
+        return WIDE
+    scale = 2.0 ** (math.floor(math.log2(largest)) - 20)
+    return Format("i32", max(scale, 2.0 ** math.ceil(math.log2(least)), 2.0**-40))
+
+
+def _step_of_sums(operator: Operator, operands: Mapping[Place, Format], weights: Mapping[str, np.ndarray]) -> float:
+    """What a step of a product's result is at least, so that its factor is one of `scaling`."""
+    if operator.name in weights:
+        own, bits = operands[operator.name, 0].scale * float(np.max(weights[operator.name])), 29
+    else:
+        own, bits = operands[operator.name, 0].scale * operands[operator.name, 1].scale, 14
+    return own / 2.0**bits
 
 
 def layer_bias(graph: OperatorGraph, layer: Operator, added: Mapping[str, np.ndarray]) -> np.ndarray:

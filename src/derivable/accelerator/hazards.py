@@ -181,7 +181,7 @@ def check(machine: Machine, program: Program, far: int) -> None:
     if len(program) > machine.program:
         raise LimitError(
             f"the program has {len(program)} instructions, and {machine.program} fit",
-            hint="give the machine a larger memory of programs",
+            hint="give the Machine a larger program=",
         )
     ends = [number for number, instruction in enumerate(program) if isinstance(instruction, End)]
     if ends != [len(program) - 1]:
@@ -221,7 +221,7 @@ def check_counts(program: Iterable[Instruction]) -> None:
         if counts[unit] > MOST_NEEDED:
             raise LimitError(
                 f"the program has {counts[unit]} instructions of {unit}, and needs count to {MOST_NEEDED}",
-                hint="lower fewer passes, or a smaller batch",
+                hint="lower with fewer passes=, or give the model a smaller batch",
             )
 
 

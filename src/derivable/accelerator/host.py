@@ -65,7 +65,7 @@ def design(lowered: Lowered) -> str:
     """
     if lowered.passes > 1:
         raise UnsupportedError(
-            f"the driver runs one pass at a time, and the program does {lowered.passes}", hint="lower one pass"
+            f"the driver runs one pass at a time, and the program does {lowered.passes}", hint="lower with passes=1"
         )
     names = list(lowered.graph.outputs)
     outputs = [name if names.count(name) == 1 else f"{name}_{number}" for number, name in enumerate(names)]

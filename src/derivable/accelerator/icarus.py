@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -16,13 +17,14 @@ from derivable.core.diagnostics import DerivableError, DomainError, MissingDepen
 
 def run(
     machine: Machine, words: np.ndarray, memory: np.ndarray, *, latency: int, interval: int, most_cycles: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Run a program's words, uint32, over off-chip memory, uint8 [byte], in place.
 
     most_cycles  0: any number
 
     Returns the counters, uint64 (cycles, busy cycles of five units, waits of three), and the events, int64 [event, 3]:
-    cycle, unit, whether it is done with an instruction or has taken one. Raises MissingDependencyError without Icarus,
+    cycle, unit, whether it is done with an instruction or has taken one; and bool [byte], which bytes of memory have
+    unknown bits (X or Z) afterwards, and are 0. Raises MissingDependencyError without Icarus,
     DerivableError where the hardware fails.
     """
     if shutil.which("iverilog") is None or shutil.which("vvp") is None:
@@ -56,7 +58,16 @@ def run(
             raise DerivableError(f"the simulated hardware failed: {(folder / 'failed.txt').read_text().strip()}")
         counters = np.loadtxt(folder / "counters.txt", np.uint64)
         rows = (folder / "events.txt").read_text().split()
-        found = (folder / "far.out").read_text().replace("x", "0").split()
-    after = np.frombuffer(bytes.fromhex("".join(found)), np.uint8).reshape(-1, line)[:, ::-1]
-    memory[:] = after.ravel()[: len(memory)]
-    return counters, np.array(rows, np.int64).reshape(-1, 3)
+        found = (folder / "far.out").read_text().split()
+    after, unknown = _bytes(found, line)
+    memory[:] = after[: len(memory)]
+    return counters, np.array(rows, np.int64).reshape(-1, 3), unknown[: len(memory)]
+
+
+def _bytes(lines: list[str], line: int) -> tuple[np.ndarray, np.ndarray]:
+    """Memory of lines of digits, the last byte first: uint8 [byte], and bool [byte], where a digit is X or Z."""
+    text = "".join(lines)
+    digits = np.frombuffer(text.lower().encode(), np.uint8).reshape(-1, 2)
+    unknown = ((digits == ord("x")) | (digits == ord("z"))).any(1).reshape(-1, line)[:, ::-1]
+    known = np.frombuffer(bytes.fromhex(re.sub("[xXzZ]", "0", text)), np.uint8).reshape(-1, line)[:, ::-1]
+    return known.ravel(), unknown.ravel()

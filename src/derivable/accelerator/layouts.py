@@ -194,7 +194,7 @@ class Allocator:
         raise LimitError(
             f"{what} takes {length} bytes of the cache of {self.size}, of which {sum(self.used.values())} are taken "
             f"and at most {largest} are together",
-            hint="give the machine a larger cache, or the model smaller batches",
+            hint="give the model smaller batches; a Machine that is made by hand takes a larger x=",
         )
 
     def _take(self, address: int, length: int) -> int:

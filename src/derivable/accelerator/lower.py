@@ -208,7 +208,7 @@ def lower(
     if len(program) > machine.program:
         raise LimitError(
             f"the program has {len(program)} instructions, and the machine has memory for {machine.program}",
-            hint="give the machine a larger memory of programs",
+            hint="lower with fewer passes=; a Machine that is made by hand takes a larger program=",
         )
     check_counts(program)
     image = np.frombuffer(bytes(low.image), np.uint8)

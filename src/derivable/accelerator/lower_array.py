@@ -215,7 +215,7 @@ def _too_small(low: Lowering, need: str, has: str) -> LimitError:
     return LimitError(
         f"%{low.operator.name} takes at least these words of memories: {need}; the machine has {has}",
         source=low.operator.source or None,
-        hint="give the machine larger memories",
+        hint="a design has them from its device=; a Machine that is made by hand takes larger a=, b=, k= and c=",
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from derivable.accelerator.formats import WIDE, Format, layer_bias
+from derivable.accelerator.formats import Format, layer_bias
 from derivable.accelerator.layouts import Shape, View, dense, elements
 from derivable.accelerator.lower_array import Columns, Stream, check_terms, load, product, spreading
 from derivable.accelerator.lowering import Lowering, channels_last, is_flattened, is_for_vectors, wanted_border
@@ -419,7 +419,7 @@ def bundle(low: Lowering, of: Operator) -> Iterator[None]:
         return _bundle_of_values(low, of, rank)
     book = low.narrow(0).steps(low.constant(items))
     batch = of.shape[: len(of.shape) - rank]
-    is_wide = low.formats[of.name] == WIDE  # and converted for each reader, along vectors
+    is_wide = low.formats[of.name].type == "i32"  # and converted for each reader, along vectors
     if not is_for_vectors(low, of.name) or low.is_constant(weights) or is_wide:
         return _of_rows(low, of, 1, book.reshape(count, -1).T, _columns(low, of, elements(vector)))
     # The vectors of a batch lie side by side, as columns take them: the entries of the codebook stream.

@@ -104,7 +104,7 @@ def _convolve(
             f"%{low.operator.name}: vectors of {length} entries take {4 * length} words of A and {2 * length} of C, "
             f"and the machine has {machine.a} and {machine.c}",
             source=low.operator.source or None,
-            hint="give the machine larger memories, or the model shorter vectors",
+            hint="give the model shorter vectors; a Machine that is made by hand takes larger a= and c=",
         )
     # Groups of each sub-array at a time: some are moved and drained while others are convolved.
     step = min(at_once, ceil_div(groups, arrays * PIECES))

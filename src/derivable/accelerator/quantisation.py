@@ -3,11 +3,14 @@
 The array multiplies few bits and sums 32, so what is rounded are the operands of layers, of circular convolutions and
 comparisons, each in the format of its operator's part; comparisons are sums of lanes, which take eight bits at least.
 Weights of layers have a scale for each output channel, all else has one for the whole tensor, and readers of one tensor
-share it; scales are those with the least squared error on calibration data. Zero is any step for what streams through a
-layer, which costs nothing there: the array multiplies steps, and what zero adds to a channel's sum is known before, so
-it goes into the bias (most of a layer's inputs come out of a ReLU and would leave half of the steps unused). What
-rounding adds to a channel on average goes there too (Nagel et al., 2019). What the SIMD unit computes stays wide: 32
-bits of which 16 are behind the binary point, or 16-bit floats beside float formats.
+share it; scales are those with the least squared error on calibration data. Where the range of a tensor is known
+without data (`known.py`: softmax, similarities, tanh, sigmoid), its scale is that of the whole range, so that no input
+saturates it, unless the steps are too coarse for the calibration data: where more than a 256th of their energy would be
+lost, as in int4 with probabilities of many classes, the scale comes from the data as others do. Zero is any step for
+what streams through a layer, which costs nothing there: the array multiplies steps, and what zero adds to a channel's
+sum is known before, so it goes into the bias (most of a layer's inputs come out of a ReLU and would leave half of the
+steps unused). What rounding adds to a channel on average goes there too (Nagel et al., 2019). What the SIMD unit
+computes stays wide: 32 bits of which 16 are behind the binary point, or 16-bit floats beside float formats.
 
     prepare(graph) (formats.py) -> calibrate(graph, samples, precision) -> Quantised -> evaluate(quantised, inputs)
 
@@ -22,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.accelerator import emulation, products
+from derivable.accelerator import emulation, known, products
 from derivable.accelerator.evaluation import Evaluation, Inputs
 from derivable.accelerator.formats import WIDE, Formats, assign
 from derivable.accelerator.operators import Operator, OperatorGraph, wide
@@ -35,6 +38,7 @@ WIDE_BITS = 32
 LARGEST_FP8 = 448.0
 KEPT_VALUES = 1 << 14  # of each tensor in each calibration batch
 CLIPS = np.linspace(0.25, 1, 46)
+MOST_LOST = 2.0**-8  # of the energy of calibration data, by a scale of the whole of a known range
 
 Place = tuple[str, int]  # an operator, and which of its inputs
 
@@ -99,7 +103,7 @@ class Quantised:
 
 
 def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mapping[str, str]) -> Quantised:
-    """Scales for a graph, from what its tensors hold on samples.
+    """Scales for a graph, from what its tensors hold on samples, or from what is known of their ranges.
 
     samples    inputs as `evaluate` takes them, a few batches of what the model will see
     precision  the format of each part: {"neural": "int8", "symbolic": "int4"}
@@ -108,7 +112,7 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mappin
     """
     precision, samples = checked_precision(precision), list(samples)
     if not samples:
-        raise DomainError("no sample is given to calibrate with", hint="pass a few batches of inputs")
+        raise DomainError("no sample is given to calibrate with", hint="give a few samples of inputs as calibration=")
     seen: dict[_Group, dict[tuple[int, str], np.ndarray]] = {}
     ranges: dict[str, tuple[float, float]] = {}
     peaks: dict[str, float] = {}
@@ -132,7 +136,11 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mappin
                     )
                 low, high = ranges.get(operator.name, (np.inf, -np.inf))
                 ranges[operator.name] = min(low, float(value.min())), max(high, float(value.max()))
-    best = {group: _best_of_group(group, np.concatenate([*rows.values()])) for group, rows in seen.items()}
+    limits = known.ranges(graph)
+    best = {
+        group: _best_of_group(group, np.concatenate([*rows.values()]), limits.get(group.root))
+        for group, rows in seen.items()
+    }
     scales: dict[Place, np.ndarray] = {}
     zeros: dict[Place, int] = {}
     for operator in graph:
@@ -184,10 +192,27 @@ def _group(graph: OperatorGraph, operator: Operator, place: int, precision: Mapp
     return _Group(root.name, of, place == 0 and not of.is_float and is_layer(graph, operator))
 
 
-def _best_of_group(group: _Group, rows: np.ndarray) -> tuple[np.ndarray, int]:
+def _best_of_group(group: _Group, rows: np.ndarray, limits: known.Range | None) -> tuple[np.ndarray, int]:
+    """The scale and the step of zero: of the known range, where its steps are fine enough for the rows."""
     if group.has_zero:
-        return _best_scale_and_zero(rows, group.format)
-    return _best_scales(rows[None], group.format)[0], 0
+        best = _best_scale_and_zero(rows, group.format)
+    else:
+        best = _best_scales(rows[None], group.format)[0], 0
+    if limits is None or not any(limits):
+        return best
+    whole = _of_range(limits, group)
+    lost, least = (((rows - _rounded(rows, group.format, *each)) ** 2).sum() for each in (whole, best))
+    return whole if lost <= max(least, MOST_LOST * (rows**2).sum()) else best
+
+
+def _of_range(limits: known.Range, group: _Group) -> tuple[np.ndarray, int]:
+    """The scale and the step of zero with which all numbers of a range are steps, the ends of it among them."""
+    low, high = min(limits[0], 0.0), max(limits[1], 0.0)
+    bits = group.format.bits
+    if group.has_zero and -low != high:
+        scale = np.asarray((high - low) / (2**bits - 1))
+        return scale, -(2 ** (bits - 1)) - int(np.rint(low / scale))
+    return _best_scales(np.array([[max(-low, high)]]), group.format)[0], 0
 
 
 def _format(operator: Operator, precision: Mapping[str, str]) -> Precision:

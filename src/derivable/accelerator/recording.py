@@ -185,6 +185,12 @@ class Recorder(torch.fx.Tracer):
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
         return False
 
+    def path_of_module(self, mod: torch.nn.Module) -> str:
+        try:
+            return super().path_of_module(mod)
+        except NameError:  # of a function that has the module from around it
+            return type(mod).__name__
+
     def call_module(self, m: torch.nn.Module, forward: Callable, args: tuple, kwargs: dict) -> Any:
         before = self.module, self.layer
         self.module = self.path_of_module(m)
@@ -220,7 +226,11 @@ class Recorder(torch.fx.Tracer):
         return Value(node, self)
 
     def create_arg(self, a: Any) -> Any:
-        return a.node if isinstance(a, torch.fx.Proxy) else super().create_arg(a)
+        if isinstance(a, torch.fx.Proxy):
+            return a.node
+        if isinstance(a, torch.nn.Parameter) and not any(a is own for own in self.root.parameters()):
+            a = a.detach()  # of a module that a function has from around it
+        return super().create_arg(a)
 
     def create_proxy(self, kind: str, target: Any, args: tuple, kwargs: dict, *rest: Any, **more: Any) -> Any:
         name = name_of(target)
@@ -344,7 +354,9 @@ def name_of(target: Any) -> str:
 @calls_model
 def record(recorder: Recorder, model: Callable) -> torch.fx.Graph:
     try:
-        return recorder.trace(model)  # type: ignore[arg-type]
+        # The tracer takes functions, and no other callables, such as methods.
+        root = model if isinstance(model, torch.nn.Module) else lambda *args, **kwargs: model(*args, **kwargs)
+        return recorder.trace(root)
     except DerivableError:
         raise
     except Exception as error:

@@ -12,8 +12,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from derivable.accelerator.designs import Design, NodeRow, node_rows
+from derivable.accelerator.designs import Design, NodeRow, node_rows, resource_estimates
 from derivable.accelerator.resources import KINDS
+from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write
 from derivable.core.html import safe
 
@@ -26,7 +27,7 @@ _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2933; --quiet: #6b7785; --line: #d5dbe1; --ground: #ffffff;
   --neural: #3b7dc4; --symbolic: #c9722b; --lane: #7a8b99; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e9ee; --quiet: #9aa7b4; --line: #3a4550; --ground: #14191e; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); max-width: 62rem;
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); max-width: 78rem;
   margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; border-bottom: 1px solid var(--line); }
 p, figcaption { color: var(--quiet); } figure { margin: 0; overflow-x: auto; }
@@ -34,7 +35,8 @@ dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr))
 dt { color: var(--quiet); font-size: .8rem; } dd { margin: 0; font-size: 1.15rem; font-variant-numeric: tabular-nums; }
 table { border-collapse: collapse; font-size: .82rem; font-variant-numeric: tabular-nums; }
 .wide { overflow-x: auto; max-height: 34rem; overflow-y: auto; }
-th, td { text-align: left; padding: .15rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th, td { text-align: left; padding: .15rem .4rem; border-bottom: 1px solid var(--line); vertical-align: top; }
+td.number { white-space: nowrap; } td.long { overflow-wrap: anywhere; min-width: 7rem; }
 th { position: sticky; top: 0; background: var(--ground); }
 td.number, th.number { text-align: right; }
 svg { display: block; max-width: 100%; height: auto; }
@@ -49,6 +51,8 @@ rect.bar { stroke: var(--ground); stroke-width: .5; } rect.fine { stroke: none; 
 def write_report(made: Design, directory: str | os.PathLike, simulation: Simulation | None = None) -> list[Path]:
     """Write `report.html`, `nodes.csv` and `nodes.json`, each whole or not at all; the same design, the same bytes.
 
+    directory   is made if it is not there
+
     simulation  a run of the design, whose cycles stand beside the modelled ones
 
     Raises DerivableError if a file cannot be written. Returns the paths.
@@ -60,6 +64,10 @@ def write_report(made: Design, directory: str | os.PathLike, simulation: Simulat
 
         simulated = cycles_of_nodes(made, simulation)
     texts = (html(made, simulated, simulation), nodes_csv(made, simulated), nodes_json(made, simulated))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DerivableError(f"cannot make the folder: {error.strerror or error}", source=str(folder)) from None
     for name, text in zip(FILES, texts):
         with atomic_write(folder / name) as file:
             file.write(text)
@@ -163,7 +171,7 @@ def html(made: Design, simulated: Mapping[str, int] | None = None, simulation: S
         f"<title>Accelerator: {made.height} x {made.width} x {made.sub_arrays}</title>",
         f"<style>{_STYLE}</style></head><body>",
         f"<h1>Accelerator of {made.height} x {made.width} x {made.sub_arrays} elements</h1>",
-        *_numbers(made),
+        *_numbers(made, simulation),
         "<h2>Timeline</h2>",
         *_timeline(made, rows),
         "<h2>Use of the sub-arrays</h2>",
@@ -182,21 +190,31 @@ def html(made: Design, simulated: Mapping[str, int] | None = None, simulation: S
     return "\n".join(parts) + "\n"
 
 
-def _numbers(made: Design) -> Iterator[str]:
+def _numbers(made: Design, simulation: Simulation | None) -> Iterator[str]:
     neural, symbolic = made.partition
+    whole = made.pass_cycles()
     values = {
-        "cycles of a pass": f"{made.cycles:,}",
-        "time of a pass": f"{1e6 * made.seconds:,.1f} us",
-        "cycles of one by itself": f"{made.latency:,}",
+        "whole pass, with memory, moves and lanes": "not generated" if whole is None else f"{whole:,} cycles",
+        "time of the whole pass": "" if whole is None else f"{1e6 * whole / made.device.clock:,.1f} us",
+        "throughput of the array (pipelined)": f"{made.cycles:,} cycles per pass",
+        "latency of the array": f"{made.latency:,} cycles",
         "mode": made.exploration.mode,
         "sub-arrays, neural : symbolic, before nodes are tuned": f"{neural} : {symbolic}",
         "precision, neural / symbolic": f"{made.precision['neural']} / {made.precision['symbolic']}",
         "device": f"{made.device.title}, {made.device.clock / 1e6:g} MHz",
         "lanes of the SIMD unit": str(made.lanes),
     }
+    if simulation is not None:
+        lost = simulation.lost
+        values["numbers that saturated"] = f"{lost.saturated:,} of {lost.numbers:,}"
+        values["numbers flushed to zero"] = f"{lost.flushed:,} of {lost.numbers:,}"
+    values = {name: text for name, text in values.items() if text}
     yield "<dl>" + "".join(f"<div><dt>{safe(name)}</dt><dd>{safe(text)}</dd></div>" for name, text in values.items())
     yield "</dl>"
-    yield "<p>Cycles are modelled, by equations (1) and (4) of NSFlow; resources are estimated by counting.</p>"
+    yield (
+        "<p>Cycles of the array are modelled by equations (1) and (4) of NSFlow, those of the whole pass by the "
+        "program of the generated hardware; resources are estimated by counting.</p>"
+    )
 
 
 def _svg(height: float, content: Iterable[str], label: str) -> Iterator[str]:
@@ -253,7 +271,7 @@ def _timeline(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
     yield from _svg(height * made.sub_arrays + 22, content(), "which node runs when on which sub-arrays")
     yield "<figcaption>Blue: layers; orange: vector nodes. "
     if made.exploration.mode == "parallel":
-        yield "Layers of one pass run beside the vector nodes of a pass before it."
+        yield "Layers of one pass run in parallel with the vector nodes of the pass before."
     yield "</figcaption>"
 
 
@@ -358,10 +376,7 @@ def _memory(made: Design) -> Iterator[str]:
 
 
 def _resources(made: Design) -> Iterator[str]:
-    tables = [("with memories of NSFlow's sizes", made.resources), ("as generated", made.generated_resources)]
-    for what, found in tables:
-        if found is None:
-            continue
+    for what, found in resource_estimates(made).items():
         shares = found.shares(made.device)
         rows = []
         for kind in KINDS:
@@ -371,21 +386,25 @@ def _resources(made: Design) -> Iterator[str]:
         yield from _bars(rows, f"resources of the device, {what}")
 
 
-# Title, whether it is a number, what stands in it
-_Column = tuple[str, bool, Callable[[NodeRow], object]]
+# Title; its class: a number in one line, a long text that breaks anywhere, or whole words; what stands in it
+_Column = tuple[str, str, Callable[[NodeRow], object]]
 _COLUMNS: tuple[_Column, ...] = (
-    ("node", False, lambda row: row.node),
-    ("part", False, lambda row: row.part),
-    ("work", False, lambda row: row.work),
-    ("sub-arrays", True, lambda row: "" if row.sub_arrays is None else row.sub_arrays),
-    ("start, cycle", True, lambda row: "" if row.start is None else f"{row.start:,}"),
-    ("cycles", True, lambda row: f"{row.cycles:,}"),
-    ("multipliers", True, lambda row: "" if row.utilisation is None else f"{row.utilisation:.1%}"),
-    ("weights, B", True, lambda row: f"{row.weight_bytes:,}"),
-    ("inputs, B", True, lambda row: f"{row.input_bytes:,}"),
-    ("outputs, B", True, lambda row: f"{row.output_bytes:,}"),
-    ("where", False, lambda row: row.source),
+    ("node", "", lambda row: row.node),
+    ("part", "", lambda row: row.part),
+    ("work", "long", lambda row: row.work),
+    ("sub-arrays", "number", lambda row: "" if row.sub_arrays is None else row.sub_arrays),
+    ("start, cycle", "number", lambda row: "" if row.start is None else f"{row.start:,}"),
+    ("cycles", "number", lambda row: f"{row.cycles:,}"),
+    ("multipliers", "number", lambda row: "" if row.utilisation is None else f"{row.utilisation:.1%}"),
+    ("weights, B", "number", lambda row: f"{row.weight_bytes:,}"),
+    ("inputs, B", "number", lambda row: f"{row.input_bytes:,}"),
+    ("outputs, B", "number", lambda row: f"{row.output_bytes:,}"),
+    ("where", "long", lambda row: row.source),
 )
+
+
+def _class(kind: str) -> str:
+    return f" class={kind}" if kind else ""
 
 
 def _table(made: Design, rows: Sequence[NodeRow], simulated: Mapping[str, int] | None) -> Iterator[str]:
@@ -397,15 +416,15 @@ def _table(made: Design, rows: Sequence[NodeRow], simulated: Mapping[str, int] |
             return f"{known[row.node] / row.cycles - 1:+.1%}" if row.node in known and row.cycles else ""
 
         columns[6:6] = [
-            ("simulated", True, lambda row: f"{known[row.node]:,}" if row.node in known else ""),
-            ("difference", True, difference),
-            ("because of, in cycles", False, lambda row: words.get(row.node, "")),
+            ("simulated", "number", lambda row: f"{known[row.node]:,}" if row.node in known else ""),
+            ("difference", "number", difference),
+            ("because of, in cycles", "long", lambda row: words.get(row.node, "")),
         ]
     yield '<div class="wide"><table><thead><tr>'
-    yield "".join(f"<th{' class=number' * is_number}>{safe(title)}</th>" for title, is_number, _ in columns)
+    yield "".join(f"<th{_class(kind)}>{safe(title)}</th>" for title, kind, _ in columns)
     yield "</tr></thead><tbody>"
     for row in rows:
-        cells = (f"<td{' class=number' * is_number}>{safe(show(row), 300)}</td>" for _, is_number, show in columns)
+        cells = (f"<td{_class(kind)}>{safe(show(row), 300)}</td>" for _, kind, show in columns)
         yield f"<tr>{''.join(cells)}</tr>"
     yield "</tbody></table></div>"
 
@@ -457,6 +476,29 @@ def _passes(found: Simulation) -> str:
     return f"A program of {found.passes} passes, {found.cycles_of_a_pass:,.0f} cycles each,"
 
 
+def _losses(found: Simulation) -> Iterator[str]:
+    """The tensors of which numbers were lost."""
+    lossy = {name: counts for name, counts in found.losses.items() if counts.saturated or counts.flushed}
+    if not lossy:
+        yield "<p>No number saturated, and none was flushed to zero.</p>"
+        return
+    yield (
+        "<p>Numbers that saturated are beyond what the calibration saw; those flushed to zero are less than half a "
+        "step of their format.</p>"
+    )
+    yield '<div class="wide"><table><thead><tr><th>tensor</th>'
+    yield "".join(f"<th class=number>{title}</th>" for title in ("numbers", "saturated", "flushed to zero"))
+    yield "</tr></thead><tbody>"
+    for name, counts in lossy.items():
+        cells = (
+            f"{counts.numbers:,}",
+            f"{counts.saturated:,} ({counts.saturated / counts.numbers:.1%})",
+            f"{counts.flushed:,} ({counts.flushed / counts.numbers:.1%})",
+        )
+        yield f"<tr><td>{safe(name)}</td>{''.join(f'<td class=number>{cell}</td>' for cell in cells)}</tr>"
+    yield "</tbody></table></div>"
+
+
 def _simulation(made: Design, found: Simulation | None) -> Iterator[str]:
     """What each operator of the program took, beside the model of the hardware's time."""
     if found is None:
@@ -473,6 +515,7 @@ def _simulation(made: Design, found: Simulation | None) -> Iterator[str]:
             "<p>The program gives each node the sub-arrays of the tuned schedule. In one pass by itself a layer and a "
             "vector node run beside each other where neither needs the other.</p>"
         )
+    yield from _losses(found)
     from derivable.accelerator import cycles
 
     yield from _program(made, found.passes)
@@ -498,5 +541,5 @@ def _simulation(made: Design, found: Simulation | None) -> Iterator[str]:
             counts = (parts.busy[parts.unit], parts.equation, parts.blocks, parts.cuts, parts.constants)
         array = "".join(f"<td class=number>{count if count == '' else f'{count:,}'}</td>" for count in counts)
         name = f"{node.node} of pass {node.of_pass}" if found.passes > 1 else node.node
-        yield f"<tr><td>{safe(name)}</td>{cells}<td>{safe(node.explanation, 160)}</td>{array}</tr>"
+        yield f"<tr><td>{safe(name)}</td>{cells}<td class=long>{safe(node.explanation, 160)}</td>{array}</tr>"
     yield "</tbody></table></div>"

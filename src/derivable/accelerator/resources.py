@@ -107,6 +107,9 @@ class Resources:
         """The part of the device that each kind takes; above 1 it does not fit."""
         return {kind: share(getattr(self, kind), getattr(of, kind)) for kind in KINDS}
 
+    def fit(self, of: Device) -> bool:
+        return all(part <= 1 for part in self.shares(of).values())
+
     def table(self, of: Device) -> str:
         parts = self.shares(of)
         return "\n".join(f"{kind.upper():6} {getattr(self, kind):>9}  {parts[kind]:>6.1%}" for kind in KINDS)
@@ -216,33 +219,42 @@ def fit_memories(workload: Workload, array: tuple[int, int, int], of: Device, **
     raise LimitError(
         f"the memories of {array[2]} sub-arrays of {array[0]} x {array[1]} need at least {found.bram} BRAM and "
         f"{found.uram} URAM; {of.name} has {of.bram} and {of.uram}",
-        hint="give fewer elements or a larger device",
+        hint="give a smaller pes= or a larger device=",
     )
 
 
 def check_fit(
-    needed: Resources, of: Device, *, smaller: Callable[[int], Resources] | None = None, most: int = 0
+    needed: Resources,
+    of: Device,
+    *,
+    smaller: Callable[[int], Resources] | None = None,
+    most: int = 0,
+    sides: tuple[int, int] | None = None,
 ) -> None:
     """Raises LimitError if a design does not fit, with each resource that lacks, by how much, and what would fit.
 
     smaller  what a design with fewer sub-arrays takes; of those with 1 to `most` sub-arrays the largest that fits is
              named
+    sides    height and width of a sub-array, by which the arguments of `design` for that one are named, too
     """
     pairs = [(kind.upper(), getattr(needed, kind), getattr(of, kind)) for kind in KINDS]
     lacking = [f"{used} {kind} of {there}, {used - there} too many" for kind, used, there in pairs if used > there]
     if not lacking:
         return
-    hint = "give fewer elements, a lower precision or a larger device"
+    hint = "give a smaller pes=, a lower precision= or a larger device="
     if smaller is not None:
         count = largest_fit(smaller, of, most)
         if count:
             hint = f"{count} sub-array{'s' if count > 1 else ''} of this size would fit"
+            if sides is not None:
+                height, width = sides
+                hint += f": give pes={count * height * width}, heights=[{height}] and widths=[{width}]"
     raise LimitError(f"the design needs more than {of.name} has: {'; '.join(lacking)}", hint=hint)
 
 
 def largest_fit(build: Callable[[int], Resources], of: Device, most: int) -> int:
     """The largest number of sub-arrays up to `most` with which a design fits, 0 if none does."""
     for count in range(most, 0, -1):
-        if all(part <= 1 for part in build(count).shares(of).values()):
+        if build(count).fit(of):
             return count
     return 0

@@ -305,7 +305,7 @@ def exact(cost: Costs, *, at_most: int | None = None, states: int = 500_000) -> 
             raise LimitError(
                 f"the exact search met more than {states} states of {len(tables[0])} layers, {len(tables[1])} vector "
                 f"nodes and {total} sub-arrays",
-                hint="give fewer nodes or sub-arrays, or more states",
+                hint="give fewer nodes or sub-arrays, or a larger states=",
             )
         choices = []
         for (index, left, _), rows in zip(state, options):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -24,6 +24,8 @@ import numpy as np
 
 from derivable.accelerator import elaboration, icarus, verilator
 from derivable.accelerator import machine as golden
+from derivable.accelerator.emulation import Counts, losses
+from derivable.accelerator.evaluation import in_passes
 from derivable.accelerator.instructions import NUM_UNITS, UNITS, Machine, Program
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError, UnsupportedError
@@ -73,6 +75,8 @@ class Simulated:
     end     of each instruction but the end: the cycle in which it was done, int64 [instruction]
     busy    of each unit: cycles in which it had an instruction
     waits   of dma, move and vec: cycles in which the cache refused them
+    unknown bytes of memory with unknown bits (X or Z), which are 0 in `memory`, bool [byte]; None where a simulator has
+            no such bits
     """
 
     memory: np.ndarray
@@ -81,6 +85,7 @@ class Simulated:
     end: np.ndarray
     busy: dict[str, int]
     waits: dict[str, int]
+    unknown: np.ndarray | None = None
 
 
 def library(machine: Machine) -> Path:
@@ -95,8 +100,8 @@ def library(machine: Machine) -> Path:
 
 
 # From a program's words, memory that is changed in place, what memory is like and the most cycles, to the counters and
-# the events, int64 [event, (cycle, unit, is done)].
-Device = Callable[[np.ndarray, np.ndarray, OffChip, int], tuple[np.ndarray, np.ndarray]]
+# the events, int64 [event, (cycle, unit, is done)], and which bytes of memory have unknown bits, if it knows any.
+Device = Callable[[np.ndarray, np.ndarray, OffChip, int], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
 
 
 def simulator(machine: Machine, backend: Backend = "verilator") -> Simulator:
@@ -132,7 +137,7 @@ class Simulator:
         if memory.dtype != np.uint8 or memory.ndim != 1:
             raise ShapeError(f"off-chip memory is {memory.dtype}{list(memory.shape)}, expected uint8 [byte]")
         words = np.ascontiguousarray(program.words, np.uint32)
-        counters, events = self._device(words, memory, off_chip or OffChip(), most_cycles)
+        counters, events, unknown = self._device(words, memory, off_chip or OffChip(), most_cycles)
         begin, end = _times(program, events)
         return Simulated(
             memory,
@@ -141,12 +146,13 @@ class Simulator:
             end,
             dict(zip(UNITS, map(int, counters[1:6]))),
             dict(zip(("dma", "move", "vec"), map(int, counters[6:9]))),
+            unknown,
         )
 
 
 def _verilated(
     machine: Machine, library: ctypes.CDLL, words: np.ndarray, memory: np.ndarray, off_chip: OffChip, most_cycles: int
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     counters = np.zeros(COUNTERS, np.uint64)
     events = np.zeros(2 * len(words), _EVENT)
     found = library.device_run(
@@ -163,14 +169,14 @@ def _verilated(
     )
     if found < 0:
         raise DerivableError(f"the simulated hardware failed: {library.device_message().decode()}")
-    return counters, np.stack([events[name].astype(np.int64) for name in _EVENT.names or ()], 1)[:found]
+    return counters, np.stack([events[name].astype(np.int64) for name in _EVENT.names or ()], 1)[:found], None
 
 
 def _interpreted(
     machine: Machine, words: np.ndarray, memory: np.ndarray, off_chip: OffChip, most_cycles: int
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     if off_chip.seed:
-        raise UnsupportedError("off-chip memory refuses nothing at random in Icarus", hint="leave the seed out")
+        raise UnsupportedError("off-chip memory refuses nothing at random in Icarus", hint="give its OffChip seed=0")
     limit = min(most_cycles, (1 << 31) - 1)
     return icarus.run(machine, words, memory, latency=off_chip.latency, interval=off_chip.interval, most_cycles=limit)
 
@@ -221,6 +227,8 @@ class Simulation:
     per_node  of each operator in each pass, in the order of their beginning
     memory    off-chip memory afterwards, uint8 [byte]
     passes    of the model that the program did
+    losses    by the name of the operator that gives a tensor: how many of its numbers saturated, and how many that were
+              not zero were flushed to zero, with how many there were; over all passes
     """
 
     outputs: tuple[np.ndarray, ...]
@@ -229,6 +237,12 @@ class Simulation:
     per_node: tuple[NodeCycles, ...]
     memory: np.ndarray = field(repr=False)
     passes: int = 1
+    losses: Mapping[str, Counts] = field(default_factory=dict, repr=False)
+
+    @property
+    def lost(self) -> Counts:
+        """The losses of all tensors together."""
+        return sum(self.losses.values(), Counts())
 
     @property
     def cycles_of_a_pass(self) -> float:
@@ -250,7 +264,9 @@ def simulate(
         raise _unknown(backend)
     off_chip = OffChip() if off_chip is None else off_chip
     if not isinstance(off_chip, OffChip):
-        raise DomainError(f"off_chip is {off_chip!r}", hint="such as simulation.OffChip(latency=100)")
+        raise DomainError(
+            f"off_chip is {off_chip!r}", hint="give off_chip=dv.accelerator.simulation.OffChip(latency=100)"
+        )
     machine, program = lowered.machine, lowered.program
     memory = lowered.pack(inputs)
     latencies = golden.Latencies(far=off_chip.latency, interval=off_chip.interval)
@@ -263,8 +279,40 @@ def simulate(
         most_cycles = 10 * off_chip.interval * int(expected[1][-1]) + 100_000
         run = simulator(machine, backend).run(program, memory, off_chip, most_cycles=most_cycles)
         begin, end = run.begin, run.end
+        if run.unknown is not None:
+            _check_known(lowered, run.unknown)
     nodes = _per_node(program, np.stack(expected)[:, :-1], np.stack((begin, end)))
-    return Simulation(lowered.unpack(run.memory), run.cycles, int(expected[1][-1]), nodes, run.memory, lowered.passes)
+    return Simulation(
+        lowered.unpack(run.memory),
+        run.cycles,
+        int(expected[1][-1]),
+        nodes,
+        run.memory,
+        lowered.passes,
+        _losses(lowered, inputs),
+    )
+
+
+def _losses(lowered: Lowered, inputs: Inputs) -> dict[str, Counts]:
+    """Of all passes; the emulation has the bits of the hardware."""
+    found: dict[str, Counts] = {}
+    for given in in_passes(lowered.graph, inputs):
+        for name, counts in losses(lowered.graph, lowered.formats, given).items():
+            found[name] = found.get(name, Counts()) + counts
+    return found
+
+
+def _check_known(lowered: Lowered, unknown: np.ndarray) -> None:
+    """Raise DerivableError, with the output, where one has unknown bits; gaps between outputs may have some."""
+    memory = unknown.astype(np.uint8)
+    for places in lowered.places:
+        for name, view in zip(lowered.graph.outputs, places.outputs):
+            count = int(np.count_nonzero(view.gather(memory)))
+            if count:
+                raise DerivableError(
+                    f"the simulated hardware failed: {count} numbers of the output %{name} have unknown bits (X)",
+                    hint="the hardware read a register or a word of memory that was never written: report this design",
+                )
 
 
 def _per_node(program: Program, modelled: np.ndarray, simulated: np.ndarray) -> tuple[NodeCycles, ...]:

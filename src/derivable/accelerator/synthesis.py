@@ -102,7 +102,7 @@ def synthesise(
         except subprocess.TimeoutExpired:
             raise CompileTimeout(
                 f"yosys did not finish `{top}` within {time_limit:g} s",
-                hint="give a smaller array or a longer time_limit",
+                hint="give a smaller array or a larger time_limit=",
             ) from None
         if done.returncode or not report.exists():
             said = [line for line in (done.stderr + done.stdout).splitlines() if "ERROR" in line] or ["nothing"]

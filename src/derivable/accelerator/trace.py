@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -68,7 +69,8 @@ _DRAWN = ("rand", "randn", "randint", "randperm", "normal", "multinomial")
 def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ()) -> OperatorGraph:
     """The operator graph of a model, for inputs of the shapes of the example.
 
-    model           a module or a function of torch tensors. Batch norm and dropout are as in `model.eval()`
+    model           a module in `eval()`, or a function of torch tensors, which may use modules from around it. What
+                    torch.compile made of either is traced as what it was made of
     example_inputs  a tensor, a tuple of arguments, or a mapping of names to arguments; also NumPy arrays
     symbolic        paths of modules that belong to the symbolic part, besides operations of `derivable.vsa` and what
                     follows them up to the next neural layer
@@ -82,7 +84,7 @@ def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ())
     """
     if not callable(model):
         raise DomainError(f"the model is {type(model).__name__}, expected a torch.nn.Module or a function of tensors")
-    model = getattr(model, "_orig_mod", model)  # of torch.compile
+    model = uncompiled(model)
     if isinstance(model, torch.jit.ScriptModule):
         raise UnsupportedError("a scripted module hides its operations", hint="give the module that was scripted")
     arguments = _arguments(model, example_inputs)
@@ -114,13 +116,45 @@ def flat_inputs(model: Callable, inputs: Any) -> dict[str, np.ndarray]:
     return found
 
 
+def uncompiled(model: Callable) -> Callable:
+    """What torch.compile was given; other models as they are."""
+    for name in ("_orig_mod", "_torchdynamo_orig_callable"):
+        model = getattr(model, name, model)
+    return model
+
+
+def _uncompile_parts(module: torch.nn.Module, seen: set[torch.nn.Module]) -> None:
+    """Put the modules that torch.compile was given into the place of what it made of them, in a whole module."""
+    seen.add(module)
+    for name, part in module._modules.items():
+        if part is not None:
+            plain: Any = uncompiled(part)
+            module._modules[name] = plain
+            if plain not in seen:
+                _uncompile_parts(plain, seen)
+
+
+@contextmanager
+def _without_compiler() -> Iterator[None]:
+    """What torch.compile made runs as what it was made of; else it refuses to be traced, or takes long to compile."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with torch._dynamo.config.patch(error_on_nested_fx_trace=False), torch.compiler.set_stance("force_eager"):
+        yield
+
+
 def _arguments(model: Callable, example_inputs: Any) -> dict[str, Any]:
     """The arguments of the model by name, arrays as tensors."""
+    model = uncompiled(model)
     function = type(model).forward if isinstance(model, torch.nn.Module) else model
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        raise DomainError(f"the arguments of {model!r} are not known", hint="wrap it in a torch.nn.Module") from None
+        name = getattr(model, "__name__", type(model).__name__)
+        raise DomainError(
+            f"the names of the arguments of {name!r} are unknown", hint="give a function of Python that calls it"
+        ) from None
     first = [None] if isinstance(model, torch.nn.Module) else []
     try:
         if isinstance(example_inputs, Mapping):
@@ -184,6 +218,7 @@ def _in_float64(model: Callable) -> Iterator[tuple[Callable, _Wide]]:
     if isinstance(model, torch.nn.Module):
         try:
             model = copy.deepcopy(model).cpu().double()
+            _uncompile_parts(model, set())
         except Exception as error:
             raise UnsupportedError(
                 f"the model cannot be copied: {type(error).__name__}: {error}",
@@ -192,7 +227,7 @@ def _in_float64(model: Callable) -> Iterator[tuple[Callable, _Wide]]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.no_grad(), _Wide() as mode:
+        with torch.no_grad(), _without_compiler(), _Wide() as mode:
             yield model, mode
     finally:
         torch.set_default_dtype(before)
@@ -206,6 +241,18 @@ class _Wide(TorchFunctionMode):
 
     drawn: Place | None = None
 
+    def __init__(self) -> None:
+        super().__init__()
+        # By identity, each with the parameter, which so keeps it: a weight that is read often is one constant.
+        self._parameters: dict[int, tuple[torch.Tensor, Any]] = {}
+
+    def _widened(self, value: Any) -> Any:
+        if not isinstance(value, torch.nn.Parameter):
+            return widened(value)
+        if id(value) not in self._parameters:
+            self._parameters[id(value)] = value, widened(value)
+        return self._parameters[id(value)][1]
+
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if getattr(func, "__name__", "") == "__get__":
             return func(*args)  # what a tensor is, such as its dtype
@@ -213,7 +260,7 @@ class _Wide(TorchFunctionMode):
             return Value.__torch_function__(func, types, args, kwargs)  # torch would take the index for a sequence
         if self.drawn is None and getattr(func, "__name__", "") in _DRAWN:
             self.drawn = place_here("")
-        return func(*map_aggregate(args, widened), **map_aggregate(kwargs or {}, widened))  # type: ignore[misc]
+        return func(*map_aggregate(args, self._widened), **map_aggregate(kwargs or {}, self._widened))  # type: ignore[misc]
 
 
 @calls_model

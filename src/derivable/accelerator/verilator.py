@@ -144,7 +144,7 @@ def _run(commands: Sequence[Sequence[str]], work: Path, top: str, time_limit: fl
             if thread.is_alive():
                 raise CompileTimeout(
                     f"{command[0]} did not finish `{top}` within {time_limit:g} s",
-                    hint="give a smaller array or more time",
+                    hint='design with a smaller pes=, or simulate with backend="python"',
                 )
             if process.returncode:
                 said = (work / f"{number}.log").read_text(errors="replace")
@@ -158,6 +158,7 @@ def _failed(tool: str, top: str, code: int, said: str) -> DerivableError:
     wrong = [line for line in said.splitlines() if "rror" in line] or said.splitlines()[-3:]
     if code < 0 or any("Killed" in line or "out of memory" in line.lower() for line in wrong):
         return DerivableError(
-            f"{tool} was ended while it built `{top}`", hint="it probably had too little memory: give a smaller array"
+            f"{tool} was ended while it built `{top}`",
+            hint='it probably had too little memory: design with a smaller pes=, or simulate with backend="python"',
         )
     return DomainError(f"{tool} does not build `{top}`: {' / '.join(wrong[:3])}")

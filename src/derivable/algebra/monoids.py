@@ -1,7 +1,6 @@
 """The monoids of folds: the named ones, those of semirings, a user's own, and products of matrices.
 
-`add`, `mul`, `min`, `max`, `logaddexp`, `or`, `and`. Where an operator is asked for, a semiring (its record, or
-"semiring:" and its name) stands for its plus.
+`add`, `mul`, `min`, `max`, `logaddexp`, `or`, `and`. Where an operator belongs, a semiring stands for its plus.
 """
 
 from __future__ import annotations
@@ -42,17 +41,30 @@ NAMED: Registry[Monoid] = Registry(
 )
 
 
+def semiring_of(operator: object) -> Semiring | None:
+    """The semiring that stands for its plus: a record, its name, or "semiring:" and its name; None for an operator.
+
+    A name that an operator has too is the operator's. Raises DomainError for "semiring:" and an unknown name.
+    """
+    if isinstance(operator, Semiring):
+        return semirings.get(operator)
+    if not isinstance(operator, str) or operator in NAMED:
+        return None
+    if operator.startswith("semiring:"):
+        return semirings.get(operator.removeprefix("semiring:"))
+    return semirings.get(operator) if operator in semirings.REGISTRY else None
+
+
 def resolve(operator: str | Monoid | Semiring, dtype: Any) -> Monoid:
-    """The operator of that name, or a semiring's plus, checked to take arrays of `dtype`.
+    """The operator of that name, or the plus of a semiring (see `semiring_of`), checked to take arrays of `dtype`.
 
     Raises UnsupportedError for an unknown name (with the nearest) or a dtype that it does not take.
     """
-    if isinstance(operator, Semiring):
-        found = semirings.get(operator).addition
+    ring = semiring_of(operator)
+    if ring is not None:
+        found = ring.addition
     elif isinstance(operator, Monoid):
         found = operator
-    elif isinstance(operator, str) and operator.startswith("semiring:"):
-        found = semirings.get(operator.removeprefix("semiring:")).addition
     elif callable(operator):
         raise UnsupportedError(
             f"{getattr(operator, '__name__', operator)} is a function, not an operator",
@@ -152,7 +164,11 @@ def matrix_product(size: int, semiring: str | Semiring = "real") -> Monoid:
     ring = semirings.get(semiring)
     if size < 1:
         raise ShapeError(f"a matrix of size {size} has no entries")
-
+    if not ring.is_scalar:
+        raise UnsupportedError(
+            f"entries of matrices are scalars, and the elements of the semiring {ring.name!r} are {ring.element}",
+            hint="write the product out as an operator on nests: `dv.parallel.operator`",
+        )
     one = np.full((size, size), ring.zero)
     np.fill_diagonal(one, ring.one)
     return Monoid(

@@ -41,8 +41,11 @@ class Semiring:
 
     What makes it a provenance, each a traceable function:
 
-    fact         (probability, variable) -> the value of the random fact of that number (from 0, int64); None: the
-                 probability itself for floats, whether it is above 0 for bool, 1 for integers. A nest must say it
+    fact         (tag, variable) -> the value of the random fact of that number (from 0, int64), whose tag a user has
+                 written; None: the tag itself for floats and integers (a fraction between 0 and 1, a probability,
+                 counts 1 as an integer), whether it is above 0 for bool. A nest must say it
+    from_probability  probability -> the value of a fact that a soft comparison or an aggregate makes with that
+                 probability, where tags are no probabilities; with `fact`, or None: as `fact`
     saturated    (old, new) -> whether a tuple whose value went from old to new tells nothing new, so is not
                  propagated again; None: if they are equal
     discard      value -> whether a tuple with that value is not there; None: if it is zero
@@ -89,6 +92,7 @@ class Semiring:
     show: Callable[[Any], Any] | None = None
     plus_rule: Callable[[Any, Any, Any], Any] | None = None
     weight: Callable[[Any], Any] | None = None
+    from_probability: Callable[[Any], Any] | None = None
 
     @cached_property
     def _key(self) -> tuple:
@@ -190,7 +194,8 @@ class TypedSemiring:
     negation              of (a), what a negated tuple has: the complement if that exchanges zero and one, else one
                           where a is discarded and zero elsewhere, which is set difference
     saturated, discard    of (old, new) and (a): one bool
-    fact                  of (probability, variable); None for a nest that does not say it
+    fact                  of (tag, variable); None for a nest that does not say it
+    from_probability      of (probability); None if that is `fact`
     show                  of (a)
     weight                of (a): one number; None if what is shown is a nest and the record does not say it
     """
@@ -208,6 +213,7 @@ class TypedSemiring:
     show: TypedFunction
     shown: Element
     weight: TypedFunction | None
+    from_probability: TypedFunction | None
 
     def require_weight(self) -> TypedFunction:
         """`weight`. Raises UnsupportedError for a nest that does not say it."""
@@ -223,7 +229,7 @@ class TypedSemiring:
         if self.fact is None:
             raise UnsupportedError(
                 f"the semiring {self.semiring.name!r} does not say what the value of a random fact is",
-                hint="give its record `fact`, a function of (probability, variable)",
+                hint="give its record `fact`, a function of (tag, variable)",
             )
         return self.fact
 
@@ -260,13 +266,16 @@ def _typed(record: Semiring, precision: str) -> TypedSemiring:
     def same(a: Any, b: Any) -> Any:
         return _all(equal(x, y) for x, y in zip(components(element, a, "a value"), components(element, b, "a value")))
 
-    complement = fact = None
+    complement = fact = from_probability = None
     if record.complement is not None:
         complement = traced("complement", record.complement, "a", element, plus.dtypes)
-    function = record.fact or (_FACTS[record.carrier] if record.is_scalar else None)
+    function = record.fact or (_FACTS.get(record.carrier) if record.is_scalar else None)
     if function is not None:
-        given = {"probability": (SCALAR, 0.0, (precision,)), "variable": (SCALAR, 0, ("int64",))}
+        given = {"tag": (SCALAR, 0.0, (precision,)), "variable": (SCALAR, 0, ("int64",))}
         fact = trace_elements(f"fact of semiring {record.name!r}", function, given, element, plus.dtypes)
+    if record.from_probability is not None and record.fact is None:
+        name, given = f"from_probability of semiring {record.name!r}", {"probability": (SCALAR, 0.0, (precision,))}
+        from_probability = trace_elements(name, record.from_probability, given, element, plus.dtypes)
     zero, one = record.nest(plus.neutral), record.nest(times.neutral)
     discard = record.discard or (lambda a: same(a, zero))
 
@@ -296,13 +305,13 @@ def _typed(record: Semiring, precision: str) -> TypedSemiring:
         show,
         shown,
         weight,
+        from_probability,
     )
 
 
 _FACTS: dict[str, Callable[[Any, Any], Any]] = {
-    "float": lambda probability, variable: probability,
-    "bool": lambda probability, variable: probability > 0,
-    "integer": lambda probability, variable: 1,
+    "float": lambda tag, variable: tag,
+    "bool": lambda tag, variable: tag > 0,
 }
 
 

@@ -106,7 +106,8 @@ def check_record(semiring: Semiring) -> None:
     for field in ("plus", "times"):
         if not callable(getattr(semiring, field)):
             raise DomainError(f"{field} of semiring {name!r} is not a function of two scalars")
-    for field in ("complement", "inverse", "fact", "saturated", "discard", "show", "plus_rule", "weight"):
+    optional = "complement inverse fact saturated discard show plus_rule weight from_probability"
+    for field in optional.split():
         if getattr(semiring, field) is not None and not callable(getattr(semiring, field)):
             arity = {"fact": "two", "saturated": "two", "plus_rule": "three"}.get(field, "one")
             noun = "scalar" if arity == "one" else "scalars"
@@ -172,7 +173,7 @@ def _log_probability(probability, variable):
     return _log(probability)
 
 
-def _surprise(probability, variable):
+def _surprise(probability):
     return -_log(probability)
 
 
@@ -253,7 +254,7 @@ max_plus = Semiring(
     operator.add,
     zero=-math.inf,
     one=0.0,
-    fact=_log_probability,
+    from_probability=_log,
     weight=exp,
     **_SELECTS,
     **_BY_NEGATION,
@@ -265,7 +266,7 @@ min_plus = Semiring(
     operator.add,
     zero=math.inf,
     one=0.0,
-    fact=_surprise,
+    from_probability=_surprise,
     weight=_of_surprise,
     **_SELECTS,
     **_BY_NEGATION,

@@ -16,10 +16,10 @@ from typing import Any
 
 from derivable.algebra.element import Element, flatten
 from derivable.algebra.monoid import SCALAR, Monoid, TypedMonoid
-from derivable.algebra.monoids import NAMED, resolve
+from derivable.algebra.monoids import NAMED, resolve, semiring_of
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.fold import KERNEL_DTYPES, Fold
-from derivable.core.diagnostics import ShapeError, TypeMismatchError
+from derivable.core.diagnostics import OperatorError, ShapeError, TypeMismatchError
 
 AnyOperator = str | Monoid | Semiring
 # The name of an argument, and its leaves, each with its name for messages.
@@ -91,12 +91,22 @@ def _prepared(
 
 
 def element_of(operator: AnyOperator) -> Element:
-    return operator.element if isinstance(operator, Monoid) else SCALAR
+    """How the elements are nested that an operator, or the plus of a semiring, takes."""
+    if isinstance(operator, Monoid):
+        return operator.element
+    ring = semiring_of(operator)
+    return SCALAR if ring is None else ring.element
 
 
 def groups_of(operator: AnyOperator, arguments: Sequence[tuple[str, Any]]) -> list[Group]:
     """The leaves of arguments. Raises ShapeError for another nesting than the operator's."""
     element = element_of(operator)
+    for what, value in arguments:
+        if isinstance(value, str | Monoid | Semiring):
+            raise OperatorError(
+                f"{what} is {value if isinstance(value, str) else value.name!r}, and no array",
+                hint="the operator stands before the values: scan(op, values)",
+            )
     return [(what, _named_leaves(element, what, value)) for what, value in arguments]
 
 
@@ -195,6 +205,8 @@ def _known(operator: Any) -> tuple[dict, dict]:
         return entry[1]
     if isinstance(operator, str) and operator in NAMED:
         return _known(NAMED[operator])
+    if isinstance(operator, str) and (ring := semiring_of(operator)) is not None:
+        return _known(ring)
     known: tuple[dict, dict] = {}, {}
     if isinstance(operator, Monoid | Semiring):
         number = id(operator)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.algebra.expr.emit_arrays import compile_torch
+from derivable.algebra.expr.emit_arrays import compile_jnp, compile_torch
 from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.monoid import TypedFunction
 from derivable.bridge.protocol import Adjoints, Arrays, Engine, Functions, Shape
@@ -43,6 +43,8 @@ class Elementwise(Engine):
         return [shapes[0]] * self.num_results
 
     def result_dtypes(self, dtypes: Sequence[Any]) -> Sequence[Any]:
+        if isinstance(dtypes[0], np.dtype):
+            return [np.dtype(value.dtype) for value in self.function.values]
         import torch
 
         return [getattr(torch, value.dtype) for value in self.function.values]
@@ -83,9 +85,30 @@ class Elementwise(Engine):
         return [x.to(operands[0].device).expand(operands[0].shape) for x in compute(*operands, *others, *seeds)]
 
     def elsewhere(self, library: str) -> Functions:
-        if library != "torch":
-            return super().elsewhere(library)
+        if library == "JAX":
+            return self._apply_jnp, self._pull_jnp
         return partial(self.apply, on_device=True), partial(self.pull, on_device=True)
+
+    def _apply_jnp(self, structure: Any, operands: Sequence[Any]) -> list[Any]:
+        return self._run_jnp(self.function.values, self.function.operands, operands)
+
+    def _pull_jnp(self, structure: Any, adjoints: Sequence[Any], operands: Sequence[Any], *known: Any) -> list[Any]:
+        import jax.numpy as jnp
+
+        given = dict(zip(self.float_results, adjoints))
+        nothing = jnp.zeros_like(operands[0])
+        seeds = [nothing if given.get(k) is None else given[k] for k in range(self.num_results)]
+        arguments, pulled = self.function.adjoints
+        found = self._run_jnp(pulled[0], (*self.function.operands, arguments), operands, seeds)
+        return [found[k] for k in self.float_leaves]
+
+    def _run_jnp(self, exprs: Any, arguments: Any, operands: Sequence[Any], seeds: Sequence[Any] = ()) -> list[Any]:
+        import jax.numpy as jnp
+
+        shape = operands[0].shape
+        others = [jnp.broadcast_to(jnp.asarray(x), shape) for x in self.others]
+        compute = compile_jnp(tuple(exprs), tuple(argument for operand in arguments for argument in operand))
+        return [jnp.broadcast_to(x, shape) for x in compute(*operands, *others, *seeds)]
 
 
 def _own(array: Any, shape: Shape) -> np.ndarray:

@@ -16,17 +16,21 @@ from typing import Any
 
 from derivable.algebra.element import rebuild
 from derivable.algebra.monoid import Monoid
+from derivable.algebra.semiring import Semiring
 from derivable.bridge.arrays import AnyOperator, element_of, prepared
 from derivable.core.diagnostics import OperatorError, ShapeError
 
 
-def reduce(op: AnyOperator, values: Any) -> Any:
+def reduce(op: AnyOperator, values: Any, *, axis: int = 0) -> Any:
     """The fold of all elements: values [n, *batch, *element], leaf by leaf, to [*batch, *element].
 
-    op  an operator, the name of one ("add", "mul", "min", "max", "logaddexp", "or", "and"), or a semiring for its plus
+    op    an operator, the name of one ("add", "mul", "min", "max", "logaddexp", "or", "and"), or a semiring, its record
+          or name, for its plus
+    axis  0: folds go along the first axis
 
     No element gives the neutral element. Raises a DerivableError for elements that do not fit the operator.
     """
+    _check("reduce(op, values)", op, axis)
     library, fold, leaves = prepared("segment_reduce", op, ("values", values))
     offsets = library.as_integers([0, leaves[0].shape[0]], "offsets")
     return _rebuilt(op, values, [result[0] for result in library.run(fold, offsets, leaves)])
@@ -43,6 +47,7 @@ def reduce_by_index(destination: Any, op: AnyOperator, indices: Any, values: Any
     Returns what the destination is nested like. Raises OperatorError for an operator that does not commute,
     and other DerivableErrors for arguments that do not fit each other.
     """
+    _check("reduce_by_index(destination, op, indices, values)", op)
     if isinstance(op, Monoid) and op.commutative is False:
         raise OperatorError(
             f"the operator {op.name} does not commute, so the order of elements in a bucket would matter",
@@ -56,21 +61,23 @@ def reduce_by_index(destination: Any, op: AnyOperator, indices: Any, values: Any
     return _rebuilt(op, destination, library.run(fold, where, leaves))
 
 
-def scan(op: AnyOperator, values: Any, *, exclusive: bool = False, reverse: bool = False) -> Any:
+def scan(op: AnyOperator, values: Any, *, exclusive: bool = False, reverse: bool = False, axis: int = 0) -> Any:
     """All prefixes: result[i] = values[0] op ... op values[i], of the shape of values [n, *batch, *element].
 
     op         an operator, the name of one, or a semiring for its plus
     exclusive  result[i] leaves values[i] out, so result[0] is the neutral element
     reverse    from the last element on: flips the axis, scans, and flips back
+    axis       0: folds go along the first axis
 
     Raises a DerivableError for elements that do not fit the operator.
     """
+    _check("scan(op, values)", op, axis)
     library, fold, leaves = prepared("scan", op, ("values", values), options=(bool(exclusive), bool(reverse)))
     return _rebuilt(op, values, library.run(fold, None, leaves))
 
 
 def segmented_scan(
-    op: AnyOperator, values: Any, offsets: Any, *, exclusive: bool = False, reverse: bool = False
+    op: AnyOperator, values: Any, offsets: Any, *, exclusive: bool = False, reverse: bool = False, axis: int = 0
 ) -> Any:
     """A scan of each segment by itself.
 
@@ -79,22 +86,42 @@ def segmented_scan(
     The rest is as in `scan`. Raises LayoutError, with the first bad place, for offsets that decrease or do not end
     at n.
     """
+    _check("segmented_scan(op, values, offsets)", op, axis)
     options, structure = (bool(exclusive), bool(reverse)), (("offsets", offsets),)
     library, fold, leaves = prepared("scan", op, ("values", values), options=options, structure=structure)
     return _rebuilt(op, values, library.run(fold, _offsets(library, offsets, leaves), leaves))
 
 
-def segment_reduce(op: AnyOperator, values: Any, offsets: Any) -> Any:
+def segment_reduce(op: AnyOperator, values: Any, offsets: Any, *, axis: int = 0) -> Any:
     """The fold of each segment: [n, *batch, *element] to [segment, *batch, *element], leaf by leaf.
 
     op       an operator, the name of one, or a semiring for its plus; it need not commute
     offsets  [segment + 1] integers from 0 to n: segment s is values[offsets[s]:offsets[s + 1]]
+    axis     0: folds go along the first axis
 
     An empty segment gives the neutral element. Raises LayoutError, with the first bad place, for offsets that decrease
     or do not end at n.
     """
+    _check("segment_reduce(op, values, offsets)", op, axis)
     library, fold, leaves = prepared("segment_reduce", op, ("values", values), structure=(("offsets", offsets),))
     return _rebuilt(op, values, library.run(fold, _offsets(library, offsets, leaves), leaves))
+
+
+def _check(form: str, operator: Any, axis: Any = 0) -> None:
+    """Raise OperatorError unless something that may be an operator stands in its place, ShapeError for another axis.
+
+    form  how the fold is called
+    """
+    if not (isinstance(operator, str | Monoid | Semiring) or callable(operator)):
+        raise OperatorError(
+            f"the operator of the fold is a {type(operator).__name__}",
+            hint=f'the arguments are {form}, where op is a name such as "add", an operator or a semiring',
+        )
+    if axis != 0:
+        raise ShapeError(
+            f"folds go along the first axis, and axis is {axis!r}",
+            hint=f"move it to the front, and back afterwards: np.moveaxis(values, {axis!r}, 0)",
+        )
 
 
 def _offsets(library: ModuleType, offsets: Any, leaves: list[Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from derivable.circuit.kernels import hashcons
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import LayoutError, ShapeError
+from derivable.core.locks import OwnLock
 from derivable.device.cpu.pages import empty_pages, zero_pages
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 
@@ -27,7 +29,8 @@ class CircuitBuilder:
     `x and -x` is false. Nothing else is simplified: `x or -x` stays, since the weights of the two need not
     add up to one, and so does a longer conjunction that contains both.
 
-    Expected time and memory are linear in nodes plus edges (paper 000, theorem 1); nothing recurses.
+    Expected time and memory are linear in nodes plus edges (paper 000, theorem 1); nothing recurses. Threads may share
+    a builder: one at a time inserts, the others wait.
 
     >>> b = CircuitBuilder()
     >>> both = b.conjunction([b.literal(1), b.literal(-2)])
@@ -53,6 +56,7 @@ class CircuitBuilder:
         self._offsets[2] = 0
         self._counts = np.array([2, 0, 0], np.int64)
         self._one = (np.zeros(1, np.uint8), np.zeros(1, np.int32), np.zeros(2, np.int64), np.zeros(1, np.int32))
+        self._lock = OwnLock()
 
     def __repr__(self) -> str:
         return f"CircuitBuilder({self.num_nodes} nodes, {self.num_edges} edges)"
@@ -96,13 +100,14 @@ class CircuitBuilder:
             ids = list(ids)
             ids = np.array(ids, np.int64 if all(map(is_integer, ids)) else object)
         children = _as_int32(ids, "child", 0, self.num_nodes - 1)
-        new_kind, new_literal, new_offsets, out = self._one
-        new_kind[0] = kind
-        new_literal[0] = literal
-        new_offsets[1] = len(children)
-        self._reserve(1, len(children))
-        self._insert(new_kind, new_literal, new_offsets, children, True, out)
-        return int(out[0])
+        with self._lock:
+            new_kind, new_literal, new_offsets, out = self._one
+            new_kind[0] = kind
+            new_literal[0] = literal
+            new_offsets[1] = len(children)
+            self._reserve(1, len(children))
+            self._insert(new_kind, new_literal, new_offsets, children, True, out)
+            return int(out[0])
 
     def add_nodes(self, kind, literal, offsets, children) -> np.ndarray:
         """Insert many nodes, children before parents; the bulk path.
@@ -135,9 +140,10 @@ class CircuitBuilder:
             )
         if count and (offsets[0] != 0 or offsets[-1] != len(children)):
             raise LayoutError(f"offsets run from {offsets[0]} to {offsets[-1]}, not from 0 to {len(children)} edges")
-        self._reserve(count, len(children))
         ids = np.empty(count, np.int32)
-        self._insert(kind, literal, offsets, children, False, ids)
+        with self._lock:
+            self._reserve(count, len(children))
+            self._insert(kind, literal, offsets, children, False, ids)
         return ids
 
     def _insert(self, kind, literal, offsets, children, absolute: bool, ids) -> None:
@@ -220,6 +226,10 @@ class CircuitBuilder:
         roots = _as_ids(roots)
         if num_variables is not None:
             num_variables = integer(num_variables, "num_variables", 0)
+        with self._lock:
+            return self._built(roots, num_variables, weights, origin)
+
+    def _built(self, roots: np.ndarray, num_variables: int | None, weights: Any, origin: str) -> Circuit:
         count = self.num_nodes
         for root in roots[(roots < 0) | (roots >= count)][:1]:
             raise LayoutError(f"root {root} is not a node: there are {count} nodes")

@@ -6,6 +6,7 @@ where that fails go through an SDD, in which each mentioned choice is constraine
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal as OneOf
@@ -23,6 +24,8 @@ from derivable.core.graph import from_edges, offsets_of, strongly_connected_comp
 from derivable.core.progress import Deadline, checked_time_limit
 
 PAIR_BUDGET = 20_000_000  # about a second
+# Steps of an analysis that Python does; compiled they take no time.
+MOST_INTERPRETED = 1 << 17
 SUPPORT_LIMIT = 1 << 26  # int32 elements: 256 MiB
 
 
@@ -115,9 +118,12 @@ def compile_formula_dag(
     arrays = [np.asarray(array) for array in (kind, literal, offsets, children)]
     given = AndOrGraph(arrays[0], arrays[1], arrays[2], arrays[3], np.asarray(roots, np.int64))
     dag = circuit_from_arrays(*_positive(given, choices).arrays, num_variables)
+    deadline.remaining()
     found = _Analysis.of(dag, choices, method == "sdd")
+    deadline.remaining()
     if method == "prove" and len(found.hard):
         found = _with_decisions(found, choices)
+        deadline.remaining()
     dag, hard = found.dag, found.hard
     result = _without_false(dag, found.is_false, found.keep)
     if len(hard):
@@ -151,7 +157,11 @@ class _Analysis:
 
         is_decision = np.zeros(dag.num_nodes, bool)
         is_decision[[] if decisions is None else decisions] = True
-        is_false, proven, keep, support, set_offsets, set_elements = kernels.analyse(
+        # Sets of choices are joined at every edge, and alternatives compared: long for Python before arrays are.
+        steps = dag.num_edges * len(choices.group_size) + int((dag.sizes[dag.kind == OR].astype(np.int64) ** 2).sum())
+        is_long = steps > MOST_INTERPRETED and os.environ.get("DERIVABLE_TIER") != "interpreted"
+        analyse = kernels.analyse.dispatcher if is_long else kernels.analyse
+        is_false, proven, keep, support, set_offsets, set_elements = analyse(
             *dag.arrays[:4],
             choices.group_of,
             choices.value_of,

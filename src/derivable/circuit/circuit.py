@@ -91,10 +91,16 @@ class Circuit(AndOrGraph):
     # Structure
 
     def check(self) -> None:
-        """Raise LayoutError at the first broken invariant of this class; the validator run between passes in tests."""
+        """Raise LayoutError at the first broken invariant of this class; the validator run between passes in tests.
+
+        For a circuit whose `origin` says that it is decomposable and deterministic, that is checked as well, as far as
+        `check_determinism` can tell.
+        """
+        from derivable.circuit.properties import check_origin
         from derivable.circuit.validate import validate
 
         validate(self)
+        check_origin(self)
 
     def layers(self, unary_chains: bool = False):
         """The levels as a record; `unary_chains` gives the paper's form, children in the previous layer only."""

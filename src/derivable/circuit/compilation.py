@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 from typing import Literal as OneOf
@@ -17,7 +18,7 @@ from derivable.circuit.dimacs import Cnf, checked_weights, cnf_from_clauses, cnf
 from derivable.circuit.formula import Formula, as_clauses, names_of, to_nnf
 from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
 from derivable.core.arguments import integer
-from derivable.core.diagnostics import DomainError, ShapeError
+from derivable.core.diagnostics import CompileTimeout, DomainError, ShapeError
 from derivable.core.names import FreshNames
 from derivable.core.progress import checked_time_limit
 
@@ -63,7 +64,8 @@ def compile(
         from derivable.circuit.compile_d4 import require_d4
 
         require_d4()
-    options: dict[str, Any] = {"time_limit": time_limit, "progress": progress}
+    # What comes before the compiler's own process counts too.
+    options: dict[str, Any] = {"time_limit": time_limit, "progress": progress, "started": time.monotonic()}
     if compiler == "sdd":
         options |= {"vtree": vtree, "minimise": minimise}
     if isinstance(source, Formula):
@@ -77,10 +79,12 @@ def _constant(value: bool, num_variables: int, origin: str) -> Circuit:
     return circuit_from_arrays(*graph.arrays, num_variables, origin=origin)
 
 
-def without_repeats(cnf: Cnf) -> Cnf:
+def without_repeats(cnf: Cnf, look: Callable[[], Any] = lambda: None) -> Cnf:
     """Repeated literals and clauses dropped, and clauses that hold both literals of a variable."""
     seen: dict[tuple[int, ...], None] = {}
-    for clause in cnf.clauses():
+    for number, clause in enumerate(cnf.clauses()):
+        if number % 4096 == 0:
+            look()
         distinct = set(clause)
         if not any(-literal in distinct for literal in distinct):
             seen[tuple(sorted(distinct, key=abs))] = None
@@ -89,7 +93,13 @@ def without_repeats(cnf: Cnf) -> Cnf:
 
 def _compile_cnf(cnf: Cnf, compiler: str, options: dict[str, Any]) -> Circuit:
     origin = "sdd" if compiler == "sdd" else "decision"
-    clean = without_repeats(cnf)
+    limit, began = options["time_limit"], options["started"]
+
+    def look() -> None:
+        if limit is not None and time.monotonic() - began >= limit:
+            raise CompileTimeout(f"compilation did not finish within {limit:g} s", hint="raise time_limit")
+
+    clean = without_repeats(cnf, look)
     if clean.num_clauses == 0:
         return _constant(True, cnf.num_variables, origin)
     if (np.diff(clean.offsets) == 0).any():

@@ -20,7 +20,9 @@ def require_d4() -> None:
         )
 
 
-def compile_d4(cnf: Cnf, time_limit: float | None = None, progress: bool | None = None) -> Circuit:
+def compile_d4(
+    cnf: Cnf, time_limit: float | None = None, progress: bool | None = None, started: float | None = None
+) -> Circuit:
     """The d-DNNF of a CNF with at least one clause, none of them empty; origin "decision".
 
     Variables that D4 leaves free on a branch do not occur there: the circuit is not smooth.
@@ -38,6 +40,7 @@ def compile_d4(cnf: Cnf, time_limit: float | None = None, progress: bool | None 
             time_limit=time_limit,
             progress=progress,
             hint="raise time_limit; a formula this hard may need another encoding",
+            started=started,
         )
         return parse_nnf((folder / NNF).read_bytes(), "<D4>", cnf.num_variables, origin="decision")
 

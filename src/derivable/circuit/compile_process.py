@@ -49,12 +49,14 @@ def run_worker(
     time_limit: float | None = None,
     progress: bool | None = None,
     hint: str | None = None,
+    started: float | None = None,
 ) -> None:
     """Run one job of `compile_worker` on the files in `folder` and wait for it.
 
     name        the compiler, for messages
     time_limit  seconds; then the process is killed and CompileTimeout raised
     progress    show a bar after a second: True, False, or None for "if stderr is a terminal"
+    started     when the seconds began to count, by `time.monotonic`; None for now
 
     KeyboardInterrupt, like any exception, kills the process before it goes on up.
     Raises CompilerError if the process crashed, or what the job itself raised.
@@ -64,7 +66,7 @@ def run_worker(
     paths = [path or os.getcwd() for path in sys.path]
     package_root = str(Path(__file__).parents[2])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([package_root, *paths])}
-    started = time.monotonic()
+    started = time.monotonic() if started is None else started
     with ExitStack() as stack:
         log = stack.enter_context(open(folder / LOG, "wb"))
         process = subprocess.Popen(

@@ -67,6 +67,7 @@ def compile_sdd(
     minimise: bool = True,
     time_limit: float | None = None,
     progress: bool | None = None,
+    started: float | None = None,
 ) -> Circuit:
     """The roots of a graph as canonical SDD nodes of one manager, in one circuit; origin "sdd".
 
@@ -74,6 +75,7 @@ def compile_sdd(
     blocks  sets of variables of which exactly one is true; a root that mentions one of them is conjoined
             with that constraint, and the variables are kept adjacent in the first vtree
     vtree   "elimination", "balanced" or "right" (both in order of first mention)
+    started when the seconds of time_limit began, by `time.monotonic`; None for now
     Raises CompileTimeout, CompilerError.
     """
     from derivable.circuit.builder import circuit_from_arrays  # late: the child process does without Numba
@@ -95,6 +97,7 @@ def compile_sdd(
                 time_limit=time_limit,
                 progress=progress,
                 hint="raise time_limit, or try compiler='d4', which is faster on most formulas",
+                started=started,
             )
             result = _load(folder / OUTPUT)
     return circuit_from_arrays(*result.arrays, num_variables, origin="sdd")

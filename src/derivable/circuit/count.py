@@ -218,7 +218,7 @@ def _rationals(circuit: Circuit, weights, name: str) -> list[Fraction]:
     for v, weight in enumerate(weights):
         if not isinstance(weight, Rational):
             raise DomainError(
-                f"{name}[{v}] is {weight!r}, which is not exact, beside Fractions",
+                f"{name}[{v}] is {weight!r}, which is not exact, and other weights are Fractions",
                 hint="give integers and Fractions only, or floats only",
             )
     return [Fraction(weight) for weight in weights]

@@ -455,6 +455,30 @@ def write_dimacs(cnf: Cnf, path: str | os.PathLike) -> None:
             file.write(text)
 
 
+_WORD_OPERATORS = {"and": "&", "or": "|", "not": "~", "xor": "^"}
+
+
+def refuse_content(text: str) -> None:
+    """Raise DomainError for a text that is a formula, or what a file would hold, where a path belongs."""
+    if "\n" in text:
+        raise DomainError(
+            "the source is the text of a file, and a text names a file",
+            hint="read it first: compile(derivable.circuit.dimacs.parse_dimacs(text))",
+        )
+    if os.path.exists(text) or os.path.splitext(text)[1] or os.path.dirname(text):
+        return
+    words = re.findall(r"[^\W\d]\w*|\S", text)
+    if not any(word in "&|~^()" or word in _WORD_OPERATORS for word in words):
+        return
+    names = dict.fromkeys(word for word in words if word.isidentifier() and word not in _WORD_OPERATORS)
+    formula = re.sub(r"[^\W\d]\w*", lambda word: _WORD_OPERATORS.get(word[0], word[0]), text).replace("~ ", "~")
+    made = f"{', '.join(names)}{',' * (len(names) == 1)} = variables('{' '.join(names)}')"
+    raise DomainError(
+        f"{text!r} is a text, and a text names a file: there is none of this name",
+        hint=f"write the formula in Python: {made}; compile({formula})",
+    )
+
+
 def cnf_of(
     clauses: str | os.PathLike | Cnf | Iterable[Sequence[int]] | np.ndarray,
     num_variables: int | None = None,
@@ -462,6 +486,8 @@ def cnf_of(
 ) -> Cnf:
     """A `Cnf` from a path, a `Cnf`, or clauses; `weights` replaces those of the file."""
     if isinstance(clauses, (str, os.PathLike)):
+        if isinstance(clauses, str):
+            refuse_content(clauses)
         cnf = read_dimacs(clauses)
     elif isinstance(clauses, Cnf):
         cnf = clauses

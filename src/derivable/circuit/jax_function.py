@@ -6,21 +6,28 @@ scatters slower than the kernels; a call compiles in milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
+from derivable.bridge.engines import Elementwise
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.evaluate import check_size
 from derivable.circuit.fold import GraphFold
 from derivable.circuit.fold_rows import check_complement
-from derivable.circuit.nested_weights import refuse_nests
+from derivable.circuit.nested_weights import composed, is_nest, parts_of
 from derivable.circuit.plan import plan_of
 from derivable.core.diagnostics import DomainError, MissingDependencyError, UnsupportedError
 
 
 def to_jax(circuit: Circuit, semiring: str | Semiring = "log") -> Callable:
     """The function f(weights[*batch, variable], negative_weights=None) -> [*batch, root].
+
+    For a semiring whose elements are nests, weights are nests of arrays [*batch, variable, *shape of the leaf], or
+    probabilities [*batch, variable], from which its `fact` makes elements, and the result is a nest of arrays.
 
     It works under jit, grad, jvp, vmap, hessian and their compositions, on float32 and (in JAX's x64 mode) float64.
     Bad weights raise a DomainError; inside jit it arrives wrapped in JAX's own error, with our message in it.
@@ -34,12 +41,13 @@ def to_jax(circuit: Circuit, semiring: str | Semiring = "log") -> Callable:
     except ImportError:
         raise MissingDependencyError("to_jax needs JAX", hint="pip install 'derivable[jax]'") from None
     ring = semirings.get(semiring)
-    refuse_nests(ring, "a JAX function")
-    if ring.carrier == "integer":
+    if ring.is_exact:
         raise UnsupportedError(
             f"JAX arrays hold no integers of any size, which the semiring {ring.name!r} needs",
             hint="use `circuit.evaluate`",
         )
+    if not ring.is_scalar:
+        return _of_nests(circuit, ring)
     plan = plan_of(circuit)
     kinds = "b" if ring.carrier == "bool" else "f"
     engines: dict[tuple[bool, str], GraphFold] = {}
@@ -65,6 +73,57 @@ def to_jax(circuit: Circuit, semiring: str | Semiring = "log") -> Callable:
         key = negative_weights is not None, weights.dtype.name
         engine = engines.get(key) or engines.setdefault(key, GraphFold(circuit, ring, *key))
         return run(engine, None, (weights,) if negative_weights is None else (weights, negative_weights))[0]
+
+    return evaluate
+
+
+def _of_nests(circuit: Circuit, ring: Semiring) -> Callable:
+    """The function for elements that are nests."""
+    import jax
+    import jax.numpy as jnp
+
+    from derivable.bridge.jax import run
+
+    plan = plan_of(circuit)
+    places = np.arange(plan.num_variables)
+    engines: dict[tuple[bool, str], GraphFold] = {}
+    facts: dict[str, Elementwise] = {}
+
+    def parts(nest: Any, name: str) -> Sequence[Any]:
+        if is_nest(nest):
+            return [jnp.asarray(part) for part in parts_of(ring, nest, plan.num_variables, name)]
+        probabilities = _as_array(nest, name)
+        check_size(probabilities.shape, plan.num_variables, name)
+        if probabilities.dtype != jnp.float64:
+            probabilities = probabilities.astype(jnp.float32)
+        precision = probabilities.dtype.name
+        fact = ring.typed(precision).fact
+        if fact is None:
+            raise DomainError(
+                f"{name} of the semiring {ring.name!r} are not nested like its elements, {ring.element}",
+                hint="give a nest of arrays, or a semiring with `fact`, which makes elements of probabilities",
+            )
+        engine = facts.get(precision) or facts.setdefault(precision, Elementwise(fact, [places]))
+        return run(engine, None, (probabilities,))
+
+    def evaluate(weights, negative_weights=None):
+        if "integer" in ring.carriers and not jax.config.read("jax_enable_x64"):
+            raise UnsupportedError(
+                f"the semiring {ring.name!r} has integers of 64 bits, which JAX cuts to 32",
+                hint='switch them on: jax.config.update("jax_enable_x64", True)',
+            )
+        given = [parts(weights, "weights")]
+        if negative_weights is not None:
+            given.append(parts(negative_weights, "negative_weights"))
+        check_complement(plan, ring, negative_weights is not None)
+        flat = [part for group in given for part in group]
+        floats = [part.dtype for part in flat if jnp.issubdtype(part.dtype, jnp.floating)]
+        precision = "float64" if jnp.float64 in floats else "float32"
+        kinds = {"float": precision, "bool": "bool", "integer": "int64"}
+        operands = [part.astype(kinds[carrier]) for group in given for part, carrier in zip(group, ring.carriers)]
+        key = negative_weights is not None, precision
+        engine = engines.get(key) or engines.setdefault(key, GraphFold(circuit, ring, *key))
+        return composed(ring, run(engine, None, jnp.broadcast_arrays(*operands)), jnp.stack)
 
     return evaluate
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from derivable.algebra.element import flatten, rebuild
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.fold_rows import fold, fold_vjp
 from derivable.circuit.plan import Plan
-from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.device.cpu.memory import contiguous
 
 Columns = tuple[np.ndarray, ...]
@@ -102,6 +102,38 @@ def from_columns(ring: Semiring, columns: Any) -> Any:
     return rebuild(ring.element, ring.zero, leaves)
 
 
+def parts_of(ring: Semiring, nest: Any, num_columns: int, name: str) -> list[Any]:
+    """The components of elements in tensors or JAX arrays: of leaves [*batch, column, *shape of the leaf], one array
+    [*batch, column] per scalar.
+
+    Raises ShapeError for another nesting, and for leaves of other sizes.
+    """
+    found = []
+    for leaf, shape in zip(flatten(ring.element, nest, name), ring.element.leaf_shapes):
+        own = tuple(getattr(leaf, "shape", ()))
+        cut = len(own) - len(shape)
+        if cut < 1 or own[cut:] != shape or own[cut - 1] != num_columns:
+            raise ShapeError(
+                f"a leaf of {name} has shape {own}, not [*batch, {', '.join(map(str, (num_columns, *shape)))}]",
+                hint=f"elements are {ring.element}: give one array for each leaf",
+            )
+        flat = leaf.reshape(*own[:cut], -1)
+        found += [flat[..., k] for k in range(flat.shape[-1])]
+    return found
+
+
+def composed(ring: Semiring, parts: Sequence[Any], stack: Callable[[list[Any], int], Any]) -> Any:
+    """The nest of arrays [*batch, column, *shape of the leaf] from one array [*batch, column] per scalar.
+
+    stack  of the library: (arrays, axis) -> array
+    """
+    remaining, leaves = iter(parts), []
+    for shape, size in zip(ring.element.leaf_shapes, ring.element.leaf_sizes):
+        scalars = [next(remaining) for _ in range(size)]
+        leaves.append(stack(scalars, -1).reshape(*scalars[0].shape, *shape) if shape else scalars[0])
+    return rebuild(ring.element, ring.zero, leaves)
+
+
 def fold_nests(plan: Plan, ring: Semiring, weights: Any, negative_weights: Any, adjoints: Any, has_gradient: bool):
     """(values, gradient, gradient for the negative weights) as nests; what is not asked for is None.
 
@@ -141,12 +173,3 @@ def fold_nests(plan: Plan, ring: Semiring, weights: Any, negative_weights: Any, 
             own = tuple(found[k] for k in floats)
             nests.append(pull_facts(ring, np.broadcast_to(np.asarray(nest), own[0].shape), own))
     return from_columns(ring, shaped(out, plan.num_roots)), nests[0], nests[1] if len(nests) > 1 else None
-
-
-def refuse_nests(ring: Semiring, what: str) -> None:
-    """Raise UnsupportedError for a semiring on nests."""
-    if not ring.is_scalar:
-        raise UnsupportedError(
-            f"{what} takes semirings on scalars, and the values of {ring.name!r} are {ring.element}",
-            hint="use `circuit.evaluate` and `circuit.value_and_gradient`, with NumPy arrays",
-        )

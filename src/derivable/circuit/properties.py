@@ -16,7 +16,7 @@ from derivable.circuit.kernels.draw import choice_shares, draw_models
 from derivable.circuit.kernels.scopes import fold_scopes
 from derivable.circuit.plan import plan_of
 from derivable.core.and_or import LITERAL, OR
-from derivable.core.diagnostics import UnsupportedError
+from derivable.core.diagnostics import LayoutError, UnsupportedError
 
 DETERMINISTIC_ORIGINS = ("sdd", "decision")
 FORGOTTEN = "forgotten"
@@ -220,6 +220,24 @@ def require_decomposable(circuit: Circuit, question: str) -> None:
         raise UnsupportedError(
             f"{question} needs a decomposable circuit: two children of and-node {node} share a variable",
             hint="compile the formula: derivable.circuit.compile gives decomposable circuits",
+        )
+
+
+def check_origin(circuit: Circuit) -> None:
+    """Raise LayoutError, naming the node, if a circuit is not decomposable and deterministic as its origin says."""
+    if circuit.origin not in DETERMINISTIC_ORIGINS:
+        return
+    node, verdict = circuit.first_offences[0], circuit.determinism
+    made = f"the origin {circuit.origin!r} says that the circuit is decomposable and deterministic"
+    if node >= 0:
+        raise LayoutError(f"{made}, but two children of and-node {node} share a variable")
+    if verdict.counterexample is not None:
+        mentioned = np.unique(np.abs(circuit.literal[circuit.kind == LITERAL]))
+        signs = np.where(verdict.counterexample[mentioned - 1], 1, -1)
+        raise LayoutError(
+            f"{made}, but or-node {verdict.node} has two children that are true in one assignment: "
+            + " ".join(map(str, (signs * mentioned).tolist())),
+            hint='build the circuit with origin="", so that queries check what they need',
         )
 
 

@@ -52,6 +52,10 @@ def load(
     """
     if num_variables is not None:
         num_variables = integer(num_variables, "num_variables", 0)
+    if isinstance(path, str):
+        from derivable.circuit.dimacs import refuse_content
+
+        refuse_content(path)
     data = read_buffer(path, lambda size: empty_pages(size, np.uint8))
     return parse(data, os.fspath(path), vtree=vtree, num_variables=num_variables)
 

@@ -28,10 +28,11 @@ from derivable.circuit.circuit import Circuit
 from derivable.circuit.compile_sdd import export, manager_of
 from derivable.circuit.kernels import parse_bytes as text
 from derivable.circuit.read_error import fail_code, fail_header, most_words, read_header
+from derivable.circuit.sdd_structure import StructureCheck
 from derivable.circuit.vtree import Vtree
 from derivable.circuit.vtree_file import load_vtree, parse_vtree
 from derivable.core.and_or import AND, LITERAL
-from derivable.core.diagnostics import DomainError, MissingDependencyError, ParseError, UnsupportedError
+from derivable.core.diagnostics import DomainError, MissingDependencyError, UnsupportedError
 from derivable.core.files import atomic_write, read_bytes
 from derivable.device.cpu.pages import empty_pages, zero_pages
 from derivable.device.cpu.threads import run_chunks
@@ -46,26 +47,34 @@ _STEP = 1 << 22  # at most so many bytes are read while those before them are in
 
 
 def parse_sdd(
-    data: bytes | memoryview, source: str | None = None, vtree: Vtree | None = None, num_variables: int | None = None
+    data: bytes | memoryview,
+    source: str | None = None,
+    vtree: Vtree | None = None,
+    num_variables: int | None = None,
+    *,
+    check: bool = True,
 ) -> Circuit:
     """The circuit of an SDD file's content.
 
     num_variables  None: the vtree's, or the greatest variable in the file
+    check          whether to check that the primes of every decomposition exclude each other and exhaust all
+                   assignments, and that nodes stand where `vtree` lets them; without it nothing is known of the
+                   circuit's determinism
 
     One pass over the bytes, one insertion into the hash table per element and node. Raises ParseError with
-    line and column; also if the file mentions a variable that `vtree` does not have.
+    line and column, for a file whose nodes are no SDD too, and if it mentions a variable that `vtree` does not have.
     """
     builder = CircuitBuilder()
-    root, literals = _insert(builder, data, source)
-    if vtree is not None:
-        _check_variables(literals, vtree, source)
-        if num_variables is None:
-            num_variables = vtree.num_variables
-    return replace(builder.build([root], num_variables, None, "sdd"), vtree=vtree)
+    root = _insert(builder, data, source, vtree, check)
+    if vtree is not None and num_variables is None:
+        num_variables = vtree.num_variables
+    return replace(builder.build([root], num_variables, None, "sdd" if check else ""), vtree=vtree)
 
 
-def _insert(builder: CircuitBuilder, data: bytes | memoryview, source: str | None) -> tuple[int, np.ndarray]:
-    """Insert the nodes of a file; the id of its root, and the literals that its lines define."""
+def _insert(
+    builder: CircuitBuilder, data: bytes | memoryview, source: str | None, vtree: Vtree | None, check: bool
+) -> int:
+    """Insert the nodes of a file; the id of its root."""
     array = np.frombuffer(data, np.uint8)
     (count,), position = read_header(data, array, "sdd", "<number of nodes>", source, "an SDD file")
     words = most_words(data)
@@ -73,12 +82,14 @@ def _insert(builder: CircuitBuilder, data: bytes | memoryview, source: str | Non
     letters = empty_pages(announced, np.uint8)
     names = empty_pages(announced, np.int32)
     numbers = empty_pages(announced, np.int32)
+    places = empty_pages(announced, np.int32)
     elements = empty_pages(words, np.int32)
     defined = zero_pages(announced, np.uint8)
     ids = empty_pages(announced, np.int32)
     ids.fill(-1)
     # Decompositions are few and elements often equal: the table starts smaller than the file might need.
     builder._reserve(words // 2, 2 * words, len(data) // 24)
+    checked = StructureCheck(data, source, announced, vtree) if check else None
     code, value = text.OK, 0
     lines, end, line, first = 0, 0, 0, 0
 
@@ -91,8 +102,10 @@ def _insert(builder: CircuitBuilder, data: bytes | memoryview, source: str | Non
             # Steps grow from a small one, which nothing can hide behind.
             until = min(position + min(_STEP, max(_STEP >> 5, position)), len(data))
             code, position, value, lines, end = text.parse_sdd(
-                array, position, until, lines, end, defined, letters, names, numbers, elements
+                array, position, until, lines, end, defined, letters, names, numbers, places, elements
             )
+            if checked is not None:
+                checked.check(letters[:lines], names[:lines], numbers[:lines], elements[:end], places, ready, filled)
 
     while code == text.OK and (position < len(data) or line < lines):
         ready, filled = lines, end
@@ -107,17 +120,7 @@ def _insert(builder: CircuitBuilder, data: bytes | memoryview, source: str | Non
         fail_header(data, source, b"sdd", f"the header announces {count} nodes, the file has {lines}")
     if count == 0:
         fail_header(data, source, b"sdd", "an SDD has at least one node", hint=None)
-    return int(ids[names[lines - 1]]), numbers[:lines][letters[:lines] == LITERAL]
-
-
-def _check_variables(literal: np.ndarray, vtree: Vtree, source: str | None) -> None:
-    mentioned = np.abs(literal)
-    for variable in mentioned[~np.isin(mentioned, vtree.variable)][:1]:
-        raise ParseError(
-            f"variable {variable} is not in the vtree, which has {int((vtree.variable > 0).sum())} variables",
-            source=source,
-            hint="pass the vtree that the SDD was made with, vtree=path; or vtree=False to read without one",
-        )
+    return int(ids[names[lines - 1]])
 
 
 def load_sdd(
@@ -164,7 +167,7 @@ def from_sdd(nodes: Any, num_variables: int | None = None) -> Circuit:
         num_variables = manager.var_count()
     builder = CircuitBuilder()
     if len(roots) <= _FEW_ROOTS:
-        ids = [_insert(builder, _saved(node), "<live SDD>")[0] for node in roots]
+        ids = [_insert(builder, _saved(node), "<live SDD>", None, False) for node in roots]
     else:
         graph = export(roots)
         ids = builder.add_nodes(*graph.arrays[:4])[graph.roots]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
+from derivable.bridge.engines import Elementwise
 from derivable.bridge.torch import call
 from derivable.circuit.circuit import Circuit
 from derivable.circuit.evaluate import check_size
 from derivable.circuit.fold import GraphFold
 from derivable.circuit.fold_rows import check_complement, raise_bad_weight
-from derivable.circuit.nested_weights import refuse_nests
+from derivable.circuit.nested_weights import composed, is_nest, parts_of
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
 _DTYPES = {"float": (torch.float32, torch.float64), "bool": (torch.bool,)}
@@ -23,6 +26,8 @@ _HALF = (torch.float16, torch.bfloat16)
 
 def to_torch(circuit: Circuit, semiring: str | Semiring = "log") -> CircuitModule:
     """The module m(weights[*batch, variable], negative_weights=None) -> [*batch, root].
+
+    For a semiring whose elements are nests, weights and results are nests of tensors; see `CircuitModule`.
 
     Raises UnsupportedError for the counting semiring: tensors hold no integers of any size.
     """
@@ -37,6 +42,10 @@ class CircuitModule(nn.Module):
     broadcast against each other. On the CPU the kernels read them in place; elsewhere tensor operations fold the
     circuit. It has gradients of any order; the first comes from the kernels.
 
+    A semiring whose elements are nests (tuples, named tuples, dataclasses) takes nests of tensors
+    [*batch, variable, *shape of the leaf], or probabilities [*batch, variable], from which its `fact` makes elements,
+    and returns a nest of tensors [*batch, root, *shape of the leaf].
+
     Raises ShapeError for a wrong number of variables, DomainError for weights that are NaN or of another carrier.
     """
 
@@ -44,8 +53,7 @@ class CircuitModule(nn.Module):
         super().__init__()
         self.circuit = circuit
         self.semiring = semirings.get(semiring)
-        refuse_nests(self.semiring, "a torch module")
-        if self.semiring.carrier == "integer":
+        if self.semiring.is_exact:
             raise UnsupportedError(
                 f"tensors hold no integers of any size, which the semiring {self.semiring.name!r} needs",
                 hint="use `circuit.evaluate`",
@@ -54,8 +62,15 @@ class CircuitModule(nn.Module):
 
     def _made_engines(self) -> dict[tuple[bool, torch.dtype], GraphFold]:
         found = {}
+        self._facts: dict[torch.dtype, Elementwise] = {}
+        dtypes = _DTYPES[self.semiring.carrier] if self.semiring.is_scalar else _DTYPES["float"]
+        for dtype in dtypes if not self.semiring.is_scalar else ():
+            fact = self.semiring.typed(str(dtype).removeprefix("torch.")).fact
+            if fact is not None:
+                places = np.arange(self.circuit.num_variables)
+                self._facts[dtype] = Elementwise(fact, [places]).registered()
         for negative in (False, True):
-            for dtype in _DTYPES[self.semiring.carrier]:
+            for dtype in dtypes:
                 engine = GraphFold(self.circuit, self.semiring, negative, str(dtype).removeprefix("torch."))
                 found[negative, dtype] = engine.registered()
         return found
@@ -65,7 +80,7 @@ class CircuitModule(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        del state["_engines"]
+        del state["_engines"], state["_facts"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -76,7 +91,9 @@ class CircuitModule(nn.Module):
             self.semiring = semirings.get(ring.name)
         self._engines = self._made_engines()
 
-    def forward(self, weights: torch.Tensor, negative_weights: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, weights: Any, negative_weights: Any = None) -> Any:
+        if not self.semiring.is_scalar:
+            return self._nested(weights, negative_weights)
         # On small circuits checks and views cost as much as the fold: rows that are in order go straight to it.
         if (
             type(weights) is torch.Tensor
@@ -127,6 +144,49 @@ class CircuitModule(nn.Module):
             self._refuse_nan(weights, negative_weights)
         return call(engine, None, (weights,) if negative_weights is None else (weights, negative_weights))[0]
 
+    def _nested(self, weights: Any, negative_weights: Any) -> Any:
+        """Elements that are nests, or probabilities of which they are made."""
+        ring, given = self.semiring, [("weights", weights)]
+        if negative_weights is not None:
+            given.append(("negative_weights", negative_weights))
+        parts = [self._parts(nest, name) for name, nest in given]
+        flat = [part for group in parts for part in group]
+        floats = [part.dtype for part in flat if part.dtype.is_floating_point]
+        dtype = torch.float64 if torch.float64 in floats or not floats else torch.float32
+        kinds = {"float": dtype, "bool": torch.bool, "integer": torch.int64}
+        operands = [part.to(kinds[carrier]) for group in parts for part, carrier in zip(group, ring.carriers)]
+        try:
+            operands = list(torch.broadcast_tensors(*operands))
+        except RuntimeError:
+            raise ShapeError(
+                f"weights and negative_weights of shapes {', '.join(str(tuple(x.shape)) for x in operands)} do not "
+                "broadcast"
+            ) from None
+        engine = self._engines[negative_weights is not None, dtype]
+        if engine.needs_negatives:
+            check_complement(engine.plan, ring, False)
+        return composed(ring, call(engine, None, operands), torch.stack)
+
+    def _parts(self, nest: Any, name: str) -> Sequence[torch.Tensor]:
+        """One tensor [*batch, variable] per scalar of an element."""
+        ring, count = self.semiring, self.circuit.num_variables
+        if is_nest(nest):
+            parts = parts_of(ring, nest, count, name)
+            for part, carrier in zip(parts, ring.carriers):
+                is_float = isinstance(part, torch.Tensor) and part.dtype.is_floating_point
+                if not isinstance(part, torch.Tensor) or (is_float and carrier != "float"):
+                    kind = part.dtype if is_float else type(part).__name__
+                    raise DomainError(f"a leaf of {name} is {kind} where the semiring {ring.name!r} has {carrier}")
+            return parts
+        probabilities = self._in_carrier(nest, name)
+        check_size(probabilities.shape, count, name)
+        if not self._facts:
+            raise DomainError(
+                f"{name} of the semiring {ring.name!r} are not nested like its elements, {ring.element}",
+                hint="give a nest of tensors, or a semiring with `fact`, which makes elements of probabilities",
+            )
+        return call(self._facts[probabilities.dtype], None, (probabilities,))
+
     def _refuse_nan(self, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> None:
         """Kernels look for NaN themselves; other devices have none."""
         for tensor in (weights, negative_weights):
@@ -138,7 +198,7 @@ class CircuitModule(nn.Module):
                 raise_bad_weight(self.semiring.name, *flat)
 
     def _in_carrier(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
-        dtypes = _DTYPES[self.semiring.carrier]
+        dtypes = _DTYPES[self.semiring.carrier] if self.semiring.is_scalar else _DTYPES["float"]
         if not isinstance(tensor, torch.Tensor):
             raise DomainError(f"{name} is a {type(tensor).__name__}, not a tensor", hint="use `circuit.evaluate`")
         if tensor.dtype in _HALF and torch.float32 in dtypes:

@@ -57,6 +57,24 @@ class Vtree:
                 stack += [int(self.right[node]), int(self.left[node])]
         return np.array(order, np.int32)
 
+    @property
+    def spans(self) -> tuple[np.ndarray, np.ndarray]:
+        """(begin, end) [node] int32: the leaves below each node, as positions in `variable_order`."""
+        begin, end = np.zeros(self.num_nodes, np.int32), np.zeros(self.num_nodes, np.int32)
+        leaves, stack = 0, [(self.root, False)]
+        while stack:
+            node, is_done = stack.pop()
+            if not is_done:
+                begin[node] = leaves
+                stack.append((node, True))
+                if self.variable[node]:
+                    leaves += 1
+                else:
+                    stack += [(int(self.right[node]), False), (int(self.left[node]), False)]
+            else:
+                end[node] = leaves
+        return begin, end
+
     def __repr__(self) -> str:
         return f"Vtree({self.num_nodes} nodes, {int((self.variable > 0).sum())} variables)"
 

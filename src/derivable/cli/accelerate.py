@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
 )
 @click.option("--symbolic", multiple=True, metavar="MODULE", help="A module of the symbolic part. May be repeated.")
 @click.option(
+    "--calibrate",
+    type=click.Path(),
+    metavar="FILE.npz",
+    help="Arrays by the names of the inputs, from which the ranges of numbers come: each k times as long along its "
+    "first axis as the example's, k samples. Otherwise the example alone is the sample.",
+)
+@click.option(
     "--simulate",
     type=click.Choice(["verilator", "icarus", "python"]),
     help="Run the hardware on the example inputs, and set its cycles beside the model in the report.",
@@ -43,6 +51,7 @@ def accelerate_command(
     device: str,
     precision: str,
     symbolic: tuple[str, ...],
+    calibrate: str | None,
     simulate: Literal["verilator", "icarus", "python"] | None,
     as_json: bool,
 ) -> None:
@@ -61,10 +70,19 @@ def accelerate_command(
         build = _function(model)
         network, example = _built(model, build)
         advance(note="explore")
-        from derivable.accelerator.designs import design
+        from derivable.accelerator.designs import CalibrationWarning, design, summary_rows
         from derivable.accelerator.report import write_report
 
-        made = design(network, example, pes, device, precision, symbolic=symbolic)
+        samples = None if calibrate is None else [_samples(calibrate)]
+        with warnings.catch_warnings(record=True) as noted:
+            warnings.simplefilter("always", CalibrationWarning)
+            made = design(network, example, pes, device, precision, symbolic=symbolic, calibration=samples)
+        if any(issubclass(note.category, CalibrationWarning) for note in noted):
+            click.echo(
+                "note: the ranges of numbers come from the example inputs alone, and numbers of other inputs beyond "
+                "them saturate; give samples with --calibrate FILE.npz",
+                err=True,
+            )
         advance(note="save")
         made.save(folder)
         advance(note="hardware")
@@ -93,11 +111,31 @@ def accelerate_command(
             }
         )
         return
-    rows = [line.split(maxsplit=1) for line in made.explain().splitlines()]
-    rows.append(["hardware", hardware])
+    rows = [*summary_rows(made), ("hardware", hardware)]
     if found is not None:
-        rows.append(["simulated", f"{found.cycles} cycles of one pass in {simulate}, {found.modelled} by its model"])
-    write_facts([*((name, text) for name, text in rows), ("report", str(written[0]))])
+        lost = found.lost
+        rows.append(
+            ("lost", f"{lost.saturated:,} numbers saturated, {lost.flushed:,} flushed to zero of {lost.numbers:,}")
+        )
+        rows.append(("simulated", f"{found.cycles:,} cycles for one pass in {simulate}, {found.modelled:,} modelled"))
+    write_facts([*rows, ("report", str(written[0]))])
+
+
+def _samples(path: str) -> dict[str, Any]:
+    """The arrays of a file of NumPy, by their names. Raises DerivableError where it is none."""
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not hasattr(file, "files"):
+                raise ValueError("it holds one array without a name")
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError) as error:
+        raise DerivableError(
+            f"the samples cannot be read: {error}",
+            source=path,
+            hint="write them with numpy.savez(FILE, x=...), with the names of the model's inputs",
+        ) from None
 
 
 def _hardware(made: Design, folder: Path) -> str:
@@ -115,7 +153,7 @@ def _hardware(made: Design, folder: Path) -> str:
     with atomic_write(folder / "program.txt") as file:
         file.write(f"{lowered.program}\n")
     _, end = machine.timing(lowered.machine, lowered.program)
-    program = f"{len(lowered.program)} instructions, {int(end[-1])} cycles of one pass by the model of its time"
+    program = f"{len(lowered.program)} instructions, modelled latency {int(end[-1]):,} cycles"
     return f"{lowered.machine}, {program}, in {folder / 'rtl'}"
 
 

@@ -15,14 +15,16 @@ import importlib
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import click
 
 from derivable import __version__
 from derivable.cli.report import write_json
-from derivable.core.diagnostics import DerivableError
+from derivable.core.diagnostics import DerivableError, DerivableWarning
 
 USER_ERROR, BUG, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
@@ -47,6 +49,12 @@ class LateGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         return getattr(importlib.import_module(f"derivable.cli.{cmd_name}"), f"{cmd_name}_command")
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        near = get_close_matches(args[0], COMMANDS, 1)
+        if args[0] not in COMMANDS and not args[0].startswith("-") and near:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -79,6 +87,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
 
 
+def _show_warning(message: Warning | str, kind: type[Warning], *place: Any) -> None:
+    """Our warnings are about the input, and say where in it; others are shown as Python does."""
+    text = str(message) if issubclass(kind, DerivableWarning) else warnings.formatwarning(message, kind, *place[:2])
+    click.echo(text.rstrip("\n"), err=True)
+
+
 def _outcome(arguments: Sequence[str] | None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in given
@@ -86,7 +100,8 @@ def _outcome(arguments: Sequence[str] | None) -> int:
         if "_DERIVABLE_COMPLETE" in os.environ:
             cli.main(prog_name="derivable")  # the shell asks for completions; ends the process
         # Not `cli.main`, which ends the process itself when a pipe closes.
-        with cli.make_context("derivable", list(given)) as context:
+        with warnings.catch_warnings(), cli.make_context("derivable", list(given)) as context:
+            warnings.showwarning = _show_warning
             cli.invoke(context)
         return 0
     except click.exceptions.Exit as wanted:

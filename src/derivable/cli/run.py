@@ -37,6 +37,7 @@ PART = 1 << 14
 @click.option("--round-limit", type=click.IntRange(min=1), help="Give up after so many rounds of a recursion.")
 @click.option("--tuple-limit", type=click.IntRange(min=1), help="Give up at more tuples in all.")
 @click.option("--memory-limit", metavar="SIZE", help='Give up at more memory, such as "2 GB".')
+@click.option("--compatible", is_flag=True, help="Group variables of aggregates are those of heads, as in Scallop.")
 @click.option("--stop-at-goal", is_flag=True, help="Stop when the relation marked @goal has its tuple.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of samples that are drawn.")
 @click.option("--progress/--no-progress", default=None, help="Show how far the run is.  [default: on a terminal]")
@@ -58,6 +59,7 @@ def run_command(
     round_limit: int | None,
     tuple_limit: int | None,
     memory_limit: str | None,
+    compatible: bool,
     stop_at_goal: bool,
     seed: int,
     progress: bool | None,
@@ -69,10 +71,10 @@ def run_command(
     A program with `query` items prints those relations, another one all of them. In a pipe, one fact a line:
     `path(0, 1)`, or `0.9::path(0, 1)` if the provenance has tags.
     """
-    program, shown = _program(file, queries)
+    program, shown = _program(file, queries, compatible)
     given: dict[str, Any] = {}
     if facts is not None:
-        from derivable.datalog.fact_files import facts_from
+        from derivable.datalog.fact_folders import facts_from
 
         relations = program.lowered().relations
         given = facts_from(facts, {name: r for name, r in relations.items() if not name.startswith("#")})
@@ -90,6 +92,7 @@ def run_command(
         progress=progress,
     )
     names = [name for name in database if shown is None or name in shown]
+    _note_missing(program, given, [name for name in names if not len(database[name])])
     _write_files(program, database, file, names, output)
     if output is not None:
         return
@@ -100,7 +103,21 @@ def run_command(
         _write(name, database[name])
 
 
-def _program(file: str, queries: tuple[str, ...]) -> tuple[Any, set[str] | None]:
+def _note_missing(program: Any, given: dict[str, Any], empty: list[str]) -> None:
+    """Say on standard error that an output may be empty because relations have no facts."""
+    missing = [name for name in program.inputs if name not in given or not len(given[name])]
+    if not empty or not missing:
+        return
+    shown = ", ".join(f"`{name}`" for name in missing)
+    click.echo(
+        f"note: there are no facts for {shown}\n"
+        f"help: write them in the program (`rel {missing[0]} = {{...}}`), name a file there (`@file`), or give a"
+        f" folder: --facts DIR reads DIR/{missing[0]}.csv",
+        err=True,
+    )
+
+
+def _program(file: str, queries: tuple[str, ...], compatible: bool) -> tuple[Any, set[str] | None]:
     """The program with the queries added, and the names of the relations to show, None for all outputs."""
     from derivable.core.files import read_bytes
     from derivable.datalog.program import Program
@@ -110,9 +127,9 @@ def _program(file: str, queries: tuple[str, ...]) -> tuple[Any, set[str] | None]
     else:
         text, source = _decoded(read_bytes(file), file), os.fspath(Path(file))
     if not queries:
-        return Program(text, source), None
+        return Program(text, source, compatible=compatible), None
     before = set(Program(text, source).lowered().outputs)
-    program = Program(text + "".join(f"\nquery {query}" for query in queries) + "\n", source)
+    program = Program(text + "".join(f"\nquery {query}" for query in queries) + "\n", source, compatible=compatible)
     added = set(program.lowered().outputs) - before
     return program, added | set(queries)
 
@@ -122,7 +139,8 @@ def _write_files(program: Any, database: Any, file: str, names: list[str], outpu
     files = program.files
     if not files and output is None:
         return
-    from derivable.datalog.fact_files import FileForm, declared, write_facts
+    from derivable.datalog.fact_files import FileForm, declared
+    from derivable.datalog.fact_output import write_facts
 
     for name, attribute in files.items():
         path, form = declared(attribute)

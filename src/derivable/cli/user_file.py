@@ -10,16 +10,24 @@ from types import ModuleType
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from derivable.core.diagnostics import DerivableError
+from derivable.core.registry import suggestion
 
 
 def run_file(path: str) -> ModuleType:
     """The module of a Python file, which may register what it likes.
 
-    Raises OSError if it cannot be read, DerivableError, with the line, if it fails.
+    From here on the file's folder comes first where modules are looked for, as in `python FILE`.
+
+    Raises DerivableError if there is none and, with the line, if it fails, OSError if it cannot be read.
     """
     file = Path(path)
+    if not file.exists():
+        others = [other.name for other in file.parent.glob("*.py")] if file.parent.is_dir() else []
+        hint = suggestion(file.name, others, "check the path")
+        raise DerivableError("cannot read the file: No such file or directory", source=path, hint=hint)
     with file.open("rb"):
         name = f"derivable_user_{file.stem}"
     specification = importlib.util.spec_from_file_location(name, file)
@@ -27,6 +35,9 @@ def run_file(path: str) -> ModuleType:
         raise DerivableError(f"{path} is not a Python file", hint="its name ends in .py")
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module
+    folder = str(file.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
         specification.loader.exec_module(module)
     except DerivableError:
@@ -51,6 +62,11 @@ class ProvenanceType(click.ParamType):
     """The name of a provenance, or FILE.py:NAME: a semiring in a Python file, which is registered by its own name."""
 
     name = "NAME"
+
+    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
+        from derivable.datalog.provenance import PROVENANCES
+
+        return [CompletionItem(name) for name in PROVENANCES.known() if name.startswith(incomplete)]
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
         from derivable.algebra import semirings

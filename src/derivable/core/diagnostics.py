@@ -13,8 +13,11 @@ Printed form:
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class DerivableError(Exception):
     others   further errors that were found, independent of this one; see `together`
     """
 
+    severity: ClassVar[str] = "error"
+
     def __init__(
         self,
         message: str,
@@ -84,7 +89,7 @@ class DerivableError(Exception):
         place = self.source or ("<input>" if self.span is not None else "")
         if self.span is not None:
             place += f":{self.span.line}:{self.span.column}"
-        rows = [f"{place}: error: {self.message}" if place else self.message]
+        rows = [f"{place}: {self.severity}: {self.message}" if place else self.message]
         if self.span is not None and self.line_text is not None:
             number = str(self.span.line)
             shown = self.line_text.replace("\t", " ")
@@ -144,6 +149,35 @@ def _rebuild(kind: type[DerivableError], state: dict) -> DerivableError:
     error.__dict__.update(state)
     error.args = (error.report(),)
     return error
+
+
+class DerivableWarning(UserWarning):
+    """Something in the input is legal, and probably not what was meant. Its text has the form of an error's."""
+
+
+class _Notice(DerivableError):
+    """What a warning says."""
+
+    severity = "warning"
+
+
+def warn(
+    message: str,
+    *,
+    hint: str | None = None,
+    source: str | None = None,
+    text: str | None = None,
+    span: Span | None = None,
+) -> None:
+    """Give a DerivableWarning with the text of an error, at the caller's line that is outside the library.
+
+    `warnings.filterwarnings("error", category=DerivableWarning)` makes errors of them.
+    """
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "derivable":
+        level, frame = level + 1, frame.f_back
+    report = _Notice(message, hint=hint, source=source, text=text, span=span).report()
+    warnings.warn(report, DerivableWarning, stacklevel=level)
 
 
 class ParseError(DerivableError):

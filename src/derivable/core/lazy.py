@@ -37,12 +37,22 @@ def lazy(
             return value
         if name in modules:
             return importlib.import_module(f"{package}.{name}")
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        elsewhere = "" if name.startswith("_") else _where(package, name, modules)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}{elsewhere}")
 
     def directory() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *names, *ABOVE.get(package, {}), *modules})
+        # Completion shows what users may name: nothing that the module needs for itself.
+        loaded = vars(sys.modules[package])
+        special = (name for name in loaded if name.startswith("__"))
+        return sorted({*special, *loaded.get("__all__", (*names, *modules)), *ABOVE.get(package, {})})
 
     return get, directory
+
+
+def _where(package: str, name: str, modules: Sequence[str]) -> str:
+    """The end of a message that says which submodules have a public name."""
+    having = [m for m in modules if name in getattr(importlib.import_module(f"{package}.{m}"), "__all__", ())]
+    return "".join(f"; did you mean {package}.{module}.{name}?" for module in having[:1])
 
 
 class _Later:
@@ -65,13 +75,16 @@ def later(module: str) -> Any:
     return _Later(module)
 
 
-def optional_module(module: str, package: str, extra: str) -> ModuleType:
-    """The module of a package that only `extra` installs; MissingDependencyError with the pip command without it."""
+def optional_module(module: str, package: str, extra: str = "") -> ModuleType:
+    """The module of a package that only `extra` installs, or no extra; MissingDependencyError with the pip command
+    without it.
+    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and not f"{module}.".startswith(f"{error.name}."):
             raise  # The package is there, but a package that it needs is missing.
         raise MissingDependencyError(
-            f"this needs {package}, which is not installed", hint=f"pip install 'derivable[{extra}]'"
+            f"this needs {package}, which is not installed",
+            hint=f"pip install 'derivable[{extra}]'" if extra else f"pip install {package}",
         ) from None

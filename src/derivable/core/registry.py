@@ -17,10 +17,15 @@ def nearest(name: object, known: Iterable[str], least: float = 0.6) -> str | Non
     return close[0] if close else None
 
 
+def similar(name: object, known: Iterable[str]) -> str | None:
+    """The known name that a name in a program may be a misspelling of, or None."""
+    # Names in programs are short, and many are alike by chance.
+    return nearest(name, known, 0.7)
+
+
 def suggestion(name: object, known: Iterable[str], otherwise: str, mark: str = "") -> str:
     """The hint for an unknown name in a program: the nearest known one after its mark, or what else helps."""
-    # Names in programs are short, and many are alike by chance.
-    close = nearest(name, known, 0.7)
+    close = similar(name, known)
     return f"did you mean `{mark}{close}`?" if close else otherwise
 
 

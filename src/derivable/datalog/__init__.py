@@ -9,6 +9,7 @@ from derivable.core.lazy import lazy
 if TYPE_CHECKING:
     from derivable.datalog.aggregates import aggregate
     from derivable.datalog.database import Database
+    from derivable.datalog.fact_files import FactFile
     from derivable.datalog.foreign.own import function, predicate
     from derivable.datalog.inputs import InputMapping, categorical, independent
     from derivable.datalog.moments import Duration
@@ -19,6 +20,7 @@ __all__ = [
     "Database",
     "Duration",
     "Entity",
+    "FactFile",
     "InputMapping",
     "Program",
     "aggregate",
@@ -33,6 +35,7 @@ __getattr__, __dir__ = lazy(
     {
         "Database": "derivable.datalog.database",
         "Duration": "derivable.datalog.moments",
+        "FactFile": "derivable.datalog.fact_files",
         "InputMapping": "derivable.datalog.inputs",
         "Entity": "derivable.datalog.terms",
         "Program": "derivable.datalog.program",

@@ -2,8 +2,8 @@
 
 An expression becomes an optional value: an expression, and one that says whether the row has a value there. Rows
 without one are dropped: NaN, division by zero, a text that is not a number. Integer + and - saturate at the limits of
-the type, * wraps around, / and % truncate towards zero, floats become integers within the limits; all this is the
-scalar table's.
+the type (+! and -! have no value beyond them), * wraps around, / and % truncate towards zero, floats become integers
+within the limits; all this is the scalar table's.
 
 Texts are numbers of a symbol table, so what reads or makes them (joining, ordering, casts from and to text) is no
 scalar operation: it is a foreign function of whole columns, and its result an argument of the expression around it.
@@ -186,6 +186,8 @@ _OPERATIONS = {
     "if": "where",
 }
 _SWAPPED = {">": "<", ">=": "<="}
+# Each with what takes it back: it is exact where that gives the left operand again.
+_EXACT = {"+!": ("saturating_add", "saturating_subtract"), "-!": ("saturating_subtract", "saturating_add")}
 
 
 @lru_cache(4096)
@@ -253,6 +255,11 @@ class _Translation:
         if special is not None:
             return self.foreign(special, e.type, *operands)
         parts = [self.optional(operand) for operand in operands]
+        if operator in _EXACT:
+            there, back = _EXACT[operator]
+            found, (left, right) = optional(there, *parts), parts
+            again = optional(back, Optional(found.value), Optional(right.value))
+            return found.only_if(expr.equal(again.value, left.value))
         if operator == "neg" and e.type.is_integer:
             return optional("saturating_subtract", Optional(Constant(0, dtype)), *parts)
         if operator == "/" and e.type.is_integer:
@@ -282,8 +289,10 @@ class _Translation:
             code = expr.saturating_cast(found.value, widest)
             is_code = (code >= 0) & (code <= 0x10FFFF) & ((code < 0xD800) | (code > 0xDFFF))
             return Optional(expr.cast(code, dtype), found.valid).only_if(is_code)
-        if target.family == "float" and source.family == "char":
-            return Optional(Constant(0, dtype), Constant(False, "bool"))
+        if source.family == "char":
+            # The digit; a letter is none.
+            digit = expr.cast(found.value, "int64") - ord("0")
+            return Optional(expr.cast(digit, dtype), found.valid).only_if((digit >= 0) & (digit <= 9))
         return Optional(expr.saturating_cast(found.value, dtype), found.valid)
 
 

@@ -30,6 +30,7 @@ from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.exact import Grounding, ground_inputs
 from derivable.datalog.inputs import InputMapping
 from derivable.datalog.limits import Watch
+from derivable.datalog.provenance import Inference
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.tags import ColumnTags
 from derivable.datalog.unroll import restrict, unroll
@@ -91,13 +92,16 @@ def ground(
     facts: Mapping[str, Any] | None = None,
     provenance: Semiring = godel,
     watch: Watch | None = None,
+    record: Semiring | Inference | None = None,
 ) -> GroundProgram:
     """Ground the derivations of the output tuples for a tagged provenance.
 
     Arguments as for `exact.compile_exact`; `provenance` chooses how recursion is spelled out (module docstring), and
-    its laws simplify; topkproofs has those of `boolean`. An output that cannot be derived is the FALSE node.
+    its laws simplify; topkproofs has those of `boolean`, and is the `record` then. An output that cannot be derived is
+    the FALSE node.
     """
-    ram, grounding, variables = ground_inputs(program, inputs, facts, watch, provenance)
+    record = record or provenance
+    ram, grounding, variables = ground_inputs(program, inputs, facts, watch, provenance, record=record)
     return levelled(grounding, grounding.nodes_of(ram, outputs), variables, provenance, watch or NEVER)
 
 
@@ -111,7 +115,7 @@ def levelled(
     """The derivations of nodes in levels. Raises UnsupportedError for an endless sum."""
     graph = grounding.graph.with_roots(roots)
     if grounding.recursive and not semiring.is_exact and semiring.typed().always_saturated:
-        graph = restrict(_spell_rounds(graph, grounding.recursive)).ordered()
+        graph = restrict(_spell_rounds(graph, grounding.recursive, deadline)).ordered()
     else:
         graph = unroll(graph, deadline, semiring)
     random = grounding.facts.random
@@ -144,7 +148,7 @@ def levelled(
     )
 
 
-def _spell_rounds(graph: AndOrGraph, recursive: tuple[np.ndarray, ...]) -> AndOrGraph:
+def _spell_rounds(graph: AndOrGraph, recursive: tuple[np.ndarray, ...], deadline: Deadline) -> AndOrGraph:
     """The rounds of semi-naive evaluation of each recursive stratum, as new nodes.
 
     A derivation fires in the round after the last of its tuples became known, and reads the versions they have then;
@@ -172,7 +176,9 @@ def _spell_rounds(graph: AndOrGraph, recursive: tuple[np.ndarray, ...]) -> AndOr
         dependants: dict[int, list[tuple[int, int]]] = {}
         parts_of: dict[tuple[int, int], list[int]] = {}
         missing: dict[tuple[int, int], set[int]] = {}
-        for t in sorted(own):
+        for number, t in enumerate(sorted(own)):
+            if number % 256 == 0:
+                deadline.remaining()
             for j, derivation in enumerate(children[t]):
                 is_and = derivation >= 0 and kinds[derivation] == AND
                 parts = children[derivation] if is_and else [derivation]
@@ -183,6 +189,7 @@ def _spell_rounds(graph: AndOrGraph, recursive: tuple[np.ndarray, ...]) -> AndOr
                 for p in missing[t, j]:
                     dependants.setdefault(p, []).append((t, j))
         while firing:
+            deadline.remaining()
             by_tuple: dict[int, list[int]] = {}
             for t, j in firing:
                 parts = [versions[p] if p in own else seen(p) for p in parts_of[t, j]]

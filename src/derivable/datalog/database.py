@@ -14,6 +14,7 @@ from derivable.core import html
 from derivable.core.diagnostics import BindingError, DerivableError, DomainError, TypeMismatchError, UnsupportedError
 from derivable.core.interrupts import deferred
 from derivable.core.lazy import optional_module
+from derivable.core.locks import OwnLock
 from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
 from derivable.datalog.inputs import as_tuple, checked_facts, taken
@@ -59,7 +60,8 @@ class RelationView(Mapping):
 
     columns       typed NumPy columns [row]; the same program on the same facts has the same order
     tags          [row] tags in that order, with fields if they are nests; None under `unit`, where every tag is True
-    column_names  the names that the program declares, None for a column without one
+    column_names  a variable of the query, else the name that the program declares, else a variable of the first rule;
+                  None for a column without any
     `len` and `columns` build no Python tuples.
     """
 
@@ -69,7 +71,10 @@ class RelationView(Mapping):
         tags: np.ndarray | None,
         symbols: SymbolTable,
         column_names: Sequence[str | None] | None = None,
+        lock: OwnLock | None = None,
     ):
+        """lock: what a thread holds that reads the table or writes to it; None for one of the view's own."""
+        self._lock = OwnLock() if lock is None else lock
         self.table = table
         self._symbols = symbols
         self._tags = tags
@@ -80,7 +85,7 @@ class RelationView(Mapping):
         self._keeper: Evaluation | None = None
         self._size = table.size
 
-    def become(self, table: Table, tags: np.ndarray | None, keeper: Evaluation | None = None) -> None:
+    def _become(self, table: Table, tags: np.ndarray | None, keeper: Evaluation | None = None) -> None:
         """Show other rows and tags.
 
         keeper  who writes to the table, and is to know that somebody reads it
@@ -92,15 +97,16 @@ class RelationView(Mapping):
 
     @property
     def columns(self) -> tuple[np.ndarray, ...]:
-        if self._columns is None:
-            types = self.table.types
-            is_plain = [t.is_integer and t.bits <= 64 for t in types]
-            words = self.table.all_columns([t.dtype if plain else np.int64 for t, plain in zip(types, is_plain)])
-            self._columns = tuple(
-                column if plain else show_column(column, t, self._symbols)
-                for column, t, plain in zip(words, types, is_plain)
-            )
-        return self._columns
+        with self._lock:
+            if self._columns is None:
+                types = self.table.types
+                is_plain = [t.is_integer and t.bits <= 64 for t in types]
+                words = self.table.all_columns([t.dtype if plain else np.int64 for t, plain in zip(types, is_plain)])
+                self._columns = tuple(
+                    column if plain else show_column(column, t, self._symbols)
+                    for column, t, plain in zip(words, types, is_plain)
+                )
+            return self._columns
 
     @property
     def tags(self) -> np.ndarray | None:
@@ -155,8 +161,8 @@ class RelationView(Mapping):
 
     def _rows(self, count: int | None) -> Iterator[tuple[Any, ...]]:
         """The first `count` tuples in sorted order; None for all."""
-        order = self._sorted()[:count]
-        columns = self.columns
+        with self._lock:
+            order, columns = self._sorted()[:count], self.columns
         if not columns:
             return iter([()] * len(order))
         parts = (order[start : start + _PART] for start in range(0, len(order), _PART))
@@ -164,10 +170,11 @@ class RelationView(Mapping):
 
     def shown_rows(self, count: int | None = None) -> Iterator[list[tuple[str, ...]]]:
         """The first `count` tuples, None for all, as the language writes them, in sorted order and in parts."""
-        order = self._sorted()[:count]
+        with self._lock:
+            order, whole = self._sorted()[:count], self.columns
         for start in range(0, len(order), _PART):
             part = order[start : start + _PART]
-            columns = [_shown(column[part], t) for column, t in zip(self.columns, self.table.types)]
+            columns = [_shown(column[part], t) for column, t in zip(whole, self.table.types)]
             yield list(zip(*columns)) if columns else [()] * len(part)
 
     def items(self) -> Any:
@@ -194,18 +201,21 @@ class RelationView(Mapping):
         return int(self.table.find(words, 1)[0])
 
     def __contains__(self, key: Any) -> bool:
-        return self._row(key) >= 0
+        with self._lock:
+            return self._row(key) >= 0
 
     def __getitem__(self, key: Any) -> Any:
-        row = self._row(key)
-        if row < 0:
-            raise KeyError(key)
-        return True if self._tags is None else self._tags[row : row + 1].tolist()[0]
+        with self._lock:
+            row = self._row(key)
+            if row < 0:
+                raise KeyError(key)
+            return True if self._tags is None else self._tags[row : row + 1].tolist()[0]
 
     def tag_list(self, count: int | None = None) -> list[Any]:
         """The first `count` tags in the order of iteration; None for all."""
-        order = self._sorted()[:count]
-        return [True] * len(order) if self._tags is None else self._tags[order].tolist()
+        with self._lock:
+            order = self._sorted()[:count]
+            return [True] * len(order) if self._tags is None else self._tags[order].tolist()
 
     def _head(self) -> list[tuple[str | None, list[str]]]:
         """The first rows as texts: the tag, None without tags, and the values."""
@@ -242,6 +252,10 @@ class RelationView(Mapping):
 
     def _named_columns(self) -> dict[str, np.ndarray]:
         """Columns in the order of iteration by distinct names; the tags come last, as `tag`."""
+        with self._lock:
+            return self._columns_by_name()
+
+    def _columns_by_name(self) -> dict[str, np.ndarray]:
         fresh = FreshNames()
         names = [fresh(name or f"column_{i}") for i, name in enumerate(self.column_names)]
         named = {name: self._ordered(column) for name, column in zip(names, self.columns)}
@@ -254,13 +268,19 @@ class RelationView(Mapping):
     def to_pandas(self) -> Any:
         """A pandas DataFrame with one row a tuple, in the order of iteration.
 
-        Columns have the names that the program declares (`type edge(source: usize, target: usize)`), else
-        `column_0`, `column_1`, ...; tags are the last column, `tag`, or columns
-        `tag_NAME`, one a field. Raises MissingDependencyError without pandas.
+        Columns are called as the variables of the query (`query path(0, x)`), else as the program declares
+        (`type edge(source: usize, target: usize)`), else as the variables of the first rule's head, and `column_0`,
+        `column_1`, ... where there is none of these; tags are the last column, `tag`, or columns `tag_NAME`, one a
+        field. Raises MissingDependencyError without pandas.
         """
         pandas = optional_module("pandas", "pandas", "frames")
         with _texts_in_utf8():
             return pandas.DataFrame(self._named_columns(), index=pandas.RangeIndex(len(self)))
+
+    def to_polars(self) -> Any:
+        """A polars DataFrame with the rows and columns of `to_arrow`. Raises MissingDependencyError without polars."""
+        polars = optional_module("polars", "polars")
+        return polars.from_arrow(self.to_arrow())
 
     def to_arrow(self) -> Any:
         """A pyarrow Table with the rows and columns of `to_pandas`; texts are columns of strings."""
@@ -333,19 +353,30 @@ class _Items:
         return len(self.view)
 
     def __iter__(self):
-        return zip(iter(self.view), self.view.tag_list())
+        with self.view._lock:
+            return zip(iter(self.view), self.view.tag_list())
 
 
 class Database(Mapping):
     """The output relations of a run by name; `provenance` is the one it ran under.
 
-    A run with `keep=True` makes a database that `add` goes on with.
+    A run with `keep=True` makes a database that `add` goes on with. Threads may share it: one at a time adds facts or
+    reads tuples, the others wait.
     """
 
-    def __init__(self, evaluation: Evaluation, provenance: str, keep: bool, is_default: bool):
+    def __init__(
+        self,
+        evaluation: Evaluation,
+        provenance: str,
+        keep: bool,
+        is_default: bool,
+        titles: Mapping[str, tuple[str | None, ...]],
+    ):
         ram = evaluation.ram
+        self._titles = titles
+        self._lock = OwnLock()
         self._relations = {
-            name: RelationView(table, tags, evaluation.facts.symbols, ram.relations[name].column_names or None)
+            name: RelationView(table, tags, evaluation.facts.symbols, titles.get(name), self._lock)
             for name, (table, tags) in evaluation.outputs.items()
         }
         self.provenance = provenance
@@ -396,11 +427,12 @@ class Database(Mapping):
                 return every_stratum(anew.ram, "facts have probabilities now")
             return kept.add(more, watch)
 
-        try:
-            return watched(watch, work)
-        finally:
-            with deferred():
-                self._show()
+        with self._lock:
+            try:
+                return watched(watch, work)
+            finally:
+                with deferred():
+                    self._show()
 
     def explain(self, stage: str = "plan") -> str:
         """What the run has spent: seconds, rounds and rows of its strata, and of its rules, the most expensive first.
@@ -417,19 +449,21 @@ class Database(Mapping):
 
         The two share their tables until one of them gets facts; the cost does not depend on the number of tuples.
         """
-        return Database(self._kept("fork").fork(), self.provenance, True, self._is_default)
+        with self._lock:
+            return Database(self._kept("fork").fork(), self.provenance, True, self._is_default, self._titles)
 
     def freeze(self) -> None:
         """Keep the output relations alone, and give back the memory of all else."""
-        if self._evaluation is not None:
-            for name, view in self._relations.items():
-                if self._evaluation.is_shared(name):
-                    # The others may write to the table when this evaluation has gone.
-                    view.become(view.table.fork(), view.tags)
-                else:
-                    view.become(view.table, view.tags)
-                    view.table.indexes.clear()
-        self._evaluation = None
+        with self._lock:
+            if self._evaluation is not None:
+                for name, view in self._relations.items():
+                    if self._evaluation.is_shared(name):
+                        # The others may write to the table when this evaluation has gone.
+                        view._become(view.table.fork(), view.tags)
+                    else:
+                        view._become(view.table, view.tags)
+                        view.table.indexes.clear()
+            self._evaluation = None
 
     def _kept(self, wish: str) -> Evaluation:
         if self._evaluation is None:
@@ -443,13 +477,30 @@ class Database(Mapping):
         assert self._evaluation is not None
         self._evaluation.recover()
         for name, (table, tags) in self._evaluation.outputs.items():
-            self._relations[name].become(table, tags, self._evaluation)
+            self._relations[name]._become(table, tags, self._evaluation)
+
+    def to_pandas(self) -> dict[str, Any]:
+        """Relation -> its pandas DataFrame, of all relations; `db["path"].to_pandas()` is that of one.
+
+        Raises MissingDependencyError without pandas.
+        """
+        return {name: view.to_pandas() for name, view in self._relations.items()}
+
+    def to_polars(self) -> dict[str, Any]:
+        """Relation -> its polars DataFrame, of all relations. Raises MissingDependencyError without polars."""
+        return {name: view.to_polars() for name, view in self._relations.items()}
 
     def __getitem__(self, name: str) -> RelationView:
         found = self._relations.get(name)
         if found is None:
             if name in self._hidden:
-                raise BindingError(f"`{name}` is not an output of this program", hint=f"add `query {name}`")
+                # A query with constants is an output under its own text.
+                close = [f"database[{other!r}]" for other in self._relations if other.startswith(f"{name}(")]
+                hint = f"add `query {name}`"
+                raise BindingError(
+                    f"`{name}` is not an output of this program",
+                    hint=f"its query is {' or '.join(close)}; for the whole relation {hint}" if close else hint,
+                )
             hint = suggestion(name, self._relations, f"the outputs are {', '.join(self._relations)}")
             raise BindingError(f"unknown relation `{name}`", hint=hint)
         return found

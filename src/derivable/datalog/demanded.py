@@ -13,16 +13,31 @@ from dataclasses import replace
 import numpy as np
 
 from derivable.algebra.semirings import godel
+from derivable.datalog.carrier import Carrier
 from derivable.datalog.facts import FactStore, add_terms
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.limits import Watch
-from derivable.datalog.ram.nodes import Generate, Instruction, Query, Ram, Store, steps
-from derivable.datalog.random_facts import RandomFacts
-from derivable.datalog.rules.nodes import BernoulliRule
+from derivable.datalog.ram.nodes import Coin, Generate, Instruction, Query, Ram, Store, steps
+from derivable.datalog.random_facts import TAG, VALUE, Kind, RandomFacts
 from derivable.datalog.storage import Table
 from derivable.datalog.tags import Algebra, SemiringTags, Untagged
 
 POSSIBLE = 0.5
+
+
+class _Possible(SemiringTags):
+    """What may be there has the tag POSSIBLE, of whatever carrier the number of a rule is."""
+
+    def anonymous(self, numbers: np.ndarray, kind: Kind) -> np.ndarray:
+        is_possible = numbers > 0.0
+        if kind != "chance":
+            is_possible |= _is_there(numbers, self.facts.carrier)
+        return np.where(is_possible, POSSIBLE, 0.0)
+
+
+def _is_there(tags: np.ndarray, carrier: Carrier | None) -> np.ndarray:
+    """[tag] bool: whether it may be another value than zero; a tag may be 0 and yet not be the zero of its semiring."""
+    return (tags != 0.0) | (carrier is None or not carrier.drops_zero)
 
 
 def demanded(
@@ -35,12 +50,13 @@ def demanded(
     first = ram.demand
     if first is None:
         return found
-    chances = np.asarray(facts.random.probabilities, np.float64)
-    # A value may be 0 and yet not be the zero of its semiring.
-    is_possible = (chances > 0.0) | facts.random.is_valued(np.arange(len(chances)))
-    random = RandomFacts(np.where(is_possible, POSSIBLE, 0.0).tolist(), list(facts.random.groups), facts.random.seed)
+    chances, kinds = np.asarray(facts.random.probabilities, np.float64), facts.random.kinds_of(slice(None))
+    carrier = facts.random.carrier
+    is_possible = (chances > 0.0) | (kinds == VALUE) | ((kinds == TAG) & _is_there(chances, carrier))
+    numbers, groups = np.where(is_possible, POSSIBLE, 0.0).tolist(), list(facts.random.groups)
+    random = RandomFacts(numbers, groups, facts.random.seed, carrier=carrier)
     is_certain = not len(chances) and not any(map(_is_random, _nodes(first)))
-    algebra: Algebra = Untagged() if is_certain else SemiringTags(godel, random)
+    algebra: Algebra = Untagged() if is_certain else _Possible(godel, random)
     tables = Executor(first, replace(facts, random=random), algebra, watch).run()
     for name in first.outputs:
         table = tables[name]
@@ -56,7 +72,7 @@ def demanded(
 def _is_random(node: Instruction | Query) -> bool:
     if isinstance(node, Generate):
         return PREDICATES[node.predicate].is_tagged
-    return isinstance(node, BernoulliRule)
+    return isinstance(node, Coin)
 
 
 def _nodes(ram: Ram) -> Iterator[Instruction | Query]:

@@ -1,7 +1,7 @@
 """The relations of a program under one provenance, computed from facts, and from more facts.
 
 What an addition changes is written to tables where they are, after a note of what they were. Everything else that it
-makes, the ground derivation graph and the tables of strata that are computed anew among it, takes its place at the end,
+makes, the ground derivation graph and the tables of strata that are recomputed among it, takes its place at the end,
 at once. So whatever ends an addition early, the evaluation is what it was.
 """
 
@@ -19,6 +19,8 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.core.interrupts import deferred
+from derivable.core.progress import NEVER
+from derivable.datalog.coins import Coins
 from derivable.datalog.demanded import demanded
 from derivable.datalog.execute import Executor
 from derivable.datalog.facts import FactStore, load_python_facts
@@ -26,7 +28,7 @@ from derivable.datalog.generate import ForeignFacts
 from derivable.datalog.ground_graph import GroundGraph
 from derivable.datalog.limits import Watch
 from derivable.datalog.profile import Profile
-from derivable.datalog.provenance import EXACT, Inference, needs_derivations, tags_of
+from derivable.datalog.provenance import EXACT, Inference, carrier_of, needs_derivations, tags_of
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.storage import Table
 from derivable.datalog.tags import Algebra, GraphTags, Untagged
@@ -71,6 +73,7 @@ class Evaluation:
         self.outputs: dict[str, Shown] = {}
         self.profile: Profile | None = None
         self.foreign = ForeignFacts(facts.random)
+        self.coins = Coins(facts.random)
         self.iteration_limit: int | None = None
         self.kin: weakref.WeakSet[Evaluation] = weakref.WeakSet([self])
         self.has_own_facts = True
@@ -84,14 +87,26 @@ class Evaluation:
         """
         self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
         executor = Executor(self.ram, self.facts, self.algebra, watch, None, goal)
-        executor.foreign = self.foreign
+        executor.foreign, executor.coins = self.foreign, self.coins
         executor.counts = {} if is_counted else None
         executor.forgets = not is_kept
         self.iteration_limit = watch.limits.iteration_limit
-        with self.weighing(self.algebra, executor.tables, watch):
-            self.tables = executor.run()
-        self.profile = executor.profile()
-        self.outputs = self.shown(self.ram.outputs, self.tables, self.algebra, watch)
+        with self.watched_by(watch):
+            with self.weighing(self.algebra, executor.tables, watch):
+                self.tables = executor.run()
+            self.profile = executor.profile()
+            self.outputs = self.shown(self.ram.outputs, self.tables, self.algebra, watch)
+
+    @contextmanager
+    def watched_by(self, watch: Watch) -> Iterator[None]:
+        """In this block long operations on tags look at the limits of a run."""
+        if self.columns is not None:
+            self.columns.watch(watch)
+        try:
+            yield
+        finally:
+            if self.columns is not None:
+                self.columns.watch(NEVER)
 
     @contextmanager
     def weighing(self, algebra: Algebra, tables: Mapping[str, Table], watch: Watch) -> Iterator[None]:
@@ -154,8 +169,6 @@ class Evaluation:
         given = FactStore(self.facts.symbols, self.facts.random, look=watch.remaining)
         load_python_facts(self.ram, facts, given, given=self.ram.relations)
         given.own()
-        if isinstance(self.record, Inference):
-            given.random.check_probabilities(self.record.name)
         return given
 
     def add(self, given: FactStore, watch: Watch) -> Addition:
@@ -170,17 +183,20 @@ class Evaluation:
         try:
             going = Continuation(self, given, algebra, watch)
             going.foreign = self.foreign.copy(self.facts.random)
-            with self.weighing(algebra, going.tables, watch):
-                done = going.go_on()
-            reached = {name for step in done.steps for name in step.relations}
-            outputs = self.shown([n for n in self.ram.outputs if n in reached], going.tables, algebra, watch)
+            going.coins = self.coins.copy(self.facts.random)
+            with self.watched_by(watch):
+                with self.weighing(algebra, going.tables, watch):
+                    done = going.go_on()
+                reached = {name for step in done.steps for name in step.relations}
+                outputs = self.shown([n for n in self.ram.outputs if n in reached], going.tables, algebra, watch)
             relations = self.facts.more(given)
         except BaseException:
             with deferred():
                 self.recover()
             raise
         with deferred():
-            self.tables, self.algebra, self.foreign = going.tables, algebra, going.foreign
+            self.tables, self.algebra = going.tables, algebra
+            self.foreign, self.coins = going.foreign, going.coins
             self.outputs = self.outputs | outputs
             self.facts.relations = relations
             self.journal.clear()
@@ -191,6 +207,7 @@ class Evaluation:
         if not any((part >= 0).any() for added in given.relations.values() for part in added.variables):
             return None
         made = Evaluation(self.given_ram, self.facts.fork(), EXACT, self.k)
+        made.facts.random.require(carrier_of(EXACT))
         made.facts.relations = self.facts.more(given)
         made.run(watch)
         return made
@@ -211,7 +228,7 @@ class Evaluation:
             return
         random = self.facts.random.copy()
         self.facts.random = random
-        self.foreign = self.foreign.copy(random)
+        self.foreign, self.coins = self.foreign.copy(random), self.coins.copy(random)
         if self.columns is not None:
             columns = self.columns.copy(random)
             if self.algebra is self.columns:
@@ -237,7 +254,8 @@ class Evaluation:
         made = Evaluation(self.given_ram, self.facts.fork(), self.record, self.k)
         made.tables, made.outputs = dict(self.tables), dict(self.outputs)
         made.iteration_limit, made.profile = self.iteration_limit, self.profile
-        made.columns, made.algebra, made.foreign = self.columns, self.algebra, self.foreign
+        made.columns, made.algebra = self.columns, self.algebra
+        made.foreign, made.coins = self.foreign, self.coins
         # Both copy them before they write to them.
         self.has_own_facts = made.has_own_facts = False
         made.kin = self.kin

@@ -13,7 +13,7 @@ from derivable.algebra.semirings import boolean
 from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.circuit.circuit import Circuit
 from derivable.core.and_or import FALSE, LITERAL
-from derivable.core.diagnostics import CompileTimeout, TypeMismatchError
+from derivable.core.diagnostics import CompileTimeout, DomainError, TypeMismatchError
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.demanded import demanded
 from derivable.datalog.derived import Derived
@@ -28,8 +28,9 @@ from derivable.datalog.facts import (
     tuple_columns,
 )
 from derivable.datalog.ground_graph import GroundGraph
-from derivable.datalog.inputs import InputMapping, as_tuple, taken
+from derivable.datalog.inputs import ROUNDING, InputMapping, as_tuple, taken
 from derivable.datalog.limits import EXACT_HINT, Watch, checked_limits
+from derivable.datalog.provenance import EXACT, Inference, carrier_of
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.storage import Table
@@ -95,8 +96,12 @@ def ground_inputs(
     watch: Watch | None = None,
     semiring: Semiring = boolean,
     has_derived: bool = False,
+    record: Semiring | Inference | None = None,
 ) -> tuple[Ram, Grounding, dict[str, np.ndarray]]:
-    """Ground a program whose inputs have no probabilities yet; also the variable of each input fact."""
+    """Ground a program whose inputs have no probabilities yet; also the variable of each input fact.
+
+    record  the provenance that says which tags there may be, exact for None
+    """
     for name, mapping in inputs.items():
         if not isinstance(mapping, InputMapping):
             raise TypeMismatchError(
@@ -116,10 +121,11 @@ def ground_inputs(
         else:
             variables[name] = store.random.add(placeholder)
         store.add(name, columns, variables[name])
-    check_choices(ram)
+    if not isinstance(record, Semiring):
+        check_choices(ram)
     load_program_facts(ram, store)
     load_python_facts(ram, facts, store, given=inputs)
-    store.random.check_probabilities("exact")
+    store.random.require(carrier_of(record or EXACT))
     return ram, ground_facts(ram, store, watch, semiring, has_derived), variables
 
 
@@ -136,6 +142,7 @@ class ExactQuery:
     exclusive      [variable] bool: a choice's variable, whose negative literal has weight one
     fixed          [fixed] int64: columns of the random facts written in the program, and
     fixed_weights  [fixed] float64: their probabilities
+    choices        the inputs whose rows add up to one
     """
 
     circuit: Circuit
@@ -144,9 +151,21 @@ class ExactQuery:
     fixed: np.ndarray
     fixed_weights: np.ndarray
     derived: DerivedCircuits = ()
+    choices: frozenset[str] = frozenset()
 
     def probabilities(self, **inputs: np.ndarray) -> np.ndarray:
-        """P(output) [*batch, output] for input probabilities [*batch, fact], by NumPy, no gradients."""
+        """P(output) [*batch, output] for input probabilities [*batch, fact], by NumPy, no gradients.
+
+        Raises DomainError for a choice whose probabilities do not add up to one.
+        """
+        for name in self.choices & inputs.keys():
+            sums = np.sum(inputs[name], axis=-1)
+            if not np.allclose(sums, 1.0, rtol=0.0, atol=ROUNDING):
+                worst = np.ravel(sums)[np.argmax(np.abs(np.ravel(sums) - 1))]
+                raise DomainError(
+                    f"a row of {name!r} adds up to {worst:.6g}, and the probabilities of a choice add up to one",
+                    hint="divide rows by their sums; for factors declare `dv.categorical(values, factors=True)`",
+                )
         shapes = [np.shape(values)[:-1] for values in inputs.values()]
         batch = np.broadcast_shapes(*shapes) if shapes else ()
         weights = np.zeros((*batch, len(self.exclusive)), dtype=np.float64)
@@ -186,7 +205,8 @@ def compile_exact(
         circuit = _circuit_of(grounding, grounding.nodes_of(ram, outputs), watch)
         derived = _derived_circuits(grounding, circuit, watch)
     random = grounding.facts.random
-    return ExactQuery(circuit, variables, random.group_of() >= 0, *random.fixed(variables), derived)
+    choices = frozenset(name for name, facts in inputs.items() if facts.is_exclusive and not facts.has_factors)
+    return ExactQuery(circuit, variables, random.group_of() >= 0, *random.fixed(variables), derived, choices)
 
 
 def _derived_circuits(

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from derivable.core.diagnostics import DomainError
 from derivable.core.lazy import later
 from derivable.datalog import best_first, enter
 from derivable.datalog.aggregates.groups import Context, run_aggregate
@@ -34,12 +33,12 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import Estimator
 from derivable.datalog.ram.linear import linear_loop
 from derivable.datalog.ram.plan import planned
+from derivable.datalog.random_facts import VALUE
 from derivable.datalog.rounds import Rounds
-from derivable.datalog.rules.nodes import AggregateRule, BernoulliRule
+from derivable.datalog.rules.nodes import AggregateRule
 from derivable.datalog.statistics import Statistics
 from derivable.datalog.storage import Table
 from derivable.datalog.tags import Algebra, ColumnTags, GraphTags, Untagged
-from derivable.datalog.values import F64, from_words
 from derivable.device.cpu.threads import get_num_threads
 
 if TYPE_CHECKING:
@@ -209,10 +208,12 @@ class Executor(Queries):
         for name in stratum.relations:
             columns, variables = self.given_facts(name).given(len(self.ram.relations[name].types))
             if isinstance(self.algebra, Untagged) and variables.max(initial=-1) >= 0:
-                # As in any semiring, a fact of probability 0 is not there.
-                chances = np.asarray(self.facts.random.probabilities)
-                there = (variables < 0) | (chances[variables] != 0)
-                columns, variables = [column[there] for column in columns], variables[there]
+                # Tags count nothing here, but an entry of a tensor that is zero is none.
+                random = self.facts.random
+                is_zero = (np.asarray(random.probabilities) == 0) & (random.kinds_of(slice(None)) == VALUE)
+                there = (variables < 0) | ~is_zero[variables]
+                if not there.all():
+                    columns, variables = [column[there] for column in columns], variables[there]
             self.watch.enter(self.tables[name])
             self.tables[name].insert(columns, len(variables), self.watch.remaining)
             self.watch.leave()
@@ -453,30 +454,10 @@ class Executor(Queries):
         """(columns [row] int64, variables) of these."""
         return self.given_facts(name).joined(len(self.ram.relations[name].types))
 
-    def special(self, instruction: AggregateRule | BernoulliRule) -> tuple[Columns, int, Any]:
-        """Columns, count and tags of an aggregate or a choice."""
-        if isinstance(instruction, AggregateRule):
-            table = self.tables[instruction.relation]
-            body = self.tables[instruction.body]
-            groups = None if instruction.groups is None else self.tables[instruction.groups]
-            context = Context(self.mode, self.symbols, self.facts.random, self.watch, self.ram.source, self.ram.text)
-            return run_aggregate(instruction, table.types, body, groups, context)
-        body = self.tables[instruction.body]
-        columns = [body.column(c) for c in range(len(body.types))]
-        probabilities = from_words(columns.pop(), F64)
-        bad = np.flatnonzero(~((probabilities >= 0.0) & (probabilities <= 1.0)))
-        if len(bad):
-            raise DomainError(
-                f"the tag {probabilities[bad[0]]:g} of a rule is not a probability",
-                hint="tags are in [0, 1]",
-                source=self.ram.source,
-                text=self.ram.text,
-                span=instruction.span,
-            )
-        if isinstance(self.mode, Untagged):
-            keep = probabilities > 0.0
-            return [c[keep] for c in columns], int(keep.sum()), None
-        variables = self.facts.random.add(probabilities)
-        if isinstance(self.mode, GraphTags):
-            return columns, len(variables), self.mode.graph.literals_of(variables)
-        return columns, len(variables), self.mode.fact_tags(variables)
+    def special(self, rule: AggregateRule) -> tuple[Columns, int, Any]:
+        """Columns, count and tags of an aggregate."""
+        table = self.tables[rule.relation]
+        body = self.tables[rule.body]
+        groups = None if rule.groups is None else self.tables[rule.groups]
+        context = Context(self.mode, self.symbols, self.facts.random, self.watch, self.ram.source, self.ram.text)
+        return run_aggregate(rule, table.types, body, groups, context)

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -27,20 +28,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.core.diagnostics import DomainError, ParseError, Span, UnsupportedError
-from derivable.core.files import atomic_write, checked_path, read_bytes
+from derivable.core.diagnostics import DomainError, ParseError, Span
+from derivable.core.files import read_bytes
 from derivable.core.registry import suggestion
-from derivable.datalog.inputs import TAG_NAMES, Columns, Texts, arrow_column
-from derivable.datalog.moments import Duration
+from derivable.datalog.inputs import TAG_NAMES, Columns, Texts, are_like, arrow_column, listed, places_by_name
 from derivable.datalog.rules.nodes import Attribute, Relation
 from derivable.datalog.values import ValueType
 
 if TYPE_CHECKING:
-    from derivable.datalog.database import RelationView
+    pass
 
 TEXT_ENDINGS = (".csv", ".tsv", ".facts", ".txt")
 COLUMN_ENDINGS = (".parquet", ".arrow", ".feather")
 ENDINGS = (*TEXT_ENDINGS, *COLUMN_ENDINGS)
+_MISSING = ("", "nan", "na", "n/a", "null", "none")
+# What separates columns in files of other programs.
+_DELIMITERS = (";", "\t", ",", "|")
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 # Files of fewer bytes are read line by line: importing Arrow takes longer.
 _FEW_BYTES = 1 << 16
@@ -70,6 +73,36 @@ class FileForm:
 
 
 @dataclass(frozen=True)
+class FactFile(os.PathLike):
+    """A file of facts with what its name does not say: `facts={"edge": FactFile("edges.csv", header=True)}`.
+
+    path             of the file
+    header           whether the first line has names of columns; None if that is to be seen: it has, if they are those
+                     that the program declares
+    delimiter        one character between the columns of a text; None for that of the file's ending
+    has_probability  whether there is a column of probabilities; None if there is one column more than declared
+
+    Raises DomainError for a delimiter that is not one character.
+    """
+
+    path: str | os.PathLike
+    header: bool | None = None
+    delimiter: str | None = None
+    has_probability: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and len(self.delimiter) != 1:
+            raise DomainError(f"the delimiter {self.delimiter!r} is not one character", hint='such as ";"')
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    @property
+    def form(self) -> FileForm:
+        return FileForm(self.header, self.delimiter, self.has_probability)
+
+
+@dataclass(frozen=True)
 class _Target:
     """The relation that a file is for, and where messages point."""
 
@@ -88,9 +121,15 @@ class _Target:
 
     def width_error(self, found: int) -> str:
         wanted = len(self.types)
+        shown = f"{found} column{'s' if found != 1 else ''}"
         if self.form.has_probability is None:
-            return f"{found} columns; `{self.name}` has {wanted} (or {wanted + 1}, the first one the probability)"
-        return f"{found} columns; `{self.name}` needs {wanted + self.form.has_probability}"
+            return f"{shown}; `{self.name}` has {wanted} (or {wanted + 1}, the first one the probability)"
+        return f"{shown}; `{self.name}` needs {wanted + self.form.has_probability}"
+
+    def column(self, place: int) -> str:
+        """A column for messages, with its name if it has one."""
+        name = self.column_names[place] if place < len(self.column_names) else None
+        return f"column {place + 1} ({name})" if name else f"column {place + 1}"
 
     def has_width(self, found: int) -> bool:
         extra = (0, 1) if self.form.has_probability is None else (int(self.form.has_probability),)
@@ -110,13 +149,18 @@ def declared(attribute: Attribute) -> tuple[str, FileForm]:
 
 
 def read_declared(relation: Relation, attribute: Attribute, source: str, text: str) -> Columns:
-    """The facts of the file that a relation's `@file` names; the path is relative to the program's file."""
+    """The facts of the file that a relation's `@file` names; the path is relative to the working directory, or where
+    that has no such file to the program's."""
     path, form = declared(attribute)
-    place = Path(source).parent / path if source and not source.startswith("<") else Path(path)
-    if not place.is_file():
+    places = [Path(path)]
+    if source and not source.startswith("<"):
+        places.append(Path(source).parent / path)
+    place = next((p for p in places if p.is_file()), None)
+    if place is None:
+        looked = dict.fromkeys(str(p.absolute()) for p in places)
         raise ParseError(
             f"cannot find the file of `{relation.name}`",
-            hint=f"looked for {place.absolute()}",
+            hint=f"looked for {' and '.join(looked)}",
             source=source,
             text=text,
             span=attribute.span,
@@ -138,39 +182,6 @@ def ending_of(path: Path) -> str:
     return os.path.splitext(path.name.lower().removesuffix(".gz"))[1]
 
 
-def files_in(directory: str | os.PathLike, names: Iterable[str]) -> dict[str, Path]:
-    """Relation -> the file in `directory` that is named after it.
-
-    Raises ParseError if two files are for one relation, and if no file is for any.
-    """
-    folder, known = Path(directory), list(names)
-    if not folder.is_dir():
-        raise ParseError("not a directory", source=os.fspath(directory), hint="--facts takes a folder of fact files")
-    paths: dict[str, Path] = {}
-    others = []
-    for path in sorted(folder.iterdir()):
-        ending = ending_of(path)
-        if ending not in ENDINGS or not path.is_file():
-            continue
-        stem = re.sub(r"\.gz$", "", path.name, flags=re.IGNORECASE)[: -len(ending)]
-        if stem not in known:
-            others.append(path.name)
-        elif stem in paths:
-            raise ParseError(
-                f"two files for the relation `{stem}`: {paths[stem].name} and {path.name}", source=os.fspath(folder)
-            )
-        else:
-            paths[stem] = path
-    if not paths:
-        found = f"; it has {', '.join(others[:5])}" if others else ""
-        raise ParseError(
-            f"no file is named after a relation of the program{found}",
-            source=os.fspath(folder),
-            hint=f"the relations are {', '.join(known)}; name a file RELATION.csv, RELATION.facts or RELATION.txt",
-        )
-    return paths
-
-
 def read_facts(
     path: str | os.PathLike,
     name: str,
@@ -186,14 +197,26 @@ def read_facts(
     target = _Target(name, types, column_names, form, os.fspath(path))
     if ending_of(place) in COLUMN_ENDINGS:
         return _from_columns(place, target)
+    data, delimiter, is_csv = _text(place, form)
+    is_plain = not (form.keys or form.fields or any(t.is_wide for t in target.types))
+    found = None if not is_plain else _by_arrow(data, delimiter, is_csv, target)
+    found = _by_lines(data, delimiter, is_csv, target) if found is None else found
+
+    def line_of(row: int) -> dict[str, Any]:
+        """Only a message needs the line, so the text is not kept for it."""
+        again = _by_lines(*_text(place, form), target)
+        return {} if again.place is None else again.place(row)
+
+    return found if found.probabilities is None else replace(found, place=line_of)
+
+
+def _text(place: Path, form: FileForm) -> tuple[bytes, str, bool]:
+    """(the bytes of a file of text in columns, what separates these, whether fields may be quoted)."""
     data = read_bytes(place).removeprefix(b"\xef\xbb\xbf")
     is_csv = form.delimiter is not None or ending_of(place) == ".csv"
     if not is_csv:
         data = _tabbed(data, comments=ending_of(place) == ".txt")
-    delimiter = form.delimiter or ("," if is_csv else "\t")
-    is_plain = not (form.keys or form.fields or any(t.is_wide for t in target.types))
-    found = None if not is_plain else _by_arrow(data, delimiter, is_csv, target)
-    return _by_lines(data, delimiter, is_csv, target) if found is None else found
+    return data, form.delimiter or ("," if is_csv else "\t"), is_csv
 
 
 def _tabbed(data: bytes, comments: bool) -> bytes:
@@ -231,8 +254,12 @@ def _by_arrow(data: bytes, delimiter: str, is_csv: bool, target: _Target) -> Col
 
     of_type = {"float": arrow.float64(), "bool": arrow.bool_(), "signed": arrow.int64(), "unsigned": arrow.uint64()}
     of_small = {"signed": arrow.int32(), "unsigned": arrow.uint32()}
-    header = _is_header(names, target)
-    tag, places = _places(names if header else None, len(names), target)
+    try:
+        header = _is_header(names, target)
+        tag, places = _places(names if header else None, len(names), target)
+    except ParseError:
+        # Where it is wrong is said line by line.
+        return None
     wanted = {
         place: (of_type if t.bits > 32 else of_type | of_small).get(t.family, arrow.string())
         for place, t in zip(places, target.types)
@@ -261,7 +288,7 @@ def _by_arrow(data: bytes, delimiter: str, is_csv: bool, target: _Target) -> Col
     probabilities = None
     if tag is not None:
         probabilities = np.asarray(arrow_column(target.name, labels[tag], table.column(tag)))
-        if not ((probabilities >= 0) & (probabilities <= 1)).all():
+        if np.isnan(probabilities).any():
             return None
     return Columns(tuple(labels[: len(arrays)]), tuple(arrays), probabilities)
 
@@ -304,10 +331,11 @@ def _from_columns(path: Path, target: _Target) -> Columns:
 
 def _probabilities(column: np.ndarray | Texts, target: _Target) -> np.ndarray:
     if isinstance(column, np.ndarray) and column.dtype.kind in "fiu":
-        outside = np.flatnonzero(~((column >= 0) & (column <= 1)))
-        if not len(outside):
-            return column.astype(np.float64)
-        message = f"row {outside[0]}: {column[outside[0]]} is not a probability in [0, 1]"
+        column = column.astype(np.float64)
+        missing = np.flatnonzero(np.isnan(column))
+        if not len(missing):
+            return column
+        message = f"row {missing[0]}: the tag is missing"
     else:
         message = f"the column of probabilities of `{target.name}` holds no numbers"
     raise ParseError(message, source=target.source)
@@ -326,13 +354,19 @@ def _by_lines(data: bytes, delimiter: str, is_csv: bool, target: _Target) -> Col
         return _selected(rows, lines, text, target)
     first = rows[0] if rows else []
     target = target.of_file(first)
-    header = bool(rows) and _is_header(first, target)
+    header = bool(rows) and _is_header(first, target, text, lines[0])
     for row, line in zip(rows, lines):
         if not target.has_width(len(row)) or len(row) != len(first):
             message = target.width_error(len(row))
             if target.has_width(len(row)):
                 message = f"{len(row)} columns, and {len(first)} in the first row"
             hint = f"the columns are separated by {_shown(delimiter)}"
+            other = next((d for d in _DELIMITERS if len(row) == 1 and target.has_width(row[0].count(d) + 1)), None)
+            if other is not None and other in row[0]:
+                hint += (
+                    f"; {_quoted(other)} separates them with `deliminator={_quoted(other)}` of `@file`, or in Python"
+                )
+                hint += f" `dv.datalog.FactFile(path, delimiter={_quoted(other)})`"
             if target.form.is_named and len(row) == len(target.types) + 1:
                 hint = "if the first one is a probability, say `has_probability=true`"
             raise _error(message, target, text, line, hint=hint)
@@ -340,7 +374,7 @@ def _by_lines(data: bytes, delimiter: str, is_csv: bool, target: _Target) -> Col
         rows, lines = rows[1:], lines[1:]
     if not rows:
         return Columns(tuple(map(str, range(len(target.types)))), tuple(np.empty(0, object) for _ in target.types))
-    tag, places = _places(first if header else None, len(first), target)
+    tag, places = _places(first if header else None, len(first), target, text, lines[0])
     return _columns(rows, lines, tag, places, text, target)
 
 
@@ -354,8 +388,13 @@ def _columns(
     )
     probabilities = None
     if tag is not None:
-        probabilities = np.array([_probability(row[tag], text, line, target) for row, line in zip(rows, lines)])
-    return Columns(tuple(map(str, range(len(arrays)))), arrays, probabilities, len(rows))
+        probabilities = np.array([_tag(row[tag], text, line, target) for row, line in zip(rows, lines)])
+
+    def place(row: int) -> dict[str, Any]:
+        span = _span(text, lines[row], "" if tag is None else rows[row][tag])
+        return {"source": target.source, "text": text, "span": span}
+
+    return Columns(tuple(map(str, range(len(arrays)))), arrays, probabilities, len(rows), place=place)
 
 
 def _quoting(is_csv: bool) -> Any:
@@ -378,15 +417,46 @@ def _rows(text: str, delimiter: str, is_csv: bool, target: _Target) -> tuple[lis
     return rows, lines
 
 
-def _is_header(names: Sequence[str], target: _Target) -> bool:
+def _is_header(names: Sequence[str], target: _Target, text: str = "", line: int = 1) -> bool:
+    """Whether the first line has names. Raises ParseError where it seems to have other ones than the declaration."""
     if target.form.header is not None:
         return target.form.header
-    declared = {n for n in target.column_names if n is not None}
-    return len(declared) == len(target.types) > 0 and declared == {n.strip() for n in names} - TAG_NAMES
+    declared = [n for n in target.column_names if n is not None]
+    if len(declared) != len(target.types) or not declared:
+        return False
+    found = [n.strip() for n in names]
+    # A column with the probabilities has a name of its own.
+    others = [n for n in found if n not in TAG_NAMES or n in declared]
+    if set(declared) == set(others):
+        return True
+    # A text of one letter may be a value that happens to be called like a column.
+    long = [name for name in declared if len(name) > 1]
+    if are_like(others, long) or (len(others) == len(declared) and all(are_like([n], declared) for n in others)):
+        hint = (
+            "spell the names as the declaration does, or say whether it is a header: `header=` of `@file` or of"
+            " `dv.datalog.FactFile`"
+        )
+        if set(declared) < set(others):
+            fields = ", ".join(map(_quoted, declared))
+            hint = f"to leave out the other columns, say `@file(path, header=true, fields=[{fields}])`"
+        raise _error(
+            f"the first line seems to be a header with the names {listed(found)}, and `{target.name}` has the columns"
+            f" {listed(declared)}",
+            target,
+            text,
+            line,
+            hint=hint,
+        )
+    return False
 
 
-def _places(names: Sequence[str] | None, count: int, target: _Target) -> tuple[int | None, list[int]]:
-    """Where the probability is, None if there is none, and where each column is."""
+def _places(
+    names: Sequence[str] | None, count: int, target: _Target, text: str = "", line: int = 1
+) -> tuple[int | None, list[int]]:
+    """Where the probability is, None if there is none, and where each column is.
+
+    Raises ParseError for names that fit the declaration in part.
+    """
     there = list(range(count))
     labels = [n.strip() for n in names or ()]
     tag: int | None = None
@@ -394,9 +464,20 @@ def _places(names: Sequence[str] | None, count: int, target: _Target) -> tuple[i
         named = [i for i, label in enumerate(labels) if label in TAG_NAMES and label not in target.column_names]
         tag = named[0] if named else 0
         there.remove(tag)
-    if labels and sorted(labels[i] for i in there) == sorted(map(str, target.column_names)):
-        there = [labels.index(str(name)) for name in target.column_names]
-    return tag, there
+    if not labels:
+        return tag, there
+    others = [labels[i] for i in there]
+    try:
+        places = places_by_name(others, target.column_names)
+    except ValueError:
+        raise _error(
+            f"the columns are named {listed(others)}, and those of `{target.name}` {listed(target.column_names)}",
+            target,
+            text,
+            line,
+            hint="give the columns the names of the declaration",
+        ) from None
+    return tag, there if places is None else [there[place] for place in places]
 
 
 def _selected(rows: list, lines: list[int], text: str, target: _Target) -> Columns:
@@ -446,25 +527,35 @@ def _column(texts: list[str], t: ValueType, place: int, text: str, lines: list[i
         except (ValueError, KeyError):
             number = None
         if number is None or number != number:
-            hint = "remove a header line, or declare the column as String" if line == lines[0] else None
-            message = f"{value!r} in column {place + 1} is not of type {t}, which `{target.name}` has there"
+            hint = None
+            if line == lines[0] and target.form.header is None:
+                hint = "remove a header line or say `header=true` (`dv.datalog.FactFile(path, header=True)` in Python)"
+                hint += ", or declare the column as String"
+            message = f"{value!r} in {target.column(place)} is not of type {t}, which `{target.name}` has there"
+            if value.strip().lower() in _MISSING:
+                message = f"the value in {target.column(place)} is missing ({value!r})"
+                hint = "a relation has no missing values: remove such lines"
             raise _error(message, target, text, line, value, hint=hint)
         if t.is_integer and not t.limits[0] <= number <= t.limits[1]:
-            message = f"{value} in column {place + 1} is too large or too small for {t}"
+            message = f"{value} in {target.column(place)} is too large or too small for {t}"
             hint = f"{t} holds {t.limits[0]} to {t.limits[1]}"
             raise _error(message, target, text, line, value, hint=hint)
         values[i] = number
     return values
 
 
-def _probability(value: str, text: str, line: int, target: _Target) -> float:
+def _tag(value: str, text: str, line: int, target: _Target) -> float:
     try:
         number = float(value)
     except ValueError:
         number = float("nan")
-    if not 0 <= number <= 1:
-        raise _error(f"{value!r} is not a probability in [0, 1]", target, text, line, value)
+    if number != number:
+        raise _error(f"{value!r} is not a number, which a tag is", target, text, line, value)
     return number
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text)
 
 
 def _shown(delimiter: str) -> str:
@@ -474,64 +565,11 @@ def _shown(delimiter: str) -> str:
 def _error(message: str, target: _Target, text: str, line: int, value: str = "", hint: str | None = None) -> ParseError:
     if not text:
         return ParseError(message, source=target.source, hint=hint)
+    return ParseError(message, source=target.source, text=text, span=_span(text, line, value), hint=hint)
+
+
+def _span(text: str, line: int, value: str = "") -> Span:
+    """Where a value is in a line, or the line."""
     shown = text.split("\n")[line - 1]
     column = max(shown.find(value), 0) + 1 if value else 1
-    span = Span(line, column, max(1, len(value) or len(shown.rstrip())))
-    return ParseError(message, source=target.source, text=text, span=span, hint=hint)
-
-
-def write_facts(view: RelationView, path: str | os.PathLike, form: FileForm = FileForm()) -> None:
-    """Write a relation to a file whose ending says how, whole or not at all; tags come first, as `tag`.
-
-    Raises UnsupportedError for an ending that is none of `ENDINGS`, or if the file is to be compressed.
-    """
-    import pyarrow as arrow
-
-    place = checked_path(path)
-    ending = os.path.splitext(place.name.lower())[1]
-    if ending not in ENDINGS:
-        raise UnsupportedError(
-            f"cannot tell the format of {place.name!r} from its ending", hint=f"end it in {', '.join(ENDINGS)}"
-        )
-    table = view.to_arrow()
-    if view.tags is not None:
-        extra = table.num_columns - len(view.columns)
-        names = table.column_names
-        table = table.select([*names[-extra:], *names[:-extra]])
-    with atomic_write(place, "wb") as file:
-        if ending == ".parquet":
-            from pyarrow import parquet
-
-            parquet.write_table(table, file)
-        elif ending in COLUMN_ENDINGS:
-            from pyarrow import feather
-
-            feather.write_feather(table, file)
-        else:
-            from pyarrow import csv as arrow_csv
-
-            delimiter = form.delimiter or ("," if ending == ".csv" else "\t")
-            style = "needed" if ending == ".csv" else "none"
-            options = arrow_csv.WriteOptions(include_header=False, delimiter=delimiter, quoting_style=style)
-            if form.header:
-                # Arrow would quote the names.
-                file.write(f"{delimiter.join(table.column_names)}\n".encode())
-            for position, field in enumerate(table.schema):
-                if arrow.types.is_duration(field.type):
-                    texts = [str(Duration.of(value)) for value in table.column(position).to_pylist()]
-                    table = table.set_column(position, field.name, arrow.array(texts, arrow.string()))
-            try:
-                arrow_csv.write_csv(table, file, options)
-            except arrow.ArrowInvalid as error:
-                raise UnsupportedError(
-                    f"{place.name} cannot hold the values of this relation: {error}",
-                    hint="write a .csv or .parquet file",
-                ) from None
-
-
-def facts_from(directory: str | os.PathLike, relations: Mapping[str, Relation]) -> dict[str, Columns]:
-    """Facts for `Program.run` from the files in `directory` that are named after a relation (name -> record)."""
-    return {
-        name: read_facts(path, name, relations[name].types, relations[name].column_names)
-        for name, path in files_in(directory, relations).items()
-    }
+    return Span(line, column, max(1, len(value) or len(shown.rstrip())))

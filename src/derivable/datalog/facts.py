@@ -2,18 +2,21 @@
 
 Python facts of a relation may be
     [(0, 1), (1, 2)]                      certain tuples (scalars for unary relations)
-    [(0.9, (0, 1)), (0.4, (1, 2))]        (probability, tuple): independent random facts
+    [(0.9, (0, 1)), (0.4, (1, 2))]        (tag, tuple): independent random facts. A tag is a probability, or where the
+                                          provenance is no probability a value of its carrier: a length, a score
     {(0, 1): 0.9, (1, 2): 0.4}            the same
     np.array([[0, 1], [1, 2]])            certain tuples, [row, column]; no Python tuple is built
     scipy.sparse.csr_array(...)           a sparse tensor of any library, `dv.tensor.Coordinates`, or a relation of
                                           integers of another run: a tuple of the indices of each entry, with its value
                                           as the tag: an element of the semiring, or a probability
     {"from": [0, 1], "to": [1, 2]}        certain tuples by columns; so are pandas, polars and Arrow frames. Columns are
-                                          taken by name where these are the declared ones, else in order; one column
-                                          more, `tag` or `probability`, makes them independent random facts
+                                          taken by name where these are the declared ones, in order where none is, and
+                                          refused where some are; one column more, `tag` or `probability`, makes them
+                                          independent random facts
     dv.independent(tuples, probabilities) independent random facts
     dv.categorical(values, probabilities) one choice among the values
-    pathlib.Path("edges.csv")             a file, see `derivable.datalog.fact_files`
+    pathlib.Path("edges.csv")             a file, see `derivable.datalog.fact_files`;
+                                          `dv.datalog.FactFile("edges.csv", header=True)` says more about its form
 or an iterable of tuples, gone through once, or of such `independent` and `categorical` objects. A pair (number, tuple)
 is never ambiguous, because no column holds a tuple.
 """
@@ -29,18 +32,22 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from derivable.core.diagnostics import BindingError, DerivableError, DomainError, ShapeError, TypeMismatchError
-from derivable.core.registry import suggestion
-from derivable.datalog.inputs import TAG_NAMES, Columns, InputMapping, Texts
+from derivable.core.diagnostics import BindingError, DerivableError, DomainError, ShapeError, TypeMismatchError, warn
+from derivable.core.registry import similar, suggestion
+from derivable.datalog.inputs import (
+    MISSING_HINT,
+    TAG_NAMES,
+    Columns,
+    InputMapping,
+    Texts,
+    listed,
+    places_by_name,
+)
 from derivable.datalog.moments import FIRST, LAST
 from derivable.datalog.ram.nodes import Ram
-from derivable.datalog.random_facts import RandomFacts
-from derivable.datalog.rules.nodes import Relation, Rules
-from derivable.datalog.terms import Entity
+from derivable.datalog.random_facts import Origin, RandomFacts
+from derivable.datalog.rules.nodes import Facts, Relation, Rules
 from derivable.datalog.values import (
-    DATETIME,
-    DURATION,
-    TENSOR,
     SymbolTable,
     ValueType,
     fits,
@@ -178,19 +185,43 @@ def load_program_facts(ram: Ram | Rules, store: FactStore) -> None:
         columns = [words_of([row[c] for row in facts.rows], t, store.symbols) for c, t in enumerate(types)]
         variables = np.full(len(facts.rows), -1, dtype=np.int64)
         if facts.tags is not None:
-            tagged = np.array([tag is not None for tag in facts.tags])
-            probabilities = np.array([tag for tag in facts.tags if tag is not None], dtype=np.float64)
             add = store.random.add_choice if facts.exclusive else store.random.add
-            variables[tagged] = add(probabilities)
+            for kind in ("tag", "chance"):
+                # A truth value is a probability wherever numbers are none.
+                rows = [i for i, t in enumerate(facts.tags) if t is not None and isinstance(t, bool) == (kind != "tag")]
+                if rows:
+                    tags = np.array([facts.tags[i] for i in rows], dtype=np.float64)
+                    variables[rows] = add(tags, kind=kind, origin=_written(ram, facts, rows))
         store.add(facts.relation, columns, variables)
 
 
+def _written(ram: Ram | Rules, facts: Facts, rows: list[int]) -> Origin:
+    """Where the tags of these rows of facts of a program are written."""
+
+    def origin(number: int) -> tuple[str, dict[str, Any]]:
+        row = rows[number]
+        place = {"source": ram.source, "text": ram.text, "span": facts.places.get(row, facts.span)}
+        shown = f"`{facts.relation}({', '.join(map(show_value, facts.rows[row]))})`"
+        return "a rule" if facts.relation.startswith("#") else shown, place
+
+    return origin
+
+
+def _is_rounded(tags: Sequence[float]) -> bool:
+    """Whether tags add up to more than one by no more than the rounding of the numbers that are written."""
+    digits = max(len(repr(float(tag)).partition(".")[2]) for tag in tags)
+    return sum(tags) - 1 <= max(5e-3, min(0.02, len(tags) * 0.5 * 10.0**-digits)) + 1e-9
+
+
 def check_choices(ram: Ram | Rules) -> None:
-    """Exclusive facts are one choice for a provenance of probabilities; raises DomainError if they are more."""
+    """Exclusive facts are one choice for a provenance of probabilities; raises DomainError if they are more.
+
+    What rounding adds to one is taken away by `RandomFacts`.
+    """
     for facts in ram.facts:
-        total = sum(tag for tag in facts.tags or () if tag is not None)
-        # Probabilities are often written with six digits.
-        if facts.exclusive and total > 1 + 1e-5:
+        tags = [float(tag) for tag in facts.tags or () if tag is not None]
+        total = sum(tags)
+        if facts.exclusive and all(0.0 <= tag <= 1.0 for tag in tags) and total > 1 and not _is_rounded(tags):
             raise DomainError(
                 f"the probabilities of the {len(facts.rows)} exclusive facts of `{facts.relation}`"
                 f" add up to {total:.10g}",
@@ -205,21 +236,40 @@ def load_python_facts(ram: Ram | Rules, facts: Mapping[str, Any], store: FactSto
     """Enter facts passed from Python, as `inputs.taken` hands them on; see the module's docstring for the forms.
 
     `given` names the relations whose facts are there already (the inputs of compile_exact).
-    Raises BindingError for an unknown relation, TypeMismatchError with row, column and expected type for a bad value.
+    A relation that the program only reads, and that nothing gives facts, is empty: a DerivableWarning says so, or
+    BindingError where its name is nearly that of another relation. Raises BindingError for facts of an unknown
+    relation, TypeMismatchError with row, column and expected type for a bad value.
     """
     for name, rows in facts.items():
         _load(known_relation(ram, name, f"facts for an unknown relation `{name}`", ram.source), rows, store)
     add_terms(ram, store)
     for relation in ram.relations.values():
         if relation.is_input and relation.name not in facts and relation.name not in given:
-            known = [n for n, other in ram.relations.items() if not other.is_input and not n.startswith("#")]
-            raise BindingError(
-                f"unknown relation `{relation.name}`: it has no declaration, no rule and no facts",
-                hint=suggestion(relation.name, known, f'pass `facts={{"{relation.name}": [...]}}`, or declare it'),
-                source=ram.source,
-                text=ram.text,
-                span=relation.span,
-            )
+            _without_facts(ram, relation)
+
+
+def _without_facts(ram: Ram | Rules, relation: Relation) -> None:
+    """Say that a relation has no declaration, no rule and no facts, unless `rel s = {}` says so."""
+    name = relation.name
+    if relation.is_emptied:
+        return
+    known = [n for n, other in ram.relations.items() if not other.is_input and not n.startswith("#")]
+    close = similar(name, known)
+    if close is not None:
+        raise BindingError(
+            f"unknown relation `{name}`: it has no declaration, no rule and no facts",
+            hint=f"did you mean `{close}`? If not, declare `type {name}(...)`",
+            source=ram.source,
+            text=ram.text,
+            span=relation.span,
+        )
+    warn(
+        f"`{name}` is empty: it has no declaration, no rule and no facts",
+        hint=f'pass `facts={{"{name}": [...]}}`, or write `rel {name} = {{}}` if it is to be empty',
+        source=ram.source,
+        text=ram.text,
+        span=relation.span,
+    )
 
 
 def known_relation(ram: Ram | Rules, name: str, message: str, source: str | None = None) -> Relation:
@@ -238,19 +288,21 @@ def _load(relation: Relation, given: Any, store: FactStore) -> None:
         columns, count = array_columns(relation, given, store.symbols)
         store.add(relation.name, columns, certain(count))
     elif isinstance(given, os.PathLike):
-        from derivable.datalog.fact_files import read_facts
+        from derivable.datalog.fact_files import FactFile, FileForm, read_facts
 
-        _load(relation, read_facts(given, relation.name, relation.types, relation.column_names), store)
+        form = given.form if isinstance(given, FactFile) else FileForm()
+        _load(relation, read_facts(given, relation.name, relation.types, relation.column_names, form), store)
     elif isinstance(given, Columns):
         given = _with_tags(relation, given)
         columns = named_columns(relation, given, store.symbols)
         variables = certain(len(given))
         if given.probabilities is not None:
-            variables = store.random.add(given.probabilities, given.has_values)
+            kind = "value" if given.has_values else "tag"
+            variables = store.random.add(given.probabilities, kind, _given(relation, given.place))
         store.add(relation.name, columns, variables)
     elif isinstance(given, Mapping):
         rows, tags = list(given.keys()), list(given.values())
-        _in_parts(len(rows), store, lambda part: _load_tuples(relation, rows[part], tags[part], store))
+        _in_parts(len(rows), store, lambda part: _load_tuples(relation, rows[part], tags[part], store, part.start))
     else:
         rows = list(given)
         if any(isinstance(row, InputMapping) for row in rows):
@@ -261,7 +313,18 @@ def _load(relation: Relation, given: Any, store: FactStore) -> None:
                     )
                 _load_mapping(relation, row, store)
             return
-        _in_parts(len(rows), store, lambda part: _load_rows(relation, rows[part], store))
+        _in_parts(len(rows), store, lambda part: _load_rows(relation, rows[part], store, part.start))
+
+
+def _given(relation: Relation, place: Callable[[int], dict[str, Any]] | None = None, first: int = 0) -> Origin:
+    """Where the tags of facts from Python or a file are: the row, from `first` on, or a place in a file."""
+
+    def origin(number: int) -> tuple[str, dict[str, Any]]:
+        if place is not None:
+            return f"a fact of `{relation.name}`", place(number)
+        return f"row {first + number} of the facts for `{relation.name}`", {}
+
+    return origin
 
 
 def _in_parts(count: int, store: FactStore, load: Callable[[slice], None]) -> None:
@@ -278,7 +341,7 @@ def _in_parts(count: int, store: FactStore, load: Callable[[slice], None]) -> No
             store.look()
 
 
-def _load_rows(relation: Relation, rows: list[Any], store: FactStore) -> None:
+def _load_rows(relation: Relation, rows: list[Any], store: FactStore, first: int = 0) -> None:
     columns = _plain_columns(relation, rows)
     if columns is not None:
         words = [_object_words(relation, c, column, store.symbols) for c, column in enumerate(columns)]
@@ -288,11 +351,11 @@ def _load_rows(relation: Relation, rows: list[Any], store: FactStore) -> None:
     for i, row in enumerate(rows):
         if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
             tags[i], rows[i] = row
-    _load_tuples(relation, rows, tags, store)
+    _load_tuples(relation, rows, tags, store, first)
 
 
 def _with_tags(relation: Relation, given: Columns) -> Columns:
-    """The columns with that of the probabilities, if there is one more than the relation has, apart."""
+    """The columns with that of the tags, if there is one more than the relation has, apart."""
     names = [str(name) for name in given.names]
     tagged = [i for i, n in enumerate(names) if n in TAG_NAMES and n not in relation.column_names]
     if given.probabilities is not None or len(names) != len(relation.types) + 1 or not tagged:
@@ -301,20 +364,19 @@ def _with_tags(relation: Relation, given: Columns) -> Columns:
     try:
         if isinstance(column, Texts):
             raise TypeError
-        probabilities = np.asarray(column, dtype=np.float64)
-        bad = np.flatnonzero(~((probabilities >= 0) & (probabilities <= 1)))
+        tags = np.asarray(column, dtype=np.float64)
     except (TypeError, ValueError):
         raise TypeMismatchError(
-            f"facts for `{relation.name}`: the column {names[tagged[-1]]!r} is not one of probabilities"
+            f"facts for `{relation.name}`: the column {names[tagged[-1]]!r} is not one of numbers"
         ) from None
-    if len(bad):
+    if len(bad := np.flatnonzero(np.isnan(tags))):
         raise DomainError(
-            f"facts for `{relation.name}`, row {bad[0]}: the tag {probabilities[bad[0]]:g} is not a probability",
-            hint="tags are numbers in [0, 1]",
+            f"facts for `{relation.name}`, row {bad[0]}: the tag is missing",
+            hint="a tag is a number; drop such rows first",
         )
     kept = [i for i in range(len(names)) if i != tagged[-1]]
     arrays = tuple(given.arrays[i] for i in kept)
-    return Columns(tuple(given.names[i] for i in kept), arrays, probabilities, len(probabilities))
+    return Columns(tuple(given.names[i] for i in kept), arrays, tags, len(tags))
 
 
 def _plain_columns(relation: Relation, rows: list[Any]) -> list[list[Any]] | None:
@@ -336,25 +398,24 @@ def _load_mapping(relation: Relation, given: InputMapping, store: FactStore) -> 
     columns = tuple_columns(relation, list(given.tuples), store.symbols)
     probabilities = np.asarray(given.probabilities, dtype=np.float64)
     add = store.random.add_choice if given.is_exclusive else store.random.add
-    store.add(relation.name, columns, add(probabilities))
+    store.add(relation.name, columns, add(probabilities, kind="tag", origin=_given(relation)))
 
 
-def _load_tuples(relation: Relation, rows: list[Any], tags: list[Any], store: FactStore) -> None:
+def _load_tuples(relation: Relation, rows: list[Any], tags: list[Any], store: FactStore, first: int = 0) -> None:
     columns = tuple_columns(relation, rows, store.symbols)
     variables = np.full(len(rows), -1, dtype=np.int64)
-    random = np.array([tag is not None for tag in tags], dtype=bool)
-    if random.any():
-        probabilities = []
-        for i, tag in enumerate(tags):
-            if tag is None:
-                continue
-            if isinstance(tag, (bool, np.bool_)) or not isinstance(tag, numbers.Real) or not 0.0 <= float(tag) <= 1.0:
+    random = [i for i, tag in enumerate(tags) if tag is not None]
+    if random:
+        for i in random:
+            tag = tags[i]
+            if isinstance(tag, (bool, np.bool_)) or not isinstance(tag, numbers.Real) or tag != tag:
                 raise DomainError(
-                    f"facts for `{relation.name}`, row {i}: the tag {tag!r} is not a probability",
-                    hint="tags are numbers in [0, 1]",
+                    f"facts for `{relation.name}`, row {first + i}: the tag {tag!r} is not a number",
+                    hint="a tag is a probability in [0, 1], or a value of the semiring that the program runs in",
                 )
-            probabilities.append(float(tag))
-        variables[random] = store.random.add(np.array(probabilities))
+        values = np.array([float(tags[i]) for i in random])
+        origin = _given(relation, first=first)
+        variables[random] = store.random.add(values, "tag", lambda number: origin(random[number]))
     store.add(relation.name, columns, variables)
 
 
@@ -410,18 +471,30 @@ def _terms(relation: Relation, c: int, values: Sequence[Any], symbols: SymbolTab
         raise
 
 
+def _is_missing(value: Any) -> bool:
+    # NaN and NaT alone are unlike themselves; pandas' NA is not even that.
+    return value is None or type(value).__name__ == "NAType" or bool(np.all(value != value))
+
+
+def _column(relation: Relation, c: int) -> str:
+    """A column for messages, with its name if it has one."""
+    name = relation.column_names[c] if relation.column_names else None
+    return f"column {c} ({name})" if name else f"column {c}"
+
+
 def _bad_value(relation: Relation, row: int, column: int, value: Any, t: ValueType) -> NoReturn:
+    place = f"facts for `{relation.name}`, row {row}, {_column(relation, column)}"
+    if _is_missing(value):
+        raise TypeMismatchError(f"{place}: the value is missing ({value})", hint=MISSING_HINT)
     shown = show_value(value) if isinstance(value, (str, bool, int, float)) else repr(value)
     hint = None
     if t.is_integer and isinstance(value, int) and not isinstance(value, bool):
         hint = t.range_text()
     elif isinstance(value, str) and relation.is_input:
         hint = f"declare the column types: `type {relation.name}(...)`"
-    raise TypeMismatchError(
-        f"facts for `{relation.name}`, row {row}, column {column}: expected {t},"
-        f" found {shown} ({type(value).__name__})",
-        hint=hint,
-    )
+    elif isinstance(value, str) and t.is_number:
+        hint = "convert the texts to numbers first (`pandas.to_numeric(column)`), or declare the column as String"
+    raise TypeMismatchError(f"{place}: expected {t}, found {shown} ({type(value).__name__})", hint=hint)
 
 
 def array_columns(relation: Relation, array: np.ndarray, symbols: SymbolTable) -> tuple[list[np.ndarray], int]:
@@ -438,15 +511,29 @@ def array_columns(relation: Relation, array: np.ndarray, symbols: SymbolTable) -
 
 
 def named_columns(relation: Relation, given: Columns, symbols: SymbolTable) -> list[np.ndarray]:
-    """Word columns of named columns: by name if they are named as the relation declares, else in order."""
+    """Word columns of named columns: by name if they are named as the relation declares, else in order.
+
+    Raises ShapeError for another number of columns, and for names that fit the declaration in part.
+    """
     arrays, names = given.arrays, [str(name) for name in given.names]
     if len(arrays) != len(relation.types):
         raise ShapeError(
-            f"facts for `{relation.name}`: {len(arrays)} columns ({', '.join(names)}) for {len(relation.types)}",
-            hint=f"select those of `{relation.name}({', '.join(map(str, relation.types))})`, without an index",
+            f"facts for `{relation.name}`: {len(arrays)} column{'s' if len(arrays) != 1 else ''} ({', '.join(names)})"
+            f" for {len(relation.types)}",
+            hint=f"select those of `{relation.name}({', '.join(map(str, relation.types))})`"
+            if len(arrays) > len(relation.types)
+            else "give all columns of the relation; `frame.reset_index()` makes the index of a frame a column",
         )
-    if len(set(names)) == len(names) and set(names) == set(relation.column_names):
-        arrays = [arrays[names.index(str(name))] for name in relation.column_names]
+    try:
+        places = places_by_name(names, relation.column_names)
+    except ValueError:
+        raise ShapeError(
+            f"facts for `{relation.name}`: the columns are named {listed(names)}, and the declared ones"
+            f" {listed(relation.column_names)}",
+            hint="rename them to the declared names, or give the values without names, as an array [row, column]",
+        ) from None
+    if places is not None:
+        arrays = [arrays[place] for place in places]
     return [_array_words(relation, c, array, symbols) for c, array in enumerate(arrays)]
 
 
@@ -469,9 +556,13 @@ def _array_words(relation: Relation, c: int, values: np.ndarray | Texts, symbols
         return _object_words(relation, c, values.astype(object).tolist(), symbols)
     wanted = {"bool": "b", "float": "fiu", "datetime": "M", "duration": "m"}.get(t.family, "iu")
     if kind not in wanted:
+        if kind == "f" and np.isnan(values).any():
+            # pandas has floats where integers are missing.
+            _bad_value(relation, int(np.flatnonzero(np.isnan(values))[0]), c, float("nan"), t)
         raise TypeMismatchError(
-            f"facts for `{relation.name}`, column {c}: expected {t}, found an array of dtype {values.dtype}",
-            hint=f"convert it: `array.astype(np.{t.dtype})`" if t.is_number else None,
+            f"facts for `{relation.name}`, {_column(relation, c)}: expected {t}, found an array of dtype"
+            f" {values.dtype}",
+            hint=_conversion(kind, t),
         )
     if t.is_integer and len(values):
         low, high = t.limits
@@ -491,51 +582,10 @@ def _array_words(relation: Relation, c: int, values: np.ndarray | Texts, symbols
     return np.ascontiguousarray(words_of_numbers(values, t, symbols))
 
 
-def hints_from(facts: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Type families of the columns of facts (`inputs.taken`), for relations that the program does not declare."""
-    hints: dict[str, tuple[str, ...]] = {}
-    families = {"f": "float", "i": "integer", "u": "integer", "b": "bool", "M": "datetime", "m": "duration"}
-    for name, given in facts.items():
-        row: Any = None
-        if isinstance(given, os.PathLike):
-            continue
-        if isinstance(given, Columns):
-            hints[name] = tuple(
-                "text" if isinstance(a, Texts) else families.get(a.dtype.kind) or (_family(a[0]) if len(a) else "any")
-                for a in given.arrays
-            )
-        elif isinstance(given, np.ndarray):
-            if given.ndim in (1, 2) and given.dtype.kind in families:
-                hints[name] = (families[given.dtype.kind],) * (given.shape[1] if given.ndim == 2 else 1)
-            elif given.ndim and len(given):
-                row = given[0]
-                row = tuple(row.tolist()) if isinstance(row, np.ndarray) else row
-        elif isinstance(given, InputMapping):
-            row = given.tuples[0] if given.tuples else None
-        elif isinstance(given, Mapping):
-            row = next(iter(given), None)
-        else:
-            row = next(iter(given), None)
-            if isinstance(row, InputMapping):
-                row = row.tuples[0] if row.tuples else None
-            if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
-                row = row[1]
-        if row is not None:
-            values = row if isinstance(row, (tuple, list)) else (row,)
-            hints[name] = tuple(map(_family, values))
-    return hints
-
-
-def _family(value: Any) -> str:
-    if isinstance(value, (bool, np.bool_)):
-        return "bool"
-    if isinstance(value, str):
-        return "text"
-    if isinstance(value, Entity):
-        return "entity"
-    for t in (DATETIME, DURATION, TENSOR):
-        if fits(value, t):
-            return t.family
-    if isinstance(value, (float, np.floating)):
-        return "float"
-    return "integer" if isinstance(value, (int, np.integer)) else "any"
+def _conversion(kind: str, t: ValueType) -> str | None:
+    """How an array of this kind of dtype becomes one of a type, for a hint."""
+    if kind in "Mm":
+        return f"declare the column as {'DateTime' if kind == 'M' else 'Duration'}"
+    if kind == "f" and t.is_integer:
+        return f"declare the column as f64, or convert it: `array.astype(np.{t.dtype})`"
+    return f"convert it: `array.astype(np.{t.dtype})`" if t.is_number else None

@@ -249,6 +249,8 @@ class _Planner:
                 self.steps.append(emit.Define(self.register(v.name), value))
             case m.Generate():
                 self.integers(node)
+            case m.Coin():
+                self.coin(node)
             case _:
                 raise _Unsupported
 
@@ -302,6 +304,19 @@ class _Planner:
         there = low <= high if closed else low < high
         number = where(there, last - first + (1 if closed else 0), 0)
         self.steps.append(emit.Count(self.register(output.name), first, number))
+
+    def coin(self, node: m.Coin) -> None:
+        """A coin of which no tag says whose it is is a factor; other ones are thrown over columns."""
+        probability = node.probability
+        if not isinstance(probability, Const) or probability.value == 0.0 or self.tags == "rows":
+            raise _Unsupported
+        if self.tags is None:
+            return
+        table = self.queries.coins.factor(node, probability.value, self.mode)
+        if table is None:
+            raise _Unsupported
+        self.reads[len(self.steps)] = table, None
+        self.steps.append(emit.Factor())
 
 
 def _as(register: Expr, dtype: Any) -> Expr:

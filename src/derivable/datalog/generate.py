@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from derivable.core.diagnostics import DomainError
 from derivable.core.graph import offsets_of
 from derivable.datalog import arithmetic
 from derivable.datalog.foreign.function import ForeignError, distinct
@@ -35,8 +36,8 @@ class ForeignFacts:
         made.known = dict(self.known)
         return made
 
-    def variables(self, name: str, rows: list[tuple], probabilities: np.ndarray) -> np.ndarray:
-        """The variables [row] of rows of words, -1 where the probability is NaN: the row is certain.
+    def variables(self, record: ForeignPredicate, rows: list[tuple], probabilities: np.ndarray) -> np.ndarray:
+        """The variables [row] of rows of words, -1 where the tag is NaN: the row is certain.
 
         A predicate that gives one row twice has made two facts: the rows differ in their number then.
         """
@@ -45,13 +46,17 @@ class ForeignFacts:
         fresh, chances = [], []
         for place in np.flatnonzero(probabilities == probabilities).tolist():
             repeat = seen[rows[place]] = seen.get(rows[place], -1) + 1
-            key = name, repeat, rows[place]
+            key = record.name, repeat, rows[place]
             if key not in self.known:
                 self.known[key] = len(self.random.probabilities) + len(fresh)
                 fresh.append(place)
                 chances.append(probabilities[place])
             found[place] = self.known[key]
-        self.random.add(np.array(chances, np.float64))
+        subject = f"a row of the predicate {record.name}"
+        try:
+            self.random.add(np.array(chances, np.float64), record.kind, lambda number: (subject, {}))
+        except DomainError as error:
+            raise ForeignError(error.message, record.name, error.hint) from None
         return found
 
 
@@ -137,7 +142,11 @@ def _answers(
         outputs = [column for column in found.columns if column is not None]
         rows = list(zip(*(column[answer_of].tolist() for column in columns), *(c.tolist() for c in outputs)))
         rows = rows if columns or outputs else [()] * len(answer_of)
-        tags = _tags(queries, record, rows, found.probabilities, facts, query.negated)
+        try:
+            tags = _tags(queries, record, rows, found.probabilities, facts, query.negated)
+        except ForeignError as error:
+            error.span = query.span
+            raise
     offsets = found.offsets
     numbers = np.diff(offsets) if places is None else np.diff(offsets)[places]
     ends = np.cumsum(numbers)
@@ -177,14 +186,16 @@ def _tags(
 ) -> Any:
     """The tags of rows of answers; without tags, whether each counts."""
     mode = queries.mode
+    # A tag of 0 need not be the zero of the semiring, and counts nothing without tags.
+    is_impossible = (probabilities == 0.0) & (record.kind == "chance")
     if isinstance(mode, Untagged):
         # In a support run a row that is only possible does not block.
         is_support = not isinstance(queries.algebra, Untagged)
-        return np.isnan(probabilities) if negated and is_support else ~(probabilities == 0.0)
-    variables = facts.variables(record.name, rows, probabilities)
+        return np.isnan(probabilities) if negated and is_support else ~is_impossible
+    variables = facts.variables(record, rows, probabilities)
     if isinstance(mode, GraphTags):
         nodes = mode.graph.literals_of(variables)
-        nodes[probabilities == 0.0] = mode.zero(1)[0]
+        nodes[is_impossible] = mode.zero(1)[0]
         return nodes
     tags, random = mode.one(len(rows)), variables >= 0
     if random.any():

@@ -76,8 +76,11 @@ def _derive(
         if not count:
             return
         columns = [np.concatenate([c[i] for c, _, _ in parts]) for i in range(len(table.types))]
-        factors = algebra.concatenate([t for _, _, t in parts])
-        nodes = algebra.graph.conjunction(factors, count)
+        made = []
+        for _, n, factors in parts:
+            executor.watch.remaining()
+            made.append(algebra.graph.conjunction(factors, n))
+        nodes = np.concatenate(made)
     else:
         columns, count, nodes = executor.special(instruction)
     effort.candidates += count

@@ -2,7 +2,7 @@
 
 A stratum that reads no changed relation stays as it is. One that reads changed relations through atoms alone goes on
 semi-naively: for each such atom its rules run once with the news of that atom, then its recursion goes on. All others
-are computed anew: what is negated, aggregated or chosen from may lose tuples, and a sum of derivations would count
+are recomputed: what is negated, aggregated or chosen from may lose tuples, and a sum of derivations would count
 some twice.
 """
 
@@ -22,7 +22,7 @@ from derivable.datalog.facts import FactColumns, FactStore
 from derivable.datalog.layered import LayeredTable, may_be_layered
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
-from derivable.datalog.rules.nodes import AggregateRule, Atom, BernoulliRule
+from derivable.datalog.rules.nodes import AggregateRule, Atom
 from derivable.datalog.rules.order import order
 from derivable.datalog.storage import Table
 from derivable.datalog.tag_columns import parts_of
@@ -73,8 +73,6 @@ def _read_by(instruction: m.Instruction) -> list[tuple[str, str | None]]:
     if isinstance(instruction, AggregateRule):
         bodies = [instruction.body, *([instruction.groups] if instruction.groups else [])]
         return [(name, "an aggregate") for name in bodies]
-    if isinstance(instruction, BernoulliRule):
-        return [(instruction.body, "a tag")]
     found: list[tuple[str, str | None]] = []
     for node in m.steps(instruction.query):
         scan = m.scan_of(node)
@@ -112,7 +110,7 @@ def change_stores(ram: m.Ram, number: int, changed: frozenset[str], splits: bool
 class Step:
     """What became of one stratum.
 
-    reason  why it was computed anew, None if it went on
+    reason  why it was recomputed, None if it went on
     added   tuples more (or fewer) than before, None if nobody counted
     rounds  of its recursion
     """
@@ -127,7 +125,7 @@ class Step:
         """`stratum 1: path went on, 3 tuples more, 2 rounds`"""
         names = [name for name in self.relations if not name.startswith("#")]
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else "a part of a rule"
-        what = "went on" if self.reason is None else f"computed anew, because {self.reason}"
+        what = "went on" if self.reason is None else f"recomputed, because {self.reason}"
         text = f"stratum {self.number}: {shown} {what}"
         if self.added is not None:
             many = "" if abs(self.added) == 1 else "s"
@@ -140,7 +138,7 @@ class Addition:
     """What adding facts did; its text has a line for each stratum that was reached.
 
     continued   the relations whose strata went on from the new tuples
-    recomputed  the relations whose strata were computed anew
+    recomputed  the relations whose strata were recomputed
     kept        how many strata stayed as they were
     """
 
@@ -196,7 +194,7 @@ class Continuation(Executor):
 
     changes  relation -> whether it only got more tuples, or better tags
     causes   relation -> the relations with names of the program whose changes have reached it, for auxiliary ones
-    reasons  relation -> why it was computed anew
+    reasons  relation -> why it was recomputed
     journal  relation -> its table before
     """
 
@@ -256,7 +254,7 @@ class Continuation(Executor):
             if (why := self.reads.uses[number][name]) is not None:
                 return f"it reads {shown} through {why}"
             if not self.changes[name]:
-                return self.reasons[name] if is_auxiliary else f"{shown} was computed anew"
+                return self.reasons[name] if is_auxiliary else f"{shown} was recomputed"
         if self.evaluation.iteration_limit is not None and stratum.is_recursive:
             return "its rounds are limited"
         if any(isinstance(i, m.Store) and i.origin is None for i in stratum.full):

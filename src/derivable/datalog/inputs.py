@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,11 +26,13 @@ class InputMapping:
     tuples         one tuple a fact
     is_exclusive   exactly one of the facts holds (a choice); otherwise they are independent
     probabilities  [fact], or None if they are given at evaluation
+    has_factors    whether these need not add up to one, though exactly one of the facts holds
     """
 
     tuples: tuple[tuple[Any, ...], ...]
     is_exclusive: bool
     probabilities: tuple[float, ...] | None = None
+    has_factors: bool = False
 
     def __len__(self) -> int:
         return len(self.tuples)
@@ -58,7 +61,8 @@ class Columns:
     arrays         [row] each, of any dtype, equally long
     probabilities  [row], None if the facts are certain
     count          of the facts of a relation without columns
-    has_values     whether the probabilities are any numbers, which are the tags themselves
+    has_values     whether the probabilities are elements of the semiring that the program runs in
+    place          row -> the fields of an error that say where it is, such as the line of a file
     """
 
     names: tuple[Any, ...]
@@ -66,15 +70,53 @@ class Columns:
     probabilities: np.ndarray | None = None
     count: int = 0
     has_values: bool = False
+    place: Callable[[int], dict[str, Any]] | None = None
 
     def __len__(self) -> int:
         return len(self.arrays[0]) if self.arrays else self.count
 
 
+MISSING_HINT = (
+    "a relation has no missing values: drop such rows with `frame.dropna()` (pandas) or `frame.drop_nulls()` (polars)"
+)
 # What the column of probabilities may be called, in frames and files.
 TAG_NAMES = {"tag", "probability"}
+# How much more than one the probabilities of a choice may add up to.
+ROUNDING = 1e-3
 # A column of so many texts is worth importing Arrow, which finds the distinct ones.
 _MANY_TEXTS = 1 << 14
+
+
+def _spelling(name: Any) -> str:
+    return re.sub(r"[\W_]+", "", str(name)).lower()
+
+
+def are_like(names: Sequence[Any], declared: Sequence[str | None]) -> bool:
+    """Whether some name is that of a declared column but for capitals, spaces and underscores."""
+    known = {_spelling(name) for name in declared if name is not None}
+    return any(_spelling(name) in known for name in names)
+
+
+def places_by_name(names: Sequence[Any], declared: Sequence[str | None]) -> list[int] | None:
+    """The place of each declared column among columns of these names; None where names say nothing about places.
+
+    Raises ValueError if the names fit the declaration in part: to take columns in order could swap them.
+    """
+    for spelled in (str, _spelling):
+        found = [spelled(name) for name in names]
+        wanted = [spelled(name) for name in declared if name is not None]
+        if found == wanted:
+            return list(range(len(found)))
+        if len(set(found)) == len(found) and sorted(found) == sorted(wanted):
+            return [found.index(name) for name in wanted]
+    if are_like(names, declared) and len(names) == len(declared):
+        raise ValueError("the names fit the declaration in part")
+    return None
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Names of columns for messages; a column without a name is `_`."""
+    return ", ".join("_" if name is None else str(name) for name in names)
 
 
 def checked_facts(facts: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -113,7 +155,14 @@ def _taken(name: str, given: Any) -> Any:
             get = getattr(given, column)
             places = range(len(labels))
             return _columns(name, labels, [get[:, i] if column == "iloc" else get(i) for i in places])
-    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable) or hasattr(given, "collect"):
+    if isinstance(given, str):
+        raise TypeMismatchError(
+            f"facts for `{name}` are the text {given[:40]!r}",
+            hint=f"for a file give a path: `from pathlib import Path`, then {{{name!r}: Path({given!r})}}"
+            if len(given) <= 200
+            else "give tuples, columns, or a `pathlib.Path`",
+        )
+    if isinstance(given, bytes) or not isinstance(given, Iterable) or hasattr(given, "collect"):
         raise TypeMismatchError(
             f"facts for `{name}` must be tuples, a NumPy array or columns, not {type(given).__name__}",
             hint="collect it first" if hasattr(given, "collect") else None,
@@ -172,7 +221,7 @@ def arrow_column(name: str, label: Any, column: Any) -> np.ndarray | Texts:
         row = column.is_null().to_numpy() if row is None else row
         raise TypeMismatchError(
             f"facts for `{name}`, row {int(np.flatnonzero(row)[0])}, column {label!r}: the value is missing",
-            hint="a relation has no missing values; drop such rows first",
+            hint=MISSING_HINT,
         )
     t = column.type
     if arrow.types.is_dictionary(t) and not arrow.types.is_string(t.value_type):
@@ -239,21 +288,34 @@ def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_ex
         raise DomainError(f"the probabilities {probabilities!r} are no numbers", hint="one in [0, 1] a value") from None
     if given.shape != (len(tuples),):
         raise DomainError(f"{len(tuples)} values, but probabilities of shape {given.shape}")
-    if not ((given >= 0) & (given <= 1)).all():
-        raise DomainError(f"probability {int(np.flatnonzero(~((given >= 0) & (given <= 1)))[0])} is not in [0, 1]")
-    if is_exclusive and given.sum() > 1 + 1e-6:
-        raise DomainError(f"the probabilities of one choice add up to {given.sum():g}")
+    bad = np.flatnonzero(~((given >= 0) & (given <= 1)) if is_exclusive else np.isnan(given))
+    if len(bad):
+        raise DomainError(f"probability {bad[0]} is {given[bad[0]]:g}, not in [0, 1]")
+    if is_exclusive and given.sum() > 1 + ROUNDING:
+        raise DomainError(
+            f"the probabilities of one choice add up to {given.sum():g}",
+            hint="divide them by their sum; independent facts are `dv.independent(tuples, probabilities)`",
+        )
     return InputMapping(tuples, is_exclusive, tuple(given.tolist()))
 
 
-def categorical(values: Iterable[Any], probabilities: Sequence[float] | None = None) -> InputMapping:
+def categorical(
+    values: Iterable[Any], probabilities: Sequence[float] | None = None, *, factors: bool = False
+) -> InputMapping:
     """One choice: exactly one of the values holds.
 
     values         scalars (a unary relation) or tuples, distinct
-    probabilities  [value], adding up to at most 1 (the rest is the probability that none holds);
+    probabilities  [value], adding up to at most 1 (the rest is the probability that none holds), up to 1e-3, which is
+                   taken away;
                    None if they are given at evaluation, as for `dv.nn.Logic`, where they add up to 1
+    factors        what is given at evaluation are factors, weights from 0 on that need not add up to 1
     """
-    return _mapping(values, probabilities, True)
+    if factors and probabilities is not None:
+        raise DomainError(
+            "factors are given at evaluation, and these are probabilities",
+            hint="divide them by their sum, or leave them out: `dv.categorical(values, factors=True)`",
+        )
+    return replace(_mapping(values, probabilities, True), has_factors=factors)
 
 
 def independent(tuples: Iterable[Any], probabilities: Sequence[float] | None = None) -> InputMapping:
@@ -261,6 +323,7 @@ def independent(tuples: Iterable[Any], probabilities: Sequence[float] | None = N
 
     tuples         tuples, or scalars for a unary relation, distinct; or a sparse tensor, for the indices of its entries
                    in the order of rows
-    probabilities  [fact], or None if they are given at evaluation
+    probabilities  [fact], or None if they are given at evaluation; values of the semiring, such as lengths, for a run
+                   in one whose values are no probabilities
     """
     return _mapping(tuples, probabilities, False)

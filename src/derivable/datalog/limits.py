@@ -239,7 +239,7 @@ class Watch(Deadline):
             span = getattr(effort.instruction if origin is None else origin.clause, "span", NOWHERE)
             span = None if span is NOWHERE else span
         if stratum.is_recursive:
-            advice = f"bound the recursion by a condition in its rule, ask for less with @demand, or {remedy}"
+            advice = f"bound the recursion by a condition in its rule, derive fewer rows with @demand, or {remedy}"
         elif effort is None:
             advice = f"give fewer facts, or {remedy}"
         else:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from derivable.algebra.semiring import Semiring
+from derivable.core import html
 from derivable.core.arguments import integer
 from derivable.core.collection import cycles_wait
-from derivable.core.diagnostics import DomainError, UnsupportedError
+from derivable.core.diagnostics import DomainError, Span, UnsupportedError, warn
 from derivable.core.files import checked_path
 from derivable.core.registry import suggestion
 from derivable.datalog.database import Database
@@ -24,14 +26,16 @@ from derivable.datalog.ram.text import ram_text
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.rules.creation import with_terms
 from derivable.datalog.rules.demand import Demand, demand, demand_text
-from derivable.datalog.rules.nodes import Attribute, BernoulliRule, Clause, Generate, Rules
+from derivable.datalog.rules.nodes import Attribute, Clause, Coin, Generate, Rules
 from derivable.datalog.rules.optimise import optimise
 from derivable.datalog.rules.text import rules_text
+from derivable.datalog.rules.untagged import without_coins
 from derivable.datalog.strata import strata_text, stratify
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.imports import read, with_imports
 from derivable.datalog.syntax.parse import parse
 from derivable.datalog.syntax.text import syntax_text
+from derivable.datalog.titles import titles_of
 from derivable.datalog.types import Typed, infer, types_text
 
 if TYPE_CHECKING:
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
 STAGES = ("syntax", "types", "desugar", "optimise", "demand", "strata", "ram", "plan", "apm")
 # A run of fewer seconds is made once more for its profile.
 WARM = 5.0
+# Relations of a kind that a notebook shows.
+_SHOWN_RELATIONS = 30
 
 
 class Program:
@@ -52,9 +58,11 @@ class Program:
 
     narrow  whether a run computes only what its outputs need, and of recursive relations only what questions with
             constants such as `query path(0, x)` ask for; no result depends on it
+    compatible  whether the group variables of an aggregate without `where` are those of the rule's head alone, as in
+            Scallop; else they are all variables that are used outside the aggregate
     """
 
-    def __init__(self, text: str, source: str = "<program>", *, narrow: bool = True):
+    def __init__(self, text: str, source: str = "<program>", *, narrow: bool = True, compatible: bool = False):
         if not isinstance(text, str):
             raise DomainError(f"a program is a text, not a {type(text).__name__}", hint="for a file: Program.from_file")
         self.text = text
@@ -62,7 +70,10 @@ class Program:
         with cycles_wait():
             self.syntax = with_imports(parse(text, source), None if source == "<program>" else Path(source))
         self.narrow = narrow
+        self.compatible = compatible
         self._plans: dict[tuple, _Plan] = {}
+        # The places that were warned of: plans for other facts have them again.
+        self._warned: set[Span] = set()
         try:
             with cycles_wait():
                 self._plan({}).ram(narrow)
@@ -70,26 +81,38 @@ class Program:
             raise UnsupportedError("an expression of the program is nested too deep", source=source) from None
 
     @staticmethod
-    def from_file(path: str | os.PathLike) -> Program:
-        """The program of a file; imports are relative to it."""
-        return Program(read(checked_path(path)), str(path))
+    def from_file(path: str | os.PathLike, *, compatible: bool = False) -> Program:
+        """The program of a file; imports are relative to it. `compatible` is as for the program of a text."""
+        return Program(read(checked_path(path)), str(path), compatible=compatible)
 
     def __repr__(self) -> str:
-        return f"Program({self.source!r}, {len(self.syntax.items)} items)"
+        count = len(self.syntax.items)
+        return f"Program({self.source!r}, {count} item{'s' if count != 1 else ''})"
+
+    def _repr_html_(self) -> str:
+        """The relations that a run reads and returns, and the text, for notebooks."""
+        rules = self._plan({}).rules
+        rows = [
+            (kind, name, ", ".join(map(str, rules.relations[name].types)))
+            for kind, names in (("input", self.inputs), ("output", rules.outputs))
+            for name in names[:_SHOWN_RELATIONS]
+        ]
+        title = f"<div><b>Program</b> {html.safe(self.source)}</div>"
+        return title + html.table(("", "relation", "columns"), rows) + html.block(self.text)
 
     # Plans
 
     def _plan(self, hints: Mapping[str, tuple[str, ...]]) -> _Plan:
         key = tuple(sorted(hints.items()))
         if key not in self._plans:
-            self._plans[key] = _Plan(self.syntax, hints)
+            self._plans[key] = _Plan(self.syntax, hints, self._warned, self.compatible)
         return self._plans[key]
 
     def _plan_for(self, facts: Mapping[str, Any] | None) -> _Plan:
         """The plan for these facts: the types of undeclared relations may depend on them."""
         plan = self._plan({})
         if facts:
-            from derivable.datalog.facts import hints_from
+            from derivable.datalog.types.hints import hints_from
 
             relations = plan.rules.relations
             undeclared = {n: f for n, f in facts.items() if n in relations and relations[n].is_input}
@@ -111,10 +134,10 @@ class Program:
         """The program after a stage, one of "syntax", "types", "desugar", "optimise", "demand", "strata", "ram", "plan"
         and "apm".
 
-        From "demand" on it is what a run without tags computes. "ram" ends with the provenance that `run` takes if it
-        is given none. "plan" runs the program over the facts, a first time to count the rows of each operator and again
-        for the seconds of each rule; `Database.explain` has the profile of a run without these counts. "apm" is the
-        program for a device with many lanes.
+        From "demand" on it is what a run without tags computes, with the coins of rules that have probabilities. "ram"
+        ends with the provenance that `run` takes if it is given none. "plan" runs the program over the facts, a first
+        time to count the rows of each operator and again for the seconds of each rule; `Database.explain` has the
+        profile of a run without these counts. "apm" is the program for a device with many lanes.
         """
         if stage == "plan":
             return str(self._profile(taken(checked_facts(facts)), provenance))
@@ -133,12 +156,12 @@ class Program:
             case "strata":
                 return strata_text(stratify(plan.demand(self.narrow).rules))
             case "ram":
-                return f"{ram_text(plan.ram(self.narrow))}\n{_default_text(plan.rules)}"
+                return f"{ram_text(plan.shown_ram(self.narrow))}\n{_default_text(plan.rules)}"
             case "apm":
                 from derivable.datalog.apm.lower import lower as lower_to_apm
                 from derivable.datalog.apm.text import apm_text
 
-                return apm_text(lower_to_apm(plan.ram(self.narrow)))
+                return apm_text(lower_to_apm(plan.shown_ram(self.narrow)))
         hint = suggestion(str(stage), STAGES, f"the stages are {', '.join(STAGES)}")
         raise DomainError(f"unknown stage {stage!r}", hint=hint)
 
@@ -160,6 +183,20 @@ class Program:
             # Kernels that this run has compiled are there now.
             timed = run(False)
         return timed.with_counts(counted)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The declared relations whose facts come from outside: the program has no rule, fact or file for them."""
+        rules = self._plan({}).rules
+        given = {item.relation for item in (*rules.rules, *rules.facts)}
+        given |= {constructor.relation for constructor in rules.constructors.values()}
+        return tuple(
+            name
+            for name, relation in rules.relations.items()
+            if name not in given
+            and not (relation.is_input or relation.is_emptied or name.startswith("#"))
+            and not any(attribute.name == "file" for attribute in relation.attributes)
+        )
 
     @property
     def files(self) -> dict[str, Attribute]:
@@ -235,7 +272,7 @@ class Program:
         from derivable.datalog.evaluation import Evaluation
         from derivable.datalog.facts import check_choices, load_program_facts, load_python_facts, new_store
         from derivable.datalog.limits import EXACT_HINT
-        from derivable.datalog.provenance import EXACT, Inference, provenance_of
+        from derivable.datalog.provenance import EXACT, Inference, carrier_of, provenance_of
 
         facts = taken(facts)
         plan = self._plan_for(facts)
@@ -252,7 +289,8 @@ class Program:
             record = provenance_of(provenance)
         if isinstance(record, Inference):
             check_choices(plan.rules)
-            store.random.check_probabilities(record.name)
+        name = provenance if isinstance(provenance, str) else record.name
+        store.random.require(carrier_of(record, name))
         goal = plan.goal if stop_at_goal else None
         if stop_at_goal and goal is None:
             raise DomainError(
@@ -265,16 +303,15 @@ class Program:
             watch.hint = EXACT_HINT
         evaluation = Evaluation(ram, store, record, k)
         evaluation.run(watch, is_counted, goal, keep)
-        name = provenance if isinstance(provenance, str) else record.name
-        return Database(evaluation, name, keep, is_default)
+        return Database(evaluation, name, keep, is_default, plan.titles)
 
 
 def _num_probabilities(rules: Rules, store: FactStore) -> int:
     """How many facts, tagged rules and uses of tagged predicates have probabilities."""
-    choices = sum(isinstance(rule, BernoulliRule) for rule in rules.rules)
     literals = [literal for rule in rules.rules if isinstance(rule, Clause) for literal in rule.body]
     soft = sum(isinstance(literal, Generate) and PREDICATES[literal.predicate].is_tagged for literal in literals)
-    return len(store.random.probabilities) + choices + soft
+    coins = {literal.name for literal in literals if isinstance(literal, Coin)}
+    return len(store.random.probabilities) + len(coins) + soft
 
 
 def _default_text(rules: Rules) -> str:
@@ -291,23 +328,45 @@ def _default_text(rules: Rules) -> str:
 class _Plan:
     """A program with types, and what it is lowered to."""
 
-    def __init__(self, syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]]):
+    def __init__(self, syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]], warned: set[Span], compatible: bool):
+        self.syntax = syntax
+        self.warned = warned
         self.typed: Typed = infer(syntax, hints)
-        self.rules: Rules = desugar(self.typed)
+        self.rules: Rules = desugar(self.typed, compatible)
         # The rules as written must have strata, whatever becomes of them.
         stratify(with_terms(self.rules))
-        self._demands: dict[bool, Demand] = {}
+        self.plain_rules = without_coins(self.rules)
+        self._demands: dict[tuple[bool, bool], Demand] = {}
         self._rams: dict[tuple[bool, str | None], Ram] = {}
 
-    def demand(self, narrow: bool) -> Demand:
-        """The rules with their demand; `narrow` if only the outputs matter."""
-        if narrow not in self._demands:
-            self._demands[narrow] = demand(self.optimised(narrow), automatic=narrow)
-        return self._demands[narrow]
+    def demand(self, narrow: bool, has_coins: bool = True) -> Demand:
+        """The rules with their demand; `narrow` if only the outputs matter.
 
-    def optimised(self, narrow: bool) -> Rules:
-        """The rules made simpler; `narrow` if only the outputs matter."""
-        return optimise(self.rules, narrow)
+        has_coins  whether rules have their probabilities, which a run without tags does not read
+        """
+        key = narrow, has_coins and self.has_coins
+        if key not in self._demands:
+            found = self._demands[key] = demand(self.optimised(narrow, has_coins), automatic=narrow)
+            for idle in found.idle:
+                span = idle.literal.span
+                if span not in self.warned:
+                    self.warned.add(span)
+                    message, hint = idle.message(self.rules)
+                    warn(message, hint=hint, source=self.rules.source, text=self.rules.text, span=span)
+        return self._demands[key]
+
+    def optimised(self, narrow: bool, has_coins: bool = True) -> Rules:
+        """The rules made simpler; arguments as for `demand`."""
+        return optimise(self.rules if has_coins else self.plain_rules, narrow)
+
+    @property
+    def has_coins(self) -> bool:
+        return self.plain_rules is not self.rules
+
+    @cached_property
+    def titles(self) -> Mapping[str, tuple[str | None, ...]]:
+        """What the columns of the outputs are called."""
+        return titles_of(self.syntax, self.rules)
 
     @property
     def goal(self) -> str | None:
@@ -318,9 +377,13 @@ class _Plan:
         """RAM, in which there is also that for runs with tags if it is another; for runs that end at a goal."""
         if (narrow, goal) not in self._rams:
             found = self.demand(narrow)
-            ram = lower(stratify(found.rules, goal))
-            if found.first is not None:
-                first = lower(stratify(found.first))
+            ram = lower(stratify(self.demand(narrow, has_coins=False).rules, goal))
+            if found.first is not None or self.has_coins:
+                first = None if found.first is None else lower(stratify(found.first))
                 ram = replace(ram, tagged=replace(lower(stratify(found.then, goal)), demand=first))
             self._rams[narrow, goal] = ram
         return self._rams[narrow, goal]
+
+    def shown_ram(self, narrow: bool) -> Ram:
+        """RAM as `explain` shows it: one program with the demand and with the probabilities of rules."""
+        return lower(stratify(self.demand(narrow).rules)) if self.has_coins else self.ram(narrow)

@@ -13,6 +13,7 @@ from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError
 from derivable.core.registry import Registry
+from derivable.datalog.carrier import Carrier
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.tags import ColumnTags, IntegerTags, SemiringTags
@@ -56,6 +57,11 @@ def provenance_of(given: str | Semiring) -> Semiring | Inference:
             hint="a provenance is a commutative semiring",
         )
     return found
+
+
+def carrier_of(provenance: Semiring | Inference, name: str | None = None) -> Carrier:
+    """Which numbers it takes as tags; `name` is what the user calls it."""
+    return Carrier(name or provenance.name, provenance if isinstance(provenance, Semiring) else None)
 
 
 def tags_of(provenance: Semiring | Inference, facts: RandomFacts, k: int = 3) -> ColumnTags:

@@ -14,6 +14,7 @@ import numpy as np
 from derivable.core.and_or import TRUE
 from derivable.core.progress import Deadline
 from derivable.datalog import arithmetic
+from derivable.datalog.coins import Coins, thrown
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.fused import CALL_ROWS, Running
 from derivable.datalog.generate import ForeignFacts, generate
@@ -65,6 +66,7 @@ class Queries:
         self.symbols = symbols
         self.algebra = algebra
         self.foreign = ForeignFacts(random)
+        self.coins = Coins(random)
         self.deadline = deadline
         self.complete: set[str] = set()
         self.mode: Any = algebra
@@ -183,6 +185,8 @@ class Queries:
                 return lambda batch: self.extended(batch, v.name, e)
             case m.Generate():
                 return lambda batch: generate(self, batch, query, PREDICATES[query.predicate], self.foreign)
+            case m.Coin():
+                return lambda batch: thrown(self, batch, query)
         raise AssertionError(query)
 
     def selected(self, batch: Batch, condition: Expr) -> Iterator[Batch]:

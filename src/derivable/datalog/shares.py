@@ -91,9 +91,15 @@ class Share:
 
 
 def may_be_shared(running: Running, table: Table) -> bool:
-    """Whether the threads may share a store: its first column has bounds, and it does not ask the sets it writes to."""
+    """Whether the threads may share a store.
+
+    Its first column has bounds, it does not read the sets it writes to, and rows have no numbers there: a row gets its
+    number with its place in the log, which is known after the step alone.
+    """
     fused = running.fused
     if fused is None or fused.bounds is None or get_num_threads() == 1:
+        return False
+    if table.sets is None or table.sets.form.numbered:
         return False
     asked = [fused.reads[k][0] for k, step in enumerate(fused.plan.steps) if isinstance(step, emit.Probe)]
     return not any(other is table for other in asked)

@@ -1,7 +1,7 @@
 """Strata: relations in the order in which they can be computed.
 
 A stratum is a strongly connected component of the dependency graph; a relation is computed after everything it
-depends on through negation, aggregation or a choice, and together with what it is mutually recursive with.
+depends on through negation or aggregation, and together with what it is mutually recursive with.
 """
 
 from __future__ import annotations
@@ -35,16 +35,14 @@ class Strata:
 
 
 def dependencies(rule: r.Rule) -> list[tuple[str, str | None]]:
-    """(relation, "negation", "aggregate" or "choice" if the dependency must be on a lower stratum, else None)."""
+    """(relation, "negation" or "aggregate" if the dependency must be on a lower stratum, else None)."""
     if isinstance(rule, r.Clause):
         return [
             (literal.relation, "negation" if isinstance(literal, r.Negated) else None)
             for literal in rule.body
             if isinstance(literal, (r.Atom, r.Negated))
         ]
-    if isinstance(rule, r.AggregateRule):
-        return [(rule.body, "aggregate"), *([(rule.groups, "aggregate")] if rule.groups else [])]
-    return [(rule.body, "choice")]
+    return [(rule.body, "aggregate"), *([(rule.groups, "aggregate")] if rule.groups else [])]
 
 
 def needed_for(program: r.Rules, names: Iterable[str]) -> set[str]:
@@ -92,7 +90,7 @@ class Cycles:
 
     @property
     def broken(self) -> set[int]:
-        """The components that a negation, an aggregate or a choice is inside of."""
+        """The components that a negation or an aggregate is inside of."""
         return {
             self.place[head]
             for head, targets in self.edges.items()
@@ -211,7 +209,7 @@ def _fail(
     shown_relation = named[0] if named else rule.relation
     raise StratificationError(
         f"the program is not stratifiable: `{shown_relation}` depends on itself through "
-        f"{'negation' if kind == 'negation' else 'an aggregate' if kind == 'aggregate' else 'a tag'}\n"
+        f"{'negation' if kind == 'negation' else 'an aggregate'}\n"
         f"  cycle: {shown}",
         hint=_hint(rule, kind),
         source=program.source,
@@ -223,15 +221,15 @@ def _fail(
 def _hint(rule: r.Rule, kind: str) -> str:
     if kind == "aggregate" and isinstance(rule, r.AggregateRule) and rule.operator in ("min", "argmin"):
         return (
-            f"for shortest ways, leave out `{rule.operator}` and run with provenance='min_plus', which keeps the least "
-            "sum of each tuple; an edge of length w has the probability exp(-w)"
+            f"for shortest paths, leave out `{rule.operator}`, write the length of an edge as its tag, as in "
+            "`rel w::e(x, y) = edge(x, y, w)`, and run with provenance='min_plus', which keeps the least sum of a tuple"
         )
     return "a relation must be complete before it is negated or aggregated; break the cycle"
 
 
 def _shown_cycle(steps: list[tuple[str, str | None, str]]) -> str:
     """`a --not--> b --> a`, without auxiliary relations; the way through one has its strongest mark."""
-    marks = {"negation": "not", "aggregate": "aggregate", "choice": "tag"}
+    marks = {"negation": "not", "aggregate": "aggregate"}
     start = next((i for i, step in enumerate(steps) if not step[0].startswith("#")), 0)
     steps = steps[start:] + steps[:start]
     text, pending = steps[0][0], None

@@ -9,25 +9,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from derivable.algebra.element import records
+from derivable.algebra.expr.nodes import in_order
 from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.core.and_or import FALSE, TRUE
 from derivable.core.diagnostics import UnsupportedError
-from derivable.core.lazy import later
+from derivable.core.progress import Deadline
+from derivable.datalog.carrier import fact_values, tag_values
 from derivable.datalog.derived import Derived
 from derivable.datalog.ground_graph import GroundGraph, negate
-from derivable.datalog.random_facts import RandomFacts
+from derivable.datalog.random_facts import KINDS, Kind, RandomFacts
 from derivable.datalog.tag_columns import column_of, concatenate, parts_of, reduce_segments
 from derivable.device.cpu.memory import empty
-
-if TYPE_CHECKING:
-    from derivable.tensor import values as tensors
-else:
-    tensors = later("derivable.tensor.values")
 
 
 class Untagged:
@@ -98,6 +96,10 @@ class ColumnTags(ABC):
     @abstractmethod
     def show(self, tags: Any) -> np.ndarray: ...
 
+    def anonymous(self, numbers: np.ndarray, kind: Kind) -> Any:
+        """Tags of random facts of these numbers; None where a tag depends on which random fact it is of."""
+        return None
+
     def weights(self, tags: Any) -> np.ndarray:
         """Raises UnsupportedError where the provenance does not say it."""
         return np.asarray(self.show(tags), dtype=np.float64)
@@ -105,6 +107,9 @@ class ColumnTags(ABC):
     def copy(self, facts: RandomFacts) -> ColumnTags:
         """The same tags, for random facts that are a copy of theirs and get more of their own."""
         return self
+
+    def watch(self, deadline: Deadline) -> None:  # noqa: B027
+        """State what long operations look at from now on; those on columns are never long."""
 
     def load(self, table, rows) -> Any:
         return table.tags[: table.size][rows]
@@ -203,18 +208,18 @@ class SemiringTags(ColumnTags):
 
     def fact_tags(self, variables: np.ndarray) -> Any:
         """Raises UnsupportedError if the semiring does not say what a fact is."""
-        probabilities = np.asarray(self.facts.probabilities, dtype=np.float64)[variables]
-        is_valued = self.facts.is_valued(variables)
-        if not is_valued.any():
-            return column_of(self.typed.require_fact().apply((probabilities,), (variables,)))
-        if not self.semiring.is_scalar:
-            self.facts.check_probabilities(self.semiring.name)
-            return column_of(self.typed.require_fact().apply((probabilities,), (variables,)))
-        values = tensors.elements(probabilities, self.semiring, "the facts")
-        if is_valued.all():
-            return values
-        (random,) = self.typed.require_fact().apply((probabilities,), (variables,))
-        return np.where(is_valued, values, random)
+        return fact_values(self.semiring, self.facts, variables)
+
+    def anonymous(self, numbers: np.ndarray, kind: Kind) -> Any:
+        if not self._is_anonymous:
+            return None
+        count = len(numbers)
+        return tag_values(self.semiring, numbers, np.full(count, KINDS[kind], np.uint8), np.full(count, -1))
+
+    @cached_property
+    def _is_anonymous(self) -> bool:
+        fact = self.typed.require_fact()
+        return not any(node in fact.operands[1] for node in in_order(fact.values))
 
     def weights(self, tags: Any) -> np.ndarray:
         (found,) = self.typed.require_weight().apply(parts_of(tags))
@@ -256,11 +261,7 @@ class IntegerTags(ScalarColumns, ColumnTags):
         return self._mask(self.semiring.discard, a == self.semiring.zero, a)
 
     def fact_tags(self, variables: np.ndarray) -> np.ndarray:
-        found, is_valued = self.one(len(variables)), self.facts.is_valued(variables)
-        if is_valued.any():
-            values = np.asarray(self.facts.probabilities, np.float64)[variables[is_valued]]
-            found[is_valued] = tensors.elements(values, self.semiring, "the facts")
-        return found
+        return fact_values(self.semiring, self.facts, variables)
 
     def show(self, tags: np.ndarray) -> np.ndarray:
         return tags if self.semiring.show is None else self._each(self.semiring.show, tags)

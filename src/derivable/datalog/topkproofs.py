@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.tags import ColumnTags, ScalarColumns
 
 Proof = tuple[int, ...]
 Proofs = tuple[Proof, ...]
 ZERO, ONE = 0, 1
+# Proofs, or pairs of tags, between two looks at the clock.
+LOOKS = 64
 
 
 class ProofTable:
@@ -23,6 +26,8 @@ class ProofTable:
 
     def __init__(self, facts: RandomFacts, k: int):
         self.facts = facts
+        # Sets of many proofs take long, so their operations look at the clock of the run.
+        self.deadline = NEVER
         self.k = k
         self.sets: list[Proofs] = [(), ((),)]
         self.ids: dict[Proofs, int] = {(): ZERO, ((),): ONE}
@@ -32,8 +37,11 @@ class ProofTable:
         self.chances: dict[frozenset[Proof], float] = {}
 
     def refresh(self) -> None:
-        """Read the groups again: grounding may have added random facts."""
-        if len(self.group) != len(self.facts.probabilities):
+        """Read the groups again: a run adds random facts as it goes."""
+        if len(self.members) == len(self.facts.groups):
+            # Coins of rules come in every round, and are in no group.
+            self.group += [-1] * (len(self.facts.probabilities) - len(self.group))
+        else:
             self.group = self.facts.group_of().tolist()
             self.members = [g.tolist() for g in self.facts.groups]
 
@@ -89,7 +97,9 @@ class ProofTable:
         """The tag of the k most probable of these proofs, none containing another."""
         ranked = sorted(proofs, key=lambda proof: (-self.chance(proof), len(proof), proof))
         minimal: list[frozenset[int]] = []
-        for proof in sorted(ranked, key=len):
+        for number, proof in enumerate(sorted(ranked, key=len)):
+            if number % LOOKS == 0:
+                self.deadline.remaining()
             candidate = frozenset(proof)
             if not any(other <= candidate for other in minimal):
                 minimal.append(candidate)
@@ -111,7 +121,10 @@ class ProofTable:
             return b
         if b == ONE:
             return a
-        products = {self.merged(x, y) for x in self.sets[a] for y in self.sets[b]}
+        products: set[Proof | None] = set()
+        for x in self.sets[a]:
+            self.deadline.remaining()
+            products |= {self.merged(x, y) for y in self.sets[b]}
         return self.best({p for p in products if p is not None})
 
     def negate(self, a: int, _: int = 0) -> int:
@@ -128,6 +141,8 @@ class ProofTable:
         results = np.empty(len(pairs), dtype=np.int64)
         compute = getattr(self, operation)
         for i, (x, y) in enumerate(pairs.tolist()):
+            if i % LOOKS == 0:
+                self.deadline.remaining()
             key = (operation, x, y)
             found = self.memo.get(key)
             if found is None:
@@ -144,6 +159,7 @@ class ProofTable:
         found = self.chances.get(proofs)
         if found is not None:
             return found
+        self.deadline.remaining()
         counts: dict[int, int] = {}
         for proof in proofs:
             for literal in proof:
@@ -189,6 +205,9 @@ class ProofTags(ScalarColumns, ColumnTags):
     def __init__(self, facts: RandomFacts, k: int = 3):
         super().__init__(np.int64, ZERO, ONE)
         self.table = ProofTable(facts, k)
+
+    def watch(self, deadline: Deadline) -> None:
+        self.table.deadline = deadline
 
     def copy(self, facts: RandomFacts) -> ProofTags:
         made = ProofTags(facts, self.table.k)

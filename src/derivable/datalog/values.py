@@ -105,7 +105,8 @@ ENTITY = ValueType("Entity", "entity", 64, np.dtype("O"))
 
 
 def castable(source: ValueType, target: ValueType) -> bool:
-    """Whether there is a cast: of terms, dates and durations to text and from it, of tensors to text and floats."""
+    """Whether there is a cast: of terms, dates and durations to text and from it, of tensors to text and floats. A
+    character casts to a number, its digit, and an integer to a character, a float does not."""
     families = {source.family, target.family}
     if source == target or families == {"entity"}:
         return True
@@ -113,7 +114,7 @@ def castable(source: ValueType, target: ValueType) -> bool:
         return "text" in families
     if source.family == "tensor":
         return target.family in ("text", "float")
-    if "tensor" in families or families == {"float", "char"}:
+    if "tensor" in families or (source.family == "float" and target.family == "char"):
         return False
     return families.isdisjoint(("datetime", "duration")) or "text" in families
 

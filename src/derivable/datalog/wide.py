@@ -77,6 +77,13 @@ def _minus(a: np.ndarray, b: np.ndarray, t: ValueType) -> Computed:
     return _saturated(a - b, t), None
 
 
+def _exact(computed: np.ndarray, t: ValueType) -> Computed:
+    """What a sum or difference is, where the type has it."""
+    low, high = t.limits
+    there = ((computed >= low) & (computed <= high)).astype(bool)
+    return np.where(there, computed, 0), there
+
+
 def _times(a: np.ndarray, b: np.ndarray, t: ValueType) -> Computed:
     if a.dtype != object and float(np.abs(a).max(initial=0)) * float(np.abs(b).max(initial=0)) >= _EXACT:
         a = a.astype(object)
@@ -131,6 +138,8 @@ def _itself(a: np.ndarray, t: ValueType) -> Computed:
 _OPERATIONS: dict[str, Callable[..., Computed]] = {
     "+": _plus,
     "-": _minus,
+    "+!": lambda a, b, t: _exact(a + b, t),
+    "-!": lambda a, b, t: _exact(a - b, t),
     "*": _times,
     "/": _divided,
     "%": _remainder,
@@ -168,7 +177,11 @@ def _computed(
 
 def converted(source: ValueType, target: ValueType, symbols: SymbolTable, operand: np.ndarray) -> Computed:
     """A cast between integers of 128 bits and other numbers, bools and characters: integers wrap around, floats are cut
-    towards zero and saturate."""
+    towards zero and saturate, characters are digits or have no value."""
+    if source.family == "char":
+        digits = operand - ord("0")
+        there = (digits >= 0) & (digits <= 9)
+        return np.where(there, digits, 0), there
     if source.family == "float":
         low, high = target.limits
         numbers = np.ascontiguousarray(operand).view(np.float64).tolist()

@@ -20,6 +20,7 @@ from derivable.circuit.fold import GraphFold
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.batched import GroundProgram
+from derivable.datalog.random_facts import CHANCE
 from derivable.device.cpu.memory import contiguous, zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.nn.inference import FactColumns
@@ -75,7 +76,14 @@ class SemiringInference(DerivationInference):
     """A semiring's values of the derivations: facts enter by its `fact`, and the outputs are what it shows."""
 
     def __init__(self, ground: GroundProgram, names: Sequence[str], semiring: Semiring):
-        super().__init__(ground, names)
+        fixed = np.asarray(ground.fixed_weights, np.float64)
+        made = ground.random.kinds_of(ground.fixed) == CHANCE
+        if (of_probability := semiring.typed().from_probability) is not None and made.any():
+            # These probabilities are computed, whatever the tags of the inputs are.
+            fixed = fixed.copy()
+            with np.errstate(divide="ignore"):
+                (fixed[made],) = of_probability.apply((fixed[made],))
+        super().__init__(replace(ground, fixed_weights=fixed), names)
         self.semiring = semiring
         # Kernels are compiled for circuits, whose children are int32.
         self.nodes = replace(ground, children=ground.children.astype(np.int32))
@@ -162,7 +170,8 @@ class TopProofsInference(DerivationInference):
         rows = rows.reshape(math.prod(batch), self.num_variables)
         shape = len(rows), len(self.roots), self.k
         masks = held.reshape(*shape, rows.shape[1]), denied.reshape(*shape, rows.shape[1]), present.reshape(shape)
-        total = rows.new_zeros(shape[:2])
+        # Zeros that depend on the rows, so that there is a derivative, zero, where there is no proof.
+        total = rows[:, :0].sum(1, keepdim=True).expand(shape[:2])
         for sign, possible, values in self._conjunctions(rows, *masks):
             total = total + sign * torch.where(possible, values.prod(-1), 0)
         return total.reshape(*batch, len(self.roots))

@@ -41,7 +41,7 @@ def inference_for(
     from derivable.nn.derivations import SemiringInference, TopProofsInference
 
     semiring = provenance if isinstance(provenance, Semiring) else boolean
-    grounded = watched(watch, lambda: ground(program, inputs, outputs, facts, semiring, watch))
+    grounded = watched(watch, lambda: ground(program, inputs, outputs, facts, semiring, watch, provenance))
     if isinstance(provenance, Semiring):
         return SemiringInference(grounded, list(inputs), provenance)
     return TopProofsInference(grounded, list(inputs), k)

@@ -19,10 +19,10 @@ from derivable.core.registry import nearest
 from derivable.datalog.inputs import InputMapping, as_tuple
 from derivable.datalog.limits import checked_limits
 from derivable.datalog.program import Program
-from derivable.datalog.provenance import EXACT, provenance_of
+from derivable.datalog.provenance import EXACT, carrier_of, provenance_of
 from derivable.datalog.values import show_value
 from derivable.nn.inference import ExactInference, inference_for
-from derivable.nn.values import require_log_probabilities, require_probabilities
+from derivable.nn.values import require_distributions, require_factors, require_log_probabilities, require_tags
 
 OutputMapping = Sequence[Any]
 
@@ -45,7 +45,8 @@ class Logic(torch.nn.Module):
     provenance   "exact": the probability over all worlds, mutual exclusion respected, compiled once to a circuit;
                  "topkproofs": the exact probability of the k most probable proofs; or a semiring, its record or
                  name: "minmaxprob" (godel), the strongest derivation, by its weakest fact; "addmultprob", sums of
-                 products, cut at 1; "max_product", "log", your own
+                 products, cut at 1; "max_product", "log", your own. Where values are no probabilities, inputs and
+                 outputs are values of the semiring: lengths under "min_plus", scores under "max_plus"
     k            of topkproofs
     facts        further facts that do not change between calls (a map, a knowledge base), as for `Program.run`.
                  Facts that do change from call to call are inputs: `independent`, with probabilities 0 and 1
@@ -60,9 +61,9 @@ class Logic(torch.nn.Module):
     shapes broadcast. It returns [*batch, fact] of the output relation, or a dict of these if there are several.
     An empty batch gives an empty result. A fact that the program cannot derive has probability 0.
 
-    Rows of a categorical input are used as they are. If they do not add up to one, an exact output is the
-    sum over worlds of the products of the weights, so factors need not be normalised. Other provenances
-    only compare and multiply the weights.
+    The rows of a categorical input add up to one, up to 1e-3. Those of an input declared as
+    `dv.categorical(values, factors=True)` are used as they are: an exact output is then the sum over worlds of the
+    products of the weights. Other provenances only compare and multiply the weights.
 
     Gradients are exact for the function computed; ties in minmaxprob go to the smallest index, topkproofs
     differentiates the proofs chosen, and the cut of addmultprob lets gradients pass (as in Scallop).
@@ -70,7 +71,8 @@ class Logic(torch.nn.Module):
     A layer can be pickled and copied, and works in DataParallel and torch.compile. It has no parameters.
 
     Raises, with a hint: BindingError for a missing, superfluous or misspelt input; ShapeError for a tensor
-    that does not fit its relation; DomainError for NaN or values outside [0, 1] (see `values.TOLERANCE`);
+    that does not fit its relation; DomainError for NaN or values outside [0, 1] (see `values.TOLERANCE`), or
+    outside the domain of a semiring, and for rows of a choice that do not add up to one;
     and whatever the program itself raises.
     """
 
@@ -100,6 +102,7 @@ class Logic(torch.nn.Module):
             raise DomainError(f"facts is a {type(facts).__name__}", hint='map relations: facts={"edge": [(0, 1)]}')
         self.program = _program(program)
         self.provenance = provenance if isinstance(provenance, str) else record.name
+        self.carrier = carrier_of(record, self.provenance)
         self.log_probabilities = log_probabilities
         self.inputs = _checked_inputs(inputs)
         self.outputs, self._scalar_outputs = _checked_outputs(outputs)
@@ -240,10 +243,16 @@ class Logic(torch.nn.Module):
             )
         if tensor.is_complex():
             raise ShapeError(f"input {name!r} is complex; probabilities are real")
+        if facts.has_factors and self.carrier.has_probabilities:
+            if not in_logs:
+                require_factors(name, tensor)
+            return
         if in_logs:
             require_log_probabilities(name, tensor)
         else:
-            require_probabilities(name, tensor)
+            require_tags(name, tensor, self.carrier)
+        if facts.is_exclusive and self.carrier.has_probabilities:
+            require_distributions(name, tensor, in_logs)
 
     def _batch_shape(self, tensors: dict[str, torch.Tensor]) -> tuple[int, ...]:
         if not tensors:

@@ -20,7 +20,12 @@ from derivable.circuit.formula import Formula
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.nn.log_space import log1mexp, log_of_probability
-from derivable.nn.values import require_probabilities
+from derivable.nn.values import (
+    require_distributions,
+    require_factors,
+    require_log_probabilities,
+    require_probabilities,
+)
 
 Constraint = Circuit | Formula | str | os.PathLike | Iterable[Sequence[int]]
 Reading = Literal["probabilities", "log_probabilities", "logits"]
@@ -38,7 +43,10 @@ class SemanticLoss(torch.nn.Module):
                  sigmoid, from which log(1 - p) has no rounding error
     exclusive    groups of variables of which exactly one is true (a softmax): the literals v of a group weigh
                  p, their negations 1, and "exactly one" is added to the constraint, which may then not be a
-                 Circuit. With it p must sum to one over each group for the loss to be at least 0.
+                 Circuit. The p of a group add up to one: a row that is off by more than 1e-3 is an error (2e-3 in
+                 float16, 1e-2 in bfloat16).
+    factors      whether the numbers of `exclusive` groups are weights from 0 on that need not add up to one; the
+                 loss is then -log of the weighted count, which may be below 0
     compiler     "sdd" or "d4"; see `derivable.circuit.compile`
 
     The loss is 0 exactly where the constraint has probability one, and inf where it has probability zero. It
@@ -46,7 +54,7 @@ class SemanticLoss(torch.nn.Module):
     There is one network output for each variable: variable v of the constraint is column v - 1.
 
     Raises DomainError if a given circuit is not decomposable or not deterministic, since its value would
-    not be a probability.
+    not be a probability. `forward` raises DomainError for predictions that are no probabilities.
     """
 
     def __init__(
@@ -55,6 +63,7 @@ class SemanticLoss(torch.nn.Module):
         *,
         inputs: Reading = "probabilities",
         exclusive: Sequence[Sequence[int]] | None = None,
+        factors: bool = False,
         compiler: Literal["sdd", "d4"] = "sdd",
         reduction: Reduction = "mean",
     ):
@@ -69,6 +78,13 @@ class SemanticLoss(torch.nn.Module):
                 hint="pass log_softmax over each group with inputs='log_probabilities'",
             )
         groups = _checked_groups(exclusive)
+        if factors and not groups:
+            raise DomainError(
+                "factors are the weights of groups of which exactly one is true, and there are no groups",
+                hint="name the variables of each group: exclusive=[[1, 2, 3]]",
+            )
+        self.groups = groups
+        self.factors = factors
         self.inputs = inputs
         self.reduction = reduction
         self.circuit = _circuit_of(constraint, groups, compiler)
@@ -99,11 +115,29 @@ class SemanticLoss(torch.nn.Module):
     def _log_weights(self, predictions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if self.inputs == "logits":
             return torch.nn.functional.logsigmoid(predictions), torch.nn.functional.logsigmoid(-predictions)
-        if self.inputs == "log_probabilities":
-            return predictions, log1mexp(predictions)
-        require_probabilities("the predictions", predictions)
-        within = predictions.clamp(0, 1)
-        return log_of_probability(within), log_of_probability(1 - within)
+        in_logs = self.inputs == "log_probabilities"
+        self._check_values(predictions, in_logs)
+        # The weights of a group's negations are one, whatever is computed here: a factor may be larger than one.
+        single = predictions.masked_fill(cast(torch.Tensor, self._exclusive), -1.0 if in_logs else 0.5)
+        if in_logs:
+            return predictions, log1mexp(single)
+        within = predictions.clamp_min(0) if self.factors else predictions.clamp(0, 1)
+        return log_of_probability(within), log_of_probability(1 - single.clamp(0, 1))
+
+    def _check_values(self, predictions: torch.Tensor, in_logs: bool) -> None:
+        """Probabilities, and those of a group are a distribution unless they are factors."""
+        check = require_log_probabilities if in_logs else require_probabilities
+        if not self.factors:
+            check("the predictions", predictions)
+            for group in self.groups:
+                name = f"the predictions of the group {group}"
+                columns = predictions[..., [variable - 1 for variable in group]]
+                require_distributions(name, columns, in_logs, "factors=True takes weights that are not normalised")
+            return
+        exclusive = cast(torch.Tensor, self._exclusive)
+        check("the predictions outside the groups", predictions[..., ~exclusive])
+        weights = predictions[..., exclusive]
+        require_factors("the predictions of the groups", weights.exp() if in_logs else weights)
 
     def _check_shape(self, predictions: Any) -> None:
         expected = self.circuit.num_variables
@@ -208,6 +242,7 @@ def semantic_loss(
     *,
     inputs: Reading = "probabilities",
     exclusive: Sequence[Sequence[int]] | None = None,
+    factors: bool = False,
     compiler: Literal["sdd", "d4"] = "sdd",
     reduction: Reduction = "mean",
 ) -> torch.Tensor:
@@ -229,10 +264,12 @@ def semantic_loss(
     if not isinstance(predictions, torch.Tensor):
         raise ShapeError(f"predictions must be a floating-point tensor, not {type(predictions).__name__}")
     groups = tuple(map(tuple, _checked_groups(exclusive)))
-    key = (identity, str(inputs), groups, str(compiler), str(reduction))
+    key = (identity, str(inputs), groups, bool(factors), str(compiler), str(reduction))
     module = _RECENT.get(key)
     if module is None:
-        module = SemanticLoss(constraint, inputs=inputs, exclusive=exclusive, compiler=compiler, reduction=reduction)
+        module = SemanticLoss(
+            constraint, inputs=inputs, exclusive=exclusive, factors=factors, compiler=compiler, reduction=reduction
+        )
         _RECENT[key] = module
         while len(_RECENT) > _RECENT_LIMIT:
             _RECENT.popitem(last=False)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from derivable.bridge.torch import physical
 from derivable.core.diagnostics import DomainError
+
+if TYPE_CHECKING:
+    from derivable.datalog.carrier import Carrier
 
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float32: 1e-5, torch.float64: 1e-9}
 """How far outside [0, 1] a probability may be: what rounding in a softmax or a sum gives."""
@@ -19,10 +24,101 @@ def require_probabilities(name: str, values: torch.Tensor) -> None:
     if torch.compiler.is_compiling() or values.numel() == 0:
         return
     tolerance = TOLERANCE.get(values.dtype, 1e-5)
-    lowest, highest = torch.aminmax(physical(values))
-    if lowest.item() >= -tolerance and highest.item() <= 1 + tolerance:
+    lowest, highest = _ends(physical(values))
+    if lowest >= -tolerance and highest <= 1 + tolerance:
         return
     raise _outside(name, physical(values), -tolerance, 1 + tolerance, "a probability in [0, 1]", _PROBABILITY_HINT)
+
+
+ROUNDING_OF_SUMS = {torch.float16: 2e-3, torch.bfloat16: 1e-2}
+"""How far from one the sum of a choice's probabilities may be, 1e-3 for the wider types."""
+PART = 1 << 13
+"""Rows whose sums are looked at together."""
+
+
+_FACTORS_HINT = (
+    "for factors, which need not be normalised, declare `dv.categorical(values, factors=True)`, "
+    "and for facts that do not exclude each other `dv.independent`"
+)
+
+
+def require_distributions(name: str, values: torch.Tensor, in_logs: bool, otherwise: str = _FACTORS_HINT) -> None:
+    """Raise DomainError unless each row [*batch, value] of probabilities, or of logarithms of such, adds up to one.
+
+    otherwise  how the caller takes rows that are no distributions, the end of the hint
+
+    Nothing is checked while torch.compile traces.
+    """
+    if torch.compiler.is_compiling() or values.numel() == 0:
+        return
+    tolerance = ROUNDING_OF_SUMS.get(values.dtype, 1e-3)
+    rows = values.detach()
+    # Rows in parts: an array of all sums made the allocator of torch give other pages back in each step.
+    parts = rows.split(PART) if rows.dim() > 1 and rows.is_cpu else (rows,)
+    ends = [_ends(_sums(part, in_logs)) for part in parts]
+    if all(lowest >= 1 - tolerance and highest <= 1 + tolerance for lowest, highest in ends):
+        return
+    sums = _sums(rows, in_logs)
+    wrong = (sums - 1).abs() > tolerance
+    place = wrong.nonzero()[0].tolist()
+    row = f"row {place} of {name}" if place else name
+    others = f" ({int(wrong.sum())} of {sums.numel()} rows do not add up to one)" if sums.numel() > 1 else ""
+    function = "log_softmax" if in_logs else "softmax"
+    raise DomainError(
+        f"{row} adds up to {float(sums[tuple(place)]):.6g}, and the probabilities of a choice add up to one{others}",
+        hint=f"apply {function}(-1) to the scores; {otherwise}",
+    )
+
+
+def _sums(rows: torch.Tensor, in_logs: bool) -> torch.Tensor:
+    """The sums [*batch] of rows as they are seen inside torch.func's transformations, where the last axis may be
+    another one."""
+    with torch.no_grad():
+        rows = rows.float() if rows.dtype in ROUNDING_OF_SUMS else rows
+        return physical(rows.logsumexp(-1).exp() if in_logs else rows.sum(-1))
+
+
+def require_factors(name: str, values: torch.Tensor) -> None:
+    """Raise DomainError unless all values [...] are weights, from 0 on; NaN is named as such."""
+    if torch.compiler.is_compiling() or values.numel() == 0:
+        return
+    tolerance = TOLERANCE.get(values.dtype, 1e-5)
+    lowest, highest = _ends(physical(values))
+    if lowest >= -tolerance and highest < torch.inf:
+        return
+    high = torch.finfo(torch.float64).max
+    raise _outside(
+        name, physical(values), -tolerance, high, "a factor, from 0 on", "give weights that are not negative"
+    )
+
+
+def _ends(values: torch.Tensor) -> list[float]:
+    """The smallest and the largest value, NaN if there is one; a device is waited for once."""
+    return torch.stack(torch.aminmax(values)).tolist()
+
+
+def require_tags(name: str, values: torch.Tensor, carrier: Carrier) -> None:
+    """Raise DomainError unless all values [...] may be tags of facts under a provenance: probabilities, or numbers of
+    the semiring's domain and its zero and one, none of them NaN. Nothing is checked while torch.compile traces."""
+    record = carrier.semiring
+    if carrier.has_probabilities or (record is not None and record.carrier == "bool"):
+        require_probabilities(name, values)
+        return
+    if torch.compiler.is_compiling() or values.numel() == 0:
+        return
+    assert record is not None
+    low, high = record.domains[0] if record.is_scalar and record.fact is None else (-torch.inf, torch.inf)
+    numbers = physical(values)
+    lowest, highest = _ends(numbers)
+    if lowest >= low and highest <= high:
+        return
+    if record.is_scalar:
+        # The neutral elements need not be inside.
+        numbers = torch.where((numbers == record.zero) | (numbers == record.one), max(low, min(0.0, high)), numbers)
+    if bool(((numbers >= low) & (numbers <= high)).all()):
+        return
+    wanted = f"in {low:g} to {high:g}, the domain of the semiring {carrier.name!r}"
+    raise _outside(name, numbers, low, high, wanted, "give values of the semiring")
 
 
 def require_log_probabilities(name: str, values: torch.Tensor) -> None:

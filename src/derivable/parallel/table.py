@@ -167,7 +167,7 @@ def choose(primitive: str, *arguments: Any, device: str | None = None, rule: str
     if device is not None:
         if device not in DEVICES:
             raise UnsupportedError(f"there is no device {device!r}", hint=f"known are {', '.join(DEVICES)}")
-        why = "asked for by name"
+        why = "chosen by name"
     else:
         device, why = _device_of(arguments) or ("cpu", f"NumPy arrays: {row.cpu}")
     return Choice(device, row.function(device, rule), why)

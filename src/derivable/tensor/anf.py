@@ -15,10 +15,12 @@ continuations (1993). Ranges of storage formats stay where they are.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 from derivable.core.names import FreshNames
 from derivable.tensor import nodes as t
 from derivable.tensor.binding import names_in, unique_names
+from derivable.tensor.linearity import conjuncts, guarded_part
 from derivable.tensor.sparsity import ATOMS
 
 Bindings = list[tuple[str, t.Node]]
@@ -84,9 +86,25 @@ class _Anf:
                 over = self.atom(over, bindings, names, known)
             return replace(node, range=over, body=self.scope(node.body, names, known))
         if isinstance(node, t.If):
-            condition = self.atom(node.condition, bindings, names, known)
+            condition = self.condition(node.condition, bindings, names, known)
             return replace(node, condition=condition, body=self.scope(node.body, names, known))
         return node.with_children(tuple(self.atom(child, bindings, names, known) for child in node.children))
+
+    def condition(
+        self, node: t.Node, bindings: Bindings, names: dict[str, t.Node], known: dict[t.Node, t.Node]
+    ) -> t.Node:
+        """A condition as a name; guards stay what they are, so that it is seen what they leave out."""
+        terms = conjuncts(node)
+        if not any(map(guarded_part, terms)):
+            return self.atom(node, bindings, names, known)
+        found = []
+        for term in terms:
+            part = guarded_part(term)
+            if part is None:
+                found.append(self.atom(term, bindings, names, known))
+            else:
+                found.append(term.with_children((self.atom(part, bindings, names, known), term.children[1])))
+        return reduce(lambda left, right: t.Apply("logical_and", (left, right)), found)
 
     def atom(self, node: t.Node, bindings: Bindings, names: dict[str, t.Node], known: dict[t.Node, t.Node]) -> t.Node:
         found = self.operation(node, bindings, names, known)

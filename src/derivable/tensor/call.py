@@ -19,7 +19,7 @@ from derivable.tensor.factored import Spread
 from derivable.tensor.formats.held import Held
 from derivable.tensor.pieces import Starts
 from derivable.tensor.replay import Recorder, Replay, is_plain
-from derivable.tensor.results import INSIDE, filled
+from derivable.tensor.results import INSIDE, WITH_NAN, filled
 from derivable.tensor.types import BOOL, INT
 from derivable.tensor.values import Coordinates
 
@@ -63,6 +63,7 @@ class Call:
     pattern        that of the call before, then that of this one
     replay         what does the same for inputs like these; None if they are looked at anew in each call
     values, places, positions, starts  what kernels write to and read besides
+    has_nan        whether the result has a NaN, if the kernel looks for it
     """
 
     kernel: Kernel
@@ -78,6 +79,7 @@ class Call:
     places: Any = None
     positions: Any = None
     starts: Starts | None = None
+    has_nan: bool = False
 
     def result(self) -> Any:
         """Raises NotWhole for what has to be a stage of the kernel first."""
@@ -96,6 +98,7 @@ class Call:
         spec = Spec(
             formats, kernel.semiring, precision, "", in_place="destinations" in kernel.on,
             is_shaped=kernel.shape is not None, is_wide=self._is_wide(), joins="joining" in kernel.on,
+            is_exact=kernel.is_exact, looks=kernel.may_be_inexact,
         )  # fmt: skip
         typed = _typed(kernel.semiring, precision)
         (zero,), (dtype,) = typed.zero, typed.dtypes
@@ -103,6 +106,7 @@ class Call:
             if self.out is not None:
                 raise ShapeError("the result is a number, which is not written to `out`")
             found = self._run(spec, "dense")[0]
+            self.has_nan = spec.looks and found != found
             self.replay = self._replay(spec, "dense", None, zero, dtype)
             return found
         if kernel.is_dense(held):
@@ -189,7 +193,9 @@ class Call:
                 if self.values is not None:
                     self.values.fill(_typed(spec.semiring, spec.precision).zero[0])
                 return self._run(spec, kind)
-        if self.shape and found[0] != INSIDE:
+        if self.shape and found[0] == WITH_NAN:
+            self.has_nan = True
+        elif self.shape and found[0] != INSIDE:
             raise DomainError(f"the result has an entry at index {found[0]}, outside the shape {self.shape}")
         return found
 
@@ -237,10 +243,10 @@ class Call:
         if built.has_trees:
             return None
         if pattern is None:
-            recorder.result(built, self._argument, self.shape, zero, dtype)
+            recorder.result(built, self._argument, self.shape, zero, dtype, kernel.may_be_inexact)
         else:
             formed = None if kernel.output in (None, "coordinates") else kernel.formed
-            recorder.entries(built, self._argument, pattern, zero, dtype, formed)
+            recorder.entries(built, self._argument, pattern, zero, dtype, formed, kernel.may_be_inexact)
         return recorder.replay(self.kernel)
 
     def _recorder(self, needed: Mapping[str, Any]) -> Recorder | None:

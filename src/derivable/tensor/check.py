@@ -9,6 +9,7 @@ from derivable.algebra.expr.operations import OPERATIONS
 from derivable.core.diagnostics import BindingError, DerivableError, TypeMismatchError
 from derivable.core.registry import suggestion
 from derivable.tensor import nodes as t
+from derivable.tensor.linearity import guarded_part
 from derivable.tensor.types import BOOL, INT, REAL, Type, array, product
 
 # None is the type of a zero whose order nothing says.
@@ -137,6 +138,8 @@ def _of_entries(node: t.Apply) -> t.Apply:
 
 def _applied(node: t.Apply, types: Sequence[Type | None]) -> Type:
     row = OPERATIONS[node.operation]
+    if guarded_part(node) is not None and (types[0] is None or types[0].element == "real"):
+        return BOOL
     found = [of or REAL for of in types]
     for operand, of in zip(node.operands, found):
         if not of.is_scalar:

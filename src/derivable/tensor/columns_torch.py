@@ -1,4 +1,5 @@
-"""Columns on torch tensors: `index_select`, `index_add`, `scatter_reduce` and scalar operations, on any device.
+"""Columns on torch tensors: `index_select`, `index_add`, `scatter_reduce` and scalar operations, on any device; sums of
+semirings whose plus torch does not have are our own folds.
 
 All of them are functions that torch differentiates, to any order, forwards and backwards, and maps. Where minima and
 maxima tie, the derivative goes to the smallest index.
@@ -17,16 +18,12 @@ from derivable.algebra.expr.emit_arrays import compile_torch
 from derivable.algebra.expr.functions import apply, lift
 from derivable.algebra.expr.nodes import Argument
 from derivable.algebra.semiring import Semiring
-from derivable.core.diagnostics import UnsupportedError
 from derivable.tensor import columns as c
 from derivable.tensor.columns import Column
 
 
 class TorchColumns:
-    """Columns as a function of torch tensors.
-
-    Raises UnsupportedError for a semiring whose sums torch does not have.
-    """
+    """Columns as a function of torch tensors."""
 
     def __init__(self, results: Sequence[Column], semiring: Semiring):
         self.results, self.columns, self.semiring = list(results), c.ordered(results), semiring
@@ -114,14 +111,19 @@ def _sum_of(semiring: Semiring) -> Callable[[torch.Tensor, torch.Tensor, int], t
     plus = semiring.typed("float64").plus
     (value,) = plus.values
     name = getattr(value, "operation", "")
-    is_plain = tuple(value.operands) == (*plus.left, *plus.right)
-    if not is_plain or name not in _SUMS:
-        raise UnsupportedError(
-            f"torch has no sums by index for the plus of the semiring {semiring.name!r}, `{value}`",
-            hint=f"it has them for {', '.join(_SUMS)}; the kernels of the CPU run in any semiring",
-        )
+    if tuple(value.operands) != (*plus.left, *plus.right) or name not in _SUMS:
+        return lambda values, rows, count: _folded(values, rows, count, semiring)
     found, zero = _SUMS[name], semiring.zero
     return found if found in (_added, _any) else lambda values, rows, count: found(values, rows, count, zero)
+
+
+def _folded(values: torch.Tensor, rows: torch.Tensor, count: int, semiring: Semiring) -> torch.Tensor:
+    """By any plus, of which torch has no sums by index: one row after another, in their order."""
+    from derivable.bridge.folds import segment_reduce
+
+    order = torch.argsort(rows, stable=True)
+    ends = torch.bincount(rows, minlength=count).cumsum(0)
+    return segment_reduce(semiring, values.index_select(0, order), torch.cat([ends.new_zeros(1), ends]))
 
 
 def _added(values: torch.Tensor, rows: torch.Tensor, count: int) -> torch.Tensor:

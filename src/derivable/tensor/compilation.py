@@ -24,8 +24,10 @@ from derivable.tensor.emit import Built, Spec, build_kernel, result_axes
 from derivable.tensor.factored import Factored, Spread, is_even
 from derivable.tensor.formats.format import Format, families, format_of
 from derivable.tensor.formats.held import Held, hold, packed
+from derivable.tensor.guards import hides_products
 from derivable.tensor.inputs import SIZE, by_name, check_literals, checked_names, number
 from derivable.tensor.interpret import interpret
+from derivable.tensor.linearity import conjuncts, guarded_part
 from derivable.tensor.optimisation import Optimised, optimised
 from derivable.tensor.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
 from derivable.tensor.program import Program, Stage
@@ -37,8 +39,10 @@ from derivable.tensor.values import (
     Coordinates,
     checked_shape,
     coordinates,
+    dense_array,
     has_torch,
     in_torch,
+    is_sparse,
     scalar_semiring,
     tracker,
 )
@@ -153,10 +157,14 @@ class Kernel(Replayed):
         self.precision: str | None = None
         self.stages = {stage.name: self._stage(stage) for stage in program.stages}
         self.steps: list[Step] = []
+        # Whether there are two numbers of which one is zero and the product none of the semiring.
+        self._is_inexact = self.semiring.carrier == "float" and not all(
+            math.isfinite(bound) for bound in self.semiring.domains[0]
+        )
         types = {**self.inputs, **{stage.name: stage.program.type for stage in program.stages}}
-        node = run_passes(program.node, ("sparsity",), Setting(types, self.on), self.steps)
+        node = run_passes(program.guarded(self.semiring).node, ("sparsity",), Setting(types, self.on), self.steps)
         # Where a name stands for one thing only, an expression means the same wherever it stands.
-        self.staged = Program(unique_names(node), types, program.type)
+        self.staged = Program(unique_names(node), types, program.type, is_guarded=True)
         self.remark = "as it was: nothing was looked for"
         self.is_final = self.on <= UNOPTIMISED
         self.factors = self._factors() if self.is_final else None
@@ -165,6 +173,7 @@ class Kernel(Replayed):
         self.room = 256
         self._pattern: Pattern | None = None
         self._has_out = "out" in program.inputs
+        self.is_exact = self._is_inexact and hides_products(self.staged.node, frozenset(self.inputs))
         super().__init__()
 
     def call_anew(self, values: dict[str, Any], out: Any) -> Any:
@@ -185,6 +194,8 @@ class Kernel(Replayed):
             try:
                 found = call.result()
                 self._pattern = call.pattern
+                if call.has_nan:
+                    return self.exact.call_anew(dict(values), out)
                 if call.replay is not None:
                     self.__call__ = call.replay
                 return in_torch(found) if self.output is None and has_torch(values.values()) else found
@@ -201,7 +212,8 @@ class Kernel(Replayed):
     def take(self, found: Optimised) -> None:
         """Run that program."""
         self.staged, self.remark = found.program, found.remark
-        self.staged = Program(unique_names(self.staged.node), self.staged.inputs, self.program.type)
+        node = unique_names(self.staged.node)
+        self.staged = Program(node, self.staged.inputs, self.program.type, is_guarded=True)
         self.steps += found.steps
         self.is_final = True
         self.factors = self._factors()
@@ -223,7 +235,7 @@ class Kernel(Replayed):
         node, inputs = self.staged.node, self.staged.inputs
         if not self._keeps_factors or not isinstance(node, t.Multiply):
             return None
-        parts = [Program(part, inputs) for part in node.children]
+        parts = [Program(part, inputs, is_guarded=True) for part in node.children]
         if any(part.type.is_scalar for part in parts):
             return None
         formats = {name: format for name, format in self.formats.items() if name in inputs}
@@ -247,13 +259,13 @@ class Kernel(Replayed):
             return None
         name = FreshNames([*inputs, *names_in(node)])("factor")
         parts = [part if k == even else t.Var(name) for k, part in enumerate(node.children)]
-        whole = Program(t.Multiply(*parts), {**inputs, name: made.program.type})
+        whole = Program(t.Multiply(*parts), {**inputs, name: made.program.type}, is_guarded=True)
         on = (self.on & UNOPTIMISED) - {"factors"}
         return Spread(name, made, Kernel(whole, output="dense", shape=self.shape, on=on))
 
     def multiplied(self, left: Any, right: Any, out: Any = None) -> Any:
         """An outer product in the form that was asked for."""
-        whole = Factored(left, right)
+        whole = Factored(*(coordinates(part) if is_sparse(part) else dense_array(part) for part in (left, right)))
         if self.output in ("dense", "numpy"):
             return whole.to_numpy(out=out)
         if out is not None:
@@ -276,6 +288,20 @@ class Kernel(Replayed):
         """The same by gathers of torch."""
         options: dict[str, Any] = {"output": self.output, "semiring": self.semiring, "shape": self.shape, "on": self.on}
         return _gathers()(self.program, self.formats, **options)
+
+    @property
+    def may_be_inexact(self) -> bool:
+        """Whether a NaN in the result may come from a product of zero and an infinity."""
+        return self._is_inexact and not self.is_exact
+
+    @cached_property
+    def exact(self) -> Kernel:
+        """The same, with a look at each factor whether it is zero."""
+        options: dict[str, Any] = {"output": self.output, "semiring": self.semiring, "shape": self.shape}
+        found = type(self)(self.program.guarded(None), self.formats, **options, on=self.on & UNOPTIMISED - {"factors"})
+        found.is_exact = True
+        found.precision = self.precision
+        return found
 
     @cached_property
     def in_reals(self) -> Kernel:
@@ -301,7 +327,7 @@ class Kernel(Replayed):
     def formed(self, entries: Coordinates, zero: Any) -> Any:
         """A sparse result in the form that was asked for."""
         if isinstance(self.output, Format):
-            return Held(self.output, entries.shape, packed(self.output, entries, zero, "the result"))
+            return Held(self.output, entries.shape, packed(self.output, entries, zero, "the result", self.semiring))
         return entries.to(self.output or "coordinates", zero)
 
     @cached_property
@@ -335,14 +361,15 @@ class Kernel(Replayed):
         if problem.is_stage:
             taken = {given: of for given, of in inputs.items() if given in free_variables(problem.closed)}
             formats = {given: of for given, of in self.formats.items() if given in taken}
-            # Factors are dense, and a zero is an entry there.
+            # Sparse entries take less than dense factors.
             on = self.on & UNOPTIMISED - {"factors"}
-            stage = Kernel(Program(problem.closed, taken), formats, output="coordinates", semiring=self.semiring, on=on)
+            closed = Program(problem.closed, taken, is_guarded=True)
+            stage = Kernel(closed, formats, output="coordinates", semiring=self.semiring, on=on)
             self.stages[name] = stage
             inputs[name] = stage.program.type
         else:
             node = t.Let(name, problem.closed, node)
-        self.staged = Program(node, inputs, self.program.type)
+        self.staged = Program(node, inputs, self.program.type, is_guarded=True)
         self._built.clear()
 
     def explain(self, stage: str | None = None, /, **values: Any) -> str:
@@ -364,6 +391,7 @@ class Kernel(Replayed):
     def fresh(self) -> Kernel:
         """The kernel as it is, without the loops of its calls."""
         found = copy(self)
+        vars(found).pop("exact", None)
         found.steps, found.stages, found._built = list(self.steps), dict(self.stages), {}
         found._pattern = None
         return found
@@ -526,6 +554,11 @@ def _chooses_by_reals(node: t.Node, types: Types) -> bool:
     for part in node.children:
         inner = scope(node, found, types)
         found.append(check(part, inner))
-        chooses = chooses or _chooses_by_reals(part, inner)
+        if isinstance(node, t.If) and part is node.condition:
+            # A guard makes values zero, and leaves entries where they are.
+            terms = [guarded_part(term) or term for term in conjuncts(part)]
+        else:
+            terms = [part]
+        chooses = chooses or any(_chooses_by_reals(term, inner) for term in terms)
     condition = node.operands if isinstance(node, t.Apply) and OPERATIONS[node.operation].rule == "comparison" else ()
     return chooses or any(of is None or of == REAL for of, _ in zip(found, condition))

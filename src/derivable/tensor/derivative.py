@@ -153,6 +153,7 @@ class _Derivative:
         _check(program, wrt, pattern, semiring)
         if not formal:
             program, semiring = in_reals(program, semiring), "real"
+        self.origin, program = program, program.guarded(semirings.get(semiring))
         self.program, self.wrt, self.pattern, self.semiring = program, wrt, pattern, semiring
         self.type = program.inputs[wrt]
         self.sizes = size_inputs(program.inputs)
@@ -271,7 +272,9 @@ class _Derivative:
         used = free_variables(node)
         sizes = {name: of for name, of in self.sizes.items() if name in used}
         inputs = {**program.inputs, **sizes, **more}
-        return Program(node, inputs, type_, program, tuple(self.steps), program.stages, program.semiring)
+        return Program(
+            node, inputs, type_, self.origin, tuple(self.steps), program.stages, program.semiring, is_guarded=True
+        )
 
 
 def _singletons(keys: list[t.Var], value: t.Node) -> t.Node:

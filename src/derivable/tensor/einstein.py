@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError, ParseError, ShapeError, Span
 from derivable.tensor import nodes as t
 from derivable.tensor.compilation import check_backend
+from derivable.tensor.einstein_nests import einsum_of_nests, nests_of
 from derivable.tensor.libraries import check_scipy
 from derivable.tensor.program import Program
 from derivable.tensor.run import run
@@ -58,7 +60,8 @@ def einsum(
                 result. Without it those are the letters that occur once, in alphabetical order. A letter that comes
                 twice in an operand takes its diagonal; `...` stands for the axes that have no letter
     operands    in any form that `Coordinates` are made of, or numbers where there are no letters
-    semiring    whose sums and products these are; what an operand does not hold is its zero
+    semiring    whose sums and products these are; what an operand does not hold is its zero. Where elements are nests,
+                so are operands and the result: nests of dense arrays [*axes, *shape of the leaf]
     output      the form of the result, one of `values.FORMS`. None: dense if all operands are, or if some axis of the
                 result comes from dense ones only, or if it is a vector; else sparse as the first sparse operand is. Of
                 torch if an operand is
@@ -72,11 +75,18 @@ def einsum(
     Raises ParseError for subscripts that mean nothing and ShapeError for operands that do not fit them, both with the
     place in the subscripts, and what `values.coordinates` raises.
     """
-    record, pattern = scalar_semiring(semiring), _Subscripts(subscripts)
+    record, pattern = semirings.get(semiring), _Subscripts(subscripts)
     if output is not None:
         FORMS[output]  # An unknown form is an error before anything is computed.
     check_backend(backend)
     pattern.check_count(len(operands))
+    if not record.is_scalar:
+        if output is not None or backend is not None:
+            # Its error says which doors take nests.
+            scalar_semiring(record)
+        leaves, shapes = nests_of(operands, record)
+        inputs, result, sizes = pattern.fitted(shapes, [False] * len(shapes))
+        return einsum_of_nests(operands, leaves, inputs, result, sizes, record)
     who = "torch" if backend else tracker(operands, FORMS.resolved(output) if output else None)
     hold = _held if who is None else _tracked
     given = [hold(operand, record, f"operand {place}") for place, operand in enumerate(operands)]
@@ -96,7 +106,9 @@ def einsum(
     if who is not None:
         return formed(tracked, found, who)
     if not result:
-        return torch_dense(np.asarray(found)) if form == "torch" else found.item()
+        if form == "torch":
+            return torch_dense(np.asarray(found))
+        return found.item() if hasattr(found, "item") else found
     if is_last_dense:
         found = found if isinstance(found, np.ndarray) else _entries(found, record).to_numpy(record.zero)
         return found if form == "numpy" else torch_dense(found)
@@ -371,7 +383,7 @@ class _Steps:
             # Loops over the first one go as it is stored, if the entries of the result need not come in their order.
             is_free = is_dense and not ordered
             ordered.append(terms[place] if is_free else _for_loops(terms[place], bound, result, self.record))
-            bound += [axis for axis in ordered[-1].axes if axis not in bound]
+            bound += [axis for axis in dict.fromkeys(ordered[-1].axes) if axis not in bound]
         numbers = {axis: number for number, axis in enumerate(bound)}
         inputs = tuple(tuple(numbers[axis] for axis in term.axes) for term in ordered)
         factors = tuple(places.index(place) for place in range(len(terms)))
@@ -379,6 +391,9 @@ class _Steps:
         values = {f"T{number}": term.number for number, term in enumerate(ordered)}
         form = "dense" if is_dense else "coordinates"
         found = run(program, values, semiring=self.record, output=form, shape=shape or None, backend=self.backend)
+        if isinstance(found, int) and not isinstance(found, bool):
+            # An exact integer, of any size.
+            return np.array(found, object)
         return np.asarray(found) if isinstance(found, (float, bool, np.generic)) else found
 
 

@@ -36,6 +36,8 @@ class Spec:
     is_wide    whether axes are so long that workspaces have no place for each of their indices
     is_shaped  whether the shape of the result was asked for, and need not be that of an axis to which others are added
     joins      whether loops over rows that are not told apart are one loop
+    is_exact   whether zero times an infinity is zero
+    looks      whether the kernel looks for NaN in what it writes
     """
 
     formats: tuple[tuple[str, Format, tuple[Any, ...]], ...]
@@ -46,6 +48,8 @@ class Spec:
     is_shaped: bool = False
     is_wide: bool = False
     joins: bool = True
+    is_exact: bool = False
+    looks: bool = False
 
 
 @dataclass
@@ -120,7 +124,10 @@ def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node]) -> B
             names[name] = _stored(build, name, given, *formats[name], arguments)
     sizes = [build.scalar(f"out_n{k}") for k in range(of.order)]
     arguments += [("out_size", k, None) for k in range(len(sizes))]
-    lowering = Lowering(build, semiring, program.node, axes, arguments, early, spec.in_place, spec.is_wide)
+    is_sparse = not of.is_scalar and spec.kind != "dense"
+    lowering = Lowering(
+        build, semiring, program.node, axes, arguments, early, spec.in_place, spec.is_wide, is_sparse, spec.is_exact
+    )
     lowering.inputs = names
     spaces = lowering.spaces
     output, total = _output(lowering, spec, of, result, sizes, arguments)
@@ -128,14 +135,15 @@ def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node]) -> B
     if output is None:
         spaces.leave = lowering.zero
         lowering.accumulate(program.node, names, Registers(lowering, total))
-        found = total
+        found = returned = total
     else:
         count = output.count if isinstance(output, Counted) else None
         found = (output.outside, output.count) if type(output) is Counted else (output.outside,)
+        returned = (output.returned, *found[1:])
         spaces.leave = tuple(Constant(x, "int64") for x in (INSIDE, 0)[: len(found)])
         lowering.accumulate(program.node, names, Into(output))
     has_trees = spaces.num_trees > 0
-    build.return_(*found, *[False] * has_trees)
+    build.return_(*returned, *[False] * has_trees)
     parts = {
         n.Array(f"{name}_{part}", str(dtype))
         for name, (format, dtypes) in formats.items()
@@ -149,7 +157,7 @@ def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node]) -> B
         kernel = filling or kernel
     rows = () if output is None else output.rows
     results = [array for array in kernel.arrays if array.name in ("places", "out")]
-    joined = found if output is None or count is None else (output.outside, count)
+    joined = found if output is None else (*output.registers, *(() if count is None else (count,)))
     cut = None if has_trees else in_pieces(build, kernel, parts, results, joined, spaces.cleared, count, rows)
     kernel = join_parts(kernel, parts)
     kernels, arguments = _without_unused([kernel, *([] if cut is None else cut[:1])], arguments)
@@ -228,5 +236,5 @@ def _output(
     made = [build.array(f"out{c or ''}", dtype) for c, dtype in enumerate(semiring.dtypes)]
     arguments += [("out", "values", c) for c in range(len(made))]
     if spec.kind == "dense":
-        return Dense(lowering, axes, sizes, made), ()
-    return Positioned(lowering, axes, sizes, made, positions), ()
+        return Dense(lowering, axes, sizes, made, spec.looks), ()
+    return Positioned(lowering, axes, sizes, made, positions, spec.looks), ()

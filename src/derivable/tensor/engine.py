@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.algebra.semiring import Semiring
 from derivable.bridge.protocol import Adjoints, Arrays, Engine, Shape
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.names import FreshNames
@@ -185,16 +186,16 @@ class ProgramEngine(Engine):
                     part = substitute(along.node, {last: t.Var(dots[name])})
                     inputs[dots[name]] = inputs.pop(last)
                     node = part if isinstance(node, t.Zero) else t.Add(node, part)
-            tangents.append(Program(node, inputs, stages=program.stages, semiring=program.semiring))
+            tangents.append(Program(node, inputs, stages=program.stages, semiring=program.semiring, is_guarded=True))
         variables = {**self.variables, **{dots[name]: of for name, of in self.variables.items()}}
         programs, patterns = (*self.programs, *tangents), self.patterns * 2
         return ProgramEngine(programs, variables, self.constants, self.shapes * 2, patterns, self.derived)
 
 
-def entries_of(held: Held) -> Coordinates:
+def entries_of(held: Held, semiring: str | Semiring = "real") -> Coordinates:
     """The entries of a stored tensor."""
-    order = len(held.shape)
-    return compile(Program(t.Var("T"), {"T": tensor(order)}), output="coordinates")(T=held)
+    program = Program(t.Var("T"), {"T": tensor(len(held.shape))})
+    return compile(program, output="coordinates", semiring=semiring)(T=held)
 
 
 def spread_over(found: Coordinates, pattern: Coordinates) -> np.ndarray:

@@ -13,7 +13,7 @@ from derivable.core.diagnostics import LayoutError, ShapeError
 from derivable.kernel.build import Builder
 from derivable.kernel.emit_numba import compile_kernel
 from derivable.tensor import nodes as t
-from derivable.tensor.results import filled
+from derivable.tensor.results import filled, has_nan
 from derivable.tensor.values import Coordinates, linear
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Factored:
             axis, entry = np.argwhere(outside)[0]
             raise LayoutError(f"entry {entry} has the index {places[axis, entry]} of an axis of {self.shape[axis]}")
         order = len(self.left.shape)
-        return _at(self.left, places[:order]) * _at(self.right, places[order:])
+        return _times(_at(self.left, places[:order]), _at(self.right, places[order:]))
 
     def to_numpy(self, zero: Any = 0.0, out: np.ndarray | None = None) -> np.ndarray:
         """The dense array, `out` if it is given. Raises ShapeError, LayoutError if that is none for it."""
@@ -69,6 +69,8 @@ class Factored:
         whole = filled(out, self.shape, None, dtype)
         parts = (np.ascontiguousarray(part, dtype).reshape(-1) for part in (left, right))
         _multiplying(str(dtype))(left.size, right.size, *parts, whole.reshape(-1))
+        if has_nan(whole):
+            whole[...] = _times(left.reshape(*left.shape, *[1] * right.ndim), right)
         return whole
 
     def coordinates(self) -> Coordinates:
@@ -80,11 +82,18 @@ class Factored:
                 np.tile(right.indices, len(left.values)),
             ]
         )
-        return Coordinates(self.shape, indices, np.multiply.outer(left.values, right.values).reshape(-1))
+        return Coordinates(self.shape, indices, _times(left.values[:, None], right.values).reshape(-1))
 
     def to(self, form: str, zero: Any = 0.0) -> Any:
         """The tensor in one of the forms of `Coordinates.to`."""
         return self.to_numpy(zero) if form in ("numpy", "dense") else self.coordinates().to(form, zero)
+
+
+def _times(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Products, of which zero times an infinity is zero."""
+    with np.errstate(invalid="ignore"):
+        found = left * right
+    return np.where((left == 0) | (right == 0), 0, found) if has_nan(found) else found
 
 
 @cache

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from derivable.tensor.binding import free_variables
 from derivable.tensor.check import check
 from derivable.tensor.columns import Column
 from derivable.tensor.frames import LANE, Bound, Entries, Frame, Names, NeedsRows, Scalar, View
+from derivable.tensor.linearity import conjuncts, guarded_part
 from derivable.tensor.tree import Dense, Tree, distinct, levels_of
 from derivable.tensor.types import INT, Type
 
@@ -227,6 +229,9 @@ class Flattening:
         return found
 
     def _applied(self, node: t.Apply, frame: Frame, names: Names) -> Scalar:
+        part = guarded_part(node)
+        if part is not None and (of := self.type_of(part, names)) is not None and of.order:
+            return Scalar(self._nonzero(self._stored(part, frame, names), frame))
         operands = [self.scalar(operand, frame, names) for operand in node.operands]
         if any(operand.values is LANE for operand in operands):
             raise NeedsRows
@@ -273,7 +278,7 @@ class Flattening:
                 return View(over.tree, over.depth + 1, over.tree.levels[over.depth].find(over.nodes, keys))
             case t.Let():
                 return self.view(node.body, frame, {**names, node.name: self.let(node.value, names)})
-            case t.If():
+            case t.If() if not any(map(guarded_part, conjuncts(node.condition))):
                 over = self.view(node.body, frame, names)
                 return replace(over, nodes=np.where(self.plain(node.condition, frame, names), over.nodes, -1))
         home = self.home(node, names)
@@ -372,11 +377,81 @@ class Flattening:
         return replace(found, keys=(keys[found.rows], *found.keys))
 
     def _chosen(self, node: t.If, frame: Frame, names: Names) -> Entries | None:
-        condition = self.plain(node.condition, frame, names)
+        guards, others = [], []
+        for term in conjuncts(node.condition):
+            part = guarded_part(term)
+            if part is None:
+                others.append(term)
+            else:
+                guards.append(part)
+        condition = reduce(np.logical_and, [self.plain(term, frame, names) for term in others], True)
         if not np.ndim(condition):
-            return self.entries(node.body, frame, names) if condition else None
-        rows = np.flatnonzero(condition)
-        return self.outside(self.entries(node.body, inner := frame.inside(rows), names), inner)
+            return self._guarded(guards, node.body, frame, names) if condition else None
+        return self._in_rows(np.flatnonzero(condition), guards, node.body, frame, names)
+
+    # Guards: what they leave out becomes zero, so that where entries are does not depend on values.
+
+    def _in_rows(
+        self, rows: np.ndarray, parts: list[t.Node], body: t.Node, frame: Frame, names: Names
+    ) -> Entries | None:
+        return self.outside(self._guarded(parts, body, inner := frame.inside(rows), names), inner)
+
+    def _guarded(self, parts: list[t.Node], body: t.Node, frame: Frame, names: Names) -> Entries | None:
+        """The entries of an expression for the rows where the parts have entries, zero where one of those is."""
+        if not parts:
+            return self.entries(body, frame, names)
+        (part, *rest), of = parts, self.type_of(parts[0], names)
+        if of is None:
+            return None
+        if of.order:
+            value = self._stored(part, frame, names)
+            exists = np.zeros(frame.count, bool)
+            if value is not None:
+                exists[value.rows] = True
+        else:
+            value = self.scalar(part, frame, names)
+            exists = value.exists
+        if exists is not None and not exists.all():
+            return self._in_rows(np.flatnonzero(exists), parts, body, frame, names) if exists.any() else None
+        mask = self._nonzero(value, frame)
+        if isinstance(part, t.Var):
+            # Functions and their derivatives may have no value at zero.
+            names = {**names, part.name: Bound(frame, self._without_zeros(value, mask, frame), of)}
+        found = self._guarded(rest, body, frame, names)
+        if found is None:
+            return None
+        zero = c.Constant(self.semiring.zero, length=None)
+        values = self.applied("where", (self.take(mask, found.rows), found.values, zero))
+        return replace(found, values=values)
+
+    def _stored(self, node: t.Node, frame: Frame, names: Names) -> Entries | None:
+        """The entries of a tensor in each row."""
+        if frame.lanes is not None:
+            raise NeedsRows
+        return self.entries_of(self.view(node, frame, names), frame)
+
+    def _nonzero(self, value: Scalar | Entries | None, frame: Frame) -> Column:
+        """Whether a number, or an entry of a tensor, is not zero in each row."""
+        zero = c.Constant(self.semiring.zero, length=None)
+        if isinstance(value, Scalar):
+            return self.applied("not_equal", (self.column(value), zero))
+        if value is None:
+            return self.constant(np.zeros(frame.count, bool))
+        one = c.Constant(self.semiring.one, length=None)
+        found = self.rowed(value.values, len(value.rows), value.lanes)
+        found = self.applied("where", (self.applied("not_equal", (found, zero)), one, zero))
+        if found.lanes is not None:
+            found = c.FoldLanes(found, length=len(value.rows))
+        return self.applied("not_equal", (self.fold(found, value.rows, frame.count), zero))
+
+    def _without_zeros(self, value: Scalar | Entries | None, mask: Column, frame: Frame) -> Scalar | View:
+        """The same with ones in rows where the mask does not hold."""
+        one = c.Constant(self.semiring.one, length=None)
+        if isinstance(value, Scalar):
+            return Scalar(self.applied("where", (mask, self.column(value), one)), value.exists)
+        assert value is not None
+        values = self.applied("where", (self.take(mask, value.rows), value.values, one))
+        return self.collected(replace(value, values=values), frame)
 
     def outside(self, found: Entries | None, inner: Frame) -> Entries | None:
         """The entries of a frame as those of its parent."""

@@ -33,6 +33,7 @@ from derivable.tensor.types import REAL, is_tensor
 from derivable.tensor.values import (
     FORMS,
     Coordinates,
+    as_torch,
     check_shape,
     coordinates,
     dense,
@@ -166,6 +167,7 @@ class Gathers(Kernel):
         given = {name: _of_type(value, like, self.semiring) for name, value in given.items()}
         plan = self._plan(wheres, others, shape, is_dense, given, like)
         (found,) = plan.run(given, like)
+        found = _recorded(found, given)
         if not shape:
             return found.reshape(())
         if is_dense:
@@ -350,7 +352,7 @@ def parted(
         check_shape(tuple(value.shape), None, order, name)
         if format is None or format.name == "dense":
             return Where(tuple(value.shape), num_values=math.prod(value.shape)), value.reshape(-1)
-        held = torch.as_tensor(value).detach() != semiring.zero
+        held = as_torch(value).detach() != semiring.zero
         indices = np.stack(np.nonzero(held.cpu().numpy()))
         chosen = (
             value[tuple(torch.as_tensor(index, device=value.device) for index in indices)]
@@ -462,7 +464,7 @@ def _like(given: Mapping[str, Any], device: torch.device, semiring: Semiring) ->
     """A tensor of the type of results: float32 if all tensors are, else float64."""
     if semiring.carrier == "bool":
         return torch.empty(0, dtype=torch.bool, device=device)
-    dtypes = {torch.as_tensor(x).dtype for x in given.values() if np.ndim(x)}
+    dtypes = {as_torch(x).dtype for x in given.values() if np.ndim(x)}
     return torch.empty(0, dtype=torch.float32 if dtypes == {torch.float32} else torch.float64, device=device)
 
 
@@ -470,7 +472,7 @@ def _of_type(value: Any, like: torch.Tensor, semiring: Semiring) -> torch.Tensor
     """Numbers as elements of the semiring. Raises DomainError for what is none."""
     if not isinstance(value, torch.Tensor):
         value = elements(value, semiring)
-    found = torch.as_tensor(value, device=like.device)
+    found = as_torch(value, like.device)
     if found.is_complex():
         raise DomainError(f"the values are of type {found.dtype}", hint="give floats, integers or truth values")
     if like.dtype == torch.bool:
@@ -482,6 +484,13 @@ def _of_type(value: Any, like: torch.Tensor, semiring: Semiring) -> torch.Tensor
             wrong = found.detach()[outside].reshape(-1)[0].item()
             raise DomainError(f"{wrong} is outside {low} to {high}, the values of the semiring {semiring.name!r}")
     return found.to(like.dtype)
+
+
+def _recorded(found: torch.Tensor, given: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """A result of no terms, which is none of the inputs', as one that they have derivatives of: zeros."""
+    if not found.is_floating_point() or found.requires_grad or not torch.is_grad_enabled():
+        return found
+    return sum((x.reshape(-1)[:0].sum() for x in given.values() if x.requires_grad), found)
 
 
 def _compressed(found: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

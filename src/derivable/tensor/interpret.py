@@ -1,7 +1,7 @@
 """What SDQLite means: a slow and obvious interpreter over nested dictionaries of Python.
 
-A dictionary holds the entries that were put into it, also those whose value happens to be zero; what an expression
-gives no value to, as `if` does where its condition fails, is no entry.
+What an expression gives no value to, as `if` does where its condition fails, is no entry. A dictionary may hold zeros,
+but an entry that is zero is as good as none: sums over tensors leave it out, and it makes every product zero.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError
 from derivable.tensor import nodes as t
+from derivable.tensor.linearity import guarded_part
 
 
 class _Nothing:
@@ -27,21 +28,22 @@ class _Nothing:
 NOTHING: Any = _Nothing()
 
 
-def interpret(node: t.Node, values: Mapping[str, Any], semiring: Semiring) -> Any:
+def interpret(node: t.Node, values: Mapping[str, Any], semiring: Semiring, *, is_guarded: bool = False) -> Any:
     """The value of an expression.
 
     values   by the names that are free in it: scalars, nested dictionaries {index: ...}, and arrays [place] for those
              with dense indices; reals are elements of the semiring
+    is_guarded  whether sums run over zeros too, as those of programs with guards do
     returns  a scalar or a nested dictionary; `NOTHING` where there is no value, which is zero
 
     Raises DomainError for a place outside an array.
     """
-    return _Run(semiring).value(node, dict(values))
+    return _Run(semiring, is_guarded).value(node, dict(values))
 
 
 class _Run:
-    def __init__(self, semiring: Semiring):
-        self.semiring = semiring
+    def __init__(self, semiring: Semiring, is_guarded: bool):
+        self.semiring, self.is_guarded = semiring, is_guarded
 
     def value(self, node: t.Node, names: dict[str, Any]) -> Any:
         match node:
@@ -66,6 +68,8 @@ class _Run:
             case t.Sum():
                 total = NOTHING
                 for key, value in _entries(self.value(node.range, names)):
+                    if not (self.is_guarded or isinstance(node.range, t.PHYSICAL) or self.is_nonzero(value)):
+                        continue
                     total = self.add(total, self.value(node.body, {**names, node.key: key, node.value: value}))
                 return total
             case t.Singleton():
@@ -102,9 +106,19 @@ class _Run:
             return {key: self.multiply(value, right) for key, value in left.items()}
         if isinstance(right, dict):
             return {key: self.multiply(left, value) for key, value in right.items()}
+        if self.semiring.zero in (left, right):
+            return self.semiring.zero
         return self.semiring.times(left, right)
 
+    def is_nonzero(self, value: Any) -> bool:
+        """Whether a number is not zero, or a tensor has an entry that is not."""
+        if isinstance(value, dict):
+            return any(map(self.is_nonzero, value.values()))
+        return value is not NOTHING and value != self.semiring.zero
+
     def applied(self, node: t.Apply, names: dict[str, Any]) -> Any:
+        if (part := guarded_part(node)) is not None:
+            return self.is_nonzero(self.value(part, names))
         operands = [self.value(operand, names) for operand in node.operands]
         given = [np.asarray(self.semiring.zero if x is NOTHING else x) for x in operands]
         row = OPERATIONS[node.operation]

@@ -39,7 +39,11 @@ def vanishes(node: t.Node, names: Set[str], absent: t.Node | None = None, *, is_
         case t.Lookup():
             return vanishes(node.tensor, names, absent, is_real=is_real)
         case t.If():
-            return vanishes(node.body, names, absent, is_real=is_real)
+            # A guard fails for what is absent.
+            parts = filter(None, map(guarded_part, conjuncts(node.condition)))
+            return any(vanishes(part, names, absent) for part in parts) or vanishes(
+                node.body, names, absent, is_real=is_real
+            )
         case t.Add():
             return all(vanishes(part, names, absent, is_real=is_real) for part in node.children)
         case t.Multiply():
@@ -52,6 +56,22 @@ def vanishes(node: t.Node, names: Set[str], absent: t.Node | None = None, *, is_
                 and _at_zero(node.operation) == 0
             )
     return False
+
+
+def guarded_part(condition: t.Node) -> t.Node | None:
+    """What a condition says to be not zero, as a guard does: `a` of `a != {}`. None of another condition."""
+    if isinstance(condition, t.Apply) and condition.operation == "not_equal" and len(condition.operands) == 2:
+        left, right = condition.operands
+        if isinstance(right, t.Zero):
+            return left
+    return None
+
+
+def conjuncts(condition: t.Node) -> list[t.Node]:
+    """The conditions that hold together where one holds."""
+    if isinstance(condition, t.Apply) and condition.operation == "logical_and":
+        return [term for operand in condition.operands for term in conjuncts(operand)]
+    return [condition]
 
 
 def _at_zero(operation: str) -> float:

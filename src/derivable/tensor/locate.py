@@ -66,7 +66,7 @@ class Locator:
             case t.Lookup():
                 self.look_up(node, names, lambda bound: self._locate_bound(bound, keys, then))
             case t.If():
-                with self.build.when(self.lowering.scalar(node.condition, names)[0]):
+                with self.lowering.conditions.when(node.condition, names):
                     self._locate(node.body, names, keys, wanted, then)
             case t.Let():
                 self._locate(node.body, {**names, node.name: self.lowering.bind(node.value, names)}, keys, wanted, then)

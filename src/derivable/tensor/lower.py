@@ -11,8 +11,10 @@ result itself (destination passing). A factor that may have no entry is a branch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from derivable.algebra.expr.functions import apply, lift
@@ -43,7 +45,8 @@ from derivable.tensor.bound import (
     part_of,
     type_of,
 )
-from derivable.tensor.linearity import vanishes
+from derivable.tensor.conditions import Conditions
+from derivable.tensor.linearity import guarded_part, vanishes
 from derivable.tensor.locate import Locator
 from derivable.tensor.types import INT, REAL, Type
 from derivable.tensor.unique import is_one_entry, may_come_in_parts
@@ -58,7 +61,11 @@ class Lowering:
     early     expressions that are collected where they are named
     in_place  whether inner loops write to the result; else what is a vector below a key is collected first
     is_wide   whether vectors are collected in trees, as their axes are too long for a place for each index
+    keeps     whether entries that a guard leaves out stay in the result with the value zero, as where entries are does
+              not depend on values; else a guard is a branch
+    is_exact  whether zero times an infinity is zero
     inputs    what the names of inputs stand for
+    guards    conditions for what is added to be more than zero
     """
 
     def __init__(
@@ -71,6 +78,8 @@ class Lowering:
         early: Sequence[t.Node] = (),
         in_place: bool = True,
         is_wide: bool = False,
+        keeps: bool = False,
+        is_exact: bool = False,
     ):
         self.build = build
         self.semiring = semiring
@@ -79,9 +88,12 @@ class Lowering:
         self.early = early
         self.in_place = in_place
         self.is_wide = is_wide
+        self.keeps, self.is_exact = keeps, is_exact
+        self.guards: list[Expr] = []
         self.inputs: Names = {}
         self.spaces = Workspaces(build, semiring, self.plus, arguments)
         self.locator = Locator(self)
+        self.conditions = Conditions(self)
 
     # Scalars
 
@@ -96,7 +108,17 @@ class Lowering:
         one = tuple(Constant(x, dtype) for x, dtype in zip(self.semiring.one, self.semiring.dtypes))
         if left == one or right == one:
             return right if left == one else left
-        return self._operate(self.semiring.times, left, right)
+        product = self._operate(self.semiring.times, left, right)
+        if not self.is_exact:
+            return product
+        # A branch that is hardly ever taken.
+        found = self._registers("product", product)
+        is_nan = reduce(lambda a, b: lift(apply("logical_or", a, b)), [apply("not_equal", x, x) for x in found])
+        with self.build.when(lift(is_nan)):
+            are_there = lift(apply("logical_and", self.conditions.differs(left), self.conditions.differs(right)))
+            with self.build.when(lift(apply("logical_not", are_there))):
+                self.build.set(found, self.zero)  # type: ignore[arg-type]
+        return found
 
     def _operate(self, monoid: Any, left: Values, right: Values) -> Values:
         return substitute(monoid.values, dict(zip((*monoid.left, *monoid.right), (*left, *right))))
@@ -134,7 +156,8 @@ class Lowering:
             case t.Lookup() if (place := self._place(node, names)) is not None:
                 return place
         total = self._registers("total", self.zero)
-        self.accumulate(node, names, Registers(self, total))
+        with self.unguarded():
+            self.accumulate(node, names, Registers(self, total))
         return total
 
     def _has_value(self, node: t.Node, names: Names) -> bool:
@@ -148,6 +171,8 @@ class Lowering:
         return is_made or (isinstance(node, t.Multiply) and all(self._has_value(c, names) for c in node.children))
 
     def _applied(self, node: t.Apply, names: Names) -> Values:
+        if (part := guarded_part(node)) is not None:
+            return (self.conditions.is_nonzero(part, names),)
         operands = [self.scalar(operand, names) for operand in node.operands]
         if any(len(operand) != 1 for operand in operands):
             raise UnsupportedError(
@@ -182,7 +207,7 @@ class Lowering:
             case t.Zero():
                 return
             case t.If():
-                with self.build.when(self.scalar(node.condition, names)[0]):
+                with self.conditions.when(node.condition, names):
                     self.pieces(node.body, names, then)
             case t.Let():
                 self.pieces(node.body, {**names, node.name: self.bind(node.value, names)}, then)
@@ -195,13 +220,14 @@ class Lowering:
             case _ if self._has_value(node, names):
                 then(self.scalar(node, names))
             case _:
-                self._piece_of(self._total(node, names), then)
+                self._piece_of(self.total(node, names), then)
 
-    def _total(self, node: t.Node, names: Names) -> Scalar:
+    def total(self, node: t.Node, names: Names) -> Scalar:
         """The value of a scalar expression in registers, and whether it has one."""
         found = self.build.let("found", False)
         total = Registers(self, self._registers("total", self.zero), found)
-        self.accumulate(node, names, total)
+        with self.unguarded():
+            self.accumulate(node, names, total)
         return Scalar(total.registers, REAL, found=found)
 
     def _piece_of(self, bound: Bound, then: Callable[[Values], None]) -> None:
@@ -231,6 +257,22 @@ class Lowering:
 
         next_factor([*early, *late], None)
 
+    # Guards
+
+    @contextmanager
+    def unguarded(self) -> Iterator[None]:
+        """What is added inside goes to something that is made inside of all guards."""
+        outer, self.guards = self.guards, []
+        yield
+        self.guards = outer
+
+    def _add(self, values: Values, into: Destination) -> None:
+        """Add a value, or zero where a guard fails."""
+        if self.guards:
+            holds = reduce(lambda left, right: lift(apply("logical_and", left, right)), self.guards)
+            values = tuple(lift(apply("where", holds, x, zero)) for x, zero in zip(values, self.zero))
+        into.add(values)
+
     # Names
 
     def bind(self, node: t.Node, names: Names) -> Bound:
@@ -241,7 +283,7 @@ class Lowering:
         if of is None or not of.is_scalar:
             return self._tensor(node, names, of)
         if of == REAL and not self._has_value(node, names):
-            return self._total(node, names)
+            return self.total(node, names)
         found = self.scalar(node, names)
         return Scalar(tuple(x if is_simple(x) else self.build.let("value", x) for x in found), of)
 
@@ -278,7 +320,7 @@ class Lowering:
                 key = self.key(node.key, names)
                 self.bind_value(node.value, names, lambda value: then(key, value))
             case t.If():
-                with self.build.when(self.scalar(node.condition, names)[0]):
+                with self.conditions.when(node.condition, names):
                     self.iterate(node.body, names, then)
             case t.Let():
                 self.iterate(node.body, {**names, node.name: self.bind(node.value, names)}, then)
@@ -366,7 +408,7 @@ class Lowering:
             then(inner)
             return
         found = self.build.let("found", False)
-        self.entries(value, lambda key, value: self.build.set(found, True))
+        self.conditions.find(value, found, lambda value: True)
         with self.build.when(found):
             then(inner)
 
@@ -399,7 +441,8 @@ class Lowering:
         axes = self._axes_of(node, names, of)
 
         def fill(into: Destination) -> None:
-            self.accumulate(node, names, into)
+            with self.unguarded():
+                self.accumulate(node, names, into)
 
         if of.order == 1 and axes[0] is not None and not self.is_wide:
             return self.spaces.listed(axes[0], of, fill)
@@ -465,7 +508,7 @@ class Lowering:
                     made = self.collected(node.value, names)
                     into.at(key, lambda below: self._accumulate_bound(made, below))
             case t.If():
-                with self.build.when(self.scalar(node.condition, names)[0]):
+                with self.conditions.when(node.condition, names):
                     self.accumulate(node.body, names, into)
             case t.Let():
                 self.accumulate(node.body, {**names, node.name: self.bind(node.value, names)}, into)
@@ -491,10 +534,11 @@ class Lowering:
         """A sum of scalars goes to registers first, and to the destination if it had anything to add."""
         if into.holds_all:
             total = Registers(self, self._registers("total", self.zero))
-            self.accumulate(node, names, total)
-            into.add(total.registers)
+            with self.unguarded():
+                self.accumulate(node, names, total)
+            self._add(total.registers, into)
         else:
-            self._piece_of(self._total(node, names), into.add)
+            self._piece_of(self.total(node, names), lambda values: self._add(values, into))
 
     def _accumulate_scalar(self, node: t.Node, names: Names, into: Destination) -> None:
         if isinstance(node, t.Var) and isinstance(bound := names[node.name], Closure):
@@ -502,14 +546,14 @@ class Lowering:
         elif isinstance(node, t.Lookup) and self._place_array(node, names) is None:
             self.locator.look_up(node, names, lambda bound: self._accumulate_bound(bound, into))
         else:
-            self.pieces(node, names, into.add)
+            self.pieces(node, names, lambda values: self._add(values, into))
 
     def _accumulate_entry(self, key: Scalar, value: Bound, into: Destination) -> None:
         into.at(key, lambda below: self._accumulate_bound(value, below))
 
     def _accumulate_bound(self, bound: Bound, into: Destination) -> None:
         if isinstance(bound, Scalar):
-            self._piece_of(bound, into.add)
+            self._piece_of(bound, lambda values: self._add(values, into))
         elif isinstance(bound, Closure):
             self.accumulate(bound.node, bound.names, into)
         else:

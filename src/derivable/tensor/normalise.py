@@ -19,7 +19,7 @@ from derivable.core.names import FreshNames
 from derivable.tensor import nodes as t
 from derivable.tensor.binding import free_variables, names_in, renamed, replaced, substitute
 from derivable.tensor.check import Types, check
-from derivable.tensor.linearity import is_linear, is_present, vanishes
+from derivable.tensor.linearity import conjuncts, is_linear, is_present, vanishes
 from derivable.tensor.sparsity import ATOMS, propagate
 from derivable.tensor.types import INT, Type
 
@@ -113,12 +113,6 @@ def _named(node: t.Node, context: Context, build: Callable[[t.Node], t.Node]) ->
         return build(node)
     name = context.fresh("s")
     return t.Let(name, node, build(t.Var(name)))
-
-
-def _all_of(condition: t.Node) -> list[t.Node]:
-    if isinstance(condition, t.Apply) and condition.operation == "logical_and":
-        return [term for operand in condition.operands for term in _all_of(operand)]
-    return [condition]
 
 
 def _if(conditions: Sequence[t.Node], body: t.Node) -> t.Node:
@@ -308,7 +302,7 @@ def hoist_conditions(node: t.Node, context: Context) -> t.Node | None:
             return t.If(condition, replace(node, range=over))
         case t.Sum(key, value, _, t.If(condition, body)):
             outer, inner = [], []
-            for term in _all_of(condition):
+            for term in conjuncts(condition):
                 (inner if {key, value} & free_variables(term) else outer).append(term)
             return _if(outer, replace(node, body=_if(inner, body))) if outer else None
     return None
@@ -336,7 +330,7 @@ def solve_equalities(node: t.Node, context: Context) -> t.Node | None:
     if not isinstance(node, t.Sum) or not isinstance(node.body, t.If) or isinstance(node.range, t.SubArray):
         return None
     own = node.value if isinstance(node.range, t.Range) else node.key
-    terms = _all_of(node.body.condition)
+    terms = conjuncts(node.body.condition)
     for place, term in enumerate(terms):
         key = _solved(term, own)
         if key is None or {node.key, node.value} & free_variables(key):

@@ -59,10 +59,11 @@ def optimised(
     program: Program, sizes: Sizes, counts: Counts, on: frozenset[str], product: float | None = None
 ) -> Optimised:
     """`optimise` with those passes, and what happened. product: as of `Costs`"""
+    original, program = program, program.guarded(None)
     costs = replace(costs_of(program, sizes, counts), product=product)
     reason = out_of_reach(program.node, program.inputs)
     if reason:
-        return Optimised(program, (), f"as it was: {reason}")
+        return Optimised(original, (), f"as it was: {reason}")
     steps: list[Step] = []
     node = run_passes(program.node, ("sparsity", *KERNEL), Setting(program.inputs, on, costs=costs), steps)
     made = replace(
@@ -75,7 +76,9 @@ def optimised(
         return Optimised(made, tuple(steps), "zero")
     before, after = (node_cost(each.node, program.inputs, costs) for each in (program, made))
     if after >= before:
-        return Optimised(program, tuple(steps), f"as it was: none of less than about {before:.3g} operations was found")
+        return Optimised(
+            original, tuple(steps), f"as it was: none of less than about {before:.3g} operations was found"
+        )
     return Optimised(made, tuple(steps), f"about {after:.3g} operations, before {before:.3g}")
 
 

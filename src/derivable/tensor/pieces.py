@@ -25,7 +25,7 @@ from derivable.kernel.build import Builder, substitute
 from derivable.kernel.emit_numba import compile_kernel
 from derivable.tensor.ahead import asking_ahead
 from derivable.tensor.joined import join_parts
-from derivable.tensor.results import INSIDE
+from derivable.tensor.results import INSIDE, WITH_NAN
 
 # Entries of the largest array below which one thread runs a kernel, and one with more than two loops in one another;
 # how many of them there must be for each entry of the results that are added up (docs/decisions/088-tensor-threads.md).
@@ -211,7 +211,8 @@ def _joined(made: Pieces, found: list[Any]) -> Any:
             total = made.semiring.semiring.plus(total, value)
         return total
     if made.kind != "count":
-        return next((outside for outside in reversed(found) if outside != INSIDE), INSIDE)
+        outside = next((outside for outside in reversed(found) if outside not in (INSIDE, WITH_NAN)), None)
+        return max(found) if outside is None else outside
     outside = next((result[0] for result in reversed(found) if result[0] != INSIDE), INSIDE)
     counts = np.array([result[1] for result in found])
     return outside, int(counts.sum()), counts

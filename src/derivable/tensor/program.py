@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import BindingError, DomainError, LimitError
 from derivable.tensor import nodes as t
 from derivable.tensor.check import check
+from derivable.tensor.guards import guarded
 from derivable.tensor.text import NAME, RESERVED
 from derivable.tensor.types import REAL, Type
 
@@ -43,6 +44,8 @@ class Program:
     stages  what is computed first, each of the inputs and the stages before it: of a derivative in another semiring
             which terms its sums take
     semiring  the name of the only one in which it means something; None if it may run in any
+    is_guarded  whether its sums run over all entries that are stored, and conditions say where zeros are none: so it is
+            of what `gradient`, `optimise` and their kin made
 
     Raises BindingError and TypeMismatchError as `check`.
     """
@@ -54,6 +57,7 @@ class Program:
     steps: tuple[Step, ...] = ()
     stages: tuple[Stage, ...] = ()
     semiring: str | None = None
+    is_guarded: bool = False
     type: Type = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,6 +82,12 @@ class Program:
         if isinstance(getattr(value, "program", None), Program):
             hint = "give the program that it was made of, its `program`"
         raise DomainError(f"a {type(value).__name__} is {what}, where a program is needed", hint=hint)
+
+    def guarded(self, semiring: Semiring | None) -> Program:
+        """The same program with guards, for a semiring; None for any."""
+        if self.is_guarded:
+            return self
+        return replace(self, node=guarded(self.node, semiring), is_guarded=True)
 
     @property
     def types(self) -> dict[str, Type]:
@@ -146,12 +156,13 @@ class Program:
     def __reduce__(self) -> tuple:
         # A read-only view has no pickled form.
         return type(self), (
-            self.node, dict(self.inputs), self.zero, self.origin, self.steps, self.stages, self.semiring
+            self.node, dict(self.inputs), self.zero, self.origin, self.steps, self.stages, self.semiring,
+            self.is_guarded,
         )  # fmt: skip
 
     @cached_property
     def _identity(self) -> tuple[Any, ...]:
-        return str(self), self.type, tuple(self.inputs.items()), self.stages, self.semiring
+        return str(self), self.type, tuple(self.inputs.items()), self.stages, self.semiring, self.is_guarded
 
     def __eq__(self, other: Any) -> bool:
         return isinstance(other, Program) and self._identity == other._identity

@@ -217,15 +217,26 @@ class Recorder:
         return True
 
     def result(
-        self, built: Built, sources: Callable[[str, Any, Any], Any], shape: tuple[int, ...], zero: Any, dtype: Any
+        self,
+        built: Built,
+        sources: Callable[[str, Any, Any], Any],
+        shape: tuple[int, ...],
+        zero: Any,
+        dtype: Any,
+        checks: bool,
     ) -> None:
-        """A dense result, or a number."""
+        """A dense result, or a number. checks: whether a NaN is looked into"""
         if not shape:
             self._need("out is None")
-            self.lines.append(f"return {self._call(built, sources)}")
+            call = self._call(built, sources)
+            if checks:
+                self.lines.append(f"_made = {call}")
+                self._need("_made == _made")
+                call = "_made"
+            self.lines.append(f"return {call}")
             return
         self._output(shape, zero, dtype)
-        self._run(built, sources, "out.reshape(-1)" if len(shape) > 1 else "out")
+        self._run(built, sources, "out.reshape(-1)" if len(shape) > 1 else "out", checks)
         self.lines.append("return out")
 
     def entries(
@@ -236,10 +247,11 @@ class Recorder:
         zero: Any,
         dtype: Any,
         formed: Callable[[Coordinates, Any], Any] | None,
+        checks: bool,
     ) -> None:
-        """A sparse result with a kept pattern."""
+        """A sparse result with a kept pattern. checks: whether a NaN is looked into"""
         self._output((pattern.indices.shape[1],), None if pattern.positions is None else zero, dtype)
-        self._run(built, sources, "out")
+        self._run(built, sources, "out", checks)
         self.lines.append("_made = _Unfrozen()")
         for field, text in (("shape", pattern.shape), ("indices", self._constant(pattern.indices)), ("values", "out")):
             self.lines.append(f"_made.{field} = {text}")
@@ -286,8 +298,8 @@ class Recorder:
         if zero is not None:
             self.lines.append(f"else: out.fill({self._constant(zero)})")
 
-    def _run(self, built: Built, sources: Callable[[str, Any, Any], Any], values: str) -> None:
-        if built.is_inside:
+    def _run(self, built: Built, sources: Callable[[str, Any, Any], Any], values: str, checks: bool) -> None:
+        if built.is_inside and not checks:
             self.lines.append(self._call(built, sources, values))
         else:
             self._need(f"{self._call(built, sources, values)} == {INSIDE}")

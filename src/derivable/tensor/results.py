@@ -21,6 +21,8 @@ from derivable.tensor.values import not_fitting
 
 # What `outside` holds while no index was outside.
 INSIDE = -(1 << 63)
+# What kernels return for it if they looked for NaN and wrote one.
+WITH_NAN = INSIDE + 1
 
 
 def filled(out: np.ndarray | None, shape: tuple[int, ...], zero: Any, dtype: Any) -> np.ndarray:
@@ -39,6 +41,15 @@ def filled(out: np.ndarray | None, shape: tuple[int, ...], zero: Any, dtype: Any
         return zeros(shape, dtype) if is_cleared(zero) else full(shape, zero, dtype)
     except MemoryError:
         raise not_fitting(shape) from None
+
+
+def has_nan(found: Any) -> bool:
+    """Whether there is a NaN in a result, a number or an array."""
+    if isinstance(found, float):
+        return found != found
+    if not isinstance(found, np.ndarray) or found.dtype.kind != "f":
+        return False
+    return found.size > 0 and math.isnan(np.maximum.reduce(found.reshape(-1)))
 
 
 def is_cleared(zero: Any) -> bool:
@@ -100,17 +111,40 @@ class Output(ABC):
     axes     of the result
     sizes    registers with their sizes
     outside  a register for an index that is outside the shape, else `INSIDE`
+    nans     a register that is not 0 if a NaN was put there; None if nobody looks
     rows     the first keys of all that is put there
     """
 
-    def __init__(self, lowering: Lowering, axes: Sequence[Any], sizes: Sequence[Expr]):
+    def __init__(self, lowering: Lowering, axes: Sequence[Any], sizes: Sequence[Expr], looks: bool = False):
         self.lowering, self.axes, self.sizes = lowering, tuple(axes), tuple(sizes)
         self.outside = lowering.build.let("outside", INSIDE)
+        self.nans = lowering.build.let("nans", 0) if looks else None
         self.rows: set[Expr] = set()
 
     @abstractmethod
     def put(self, keys: list[Expr], values: Values) -> None:
         """Add the value of a scalar to the entry at some keys."""
+
+    @property
+    def returned(self) -> Expr:
+        """Whether all was well: `outside`, or `WITH_NAN`."""
+        if self.nans is None:
+            return self.outside
+        is_found = apply("logical_and", apply("not_equal", self.nans, 0), apply("equal", self.outside, INSIDE))
+        return lift(apply("where", is_found, WITH_NAN, self.outside))
+
+    @property
+    def registers(self) -> tuple[n.Register, ...]:
+        """What of it may change in loops."""
+        return (self.outside,) if self.nans is None else (self.outside, self.nans)
+
+    def store(self, array: n.Array, place: Expr, value: Expr) -> None:
+        build = self.lowering.build
+        if self.nans is not None:
+            value = build.let("new", value)
+            # A sum is vector code, where a branch may be none.
+            build.set(self.nans, self.nans + apply("where", apply("not_equal", value, value), 1, 0))
+        build.store(array, place, value)
 
     def place(self, keys: list[Expr]) -> Expr:
         place = keys[0]
@@ -125,8 +159,10 @@ class Dense(Output):
     puts  (keys, values, registers with what they are added to) of each put
     """
 
-    def __init__(self, lowering: Lowering, axes: Sequence[Any], sizes: Sequence[Expr], arrays: Sequence[n.Array]):
-        super().__init__(lowering, axes, sizes)
+    def __init__(
+        self, lowering: Lowering, axes: Sequence[Any], sizes: Sequence[Expr], arrays: Sequence[n.Array], looks: bool
+    ):
+        super().__init__(lowering, axes, sizes, looks)
         self.arrays = arrays
         self.puts: list[tuple[list[Expr], Values, Sequence[n.Register]]] = []
 
@@ -135,7 +171,7 @@ class Dense(Output):
         place = build.let("place", self.place(keys))
         old = tuple(build.load(a, place, "old", d) for a, d in zip(self.arrays, self.lowering.semiring.dtypes))
         for a, x in zip(self.arrays, self.lowering.plus(old, values)):
-            build.store(a, place, x)
+            self.store(a, place, x)
         self.puts.append((keys, values, old))
 
     def written(self, kernel: n.Kernel, lengths: Mapping[Expr, Any]) -> n.Kernel | None:
@@ -159,11 +195,17 @@ class Dense(Output):
         if not all(any(isinstance(part, n.Load) and part.target == x for part in body) for x in old):
             return None
         to_write = dict(zip(self.arrays, values))
-        body = tuple(
-            replace(part, value=to_write[part.array]) if isinstance(part, n.Store) and part.array in to_write else part
-            for part in body
-            if not (isinstance(part, n.Load) and part.target in old)
-        )
+        stored = {part.value: part.array for part in body if isinstance(part, n.Store) and part.array in to_write}
+
+        def with_written(part: n.Statement) -> n.Statement:
+            match part:
+                case n.Store(array) if array in to_write and self.nans is None:
+                    return replace(part, value=to_write[array])
+                case n.Assign((target,)) if self.nans is not None and target in stored:
+                    return replace(part, values=(to_write[stored[target]],))
+            return part
+
+        body = tuple(with_written(part) for part in body if not (isinstance(part, n.Load) and part.target in old))
         for outside, loop in reversed(around):
             body = tuple(replace(loop, body=body) if part is loop else part for part in outside)
         return replace(kernel, body=body)
@@ -177,8 +219,8 @@ class Dense(Output):
 class Counted(Output):
     """How many entries there are to list."""
 
-    def __init__(self, lowering: Lowering, axes: Sequence[Any], sizes: Sequence[Expr]):
-        super().__init__(lowering, axes, sizes)
+    def __init__(self, lowering: Lowering, axes: Sequence[Any], sizes: Sequence[Expr], looks: bool = False):
+        super().__init__(lowering, axes, sizes, looks)
         self.count = lowering.build.let("count", 0)
 
     def put(self, keys: list[Expr], values: Values) -> None:
@@ -203,18 +245,20 @@ class Positioned(Counted):
     positions  [addition] which entry of the result the program adds to; None if to the first, the second, ...
     """
 
-    def __init__(self, lowering: Lowering, axes: Any, sizes: Any, arrays: Sequence[n.Array], positions: Any):
-        super().__init__(lowering, axes, sizes)
+    def __init__(
+        self, lowering: Lowering, axes: Any, sizes: Any, arrays: Sequence[n.Array], positions: Any, looks: bool
+    ):
+        super().__init__(lowering, axes, sizes, looks)
         self.arrays, self.positions = arrays, positions
 
     def put(self, keys: list[Expr], values: Values) -> None:
         build = self.lowering.build
         if self.positions is None:
             for a, x in zip(self.arrays, values):
-                build.store(a, self.count, x)
+                self.store(a, self.count, x)
         else:
             at = build.load(self.positions, self.count, "at")
             old = tuple(build.load(a, at, "old", d) for a, d in zip(self.arrays, self.lowering.semiring.dtypes))
             for a, x in zip(self.arrays, self.lowering.plus(old, values)):
-                build.store(a, at, x)
+                self.store(a, at, x)
         super().put(keys, values)

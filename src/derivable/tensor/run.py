@@ -51,7 +51,7 @@ def _interpreted(
     sizes: dict[Any, int] = {}
     for name, value, of in checked_names(program.inputs, program.inputs, values):
         if is_tensor(of):
-            entries = coordinates(value, order=of.order, semiring=record, keep_zeros=True, name=name)
+            entries = coordinates(value, order=of.order, semiring=record, name=name)
             given[name] = entries.to_dict()
             sizes |= {(name, axis): size for axis, size in enumerate(entries.shape)}
         else:
@@ -59,7 +59,7 @@ def _interpreted(
     axes = result_axes(program, program.type, Axes())
     if shape is None and all(axis in sizes for axis in axes):
         shape = tuple(sizes[axis] for axis in axes)
-    found = interpret(program.node, given, record)
+    found = interpret(program.node, given, record, is_guarded=program.is_guarded)
     if not program.type.order:
         return record.zero if found is NOTHING else found
     entries, order = {} if found is NOTHING else found, program.type.order

@@ -11,7 +11,6 @@ Source: section 5.1 of Shaikhha, Huot and Hashemian, nabla-SD (2023).
 from __future__ import annotations
 
 import json
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -26,8 +25,9 @@ from derivable.tensor.sparsity import propagate
 from derivable.tensor.terms import Term, Terms, free_of, hoisted
 from derivable.tensor.types import Type, is_tensor
 
-# Larger programs are left as they are. Equalities are no longer applied after so many seconds, or to so many terms.
-MOST_NODES, _MOST_SECONDS, _MOST_ROWS = 200, 2.0, 3_000
+# Larger programs are left as they are. Equalities are no longer applied after this number of runs, or to this number of
+# terms: a limit in seconds would make the result, and with it the last bits, depend on the load of the machine.
+MOST_NODES, _MOST_RUNS, _MOST_ROWS = 200, 120, 3_000
 _MOST_UPDATES = 50
 
 # (class, operation, names and classes)
@@ -98,7 +98,9 @@ def equal_terms(wholes: tuple[Term, ...]) -> tuple[list[Row], Callable[[Term], A
                 numbers.setdefault(part, len(numbers)) if isinstance(part, str) else to_graph(part) for part in term[1:]
             ]
             # What it is given in one piece egglog takes apart in any order, and results would differ from run to run.
-            made[term] = graph.let(f"term {len(made)}", equalities.OPERATIONS[term[0]](*parts))
+            # Names of its `let` must not stand in for parts: with many of them one is taken for another (13.2).
+            made[term] = equalities.OPERATIONS[term[0]](*parts)
+            graph.register(made[term])
         return made[term]
 
     whole, *others = map(to_graph, wholes)
@@ -195,15 +197,15 @@ def _saturate(graph: Any) -> None:
     """Apply all equalities until nothing is new, or it is enough."""
     from derivable.tensor import equalities
 
-    stop = time.perf_counter() + _MOST_SECONDS
-    is_new = True
+    runs, is_new = 0, True
     while is_new:
         is_new = False
         for rules in (equalities.LOOPS, equalities.LINEARITY, equalities.ALGEBRA):
             graph.run(equalities.ANALYSIS.saturate())
             is_new |= graph.run(1, ruleset=rules).updated
+            runs += 1
             rows = sum(size for _, size in graph.all_function_sizes())
-            if rows > _MOST_ROWS or time.perf_counter() > stop:
+            if rows > _MOST_ROWS or runs == _MOST_RUNS:
                 return
 
 

@@ -36,7 +36,7 @@ from derivable.tensor.anf import bound
 from derivable.tensor.binding import names_in
 from derivable.tensor.check import check
 from derivable.tensor.forward import from_scalars
-from derivable.tensor.linearity import is_present
+from derivable.tensor.linearity import guarded_part, is_present
 from derivable.tensor.normalise import scalar_products
 from derivable.tensor.program import Program, Stage
 from derivable.tensor.types import INT, Type
@@ -58,7 +58,7 @@ def in_reals(program: Program, semiring: str | Semiring) -> Program:
     if record.name == "real":
         return program
     kind = _kind_of(record)
-    node = scalar_products(program.node, program.inputs)
+    node = scalar_products(program.guarded(record).node, program.inputs)
     fresh = FreshNames(names_in(node) | set(program.inputs))
     node = _Names(fresh).tail(node)
     made = _Reals(record, kind, fresh, program)
@@ -67,7 +67,9 @@ def in_reals(program: Program, semiring: str | Semiring) -> Program:
     if program.type.is_scalar:
         name = fresh("s")
         found = t.Let(name, found, made.total(t.Var(name)))
-    return Program(found, program.inputs, program.type, program, stages=tuple(made.stages), semiring="real")
+    return Program(
+        found, program.inputs, program.type, program, stages=tuple(made.stages), semiring="real", is_guarded=True
+    )
 
 
 def _kind_of(record: Semiring) -> str:
@@ -321,7 +323,7 @@ class _Reals:
         """The name of a tensor that is computed first, in the semiring: with the keys of the loops outside."""
         name = self.fresh(name)
         inputs = {**self.inputs, **{stage.name: stage.program.type for stage in self.stages}}
-        self.stages.append(Stage(name, Program(scope.whole(node), inputs), self.record))
+        self.stages.append(Stage(name, Program(scope.whole(node), inputs, is_guarded=True), self.record))
         return name
 
     def code(self, number: t.Node) -> t.Node:
@@ -393,6 +395,9 @@ class _Reals:
 
     def operand(self, node: t.Node, scope: _Scope, lets: list[tuple[str, t.Node]]) -> t.Node:
         """What stands in a function: a number that has no value is the zero of the semiring."""
+        part = guarded_part(node)
+        if part is not None and (of := check(part, scope.types)) is not None and of.order:
+            return t.Apply("less", (t.Number(0.5), self.count(part, of.order)))
         if isinstance(node, t.Apply):
             return node.with_children(tuple(self.operand(child, scope, lets) for child in node.operands))
         of = check(node, scope.types)
@@ -412,6 +417,14 @@ class _Reals:
         name, value = self.fresh("t"), self.fresh("t")
         lets += [(name, real), (value, self.total(t.Var(name)))]
         return t.Var(value)
+
+    def count(self, node: t.Node, order: int) -> t.Node:
+        """How many entries of a tensor are no zero of the semiring."""
+        if not order:
+            is_zero = t.Apply("equal", (node, t.Number(float(self.record.zero))))
+            return t.Apply("where", (is_zero, t.Number(0.0), t.Number(1.0)))
+        value = self.fresh("a")
+        return t.Sum("_", value, node, self.count(t.Var(value), order - 1))
 
     def total(self, node: t.Var) -> t.Node:
         """A number that is the zero of the semiring where it has no value."""

@@ -1,15 +1,18 @@
 """Zeros propagated, and what is trivial taken away.
 
 Source: figure 9 of Shaikhha, Huot and Hashemian, nabla-SD (2023), first group. Beyond it: bindings of atoms are put in
-place, bindings that nothing uses go, `one` is no factor, and conditions that are constants are decided.
+place, bindings that nothing uses go, `one` is no factor, conditions that are constants are decided, and guards go where
+what they guard is zero without them.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 from derivable.tensor import nodes as t
 from derivable.tensor.binding import free_variables, unique_names
+from derivable.tensor.linearity import conjuncts, guarded_part, vanishes
 
 ATOMS = (t.Var, t.Number, t.Zero, t.One)
 
@@ -57,4 +60,17 @@ def without_zeros(node: t.Node) -> t.Node:
             return found
         case t.Apply("logical_and", (t.Number(True), found)) | t.Apply("logical_and", (found, t.Number(True))):
             return found
+        case t.If(condition, body):
+            return _without_guards(node, condition, body)
     return node
+
+
+def _without_guards(node: t.If, condition: t.Node, body: t.Node) -> t.Node:
+    """A guard goes where the body is zero without it."""
+    terms = conjuncts(condition)
+    kept = [
+        term for term in terms if not isinstance(part := guarded_part(term), t.Var) or not vanishes(body, {part.name})
+    ]
+    if len(kept) == len(terms):
+        return node
+    return t.If(reduce(lambda left, right: t.Apply("logical_and", (left, right)), kept), body) if kept else body

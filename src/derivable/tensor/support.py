@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from derivable.algebra import semirings
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.tensor import nodes as t
 from derivable.tensor.anf import bound, taken_apart
 from derivable.tensor.binding import bound_names, free_variables, names_in, replaced, unique_names
+from derivable.tensor.guards import at_zero, is_zero_for
 from derivable.tensor.linearity import vanishes
 from derivable.tensor.types import INT, Type
 
@@ -131,7 +133,7 @@ def _spread(node: t.Node, axes: _Axes, active: frozenset[str], is_real: bool, fr
     if isinstance(node, t.Let):
         return replace(node, value=outside, body=body)
     node = replace(node, range=outside, body=body)
-    if not is_active or isinstance(outside, t.PHYSICAL) or not vanishes(body, {node.value}, is_real=is_real):
+    if not is_active or isinstance(outside, t.PHYSICAL) or not _is_zero_for(body, node.value, is_real):
         return node
     size = next(iter(axes.sizes(node.range)), None)
     if size is None:
@@ -142,6 +144,14 @@ def _spread(node: t.Node, axes: _Axes, active: frozenset[str], is_real: bool, fr
         )
     key = node.key if node.key != "_" else fresh("i")
     return t.Sum("_", key, every_index(size), t.Let(node.value, t.Lookup(node.range, t.Var(key)), body))
+
+
+def _is_zero_for(body: t.Node, name: str, is_real: bool) -> bool:
+    """Whether a body is zero where a name is, and may change there: what a condition leaves out does not."""
+    real = semirings.get("real")
+    if isinstance(body, t.If) and at_zero(body.condition, name, real) is False:
+        return False
+    return is_zero_for(body, name, real if is_real else None)
 
 
 def _moves(node: t.Node, active: frozenset[str]) -> bool:

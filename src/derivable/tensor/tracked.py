@@ -21,7 +21,7 @@ from derivable.tensor.formats.held import Held, hold
 from derivable.tensor.formats.standard import PLAIN
 from derivable.tensor.inputs import checked_names
 from derivable.tensor.types import REAL, Type, is_tensor
-from derivable.tensor.values import Coordinates, check_shape, has_torch, tracker
+from derivable.tensor.values import Coordinates, as_torch, check_shape, has_torch, tracker
 
 if TYPE_CHECKING:
     from derivable.tensor.compilation import Kernel
@@ -144,7 +144,7 @@ def run_in_library(engine: Any, operands: list[Any]) -> Any:
 def _of_torch(operands: list[Any]) -> list[Any]:
     import torch
 
-    tensors = [x if isinstance(x, torch.Tensor) else torch.as_tensor(np.asarray(x, np.float64)) for x in operands]
+    tensors = [x if isinstance(x, torch.Tensor) else as_torch(np.asarray(x, np.float64)) for x in operands]
     dtypes = {x.dtype for x in tensors}
     if len(dtypes) == 1 and tensors[0].is_floating_point():
         return tensors
@@ -206,8 +206,14 @@ def dense_einsum(given: list[Any], result: tuple[int, ...], backend: str | None)
     if backend == "torch" or has_torch(arrays):
         import torch
 
-        device = next((array.device for array in arrays if isinstance(array, torch.Tensor)), None)
-        tensors = [torch.as_tensor(array, device=device) for array in arrays]
+        devices = {array.device for array in arrays if isinstance(array, torch.Tensor)}
+        if len(devices) > 1:
+            names = " and ".join(sorted(map(str, devices)))
+            raise DomainError(f"the operands are on {names}", hint='move them to one device: `x.to("cpu")`')
+        device = next(iter(devices), None)
+        tensors = [as_torch(array, device) for array in arrays]
+        for x in tensors:
+            _refuse_complex(x.dtype, x.is_complex())
         dtype = torch.float32 if all(x.dtype == torch.float32 for x in tensors) else torch.float64
         given = [part for x, axes in zip(tensors, given[1::2]) for part in (x.to(dtype), list(axes))]
         return torch.einsum(*given, list(result))

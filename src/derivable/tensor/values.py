@@ -1,7 +1,7 @@
 """Values of tensors: what users have (arrays, sparse matrices, dictionaries, files) as coordinates, and back.
 
 `Coordinates` is what every storage format packs from and unpacks to. What it does not hold is the zero of the semiring;
-what it holds is an entry, also if its value is zero.
+a zero that it holds is as good as none.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
+from derivable.core import html
 from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import DomainError, LayoutError, OutOfMemory, ShapeError, UnsupportedError
 from derivable.core.lazy import optional_module
@@ -27,6 +28,8 @@ from derivable.device.cpu.memory import full
 from derivable.tensor.libraries import array_of_torch, check_indices, imported, named, reading, sparse_entries
 from derivable.tensor.nested import nested_entries
 
+# Entries that a notebook shows.
+_SHOWN_ENTRIES = 20
 LIBRARIES = "NumPy arrays, scipy.sparse, torch tensors, `sparse` arrays, nested dictionaries and Matrix Market files"
 
 
@@ -51,6 +54,15 @@ class Coordinates(Unfrozen):
     shape: tuple[int, ...]
     indices: np.ndarray
     values: Any
+
+    def _repr_html_(self) -> str:
+        """The first entries as a table, for notebooks."""
+        shown = getattr(self.values, "detach", lambda: self.values)()[:_SHOWN_ENTRIES].tolist()
+        rows = [(*place, value) for place, value in zip(self.indices[:, :_SHOWN_ENTRIES].T.tolist(), shown)]
+        rest = self.num_entries - len(rows)
+        more = f"<div>… {rest:,} more {'entry' if rest == 1 else 'entries'}</div>" if rest else ""
+        header = [*(f"axis {axis}" for axis in range(self.order)), "value"]
+        return f"<div><b>{html.safe(self)}</b></div>{html.table(header, rows)}{more}"
 
     @classmethod
     def of(
@@ -166,7 +178,7 @@ class Coordinates(Unfrozen):
                 f"scipy's {format} holds matrices, and this is a tensor of order {self.order}",
                 hint="ask for `scipy_coo`, or for `coordinates`",
             )
-        found = sparse.coo_array((self.values, tuple(self.indices)), shape=self.shape)
+        found = sparse.coo_array((in_64_bits(self.values), tuple(self.indices)), shape=self.shape)
         with fitting(self.shape):
             return found.asformat(format)
 
@@ -180,7 +192,7 @@ class Coordinates(Unfrozen):
         if layout not in ("coo", "csr"):
             raise DomainError(f"the layout is {layout!r}", hint='it is "coo" or "csr"')
 
-        values = torch.as_tensor(self.values)
+        values = as_torch(in_64_bits(self.values))
         if layout == "coo":
             indices = torch.from_numpy(self.indices)
             return torch.sparse_coo_tensor(indices, values, self.shape, check_invariants=False, is_coalesced=True)
@@ -194,8 +206,9 @@ class Coordinates(Unfrozen):
     def to_sparse(self, zero: Any = 0.0) -> Any:
         """A `sparse.COO` of pydata. zero: that of the semiring."""
         sparse = optional_module("sparse", "sparse", "sparse")
-        fill = np.asarray(zero).astype(self.values.dtype)[()]
-        return sparse.COO(self.indices, self.values, self.shape, has_duplicates=False, sorted=True, fill_value=fill)
+        values = in_64_bits(self.values)
+        fill = np.asarray(zero).astype(values.dtype)[()]
+        return sparse.COO(self.indices, values, self.shape, has_duplicates=False, sorted=True, fill_value=fill)
 
     def to(self, form: str, zero: Any = 0.0) -> Any:
         """The tensor in one of `FORMS`. zero: that of the semiring.
@@ -249,7 +262,30 @@ def torch_dense(array: np.ndarray) -> Any:
     """The array as a tensor of torch, which shares its memory."""
     import torch
 
-    return torch.from_numpy(array)
+    return torch.from_numpy(in_64_bits(array))
+
+
+def as_torch(values: Any, device: Any = None) -> Any:
+    """Numbers, or an array of any strides, as a tensor of torch on a device, with its memory where that can be."""
+    import torch
+
+    if isinstance(values, np.ndarray) and min(values.strides, default=0) < 0:
+        # NumPy takes arrays for contiguous that torch does not, those of one place.
+        values = values.copy()
+    return torch.as_tensor(values, device=device)
+
+
+def in_64_bits(values: Any) -> Any:
+    """Python's integers as those of a library. Raises DomainError for one that is too large."""
+    if not isinstance(values, np.ndarray) or values.dtype != object:
+        return values
+    try:
+        return values.astype(np.int64)
+    except OverflowError:
+        raise DomainError(
+            "an integer of the result does not fit into 64 bits",
+            hint='`output="numpy"`, "coordinates" and "dict" hold integers of any size',
+        ) from None
 
 
 def checked_shape(shape: Any, what: str) -> tuple[int, ...]:
@@ -302,7 +338,9 @@ def scalar_semiring(semiring: str | Semiring) -> Semiring:
             f"an element of the semiring {record.name!r} is a nest of numbers, and an entry of a tensor is one number, "
             "as in all libraries that tensors come from",
             hint="have a tensor for each part, in a semiring of numbers such as 'real', 'min_plus' or 'max_product'; "
-            "rules of a `dv.Program` take whole elements as tags",
+            "nests of dense arrays are taken by `dv.tensor.einsum`, by `dv.parallel.scan`, `reduce` and "
+            "`segment_reduce`, and by `to_torch` and `to_jax` of circuits, and nests as tags by `dv.Program` and "
+            "`dv.nn.Logic`",
         )
     return record
 
@@ -363,8 +401,7 @@ def coordinates(
     name        of the tensor, for messages
 
     Raises ShapeError for another order or shape; LayoutError for an index outside the shape; DomainError for values
-    that are no elements of the semiring, for a NaN in a dense array of which only the nonzeros are entries, and for
-    what is no tensor; ParseError for a file that is damaged.
+    that are no elements of the semiring, and for what is no tensor; ParseError for a file that is damaged.
     """
     record = scalar_semiring(semiring)
     shape = None if shape is None else checked_shape(shape, f"a size{named(name)}")
@@ -510,12 +547,6 @@ def _of_dense(array: np.ndarray, record: Semiring, keep_zeros: bool, name: str) 
     if keep_zeros:
         indices = np.indices(array.shape, dtype=np.int64).reshape(array.ndim, -1)
         return Coordinates(array.shape, indices, np.ascontiguousarray(values).reshape(-1))
-    if values.dtype.kind == "f" and np.isnan(values).any():
-        place = tuple(int(index) for index in np.argwhere(np.isnan(values))[0])
-        raise DomainError(
-            f"the dense array{named(name)} has NaN at {list(place)}: whether that is an entry cannot be told",
-            hint="give a sparse tensor, whose entries are known, or keep the tensor dense",
-        )
     if not array.ndim:
         return Coordinates((), np.empty((0, 1), np.int64), values.reshape(1))
     places = np.nonzero(values != record.zero)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import torch
 from torch import Tensor
 
@@ -24,6 +26,18 @@ def described(tensor: Tensor, model: Model, items: int = 0) -> str:
 
 def check_vectors(tensor: Tensor, name: str, model: Model, items: int = 0) -> Tensor:
     """The tensor, if it is of vectors of the model. Raises ShapeError."""
+    if not (
+        isinstance(tensor, Tensor)
+        and tensor.dtype in model.dtypes
+        and tensor.dim() >= items + model.rank
+        and 0 not in tensor.shape[-model.rank :]
+    ):
+        _fail(tensor, name, model, items)
+    return tensor
+
+
+def _fail(tensor: Tensor, name: str, model: Model, items: int) -> NoReturn:
+    """Raise ShapeError with what is wrong. The texts would take longer than a small product."""
     axes = ", ".join(["*batch", *["item"] * items, *model.axes])
     if not isinstance(tensor, Tensor):
         raise ShapeError(
@@ -37,12 +51,10 @@ def check_vectors(tensor: Tensor, name: str, model: Model, items: int = 0) -> Te
         )
     if not all(tensor.shape[-model.rank :]):
         raise ShapeError(f"{name} has shape {described(tensor, model, items)}: its vectors are empty")
-    if tensor.dtype not in model.dtypes:
-        raise ShapeError(
-            f"{name} is of {tensor.dtype}, which the model {model.name!r} does not take",
-            hint=f"it takes {', '.join(map(str, model.dtypes))}",
-        )
-    return tensor
+    raise ShapeError(
+        f"{name} is of {tensor.dtype}, which the model {model.name!r} does not take",
+        hint=f"it takes {', '.join(map(str, model.dtypes))}",
+    )
 
 
 def check_pair(
@@ -51,6 +63,8 @@ def check_pair(
     """Both, if they are vectors of the model that can be combined: equal axes, batches that broadcast, one device."""
     check_vectors(a, names[0], model, items[0])
     check_vectors(b, names[1], model, items[1])
+    if a.shape == b.shape and items[0] == items[1] and a.device == b.device:
+        return a, b
     shapes = [described(tensor, model, count) for tensor, count in zip((a, b), items)]
     both = f"{names[0]} {shapes[0]} and {names[1]} {shapes[1]}"
     for k, axis in enumerate(model.axes, -model.rank):

@@ -27,7 +27,8 @@ def violations(model: Model) -> Iterator[str]:
     for name, sampler in model.samplers.items():
         drawn = sampler((3, *shape), torch.Generator().manual_seed(0), model.dtypes[0], None)
         if drawn.shape != (3, *shape) or drawn.dtype != model.dtypes[0]:
-            yield f"{name}: vectors {list(drawn.shape)} of {drawn.dtype}, asked for {[3, *shape]} of {model.dtypes[0]}"
+            wanted = f"{[3, *shape]} of {model.dtypes[0]}"
+            yield f"{name}: the sampler gave {list(drawn.shape)} of {drawn.dtype} for {wanted}"
             continue
         a, b, c = drawn
         bound = model.bind(a, b)

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from derivable.core import html
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ParseError, ShapeError
 from derivable.core.files import atomic_write, checked_path
+from derivable.core.locks import OwnLock
 from derivable.core.registry import nearest
 from derivable.vsa.arguments import check_vectors, described
 from derivable.vsa.model import Model
@@ -20,6 +22,8 @@ from derivable.vsa.models import get
 from derivable.vsa.operations import cleanup, random, similarities
 
 _FORMAT = "derivable item memory 1"
+# Names that a notebook shows.
+_SHOWN_NAMES = 20
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class ItemMemory(nn.Module):
     shape  of one vector, such as (4, 256) for block codes
     model  a name or a record
     dtype, device, distribution, generator  of vectors that are made for names without one
+
+    Threads may share a memory: one at a time adds and removes items, the others wait.
 
     >>> colours = ItemMemory((4, 64), generator=0).add("red").add("green")
     >>> colours.nearest(colours["green"]).names
@@ -73,20 +79,38 @@ class ItemMemory(nn.Module):
         self.register_buffer("_kept", none)
         self._added: list[Tensor] = []
         self._numbers: dict[Hashable, int] = {}
+        self._lock = OwnLock()
+
+    def _repr_html_(self) -> str:
+        """The model, and the first names, for notebooks."""
+        names = self.names
+        rows = [(number, repr(name)) for number, name in enumerate(names[:_SHOWN_NAMES])]
+        rest = len(names) - len(rows)
+        more = f"<div>… {rest:,} more {'item' if rest == 1 else 'items'}</div>" if rest else ""
+        shape = list(self._kept.shape[1:])
+        title = f"<b>ItemMemory</b>, model {self.model.name}, {len(names):,} vectors {shape}"
+        return f"<div>{title}</div>{html.table(('', 'name'), rows)}{more}"
 
     @property
     def names(self) -> list:
         """The names, in the order in which they were added."""
+        # A copy is made in one step, which no other thread comes between.
         return list(self._numbers)
 
     @property
     def vectors(self) -> Tensor:
         """All vectors, [item, *vector]."""
-        if self._added:
-            # One by one they would be copied again for every item that is added.
-            self._kept = torch.cat((self._kept, *self._added))
-            self._added = []
+        if self._added and torch.compiler.is_compiling():
+            self._join()  # torch.compile takes no locks into a graph
+        elif self._added:
+            with self._lock:
+                self._join()
         return self._kept
+
+    def _join(self) -> None:
+        # One by one they would be copied again for every item that is added.
+        self._kept = torch.cat((self._kept, *self._added))
+        self._added = []
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -106,7 +130,10 @@ class ItemMemory(nn.Module):
 
     def add_all(self, names: Iterable[Hashable], stacked: Tensor | None = None) -> ItemMemory:
         """Store vectors [item, *vector] under names, random ones if none are given; returns the memory itself."""
-        names = list(names)
+        with self._lock:
+            return self._store(list(names), stacked)
+
+    def _store(self, names: list[Hashable], stacked: Tensor | None) -> ItemMemory:
         for number, name in enumerate(names):
             if not isinstance(name, (str, int)) or isinstance(name, bool):
                 raise DomainError(f"the name {name!r} is neither a text nor an integer")
@@ -137,10 +164,11 @@ class ItemMemory(nn.Module):
 
     def remove(self, name: Hashable) -> None:
         """Forget an item. Raises DomainError for a name that is not there."""
-        number = self._number(name)
-        keep = torch.arange(len(self), device=self._kept.device) != number
-        self._kept = self.vectors[keep]
-        self._numbers = {other: k for k, other in enumerate(other for other in self._numbers if other != name)}
+        with self._lock:
+            number = self._number(name)
+            keep = torch.arange(len(self), device=self._kept.device) != number
+            self._kept = self.vectors[keep]
+            self._numbers = {other: k for k, other in enumerate(other for other in self._numbers if other != name)}
 
     def __getitem__(self, names: Hashable | list) -> Tensor:
         """The vector [*vector] of a name, or those [item, *vector] of a list of names."""
@@ -159,10 +187,11 @@ class ItemMemory(nn.Module):
         Raises DomainError if there are fewer items.
         """
         k = integer(k, "k", 1)
-        if k > len(self):
-            raise DomainError(f"the {k} nearest of {len(self)} items", hint="add items, or ask for fewer")
-        found, indices = self.similarities(queries).topk(k, -1)
-        names = self.names
+        with self._lock:
+            vectors, names = self.vectors, self.names
+        if k > len(names):
+            raise DomainError(f"the memory has {len(names)} items, fewer than k = {k}", hint="add items, or lower k")
+        found, indices = similarities(queries, vectors, model=self.model).topk(k, -1)
 
         def named(part: Any) -> Any:
             return [named(inner) for inner in part] if isinstance(part, list) else names[part]

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from derivable.bridge.torch import is_transformed
 from derivable.core.diagnostics import DomainError, OperatorError
 from derivable.core.registry import Registry
 from derivable.vsa.convolution import convolve, correlate, involution
@@ -94,12 +95,23 @@ def superpose(vectors: Tensor, weights: Tensor | None, rank: int) -> Tensor:
 def unit(values: Tensor) -> Tensor:
     """Rows of Euclidean length one along the last axis; a row of zeros stays, with a derivative of zero."""
     wide = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
-    # The largest entry is divided out first: squares would overflow, or vanish.
+    if wide.is_cpu and wide.numel() and not is_transformed() and not torch.compiler.is_compiling():
+        squared = _squared_length(wide)
+        # What squares lose below the smallest normal number stays below one rounding of sums above this bound.
+        limits = torch.finfo(squared.dtype)
+        least, largest = torch.aminmax(squared.detach())
+        if least.item() >= wide.shape[-1] * limits.tiny / limits.eps and largest.item() <= limits.max:
+            return (wide * squared.rsqrt()).to(values.dtype)
+    # The largest entry is divided out first: squares would overflow, or vanish. Zeros are divided by infinity, so that
+    # their derivative is zero; the sum of squares of all other rows is one or more.
     largest = wide.detach().abs().amax(-1, keepdim=True)
-    wide = wide / torch.where(largest > 0, largest, 1)
-    squared = (wide * wide.conj()).real.sum(-1, keepdim=True)
-    inverse = torch.where(squared > 0, torch.where(squared > 0, squared, 1).rsqrt(), 0)
-    return (wide * inverse).to(values.dtype)
+    wide = wide / largest.masked_fill(largest == 0, math.inf)
+    return (wide * _squared_length(wide).clamp_min(0.5).rsqrt()).to(values.dtype)
+
+
+def _squared_length(wide: Tensor) -> Tensor:
+    """[*batch, 1], real."""
+    return (wide * wide.conj()).real.sum(-1, keepdim=True) if wide.is_complex() else (wide * wide).sum(-1, True)
 
 
 def _reals(values: Tensor) -> Tensor:
@@ -155,9 +167,13 @@ def _impulse(shape: tuple[int, ...], dtype: torch.dtype, device: Any) -> Tensor:
     return found
 
 
-def _scattered_cycle(length: int, shift: int, device: torch.device) -> Tensor:
+# From as many rows on, and of blocks as long, whole blocks are copied in less time than single entries.
+_FEWEST_ROWS, _SHORTEST_BLOCK = 4, 8
+
+
+def _scattered_cycle(length: int, shift: int, device: torch.device, in_blocks: bool = False) -> Tensor:
     """What `_cycle` gives, which torch.compile takes as a constant."""
-    return _cycle(length, shift, device)
+    return _cycle(length, shift, device, in_blocks)
 
 
 # What torch.compiler.assume_constant_result sets, after it has imported the compiler, which takes seconds.
@@ -165,21 +181,70 @@ _scattered_cycle._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @functools.lru_cache(maxsize=256)
-def _cycle(length: int, shift: int, device: torch.device) -> Tensor:
-    """Where each entry comes from when all go `shift` places along one cycle through a scattered order of them."""
-    scrambled = np.arange(length, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    for shifted, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        scrambled = (scrambled ^ (scrambled >> np.uint64(shifted))) * np.uint64(factor)
-    order = np.argsort(scrambled, kind="stable")
+def _cycle(length: int, shift: int, device: torch.device, in_blocks: bool) -> Tensor:
+    """Where each entry comes from when all go `shift` places along one cycle through a scattered order of them.
+
+    in_blocks  the order is of blocks, and the cycle goes through one entry of each a turn
+    """
+    block = _block_length(length) if in_blocks else 1
+    order = (_scattered(length // block) * block + np.arange(block)[:, None]).ravel()
     source = np.empty(length, np.int64)
     source[order] = np.roll(order, shift)
     return torch.from_numpy(source).to(device)
 
 
+@functools.lru_cache(maxsize=256)
+def _block_cycle(blocks: int, shift: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Where each block comes from when all entries go `shift` places, and the blocks that come round.
+
+    Those have their entries one turn further on.
+    """
+    order = _scattered(blocks)
+    source = np.empty(blocks, np.int64)
+    source[order] = np.roll(order, shift)
+    around = order[:shift] if shift > 0 else order[shift:]
+    return torch.from_numpy(source).to(device), torch.from_numpy(around).to(device)
+
+
+def _scattered(count: int) -> np.ndarray:
+    """The numbers below `count` in a fixed order without a pattern."""
+    scrambled = np.arange(count, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    for shifted, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        scrambled = (scrambled ^ (scrambled >> np.uint64(shifted))) * np.uint64(factor)
+    return np.argsort(scrambled, kind="stable")
+
+
+@functools.lru_cache(maxsize=256)
+def _block_length(length: int) -> int:
+    """The largest divisor up to half of the root.
+
+    Two of so many blocks are moved by the same distance about as often as random vectors are alike by chance.
+    """
+    return next(block for block in range(max(math.isqrt(length) // 2, 1), 0, -1) if length % block == 0)
+
+
 def _permuted_in_rows(a: Tensor, shift: int) -> Tensor:
     """A cycle through a fixed scattered order. A plain rotation would be binding with an impulse: then
     `bind(permute(a), b)` is `bind(a, permute(b))`, and nothing that is bound knows its order."""
-    return a[..., _scattered_cycle(a.shape[-1], shift % a.shape[-1], a.device)]
+    length = a.shape[-1]
+    shift %= length
+    turned = shift if 2 * shift <= length else shift - length
+    is_plain = a.numel() >= _FEWEST_ROWS * length and a.is_cpu
+    is_plain = is_plain and not is_transformed() and not torch.compiler.is_compiling()
+    block = _block_length(length) if is_plain else 1
+    if block >= _SHORTEST_BLOCK and 0 < abs(turned) < length // block:
+        source, around = _block_cycle(length // block, turned, a.device)
+        found = a.unflatten(-1, (-1, block)).index_select(-2, source)
+        found.index_copy_(-2, around, found.index_select(-2, around).roll(1 if turned > 0 else -1, -1))
+        return found.flatten(-2)
+    # A third of the time of indexing.
+    return a.index_select(-1, _scattered_cycle(length, shift, a.device, True))
+
+
+def _rotated(a: Tensor, shift: int) -> Tensor:
+    """`a.roll(shift, -1)` as two copies, in a fraction of its time."""
+    cut = shift % a.shape[-1]
+    return torch.cat((a[..., -cut:], a[..., :-cut]), -1) if cut else a.clone()
 
 
 def _power_in_rows(a: Tensor, exponent: Tensor) -> Tensor:
@@ -258,7 +323,7 @@ fhrr = register(
         identity=lambda shape, dtype, device: torch.ones(shape, dtype=dtype, device=device),
         samplers={"phases": _sampled_phases},
         features=lambda a: unit(_reals(a)),
-        permute=lambda a, shift: a.roll(shift, -1),
+        permute=_rotated,
         # A sum that is zero has no phase: it takes the one of 1.
         normalise=lambda a: torch.where(a == 0, 1, torch.sgn(a)),
         bundle=lambda vectors, weights: superpose(vectors, weights, 1),
@@ -275,6 +340,14 @@ def _sampled_signs(shape: tuple[int, ...], generator: Any, dtype: torch.dtype, d
     return (2 * torch.randint(2, shape, generator=generator, device=device) - 1).to(dtype)
 
 
+def _signs(a: Tensor) -> Tensor:
+    """-1 below zero, else 1."""
+    if not a.dtype.is_floating_point:
+        return 1 - 2 * (a < 0).to(a.dtype)
+    # `torch.where` takes thirty times as long. Zero is added since the sign of -0.0 is negative.
+    return torch.copysign(torch.ones((), dtype=a.dtype, device=a.device), a.detach() + 0)
+
+
 map_model = register(
     Model(
         name="map",
@@ -284,8 +357,8 @@ map_model = register(
         identity=lambda shape, dtype, device: torch.ones(shape, dtype=dtype, device=device),
         samplers={"signs": _sampled_signs},
         features=lambda a: unit(_reals(a)),
-        permute=lambda a, shift: a.roll(shift, -1),
-        normalise=lambda a: torch.where(a < 0, -1, 1).to(a.dtype),
+        permute=_rotated,
+        normalise=_signs,
         bundle=lambda vectors, weights: superpose(vectors, weights, 1),
         dtypes=(*_REALS, torch.int8, torch.int16, torch.int32, torch.int64),
         exact=frozenset({"signs"}),
@@ -307,21 +380,43 @@ def _exclusive_or(a: Tensor, b: Tensor) -> Tensor:
 def _majority(vectors: Tensor, weights: Tensor | None) -> Tensor:
     """Of bits what most have, of probabilities the mixture. A tie of bits is decided by one of the items.
 
-    Which one follows from the place and from where the items differ at the place before: binding changes neither, so it
-    distributes over bundles, ties included; and in bundles of bundles the same item does not always win.
+    Which one follows from the place, and from how many items differ from the first at the place before. Binding changes
+    neither, so it distributes over bundles, ties included; and in bundles of bundles the same item does not always win.
     """
     if vectors.dtype != torch.bool:
         if weights is None:
             return vectors.mean(-2)
         return superpose(vectors, weights / weights.sum(-1, keepdim=True), 1)
-    signs = 2 * vectors.to(torch.int64 if weights is None else weights.dtype) - 1
-    surplus = superpose(signs, weights, 1)
+    count = vectors.shape[-2]
+    if weights is not None:
+        surplus = superpose(2 * vectors.to(weights.dtype) - 1, weights, 1)
+        return (surplus > 0) | ((surplus == 0) & _decided(vectors, _true_items(vectors)))
+    if count == 2:
+        first, second = vectors.unbind(-2)
+        differs = first ^ second
+        places = _scattered_cycle(vectors.shape[-1], 1, vectors.device)
+        return first ^ (differs & (differs.roll(1, -1) ^ (places % 2 == 1)))
+    found = _true_items(vectors)
+    has_most = found > count // 2
+    return has_most if count % 2 else has_most | ((found == count // 2) & _decided(vectors, found))
+
+
+def _true_items(vectors: Tensor) -> Tensor:
+    """[*batch, dimension]: how many of the bits [*batch, item, dimension] are true. Bytes add faster than words."""
+    dtype = torch.uint8 if vectors.shape[-2] < 256 else torch.int64
+    return vectors.view(torch.uint8).sum(-2, dtype=dtype)
+
+
+def _decided(vectors: Tensor, found: Tensor) -> Tensor:
+    """At every place the bit of the item that decides a tie there.
+
+    found  `_true_items(vectors)`
+    """
     count, places = vectors.shape[-2:]
-    differs = (vectors ^ vectors[..., :1, :]).roll(1, -1)
-    odd = 2 * torch.arange(count, device=vectors.device)[:, None] + 1
-    decides = (_scattered_cycle(places, 1, vectors.device) + (differs * odd).sum(-2)) % count
-    decided = vectors.gather(-2, decides.unsqueeze(-2)).squeeze(-2)
-    return torch.where(surplus == 0, decided, surplus > 0)
+    first = vectors[..., 0, :].to(torch.int64)
+    differing = found + first * (count - 2 * found.to(torch.int64))
+    decides = (_scattered_cycle(places, 1, vectors.device) + differing.roll(1, -1)) % max(count, 1)
+    return vectors.gather(-2, decides.unsqueeze(-2)).squeeze(-2)
 
 
 bsc = register(
@@ -333,7 +428,7 @@ bsc = register(
         identity=lambda shape, dtype, device: torch.zeros(shape, dtype=dtype, device=device),
         samplers={"bits": _sampled_bits},
         features=lambda a: (1 - 2 * _reals(a)) / math.sqrt(a.shape[-1]),
-        permute=lambda a, shift: a.roll(shift, -1),
+        permute=_rotated,
         normalise=lambda a: a if a.dtype == torch.bool else a.clamp(0, 1),
         bundle=_majority,
         sums=False,

@@ -7,6 +7,7 @@ node in a trace of `torch.fx`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ from derivable.vsa.arguments import check_pair, check_vectors, described
 from derivable.vsa.leaf import leaf
 from derivable.vsa.model import Model
 from derivable.vsa.models import REGISTRY, get
+
+# Sums of integers have another type, and those of half precision are rounded once.
+_SUMMED = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 @leaf
@@ -77,6 +81,8 @@ def bundle(*items: Tensor, weights: Tensor | None = None, model: str | Model = "
     else:
         for number, item in enumerate(items[1:], 2):
             check_pair(items[0], item, ("item 1", f"item {number}"), record)
+        if record.sums and weights is None and items[0].dtype in _SUMMED:
+            return functools.reduce(torch.add, items)
         stacked = torch.stack(torch.broadcast_tensors(*items), -record.rank - 1)
     if weights is not None:
         if not isinstance(weights, Tensor) or weights.dim() < 1:
@@ -99,8 +105,9 @@ def permute(a: Tensor, shift: int = 1, *, model: str | Model = "block") -> Tenso
     a [*batch, *vector]; shift any integer, -1 undoes 1; returns [*batch, *vector]
 
     Laws: permute(permute(a, m), n) is permute(a, m + n); permute(a, 0) is a. In models whose binding is entry by entry
-    it is a rotation, over which binding distributes. In those that convolve it goes along a fixed scattered order of
-    each row, because a rotation is then a binding: what is bound would not know its order.
+    it is a rotation, over which binding distributes. In those that convolve a rotation is a binding: what is bound
+    would not know its order. So the entries go along one cycle through the blocks of a row in a fixed scattered order;
+    a block is as long as the largest divisor of the row's length up to half of its root.
     """
     record = get(model)
     return record.permute(check_vectors(a, "a", record), integer(shift, "shift"))

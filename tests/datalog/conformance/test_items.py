@@ -1,9 +1,13 @@
 """The reference, 1.2: what a program is made of, one row of its table after the other."""
 
+import warnings
+
+import numpy as np
 import pytest
 
 import derivable as dv
 from datalog.conformance.cases import holds, parametrized
+from derivable.core.diagnostics import DerivableWarning
 
 TYPES = {
     "relation": ("type edge(src: usize, dst: usize) rel edge(0, 1)", {"edge": {(0, 1)}}),
@@ -177,7 +181,7 @@ def test_imports_are_relative_and_once(library):
         ('type edge(i32, i32)\n\nrel p(x) = edge(x, "a")', 3, 20),
         ("@sparkle rel p(1)", 1, 1),
         ("rel p(x) = edge(x, _), not p(x)", 1, 1),
-        ("rel (x + 5)::p(x) = edge(x, _)", 1, 1),
+        ("rel (x + 5)::p(x) = edge(x, _)", 1, 6),
     ],
 )
 def test_errors_of_imported_files_name_them(tmp_path, text, line, column):
@@ -215,3 +219,60 @@ def test_results_are_printed_as_the_language_writes_them():
     # What is printed is a program.
     columns = repr(db["p"])[1:-1].replace("A(2), ", "")
     assert repr(dv.Program(f"rel p = {{{columns}}}").run()["p"]) == f"{{{columns}}}"
+
+
+EXPRESSIONS = "type E = Const(i32) | Add(E, E) const A = Add(Const(1), Const(2)) "
+EMPTY = {
+    "a set without types": ("rel s = {}", {"s": set()}),
+    "a set that is read": ("rel s = {} rel r(x) = s(x, _)", {"s": set(), "r": set()}),
+    "a set that is shown": ("rel s = {} query s", {"s": set()}),
+}
+PATTERNS = {
+    "a wildcard in a pattern of a head": (
+        EXPRESSIONS + "rel w(Const(_), 1) rel w(Add(a, b), x + y + 1) = w(a, x), w(b, y) rel r(y) = w(A, y)",
+        {"r": {(3,)}},
+    ),
+    "in a fact of a set": (EXPRESSIONS + "rel r = {(Add(Const(_), _), 5)} rel n(y) = r(A, y)", {"n": {(5,)}}),
+    "inside another one": (EXPRESSIONS + "rel r(Add(Const(1), _)) rel n(x) = r(A), x == 1", {"n": {(1,)}}),
+    "a constant among the fields is no variable": (
+        "type L = Nil() | Cons(i32, L) const N = Nil() rel r(Cons(1, N), 1 + 1) rel n(y) = r(Cons(1, Nil()), y)",
+        {"n": {(2,)}},
+    ),
+    "not in a term that is made": (EXPRESSIONS + "rel w(new Const(_), 1)", "a wildcard cannot stand"),
+}
+
+
+@parametrized(EMPTY | PATTERNS)
+def test_empty_sets_and_patterns_without_bodies(text, expected):
+    holds(text, expected)
+
+
+def test_a_set_without_types_takes_facts():
+    assert set(dv.Program("rel s = {} query s").run({"s": [(1, "a")]})["s"]) == {(1, "a")}
+
+
+def test_patterns_in_tagged_facts():
+    db = dv.Program(EXPRESSIONS + "rel 0.5::w(Const(_)) rel n(x) = w(Const(x)) query n").run()
+    assert dict(db["n"].items()) == pytest.approx({(1,): 0.5, (2,): 0.5})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("rel u = {1} rel r(x) = u(x), stuff(x) query r", set()),
+        ("rel u = {1} rel r(x) = u(x), not stuff(x) query r", {(1,)}),
+        ("rel u = {1} rel r(n) = n := count(x: stuff(x, _)) query r", {(0,)}),
+    ],
+)
+def test_a_relation_without_declaration_rules_and_facts_is_empty(text, expected):
+    program = dv.Program(text)
+    with pytest.warns(DerivableWarning, match="`stuff` is empty: it has no declaration, no rule and no facts"):
+        assert set(program.run()["r"]) == expected
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program.run({"stuff": []} if "count" not in text else {"stuff": np.zeros((0, 2), np.int32)})
+
+
+def test_what_may_be_misspelt_is_no_empty_relation():
+    with pytest.raises(dv.DerivableError, match="did you mean `edge`"):
+        dv.Program("rel edge = {(0, 1)} rel path(x, y) = edges(x, y)").run()

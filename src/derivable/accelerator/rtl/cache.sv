@@ -59,18 +59,14 @@ module cache #(
     turn_1  <= address_1[SHIFT-1:0];
   end
 
-  // The banks before the first byte of a word, which lie one row further.
-  logic [L-1:0] behind_0, behind_1, behind_write;
-  assign behind_0     = (L'(1) << address_0[SHIFT-1:0]) - L'(1);
-  assign behind_1     = (L'(1) << address_1[SHIFT-1:0]) - L'(1);
-  assign behind_write = (L'(1) << write_turn) - L'(1);
-
   for (genvar b = 0; b < L; b++) begin : bank
     logic [7:0]     memory[BYTES/L];
     logic [ROW-1:0] row_0, row_1, row_write;
-    assign row_0     = address_0[SHIFT+:ROW] + ROW'(behind_0[b]);
-    assign row_1     = address_1[SHIFT+:ROW] + ROW'(behind_1[b]);
-    assign row_write = write_row + ROW'(behind_write[b]);
+    // A bank before the first byte of a word has it one row further. Each compares for itself: a mask of all banks,
+    // (1 << first) - 1, would be a chain of carries as long as the word.
+    assign row_0     = address_0[SHIFT+:ROW] + ROW'((SHIFT+1)'(b) < {1'b0, address_0[SHIFT-1:0]});
+    assign row_1     = address_1[SHIFT+:ROW] + ROW'((SHIFT+1)'(b) < {1'b0, address_1[SHIFT-1:0]});
+    assign row_write = write_row + ROW'((SHIFT+1)'(b) < {1'b0, write_turn});
     always_ff @(posedge clk) begin
       if (read_0) banks_0[8*b+:8] <= memory[row_0];
       if (read_1) banks_1[8*b+:8] <= memory[row_1];

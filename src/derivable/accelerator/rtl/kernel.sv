@@ -5,8 +5,12 @@
 //   0x4c  identity        a hash of the design, by which a driver knows it
 // Other addresses are zero, and writes to them do nothing.
 //
-// AXI4-Lite: one transfer at a time. A write is taken when its address and its data are both there, and answered in the
-// next cycle; a read is answered two cycles after its address. Bytes cannot be written alone.
+// Every channel goes through a `skid`: no path leads from a port to a port but through a register, as AXI wants it
+// (A3.2.1). It costs a cycle each way, so that memory answers two cycles later than it does; transfers follow one another
+// in every cycle as before.
+//
+// AXI4-Lite: a write is done when its address and its data have both come, and answered two cycles after the later one;
+// a read is answered three cycles after its address. Bytes cannot be written alone.
 // AXI4: bursts of whole lines, to addresses that increase, never across 4096 bytes; no identifiers, so that all is
 // answered in order. Several bursts may be under way. The port is as wide as a line, but not wider than 64 bytes.
 module kernel #(
@@ -91,18 +95,45 @@ module kernel #(
     else if (rst) resetting <= resetting - 6'd1;
   end
 
-  logic        writes, reads, asked, is_register;
-  logic [31:0] read_data;
-  logic [11:0] address, asked_at;
+  logic        writes, reads, asked, is_register, to_write, has_data, to_read;
+  logic [31:0] read_data, write_data;
+  logic [11:0] write_address, read_address, address, asked_at;
   logic [1:0]  errors;
-  assign writes = s_axi_control_awvalid && s_axi_control_wvalid && !s_axi_control_bvalid && !rst;
+  skid #(.BITS(12)) write_addresses (
+      .clk(ap_clk),
+      .rst,
+      .in_valid(s_axi_control_awvalid),
+      .in_ready(s_axi_control_awready),
+      .in_data(s_axi_control_awaddr),
+      .out_valid(to_write),
+      .out_ready(writes),
+      .out_data(write_address)
+  );
+  skid #(.BITS(32)) written (
+      .clk(ap_clk),
+      .rst,
+      .in_valid(s_axi_control_wvalid),
+      .in_ready(s_axi_control_wready),
+      .in_data(s_axi_control_wdata),
+      .out_valid(has_data),
+      .out_ready(writes),
+      .out_data(write_data)
+  );
+  skid #(.BITS(12)) read_addresses (
+      .clk(ap_clk),
+      .rst,
+      .in_valid(s_axi_control_arvalid),
+      .in_ready(s_axi_control_arready),
+      .in_data(s_axi_control_araddr),
+      .out_valid(to_read),
+      .out_ready(reads),
+      .out_data(read_address)
+  );
+  assign writes = to_write && has_data && !s_axi_control_bvalid;
   // A write goes first where both come at once: there is one address.
-  assign reads  = s_axi_control_arvalid && !writes && !asked && !s_axi_control_rvalid && !rst;
-  assign address     = writes ? s_axi_control_awaddr : s_axi_control_araddr;
+  assign reads  = to_read && !writes && !asked && !s_axi_control_rvalid;
+  assign address     = writes ? write_address : read_address;
   assign is_register = address[11:8] == 4'd0;
-  assign s_axi_control_awready = writes;
-  assign s_axi_control_wready  = writes;
-  assign s_axi_control_arready = reads;
   assign s_axi_control_bresp   = 2'b00;
   assign s_axi_control_rresp   = 2'b00;
   always_ff @(posedge ap_clk) begin
@@ -119,12 +150,19 @@ module kernel #(
     end
   end
 
+  // What is between the skids of the port and the lines.
+  logic              ar_valid, ar_ready, r_valid, r_ready, aw_valid, aw_ready, w_valid, w_ready, b_valid, b_ready;
+  logic [63:0]       ar_address, aw_address;
+  logic [7:0]        ar_length, aw_length;
+  logic [8*PORT-1:0] r_data, w_data;
+  logic              r_failed, w_last, b_failed;
+
   // SLVERR and DECERR have bit 1 set.
   always_ff @(posedge ap_clk) begin
-    if (rst || (writes && address == 12'h000 && s_axi_control_wdata[0])) errors <= '0;
+    if (rst || (writes && address == 12'h000 && write_data[0])) errors <= '0;
     else begin
-      if (m_axi_memory_rvalid && m_axi_memory_rready && m_axi_memory_rresp[1]) errors[0] <= 1'b1;
-      if (m_axi_memory_bvalid && m_axi_memory_bready && m_axi_memory_bresp[1]) errors[1] <= 1'b1;
+      if (r_valid && r_ready && r_failed) errors[0] <= 1'b1;
+      if (b_valid && b_ready && b_failed) errors[1] <= 1'b1;
     end
   end
 
@@ -134,30 +172,81 @@ module kernel #(
   assign m_axi_memory_awburst = 2'b01;
   assign m_axi_memory_wstrb   = '1;
 
-  logic           r_valid, r_ready, w_valid, w_ready, w_last;
+  skid #(.BITS(72)) read_bursts (
+      .clk(ap_clk),
+      .rst,
+      .in_valid(ar_valid),
+      .in_ready(ar_ready),
+      .in_data({ar_length, ar_address}),
+      .out_valid(m_axi_memory_arvalid),
+      .out_ready(m_axi_memory_arready),
+      .out_data({m_axi_memory_arlen, m_axi_memory_araddr})
+  );
+  skid #(.BITS(1 + 8 * PORT)) read_data_in (
+      .clk(ap_clk),
+      .rst,
+      .in_valid(m_axi_memory_rvalid),
+      .in_ready(m_axi_memory_rready),
+      .in_data({m_axi_memory_rresp[1], m_axi_memory_rdata}),
+      .out_valid(r_valid),
+      .out_ready(r_ready),
+      .out_data({r_failed, r_data})
+  );
+  skid #(.BITS(72)) write_bursts (
+      .clk(ap_clk),
+      .rst,
+      .in_valid(aw_valid),
+      .in_ready(aw_ready),
+      .in_data({aw_length, aw_address}),
+      .out_valid(m_axi_memory_awvalid),
+      .out_ready(m_axi_memory_awready),
+      .out_data({m_axi_memory_awlen, m_axi_memory_awaddr})
+  );
+  skid #(.BITS(1 + 8 * PORT)) write_data_out (
+      .clk(ap_clk),
+      .rst,
+      .in_valid(w_valid),
+      .in_ready(w_ready),
+      .in_data({w_last, w_data}),
+      .out_valid(m_axi_memory_wvalid),
+      .out_ready(m_axi_memory_wready),
+      .out_data({m_axi_memory_wlast, m_axi_memory_wdata})
+  );
+  skid #(.BITS(1)) answers (
+      .clk(ap_clk),
+      .rst,
+      .in_valid(m_axi_memory_bvalid),
+      .in_ready(m_axi_memory_bready),
+      .in_data(m_axi_memory_bresp[1]),
+      .out_valid(b_valid),
+      .out_ready(b_ready),
+      .out_data(b_failed)
+  );
+
+  logic           line_in_valid, line_in_ready, line_out_valid, line_out_ready, line_out_last;
   logic [7:0]     ar_lines, aw_lines;
-  logic [8*L-1:0] r_line, w_line;
+  logic [8*L-1:0] line_in, line_out;
   line_port #(.L(L), .PORT(PORT)) memory (
       .clk(ap_clk),
       .rst,
       .ar_lines,
-      .ar_length(m_axi_memory_arlen),
-      .r_valid,
-      .r_ready,
-      .r_line,
+      .ar_length,
+      .r_valid(line_in_valid),
+      .r_ready(line_in_ready),
+      .r_line(line_in),
       .aw_lines,
-      .aw_length(m_axi_memory_awlen),
-      .w_valid,
-      .w_ready,
-      .w_line,
-      .w_last,
-      .port_r_valid(m_axi_memory_rvalid),
-      .port_r_ready(m_axi_memory_rready),
-      .port_r_data(m_axi_memory_rdata),
-      .port_w_valid(m_axi_memory_wvalid),
-      .port_w_ready(m_axi_memory_wready),
-      .port_w_data(m_axi_memory_wdata),
-      .port_w_last(m_axi_memory_wlast)
+      .aw_length,
+      .w_valid(line_out_valid),
+      .w_ready(line_out_ready),
+      .w_line(line_out),
+      .w_last(line_out_last),
+      .port_r_valid(r_valid),
+      .port_r_ready(r_ready),
+      .port_r_data(r_data),
+      .port_w_valid(w_valid),
+      .port_w_ready(w_ready),
+      .port_w_data(w_data),
+      .port_w_last(w_last)
   );
 
   logic [4:0] taken, done;
@@ -180,25 +269,25 @@ module kernel #(
       .host_write(writes && is_register),
       .host_read(reads),
       .host_address(address[7:0]),
-      .host_write_data(s_axi_control_wdata),
+      .host_write_data(write_data),
       .host_read_data(read_data),
-      .ar_valid(m_axi_memory_arvalid),
-      .ar_ready(m_axi_memory_arready),
-      .ar_address(m_axi_memory_araddr),
+      .ar_valid,
+      .ar_ready,
+      .ar_address,
       .ar_lines,
-      .r_valid,
-      .r_ready,
-      .r_data(r_line),
-      .aw_valid(m_axi_memory_awvalid),
-      .aw_ready(m_axi_memory_awready),
-      .aw_address(m_axi_memory_awaddr),
+      .r_valid(line_in_valid),
+      .r_ready(line_in_ready),
+      .r_data(line_in),
+      .aw_valid,
+      .aw_ready,
+      .aw_address,
       .aw_lines,
-      .w_valid,
-      .w_ready,
-      .w_data(w_line),
-      .w_last,
-      .b_valid(m_axi_memory_bvalid),
-      .b_ready(m_axi_memory_bready),
+      .w_valid(line_out_valid),
+      .w_ready(line_out_ready),
+      .w_data(line_out),
+      .w_last(line_out_last),
+      .b_valid,
+      .b_ready,
       .taken,
       .done
   );

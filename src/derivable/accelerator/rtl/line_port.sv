@@ -5,7 +5,8 @@
 //   r  <-- {transfer, [earlier transfers]} <------ r
 //   w  --> one transfer of the line after another -> w
 //
-// Timing: nothing is delayed; a line comes in the cycle of its last transfer, and is taken in that of its last one.
+// Timing: nothing is delayed; a line comes in the cycle of its last transfer, and is taken in that of its last one. So
+// paths lead from one side to the other: between this and the ports of a chip there are skids.
 module line_port #(
     parameter int L = 32,    // bytes of a line
     parameter int PORT = 16  // bytes of the port, of which a line has a power of two

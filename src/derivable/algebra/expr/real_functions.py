@@ -47,7 +47,17 @@ ROWS = (
         symbol="**",
         precedence=8,
         defined=is_number,
-        numba="{0} ** {1}",
+        # LLVM replaces exponents that it knows: the same ones are replaced where they come at run time, so that bits do
+        # not depend on who knows them. Of a base that it knows it would make exp2, with other roundings.
+        numba="""def power_{t}(a, b):
+    if b == 2:
+        return a * a
+    if b == -1:
+        return np.{t}(1) / a
+    if b == 0.5:
+        return np.{t}(np.inf) if a == -np.inf else abs(np.sqrt(a))
+    return (a if b != 0 else b) ** b
+""",
         lanes="power({0}, {1})",
         torch="torch.pow({0}, {1})",
     ),

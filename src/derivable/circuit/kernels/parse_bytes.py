@@ -209,15 +209,15 @@ def parse_header(content, word, numbers):
 
 
 @njit(cache=True, nogil=True)
-def parse_sdd(content, position, until, lines, end, defined, letters, names, numbers, elements):
+def parse_sdd(content, position, until, lines, end, defined, letters, names, numbers, places, elements):
     """The lines of an SDD file that start before the byte `until`, after `lines` lines with `end` ids of elements.
 
-    defined   [announced node] uint8, 0 everywhere; written: 1 more than the letter of the line with that id
+    defined   [announced node] uint8, 0 everywhere; written: 1 where a line has that id
     letters   [line] uint8: FALSE, TRUE, LITERAL, or OR for a decomposition
     names     [line] int32: ids of the file
-    numbers   [line] int32: the literal, or the number of elements of a decomposition that are written
-    elements  [2 * element] int32: ids, prime and sub after each other, in the order of the file; elements with an id
-              that a line says is false are left out
+    numbers   [line] int32: the literal, or the number of elements of a decomposition
+    places    [line] int32: the vtree node of a literal or decomposition
+    elements  [2 * element] int32: ids, prime and sub after each other, in the order of the file
     returns   (code, position, value, lines, end); position is len(content) if all has been read
     """
     data, stop = pointer(content), len(content)
@@ -239,10 +239,10 @@ def parse_sdd(content, position, until, lines, end, defined, letters, names, num
             return ID_RANGE, token, this, lines, end
         if defined[this] != 0:
             return DUPLICATE_ID, token, this, lines, end
-        number = 0
+        number, place = 0, 0
         kind = TRUE if letter == 84 else FALSE
         if letter == 76 or letter == 68:  # L id vtree literal; D id vtree size {prime sub}*
-            code, position, _, token = number_at(data, stop, position)
+            code, position, place, token = number_at(data, stop, position)
             if code != OK:
                 return code, position, 0, lines, end
             code, position, number, token = number_at(data, stop, position)
@@ -256,33 +256,28 @@ def parse_sdd(content, position, until, lines, end, defined, letters, names, num
                 if number < 1:
                     return BAD_COUNT, token, number, lines, end
                 kind = OR
-                start_of_line = end
-                for _ in range(number):
-                    some_false = np.int64(0)
-                    for part in range(2):
-                        after, child = plain_number(data, stop, position)
-                        token = position + 1
-                        if after < 0:
-                            code, after, child, token = number_at(data, stop, position)
-                            if code != OK:
-                                return code, after, 0, lines, end
-                        position = after
-                        if child < 0 or child >= count:
-                            return ID_RANGE, token, child, lines, end
-                        known = item(defined, child)
-                        if known == 0:
-                            return UNDEFINED_ID, token, child, lines, end
-                        some_false |= np.int64(known == FALSE + 1)
-                        elements[end + part] = child
-                    end += 2 * (1 - some_false)
-                number = (end - start_of_line) // 2
+                for _ in range(2 * number):
+                    after, child = plain_number(data, stop, position)
+                    token = position + 1
+                    if after < 0:
+                        code, after, child, token = number_at(data, stop, position)
+                        if code != OK:
+                            return code, after, 0, lines, end
+                    position = after
+                    if child < 0 or child >= count:
+                        return ID_RANGE, token, child, lines, end
+                    if item(defined, child) == 0:
+                        return UNDEFINED_ID, token, child, lines, end
+                    elements[end] = child
+                    end += 1
         position = skip_blanks(data, stop, position)
         if not at_end(data, stop, position):
             return EXPECTED_END, position, 0, lines, end
         letters[lines] = kind
         names[lines] = this
         numbers[lines] = number
-        defined[this] = kind + 1
+        places[lines] = place
+        defined[this] = 1
         lines += 1
 
 

@@ -116,6 +116,6 @@ RECORDS = (
         _certain_join,
         _join,
         _meaning,
-        (Parameter("separator", "text", "", is_positional=True), Parameter("all", "bool", False)),
+        (Parameter("separator", "text", "", is_positional=True), Parameter("all", "bool", False, is_positional=True)),
     ),
 )

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.core.diagnostics import warn
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import Aggregate, Group
 from derivable.datalog.aggregates.worlds import merged, reached
@@ -79,6 +80,8 @@ class _Total:
         rows = groups.order if t.family == "float" else np.arange(groups.num_rows)
         columns, number = self.scalars(groups, rows), groups.number[rows]
         states = [self.folded(groups, column, number)[chosen] for column in columns]
+        if self.is_average and t.is_integer:
+            _say_that_means_are_integers(groups, t, *states)
         groups.emit_values(chosen, self.results(states, t), None)
 
     def folded(self, groups: Groups, column: np.ndarray, number: np.ndarray) -> np.ndarray:
@@ -146,6 +149,22 @@ class _Total:
         if not math.isnan(total):
             with np.errstate(over="ignore"):
                 yield float(np.float32(total)) if t.bits == 32 else float(total)
+
+
+def _say_that_means_are_integers(groups: Groups, t: ValueType, totals: np.ndarray, sizes: np.ndarray) -> None:
+    """Warn where a mean of integers, which is an integer as in Scallop, leaves something of the quotient out."""
+    left_out = np.flatnonzero(totals % np.maximum(sizes, 1).astype(totals.dtype))
+    if not len(left_out):
+        return
+    total, size = int(totals[left_out[0]]), int(sizes[left_out[0]])
+    context = groups.context
+    warn(
+        f"`avg` of {t} is an integer: {total} / {size} is {abs(total) // size * (1 if total > 0 else -1)} here",
+        hint="for the mean as a float, cast the values first: `avg(w: r(v), w == v as f64)`",
+        source=context.source,
+        text=context.text,
+        span=groups.rule.span,
+    )
 
 
 def _may_overflow(groups: Groups, column: np.ndarray) -> bool:

@@ -17,15 +17,17 @@ from derivable.core.progress import NEVER
 from derivable.datalog import arithmetic
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.apm import nodes as a
+from derivable.datalog.coins import thrown
 from derivable.datalog.facts import FactColumns, FactStore
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.generate import generate
 from derivable.datalog.queries import Batch, Queries
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.random_facts import VALUE
 from derivable.datalog.rules.nodes import AggregateRule
 from derivable.datalog.storage import Table
 from derivable.datalog.tags import ColumnTags, SemiringTags, Untagged
-from derivable.datalog.values import F64, ValueType, from_words
+from derivable.datalog.values import ValueType
 from derivable.parallel import reference
 
 
@@ -95,7 +97,9 @@ class Interpreter:
     def fact_tags(self, variables: np.ndarray) -> Any:
         if self.algebra is not None:
             return self.algebra.fact_tags(variables)
-        return np.asarray(self.facts.random.probabilities)[variables] != 0.0
+        random = self.facts.random
+        is_zero = np.asarray(random.probabilities)[variables] == 0.0
+        return ~(is_zero & (random.kinds_of(variables) == VALUE))
 
     def complete(self, name: str) -> Part:
         """What is stable and what is recent, sorted."""
@@ -313,14 +317,8 @@ class Interpreter:
             context = Context(self.mode, self.symbols, self.facts.random)
             columns, count, tags = run_aggregate(i.what, types, body, groups, context)
             self.finish(i, Part(columns, tags if tags is not None else self.tags.one(count)), count)
-        elif isinstance(i.what, m.Generate):
-            self.finish(i, *self.generated(i.what, i.names, part))
         else:
-            *columns, chances = part.columns
-            probabilities = from_words(chances, F64)
-            variables = self.facts.random.add(probabilities)
-            made = Part(columns, self.fact_tags(variables))
-            self.finish(i, made, len(probabilities))
+            self.finish(i, *self.generated(i.what, i.names, part))
 
     def finish(self, i: a.Call, part: Part, count: int) -> None:
         self.assign(i.count, count)
@@ -337,11 +335,14 @@ class Interpreter:
         table.visible_size = table.size
         return table
 
-    def generated(self, node: m.Generate, names: tuple, part: Part) -> tuple[Part, int]:
-        """Rows with the answers of a foreign predicate; `names` are those of the columns before and after."""
+    def generated(self, node: m.Generate | m.Coin, names: tuple, part: Part) -> tuple[Part, int]:
+        """Rows with the answers of a foreign predicate, or times a coin; `names` are those of both sides' columns."""
         given, made = names
         batch = Batch(len(part.tags), dict(zip(given, part.columns)), None if self.algebra is None else part.tags)
-        found = list(generate(self.queries, batch, node, PREDICATES[node.predicate], self.queries.foreign))
+        if isinstance(node, m.Coin):
+            found = list(thrown(self.queries, batch, node))
+        else:
+            found = list(generate(self.queries, batch, node, PREDICATES[node.predicate], self.queries.foreign))
         empty = Part([np.empty(0, np.int64) for _ in made], self.tags.one(0))
         tags = [self.tags.one(b.count) if self.algebra is None else b.tags for b in found]
         parts = [Part([b.columns[name] for name in made], t) for b, t in zip(found, tags)]

@@ -241,6 +241,9 @@ class _Compiler:
                 return made if mask is None else self.only(made, mask, needed)
             case m.Generate():
                 return self.generate(table, node)
+            case m.Coin():
+                made = tuple(name for name in table.columns if name in needed)
+                return self.called(table, node, made, [table.columns[name].type for name in made])
         raise TypeError(f"not an operator: {node!r}")
 
     def scan(self, scan: m.Scan, needed: set[str]) -> _Table:
@@ -314,6 +317,10 @@ class _Compiler:
         types = dict(zip((t.name if isinstance(t, Var) else None for t in node.outputs), node.types))
         made = tuple(name for name in m.columns(node) if name in table.columns or name in types)
         columns = [table.columns[name].type if name in table.columns else types[name] for name in made]
+        return self.called(table, node, made, columns)
+
+    def called(self, table: _Table, node: m.Generate | m.Coin, made: tuple[str, ...], columns: Sequence[Any]) -> _Table:
+        """What a call makes of the rows of a table: `columns` are the types of the columns `made`."""
         given = a.Table(tuple(table.columns.values()), table.tags)
         *found, tags = self.call(node, given, columns, (tuple(table.columns), made))
         return _Table(dict(zip(made, found)), tags)

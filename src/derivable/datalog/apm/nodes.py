@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from derivable.datalog.ram.nodes import Generate
-from derivable.datalog.rules.nodes import AggregateRule, BernoulliRule, Expr, Relation
+from derivable.datalog.ram.nodes import Coin, Generate
+from derivable.datalog.rules.nodes import AggregateRule, Expr, Relation
 from derivable.datalog.values import ValueType
 
 Part = Literal["stable", "recent", "delta"]
@@ -310,14 +310,14 @@ class Call:
     """`[k5, n6; t7], n8 <- call <rule or predicate> [k1, x2; t3]`: what is no array program; a call allocates what it
     gives, and says how many rows that is
 
-    what    an aggregate rule, a choice, or the RAM node of a foreign predicate
-    names   of the columns of the source and of the result, for a foreign predicate
+    what    an aggregate rule, or the RAM node of a foreign predicate or a coin
+    names   of the columns of the source and of the result, for a RAM node
     groups  the table whose rows name the groups of an aggregate
     """
 
     into: Table
     count: Register
-    what: AggregateRule | BernoulliRule | Generate
+    what: AggregateRule | Generate | Coin
     source: Table
     groups: Table | None = None
     names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())

@@ -98,7 +98,7 @@ def instruction_text(i: a.Instruction) -> str:
         case a.Merge():
             return f"{_table(i.into)} <- merge {_table(i.left)} {_table(i.right)}"
         case a.Call():
-            what = operator_text(i.what) if isinstance(i.what, m.Generate) else rule_text(i.what)
+            what = operator_text(i.what) if isinstance(i.what, (m.Generate, m.Coin)) else rule_text(i.what)
             groups = f" groups {_table(i.groups)}" if i.groups else ""
             return f"{_table(i.into)}, {i.count.name} <- call {{{what}}} {_table(i.source)}{groups}"
     raise TypeError(f"not an instruction: {i!r}")

@@ -98,6 +98,8 @@ class Aggregates(Scope, ABC):
         if node.group_body is None:
             body = self.with_binders(body, elsewhere - local, local)
         in_body = self.group_variables(body, elsewhere - local)
+        if operator == "forall" and node.group_body is None and in_body:
+            return self.forall_of_groups(node, body, in_body, outputs, elsewhere)
         groups = None
         if node.group_body is None:
             group = in_body
@@ -136,12 +138,39 @@ class Aggregates(Scope, ABC):
                 node.parameters,
             )
         )
+        return self.result(node, name, group, outputs)
+
+    def result(self, node: s.Aggregate, name: str, group: list[str], outputs: tuple[Any, ...]) -> r.Atom:
+        """The atom of an aggregate's relation, whose columns are [group..., result...]."""
         terms: list[r.Var | r.Const | None] = [r.Var(n, self.environment[n], node.span) for n in group]
         for output in outputs:
             value = None if isinstance(output, s.Wildcard) else self.expression(output)
             assert not isinstance(value, r.Apply)
             terms.append(value)
         return r.Atom(name, tuple(terms), node.span)
+
+    def forall_of_groups(
+        self, node: s.Aggregate, body: Any, group: list[str], outputs: tuple[Any, ...], elsewhere: set[str]
+    ) -> r.Atom:
+        """`n := forall(v: p(g, v) implies q(v))`: a group has a row where p does, and none that breaks the rule if n.
+
+        body  the rows that break it, behind what binds group variables
+        """
+        owner = self.owner
+        parts: tuple[Any, ...] = body.operands if isinstance(body, s.Conjunction) else (body,)
+        *binders, broken = parts
+        rows = s.Conjunction((*binders, broken.operand.condition), span=node.span)
+        terms = tuple(r.Var(n, self.environment[n], node.span) for n in group)
+        if node.discrete:
+            holds = (r.Const(True, BOOL),)
+            breaking, there = (self.aggregate(node, holds, elsewhere, part) for part in (body, rows))
+        else:
+            breaking, there = (r.Atom(self.body_relation(node, p, group, ()), terms, node.span) for p in (body, rows))
+        name = owner.new_relation("forall", (*(t.type for t in terms), BOOL))
+        missing = r.Negated(breaking.relation, tuple(t for t in breaking.terms if t is not None), node.span)
+        for value, literals in ((False, (breaking,)), (True, (there, missing))):
+            owner.rules.append(r.Clause(name, (*terms, r.Const(value, BOOL)), literals, node.span))
+        return self.result(node, name, group, outputs)
 
 
 def _without(leaf: Any, local: set[str]) -> Any:

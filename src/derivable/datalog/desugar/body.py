@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from derivable.datalog.desugar.aggregates import Aggregates
@@ -10,7 +12,7 @@ from derivable.datalog.desugar.variables import variables_of
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.values import BOOL
+from derivable.datalog.values import BOOL, ValueType
 
 
 class Body(Aggregates):
@@ -18,6 +20,7 @@ class Body(Aggregates):
 
     def body(self, leaves: list[tuple[Any, bool]], outer: set[str]) -> list[r.Literal]:
         """Literals of the leaves; `outer` are the variables that are used outside this body."""
+        self.outer = outer
         uses = [set(variables_of(leaf)) for leaf, _ in leaves]
         literals: list[r.Literal] = []
         self.binders = [leaf for leaf, positive in leaves if positive and _binds(leaf)]
@@ -44,18 +47,19 @@ class Body(Aggregates):
             case s.Binary(operator="==", left=a, right=b) if positive and self.is_pattern(a):
                 return [self.case(s.Case(b, a, span=leaf.span), True, elsewhere)]
             case s.Aggregate(operator="exists" | "forall", outputs=None):
-                return [self.quantifier(leaf, positive, elsewhere)]
+                return [self.quantifier(leaf, positive, self.outer if self.owner.compatible else elsewhere)]
             case s.Aggregate():
                 outputs, before = leaf.outputs or (), len(self.extra)
                 assigned = {n for o in outputs for n in variables_of(o)}
-                atom = self.aggregate(leaf, outputs, elsewhere | assigned)
+                around = self.outer if self.owner.compatible else elsewhere
+                atom = self.aggregate(leaf, outputs, around | assigned)
                 return [atom if positive else self.negated(atom, before, assigned - elsewhere)]
             case s.InRange(variable=variable, low=low, high=high, inclusive=inclusive):
                 name, inputs = (
                     "range_inclusive" if inclusive else "range",
                     (self.expression(low), self.expression(high)),
                 )
-                output = self.term(variable, inputs[0].type)
+                output = self.term(variable, inputs[0].type, positive)
                 return [r.Generate(name, inputs, (output,), (inputs[0].type,), not positive, leaf.span)]
         condition = self.expression(leaf)
         return [r.Filter(condition if positive else r.Apply("!", (condition,), BOOL), leaf.span)]
@@ -72,7 +76,7 @@ class Body(Aggregates):
             if isinstance(argument, s.Wildcard) or (not positive and name is not None and name not in bound):
                 outputs.append(None)
             else:
-                outputs.append(self.term(argument, self.owner.typed.of(argument)))
+                outputs.append(self.term(argument, self.owner.typed.of(argument), positive))
         types = tuple(self.owner.typed.of(argument) for argument in leaf.arguments[number:])
         return r.Generate(leaf.relation, inputs, tuple(outputs), types, not positive, leaf.span)
 
@@ -82,7 +86,7 @@ class Body(Aggregates):
         arguments = tuple(s.Wildcard() if i in own else a for i, a in enumerate(leaf.arguments))
         arguments = tuple(self.construct(a) if self.is_pattern(a) else a for a in arguments)
         before, local = len(self.extra), set(variables_of(leaf)) - elsewhere
-        terms = list(self.atom_terms(leaf.relation, arguments))
+        terms = list(self.atom_terms(leaf.relation, arguments, is_positive=False))
         if not own:
             return self.negated(r.Atom(leaf.relation, tuple(terms), leaf.span), before, local)
         kept = dict.fromkeys(t for t in terms if isinstance(t, r.Var) and t.name not in local)
@@ -113,6 +117,61 @@ class Body(Aggregates):
         name = self.owner.new_relation("not", tuple(t.type for t in kept))
         self.owner.rules.append(r.Clause(name, kept, (atom, *equations), atom.span))
         return r.Negated(name, kept, atom.span)
+
+    def named(self, literals: Iterable[r.Literal]) -> list[r.Literal]:
+        """The literals with a variable for each wildcard that stands for the values of different rows.
+
+        The fields of a term are what they are, so a wildcard for one of them stays.
+        """
+        found: list[r.Literal] = []
+        for literal in literals:
+            if isinstance(literal, r.Atom) and literal.relation in self.terms_of:
+                if literal.terms[0] is None:
+                    term = self.fresh_variable(self.terms_of[literal.relation], literal.span)
+                    literal = replace(literal, terms=(term, *literal.terms[1:]))
+            elif isinstance(literal, r.Atom) and None in literal.terms:
+                pairs = zip(literal.terms, self.owner.relations[literal.relation].types)
+                terms = tuple(self.fresh_variable(t, literal.span) if term is None else term for term, t in pairs)
+                literal = replace(literal, terms=terms)
+            elif isinstance(literal, r.Generate) and not literal.negated and None in literal.outputs:
+                pairs = zip(literal.outputs, literal.types)
+                outputs = tuple(self.fresh_variable(t, literal.span) if o is None else o for o, t in pairs)
+                literal = replace(literal, outputs=outputs)
+            found.append(literal)
+        return found
+
+    @property
+    def terms_of(self) -> dict[str, ValueType]:
+        """The relations of the constructors, and the types of their terms."""
+        return {constructor.relation: constructor.type for constructor in self.owner.typed.constructors.values()}
+
+    def instance(self, literals: Iterable[r.Literal]) -> list[r.Var]:
+        """The variables that tell the instances of a body apart, in order of writing.
+
+        Those that equations define, and terms and fields of each other, follow from the rest.
+        """
+        found: dict[str, r.Var] = {}
+        waiting: list[tuple[r.Var | r.Const | None, ...]] = []
+        for literal in literals:
+            if isinstance(literal, r.Atom) and literal.relation in self.terms_of:
+                waiting.append(literal.terms)
+            elif isinstance(literal, r.Atom):
+                found.update((v.name, v) for v in r.variables(literal))
+            elif isinstance(literal, r.Generate) and not literal.negated:
+                found.update((t.name, t) for t in literal.outputs if isinstance(t, r.Var))
+        given = set(found)
+        while waiting:
+            follows = (i for i, (e, *fields) in enumerate(waiting) if _given([e], given) or _given(fields, given))
+            place = next(follows, None)
+            parts = waiting.pop(place or 0)
+            if place is None and isinstance(parts[0], r.Var):
+                found[parts[0].name] = parts[0]
+            given |= {part.name for part in parts if isinstance(part, r.Var)}
+        return list(found.values())
+
+
+def _given(parts: Sequence[r.Var | r.Const | None], given: set[str]) -> bool:
+    return all(isinstance(part, r.Const) or (isinstance(part, r.Var) and part.name in given) for part in parts)
 
 
 def _binds(leaf: Any) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from derivable.core.diagnostics import BindingError, DomainError, Span, UnsupportedError
 from derivable.datalog.desugar.core import Core
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.order import constant_meant
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.types.constants import core_expression, value_of
+from derivable.datalog.syntax.text import expression_text
+from derivable.datalog.types.constants import core_tag, value_of
 from derivable.datalog.types.data_types import ground
 from derivable.datalog.values import ValueType
 
@@ -16,37 +19,45 @@ from derivable.datalog.values import ValueType
 class Constants(Core):
     """The values of constant expressions and the facts made of them."""
 
-    def add_facts(self, name: str, rows: list, tags: list, exclusive: bool, span: Span) -> None:
+    def add_facts(
+        self, name: str, rows: list, tags: list, exclusive: bool, span: Span, places: Mapping[int, Span] | None = None
+    ) -> None:
+        """Facts of a relation; `places` says where those tags are written that are no probabilities."""
         tagged = any(tag is not None for tag in tags)
         if exclusive and None in tags:
             missing = tags.index(None) + 1
             hint = "give every fact a probability, or none: then each of them is as likely"
             self.error(DomainError, f"exclusive fact {missing} of `{name}` has no probability", span, hint)
-        self.facts.append(r.Facts(name, tuple(rows), tuple(tags) if tagged else None, exclusive, span))
+        self.facts.append(r.Facts(name, tuple(rows), tuple(tags) if tagged else None, exclusive, places or {}, span))
 
     def constant(self, node: Any, t: ValueType) -> Any:
         """The value of a constant expression without operators, or None."""
         if isinstance(node, s.Variable) and node.name not in self.typed.constants:
             self.error(
-                BindingError, f"variable `{node.name}` in a fact is not bound", node.span, "facts hold constants"
+                BindingError,
+                f"variable `{node.name}` in a fact is not bound",
+                node.span,
+                f"facts hold constants: {constant_meant(node.name)}",
             )
         return ground(node, t, self.typed.constructors, self.typed.constants)
 
-    def tag_value(self, node: Any) -> float:
+    def place_of(self, tag: Any) -> Mapping[int, Span]:
+        """Where the tag of a single fact is written, if there is one."""
+        return {} if tag is None else {0: tag.span}
+
+    def tag_value(self, node: Any) -> float | bool:
         value = self.fold(node)
-        if value is None:
+        if value is None and core_tag(node, self.typed) is None:
             self.error(UnsupportedError, "the tag of a fact must be a constant", node.span)
-        if not 0.0 <= value <= 1.0:
-            self.error(DomainError, f"the tag {value:g} is not a probability", node.span, "tags are in [0, 1]")
+        if value is None:
+            hint = "an expression such as 0 / 0 is no number"
+            self.error(DomainError, f"the tag `{expression_text(node)}` has no value", node.span, hint)
         return value
 
-    def fold(self, node: Any) -> float | None:
-        """The value of a tag without variables, None if it has some or no value."""
-        match node:
-            case s.Constant(value=value, kind="integer" | "float" | "bool"):
-                return float(value)
-            case s.Variable(name=name):
-                return float(self.typed.constants[name][0]) if name in self.typed.constants else None
-        expression = core_expression(node, self.typed.types, self.typed.constants)
+    def fold(self, node: Any) -> float | bool | None:
+        """The value of a tag without variables, None if it has some or no value; a bool for truth values."""
+        if isinstance(node, s.Constant) and node.kind in ("integer", "float", "bool"):
+            return node.value if node.kind == "bool" else float(node.value)
+        expression = core_tag(node, self.typed)
         value = None if expression is None else value_of(expression)
-        return None if value is None else float(value)
+        return None if value is None else value if isinstance(value, bool) else float(value)

@@ -2,11 +2,12 @@
 
 Bodies go to disjunctive normal form, one clause a disjunct. Aggregates, quantifiers and negated atoms with variables
 of their own become auxiliary relations; expressions in body atoms become equations; conjunctive heads one rule each;
-a tagged rule gets a nullary random fact in its body; an atomic query a relation named by its text.
+a tagged rule gets a coin in its body; an atomic query a relation named by its text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,29 +17,34 @@ from derivable.datalog.attributes import checked
 from derivable.datalog.desugar.body import Body
 from derivable.datalog.desugar.facts import Constants
 from derivable.datalog.desugar.scope import Environment
-from derivable.datalog.desugar.variables import bound_in, variables_of
+from derivable.datalog.desugar.variables import variables_of
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.order import Ordering, order
-from derivable.datalog.strata import cycles
+from derivable.datalog.rules.order import order
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import as_written
 from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.terms import Entity, subterms
 from derivable.datalog.types import Typed
+from derivable.datalog.types.constants import core_tag
 from derivable.datalog.types.data_types import is_term
-from derivable.datalog.values import F64, USIZE
+from derivable.datalog.values import BOOL, F64, USIZE
 
 
-def desugar(typed: Typed) -> r.Rules:
-    """Core rules of a typed program. Raises BindingError and UnsupportedError with their place."""
-    return Desugaring(typed).run()
+def desugar(typed: Typed, compatible: bool = False) -> r.Rules:
+    """Core rules of a typed program. Raises BindingError and UnsupportedError with their place.
+
+    compatible  whether an aggregate has the variables of the rule's head alone as group variables, as in Scallop, and
+                not those that the rest of the body uses too
+    """
+    return Desugaring(typed, compatible).run()
 
 
 class Desugaring(Constants):
     """The items of one program, one after the other."""
 
-    def __init__(self, typed: Typed):
+    def __init__(self, typed: Typed, compatible: bool):
         super().__init__(typed)
+        self.compatible = compatible
         self.goal: tuple[str, Span] | None = None
         self.queries: list[r.Query] = []
         # Terms that queries ask for: a term that is asked for is there.
@@ -54,6 +60,7 @@ class Desugaring(Constants):
                 is_input=not (signature.is_declared or signature.is_defined),
                 span=signature.span,
                 column_names=signature.column_names,
+                is_emptied=signature.is_emptied,
             )
         errors = Errors()
         for item in self.syntax.items:
@@ -63,7 +70,6 @@ class Desugaring(Constants):
             with errors:
                 self.item(item)
         self.term_facts()
-        self.tags_of_recursive_rules()
         outputs = [query.output for query in self.queries]
         if not outputs:
             outputs = [name for name, relation in self.relations.items() if not relation.is_hidden]
@@ -210,7 +216,8 @@ class Desugaring(Constants):
             return
         types = self.typed.relations[item.relation].types
         rows: list[tuple[Any, ...]] = []
-        tags: list[float | None] = []
+        tags: list[float | bool | None] = []
+        places: dict[int, Span] = {}
         for fact in item.facts:
             values = [self.constant(a, t) for a, t in zip(fact.arguments, types)]
             tag = None if fact.tag is None else self.tag_value(fact.tag)
@@ -219,24 +226,25 @@ class Desugaring(Constants):
                     self.error(UnsupportedError, "an exclusive fact needs constant values", fact.span)
                 self.clauses([s.Atom(item.relation, fact.arguments, span=fact.span)], None, {}, item, fact.tag)
                 continue
+            if tag is not None and fact.tag is not None and not 0.0 <= tag <= 1.0:
+                places[len(rows)] = fact.tag.span
             rows.append(tuple(values))
             tags.append(tag)
         if rows:
-            self.add_facts(item.relation, rows, tags, item.exclusive, item.span)
+            self.add_facts(item.relation, rows, tags, item.exclusive, item.span, places)
 
     def fact_table(self, item: s.FactTable) -> None:
-        tags = item.tags
+        tags, places = item.tags, {}
         if tags is not None and not all(0.0 <= tag <= 1.0 for tag in tags):
+            nodes: list[Any] = []
             for written in as_written(item):
-                if isinstance(written, s.FactSet):
-                    for fact in written.facts:
-                        self.tag_value(fact.tag)
-                elif isinstance(written, s.Rule) and written.tag is not None:
-                    self.tag_value(written.tag)
+                nodes += [fact.tag for fact in written.facts] if isinstance(written, s.FactSet) else []
+                nodes += [written.tag] if isinstance(written, s.Rule) else []
+            places = {i: node.span for i, (tag, node) in enumerate(zip(tags, nodes)) if not 0.0 <= tag <= 1.0}
         types = self.typed.relations[item.relation].types
         columns = [map(float, c) if t.family == "float" else c for c, t in zip(item.columns, types)]
         rows = list(zip(*columns))
-        self.add_facts(item.relation, rows, list(tags or [None] * len(rows)), item.exclusive, item.span)
+        self.add_facts(item.relation, rows, list(tags or [None] * len(rows)), item.exclusive, item.span, places)
 
     def rule(self, item: s.Rule) -> None:
         environment = dict(self.typed.variables(item))
@@ -248,49 +256,62 @@ class Desugaring(Constants):
             for head in item.heads:
                 types = self.typed.relations[head.relation].types
                 row = tuple(self.constant(a, t) for a, t in zip(head.arguments, types))
-                self.add_facts(head.relation, [row], [tag], False, item.span)
+                self.add_facts(head.relation, [row], [tag], False, item.span, self.place_of(item.tag))
             return
         self.clauses(list(item.heads), item.body, environment, item, item.tag)
 
     def exclusive_heads(self, item: s.Rule, environment: Environment) -> None:
-        """For each row of the body, a choice of one of the heads: the aggregate `disjunct` over the heads' numbers."""
-        disjuncts = [[]] if item.body is None else self.normal_form(item.body, True)
-        wanted = {v for head in item.heads for v in variables_of(head)}
-        wanted |= set.intersection(*(bound_in(disjunct, self.typed.relations) for disjunct in disjuncts))
-        parts = [*item.heads, *([] if item.body is None else [item.body])]
-        written = dict.fromkeys(v for part in parts for v in variables_of(part))
-        names = [name for name in written if name in wanted and name in environment]
-        terms = tuple(r.Var(n, environment[n], item.span) for n in names)
-        types = tuple(term.type for term in terms)
-        body, options, chosen = (
-            self.new_relation(stem, found)
-            for stem, found in (("heads_body", types), ("heads", (*types, USIZE)), ("disjunct", (*types, USIZE)))
-        )
-        found = [v for head in reversed(item.heads) for v in s.walk(head) if isinstance(v, s.Variable)]
-        spans = {v.name: v.span for v in found}
-        heads = [s.Atom(body, tuple(s.Variable(n, span=spans.get(n, item.span)) for n in names))]
-        self.clauses(heads, item.body, environment, item, item.tag)
-        rows = r.Atom(body, terms, item.span)
-        for number in range(len(item.heads)):
-            self.rules.append(r.Clause(options, (*terms, r.Const(number, USIZE)), (rows,), item.span))
-        self.rules.append(r.AggregateRule(chosen, "disjunct", options, 0, len(terms), 1, span=item.span))
-        for number, head in enumerate(item.heads):
-            clause = Body(self, item, environment)
-            choice = r.Atom(chosen, (*terms, r.Const(number, USIZE)), item.span)
-            self.head_clause(head, clause, (choice,), item, item.body)
+        """For each instance of the body, a choice of one of the heads: the aggregate `disjunct` over their numbers."""
+        wanted = dict.fromkeys(v for head in item.heads for v in variables_of(head) if v in environment)
+        spans = {v.name: v.span for head in reversed(item.heads) for v in s.walk(head) if isinstance(v, s.Variable)}
+        for clause, literals, coin in self.bodies(list(item.heads), item.body, environment, item, item.tag):
+            named = tuple(clause.named((*literals, *clause.extra)))
+            instance = {v.name: v for v in clause.instance(named)}
+            # What follows from the instance adds no rows.
+            instance |= {name: r.Var(name, environment[name], spans[name]) for name in wanted}
+            terms = tuple(instance.values())
+            types = tuple(term.type for term in terms)
+            body, options, chosen = (
+                self.new_relation(stem, found)
+                for stem, found in (("heads_body", types), ("heads", (*types, USIZE)), ("disjunct", (*types, USIZE)))
+            )
+            self.rules.append(r.Clause(body, terms, named if coin is None else (*named, coin), item.span))
+            rows = r.Atom(body, terms, item.span)
+            for number in range(len(item.heads)):
+                self.rules.append(r.Clause(options, (*terms, r.Const(number, USIZE)), (rows,), item.span))
+            self.rules.append(r.AggregateRule(chosen, "disjunct", options, 0, len(terms), 1, span=item.span))
+            for number, head in enumerate(item.heads):
+                choice = r.Atom(chosen, (*terms, r.Const(number, USIZE)), item.span)
+                self.head_clause(head, Body(self, item, environment), (choice,), item, item.body)
 
-    def head_clause(self, head: s.Atom, clause: Body, literals: tuple[r.Literal, ...], item: Any, body: Any) -> None:
+    def head_clause(
+        self,
+        head: s.Atom,
+        clause: Body,
+        literals: tuple[r.Literal, ...],
+        item: Any,
+        body: Any,
+        coin: r.Coin | None = None,
+    ) -> None:
         terms = []
         for argument in head.arguments:
             if isinstance(argument, s.Wildcard):
                 self.error(BindingError, "a wildcard cannot stand in a head", argument.span)
-            # A rule takes terms apart that are there; `new`, and a fact without variables, makes them.
-            if clause.is_pattern(argument) and (body is not None or variables_of(argument)):
+            # A rule takes terms apart that are there; `new`, and a fact without variables and wildcards, makes them.
+            if clause.is_pattern(argument) and (body is not None or clause.is_open(argument, set())):
                 terms.append(clause.match(argument))
             else:
                 terms.append(clause.expression(argument))
-        self.rules.append(r.Clause(head.relation, tuple(terms), (*literals, *clause.extra), item.span))
+        literals = (*literals, *clause.extra)
         clause.extra = []
+        if coin is not None:
+            literals = tuple(clause.named(literals))
+            key = tuple(clause.instance(literals))
+            if key != coin.key:
+                # A pattern of the head has values of its own: these are instances that other heads have not.
+                coin = replace(coin, name=f"#{self.fresh('coin_')}", key=key)
+            literals = (*literals, coin)
+        self.rules.append(r.Clause(head.relation, tuple(terms), literals, item.span))
 
     def is_constant(self, node: Any) -> bool:
         if is_term(node, self.typed.constructors):
@@ -298,57 +319,37 @@ class Desugaring(Constants):
         return isinstance(node, s.Constant) or (isinstance(node, s.Variable) and node.name in self.typed.constants)
 
     def clauses(self, heads: list[s.Atom], body: Any, environment: Environment, item: Any, tag: Any) -> None:
+        for clause, literals, coin in self.bodies(heads, body, environment, item, tag):
+            for head in heads:
+                self.head_clause(head, clause, tuple(literals), item, body, coin)
+
+    def bodies(
+        self, heads: list[s.Atom], body: Any, environment: Environment, item: Any, tag: Any
+    ) -> Iterator[tuple[Body, list[r.Literal], r.Coin | None]]:
+        """The literals of each disjunct of a body, each with its own coin if there is a tag."""
         disjuncts = [[]] if body is None else self.normal_form(body, True)
         head_variables = {v for head in heads for v in variables_of(head)}
-        extra: list[r.Literal] = []
-        if tag is not None and self.fold(tag) is not None:
-            name = self.new_relation("tag", ())
-            self.add_facts(name, [()], [self.tag_value(tag)], False, item.span)
-            extra.append(r.Atom(name, ()))
-        elif tag is not None:
+        if tag is not None and self.fold(tag) is None:
             head_variables |= set(variables_of(tag))
         for disjunct in disjuncts:
             clause = Body(self, item, environment)
-            literals = clause.body(disjunct, head_variables) + extra
-            if tag is not None and not extra:
-                literals.append(self.dynamic_tag(tag, clause, literals, item))
-            for head in heads:
-                self.head_clause(head, clause, tuple(literals), item, body)
+            literals = clause.body(disjunct, head_variables)
+            yield clause, literals, None if tag is None else self.coin(tag, clause, literals, item)
 
-    def dynamic_tag(self, tag: Any, clause: Body, literals: list[r.Literal], item: Any) -> r.Atom:
-        """A random fact for each value of the tag's variables, with the tag's value as its probability."""
-        names = clause.group_variables(tag, set(variables_of(tag)))
-        columns = tuple(r.Var(n, clause.environment[n], item.span) for n in names)
-        types = tuple(v.type for v in columns)
-        body = self.new_relation("tag", (*types, F64))
-        expression = clause.expression(tag)
-        probability = r.Apply("cast", (expression,), F64)
-        self.rules.append(r.Clause(body, (*columns, probability), tuple(literals), item.span))
-        name = self.new_relation("choice", types)
-        self.rules.append(r.BernoulliRule(name, body, item.span))
-        return r.Atom(name, columns)
+    def coin(self, tag: Any, clause: Body, literals: list[r.Literal], item: Any) -> r.Coin:
+        """The random facts of the instances of a tagged body, whose wildcards get names: each row is an instance.
 
-    def tags_of_recursive_rules(self) -> None:
-        """Random facts of tags inside a recursion must be there before it: they are made by the rest of the body.
-
-        So there may be more of them than rows of the body, which changes no probability.
+        Heads of one instance share its coin.
         """
-        place = cycles(self.relations, self.rules).place
-        inside = {t.body for t in self.rules if isinstance(t, r.BernoulliRule) and place[t.body] == place[t.relation]}
-        for i, rule in enumerate(self.rules):
-            if rule.relation not in inside or not isinstance(rule, r.Clause):
-                continue
-            outside = [
-                literal
-                for literal in rule.body
-                if not isinstance(literal, (r.Atom, r.Negated)) or place[literal.relation] != place[rule.relation]
-            ]
-            ordering = Ordering(outside)
-            ordering.finish()
-            if ordering.bound.issuperset(v.name for term in rule.terms for v in r.variables(term)):
-                left = set(ordering.remaining)
-                body = tuple(literal for position, literal in enumerate(outside) if position not in left)
-                self.rules[i] = replace(rule, body=body)
+        value = clause.tag(tag)
+        kind = "chance" if value.type is BOOL else "tag"
+        if core_tag(tag, self.typed) is not None:
+            value = r.Const(self.tag_value(tag), F64)
+        elif value.type is not F64:
+            value = r.Apply("cast", (value,), F64)
+        literals[:] = clause.named((*literals, *clause.extra))
+        clause.extra = []
+        return r.Coin(f"#{self.fresh('coin_')}", tuple(clause.instance(literals)), value, kind, tag.span)
 
     def reduce_rule(self, item: s.ReduceRule) -> None:
         environment = dict(self.typed.variables(item))

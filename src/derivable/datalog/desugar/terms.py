@@ -38,7 +38,13 @@ class Terms(ABC):
     def fresh_variable(self, t: ValueType, span: Span) -> r.Var: ...
 
     @abstractmethod
-    def terms(self, arguments: tuple[Any, ...], types: tuple[ValueType, ...], keep_wildcards: bool = True) -> tuple: ...
+    def terms(
+        self,
+        arguments: tuple[Any, ...],
+        types: tuple[ValueType, ...],
+        keep_wildcards: bool = True,
+        is_positive: bool = True,
+    ) -> tuple: ...
 
     def is_term(self, node: Any) -> TypeGuard[s.Atom | s.New]:
         return is_term(node, self.owner.typed.constructors)

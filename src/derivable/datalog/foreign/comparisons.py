@@ -1,7 +1,8 @@
 """The language's comparisons by predicates: `float_eq`, and soft ones, which hold with a probability.
 
-With the logistic function s, of slope 1 at the unit scale: `soft_gt` holds with s(a - b), `soft_lt` with s(b - a),
-`soft_eq` with s'(a - b), which is at most 1/4, and `soft_neq` with 1 - s'(a - b).
+With the logistic function s: `soft_gt` holds with s(a - b), `soft_lt` with s(b - a), `soft_eq` with sech((a - b) / 2),
+which is 1 for equal numbers, and `soft_neq` with the rest. The hyperbolic secant at half the difference is the square
+root of 4 s'(a - b): the slope of the logistic function, on the scale where its top is 1.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ def _logistic(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
 
-def _slope(x: float) -> float:
-    return _logistic(x) * _logistic(-x)
+def _secant(x: float) -> float:
+    """sech(x / 2), by the exponential of a negative number."""
+    decay = math.exp(-abs(x))
+    return 2 * math.sqrt(decay) / (1 + decay)
 
 
 def _soft(name: str, chance: Callable[[float], float]) -> ForeignPredicate:
@@ -29,7 +32,7 @@ def _soft(name: str, chance: Callable[[float], float]) -> ForeignPredicate:
         difference = 0.0 if a == b else float(a - b)
         yield chance(difference), ()
 
-    return ForeignPredicate(name, signature("<T: Number>(a: T, b: T) -> ()"), call, is_tagged=True)
+    return ForeignPredicate(name, signature("<T: Number>(a: T, b: T) -> ()"), call, is_tagged=True, kind="chance")
 
 
 def _near(a: float, b: float) -> Iterator[tuple[()]]:
@@ -41,8 +44,8 @@ FUNCTIONS = ()
 PREDICATES = (
     _soft("soft_gt", _logistic),
     _soft("soft_lt", lambda x: _logistic(-x)),
-    _soft("soft_eq", _slope),
-    _soft("soft_neq", lambda x: 1 - _slope(x)),
+    _soft("soft_eq", _secant),
+    _soft("soft_neq", lambda x: 1 - _secant(x)),
     # In Scallop, what gives each row of a tagged rule a fact of its own; a tag does so here without it.
     ForeignPredicate("new_tag_variable", signature("() -> ()"), lambda: [()]),
     ForeignPredicate("float_eq", signature("<T: Float>(a: T, b: T) -> ()"), _near),

@@ -16,6 +16,7 @@ from derivable.core.diagnostics import DerivableError
 from derivable.core.graph import offsets_of
 from derivable.datalog.foreign.function import ForeignError, failure, result_words
 from derivable.datalog.foreign.signature import Signature
+from derivable.datalog.random_facts import Kind
 from derivable.datalog.values import SymbolTable, ValueType, show_column
 
 
@@ -39,8 +40,9 @@ class ForeignPredicate:
 
     call       of Python values of one row of inputs: an iterable of tuples of outputs, of a value where there is one
                output, or, if `is_tagged`, of pairs (probability, tuple)
-    is_tagged  whether rows have probabilities: each is an independent random fact, the same one wherever the program
-               asks for the same inputs and outputs
+    is_tagged  whether rows have tags: each is an independent random fact, the same one wherever the program uses the
+               same inputs and outputs
+    kind       "chance" where the tags are probabilities under any provenance; see `random_facts`
     closed     of the predicates of the integers from the first input to the second: whether the second is one of them.
                None for all others; these never call `call`
     drops      exceptions that mean that there are no more rows
@@ -52,6 +54,7 @@ class ForeignPredicate:
     is_tagged: bool = False
     closed: bool | None = None
     drops: tuple[type[Exception], ...] = ()
+    kind: Kind = "tag"
 
     def answers(
         self,
@@ -103,20 +106,10 @@ class ForeignPredicate:
                         hint="yield one tuple for each row" + (", as (probability, tuple)" if self.is_tagged else ""),
                     )
                 rows.append(row)
-                tags.append(np.nan if tag is None else self._probability(tag))
+                tags.append(np.nan if tag is None else float(tag))
         except self.drops:
             return
         except DerivableError:
             raise
         except Exception as error:
             raise failure(self.name, inputs, error) from error
-
-    def _probability(self, tag: Any) -> float:
-        number = float(tag)
-        if not 0.0 <= number <= 1.0 and number == number:
-            raise ForeignError(
-                f"the predicate {self.name} gives the tag {number:g}, which is no probability",
-                self.name,
-                hint="tags are in [0, 1]",
-            )
-        return number

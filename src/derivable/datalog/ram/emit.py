@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from derivable.algebra.expr.functions import cast, equal
-from derivable.algebra.expr.nodes import Argument, Expr, in_order
+from derivable.algebra.expr.nodes import Argument, Constant, Expr, in_order
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.and_or import TRUE as CERTAIN
 from derivable.datalog.kernels.row_sets import SetForm, SetParameters, find, find_words
@@ -104,7 +104,12 @@ class Count:
     number: Expr
 
 
-Step = Rows | Match | Probe | Condition | Define | Count
+@dataclass(frozen=True)
+class Factor:
+    """The tags times that of the one row of a table."""
+
+
+Step = Rows | Match | Probe | Condition | Define | Count | Factor
 
 
 @dataclass(frozen=True)
@@ -294,6 +299,8 @@ class Emitter:
                     self.rest(number + 1, tags)
                     k.set(at, at + 1)
                 k.set(at, -1)
+            case Factor():
+                self.rest(number + 1, self.times(tags, "tags", number, Constant(0, "int64")))
             case Probe():
                 self.probe(number, step, tags)
             case Match(index="dense"):

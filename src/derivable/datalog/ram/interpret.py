@@ -18,7 +18,7 @@ from derivable.datalog import arithmetic
 from derivable.datalog.aggregates import AGGREGATES, Group
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import AggregateRule, Apply, BernoulliRule, Const, Expr, Var, variables
+from derivable.datalog.rules.nodes import AggregateRule, Apply, Const, Expr, Var, variables
 from derivable.datalog.terms import Entity, subterms
 from derivable.datalog.values import SymbolTable, ValueType, show_column, word_of
 
@@ -67,8 +67,6 @@ def interpret(ram: m.Ram, facts: Mapping[str, Any] | None = None) -> Database:
 def _instruction(instruction: m.Instruction, model: Database, ram: m.Ram) -> Iterator[tuple[Any, ...]]:
     if isinstance(instruction, AggregateRule):
         yield from _aggregate(instruction, model, ram.relations[instruction.relation].types)
-    elif isinstance(instruction, BernoulliRule):
-        yield from (row[:-1] for row in model[instruction.body] if row[-1] > 0)
     else:
         for row in query_rows(instruction.query.source, model):
             try:
@@ -112,6 +110,8 @@ def query_rows(query: m.Query, model: Database) -> Iterator[Row]:
                     continue
                 found = list(_answers(query, inputs, row))
                 yield from ([row] if not found else []) if query.negated else found
+        case m.Coin(source=source):
+            yield from query_rows(source, model)
 
 
 def _matches(scan: m.Scan, row: Row, model: Database) -> Iterator[Row]:

@@ -73,4 +73,6 @@ def extended(query: m.Query, step: Step, origin: m.Origin) -> m.Query:
             return m.Extend(query, v, e)
         case r.Generate():
             return m.Generate(query, step.predicate, step.inputs, step.outputs, step.types, step.negated, step.span)
+        case r.Coin(name=name, key=key, probability=probability, kind=kind):
+            return m.Coin(query, name, key, probability, kind, step.span)
     raise TypeError(f"not a step: {step!r}")

@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 from derivable.core.diagnostics import Span
 from derivable.datalog.constructors import Constructor
+from derivable.datalog.random_facts import Kind
 from derivable.datalog.rules.nodes import (
     NOWHERE,
     AggregateRule,
     Atom,
-    BernoulliRule,
     Clause,
     Const,
     Expr,
@@ -95,6 +95,19 @@ class Generate:
 
 
 @dataclass(frozen=True)
+class Coin:
+    """`coin 0.3::#coin_1(x, y) <source>`: the tag of each row times a random fact of its own for each row of the key;
+    rows of probability 0 are dropped"""
+
+    source: Query
+    name: str
+    key: tuple[Expr, ...]
+    probability: Expr
+    kind: Kind = "tag"
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
 class Project:
     """`project [x, (y + 1)] <source>`"""
 
@@ -102,7 +115,7 @@ class Project:
     terms: tuple[Expr, ...]
 
 
-Query = Unit | Scan | Join | Difference | Select | Extend | Generate | Project
+Query = Unit | Scan | Join | Difference | Select | Extend | Generate | Coin | Project
 
 
 @dataclass(frozen=True)
@@ -134,7 +147,7 @@ class Store:
     origin: Origin | None = field(default=None, compare=False, repr=False)
 
 
-Instruction = Store | AggregateRule | BernoulliRule
+Instruction = Store | AggregateRule
 
 
 @dataclass(frozen=True)
@@ -195,7 +208,7 @@ def source(node: Query) -> Query | None:
     match node:
         case Join(left=left) | Difference(left=left):
             return left
-        case Select() | Extend() | Generate() | Project():
+        case Select() | Extend() | Generate() | Coin() | Project():
             return node.source
     return None
 
@@ -225,6 +238,8 @@ def reads(node: Query) -> set[str]:
             return names(e)
         case Generate(inputs=inputs, outputs=outputs):
             return {name for e in (*inputs, *outputs) for name in names(e)}
+        case Coin(key=key, probability=probability):
+            return {name for e in (*key, probability) for name in names(e)}
         case Join(right=right) | Difference(right=right):
             return {t.name for t in right.terms if isinstance(t, Var)}
         case Project(terms=terms):

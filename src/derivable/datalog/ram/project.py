@@ -138,4 +138,6 @@ def _step(node: Any) -> Step:
             return Define(v, e)
         case m.Generate():
             return r.Generate(node.predicate, node.inputs, node.outputs, node.types, node.negated, node.span)
+        case m.Coin():
+            return r.Coin(node.name, node.key, node.probability, node.kind, node.span)
     raise TypeError(f"not an operator of a body: {node!r}")

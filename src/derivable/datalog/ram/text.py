@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.text import expr_text, facts_text, generator_text, rule_text, terms_text
+from derivable.datalog.rules.text import coin_text, expr_text, facts_text, generator_text, rule_text, terms_text
 
 
 def query_lines(query: m.Query, indent: int) -> list[str]:
@@ -63,6 +63,8 @@ def _title(node: m.Query, bound: Container[str]) -> str:
             return f"extend {v.name} := {expr_text(e)}"
         case m.Generate():
             return f"generate {generator_text(node)}"
+        case m.Coin():
+            return f"coin {coin_text(node)}"
         case m.Project(terms=terms):
             return f"project [{terms_text(terms)}]"
     raise TypeError(f"not a query: {node!r}")

@@ -1,12 +1,12 @@
 """Adornments: with which of its columns bound each relation is asked.
 
-Declared ones (`type fib(bound n: i32, v: i32)`, `@demand("bf")`) are as the program says; each use must bind these
-columns. The auxiliary relations of desugaring between a use and a declared relation are asked with whatever all their
-uses bind. So are the relations behind a question with constants, `query path(0, x)`, if demand is automatic: those
-that are reached only through such questions, and that are recursive or lead to recursive ones, because what is not
-recursive is computed once and costs about as much as its demand. A relation with a rule that uses the recursion twice,
-`path(x, y), path(y, z)`, is none of them: its demand goes through all that it derives, which costs more than to compute
-it whole, which the engine does as a linear recursion.
+Declared ones (`type fib(bound n: i32, v: i32)`, `@demand("bf")`) are as the program says; a use that does not bind
+these columns reads what others demand. The auxiliary relations of desugaring between a use and a declared relation
+are asked with whatever all their uses bind. So are the relations behind a question with constants,
+`query path(0, x)`, if demand is automatic: those that are reached only through such questions, and that are recursive
+or lead to recursive ones, because what is not recursive is computed once and costs about as much as its demand. A
+relation with a rule that uses the recursion twice, `path(x, y), path(y, z)`, is none of them: its demand goes through
+all that it derives, which costs more than to compute it whole, which the engine does as a linear recursion.
 
 An automatic pattern has the columns that every use binds, found from above: all columns first, then fewer until
 every use can bind them; a relation without any is computed whole.
@@ -17,9 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import NoReturn
 
-from derivable.core.diagnostics import BindingError
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.order import asked, bound_columns
 from derivable.datalog.rules.passing import Columns, Patterns, Unbound, passing
@@ -46,7 +44,7 @@ def adorn(program: r.Rules, automatic: bool = True, whole: Collection[str] = ())
     automatic  whether questions with constants make demand
     whole      relations that are to be computed whole whatever is declared
 
-    Raises BindingError at a use of a declared relation that cannot bind its columns.
+    A use of a declared relation that cannot bind its columns demands nothing.
     """
     return _Adorning(program, automatic, whole).run()
 
@@ -194,27 +192,7 @@ class _Adorning:
             return None
         body = guarded(clause, self.patterns[clause.relation], "").body if is_asked else clause.body
         found = passing(body, self.patterns, is_asked, self.flexible, self.questions)
-        if not isinstance(found, Unbound):
-            return None
-        if found.literal.relation in self.declared:
-            self.fail(clause, found)
-        return found.literal.relation, found.columns
-
-    def fail(self, clause: r.Clause, found: Unbound) -> NoReturn:
-        name, program = found.literal.relation, self.program
-        column = next(c for c in self.patterns[name] if c not in found.columns)
-        relation, term = program.relations[name], found.literal.terms[column]
-        title = (relation.column_names or (None,) * len(relation.types))[column]
-        title = f"`{title}`" if title else f"{column + 1}"
-        place = f" of the rule of `{clause.relation}`" if not clause.relation.startswith("#") else ""
-        shown = f"`{term.name}`" if isinstance(term, r.Var) else "it"
-        raise BindingError(
-            f"the bound column {title} of `{name}` has no value here: nothing else in the body{place} binds {shown}",
-            hint=f"bind {shown} by another atom, or take the demand `{relation.demand}` from `{name}`",
-            source=program.source,
-            text=program.text,
-            span=found.literal.span,
-        )
+        return (found.literal.relation, found.columns) if isinstance(found, Unbound) else None
 
 
 def is_caller(clause: r.Clause, patterns: Patterns) -> bool:

@@ -9,7 +9,7 @@ from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.order import order
 from derivable.datalog.rules.text import literal_text, rule_text
-from derivable.datalog.values import ValueType, same_words
+from derivable.datalog.values import F64, ValueType, same_words
 
 
 def check_rules(rules: r.Rules) -> None:
@@ -35,13 +35,13 @@ def check_rules(rules: r.Rules) -> None:
                         raise LayoutError(f"types of `{literal_text(literal)}` differ from the relation's in `{place}`")
                 elif isinstance(literal, r.Generate):
                     check_generator(literal, literal_text(literal))
+                elif isinstance(literal, r.Coin) and literal.probability.type != F64:
+                    raise LayoutError(f"the probability has type {literal.probability.type} in `{place}`")
             order(rule, rules)
-        elif isinstance(rule, r.AggregateRule):
+        else:
             body = _types(rules, rule.body, place)
             if len(body) != rule.num_group + rule.num_arguments + rule.num_values:
                 raise LayoutError(f"the body has {len(body)} columns in `{place}`")
-        elif len(_types(rules, rule.body, place)) != len(types) + 1:
-            raise LayoutError(f"a choice needs one probability column in `{place}`")
     for name in rules.outputs:
         _types(rules, name, "output")
 

@@ -38,9 +38,30 @@ from derivable.datalog.rules.adorn import Adorned, adorn, guarded, is_caller
 from derivable.datalog.rules.creation import with_terms
 from derivable.datalog.rules.flip import flip
 from derivable.datalog.rules.order import bound_columns, order
-from derivable.datalog.rules.passing import Columns, evaluable, passing
+from derivable.datalog.rules.passing import Columns, Unbound, evaluable, passing
 from derivable.datalog.rules.text import rules_text
 from derivable.datalog.strata import cycles, dependencies, dependents, needed_for
+
+
+@dataclass(frozen=True)
+class Idle:
+    """A literal that nothing gives a value for a bound column of its relation: it reads what is demanded elsewhere."""
+
+    literal: r.Atom | r.Negated
+    column: int
+
+    def message(self, program: r.Rules) -> tuple[str, str]:
+        """What to say of it, and the likely fix."""
+        name, term = self.literal.relation, self.literal.terms[self.column]
+        relation = program.relations[name]
+        title = (relation.column_names or (None,) * len(relation.types))[self.column]
+        title = f"`{title}`" if title else f"{self.column + 1}"
+        shown = f"`{term.name}`" if isinstance(term, r.Var) and not term.name.startswith("'") else "it"
+        return (
+            f"nothing else in this body gives the bound column {title} of `{name}` a value,"
+            f" so that only rows that are demanded elsewhere are found",
+            f"bind {shown} by another atom, or take the demand `{relation.demand}` from `{name}`",
+        )
 
 
 @dataclass(frozen=True)
@@ -51,19 +72,18 @@ class Demand:
     first  what the demand relations depend on, which are its outputs; None if nothing is asked
     then   the guarded rules, of which the demand relations are facts
     notes  what was decided, a line each
+    idle   literals of relations with a declared demand that cannot demand anything
     """
 
     rules: r.Rules
     first: r.Rules | None
     then: r.Rules
     notes: tuple[str, ...]
+    idle: tuple[Idle, ...] = ()
 
 
 def demand(program: r.Rules, automatic: bool = True) -> Demand:
-    """Transform a program. `automatic` also makes demand of questions with constants, see `adorn`.
-
-    Raises BindingError at a use of a declared relation that does not bind its columns.
-    """
+    """Transform a program. `automatic` also makes demand of questions with constants, see `adorn`."""
     found, adorned = _demanded(program, automatic)
     flipped, notes = flip(program, adorned)
     if not notes:
@@ -135,6 +155,7 @@ class _Transformation:
         # Demand rules, and the relation that each asks.
         self.asking: dict[r.Clause, str] = {}
         self.weak: list[r.Clause] = []
+        self.idle: list[Idle] = []
         for rule in program.rules:
             if isinstance(rule, r.Clause):
                 self.clause(rule)
@@ -161,12 +182,16 @@ class _Transformation:
             assert isinstance(calls, list)
             for call in calls:
                 target = call.literal.relation
+                if isinstance(call, Unbound):
+                    column = next(c for c in self.patterns[target] if c not in call.columns)
+                    self.idle.append(Idle(call.literal, column))
+                    continue
                 terms = tuple(term for c in self.patterns[target] if (term := call.literal.terms[c]) is not None)
                 self.ask(target, r.Clause(self.name_of[target], terms, call.before, call.literal.span))
         self.guarded.append(rule)
 
-    def special(self, rule: r.AggregateRule | r.BernoulliRule) -> None:
-        """An aggregate and a choice ask for what they are asked for."""
+    def special(self, rule: r.AggregateRule) -> None:
+        """The demand for an aggregate is the demand for its body."""
         columns = self.patterns.get(rule.relation, ())
         types = self.program.relations[rule.relation].types
         for target, _ in dependencies(rule):
@@ -224,7 +249,8 @@ class _Transformation:
 
     def result(self, notes: tuple[str, ...]) -> Demand:
         rules, then = self.program_of((*self.guarded, *self.asking)), self.program_of(self.guarded)
-        return Demand(rules, _only(rules, tuple(self.name_of.values())), then, (*self.notes(), *notes))
+        first = _only(rules, tuple(self.name_of.values()))
+        return Demand(rules, first, then, (*self.notes(), *notes), tuple(self.idle))
 
     def notes(self) -> list[str]:
         found = []

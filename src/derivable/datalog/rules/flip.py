@@ -5,9 +5,9 @@
     path(1, z)(1, z) :- path(1, z)
 becomes
     #reached_path_bf(1, 1)
-    #reached_path_bf(path'0, y) :- #reached_path_bf(path'0, x), edge(x, y)
-    #asked_path_bf(path'0, z) :- #reached_path_bf(path'0, x), edge(x, z)
-    #asked_path_bf(path'0, z) :- #reached_path_bf(path'0, x), path(x, z)
+    #reached_path_bf(path's0, y) :- #reached_path_bf(path's0, x), edge(x, y)
+    #asked_path_bf(path's0, z) :- #reached_path_bf(path's0, x), edge(x, z)
+    #asked_path_bf(path's0, z) :- #reached_path_bf(path's0, x), path(x, z)
     path(1, z)(1, z) :- #asked_path_bf(1, z)
 
 where `path` has its facts alone. With demand, `path` would have the answers of every value that is reached, as many as
@@ -60,7 +60,7 @@ class _Flipped:
         types = self.relation.types
         self.pattern = "".join("b" if c in columns else "f" for c in range(len(types)))
         self.reached, self.asked = (f"#{what}_{name.removeprefix('#')}_{self.pattern}" for what in ("reached", "asked"))
-        self.seeds = tuple(r.Var(f"{name}'{c}", types[c]) for c in columns)
+        self.seeds = tuple(r.Var(f"{name}'s{c}", types[c]) for c in columns)
         self.seen: dict[tuple[r.Const, ...], r.Clause] = {}
         self.rules: list[r.Clause] = []
 

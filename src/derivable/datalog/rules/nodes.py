@@ -12,6 +12,7 @@ from typing import Any
 
 from derivable.core.diagnostics import Span
 from derivable.datalog.constructors import Constructor
+from derivable.datalog.random_facts import Kind
 from derivable.datalog.values import ValueType
 
 NOWHERE = Span(1, 1)
@@ -49,8 +50,9 @@ class Const:
 class Apply:
     """`(x + 1)`: operators + - * / % == != < <= > >= && || ^ ! neg if cast, operands of one type, result `type`;
     `$name(x, y)`, a foreign function; `new Node(x, l)`, a term; `(e is Node)`, whether a term has this functor; and
-    `Node.1(e)`, one of its fields, which has a value only then. Dates and durations also mix: `(t + d)`, `(t - t)`,
-    `(d * n)`."""
+    `Node.1(e)`, one of its fields, which has a value only then. `(x -! 1)` and `(x +! 1)` are differences and sums of
+    integers that have no value beyond the limits of the type, where `-` and `+` stop at them. Dates and durations also
+    mix: `(t + d)`, `(t - t)`, `(d * n)`."""
 
     operator: str
     operands: tuple[Expr, ...]
@@ -103,7 +105,22 @@ class Generate:
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
-Literal = Atom | Negated | Filter | Generate
+@dataclass(frozen=True)
+class Coin:
+    """`0.3::#coin_1(x, y)`: the probability of a rule, a random fact of its own for each row of the key, which has all
+    variables that the body of the rule binds. It binds nothing, and comes last.
+
+    kind  "chance" where the tag is a truth value, 0 or 1; see `random_facts`
+    """
+
+    name: str
+    key: tuple[Expr, ...]
+    probability: Expr
+    kind: Kind = "tag"
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+Literal = Atom | Negated | Filter | Generate | Coin
 
 
 def inputs(literal: Literal) -> set[str]:
@@ -143,33 +160,29 @@ class AggregateRule:
     parameters: Parameters = ()
 
 
-@dataclass(frozen=True)
-class BernoulliRule:
-    """`#tag_1(x) :- choice over #tag_1_body(x, p)`: an independent random fact per row, true with probability p"""
-
-    relation: str
-    body: str
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-
-
-Rule = Clause | AggregateRule | BernoulliRule
+Rule = Clause | AggregateRule
 
 
 @dataclass(frozen=True)
 class Facts:
-    """`digit = {0.9::(0, 3); 0.1::(0, 5)}`: tags None if certain; exclusive facts exclude each other."""
+    """`digit = {0.9::(0, 3); 0.1::(0, 5)}`: tags None if certain; exclusive facts exclude each other.
+
+    places  row -> where its tag is written, of tags that are no probabilities
+    """
 
     relation: str
     rows: tuple[tuple[Any, ...], ...]
-    tags: tuple[float | None, ...] | None = None
+    tags: tuple[float | bool | None, ...] | None = None
     exclusive: bool = False
+    places: Mapping[int, Span] = field(default_factory=dict, compare=False, repr=False)
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
 class Relation:
-    """`edge(usize, usize)`; an input is neither declared nor defined and needs facts at run time
+    """`edge(usize, usize)`; an input is neither declared nor defined, and has its facts from a run
 
+    is_emptied  whether an input has the empty set of facts in the program, `rel s = {}`
     demand      `bf` of `@demand("bf")` or of `bound` and `free` columns: how it is asked, None if nothing says
     is_certain  whether its rows are certain whatever the tags of the rows that they follow from: the structure of a
                 term is no random event
@@ -187,6 +200,7 @@ class Relation:
     is_certain: bool = False
     is_goal: bool = False
     attributes: tuple[Attribute, ...] = ()
+    is_emptied: bool = False
 
 
 @dataclass(frozen=True)
@@ -227,6 +241,9 @@ def variables(node: Any) -> Iterator[Var]:
             yield from variables(condition)
         case Generate():
             for child in (*node.inputs, *node.outputs):
+                yield from variables(child)
+        case Coin():
+            for child in (*node.key, node.probability):
                 yield from variables(child)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import NoReturn
@@ -23,7 +23,7 @@ class Define:
 
 Step = r.Literal | Define
 
-_INVERSE = {"+": "-", "-": "+"}
+_INVERSE = {"+": "-", "-": "+", "+!": "-!", "-!": "+!"}
 
 
 class _Body:
@@ -61,6 +61,7 @@ class Ordering:
         self.in_atoms: dict[str, int] = {}
         self.cheap: list[int] = []
         self.solvable: list[int] = []
+        self.late: list[int] = []
         self.ready: list[int] = []
         self.atoms: list[tuple[int, int]] = []
         for i, literal in enumerate(body):
@@ -78,7 +79,7 @@ class Ordering:
         made.body = self.body
         made.remaining, made.bound, made.steps = dict(self.remaining), set(self.bound), list(self.steps)
         made.missing, made.scores, made.in_atoms = list(self.missing), list(self.scores), dict(self.in_atoms)
-        made.cheap, made.solvable = list(self.cheap), list(self.solvable)
+        made.cheap, made.solvable, made.late = list(self.cheap), list(self.solvable), list(self.late)
         made.ready, made.atoms = list(self.ready), list(self.atoms)
         return made
 
@@ -90,7 +91,7 @@ class Ordering:
         if step_of(literal, self.bound, self.in_atoms) is not None:
             heappush(self.cheap, position)
         elif solved_by(literal, self.bound, self.in_atoms) is not None:
-            heappush(self.solvable, position)
+            heappush(self.late if has_several_solutions(literal) else self.solvable, position)
         if isinstance(literal, r.Generate) and r.inputs(literal) <= self.bound:
             heappush(self.ready, position)
 
@@ -135,20 +136,29 @@ class Ordering:
     def finish(self) -> None:
         """Take what remains, greedily, as far as it can be: the atom with the most bound terms comes first."""
         while self.remaining:
-            chosen = self.next_cheap() or self.next_atom() or self.next_generator()
+            chosen = (
+                self.next_cheap()
+                or self.next_atom()
+                or self.next_generator()
+                or self.next_of(self.late, solved_by)
+                or self.next_coin()
+            )
             if chosen is None:
                 return
             self.take(*chosen)
 
     def next_cheap(self) -> tuple[int, Step] | None:
         """The first literal that only filters or computes, else one that is solved for an unknown."""
-        for heap, find in ((self.cheap, step_of), (self.solvable, solved_by)):
-            while heap:
-                literal = self.remaining.get(heap[0])
-                step = None if literal is None else find(literal, self.bound, self.in_atoms)
-                if step is not None:
-                    return (heap[0] if heap is self.cheap else -1), step
-                heappop(heap)
+        return self.next_of(self.cheap, step_of) or self.next_of(self.solvable, solved_by)
+
+    def next_of(self, heap: list[int], find: Callable[..., Step | None]) -> tuple[int, Step] | None:
+        """The first literal of a heap that `find` has a step for, and the step."""
+        while heap:
+            literal = self.remaining.get(heap[0])
+            step = None if literal is None else find(literal, self.bound, self.in_atoms)
+            if step is not None:
+                return (heap[0] if find is step_of else -1), step
+            heappop(heap)
         return None
 
     def next_atom(self) -> tuple[int, Step] | None:
@@ -166,6 +176,13 @@ class Ordering:
             if literal is not None:
                 return self.ready[0], literal
             heappop(self.ready)
+        return None
+
+    def next_coin(self) -> tuple[int, Step] | None:
+        """The first coin of which all is known: it keeps no row out, so everything else comes before it."""
+        for i, literal in self.remaining.items():
+            if isinstance(literal, r.Coin) and not self.missing[i]:
+                return i, literal
         return None
 
 
@@ -188,10 +205,15 @@ def order(clause: r.Clause, program: r.Rules, atoms: Sequence[int] = ()) -> list
     for term in clause.terms:
         for v in r.variables(term):
             if v.name not in ordering.bound:
-                place, hint = _head(clause.relation)
+                place, more = _head(clause.relation)
+                hint = f"use `{v.name}` in a positive atom of the body{more}"
+                if not clause.body and v.name in _WORDS:
+                    hint = constant_meant(v.name)
+                elif not clause.body and not clause.relation.startswith("#"):
+                    hint += f"; {constant_meant(v.name)}"
                 raise BindingError(
                     f"variable `{v.name}` {place} is not bound by the body",
-                    hint=f"use `{v.name}` in a positive atom of the body{hint}",
+                    hint=hint,
                     source=program.source,
                     text=program.text,
                     span=v.span,
@@ -219,17 +241,34 @@ def asked(clause: r.Clause, columns: tuple[int, ...]) -> tuple[tuple[r.Var | r.C
     return tuple(terms), tuple(equations)
 
 
-def cheap_step(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tuple[int, Step] | None:
-    """The place of a literal that only filters or computes and what it does, given what is bound; -1 if the literal
-    is solved for an unknown and stays as a check. None if there is none."""
+def cheap_step(
+    remaining: list[tuple[int, r.Literal]], bound: set[str], is_late: bool = False
+) -> tuple[int, Step] | None:
+    """The place of a literal that only filters or computes and what it does, given what is bound; `~place` if the
+    literal is solved for an unknown and stays as a check. None if there is none.
+
+    is_late  whether nothing else can be done, so that equations with several solutions are solved too
+    """
     in_atoms = {n for _, literal in remaining if isinstance(literal, r.Atom) for n in r.names(literal)}
     for i, literal in remaining:
         if (step := step_of(literal, bound, in_atoms)) is not None:
             return i, step
-    for _, literal in remaining:
-        if (solved := solved_by(literal, bound, in_atoms)) is not None:
-            return -1, solved
+    for i, literal in remaining:
+        if is_late or not has_several_solutions(literal):
+            solved = solved_by(literal, bound, in_atoms)
+            if solved is not None:
+                return ~i, solved
     return None
+
+
+def has_several_solutions(literal: r.Literal) -> bool:
+    """Whether an equation of unsigned integers stops at a limit, as `y == b - 1` does at 0 for the b 0 and 1.
+
+    Solving it gives one of them, so that it waits until nothing else binds the variable.
+    """
+    return isinstance(literal, r.Filter) and any(
+        e.operator in ("+", "-", "neg") and e.type.family == "unsigned" for e in r.applied(literal.condition)
+    )
 
 
 def step_of(literal: r.Literal, bound: set[str], in_atoms: Container[str]) -> Step | None:
@@ -280,11 +319,11 @@ def _solve(known: r.Expr, expression: r.Expr, bound: set[str]) -> Define | None:
         if unknown[0].name in r.names(left):
             known = r.Apply(_INVERSE[expression.operator], (known, right), expression.type)
             expression = left
-        elif expression.operator == "+":
-            known = r.Apply("-", (known, left), expression.type)
+        elif expression.operator in ("+", "+!"):
+            known = r.Apply(_INVERSE[expression.operator], (known, left), expression.type)
             expression = right
         else:
-            known = r.Apply("-", (left, known), expression.type)
+            known = r.Apply(expression.operator, (left, known), expression.type)
             expression = right
     return Define(unknown[0], known)
 
@@ -304,6 +343,8 @@ def _fail(clause: r.Clause, program: r.Rules, left: Sequence[r.Literal], bound: 
                 continue
             if isinstance(literal, r.Negated):
                 where, hint = "under `not`", f"bind `{v.name}` in a positive atom, or replace it by `_`"
+            elif isinstance(literal, r.Coin):
+                where, hint = "in the tag", f"use `{v.name}` in a positive atom of the body"
             elif isinstance(literal, r.Generate):
                 if v.name not in r.inputs(literal):
                     continue
@@ -321,6 +362,15 @@ def _fail(clause: r.Clause, program: r.Rules, left: Sequence[r.Literal], bound: 
     raise AssertionError("a clause without unbound variables was not ordered")
 
 
+_WORDS = {"True": "the bool is `true`", "False": "the bool is `false`"}
+_WORDS |= dict.fromkeys(("None", "null", "nil", "NULL"), "there are no missing values: leave the fact out")
+
+
+def constant_meant(name: str) -> str:
+    """What a name without a value may have been meant as: in Prolog a small letter begins a constant."""
+    return _WORDS.get(name, f'a text has quotes, `"{name}"`')
+
+
 def _head(relation: str) -> tuple[str, str]:
     """Where a variable of a head stands, and what else may help, in words that do not name auxiliary relations."""
     if not relation.startswith("#"):
@@ -330,4 +380,4 @@ def _head(relation: str) -> tuple[str, str]:
         return "in the heads", ", or replace it by a constant"
     if stem.endswith("_body"):
         return f"of `{stem.removesuffix('_body')}`", ""
-    return ("in the tag" if stem == "tag" else "here"), ""
+    return "here", ""

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.order import Define, cheap_step, generator
+from derivable.datalog.rules.order import Define, Step, cheap_step, generator
 
 Columns = tuple[int, ...]
 # Relation -> the columns that it is asked with.
@@ -33,7 +33,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Unbound:
-    """A literal that cannot be asked as its relation wants, and those of the wanted columns that are bound."""
+    """A literal that cannot give its relation all the columns that this wants, and those that it can.
+
+    Among calls it is one of a relation whose demand the program declares: it reads what is demanded elsewhere.
+    """
 
     literal: r.Atom | r.Negated
     columns: Columns
@@ -45,14 +48,14 @@ def passing(
     is_asked: bool = False,
     flexible: Collection[str] = (),
     frugal: Collection[str] = (),
-) -> list[Call] | Unbound:
-    """The calls of a body.
+) -> list[Call | Unbound] | Unbound:
+    """The calls of a body, and the literals that can be no calls.
 
     is_asked  whether the body begins with the guard of its head
     flexible  relations that may be asked with fewer columns than their pattern has, and
     frugal    those that are, rather than that unrelated atoms are multiplied to bind all
 
-    Unbound says which literal cannot be asked.
+    Unbound alone says that a flexible relation must be demanded with fewer columns.
     """
     found = _Passing(body, patterns, flexible, frugal)
     if is_asked:
@@ -68,9 +71,9 @@ class _Passing:
         self.remaining = list(enumerate(body))
         self.bound: set[str] = set()
         self.before: list[r.Literal] = []
-        self.calls: list[Call] = []
+        self.calls: list[Call | Unbound] = []
 
-    def run(self) -> list[Call] | Unbound:
+    def run(self) -> list[Call | Unbound] | Unbound:
         while True:
             self.compute()
             atoms = [(i, a) for i, a in self.remaining if isinstance(a, r.Atom)]
@@ -98,17 +101,25 @@ class _Passing:
                 # The one with the most constants; the first of equals.
                 self.take(*max(others, key=lambda place: sum(isinstance(t, r.Const) for t in place[1].terms)))
                 continue
+            if (solved := cheap_step(self.remaining, self.bound, is_late=True)) is not None:
+                self.take_solved(*solved)
+                continue
             if wanted:
-                whole = next((a for _, a in wanted if a.relation in self.flexible), wanted[0][1])
-                return Unbound(whole, self.columns(whole))
+                whole = next((a for _, a in wanted if a.relation in self.flexible), None)
+                if whole is not None:
+                    return Unbound(whole, self.columns(whole))
+                place, atom = wanted[0]
+                self.calls.append(Unbound(atom, self.columns(atom)))
+                self.take(place, atom)
+                continue
             return self.calls
 
     def compute(self) -> None:
         """Everything that only filters or computes."""
         while (found := cheap_step(self.remaining, self.bound)) is not None:
             place, step = found
-            if place < 0 and isinstance(step, Define):
-                self.bound.add(step.variable.name)
+            if place < 0:
+                self.take_solved(place, step)
                 continue
             literal = next(literal for i, literal in self.remaining if i == place)
             if self.is_asked(literal):
@@ -133,6 +144,11 @@ class _Passing:
             if (isinstance(term := terms[c], r.Var) and term.name in self.bound) or isinstance(term, r.Const)
         )
 
+    def take_solved(self, place: int, step: Step) -> None:
+        """Take an equation that is solved: what is evaluated next may be demanded for the variable that it binds."""
+        assert isinstance(step, Define)
+        self.take(~place, next(literal for i, literal in self.remaining if i == ~place))
+
     def take(self, place: int, literal: r.Literal) -> None:
         self.remaining = [(i, other) for i, other in self.remaining if i != place]
         self.before.append(literal)
@@ -149,7 +165,11 @@ def evaluable(literals: Sequence[r.Literal]) -> tuple[list[r.Literal], set[str]]
     remaining: list[tuple[int, r.Literal]] = [
         (i, literal) for i, literal in enumerate(literals) if not isinstance(literal, r.Atom)
     ]
-    while (found := cheap_step(remaining, bound) or generator(remaining, bound)) is not None:
+    while (
+        found := cheap_step(remaining, bound)
+        or generator(remaining, bound)
+        or cheap_step(remaining, bound, is_late=True)
+    ) is not None:
         place, step = found
         if place < 0 and isinstance(step, Define):
             bound.add(step.variable.name)

@@ -2,7 +2,7 @@
 
 Desugaring makes a relation for each `not`, `exists`, `forall` and aggregate that is written. Two are the same if their
 rules are, but for the names of variables; then they have the same tuples with the same tags, and are computed once.
-Random choices are kept apart: two rules with one probability are two random facts.
+Rules with probabilities are kept apart: each has coins of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ def share(program: r.Rules) -> r.Rules:
         if rule.relation.startswith("#"):
             defining.setdefault(rule.relation, []).append(rule)
     apart = {facts.relation for facts in program.facts}
-    apart |= {rule.relation for rule in program.rules if isinstance(rule, r.BernoulliRule)}
     apart.update(program.outputs)
     shared = {name: rules for name, rules in defining.items() if name not in apart}
     if len(shared) < 2:
@@ -70,8 +69,6 @@ def _renamed(rule: r.Rule, same: dict[str, str]) -> r.Rule:
     if isinstance(rule, r.AggregateRule):
         groups = None if rule.groups is None else same.get(rule.groups, rule.groups)
         return replace(rule, body=same.get(rule.body, rule.body), groups=groups)
-    if isinstance(rule, r.BernoulliRule):
-        return replace(rule, body=same.get(rule.body, rule.body))
     if not any(isinstance(a, (r.Atom, r.Negated)) and a.relation in same for a in rule.body):
         return rule
     body = tuple(

@@ -41,7 +41,7 @@ def _simple_rule(rule: r.Rule) -> r.Rule | None:
 
 def simple_clause(clause: r.Clause) -> r.Clause | None:
     """The clause made simple, or None if it never fires."""
-    is_plain = not any(isinstance(literal, (r.Filter, r.Generate)) for literal in clause.body)
+    is_plain = not any(isinstance(literal, (r.Filter, r.Generate, r.Coin)) for literal in clause.body)
     if is_plain and not any(isinstance(term, r.Apply) for term in clause.terms):
         return clause
     terms, body = clause.terms, clause.body
@@ -67,6 +67,8 @@ def _conditions(body: Sequence[r.Literal]) -> list[r.Literal] | None:
     for literal in body:
         if isinstance(literal, r.Generate):
             literal = replace(literal, inputs=tuple(map(fold, literal.inputs)))
+        elif isinstance(literal, r.Coin):
+            literal = replace(literal, probability=fold(literal.probability))
         if not isinstance(literal, r.Filter):
             found.append(literal)
             continue
@@ -118,6 +120,12 @@ def substitute(node: Any, known: Substitution) -> Any:
                 inputs=tuple(substitute(e, known) for e in inputs),
                 outputs=tuple(substitute(term, known) for term in outputs),
             )
+        case r.Coin(key=key, probability=probability):
+            return replace(
+                node,
+                key=tuple(substitute(e, known) for e in key),
+                probability=substitute(probability, known),
+            )
     return node
 
 
@@ -165,7 +173,7 @@ def _without_empty(program: r.Rules, rules: list[r.Rule]) -> list[r.Rule]:
 def _without(rule: r.Rule, empty: set[str]) -> r.Rule | None:
     if not isinstance(rule, r.Clause):
         # An aggregate of nothing has a result.
-        return None if isinstance(rule, r.BernoulliRule) and rule.body in empty else rule
+        return rule
     if any(isinstance(literal, r.Atom) and literal.relation in empty for literal in rule.body):
         return None
     kept = tuple(a for a in rule.body if not (isinstance(a, r.Negated) and a.relation in empty))

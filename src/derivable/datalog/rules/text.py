@@ -52,6 +52,8 @@ def literal_text(node: r.Literal) -> str:
             return expr_text(condition)
         case r.Generate():
             return generator_text(node)
+        case r.Coin():
+            return coin_text(node)
     raise TypeError(f"not a literal: {node!r}")
 
 
@@ -62,6 +64,11 @@ def generator_text(node: Any) -> str:
         return f"{expr_text(node.outputs[0])} in {low}{sign}{high}"
     outputs = f"; {terms_text(node.outputs)}" if node.outputs else ""
     return f"{'not ' if node.negated else ''}{node.predicate}({terms_text(node.inputs)}{outputs})"
+
+
+def coin_text(node: Any) -> str:
+    """A coin of core rules or of RAM."""
+    return f"{expr_text(node.probability)}::{node.name}({terms_text(node.key)})"
 
 
 def rule_text(rule: r.Rule) -> str:
@@ -78,8 +85,6 @@ def rule_text(rule: r.Rule) -> str:
                 f"{rule.relation} :- {operator} over {rule.body}"
                 f"[{rule.num_group} group, {rule.num_arguments} argument, {rule.num_values} value]{groups}"
             )
-        case r.BernoulliRule(relation=name, body=body):
-            return f"{name} :- choice over {body}"
     raise TypeError(f"not a rule: {rule!r}")
 
 

@@ -188,7 +188,7 @@ class Expressions(Reader, ABC):
             case "text":
                 value, kind = self.unescaped(1), "text"
             case "longtext":
-                value, kind = text[3:-3], "text"
+                value, kind = self.unescaped(3), "text"
             case "symbol":
                 value, kind = self.unescaped(2), "symbol"
             case "char":
@@ -214,11 +214,11 @@ class Expressions(Reader, ABC):
         """The text of the literal here, whose opening quote ends after `quote` characters."""
         token = self.token
         try:
-            return unescape(token.text[quote:-1])
+            return unescape(token.text[quote : -3 if token.kind == "longtext" else -1])
         except ValueError as error:
             start, escape = error.args
             span = self.places.span(token.start + quote + start, token.start + quote + start + 2)
-            hint = 'known are \\t, \\r, \\n, \\0, \\", \\\' and \\\\; `"""..."""` keeps a text as it is'
+            hint = "known are \\t, \\r, \\n, \\0, \\\", \\' and \\\\; for a backslash itself write `\\\\`"
             self.fail(f"unknown escape `{escape}`", hint, span)
 
     def call_arguments(self, name: str) -> tuple[Any, ...]:

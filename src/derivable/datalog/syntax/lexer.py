@@ -19,7 +19,7 @@ ITEM_KEYWORDS = ("rel", "relation", "type", "const", "query", "import", "extern"
 _TOKEN = re.compile(
     r"""
       (?P<skip>[ \t\r\n\f\ufeff]+|//[^\n]*|/\*.*?\*/)
-    | (?P<longtext>\"\"\".*?\"\"\"(?!"))
+    | (?P<longtext>\"\"\"(?:[^"\\]|\\.|"(?!\"\"(?!")))*+\"\"\"(?!"))
     | (?P<symbol>s"(?:[^"\\\n]|\\.)*+")
     | (?P<moment>[td]"[^"\n]*")
     | (?P<text>(?!\"\"\")"(?:[^"\\\n]|\\.)*+"|(?!\"\"\")"(?:[^"\\]|\\.)*+"(?![a-zA-Z_0-9]))

@@ -74,6 +74,7 @@ class _Parser(Formulas):
 
     def item(self) -> list[s.Item]:
         self.has_terms = False
+        self.item_before, self.item_start = self.item_start, self.position
         attributes = []
         while self.at("@"):
             attributes.append(self.attribute())

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from derivable.core.diagnostics import DerivableError, ParseError, Span, UnsupportedError
 from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, Places, Token, bad_token
+from derivable.datalog.syntax.other_languages import other_form
 
 MAX_DEPTH = 80
 
@@ -18,6 +19,8 @@ class Reader:
         self.text, self.source, self.places = places.text, source, places
         self.tokens = found
         self.position = 0
+        # Where the item begins that is being read, and the one before it.
+        self.item_start = self.item_before = 0
         self.depth = 0
         self.errors: list[DerivableError] = []
         # Whether terms that are not deep are read as one node too: among facts, where no patterns are.
@@ -67,7 +70,11 @@ class Reader:
         return self.advance()
 
     def error(self, message: str, hint: str | None = None, span: Span | None = None) -> ParseError:
-        if self.token.kind == "bad":
+        items = self.item_before, self.item_start
+        form = other_form(self.text, self.tokens, self.position, items) if span is None else None
+        if form is not None:
+            message, hint, span = form.message, form.hint, self.places.span(form.start, form.end)
+        elif self.token.kind == "bad":
             return bad_token(self.token, self.source)
         return ParseError(message, hint=hint, source=self.source, text=self.text, span=span or self.token.span)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from derivable.core.diagnostics import BindingError, Errors, Span, TypeMismatchError
@@ -12,6 +13,24 @@ from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.mixed import Mixed
 from derivable.datalog.types.unification import Open, Type
 from derivable.datalog.values import ENTITY, TYPE_ALIASES, TYPES, USIZE, ValueType
+
+_INTEGERS = "; other integers are i8 to i128, u8 to u128, isize and usize"
+# What other languages call types: the name here, and what else there is.
+_OTHER_NAMES = {
+    **dict.fromkeys(("int", "integer", "number"), ("i32", _INTEGERS)),
+    **dict.fromkeys(("long", "int64", "bigint"), ("i64", _INTEGERS)),
+    **dict.fromkeys(("uint", "unsigned", "nat"), ("usize", _INTEGERS)),
+    "int32": ("i32", _INTEGERS),
+    "short": ("i16", _INTEGERS),
+    "byte": ("u8", _INTEGERS),
+    **dict.fromkeys(("float", "float32"), ("f32", "; f64 has double precision")),
+    **dict.fromkeys(("double", "real", "float64"), ("f64", "")),
+    **dict.fromkeys(("string", "str", "text", "varchar"), ("String", "")),
+    "boolean": ("bool", ""),
+    "symbol": ("Symbol", ""),
+    "character": ("char", ""),
+    **dict.fromkeys(("date", "time", "timestamp"), ("DateTime", "")),
+}
 
 
 def _defined(syntax: s.Syntax) -> set[str]:
@@ -39,6 +58,8 @@ class Declarations(Mixed):
         self.first_use: dict[str, Span] = {}
         self.declared: dict[str, Span] = {}
         self.defined: set[str] = set()
+        # Relations with a set of no facts, `rel s = {}`.
+        self.emptied: set[str] = set()
         self.constants: dict[str, tuple[Any, Type]] = {}
         self.of: dict[int, Type] = {}
         self.scope: dict[str, Type] = {}
@@ -46,6 +67,8 @@ class Declarations(Mixed):
         self.literals: list[tuple[s.Constant, Type]] = []
         self.tables: list[tuple[s.FactTable, list[Type]]] = []
         self.tags: list[tuple[Any, Type]] = []
+        # The nodes of tags, by identity, whose values are made real numbers.
+        self.real: set[int] = set()
         self.errors = Errors()
         self.casts: list[s.Cast] = []
         self.functions: dict[str, Signature] = {}
@@ -76,7 +99,17 @@ class Declarations(Mixed):
             self.types[name] = USIZE if isinstance(later, s.EnumType) else self.named_type(later.type_name, later.span)
             return self.types[name]
         hint = suggestion(name, self.types, "declare it with `type`")
-        return self.error(TypeMismatchError, f"unknown type `{name}`", span, hint)
+        if name.lower() in _OTHER_NAMES:
+            known, others = _OTHER_NAMES[name.lower()]
+            hint = f"write `{known}`{others}"
+        return self.error(TypeMismatchError, f"unknown type `{name}`", self.at_end(span, name), hint)
+
+    def at_end(self, span: Span, name: str) -> Span:
+        """The place of a name that a text ends with."""
+        text = span.origin.text if span.origin else self.syntax.text
+        line = text.split("\n")[span.line - 1]
+        end = span.column - 1 + span.length
+        return replace(span, column=end - len(name) + 1, length=len(name)) if line[:end].endswith(name) else span
 
     def relation(self, name: str, arity: int, span: Span) -> list[Type]:
         """The column types of a relation used with `arity` columns at `span`."""

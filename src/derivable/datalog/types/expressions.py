@@ -2,26 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError
+from derivable.core.diagnostics import BindingError, Span, TypeMismatchError, UnsupportedError
 from derivable.core.registry import suggestion
+from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.foreign.signature import Kind, Signature
 from derivable.datalog.foreign.standard import FUNCTIONS
 from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.types.data_types import DataTypes
-from derivable.datalog.types.unification import Open, Type
-from derivable.datalog.values import BOOL, DATETIME, DURATION, TYPES, ValueType
+from derivable.datalog.types.mixed import ARITHMETIC
+from derivable.datalog.types.unification import FAMILIES, Open, Type
+from derivable.datalog.values import BOOL, DATETIME, DURATION, F64, TYPES, ValueType
 
+# What other languages call functions, and what they are here.
+_OTHER_NAMES = {
+    "sqrt": "$powf({0}, 0.5)",
+    "power": "$pow({0}, {1})",
+    "ln": "$log({0})",
+    "round": "$floor({0} + 0.5)",
+    "mod": "{0} % {1}",
+    "len": "$string_length({0})",
+    "length": "$string_length({0})",
+    "strlen": "$string_length({0})",
+    "concat": "$string_concat({0}, {1})",
+    "cat": "$string_concat({0}, {1})",
+    "upper": "$string_upper({0})",
+    "lower": "$string_lower({0})",
+    "substr": "$substring({0}, {1})",
+    "int": "{0} as i32",
+    "float": "{0} as f64",
+    "str": "{0} as String",
+    "string": "{0} as String",
+    "bool": "{0} as bool",
+    "to_number": "{0} as i32",
+    "to_string": "{0} as String",
+}
 _MADE_KNOWN = "`derivable.datalog.function` makes a Python function known"
 
 
 class Expressions(DataTypes):
     """Types each expression node, by identity, in `of`."""
 
-    def tag(self, tag: Any) -> None:
-        self.tags.append((tag, self.expression(tag)))
+    def tag(self, node: Any) -> None:
+        """Type a tag, whose arithmetic is that of real numbers whatever it is about: 1 / 6 is no integer there."""
+        self.real.add(id(node))
+        match node:
+            case s.Constant(kind="integer" | "float"):
+                self.of[id(node)] = F64
+            case s.Unary(operator="-", operand=a):
+                self.tag(a)
+                self.of[id(node)] = F64
+            case s.Binary(operator=operator, left=a, right=b) if operator in ARITHMETIC:
+                self.tag(a)
+                self.tag(b)
+                self.of[id(node)] = F64
+            case s.Conditional(condition=c, then=a, otherwise=b):
+                self.unify(self.expression(c), BOOL, c.span, "the condition of `if`")
+                self.tag(a)
+                self.tag(b)
+                self.of[id(node)] = F64
+            case s.Call(name=name, arguments=arguments) if kinds := self._kinds_of_real(name, len(arguments)):
+                for argument, kind in zip(arguments, kinds):
+                    if isinstance(kind, ValueType):
+                        self.unify(self.expression(argument), kind, argument.span, f"a parameter of `${name}`")
+                    else:
+                        self.tag(argument)
+                self.of[id(node)] = F64
+            case _:
+                self.tags.append((node, self.expression(node)))
+
+    def _kinds_of_real(self, name: str, count: int) -> Sequence[Kind] | None:
+        """The kinds of the parameters of a function of numbers of any type, that gives such; None for others."""
+        if name not in FUNCTIONS or name in self.functions:
+            return None
+        found = FUNCTIONS[name].signature
+        families, kinds = dict(found.generics), found.kinds(count)
+        if kinds is None or found.results[0] not in families:
+            return None
+        opened = [families.get(kind, kind) if isinstance(kind, str) else kind for kind in (*kinds, found.results[0])]
+        is_real = all(isinstance(k, ValueType) or "float" in FAMILIES.get(k, ()) for k in opened)
+        return kinds if is_real else None
 
     def expression(self, node: Any) -> Type:
         t = self.of[id(node)] = self._expression(node)
@@ -41,6 +105,9 @@ class Expressions(DataTypes):
                 return self.scope.setdefault(name, Open())
             case s.Wildcard():
                 return Open()
+            case s.Unary(operator="!", operand=s.Atom(relation=name) as a) if name not in self.constructors:
+                message = f"`!` is for bools, and `{name}(...)` is an atom"
+                return self.error(TypeMismatchError, message, node.span, f"write `not {expression_text(a)}`")
             case s.Unary(operator=operator, operand=a):
                 t = self.expression(a)
                 if operator == "!":
@@ -68,7 +135,7 @@ class Expressions(DataTypes):
             case s.Atom(relation=name):
                 message = f"the atom `{name}(...)` stands where a value is expected"
                 hint = "an atom is a formula: write it in the body, joined by `and`, `or` or `not`"
-                self.error(TypeMismatchError, message, node.span, hint)
+                self.error(TypeMismatchError, message, node.span, self.function_meant(node) or hint)
             case s.Aggregate(operator=name):
                 self.error(
                     TypeMismatchError,
@@ -119,7 +186,10 @@ class Expressions(DataTypes):
             message = f"unknown function `${name}`"
             if name in self.functions:
                 message = f"`${name}` is declared, but there is no such function in Python"
-            self.error(UnsupportedError, message, node.span, suggestion(name, FUNCTIONS, _MADE_KNOWN, "$"))
+            hint = suggestion(name, FUNCTIONS, _MADE_KNOWN, "$")
+            if name in _OTHER_NAMES and name not in self.functions:
+                hint = f"write `{_OTHER_NAMES[name].format(*map(expression_text, arguments), *'xy')}`"
+            self.error(UnsupportedError, message, node.span, hint)
         found = self.functions.get(name) or FUNCTIONS[name].signature
         kinds = found.kinds(len(arguments))
         if kinds is None:
@@ -140,7 +210,45 @@ class Expressions(DataTypes):
         """The type of an argument or result of a kind."""
         return kind if isinstance(kind, ValueType) else generics.get(kind) or Open(kind)
 
+    def function_meant(self, node: s.Atom) -> str | None:
+        """How a function is written whose call looks like an atom."""
+        name, arguments = node.relation, ", ".join(map(expression_text, node.arguments))
+        if name in self.own:
+            return None
+        if name in _OTHER_NAMES and name not in FUNCTIONS:
+            return f"write `{_OTHER_NAMES[name].format(*map(expression_text, node.arguments), *'xy')}`"
+        if name in AGGREGATES and (name not in FUNCTIONS or len(node.arguments) < 2):
+            return f"assign the aggregate in the body: `n := {name}({arguments}: p({arguments}))`"
+        return f"functions begin with `$`: write `${name}({arguments})`" if name in FUNCTIONS else None
+
+    def not_an_atom(self, node: s.Binary) -> None:
+        """Say what joins atoms, where one is an operand of an operator of bools or numbers."""
+        atom = next((a for a in (node.left, node.right) if isinstance(a, s.Atom)), None)
+        if atom is None or atom.relation in self.constructors or self.function_meant(atom) is not None:
+            return
+        left, right = map(expression_text, (node.left, node.right))
+        hints = {"&&": f"write `{left} and {right}`", "||": f"write `{left} or {right}`"}
+        hints["%"] = "comments are `// ...` to the end of the line"
+        if node.operator in hints:
+            message = f"`{node.operator}` is for {'numbers' if node.operator == '%' else 'bools'},"
+            span = self.operator_span(node)
+            self.error(
+                TypeMismatchError, f"{message} and `{atom.relation}(...)` is an atom", span, hints[node.operator]
+            )
+
+    def operator_span(self, node: s.Binary) -> Span:
+        """Where the operator stands, if that is on the line on which its left operand ends."""
+        left, right = node.left.span, node.right.span
+        if left.line != right.line:
+            return node.span
+        text = left.origin.text if left.origin else self.syntax.text
+        between = text.split("\n")[left.line - 1][left.column + left.length - 1 : right.column - 1]
+        found = between.find(node.operator)
+        column = left.column + left.length + max(found, 0)
+        return node.span if found < 0 else replace(left, column=column, length=len(node.operator))
+
     def binary(self, node: s.Binary, operator: str, a: Any, b: Any) -> Type:
+        self.not_an_atom(node)
         left = self.expression(a)
         right = self.expression(b)
         if operator in ("&&", "||", "^"):

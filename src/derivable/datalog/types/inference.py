@@ -69,10 +69,9 @@ class _Inference(Formulas):
                 self.item(item)
                 self.settle()
         for item in self.syntax.items:
-            if isinstance(item, s.FactSet) and not item.facts and item.relation not in self.columns:
-                with errors:
-                    hint = f"declare them: `type {item.relation}(...)`"
-                    self.error(TypeMismatchError, f"the columns of `{item.relation}` are not known", item.span, hint)
+            if isinstance(item, s.FactSet) and item.relation not in self.columns:
+                # Without facts, and nothing says what they would be.
+                self.relation(item.relation, 0, item.span)
         with errors:
             self.settle(last=True)
         errors.report()
@@ -132,7 +131,7 @@ class _Inference(Formulas):
         self.scope = {}
         match item:
             case s.FactSet(relation=name, facts=facts):
-                self.defined.add(name)
+                (self.defined if facts else self.emptied).add(name)
                 for fact in facts:
                     columns = self.relation(name, len(fact.arguments), fact.span)
                     self.arguments(name, fact.arguments, columns)
@@ -230,6 +229,7 @@ class _Inference(Formulas):
                 name in self.declared,
                 name in self.defined,
                 self.declared.get(name) or self.first_use.get(name, s.NOWHERE),
+                name in self.emptied,
             )
         return Typed(
             self.syntax,
@@ -239,4 +239,5 @@ class _Inference(Formulas):
             {key: {name: final(t) for name, t in scope.items()} for key, scope in self.variables.items()},
             self.types,
             self.constructors,
+            frozenset(self.real),
         )

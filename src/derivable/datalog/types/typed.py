@@ -14,7 +14,8 @@ from derivable.datalog.values import ValueType
 
 @dataclass(frozen=True)
 class RelationSignature:
-    """`edge(src: usize, dst: usize)`: resolved types; `is_declared` by `type`, `is_defined` by facts or rules."""
+    """`edge(src: usize, dst: usize)`: resolved types; `is_declared` by `type`, `is_defined` by facts or rules,
+    `is_emptied` by a set without facts."""
 
     name: str
     types: tuple[ValueType, ...]
@@ -22,6 +23,7 @@ class RelationSignature:
     is_declared: bool
     is_defined: bool
     span: Span
+    is_emptied: bool = False
 
     def __str__(self) -> str:
         shown = [f"{n}: {t}" if n else str(t) for n, t in zip(self.column_names, self.types)]
@@ -34,6 +36,7 @@ class Typed:
 
     constants  named constants and enum members: name -> (value, type)
     types      of the expression nodes, by `id`
+    real       the expression nodes of tags, by `id`, whose values are real numbers
     """
 
     syntax: s.Syntax
@@ -43,6 +46,7 @@ class Typed:
     _variables: Mapping[int, Mapping[str, ValueType]] = field(repr=False)
     aliases: Mapping[str, ValueType] = field(default_factory=dict)
     constructors: Mapping[str, Constructor] = field(default_factory=dict)
+    real: frozenset[int] = field(default=frozenset(), repr=False)
 
     def of(self, node: Any) -> ValueType:
         """The type of an expression node of this program."""

@@ -13,6 +13,7 @@ kernel is written once. On machines with shorter vectors LLVM splits the lanes.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from llvmlite import ir
@@ -280,7 +281,7 @@ exp = _llvm("exp", 1, "exp", "The exponential.")
 log = _llvm("log", 1, "log", "The natural logarithm.")
 sin = _llvm("sin", 1, "sin", "The sine.")
 cos = _llvm("cos", 1, "cos", "The cosine.")
-power = _llvm("power", 2, "pow", "a to the power of b.")
+power_of_library = _llvm("power_of_library", 2, "pow", "a to the power of b, as the C library rounds it.")
 
 
 def _negate(builder, t, a):
@@ -355,6 +356,18 @@ def _reduced(name: str, predicate: str, bits: int, doc: str):
 
 any_set = _reduced("any_set", "!=", 0, "Whether any lane of the mask is set.")
 all_set = _reduced("all_set", "==", -1, "Whether all lanes of the mask are set.")
+
+
+@njit(cache=True, nogil=True)
+def power(a, b):
+    """a to the power of b; the exponents that LLVM would replace where it knows them are replaced everywhere."""
+    one, half = like(b, 1.0), like(b, 0.5)
+    # Of a base that it knows LLVM would make exp2, with other roundings.
+    base = select(not_equal(b, like(b, 0.0)), a, b)
+    root = select(equal(a, like(a, -math.inf)), like(a, math.inf), absolute(sqrt(a)))
+    found = select(equal(b, half), root, power_of_library(base, b))
+    found = select(equal(b, negate(one)), divide(one, a), found)
+    return select(equal(b, add(one, one)), multiply(a, a), found)
 
 
 @njit(cache=True, nogil=True)

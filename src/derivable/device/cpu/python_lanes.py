@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.expr.operations import OPERATIONS
+from derivable.device.cpu import libm
 from derivable.device.cpu.intrinsics import Intrinsic
 
 LINE_BYTES = 64
@@ -101,7 +102,7 @@ _LANES: dict[str, Callable] = {
     "zero_of": lambda buffer: np.zeros(buffer.shape[1:], buffer.dtype)[()],
     "like": _like,
     "select": _select,
-    "multiply_add": lambda a, b, c: np.add(np.multiply(a, b), c),
+    "multiply_add": libm.multiply_add,
     "bit_not": lambda a: np.invert(np.asarray(a))[()],
     "any_set": lambda mask: bool(np.any(np.asarray(mask) != 0)),
     "all_set": lambda mask: bool(np.all(np.asarray(mask) != 0)),
@@ -122,6 +123,9 @@ _LANES: dict[str, Callable] = {
         for name, row in OPERATIONS.items()
         if row.rule != "logical"
     },
+    # LLVM calls the C library for each lane of these.
+    **{name: libm.FUNCTIONS[name] for name in ("exp", "log", "sin", "cos")},
+    "power_of_library": libm.FUNCTIONS["pow"],
 }
 _LANE_ROWS: dict[str, Callable] = {
     "zero_line": _zero_line,

@@ -7,7 +7,8 @@ small question compiles nothing, and a training loop compiles what it runs often
 
 Python runs the text in a copy of its module's names: kernels that it calls are interpreted as well, intrinsics are
 their meaning in Python, and arrays give integers of Python, so that nothing is narrower than in the compiled tier.
-Floats are those of NumPy, where no division and no function fails.
+Floats are those of NumPy, where no division fails, and functions are those of the C library (`libm`), which compiled
+code calls: both tiers give the same bits, since the moment of the change depends on the clock.
 Numbers of 64 bits without sign wrap around in both, hence tables of hashes are the same.
 
 DERIVABLE_TIER=compiled never interprets, DERIVABLE_TIER=interpreted always does (the tests of this module compare).
@@ -26,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.device.cpu import libm
 from derivable.device.cpu.python_lanes import meaning_of
 
 # Entries of the largest array, and seconds of a kernel in a process, up to which Python runs it.
@@ -33,6 +35,8 @@ SMALL = 4096
 PATIENCE = 0.25
 # Seconds after which it is taken from the cache on disk, which takes about as long.
 LOADING = 0.01
+# Floats from here on, and NaN, are no int64.
+_BEYOND = 2.0**63
 _NARROW: Any = (np.signedinteger, np.bool_, np.uint8, np.uint16, np.uint32)
 
 
@@ -42,6 +46,13 @@ class _Array(np.ndarray):
     def __getitem__(self, index: Any) -> Any:
         found = np.ndarray.__getitem__(self, index)
         return found.item() if isinstance(found, _NARROW) else found
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        try:
+            np.ndarray.__setitem__(self, index, value)
+        except OverflowError:
+            # Compiled code wraps around.
+            np.ndarray.__setitem__(self, index, _wrapped(int(value), 8 * self.itemsize, self.dtype.kind == "i"))
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
@@ -58,20 +69,27 @@ class _Integer:
     def __call__(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):
             return value.astype(self.dtype).view(_Array)
-        number = int(value) & ((1 << self.bits) - 1)
-        if self.bits == 64 and not self.is_signed:
-            return np.uint64(number)
-        return number - (1 << self.bits) if self.is_signed and number >> (self.bits - 1) else number
+        if isinstance(value, float | np.floating) and not abs(value) < _BEYOND:
+            # What the processor makes of it, as in compiled code.
+            value = np.asarray(value).astype(np.int64)
+        number = _wrapped(int(value), self.bits, self.is_signed)
+        return np.uint64(number) if self.bits == 64 and not self.is_signed else number
+
+
+def _wrapped(number: int, bits: int, is_signed: bool) -> int:
+    """The number of a type of so many bits that has the same last bits."""
+    number &= (1 << bits) - 1
+    return number - (1 << bits) if is_signed and number >> (bits - 1) else number
 
 
 class _NumPy:
     """NumPy as kernels see it when Python runs them: conversions wrap around, new arrays are `_Array`."""
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(np, name)
+        found = libm.FUNCTIONS.get(name) or getattr(np, name)
         if name.startswith(("int", "uint")) and name.lstrip("uint").isdigit():
             found = _Integer(int(name.lstrip("uint")), name.startswith("int"))
-        elif callable(found) and not isinstance(found, type):
+        elif callable(found) and not isinstance(found, (type, libm.Function)):
             found = _making_arrays(found)
         setattr(self, name, found)
         return found
@@ -89,8 +107,8 @@ class _Math:
     """`math` as kernels see it when Python runs them: floats of NumPy, and infinite ones or NaN instead of errors."""
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(math, name)
-        if callable(found):
+        found = libm.FUNCTIONS.get(name) or getattr(math, name)
+        if callable(found) and not isinstance(found, libm.Function):
             found = _never_failing(found, getattr(np, name, None))
         setattr(self, name, found)
         return found
@@ -174,7 +192,7 @@ class Kernel:
             return self.dispatcher(*arguments)
         begin = time.perf_counter()
         with np.errstate(all="ignore"):
-            result = interpreted(self)(*(_seen(argument) for argument in arguments))
+            result = _returned(interpreted(self)(*(_seen(argument) for argument in arguments)))
         self._spent += time.perf_counter() - begin
         return result
 
@@ -222,6 +240,12 @@ def _seen(argument: Any) -> Any:
     if isinstance(argument, np.ndarray):
         return argument.view(_Array)
     return tuple(_seen(part) for part in argument) if isinstance(argument, tuple) else _number(argument)
+
+
+def _returned(result: Any) -> Any:
+    if isinstance(result, tuple):
+        return tuple(map(_returned, result))
+    return _wrapped(result, 64, True) if type(result) is int else result
 
 
 def _largest(arguments: tuple) -> int:

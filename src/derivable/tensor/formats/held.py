@@ -11,7 +11,7 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DerivableError, LayoutError, OutOfMemory, UnsupportedError
-from derivable.tensor.formats.bounds import check_bounds, is_known
+from derivable.tensor.formats.bounds import Packed, check_bounds, is_known
 from derivable.tensor.formats.format import Format, format_of
 from derivable.tensor.formats.standard import PLAIN
 from derivable.tensor.libraries import check_scipy
@@ -113,7 +113,7 @@ def hold(
         entries = coordinates(value, semiring=semiring, order=order, name=name)
         shape = entries.shape
         (zero,) = semiring.typed("float64").zero
-        own, filled = packed(format, entries, zero, name), semiring.name
+        own, filled = packed(format, entries, zero, name, semiring), semiring.name
         for part, kind in format.arrays.items():
             # What is not the caller's need not be looked at again: see `Pattern.fits`.
             if kind != "real":
@@ -148,8 +148,11 @@ _INTEGERS = (np.int64, np.int32, np.int16, np.int8, np.uint32, np.uint16, np.uin
 _DTYPES: dict[str, Sequence[Any]] = {"real": (np.float64, np.float32, np.bool_), "bool": (np.bool_,)}
 
 
-def packed(format: Format, entries: Coordinates, zero: Any, name: str) -> dict[str, Any]:
-    """The arrays and sizes of a tensor. Raises OutOfMemory, and LayoutError for what a user's format does not give."""
+def packed(
+    format: Format, entries: Coordinates, zero: Any, name: str, semiring: str | Semiring = "real"
+) -> dict[str, Any]:
+    """The arrays and sizes of a tensor, in a semiring with that zero. Raises OutOfMemory, and LayoutError for what a
+    user's format does not give, or does not hold of the entries."""
     # Its errors come before those of what is packed for it.
     _ = format.node
     try:
@@ -167,11 +170,17 @@ def packed(format: Format, entries: Coordinates, zero: Any, name: str) -> dict[s
             f"`pack` of the format `{format.name}` failed with {type(error).__name__}: {error}",
             hint="it is called with the entries and the zero: `pack(entries, zero)`",
         ) from error
-    check_arrays(format, entries.shape, found, "pack")
+
+    def read() -> Coordinates:
+        from derivable.tensor.engine import entries_of
+
+        return entries_of(Held(format, entries.shape, found), semiring)
+
+    check_arrays(format, entries.shape, found, "pack", Packed(entries, zero, read))
     return found
 
 
-def check_arrays(format: Format, shape: tuple[int, ...], found: Any, who: str) -> None:
+def check_arrays(format: Format, shape: tuple[int, ...], found: Any, who: str, packed: Packed | None = None) -> None:
     """Raises LayoutError for what is not what a format of the user's says that `who`, its function, gives."""
     if not isinstance(found, Mapping):
         raise LayoutError(
@@ -195,4 +204,4 @@ def check_arrays(format: Format, shape: tuple[int, ...], found: Any, who: str) -
             )
     for part in format.sizes:
         integer(found[part], f"`{part}`, which `{who}` of the format `{format.name}` gives,")
-    check_bounds(format, shape, found)
+    check_bounds(format, shape, found, packed)

@@ -1,0 +1,286 @@
+"""What newcomers write from habit: forms of Prolog, ProbLog, Soufflé, SQL, C and Python at the place of a syntax error.
+
+The parser looks here first when it fails, so that the error names the form and shows how this language says it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, Token
+
+# A name that is no relation's.
+_NAME = re.compile(r"\b(?!not\b)[a-zA-Z][a-zA-Z_0-9]*+(?!\()")
+_UNICODE = {
+    "∧": "and",
+    "∨": "or",
+    "¬": "not",
+    "→": "implies",
+    "⇒": "implies",
+    "←": "=",
+    "≤": "<=",
+    "≥": ">=",
+    "≠": "!=",
+    "∃": "exists(y: q(x, y))",
+    "∀": "forall(y: p(y) implies q(x, y))",
+}
+_COMMENT = "comments are `// ...` to the end of the line, or `/* ... */`"
+_LISTS = "make a relation with a column for the position, or `type List = Nil() | Cons(i32, List)`"
+_DIRECTIVES = {
+    "decl": ("`.decl` declares a relation in Soufflé", "write `type {name}(x: i32, y: i32)`"),
+    "input": ("`.input` reads facts in Soufflé", 'write `@file("{name}.csv") type {name}(x: i32, y: i32)`'),
+    "output": ("`.output` shows a relation in Soufflé", "write `query {name}`"),
+}
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is wrong with text[start:end], and how it is written here."""
+
+    message: str
+    hint: str
+    start: int
+    end: int
+
+
+def other_form(text: str, tokens: list[Token], position: int, items: tuple[int, int]) -> Form | None:
+    """The form of another language at the token where the parser failed, None if it looks like none.
+
+    items  where the last item begins that was read as a whole, and the one that is being read
+    """
+    place, (before, item) = _Place(text, tokens, position), items
+    if position == item:
+        # What follows an item may have been meant as a part of it.
+        found = _item(place)
+        if found is not None or item == before:
+            return found
+        item = before
+    return _mark(place) or _word(place) or _disjunction(place, item)
+
+
+class _Place:
+    """A token among its neighbours."""
+
+    def __init__(self, text: str, tokens: list[Token], position: int):
+        self.text, self.tokens, self.position = text, tokens, position
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.position]
+
+    def at(self, offset: int) -> Token:
+        """The token this far away; the last one beyond the ends."""
+        place = self.position + offset
+        return self.tokens[place] if 0 <= place < len(self.tokens) else self.tokens[-1]
+
+    def joined(self, *texts: str, first: int = 0) -> bool:
+        """Whether the tokens from `first` on have these texts, without space between them."""
+        found = [self.at(first + i) for i in range(len(texts))]
+        together = all(a.end == b.start for a, b in pairwise(found))
+        return together and tuple(token.text for token in found) == texts
+
+    def form(self, message: str, hint: str, first: int = 0, last: int = 0) -> Form:
+        return Form(message, hint, self.at(first).start, self.at(last).end)
+
+    def atom(self, offset: int) -> str:
+        """The atom that begins `offset` tokens away, as it is written."""
+        start = self.position + offset
+        if self.tokens[start].kind != "name":
+            return "f(x)"
+        end = self.closing(start + 1) if self.at(offset + 1).text == "(" else start
+        return self.text[self.tokens[start].start : self.tokens[end].end]
+
+    def closing(self, opening: int) -> int:
+        """The position of the parenthesis that closes the one at a position."""
+        depth = 0
+        for i in range(opening, len(self.tokens)):
+            depth += {"(": 1, ")": -1}.get(self.tokens[i].text, 0)
+            if depth == 0:
+                return i
+        return len(self.tokens) - 1
+
+    def clause_end(self) -> int:
+        """The position behind the clause here: its final dot, the next item, or the end of the program."""
+        for i in range(self.position, len(self.tokens)):
+            token = self.tokens[i]
+            if token.kind == "end" or _is_dot(token) or (i > self.position and token.text in ITEM_KEYWORDS):
+                return i
+        return len(self.tokens) - 1
+
+    def clause(self) -> str:
+        """The clause here without its dot, on one line, in this language's words."""
+        end = self.clause_end()
+        found = self.text[self.token.start : self.tokens[max(end - 1, self.position)].end]
+        return " ".join(found.replace("\\+", "not ").replace("not  ", "not ").split())
+
+
+def _is_dot(token: Token) -> bool:
+    return token.kind == "bad" and token.text == "."
+
+
+def _item(place: _Place) -> Form | None:
+    """What begins no item."""
+    token, after = place.token, place.at(1)
+    if token.text == "#" or token.text == "%":
+        return place.form(f"`{token.text}` begins no comment", _COMMENT)
+    if place.joined("?", "-"):
+        return place.form("`?-` is Prolog's question", f"write `query {place.atom(2)}`", 0, 1)
+    if token.text == ":-":
+        hint = "declare relations with `type p(i32)`; a constraint is a rule with a name, `rel violated() = ...`"
+        return place.form("`:-` without a head is a directive or a constraint of Prolog", hint)
+    if _is_dot(token) and after.text in _DIRECTIVES:
+        message, hint = _DIRECTIVES[after.text]
+        name = place.at(2).text if place.at(2).kind == "name" else "p"
+        return place.form(message, hint.format(name=name), 0, 1)
+    if token.kind == "name" and token.text == "evidence" and after.text == "(":
+        hint = "divide two probabilities: that of `rel both() = goal(), seen()` by that of `rel given() = seen()`"
+        return place.form("`evidence` is ProbLog's condition", hint)
+    if token.kind in ("integer", "float") and after.text in ("::", "/"):
+        return _tagged(place)
+    if token.kind == "name" and after.text == "(" and _is_dot(place.tokens[place.clause_end()]):
+        what = "rule" if any(t.text == ":-" for t in _tokens_of_clause(place)) else "fact"
+        hint = f"{what}s begin with `rel` and end without a dot: `rel {place.clause()}`"
+        return place.form(f"this is a {what} of Prolog", hint)
+    return None
+
+
+def _tokens_of_clause(place: _Place) -> list[Token]:
+    return place.tokens[place.position : place.clause_end()]
+
+
+def _tagged(place: _Place) -> Form | None:
+    """`0.3::rain.` and `0.2::a(x); 0.8::b(x) :- c(x).`"""
+    heads, body = _heads(place)
+    if heads is None:
+        return None
+    if len(heads) > 1:
+        return _annotated(place, heads, body)
+    [(tag, head)] = heads
+    rule = f"rel {tag}::{head} :- {body}" if body else f"rel {tag}::{head}"
+    return place.form("this is a clause of ProbLog", f"items begin with a keyword and end without a dot: `{rule}`")
+
+
+def _heads(place: _Place) -> tuple[list[tuple[str, str]] | None, str]:
+    """The (probability, atom) of the heads of a clause, and its body; None if they are none."""
+    found = _tokens_of_clause(place)
+    cut = next((i for i, t in enumerate(found) if t.text in (":-", "=")), len(found))
+    heads: list[tuple[str, str]] = []
+    start = 0
+    for i, token in enumerate([*found[:cut], None]):
+        if token is not None and token.text != ";":
+            continue
+        part = found[start:i]
+        start = i + 1
+        mark = next((k for k, t in enumerate(part) if t.text == "::"), None)
+        if not mark or len(part) < mark + 2 or part[mark + 1].kind != "name":
+            return None, ""
+        atom = place.text[part[mark + 1].start : part[-1].end]
+        heads.append((place.text[part[0].start : part[mark - 1].end], atom if "(" in atom else f"{atom}()"))
+    body = "" if cut >= len(found) - 1 else place.text[found[cut + 1].start : found[-1].end]
+    return heads, " ".join(body.replace("\\+", "not ").split())
+
+
+def _annotated(place: _Place, heads: list[tuple[str, str]], body: str) -> Form:
+    """An annotated disjunction: the right form is one rule for each head, with what is left of the probability."""
+    left, rules, before = Fraction(1), [], [body] if body else []
+    variables = dict.fromkeys(_NAME.findall(body))
+    # A choice is made for each row of the body: where a head has not all of its variables, the choice is a relation.
+    has_all = all(name in _NAME.findall(head) for name in variables for _, head in heads)
+    for number, (tag, head) in enumerate(heads, 1):
+        try:
+            share = Fraction(tag)
+        except ValueError:
+            hint = "write one rule for each head, each with `not` of those before it"
+            return place.form("this is an annotated disjunction of ProbLog", hint, 0, _before_dot(place))
+        mark = f"{tag}::"
+        if share >= left:
+            mark = ""
+        elif left < 1:
+            mark = f"({tag} / {float(left):g})::"
+        chosen = head if has_all or not mark else f"choice{number}({', '.join(variables)})"
+        rules.append(f"rel {mark}{chosen}" + (f" = {', '.join(before)}" if before else ""))
+        rules += [f"rel {head} = {chosen}"] if chosen != head else []
+        before.append(f"not {chosen}")
+        left -= share
+    hint = "write one rule for each head, with its share of what is left: `" + "` and `".join(rules) + "`"
+    names = {head.partition("(")[0] for _, head in heads}
+    if not body and len(names) == 1:
+        rows = "; ".join(f"{tag}::{head.removeprefix(next(iter(names)))}" for tag, head in heads)
+        hint = f"write a set of facts that exclude each other: `rel {next(iter(names))} = {{{rows}}}`"
+    return place.form("this is an annotated disjunction of ProbLog", hint, 0, _before_dot(place))
+
+
+def _before_dot(place: _Place) -> int:
+    """How far the last token of the heads is."""
+    end = next(
+        (i for i in range(place.position, place.clause_end()) if place.tokens[i].text in (":-", "=")),
+        place.clause_end(),
+    )
+    return max(end - 1 - place.position, 0)
+
+
+def _mark(place: _Place) -> Form | None:
+    """A sign that this language has not."""
+    token = place.token
+    if token.text in ("#", "%"):
+        return place.form(f"`{token.text}` begins no comment", _COMMENT)
+    if place.joined("<", ">", first=-1):
+        return place.form("`<>` is no comparison", "write `x != y`", -1)
+    if place.joined("=", "<", first=-1):
+        return place.form("`=<` is no comparison", "write `x <= y`", -1)
+    if place.joined("*", "*", first=-1):
+        return place.form("`**` is no operator", "write `$pow(x, 2)`, or `$powf(x, 2.0)` for floats", -1)
+    if token.kind == "bad" and token.text == "\\":
+        if place.joined("\\", "+"):
+            return place.form("`\\+` is Prolog's negation", f"write `not {place.atom(2)}`", 0, 1)
+        if place.joined("=", "\\", "=", first=-1):
+            return place.form("`=\\=` is Prolog's comparison", "write `x != y`", -1, 1)
+        if place.joined("\\", "==") or place.joined("\\", "="):
+            return place.form(f"`\\{place.at(1).text}` is Prolog's comparison", "write `x != y`", 0, 1)
+    if token.kind == "bad" and token.text == "&":
+        return place.form("`&` joins nothing", "write `and` or `,` between atoms, and `&&` between bools")
+    if token.text == "|":
+        return place.form("`|` joins nothing here", "write `or` between atoms, and `||` between bools")
+    if token.kind == "bad" and token.text in _UNICODE:
+        return place.form(f"`{token.text}` is no sign of this language", f"write `{_UNICODE[token.text]}`")
+    if token.text == "[":
+        return place.form("there are no lists", _LISTS)
+    return None
+
+
+def _word(place: _Place) -> Form | None:
+    """A word in the place of a sign."""
+    token = place.token
+    if token.text == "mod" and token.kind == "name":
+        return place.form("`mod` is no operator", "write `x % 2`")
+    if token.text == "(" and place.at(-1).text == "query":
+        return place.form("`query(...)` is ProbLog's", f"write `query {place.atom(1)}`", -1)
+    if token.text == "is" and place.at(2).text != "(":
+        hint = "write `==`: `y == x + 1` gives `y` a value or compares it"
+        return place.form("`is` computes in Prolog", hint)
+    if token.text == "where" and place.at(-1).kind != "keyword":
+        return place.form("`where` stands inside aggregates", "join a condition with `,`: `rel p(x) = q(x), x > 1`")
+    if token.kind == "name" and place.at(1).text == ":" and place.at(-1).text in ("exists", "forall"):
+        body = place.atom(2)
+        inside = body if place.at(-1).text == "exists" else f"p({token.text}) implies {body}"
+        hint = f"write `{place.at(-1).text}({token.text}: {inside})`"
+        return place.form(f"the formula of `{place.at(-1).text}` stands in parentheses", hint, -1)
+    return None
+
+
+def _disjunction(place: _Place, item: int) -> Form | None:
+    """`;` behind a head with a probability, or between formulas."""
+    if place.token.text != ";":
+        return None
+    own = place.tokens[item : place.position]
+    if any(t.text in ("=", ":-") for t in own):
+        return place.form("`;` joins no formulas", "write `or` between them: `rel p(x) = q(x) or r(x)`")
+    first = next((i for i, t in enumerate(own) if t.kind in ("integer", "float")), None)
+    if first is None:
+        return None
+    whole = _Place(place.text, place.tokens, item + first)
+    heads, body = _heads(whole)
+    return None if heads is None or len(heads) < 2 else _annotated(whole, heads, body)

@@ -1,0 +1,159 @@
+"""A tensor means the same in every storage format: zeros are no entries, and zero times an infinity is zero."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+
+from derivable.algebra import semirings
+from derivable.core.diagnostics import DomainError
+from derivable.device.cpu.threads import get_num_threads, set_num_threads
+from derivable.tensor import compile, gradient, hold, parse
+from derivable.tensor.pieces import LEAST
+from derivable.tensor.values import Coordinates
+
+FORMATS = {
+    1: ("dense", "coo", "csf", "hashed"),
+    2: ("dense", "column_major", "coo", "csr", "csc", "dcsr", "csf", "hashed"),
+}
+X, V = np.array([1.0, 0.0, 2.0]), np.array([1.0, math.inf, 3.0])
+A = np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], [0.0, 3.0, 0.0]])
+E = math.e
+
+
+def every_format(text, of, **values):
+    """The results of a program for `X` in all formats, without zeros in the sparse ones, and with some in CSR."""
+    types = {name: np.ndim(value) for name, value in {"X": of, **values}.items()}
+    semiring, output = values.pop("semiring", "real"), values.pop("output", None)
+    types = {name: order for name, order in types.items() if name in ("X", *values)}
+    program = parse(text, types)
+    for format in FORMATS[of.ndim]:
+        kernel = compile(program, {"X": format}, semiring=semiring, output=output)
+        for _ in range(2):
+            found = kernel(X=of, **values)
+            yield found.to_numpy(semirings.get(semiring).zero) if isinstance(found, Coordinates) else found
+    if of.ndim == 2:
+        every = scipy.sparse.csr_array((of.reshape(-1), np.tile(np.arange(3), 3), np.arange(0, 10, 3)), shape=(3, 3))
+        yield compile(
+            program, {"X": "csr"}, semiring=semiring, output=output or "dense" if program.type.order else None
+        )(X=every, **values)
+
+
+@pytest.mark.parametrize(
+    ("text", "of", "values", "expected"),
+    [
+        ("sum(<i, a> in X) exp(a)", X, {}, E + E**2),
+        ("sum(<i, a> in X) { i -> exp(a) }", X, {}, [E, 0, E**2]),
+        ("sum(<i, a> in X) { i -> exp(a) }", X, {"output": "coordinates"}, [E, 0, E**2]),
+        ("sum(<i, _> in X) 1.0", X, {}, 2.0),
+        ("let e = sum(<i, a> in X) { i -> a - 1.0 } in sum(<i, b> in e) exp(b)", X, {}, E),
+        ("sum(<i, a> in X) a * V(i)", X, {"V": V}, 7.0),
+        ("sum(<i, a> in X) a / V(i)", X, {"V": np.array([1.0, 0.0, 2.0])}, 2.0),
+        ("sum(<i, r> in X) { i -> exp(sum(<j, a> in r) a) }", A, {"output": "dense"}, [E**3, 0, E**3]),
+        ("sum(<i, r> in X) { i -> sum(<j, a> in r) a * V(j) }", A, {"V": V}, [7.0, 0.0, math.inf]),
+        (
+            "sum(<i, r> in X) { i -> let s = sum(<j, a> in r) a * V(j) in where(s < 2.0, s, 1.0) }",
+            A,
+            {"V": V, "output": "dense"},
+            [1.0, 0.0, 1.0],
+        ),
+    ],
+)
+def test_formats_mean_the_same(text, of, values, expected):
+    for found in every_format(text, of, **values):
+        np.testing.assert_allclose(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("semiring", "other", "expected"),
+    [("min_plus", -V, [-1.0, math.inf, -math.inf]), ("max_plus", V, [5.0, -math.inf, math.inf]),
+     ("max_product", V, [6.0, 0.0, math.inf])],
+)  # fmt: skip
+def test_zero_times_infinity_in_other_semirings(semiring, other, expected):
+    of = np.where(A == 0, semirings.get(semiring).zero, A)
+    text = "sum(<i, r> in X) { i -> sum(<j, a> in r) a * V(j) }"
+    for found in every_format(text, of, V=other, semiring=semiring, output="dense"):
+        np.testing.assert_allclose(found, expected)
+
+
+def test_products_have_no_guard():
+    product = parse("sum(<i, a> in X) a * V(i)", {"X": 1, "V": 1})
+    exponential = parse("sum(<i, a> in X) exp(a)", {"X": 1})
+    kernel = compile(product)
+    kernel(X=X, V=X)
+    assert "if" not in kernel.explain("loops")
+    assert "!= {}" in str(exponential.guarded(semirings.get("real")))
+    assert "!= {}" not in str(product.guarded(semirings.get("real")))
+
+
+@pytest.mark.parametrize("make", [torch.tensor, jnp.asarray])
+def test_gradients_of_dense_arrays_leave_zeros_out(make):
+    exponential = parse("sum(<i, a> in X) exp(a)", {"X": 1})
+    if make is torch.tensor:
+        x = torch.tensor(X, requires_grad=True)
+        for backend in (None, "torch"):
+            (found,) = torch.autograd.grad(exponential(X=x, backend=backend), x)
+            np.testing.assert_allclose(found, [E, 0, E**2])
+    else:
+        import jax
+
+        np.testing.assert_allclose(jax.grad(lambda x: exponential(X=x))(make(X)), [E, 0, E**2], rtol=1e-6)
+    product = parse("sum(<i, a> in X) a * V(i)", {"X": 1, "V": 1})
+    np.testing.assert_allclose(gradient(product, "X")(X=X, V=X + 1), X + 1)
+    # At the entries of a pattern a zero has a gradient, so that it can be learnt.
+    held = hold(Coordinates.of((3,), [[0, 1]], [1.0, 0.0]), "csf", 1)
+    assert gradient(product, "X", pattern="own")(X=held, V=X + 1, output="dict") == {0: 2.0, 1: 1.0}
+
+
+def test_an_outer_product_with_torch_stays_an_array():
+    kernel = compile(parse("X * Y", {"X": 1, "Y": 1}))
+    for _ in range(2):
+        found = kernel(X=torch.ones(2).double(), Y=np.array([0.0, math.inf]))
+        np.testing.assert_array_equal(np.asarray(found), [[0, math.inf]] * 2)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("output", ["numpy", "coordinates", None])
+def test_a_later_call_that_multiplies_zero_and_infinity(output, dtype):
+    """Kernels look for NaN while they write: calls like those before take no second pass over the result."""
+    text = "sum(<i, x> in X) { i -> x * Y(i) }" if output else "sum(<i, x> in X) x * Y(i)"
+    kernel = compile(parse(text, {"X": 1, "Y": 1}), output=output)
+    x, y = np.array([1.0, 2.0, 3.0, 4.0], dtype), np.array([1.0, 0.0, 2.0, 5.0], dtype)
+    for place, value in [(0, 1.0), (0, 2.0), (1, np.inf), (0, 3.0), (1, np.nan), (1, 4.0), (3, np.inf)]:
+        x[place] = value
+        with np.errstate(invalid="ignore"):
+            products = np.where(y == 0, 0, x * y)
+        found = kernel(X=x, Y=y)
+        found = found.to_numpy() if output == "coordinates" else found
+        np.testing.assert_allclose(found, products if output else products.sum())
+
+
+def test_the_look_for_nan_is_part_of_the_loop():
+    x = np.ones(4)
+    program = parse("sum(<i, x> in X) { i -> x * x }", {"X": 1})
+    assert "nans" in compile(program).explain("loops", X=x)
+    assert "nans" not in compile(program, semiring="addmultprob").explain("loops", X=x)
+    # An index outside comes before a NaN.
+    outside = parse("sum(<i, x> in X) { i + 2 -> x * Y(i) }", {"X": 1, "Y": 1})
+    with pytest.raises(DomainError, match="at index 5, outside"):
+        compile(outside, shape=(4,))(X=np.array([np.inf, 1.0, 1.0, 1.0]), Y=np.array([0.0, 1.0, 1.0, 1.0]))
+
+
+def test_nan_of_some_piece_of_a_loop():
+    count = LEAST + 10
+    x, y = np.full(count, 2.0), np.full(count, 3.0)
+    program = parse("sum(<i, x> in X) { i -> x * Y(i) }", {"X": 1, "Y": 1})
+    kernel, threads = compile(program), get_num_threads()
+    try:
+        set_num_threads(2)
+        for place in (0, count - 1):
+            for infinite in (1.0, np.inf):
+                x[place], y[place] = infinite, 0.0
+                found = kernel(X=x, Y=y)
+                assert found[place] == 0
+                assert found.sum() == 6 * (count - 1 - (place > 0))
+    finally:
+        set_num_threads(threads)
