@@ -28,8 +28,8 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
     print_blob=True,
 )
-# A machine that decides whether a change lands draws the same examples each time in quick tests; people, and slow
-# tests everywhere, draw new ones. What fails prints a line that repeats it.
+# A machine that decides whether a change lands draws the same examples each time, so that a change is judged by itself;
+# people, and slow tests in `make test-all` everywhere, draw new ones. What fails prints a line that repeats it.
 hypothesis.settings.register_profile("ci", hypothesis.settings.get_profile("people"), derandomize=True)
 QUICK_PROFILE = "ci" if os.environ.get("CI") else "people"
 hypothesis.settings.load_profile(QUICK_PROFILE)
@@ -53,7 +53,8 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_runtest_setup(item):
     """Settings that a test makes when it runs are those of its suite."""
-    hypothesis.settings.load_profile("people" if item.get_closest_marker("slow") else QUICK_PROFILE)
+    is_whole = item.config.getoption("quarter") is None
+    hypothesis.settings.load_profile("people" if is_whole and item.get_closest_marker("slow") else QUICK_PROFILE)
 
 
 def pytest_collection_finish():

@@ -1,7 +1,9 @@
 """A tensor means the same in every storage format: zeros are no entries, and zero times an infinity is zero."""
 
 import math
+from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import torch
 from derivable.algebra import semirings
 from derivable.core.diagnostics import DomainError
 from derivable.device.cpu.threads import get_num_threads, set_num_threads
-from derivable.tensor import compile, gradient, hold, parse
+from derivable.tensor import compile, einsum, gradient, hold, parse
 from derivable.tensor.pieces import LEAST
 from derivable.tensor.values import Coordinates
 
@@ -63,8 +65,14 @@ def every_format(text, of, **values):
     ],
 )
 def test_formats_mean_the_same(text, of, values, expected):
+    expected = np.asarray(expected)
     for found in every_format(text, of, **values):
         np.testing.assert_allclose(found, expected)
+    values = {name: torch.as_tensor(value) for name, value in values.items() if name != "output"}
+    for format in FORMATS[of.ndim]:
+        types = {"X": of.ndim, **{name: value.ndim for name, value in values.items()}}
+        kernel = compile(parse(text, types), {"X": format}, backend="torch", output="torch" if expected.ndim else None)
+        np.testing.assert_allclose(kernel(X=torch.as_tensor(of), **values), expected)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +106,6 @@ def test_gradients_of_dense_arrays_leave_zeros_out(make):
             (found,) = torch.autograd.grad(exponential(X=x, backend=backend), x)
             np.testing.assert_allclose(found, [E, 0, E**2])
     else:
-        import jax
-
         np.testing.assert_allclose(jax.grad(lambda x: exponential(X=x))(make(X)), [E, 0, E**2], rtol=1e-6)
     product = parse("sum(<i, a> in X) a * V(i)", {"X": 1, "V": 1})
     np.testing.assert_allclose(gradient(product, "X")(X=X, V=X + 1), X + 1)
@@ -157,3 +163,52 @@ def test_nan_of_some_piece_of_a_loop():
                 assert found.sum() == 6 * (count - 1 - (place > 0))
     finally:
         set_num_threads(threads)
+
+
+LEFT = np.array([[0.0, 1.0, -1.0], [2.0, 0.0, 0.0], [0.0, 0.0, 3.0], [np.inf, 1.0, 0.0], [np.nan, 0.0, 0.0]])
+RIGHT = np.array([[np.inf, 1.0], [-np.inf, np.nan], [2.0, 0.0]])
+
+
+def of_nonzeros(left, right):
+    """The matrix product over pairs of nonzeros, one after the other."""
+    found = np.zeros((len(left), right.shape[1]))
+    for i, j in np.ndindex(found.shape):
+        pairs = [(x, y) for x, y in zip(left[i], right[:, j]) if x != 0 and y != 0]
+        with np.errstate(invalid="ignore"):
+            found[i, j] = np.sum([x * y for x, y in pairs])
+    return found
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.tensor, jnp.asarray, jax.jit, jax.vmap, torch.func.vmap])
+def test_einsum_of_dense_arrays(make):
+    """As of sparse ones; warnings are errors here."""
+    left, right = LEFT, RIGHT
+    product = partial(einsum, "ij,jk->ik")
+    if make is jax.jit:
+        product = jax.jit(product)
+    elif make is jax.vmap:
+        left, right = jnp.asarray(left)[:, None], jnp.asarray(right)
+        product = jax.vmap(product, in_axes=(0, None))
+    elif make is torch.func.vmap:
+        left, right = torch.tensor(left)[:, None], torch.tensor(right)
+        product = torch.func.vmap(product, in_dims=(0, None))
+    else:
+        left, right = make(left), make(right)
+    with np.errstate(all="raise"):
+        found = np.asarray(product(left, right)).reshape(len(LEFT), -1)
+    np.testing.assert_allclose(found, of_nonzeros(LEFT, RIGHT))
+    sparse = einsum("ij,jk->ik", scipy.sparse.coo_array(LEFT), scipy.sparse.coo_array(RIGHT), output="dense")
+    np.testing.assert_allclose(sparse, of_nonzeros(LEFT, RIGHT))
+
+
+def test_gradients_of_products_with_infinities():
+    """Of the finite products: what is left out has no derivative that is NaN."""
+    left, right = np.array([[0.0, 1.0], [2.0, 3.0]]), np.array([np.inf, 5.0])
+    x, y = (torch.tensor(of, requires_grad=True) for of in (left, right))
+    found = einsum("ij,j->i", x, y)
+    np.testing.assert_array_equal(found.detach(), [5.0, np.inf])
+    of_left, of_right = torch.autograd.grad(found[0], (x, y), retain_graph=True)
+    np.testing.assert_array_equal(of_left, [[0.0, 5.0], [0.0, 0.0]])
+    np.testing.assert_array_equal(of_right, [0.0, 1.0])
+    gradient_ = jax.grad(lambda x: einsum("ij,j->i", x, jnp.asarray(right))[0])(jnp.asarray(left))
+    np.testing.assert_array_equal(gradient_, [[0.0, 5.0], [0.0, 0.0]])

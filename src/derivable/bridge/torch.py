@@ -111,6 +111,11 @@ def physical(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach()
 
 
+def has_nan(tensor: torch.Tensor) -> bool:
+    """Whether a NaN is among the numbers, all copies of them; a tensor without numbers has none."""
+    return not tensor.is_meta and bool(physical(tensor).isnan().any())
+
+
 def applied(engine: Engine, structure, operands, keep: bool) -> tuple[list[torch.Tensor], list]:
     """The results as tensors, and what `Engine.apply_keeping` keeps, without derivatives."""
     if not operands[0].is_cpu:

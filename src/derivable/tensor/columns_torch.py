@@ -23,10 +23,14 @@ from derivable.tensor.columns import Column
 
 
 class TorchColumns:
-    """Columns as a function of torch tensors."""
+    """Columns as a function of torch tensors.
 
-    def __init__(self, results: Sequence[Column], semiring: Semiring):
+    is_exact  whether zero times an infinity or NaN is zero
+    """
+
+    def __init__(self, results: Sequence[Column], semiring: Semiring, is_exact: bool = False):
         self.results, self.columns, self.semiring = list(results), c.ordered(results), semiring
+        self.is_exact = is_exact
         self.sum = _sum_of(semiring)
         # The arrays of places, by device.
         self._places: dict[torch.device, dict[int, torch.Tensor]] = {}
@@ -75,10 +79,23 @@ class TorchColumns:
                 return parts[0].reshape(column.shape)
             case c.Apply():
                 aligned = [x[:, None] if x.ndim and x.ndim < len(column.shape) else x for x in parts]
+                aligned = torch.broadcast_tensors(*aligned)
                 kinds = tuple(_NAMES[x.dtype] for x in aligned)
-                found = _function(column.operation, kinds, self.semiring)(*torch.broadcast_tensors(*aligned))
+                function = _function(column.operation, kinds, self.semiring)
+                is_product = self.is_exact and column.operation == "times"
+                found = self._exact_product(function, *aligned) if is_product else function(*aligned)
                 return found.expand(column.shape)
         raise AssertionError(column)
+
+    def _exact_product(self, times: Callable, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """The product, and zero where one factor is zero and the other one is not finite.
+
+        Factors are replaced before they are multiplied: the derivative of what is left out would be NaN.
+        """
+        zero, one = self.semiring.zero, self.semiring.one
+        is_nothing = ((left == zero) & ~right.isfinite()) | ((right == zero) & ~left.isfinite())
+        left, right = (torch.where(is_nothing, one, x) for x in (left, right))
+        return torch.where(is_nothing, zero, times(left, right))
 
     def _over_lanes(self, values: torch.Tensor) -> torch.Tensor:
         if self.sum is _added:

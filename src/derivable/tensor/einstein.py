@@ -18,11 +18,12 @@ from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError, ParseError, ShapeError, Span
 from derivable.tensor import nodes as t
 from derivable.tensor.compilation import check_backend
+from derivable.tensor.dense_products import dense_einsum
 from derivable.tensor.einstein_nests import einsum_of_nests, nests_of
 from derivable.tensor.libraries import check_scipy
 from derivable.tensor.program import Program
 from derivable.tensor.run import run
-from derivable.tensor.tracked import dense_einsum, formed, is_array, tracked_form
+from derivable.tensor.tracked import formed, is_array, tracked_form
 from derivable.tensor.types import tensor
 from derivable.tensor.values import (
     FORMS,
@@ -371,10 +372,7 @@ class _Steps:
         """The sum of the products of terms: a dense array, without axes too, or Coordinates."""
         shape = tuple(self.sizes[axis] for axis in result)
         if all(term.is_dense for term in terms) and is_dense and self.record.name == "real":
-            given = [part for term in terms for part in (term.value, term.axes)]
-            if any(not isinstance(term.value, np.ndarray) for term in terms) or self.backend:
-                return dense_einsum(given, result, self.backend)
-            return np.asarray(np.einsum(*given, result, optimize=True))
+            return dense_einsum([(term.value, term.axes) for term in terms], result, self.backend)
         # Loops run over the entries of the sparsest; the others are looked up.
         places = sorted(range(len(terms)), key=lambda place: (terms[place].is_dense, terms[place].count))
         ordered: list[_Term] = []

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from derivable.algebra.semiring import Semiring
-from derivable.bridge.torch import is_transformed
+from derivable.bridge.torch import has_nan, is_transformed
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.tensor import columns as c
 from derivable.tensor import nodes as t
@@ -167,6 +167,8 @@ class Gathers(Kernel):
         given = {name: _of_type(value, like, self.semiring) for name, value in given.items()}
         plan = self._plan(wheres, others, shape, is_dense, given, like)
         (found,) = plan.run(given, like)
+        if self.may_be_inexact and has_nan(found):
+            return self.exact.call_anew(values, None)
         found = _recorded(found, given)
         if not shape:
             return found.reshape(())
@@ -269,7 +271,7 @@ class Gathers(Kernel):
                     hint="choose a value instead: `where(condition, a, b)`",
                 )
             with torch.no_grad():
-                (found,) = TorchColumns([column], self.semiring)(given, like)
+                (found,) = TorchColumns([column], self.semiring, self.is_exact)(given, like)
             return found.cpu().numpy() if found.ndim else found.item()
 
         flattening = Flattening(self.semiring, known)
@@ -285,7 +287,8 @@ class Gathers(Kernel):
                 names[name] = Bound(flattening.root, Scalar(c.Given(name, length=None)), of)
         column, indices = self._result(flattening, names, shape, is_dense)
         kept = {name: where.kept() for name, where in wheres.items()}
-        plan = Plan(kept, dict(others), shape, indices, column, TorchColumns([column], self.semiring), not depends)
+        run = TorchColumns([column], self.semiring, self.is_exact)
+        plan = Plan(kept, dict(others), shape, indices, column, run, not depends)
         plans.append(plan)
         del plans[:-_PLANS]
         return plan

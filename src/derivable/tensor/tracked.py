@@ -149,7 +149,7 @@ def _of_torch(operands: list[Any]) -> list[Any]:
     if len(dtypes) == 1 and tensors[0].is_floating_point():
         return tensors
     dtype = reduce(torch.promote_types, dtypes)
-    _refuse_complex(dtype, dtype.is_complex)
+    refuse_complex(dtype, dtype.is_complex)
     return [x.to(dtype if dtype.is_floating_point else torch.float64) for x in tensors]
 
 
@@ -160,11 +160,11 @@ def _of_jax(operands: list[Any]) -> list[Any]:
     if dtype == jnp.bfloat16:
         # NumPy does not know them.
         dtype = jnp.dtype(jnp.float32)
-    _refuse_complex(dtype, dtype.kind == "c")
+    refuse_complex(dtype, dtype.kind == "c")
     return [jnp.asarray(x, dtype if dtype.kind == "f" else float) for x in operands]
 
 
-def _refuse_complex(dtype: Any, is_complex: bool) -> None:
+def refuse_complex(dtype: Any, is_complex: bool) -> None:
     if is_complex:
         raise DomainError(f"values are of type {dtype}", hint="give floats: real and imaginary parts by themselves")
 
@@ -197,26 +197,3 @@ def formed(form: str | None, found: Any, who: str) -> Any:
 
     data: Any = found.values, found.indices.T
     return BCOO(data, shape=found.shape, indices_sorted=True, unique_indices=True)
-
-
-def dense_einsum(given: list[Any], result: tuple[int, ...], backend: str | None) -> Any:
-    """The Einstein sum of dense arrays, [array, its axes, array, its axes, ...], of one type: by torch if it is the
-    backend or has one of them, else by JAX."""
-    arrays = given[::2]
-    if backend == "torch" or has_torch(arrays):
-        import torch
-
-        devices = {array.device for array in arrays if isinstance(array, torch.Tensor)}
-        if len(devices) > 1:
-            names = " and ".join(sorted(map(str, devices)))
-            raise DomainError(f"the operands are on {names}", hint='move them to one device: `x.to("cpu")`')
-        device = next(iter(devices), None)
-        tensors = [as_torch(array, device) for array in arrays]
-        for x in tensors:
-            _refuse_complex(x.dtype, x.is_complex())
-        dtype = torch.float32 if all(x.dtype == torch.float32 for x in tensors) else torch.float64
-        given = [part for x, axes in zip(tensors, given[1::2]) for part in (x.to(dtype), list(axes))]
-        return torch.einsum(*given, list(result))
-    import jax.numpy as jnp
-
-    return jnp.einsum(*given, result)
