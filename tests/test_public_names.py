@@ -1,14 +1,18 @@
 """Every name that a package lists can be had from it, whatever was imported before."""
 
 import importlib
+import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
+import derivable as dv
 from derivable.core.lazy import ABOVE
 
 PACKAGE = Path(__file__).parents[1] / "src" / "derivable"
@@ -62,3 +66,28 @@ def test_loading_a_formula_leaves_compile_callable(tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False, env=environment
     )
     assert done.stdout.strip() == "3", done.stderr
+
+
+def objects():
+    program = dv.Program("rel edge = {(0, 1)}  rel path(x, y) = edge(x, y)  query path")
+    database = program.run()
+    tensors = dv.tensor.parse("sum(<i, x> in X) x", {"X": 1})
+    layer = dv.nn.Logic(
+        "rel path(x, y) = edge(x, y)", inputs={"edge": dv.independent([(0, 1)])}, outputs={"path": [(0, 1)]}
+    )
+    circuit = dv.circuit.compile([[1, 2]])
+    return program, database, database["path"], tensors, dv.tensor.compile(tensors), layer, circuit
+
+
+@pytest.mark.parametrize("of", objects(), ids=lambda of: f"{type(of).__module__}.{type(of).__name__}")
+def test_what_completion_shows_of_an_object_is_documented(of):
+    """In the class's docstring, or by its own one."""
+    text = " ".join(base.__doc__ or "" for base in type(of).__mro__[:-1])
+    of_torch = dir(torch.nn.Module) if isinstance(of, torch.nn.Module) else []
+    for name in set(dir(of)).difference(of_torch):
+        if name.startswith("_"):
+            continue
+        own = inspect.getattr_static(type(of), name, None)
+        is_method = own is not None and (callable(own) or hasattr(own, "__get__"))
+        documented = is_method and inspect.getdoc(own)
+        assert documented or re.search(rf"\b{name}\b", text), name

@@ -60,18 +60,22 @@ class AndOrGraph:
 
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(kind, literal, offsets, children, roots)"""
         return self.kind, self.literal, self.offsets, self.children, self.roots
 
     @property
     def num_nodes(self) -> int:
+        """How many nodes there are, leaves included."""
         return len(self.kind)
 
     @property
     def num_edges(self) -> int:
+        """How many children all nodes have together."""
         return len(self.children)
 
     @property
     def num_roots(self) -> int:
+        """How many roots there are."""
         return len(self.roots)
 
     @property
@@ -171,6 +175,7 @@ class AndOrGraph:
         return rows
 
     def text(self) -> str:
+        """The printed form, a line for each node."""
         return "\n".join(self.rows())
 
     def check(self) -> None:

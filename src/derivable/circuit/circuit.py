@@ -13,6 +13,7 @@ import numpy as np
 from derivable.circuit.and_or_graph import AndOrGraph
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
+from derivable.core.lazy import without
 from derivable.core.registry import nearest
 
 if TYPE_CHECKING:
@@ -50,8 +51,23 @@ class Circuit(AndOrGraph):
     names: tuple[str, ...] | None = field(default=None)
     vtree: Vtree | None = field(default=None)
 
+    __dir__ = without(
+        "first_offences",
+        "substituted",
+        "taken",
+        "with_kinds",
+        "with_roots",
+        "kept",
+        "needed",
+        "of",
+        "ordered",
+        "parents",
+        "is_ordered",
+    )
+
     @property
     def num_levels(self) -> int:
+        """How many levels there are; the leaves are one."""
         return len(self.level_offsets) - 1
 
     def __repr__(self) -> str:

@@ -49,6 +49,11 @@ def lazy(
     return get, directory
 
 
+def without(*internal: str) -> Callable[[Any], list[str]]:
+    """The `__dir__` of a class whose completion leaves out attributes that only the library itself uses."""
+    return lambda self: sorted(set(object.__dir__(self)).difference(internal))
+
+
 def _where(package: str, name: str, modules: Sequence[str]) -> str:
     """The end of a message that says which submodules have a public name."""
     having = [m for m in modules if name in getattr(importlib.import_module(f"{package}.{m}"), "__all__", ())]

@@ -13,7 +13,7 @@ import numpy as np
 from derivable.core import html
 from derivable.core.diagnostics import BindingError, DerivableError, DomainError, TypeMismatchError, UnsupportedError
 from derivable.core.interrupts import deferred
-from derivable.core.lazy import optional_module
+from derivable.core.lazy import optional_module, without
 from derivable.core.locks import OwnLock
 from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
@@ -64,6 +64,8 @@ class RelationView(Mapping):
                   None for a column without any
     `len` and `columns` build no Python tuples.
     """
+
+    __dir__ = without("shown_rows", "table")
 
     def __init__(
         self,
@@ -358,7 +360,7 @@ class _Items:
 
 
 class Database(Mapping):
-    """The output relations of a run by name; `provenance` is the one it ran under.
+    """The output relations of a run by name; `provenance` is the one it ran under, `profile` what took its time.
 
     A run with `keep=True` makes a database that `add` goes on with. Threads may share it: one at a time adds facts or
     reads tuples, the others wait.

@@ -15,6 +15,7 @@ from derivable.core.arguments import integer
 from derivable.core.collection import cycles_wait
 from derivable.core.diagnostics import DomainError, Span, UnsupportedError, warn
 from derivable.core.files import checked_path
+from derivable.core.lazy import without
 from derivable.core.registry import suggestion
 from derivable.datalog.database import Database
 from derivable.datalog.desugar import desugar
@@ -56,11 +57,14 @@ class Program:
     The text is parsed, typed, desugared, stratified and lowered to RAM here, so every error of the program itself is
     raised here; a relation without declaration, rule or fact may still get its facts from Python in `run`.
 
+    source  what errors call the text: the name of its file
     narrow  whether a run computes only what its outputs need, and of recursive relations only what questions with
             constants such as `query path(0, x)` ask for; no result depends on it
     compatible  whether the group variables of an aggregate without `where` are those of the rule's head alone, as in
             Scallop; else they are all variables that are used outside the aggregate
     """
+
+    __dir__ = without("lowered", "narrow", "syntax")
 
     def __init__(self, text: str, source: str = "<program>", *, narrow: bool = True, compatible: bool = False):
         if not isinstance(text, str):

@@ -15,6 +15,7 @@ from derivable.circuit.circuit import Circuit
 from derivable.circuit.picture import MAX_NODES
 from derivable.core import html
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError, UnsupportedError
+from derivable.core.lazy import without
 from derivable.core.registry import nearest
 from derivable.datalog.inputs import InputMapping, as_tuple
 from derivable.datalog.limits import checked_limits
@@ -75,6 +76,8 @@ class Logic(torch.nn.Module):
     outside the domain of a semiring, and for rows of a choice that do not add up to one;
     and whatever the program itself raises.
     """
+
+    __dir__ = without("carrier", "inference", "size_text")
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from typing import Any
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+from derivable.core.lazy import without
 from derivable.core.names import FreshNames
 from derivable.kernel import nodes as n
 from derivable.tensor import nodes as t
@@ -107,8 +108,50 @@ class Kernel(Replayed):
     out  unless an input has that name, an array that the values of the result are written to: [the shape of the
          result] of a dense one, [entry] of a sparse one; of the dtype that the result has without it, in C order
 
+    inputs    {name: type}
+    formats   {name: storage format} of those that have one
+    shape     of the result, where it was given
+    output    the form of the result; None if the call decides
+    program   that it is of
+    semiring  in which it runs
+
     Kernels are compiled when they are first needed for inputs of some dtypes, and kept on disk.
     """
+
+    __dir__ = without(
+        "axes",
+        "built",
+        "call_anew",
+        "depends_on_values",
+        "derived",
+        "exact",
+        "factors",
+        "forget",
+        "formed",
+        "fresh",
+        "gathers",
+        "held",
+        "in_reals",
+        "is_dense",
+        "is_exact",
+        "is_final",
+        "kernels",
+        "may_be_inexact",
+        "multiplied",
+        "on",
+        "outlined",
+        "precision",
+        "product_cost",
+        "remark",
+        "result_axes",
+        "room",
+        "spread",
+        "staged",
+        "stages",
+        "steps",
+        "take",
+        "taken",
+    )
 
     def __init__(
         self,
