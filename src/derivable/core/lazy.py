@@ -49,9 +49,13 @@ def lazy(
     return get, directory
 
 
-def without(*internal: str) -> Callable[[Any], list[str]]:
+def without(*internal: str) -> Any:
     """The `__dir__` of a class whose completion leaves out attributes that only the library itself uses."""
-    return lambda self: sorted(set(object.__dir__(self)).difference(internal))
+
+    def directory(self: Any) -> list[str]:
+        return sorted(set(object.__dir__(self)).difference(internal))
+
+    return directory
 
 
 def _where(package: str, name: str, modules: Sequence[str]) -> str:
