@@ -21,12 +21,13 @@ from typing import Any
 import harness
 import numpy as np
 
-from derivable.accelerator import resources, schedule, sizing
-from derivable.accelerator.baselines import ROOFLINES, Dpu, SystolicArray
-from derivable.accelerator.exploration import Exploration, explore, phase_two
-from derivable.accelerator.precision import PRECISIONS, bytes_of
-from derivable.accelerator.runtime import Elementwise, Layer, Vectors
-from derivable.accelerator.schedule import Workload
+from derivable.accelerator.explore import schedule, sizing
+from derivable.accelerator.explore.baselines import ROOFLINES, Dpu, SystolicArray
+from derivable.accelerator.explore.exploration import Exploration, explore, phase_two
+from derivable.accelerator.explore.schedule import Workload
+from derivable.accelerator.hardware import resources
+from derivable.accelerator.numbers.precision import PRECISIONS, bytes_of
+from derivable.accelerator.operators.runtime import Elementwise, Layer, Vectors
 
 LENGTH, BLOCKS = 256, 4
 PES = 32 * 32 * 8
@@ -327,8 +328,8 @@ def traced() -> Iterator[tuple[str, Workload]]:
     import torch
 
     sys.path.append(EXAMPLES)
-    from derivable.accelerator.dataflow import dataflow
-    from derivable.accelerator.trace import trace
+    from derivable.accelerator.explore.dataflow import dataflow
+    from derivable.accelerator.trace.trace import trace
     from reasoning.abduction import nvsa, prae
     from reasoning.learned_rules import lvrf
     from reasoning.superposition import mimonet
@@ -428,8 +429,10 @@ def section_simulated(fast: bool) -> Iterator[str]:
 
 
 def section_phases(fast: bool) -> Iterator[str]:
-    from derivable.accelerator import deployment, design, machine
-    from derivable.accelerator.lower import lower
+    from derivable.accelerator import design
+    from derivable.accelerator.designs import deployment
+    from derivable.accelerator.lower.lower import lower
+    from derivable.accelerator.machine import machine
 
     rows = []
     for name, model, inputs in small():

@@ -185,7 +185,7 @@ def jax_call(function, arrays, batch: int):
 
 
 def numpy_call(circuit, semiring: str, arrays):
-    from derivable.circuit.evaluate import value_and_gradient
+    from derivable.circuit.fold.evaluate import value_and_gradient
 
     def call():
         values, gradient, negative = value_and_gradient(circuit, *arrays, semiring=semiring)

@@ -24,12 +24,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
-from derivable.accelerator.formats import prepare
-from derivable.accelerator.instructions import Machine
-from derivable.accelerator.lower import lower, simulate
-from derivable.accelerator.operators import OperatorGraph
-from derivable.accelerator.quantisation import Quantised, calibrate, evaluate
-from derivable.accelerator.trace import trace
+from derivable.accelerator.lower.lower import lower, simulate
+from derivable.accelerator.machine.instructions import Machine
+from derivable.accelerator.numbers.formats import prepare
+from derivable.accelerator.numbers.quantisation import Quantised, calibrate, evaluate
+from derivable.accelerator.operators.operators import OperatorGraph
+from derivable.accelerator.trace.trace import trace
 from derivable.core.files import atomic_write
 from derivable.core.progress import progress
 from reasoning import abduction, problems, reader

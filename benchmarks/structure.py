@@ -103,8 +103,8 @@ def main() -> None:
     options = parser.parse_args()
     harness.use_threads(1)
     from derivable.circuit import load
-    from derivable.circuit.builder import circuit_from_arrays
-    from derivable.circuit.nnf_file import write_nnf
+    from derivable.circuit.files.nnf_file import write_nnf
+    from derivable.circuit.graph.builder import circuit_from_arrays
 
     print(harness.machine(("numpy", "numba", "klaycircuits", "pysdd")))
     arrays = random_arrays(options.nodes)

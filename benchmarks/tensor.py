@@ -409,8 +409,8 @@ class Report:
 
     def figure_16(self, small: bool) -> None:
         """Each program with one pass off."""
-        from derivable.tensor.explain import effects
-        from derivable.tensor.passes import PASSES
+        from derivable.tensor.optimisation.passes import PASSES
+        from derivable.tensor.show.explain import effects
 
         A = random_matrix(1000, 1 << (8 if small else 14))
         given = {

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 # What is not there is not needed either.
-IMPORTED = ["numba", "torch", "torch.func", "sklearn.datasets", "derivable.nn.logic", "derivable.datalog.execute"]
-IMPORTED += ["derivable.device.cpu.compiling", "derivable.tensor.compilation", "derivable.bridge.torch"]
+IMPORTED = ["numba", "torch", "torch.func", "sklearn.datasets", "derivable.nn.logic", "derivable.datalog.run.execute"]
+IMPORTED += ["derivable.device.cpu.compiling", "derivable.tensor.call.compilation", "derivable.bridge.torch"]
 # What every optimiser of PyTorch imports when it is made.
 IMPORTED += ["torch._dynamo"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import derivable as dv
-from derivable.circuit.picture import MAX_NODES, svg
+from derivable.circuit.show.picture import MAX_NODES, svg
 
 ODD_NAMES = ["a", '<b>&"c', "\ud800\n\x00", "ein sehr langer Name"]
 

@@ -103,11 +103,13 @@ def public_names():
 
 
 def test_headings_are_names_as_users_type_them(public_names):
-    page = "# `dv.nn`\n\n::: dv.nn.Logic\n\n## Queries\n\n::: derivable.circuit.sample.sample as circuit.sample\n"
+    page = (
+        "# `dv.nn`\n\n::: dv.nn.Logic\n\n## Queries\n\n::: derivable.circuit.queries.sample.sample as circuit.sample\n"
+    )
     assert re.findall(r"^::: .*|    options.*", public_names.with_headings(page), re.MULTILINE) == [
         "::: derivable.nn.logic.Logic",
         '    options: {heading: "dv.nn.Logic", toc_label: "Logic", heading_level: 2}',
-        "::: derivable.circuit.sample.sample",
+        "::: derivable.circuit.queries.sample.sample",
         '    options: {heading: "circuit.sample", toc_label: "sample", heading_level: 3}',
     ]
     kept = "::: derivable.parallel.reference\n    options: {heading_level: 3}\n"

@@ -3,7 +3,7 @@
 On a page of `reference/`
 
     ::: dv.nn.Logic                                   is where `Logic` is defined, under the heading `dv.nn.Logic`
-    ::: derivable.circuit.sample.sample as c.sample   is that function, under the heading `c.sample`
+    ::: derivable.circuit.queries.sample.sample as c.sample   is that function, under the heading `c.sample`
 
 and the line `<!-- public names -->` is a table of all names of each public package, with the first sentence of what is
 said about each.

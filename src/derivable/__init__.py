@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from derivable import accelerator, algebra, circuit, datalog, device, nn, parallel, tensor, vsa
     from derivable.algebra.expr.functions import *
     from derivable.core.diagnostics import DerivableError, DerivableWarning
-    from derivable.datalog.inputs import categorical, independent
-    from derivable.datalog.program import Program
+    from derivable.datalog.api.program import Program
+    from derivable.datalog.facts.inputs import categorical, independent
 
 __all__ = [
     "DerivableError",
@@ -73,9 +73,9 @@ _MODULES = ("accelerator", "algebra", "circuit", "core", "datalog", "device", "n
 _NAMES = {
     "DerivableError": "derivable.core.diagnostics",
     "DerivableWarning": "derivable.core.diagnostics",
-    "Program": "derivable.datalog.program",
-    "categorical": "derivable.datalog.inputs",
-    "independent": "derivable.datalog.inputs",
+    "Program": "derivable.datalog.api.program",
+    "categorical": "derivable.datalog.facts.inputs",
+    "independent": "derivable.datalog.facts.inputs",
 }
 # The rest is what the functions of operators are written with.
 for _name in __all__:

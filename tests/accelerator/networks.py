@@ -5,9 +5,9 @@ import itertools
 import torch
 from torch import nn
 
-from derivable.accelerator.formats import prepare
-from derivable.accelerator.quantisation import calibrate
-from derivable.accelerator.trace import trace
+from derivable.accelerator.numbers.formats import prepare
+from derivable.accelerator.numbers.quantisation import calibrate
+from derivable.accelerator.trace.trace import trace
 
 
 def calibrated(model, inputs, precision=None):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from derivable.accelerator import elaboration, verilator
+from derivable.accelerator.hardware import elaboration, verilator
 
 HARNESS = """
 #include "Vplayer.h"

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from derivable.accelerator.hazards import check, regions
-from derivable.accelerator.instructions import (
+from derivable.accelerator.machine.hazards import check, regions
+from derivable.accelerator.machine.instructions import (
     BITS,
     NUM_UNITS,
     OPERATIONS,
@@ -21,7 +21,7 @@ from derivable.accelerator.instructions import (
     Transfer,
     Vector,
 )
-from derivable.accelerator.machine import State, execute
+from derivable.accelerator.machine.machine import State, execute
 from derivable.core.diagnostics import DerivableError
 
 SMALL = Machine(4, 4, 2, lanes=8, line=32, a=512, b=512, k=64, c=512, p=16, x=16384, program=512)

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from accelerator import column
 from accelerator.player import Player
-from derivable.accelerator import elaboration, machine, resources, synthesis, verilator
-from derivable.accelerator.instructions import Convolve, Gemm, Machine, encode
-from derivable.accelerator.runtime import Layer, layer_cycles
+from derivable.accelerator.hardware import elaboration, resources, synthesis, verilator
+from derivable.accelerator.machine import machine
+from derivable.accelerator.machine.instructions import Convolve, Gemm, Machine, encode
+from derivable.accelerator.operators.runtime import Layer, layer_cycles
 
 needs_verilator = pytest.mark.skipif(verilator.version() is None, reason="Verilator or g++ is not installed")
 needs_icarus = pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is not installed")

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derivable.accelerator import baselines
-from derivable.accelerator.baselines import ROOFLINES, Dpu, Roofline, SystolicArray
-from derivable.accelerator.runtime import Layer, Vectors
-from derivable.accelerator.schedule import Workload
+from derivable.accelerator.explore import baselines
+from derivable.accelerator.explore.baselines import ROOFLINES, Dpu, Roofline, SystolicArray
+from derivable.accelerator.explore.schedule import Workload
+from derivable.accelerator.operators.runtime import Layer, Vectors
 from derivable.core.diagnostics import DomainError
 
 layers = st.builds(Layer, *[st.integers(1, 300)] * 3, repeats=st.integers(1, 3))

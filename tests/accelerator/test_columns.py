@@ -4,8 +4,9 @@ import pytest
 import torch
 
 import derivable as dv
-from derivable.accelerator import lower_vectors, machine
-from derivable.accelerator.layouts import canonical, columns_like
+from derivable.accelerator.lower import lower_vectors
+from derivable.accelerator.machine import machine
+from derivable.accelerator.machine.layouts import canonical, columns_like
 from derivable.core.diagnostics import DomainError
 
 from .test_lower import check

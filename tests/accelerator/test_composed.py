@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import derivable as dv
-from derivable.accelerator.evaluation import evaluate
-from derivable.accelerator.operators import expand
-from derivable.accelerator.trace import trace
+from derivable.accelerator.operators.evaluation import evaluate
+from derivable.accelerator.operators.operators import expand
+from derivable.accelerator.trace.trace import trace
 
 from .test_trace import agree
 

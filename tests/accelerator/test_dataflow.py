@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from derivable.accelerator import dataflow as d
-from derivable.accelerator import evaluation, operators
-from derivable.accelerator.operators import Builder
-from derivable.accelerator.runtime import Elementwise, Layer, Vectors
+from derivable.accelerator.explore import dataflow as d
+from derivable.accelerator.operators import evaluation, operators
+from derivable.accelerator.operators.operators import Builder
+from derivable.accelerator.operators.runtime import Elementwise, Layer, Vectors
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "accelerator"
 
@@ -196,9 +196,9 @@ def test_the_validator():
 def test_a_traced_model():
     """Block codes between two networks of the examples; products with codebooks stand in the chain of vector nodes."""
     torch = pytest.importorskip("torch")
-    from derivable.accelerator.schedule import costs
-    from derivable.accelerator.sizing import memories
-    from derivable.accelerator.trace import trace
+    from derivable.accelerator.explore.schedule import costs
+    from derivable.accelerator.explore.sizing import memories
+    from derivable.accelerator.trace.trace import trace
     from reasoning.abduction import nvsa
 
     torch.manual_seed(0)

@@ -11,14 +11,19 @@ import yaml
 from torch import nn
 
 import derivable as dv
-from derivable.accelerator import cycles, dataflow, deployment, machine, operators, runtime, schedule, verilator
-from derivable.accelerator.deployment import cycles_of_nodes
-from derivable.accelerator.designs import node_rows, parse_precision
-from derivable.accelerator.instructions import End, Gemm, Machine, Move, Program, Transfer, Vector
-from derivable.accelerator.quantisation import calibrate
-from derivable.accelerator.resources import generated
-from derivable.accelerator.simulation import OffChip
-from derivable.accelerator.trace import flat_inputs
+from derivable.accelerator.designs import deployment
+from derivable.accelerator.designs.deployment import cycles_of_nodes
+from derivable.accelerator.designs.designs import node_rows, parse_precision
+from derivable.accelerator.explore import dataflow, schedule
+from derivable.accelerator.hardware import verilator
+from derivable.accelerator.hardware.resources import generated
+from derivable.accelerator.hardware.simulation import OffChip
+from derivable.accelerator.lower import cycles
+from derivable.accelerator.machine import machine
+from derivable.accelerator.machine.instructions import End, Gemm, Machine, Move, Program, Transfer, Vector
+from derivable.accelerator.numbers.quantisation import calibrate
+from derivable.accelerator.operators import operators, runtime
+from derivable.accelerator.trace.trace import flat_inputs
 from reasoning.superposition import mimonet
 
 from .networks import MLP, resnet18

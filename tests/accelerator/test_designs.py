@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from derivable.accelerator import simulation, verilator
-from derivable.accelerator.instructions import Machine
-from derivable.accelerator.lower import lower
+from derivable.accelerator.hardware import simulation, verilator
+from derivable.accelerator.lower.lower import lower
+from derivable.accelerator.machine.instructions import Machine
 from derivable.core.diagnostics import DomainError
 
 from .networks import calibrated

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from derivable.accelerator.emulation import evaluate
-from derivable.accelerator.fixed import ONE, inverse_power
-from derivable.accelerator.lower import lower, simulate
+from derivable.accelerator.lower.lower import lower, simulate
+from derivable.accelerator.numbers.emulation import evaluate
+from derivable.accelerator.numbers.fixed import ONE, inverse_power
 
 from . import integers
 from .networks import calibrated

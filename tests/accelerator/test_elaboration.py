@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from derivable.accelerator import elaboration, verilator
-from derivable.accelerator.instructions import Machine
+from derivable.accelerator.hardware import elaboration, verilator
+from derivable.accelerator.machine.instructions import Machine
 from derivable.core.diagnostics import DerivableError, DomainError, MissingDependencyError
 
 

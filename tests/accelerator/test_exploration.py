@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from derivable.accelerator import exploration, schedule
-from derivable.accelerator.exploration import explore
-from derivable.accelerator.runtime import Layer, Vectors
-from derivable.accelerator.schedule import Costs, Placed, Schedule, Workload, costs
+from derivable.accelerator.explore import exploration, schedule
+from derivable.accelerator.explore.exploration import explore
+from derivable.accelerator.explore.schedule import Costs, Placed, Schedule, Workload, costs
+from derivable.accelerator.operators.runtime import Layer, Vectors
 from derivable.core.diagnostics import DomainError, LimitError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "accelerator"

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import derivable as dv
-from derivable.accelerator import icarus, simulation
-from derivable.accelerator.report import write_report
+from derivable.accelerator.designs.report import write_report
+from derivable.accelerator.hardware import icarus, simulation
 
 KEY = dv.vsa.random(4, 8, generator=3)
 

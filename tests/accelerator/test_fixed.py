@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from derivable.accelerator import fixed
+from derivable.accelerator.numbers import fixed
 
 RNG = np.random.default_rng(0)
 

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 import derivable as dv
-from derivable.accelerator import instructions, quantisation, resources, schedule, simulation, synthesis
+from derivable.accelerator.explore import schedule
+from derivable.accelerator.hardware import resources, simulation, synthesis
+from derivable.accelerator.machine import instructions
+from derivable.accelerator.numbers import quantisation
 from derivable.cli.accelerate import accelerate_command
 from derivable.core.diagnostics import LimitError
 
 FOLDER = Path(dv.__file__).parent
-SOURCES = [*sorted((FOLDER / "accelerator").glob("*.py")), FOLDER / "cli" / "accelerate.py"]
+SOURCES = [*sorted((FOLDER / "accelerator").rglob("*.py")), FOLDER / "cli" / "accelerate.py"]
 
 OURS = [
     *(getattr(dv.accelerator, name) for name in dv.accelerator.__all__),

@@ -16,8 +16,8 @@ import derivable as dv
 from accelerator import card
 from accelerator.networks import calibrated
 from accelerator.random_programs import SMALL
-from derivable.accelerator import elaboration, host, verilator
-from derivable.accelerator.lower import lower, simulate
+from derivable.accelerator.hardware import elaboration, host, verilator
+from derivable.accelerator.lower.lower import lower, simulate
 from derivable.core.diagnostics import DerivableError
 
 needs_verilator = pytest.mark.skipif(verilator.version() is None, reason="Verilator or g++ is not installed")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derivable.accelerator import hazards
-from derivable.accelerator.elaboration import package
-from derivable.accelerator.instructions import (
+from derivable.accelerator.hardware.elaboration import package
+from derivable.accelerator.machine import hazards
+from derivable.accelerator.machine.instructions import (
     FIELDS,
     KINDS,
     NUM_UNITS,

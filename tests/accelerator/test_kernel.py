@@ -10,8 +10,9 @@ import pytest
 from accelerator.card import Card, CardError, load
 from accelerator.player import Player
 from accelerator.random_programs import SMALL, Composer, random_program
-from derivable.accelerator import elaboration, machine, verilator
-from derivable.accelerator.instructions import Transfer
+from derivable.accelerator.hardware import elaboration, verilator
+from derivable.accelerator.machine import machine
+from derivable.accelerator.machine.instructions import Transfer
 
 pytestmark = pytest.mark.skipif(verilator.version() is None, reason="Verilator or g++ is not installed")
 

@@ -10,12 +10,12 @@ from torch.nn import functional as F
 
 import derivable as dv
 from accelerator.random_models import model as random_model
-from derivable.accelerator import known
-from derivable.accelerator.evaluation import Evaluation
-from derivable.accelerator.formats import prepare
-from derivable.accelerator.operators import Builder
-from derivable.accelerator.quantisation import calibrate, evaluate
-from derivable.accelerator.trace import trace
+from derivable.accelerator.numbers import known
+from derivable.accelerator.numbers.formats import prepare
+from derivable.accelerator.numbers.quantisation import calibrate, evaluate
+from derivable.accelerator.operators.evaluation import Evaluation
+from derivable.accelerator.operators.operators import Builder
+from derivable.accelerator.trace.trace import trace
 
 torch.manual_seed(0)
 ITEMS, DIRECTIONS = torch.randn(6, 8), F.normalize(torch.randn(6, 8), dim=-1)

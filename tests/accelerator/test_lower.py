@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 import derivable as dv
-from derivable.accelerator import cycles, hazards, machine
-from derivable.accelerator.emulation import Emulation
-from derivable.accelerator.instructions import Machine, parse
-from derivable.accelerator.layouts import View, canonical, dense
-from derivable.accelerator.lower import lower, simulate
-from derivable.accelerator.machine import Latencies
-from derivable.accelerator.runtime import Layer, Vectors, layer_cycles, temporal_cycles
+from derivable.accelerator.lower import cycles
+from derivable.accelerator.lower.lower import lower, simulate
+from derivable.accelerator.machine import hazards, machine
+from derivable.accelerator.machine.instructions import Machine, parse
+from derivable.accelerator.machine.layouts import View, canonical, dense
+from derivable.accelerator.machine.machine import Latencies
+from derivable.accelerator.numbers.emulation import Emulation
+from derivable.accelerator.operators.runtime import Layer, Vectors, layer_cycles, temporal_cycles
 from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
 
 from . import integers

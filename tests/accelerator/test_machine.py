@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from derivable.accelerator import machine
-from derivable.accelerator.instructions import Convolve, End, Gemm, Machine, Move, Program, Transfer, Vector
-from derivable.accelerator.machine import Latencies, State, execute
+from derivable.accelerator.machine import machine
+from derivable.accelerator.machine.instructions import Convolve, End, Gemm, Machine, Move, Program, Transfer, Vector
+from derivable.accelerator.machine.machine import Latencies, State, execute
 from derivable.core.diagnostics import DomainError, LayoutError
 
 SMALL = Machine(4, 4, 2, lanes=8, line=32, a=256, b=256, k=32, c=256, p=4, x=8192, program=64)
@@ -298,7 +298,7 @@ def test_instructions_that_wait_for_ever_are_told():
 
 
 def test_cycles_are_the_equations():
-    from derivable.accelerator.runtime import Layer, Vectors, layer_cycles, temporal_cycles
+    from derivable.accelerator.operators.runtime import Layer, Vectors, layer_cycles, temporal_cycles
 
     none = Latencies(nn=0, vsa=0)
     gemm = Gemm(arrays=2, tiles=3, columns=2, n2=50)

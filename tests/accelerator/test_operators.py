@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import derivable as dv
-from derivable.accelerator import evaluation, kinds
-from derivable.accelerator.evaluation import evaluate
-from derivable.accelerator.kinds import KINDS, Moved
-from derivable.accelerator.operators import Builder, check, expand, fold_batch_norm, fold_constants
-from derivable.accelerator.runtime import Elementwise, Layer, Vectors
+from derivable.accelerator.operators import evaluation, kinds
+from derivable.accelerator.operators.evaluation import evaluate
+from derivable.accelerator.operators.kinds import KINDS, Moved
+from derivable.accelerator.operators.operators import Builder, check, expand, fold_batch_norm, fold_constants
+from derivable.accelerator.operators.runtime import Elementwise, Layer, Vectors
 
 F = torch.nn.functional
 GOLDEN = Path(__file__).parents[1] / "golden" / "accelerator"

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from accelerator.random_programs import SMALL, random_program
-from derivable.accelerator import hazards, machine
-from derivable.accelerator.instructions import End, Program, Transfer, Vector
-from derivable.accelerator.ordering import ordered, quickest
+from derivable.accelerator.lower.ordering import ordered, quickest
+from derivable.accelerator.machine import hazards, machine
+from derivable.accelerator.machine.instructions import End, Program, Transfer, Vector
 
 
 @pytest.mark.parametrize("by_length", [True, False])

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 import derivable as dv
-from derivable.accelerator import host, simulation
-from derivable.accelerator.evaluation import in_passes
-from derivable.accelerator.instructions import parse
-from derivable.accelerator.lower import lower
-from derivable.accelerator.machine import timing
-from derivable.accelerator.operators import Builder
-from derivable.accelerator.report import html as page
+from derivable.accelerator.designs.report import html as page
+from derivable.accelerator.hardware import host, simulation
+from derivable.accelerator.lower.lower import lower
+from derivable.accelerator.machine.instructions import parse
+from derivable.accelerator.machine.machine import timing
+from derivable.accelerator.operators.evaluation import in_passes
+from derivable.accelerator.operators.operators import Builder
 from derivable.core.diagnostics import DomainError, LimitError, ShapeError, UnsupportedError
 
 from .networks import calibrated

@@ -11,16 +11,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 import derivable as dv
-from derivable.accelerator import evaluation
-from derivable.accelerator.emulation import _COMPUTE as COMPUTED
-from derivable.accelerator.emulation import Emulation, is_done
-from derivable.accelerator.instructions import Machine
-from derivable.accelerator.kinds import KINDS
-from derivable.accelerator.lower import _KINDS as LOWERED
-from derivable.accelerator.lower import lower, simulate
-from derivable.accelerator.operators import Builder
-from derivable.accelerator.precision import PRECISIONS
-from derivable.accelerator.quantisation import (
+from derivable.accelerator.lower.lower import _KINDS as LOWERED
+from derivable.accelerator.lower.lower import lower, simulate
+from derivable.accelerator.machine.instructions import Machine
+from derivable.accelerator.numbers.emulation import _COMPUTE as COMPUTED
+from derivable.accelerator.numbers.emulation import Emulation, is_done
+from derivable.accelerator.numbers.precision import PRECISIONS
+from derivable.accelerator.numbers.quantisation import (
     _best_scale_and_zero,
     _best_scales,
     _rounded,
@@ -28,6 +25,9 @@ from derivable.accelerator.quantisation import (
     calibrate,
     evaluate,
 )
+from derivable.accelerator.operators import evaluation
+from derivable.accelerator.operators.kinds import KINDS
+from derivable.accelerator.operators.operators import Builder
 from derivable.core.diagnostics import DomainError, UnsupportedError
 
 from . import integers

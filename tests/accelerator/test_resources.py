@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from derivable.accelerator import resources, sizing, synthesis
-from derivable.accelerator.instructions import Machine
-from derivable.accelerator.resources import DEVICES, Resources, device, estimate
-from derivable.accelerator.runtime import Layer, Vectors
-from derivable.accelerator.schedule import Workload
+from derivable.accelerator.explore import sizing
+from derivable.accelerator.explore.schedule import Workload
+from derivable.accelerator.hardware import resources, synthesis
+from derivable.accelerator.hardware.resources import DEVICES, Resources, device, estimate
+from derivable.accelerator.machine.instructions import Machine
+from derivable.accelerator.operators.runtime import Layer, Vectors
 from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, MissingDependencyError, ParseError
 
 MULTIPLIERS = Path(__file__).parent / "multipliers.sv"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accelerator.column import convolution
-from derivable.accelerator import runtime
-from derivable.accelerator.runtime import Elementwise, Layer, Vectors
+from derivable.accelerator.operators import runtime
+from derivable.accelerator.operators.runtime import Elementwise, Layer, Vectors
 from derivable.core.diagnostics import DomainError
 
 SCALE_SIM = json.loads((Path(__file__).parent / "scale_sim.json").read_text())

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from accelerator.random_programs import SMALL, Composer, random_program
-from derivable.accelerator import elaboration, fixed, hazards, machine, verilator
-from derivable.accelerator.instructions import NUM_UNITS, UNITS, End, Machine, Program, Transfer, Vector
-from derivable.accelerator.machine import Latencies
-from derivable.accelerator.simulation import OffChip, simulator
+from derivable.accelerator.hardware import elaboration, verilator
+from derivable.accelerator.hardware.simulation import OffChip, simulator
+from derivable.accelerator.machine import hazards, machine
+from derivable.accelerator.machine.instructions import NUM_UNITS, UNITS, End, Machine, Program, Transfer, Vector
+from derivable.accelerator.machine.machine import Latencies
+from derivable.accelerator.numbers import fixed
 from derivable.core.diagnostics import DerivableError, LayoutError
 
 pytestmark = pytest.mark.skipif(verilator.version() is None, reason="Verilator or g++ is not installed")

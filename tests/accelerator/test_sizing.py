@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derivable.accelerator import resources, sizing
-from derivable.accelerator.runtime import Elementwise, Layer, Vectors, layer_cycles
-from derivable.accelerator.schedule import Workload
-from derivable.accelerator.sizing import Memory, simd_width
+from derivable.accelerator.explore import sizing
+from derivable.accelerator.explore.schedule import Workload
+from derivable.accelerator.explore.sizing import Memory, simd_width
+from derivable.accelerator.hardware import resources
+from derivable.accelerator.operators.runtime import Elementwise, Layer, Vectors, layer_cycles
 from derivable.core.diagnostics import DomainError
 
 LAYERS = [Layer(100, 27, 64), Layer(25, 576, 64)]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import derivable as dv
-from derivable.accelerator.evaluation import evaluate
-from derivable.accelerator.operators import check, expand, fold_constants
-from derivable.accelerator.trace import trace
+from derivable.accelerator.operators.evaluation import evaluate
+from derivable.accelerator.operators.operators import check, expand, fold_constants
+from derivable.accelerator.trace.trace import trace
 from reasoning.abduction import nvsa, prae
 from reasoning.learned_rules import lvrf
 from reasoning.superposition import mimonet

@@ -7,8 +7,8 @@ from functools import reduce
 
 import numpy as np
 
-from derivable.circuit.builder import CircuitBuilder
-from derivable.circuit.circuit import Circuit
+from derivable.circuit.graph.builder import CircuitBuilder
+from derivable.circuit.graph.circuit import Circuit
 
 
 def worlds(num_variables: int) -> np.ndarray:

@@ -18,7 +18,9 @@ def test_import_is_light():
 
 
 def test_the_compiler_process_needs_no_numba():
-    assert "numba" not in modules_after("import derivable.circuit.compile_sdd, derivable.circuit.compile_d4")
+    assert "numba" not in modules_after(
+        "import derivable.circuit.compilation.compile_sdd, derivable.circuit.compilation.compile_d4"
+    )
 
 
 def test_import_is_fast():

@@ -26,7 +26,7 @@ def numbers_for_kinds(text: str) -> list[int]:
                 lines.append(node.lineno)
         elif isinstance(node, ast.ImportFrom):
             # Constants of formulas and of scalar expressions have two of these names.
-            homes = ("derivable.circuit.circuit", "derivable.datalog", "derivable.device")
+            homes = ("derivable.circuit.graph.circuit", "derivable.datalog", "derivable.device")
             taken = (node.module or "").startswith(homes)
             if taken and NAMES & {alias.name for alias in node.names}:
                 lines.append(node.lineno)
@@ -46,7 +46,7 @@ def test_kind_codes_are_written_down_once(path):
 def test_the_check_can_fail():
     text = "AND, OR = 3, 4\n_TRUE = 1\nNOT: int = 5\nTRUE = Constant(True)\n"
     text += "if kind[n] == 2 or kind[n] == OR:\n    pass\n"
-    text += "from derivable.circuit.circuit import OR, Circuit\nfrom derivable.core.and_or import OR\n"
+    text += "from derivable.circuit.graph.circuit import OR, Circuit\nfrom derivable.core.and_or import OR\n"
     assert sorted(numbers_for_kinds(text)) == [1, 2, 3, 5, 7]
     assert numbers_for_kinds(Path(and_or.__file__).read_text()) != []
 

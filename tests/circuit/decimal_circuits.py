@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from derivable.circuit.builder import circuit_from_arrays
+from derivable.circuit.graph.builder import circuit_from_arrays
 from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
 
 CONTEXT = decimal.Context(prec=60, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)

@@ -6,7 +6,7 @@ Nothing here uses the code under test but `CircuitBuilder`, whose meaning its ow
 import numpy as np
 
 from circuit.random_circuits import root_tables
-from derivable.circuit.builder import CircuitBuilder
+from derivable.circuit.graph.builder import CircuitBuilder
 
 
 def random_node(builder, rng, variables, depth, kept=0.8):

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from derivable.circuit.circuit import Circuit
+from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 
 

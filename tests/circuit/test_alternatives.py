@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from derivable.circuit import alternatives
-from derivable.circuit.and_or_graph import AndOrGraph
-from derivable.circuit.choice import compile_formula_dag
+from derivable.circuit.compilation import alternatives
+from derivable.circuit.compilation.choice import compile_formula_dag
+from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.core.and_or import AND, LITERAL, OR
 
 

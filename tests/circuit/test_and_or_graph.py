@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from circuit.random_circuits import assert_same_circuit, random_arrays
 from circuit.reference import holds
-from derivable.circuit.and_or_graph import AndOrGraph
-from derivable.circuit.builder import circuit_from_arrays
-from derivable.circuit.formula import evaluate, exactly_one, to_nnf, variables
+from derivable.circuit.formulas.formula import evaluate, exactly_one, to_nnf, variables
+from derivable.circuit.graph.and_or_graph import AndOrGraph
+from derivable.circuit.graph.builder import circuit_from_arrays
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.diagnostics import LayoutError
 from derivable.core.progress import NEVER
-from derivable.datalog.unroll import normal_form, unroll
+from derivable.datalog.exact.unroll import normal_form, unroll
 
 WORLDS = (np.arange(16)[:, None] >> np.arange(4)[None, :] & 1).astype(bool)
 

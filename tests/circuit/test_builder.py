@@ -18,8 +18,8 @@ from circuit.random_circuits import (
     root_tables,
     truth_tables,
 )
-from derivable.circuit import builder as builder_module
-from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
+from derivable.circuit.graph import builder as builder_module
+from derivable.circuit.graph.builder import CircuitBuilder, circuit_from_arrays
 from derivable.core.diagnostics import LayoutError, ShapeError
 from derivable.device.cpu import threads
 
@@ -349,7 +349,7 @@ def test_weights_and_origin_are_kept():
 
 
 def test_a_circuit_of_strided_arrays_has_the_same_plan():
-    from derivable.circuit.plan import make_plan
+    from derivable.circuit.fold.plan import make_plan
 
     arrays = random_arrays(np.random.default_rng(1), 5, 60)
     circuit = circuit_from_arrays(*arrays, [len(arrays[0]) - 1, len(arrays[0]) - 2], 5)
@@ -363,8 +363,8 @@ def test_a_circuit_of_strided_arrays_has_the_same_plan():
 
 @pytest.mark.parametrize("num_threads", [2, 3])
 def test_a_plan_does_not_depend_on_the_threads_that_make_it(monkeypatch, num_threads):
+    from derivable.circuit.fold.plan import make_plan
     from derivable.circuit.kernels import levels_plan
-    from derivable.circuit.plan import make_plan
 
     rng = np.random.default_rng(2)
     arrays = random_arrays(rng, 6, 400)

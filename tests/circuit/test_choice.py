@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuit.reference import value_of_nodes
-from derivable.circuit.builder import CircuitBuilder
-from derivable.circuit.choice import CategoricalVariables, compile_formula_dag
+from derivable.circuit.compilation.choice import CategoricalVariables, compile_formula_dag
+from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.diagnostics import CompileTimeout, DomainError
 

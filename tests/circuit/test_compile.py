@@ -23,14 +23,14 @@ from circuit.fast_count import has_count, log10_weight
 from circuit.reference import all_assignments, holds, model_count, weighted_count
 from circuit.test_formula import VARIABLES, formulas
 from data import data_path
-from derivable.circuit import compile_process, compile_sdd
-from derivable.circuit.compilation import compile, definitions, without_repeats
-from derivable.circuit.compile_process import CompilerError, run_worker, work_folder
-from derivable.circuit.dimacs import cnf_from_clauses, write_dimacs
-from derivable.circuit.elimination import balanced_vtree, elimination_tree, elimination_vtree
-from derivable.circuit.formula import exactly_one, to_nnf, variables
-from derivable.circuit.vtree import Vtree
-from derivable.circuit.vtree_file import parse_vtree
+from derivable.circuit.compilation import compile_sdd
+from derivable.circuit.compilation.compilation import compile, definitions, without_repeats
+from derivable.circuit.compilation.compile_process import CompilerError, run_worker, work_folder
+from derivable.circuit.compilation.elimination import balanced_vtree, elimination_tree, elimination_vtree
+from derivable.circuit.files.vtree_file import parse_vtree
+from derivable.circuit.formulas.dimacs import cnf_from_clauses, write_dimacs
+from derivable.circuit.formulas.formula import exactly_one, to_nnf, variables
+from derivable.circuit.graph.vtree import Vtree
 from derivable.core.and_or import FALSE, LITERAL, TRUE
 from derivable.core.diagnostics import (
     CompileTimeout,
@@ -42,7 +42,7 @@ from derivable.core.diagnostics import (
 )
 
 COMPILERS = ["sdd", "d4"]
-SOURCE = str(Path(compile_process.__file__).parents[2])
+SOURCE = str(Path(derivable.__file__).parents[1])
 
 
 @pytest.fixture(params=COMPILERS)
@@ -261,7 +261,7 @@ def test_progress_on_a_terminal(compiler):
 
     code = f"""
         import sys; sys.path.insert(0, {SOURCE!r})
-        from derivable.circuit.compilation import compile
+        from derivable.circuit.compilation.compilation import compile
         from derivable.core.diagnostics import CompileTimeout
         try:
             compile({hard()!r}, {compiler!r}, time_limit=2.5)
@@ -287,7 +287,7 @@ def test_ctrl_c(compiler):
     code = f"""
         import signal; signal.signal(signal.SIGINT, signal.default_int_handler)
         import sys; sys.path.insert(0, {SOURCE!r})
-        from derivable.circuit.compilation import compile
+        from derivable.circuit.compilation.compilation import compile
         print("ready", flush=True)
         try:
             compile({hard()!r}, {compiler!r})
@@ -342,7 +342,7 @@ class _WatchedLock:
 def test_the_compiler_dies_with_its_parent():
     code = f"""
         import sys; sys.path.insert(0, {SOURCE!r})
-        from derivable.circuit.compilation import compile
+        from derivable.circuit.compilation.compilation import compile
         compile({hard()!r})
     """
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
@@ -368,7 +368,7 @@ def test_a_script_without_main_guard_and_with_shadowing_files(tmp_path, compiler
     """The user's script is not imported again, and files beside it named like ours or the library's do not matter."""
     (tmp_path / "script.py").write_text(
         f"import sys; sys.path.append({SOURCE!r})\n"
-        "from derivable.circuit.compilation import compile\n"
+        "from derivable.circuit.compilation.compilation import compile\n"
         f"print(compile({hard(30, 1.5)!r}, {compiler!r}).num_variables)\n"
     )
     (tmp_path / "compile_worker.py").write_text("raise SystemExit('wrong file')")
@@ -590,11 +590,14 @@ def _rows(path):
 
 
 def test_no_module_hides_a_public_name():
-    """A submodule that is imported becomes an attribute of its package: it must not be called like a function there."""
+    """What is imported becomes an attribute of its package: no file or folder there may be called like a function."""
     package = Path(SOURCE, "derivable", "circuit")
-    modules = {path.stem for path in package.glob("*.py")}
+    modules = {path.stem for path in package.iterdir()}
     assert not modules & set(derivable.circuit.__all__)
-    code = "import derivable.circuit.compilation as module, derivable.circuit as c; print(c.compile is module.compile)"
+    code = (
+        "import derivable.circuit.compilation.compilation as module, derivable.circuit as c; "
+        "print(c.compile is module.compile)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": SOURCE}, capture_output=True, text=True
     )

@@ -17,8 +17,8 @@ from circuit.deterministic import (
     world_masses,
 )
 from circuit.random_circuits import root_tables
-from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
-from derivable.circuit.count import _is_prime, log_weighted_count, model_count, probability, weighted_count
+from derivable.circuit.graph.builder import CircuitBuilder, circuit_from_arrays
+from derivable.circuit.queries.count import _is_prime, log_weighted_count, model_count, probability, weighted_count
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from circuit.reference import all_assignments
 from data import data_path
-from derivable.circuit.dimacs import (
+from derivable.circuit.formulas.dimacs import (
     Cnf,
     cnf_from_clauses,
     cnf_of,

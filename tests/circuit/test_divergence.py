@@ -8,8 +8,8 @@ from scipy.special import rel_entr
 
 from circuit.deterministic import assert_close, satisfiable_circuit, world_masses
 from circuit.test_count import parity_chain
-from derivable.circuit.builder import CircuitBuilder
-from derivable.circuit.divergence import entropy, kl_divergence
+from derivable.circuit.graph.builder import CircuitBuilder
+from derivable.circuit.queries.divergence import entropy, kl_divergence
 from derivable.core.diagnostics import DomainError, ShapeError
 
 

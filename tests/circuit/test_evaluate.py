@@ -13,11 +13,11 @@ from circuit.decimal_circuits import log_of_expansion, log_value_and_gradient, r
 from data import data_path
 from derivable.algebra import semirings
 from derivable.circuit import load
-from derivable.circuit.builder import CircuitBuilder
-from derivable.circuit.evaluate import evaluate, explain_kernels, value_and_gradient
+from derivable.circuit.fold.evaluate import evaluate, explain_kernels, value_and_gradient
+from derivable.circuit.fold.plan import Plan, plan_of
+from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.kernels.levels import level_kernels
 from derivable.circuit.kernels.levels_log import compiled_log_rows
-from derivable.circuit.plan import Plan, plan_of
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.device.cpu import threads
 from derivable.parallel.levels import fold_levels
@@ -188,7 +188,7 @@ def test_masks_that_no_root_depends_on_stay_with_the_kernels(monkeypatch):
     b = CircuitBuilder()
     pairs = [b.disjunction([b.literal(v), b.literal(-v)]) for v in range(2, 1200)]
     circuit = b.build([b.disjunction([b.conjunction(pairs), b.conjunction([b.literal(1), *pairs])])])
-    monkeypatch.setattr("derivable.circuit.log_domain.log_rows_unbounded", None)
+    monkeypatch.setattr("derivable.circuit.fold.log_domain.log_rows_unbounded", None)
     weights, zeros = np.full((3, 1199), -700.0), np.zeros((3, 1199))
     weights[:, 0] = -1e30
     value, gradient, _ = value_and_gradient(circuit, weights, zeros, "log")

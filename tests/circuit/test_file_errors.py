@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from derivable.circuit import load
-from derivable.circuit.builder import CircuitBuilder
-from derivable.circuit.vtree_file import load_vtree
+from derivable.circuit.files.vtree_file import load_vtree
+from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.core.diagnostics import ParseError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "circuit_files"
@@ -20,7 +20,7 @@ VTREE = b"vtree 3\nL 0 1\nL 2 2\nI 1 0 2\n"
 
 
 def stored() -> bytes:
-    from derivable.circuit.store import content
+    from derivable.circuit.files.store import content
 
     b = CircuitBuilder()
     return content(b.build([b.disjunction([b.literal(1), b.conjunction([b.literal(-1), b.literal(2)])])]))

@@ -22,11 +22,12 @@ from circuit.random_circuits import (
     truth_tables,
 )
 from data import data_path
-from derivable.circuit import load, sdd_file
-from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
-from derivable.circuit.nnf_file import parse_nnf, write_nnf
-from derivable.circuit.sdd_file import load_sdd, parse_sdd, write_sdd
-from derivable.circuit.store import parse, save
+from derivable.circuit import load
+from derivable.circuit.files import sdd_file
+from derivable.circuit.files.nnf_file import parse_nnf, write_nnf
+from derivable.circuit.files.sdd_file import load_sdd, parse_sdd, write_sdd
+from derivable.circuit.files.store import parse, save
+from derivable.circuit.graph.builder import CircuitBuilder, circuit_from_arrays
 from derivable.core.diagnostics import ParseError, UnsupportedError
 
 

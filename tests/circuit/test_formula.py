@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from circuit.reference import all_assignments, holds
-from derivable.circuit.builder import circuit_from_arrays
-from derivable.circuit.formula import (
+from derivable.circuit.formulas.formula import (
     FALSE,
     TRUE,
     And,
@@ -30,6 +29,7 @@ from derivable.circuit.formula import (
     to_nnf,
     variables,
 )
+from derivable.circuit.graph.builder import circuit_from_arrays
 from derivable.core.diagnostics import DomainError
 
 VARIABLES = variables("a b c d e")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from circuit.decimal_circuits import random_circuit
-from derivable.circuit.evaluate import value_and_gradient
+from derivable.circuit.fold.evaluate import value_and_gradient
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
 jax = pytest.importorskip("jax")

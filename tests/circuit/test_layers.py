@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from circuit.random_circuits import AND, OR, random_arrays, truth_tables
 from data import data_path
 from derivable.circuit import load
-from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
-from derivable.circuit.circuit import Circuit
+from derivable.circuit.graph.builder import CircuitBuilder, circuit_from_arrays
+from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import UnsupportedError
 
 

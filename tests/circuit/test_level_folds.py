@@ -10,14 +10,14 @@ import pytest
 from circuit.decimal_circuits import random_circuit
 from derivable.algebra import expr, semirings
 from derivable.algebra.semiring import Semiring
-from derivable.circuit.and_or_graph import AndOrGraph
-from derivable.circuit.builder import CircuitBuilder
-from derivable.circuit.evaluate import evaluate, value_and_gradient
-from derivable.circuit.fold_rows import fold, fold_vjp
+from derivable.circuit.fold.evaluate import evaluate, value_and_gradient
+from derivable.circuit.fold.fold_rows import fold, fold_vjp
+from derivable.circuit.fold.plan import plan_of
+from derivable.circuit.graph.and_or_graph import AndOrGraph
+from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.kernels.level_fold import LevelFold
 from derivable.circuit.kernels.level_passes import PAIRS, SINGLES
 from derivable.circuit.kernels.levels import level_kernels
-from derivable.circuit.plan import plan_of
 from derivable.core.and_or import AND, LITERAL, NOT, OR
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.kernel.interpret import interpret

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from circuit.deterministic import all_worlds, assert_close, satisfiable_circuit, world_masses
-from derivable.circuit.builder import CircuitBuilder
-from derivable.circuit.marginals import marginals
+from derivable.circuit.graph.builder import CircuitBuilder
+from derivable.circuit.queries.marginals import marginals
 from derivable.core.diagnostics import DomainError
 
 

@@ -6,8 +6,8 @@ import pytest
 from circuit.deterministic import all_worlds, assert_close, satisfiable_circuit, world_masses
 from circuit.random_circuits import root_tables
 from circuit.test_count import parity_chain
-from derivable.circuit.builder import CircuitBuilder
-from derivable.circuit.most_probable import k_most_probable, most_probable
+from derivable.circuit.graph.builder import CircuitBuilder
+from derivable.circuit.queries.most_probable import k_most_probable, most_probable
 from derivable.core.diagnostics import DomainError, UnsupportedError
 
 

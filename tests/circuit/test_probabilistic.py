@@ -10,8 +10,8 @@ import torch
 
 from circuit.deterministic import all_worlds, assert_close, satisfiable_circuit
 from circuit.test_sample import chi_square
-from derivable.circuit.builder import CircuitBuilder
-from derivable.circuit.probabilistic import ProbabilisticCircuit
+from derivable.circuit.graph.builder import CircuitBuilder
+from derivable.circuit.learn.probabilistic import ProbabilisticCircuit
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
 

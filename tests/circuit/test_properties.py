@@ -7,7 +7,7 @@ from circuit.deterministic import random_circuit
 from circuit.random_circuits import random_arrays, truth_tables
 from circuit.test_count import parity_chain
 from circuit.test_transform import mentioned_by_children
-from derivable.circuit.builder import CircuitBuilder, circuit_from_arrays
+from derivable.circuit.graph.builder import CircuitBuilder, circuit_from_arrays
 
 
 def obvious(circuit):

@@ -10,8 +10,8 @@ import pytest
 from circuit.deterministic import all_worlds, assert_close, world_weights
 from circuit.test_sample import chi_square
 from data import data_path
-from derivable.circuit.compilation import compile
-from derivable.circuit.count import log_weighted_count
+from derivable.circuit.compilation.compilation import compile
+from derivable.circuit.queries.count import log_weighted_count
 from derivable.core.diagnostics import UnsupportedError
 
 SLOW = pytest.mark.slow
@@ -79,7 +79,7 @@ def test_every_query_of_a_compiled_formula(compiler, seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_pysdd_weighted_counts(seed):
     sdd = pytest.importorskip("pysdd.sdd")
-    from derivable.circuit.read import from_sdd
+    from derivable.circuit.files.read import from_sdd
 
     rng = np.random.default_rng(seed)
     n = 14

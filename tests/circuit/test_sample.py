@@ -6,8 +6,8 @@ from scipy import stats
 
 from circuit.deterministic import satisfiable_circuit, world_masses
 from circuit.random_circuits import root_tables
-from derivable.circuit.builder import CircuitBuilder
-from derivable.circuit.sample import sample
+from derivable.circuit.graph.builder import CircuitBuilder
+from derivable.circuit.queries.sample import sample
 from derivable.core.diagnostics import DomainError
 from derivable.device.cpu.threads import get_num_threads, set_num_threads
 

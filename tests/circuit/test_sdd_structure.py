@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from derivable.circuit.builder import CircuitBuilder
-from derivable.circuit.sdd_file import parse_sdd
-from derivable.circuit.vtree_file import parse_vtree
+from derivable.circuit.files.sdd_file import parse_sdd
+from derivable.circuit.files.vtree_file import parse_vtree
+from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.core.diagnostics import LayoutError, ParseError
 
 VTREE = parse_vtree(b"vtree 5\nL 0 1\nL 2 2\nI 1 0 2\nL 4 3\nI 3 1 4\n")

@@ -13,7 +13,7 @@ from torch import library
 
 from circuit.decimal_circuits import random_circuit
 from derivable.algebra import semirings
-from derivable.circuit.fold import GraphFold
+from derivable.circuit.fold.fold import GraphFold
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
 # Kernels of the other semirings are generated like those of max_product: the long suite alone compiles them.
@@ -158,7 +158,7 @@ def test_compiled_with_negative_weights():
 
 def test_importing_the_module_leaves_the_compiler_alone():
     """torch._dynamo takes seconds and 180 MiB."""
-    code = "import derivable.circuit.torch_module, sys; print('torch._dynamo' in sys.modules)"
+    code = "import derivable.circuit.fold.torch_module, sys; print('torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

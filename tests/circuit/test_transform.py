@@ -10,8 +10,8 @@ from circuit.deterministic import all_worlds, assert_close, random_circuit, sati
 from circuit.random_circuits import root_tables
 from circuit.test_count import parity_chain
 from derivable.circuit import compile, variables
-from derivable.circuit.builder import CircuitBuilder
-from derivable.circuit.transform import condition, forget, restrict, restrict_roots, smooth, smooth_over
+from derivable.circuit.graph.builder import CircuitBuilder
+from derivable.circuit.queries.transform import condition, forget, restrict, restrict_roots, smooth, smooth_over
 from derivable.core.diagnostics import DomainError, UnsupportedError
 
 

@@ -227,7 +227,7 @@ INTEGERS = {
 
 @pytest.mark.parametrize("kind", INTEGERS)
 def test_integers_at_the_limits(kind):
-    from derivable.datalog.values import TYPES
+    from derivable.datalog.values.values import TYPES
 
     rows, (low, high) = INTEGERS[kind], TYPES[kind].limits
     uses = ["sum", "prod", "avg", "min", "max"]

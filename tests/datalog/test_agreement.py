@@ -23,7 +23,7 @@ from derivable.datalog.ram.check import check_ram
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.ram.lower import lower
 from derivable.datalog.rules.check import check_rules
-from derivable.datalog.strata import check_strata, stratify
+from derivable.datalog.rules.strata import check_strata, stratify
 from derivable.datalog.syntax.parse import parse
 from derivable.datalog.syntax.text import syntax_text
 from derivable.datalog.types import infer
@@ -118,7 +118,7 @@ TYPED = st.sampled_from(["i8", "u8", "i32", "u32", "i64", "u64", "f32", "f64"])
 @settings(max_examples=60, deadline=None)
 @given(TYPED, st.data())
 def test_arithmetic_agrees_with_the_interpreter(type_name, data):
-    from derivable.datalog.values import TYPES
+    from derivable.datalog.values.values import TYPES
 
     t = TYPES[type_name]
     if t.is_integer:

@@ -21,11 +21,11 @@ from derivable.datalog.apm.check import check_apm
 from derivable.datalog.apm.interpret import Interpreter
 from derivable.datalog.apm.lower import lower
 from derivable.datalog.apm.text import apm_text
-from derivable.datalog.facts import load_program_facts, load_python_facts, new_store
-from derivable.datalog.inputs import taken
-from derivable.datalog.provenance import provenance_of, tags_of
+from derivable.datalog.facts.facts import load_program_facts, load_python_facts, new_store
+from derivable.datalog.facts.inputs import taken
 from derivable.datalog.ram.interpret import interpret
-from derivable.datalog.values import show_column
+from derivable.datalog.tags.provenance import provenance_of, tags_of
+from derivable.datalog.values.values import show_column
 from drawn import examples
 
 CLOSURE = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))"

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 import derivable as dv
 from datalog.scalar_oracle import NoValueError, evaluate
 from derivable.algebra import expr
-from derivable.datalog import arithmetic
 from derivable.datalog.ram.interpret import _NoValueError
 from derivable.datalog.ram.interpret import evaluate as evaluate_row
 from derivable.datalog.rules.nodes import Apply, Const, Var, variables
-from derivable.datalog.values import BOOL, TYPES, SymbolTable, show_column, word_of
+from derivable.datalog.scalars import arithmetic
+from derivable.datalog.values.values import BOOL, TYPES, SymbolTable, show_column, word_of
 from drawn import examples
 
 TEXTS = ["", "a", "ab", "12", "-7", "300", "1.5", "true", "nan", "inf", "1e400", "\u00e9"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import derivable as dv
-from derivable.datalog.values import TYPES
+from derivable.datalog.values.values import TYPES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "arithmetic.md").read_text()
 NUMBERS = [t for t in TYPES.values() if t.is_number]

@@ -12,7 +12,7 @@ import derivable as dv
 from datalog.test_fused import settings_of
 from derivable.algebra.semirings import max_product, min_plus
 from derivable.core.diagnostics import LimitError
-from derivable.datalog import best_first
+from derivable.datalog.fused import best_first
 from drawn import examples
 
 RULES = {

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.test_fused import on_threads
-from derivable.datalog import fused, gather, packing, storage
-from derivable.datalog.packing import Packing, distinct, is_in_order, order_of
-from derivable.datalog.storage import Table
-from derivable.datalog.values import TYPES
+from derivable.datalog.fused import fused
+from derivable.datalog.tables import gather, packing, storage
+from derivable.datalog.tables.packing import Packing, distinct, is_in_order, order_of
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.values.values import TYPES
 from drawn import examples
 
 I64 = TYPES["i64"]
@@ -39,7 +40,7 @@ def test_packed_rows_sort_like_rows_and_come_back(columns):
     assert (packing is None) == (bits > 64)
     if packing is not None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("derivable.datalog.packing.PART", 7)
+            patch.setattr("derivable.datalog.tables.packing.PART", 7)
             found = distinct(packing.pack(columns))
             back = np.empty((len(found), len(columns)), np.int64)
             packing.unpack(found, back)
@@ -53,7 +54,7 @@ def test_orders_are_stable(columns):
     expected = sorted(range(len(rows)), key=rows.__getitem__)
     assert np.arange(len(rows))[order_of(columns)].tolist() == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("derivable.datalog.packing.PART", 3)
+        patch.setattr("derivable.datalog.tables.packing.PART", 3)
         assert is_in_order(columns) == (rows == sorted(rows))
         assert is_in_order([np.sort(columns[0])])
     unsigned = [column.astype(np.uint64) for column in columns]

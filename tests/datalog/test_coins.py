@@ -10,7 +10,7 @@ from datalog import tagged
 from datalog.naive import splits
 from datalog.test_fused import on_threads
 from datalog.worlds import worlds
-from derivable.datalog.exact import compile_exact
+from derivable.datalog.exact.exact import compile_exact
 from drawn import examples
 
 # Program -> what `exact` gives, by counting worlds by hand, as in the reports of Scallop and ProbLog.

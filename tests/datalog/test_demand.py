@@ -15,7 +15,7 @@ from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.ram.lower import lower
 from derivable.datalog.rules.check import check_rules
 from derivable.datalog.rules.demand import demand
-from derivable.datalog.strata import check_strata, stratify
+from derivable.datalog.rules.strata import check_strata, stratify
 from derivable.datalog.syntax.parse import parse
 from derivable.datalog.types import infer
 from drawn import examples

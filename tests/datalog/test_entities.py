@@ -24,7 +24,7 @@ from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.ram.lower import lower
 from derivable.datalog.rules.check import check_rules
 from derivable.datalog.rules.creation import with_terms
-from derivable.datalog.strata import check_strata, stratify
+from derivable.datalog.rules.strata import check_strata, stratify
 from derivable.datalog.syntax.parse import parse
 from derivable.datalog.syntax.text import syntax_text
 from derivable.datalog.types import infer

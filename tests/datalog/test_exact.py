@@ -11,7 +11,7 @@ import derivable as dv
 from datalog.naive import least_model, programs, text_of
 from datalog.test_agreement import AGGREGATES, CLOSURE
 from datalog.worlds import probabilities
-from derivable.datalog.exact import compile_exact
+from derivable.datalog.exact.exact import compile_exact
 from drawn import examples
 
 CHANCE = st.sampled_from([0.1, 0.25, 0.5, 0.75, 0.9])

@@ -13,10 +13,10 @@ from pyarrow import feather, parquet
 
 import derivable as dv
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError, TypeMismatchError
-from derivable.datalog import fact_files
-from derivable.datalog.fact_files import FileForm, read_facts
-from derivable.datalog.fact_output import write_facts
-from derivable.datalog.values import TYPES
+from derivable.datalog.api.fact_output import write_facts
+from derivable.datalog.facts import fact_files
+from derivable.datalog.facts.fact_files import FileForm, read_facts
+from derivable.datalog.values.values import TYPES
 
 NAMES = ("i64", "String", "f64", "bool")
 KINDS = [TYPES[name] for name in NAMES]

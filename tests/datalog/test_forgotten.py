@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.test_fused import on_threads, settings_of
-from derivable.datalog import execute, sets, storage
 from derivable.datalog.kernels import row_sets
-from derivable.datalog.storage import Table
-from derivable.datalog.values import TYPES
+from derivable.datalog.run import execute
+from derivable.datalog.tables import sets, storage
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.values.values import TYPES
 from derivable.kernel.interpret import interpret
 from drawn import examples
 

@@ -12,7 +12,7 @@ import derivable as dv
 from derivable.datalog.foreign.function import distinct
 from derivable.datalog.foreign.standard import FUNCTIONS
 from derivable.datalog.ram.interpret import interpret
-from derivable.datalog.values import TYPES
+from derivable.datalog.values.values import TYPES
 
 NUMBERS = [t for t in TYPES.values() if t.is_number and t.bits <= 64]
 INTEGERS = [t for t in NUMBERS if t.is_integer]
@@ -298,7 +298,7 @@ def test_functions_in_bodies_tags_and_recursion():
 
 
 def test_functions_of_scalars_are_parts_of_kernels(monkeypatch):
-    from derivable.datalog import fused
+    from derivable.datalog.fused import fused
 
     monkeypatch.setattr(fused, "FEW_ROWS", 1)
     monkeypatch.setattr(fused, "MANY_ROWS", 1)

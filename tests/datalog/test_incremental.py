@@ -13,7 +13,8 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, splits, text_of
 from datalog.test_fused import settings_of
 from derivable.core.diagnostics import DerivableError, LimitError, TypeMismatchError, UnsupportedError
-from derivable.datalog import evaluation, layered
+from derivable.datalog.api import evaluation
+from derivable.datalog.tables import layered
 from drawn import examples
 
 PROVENANCES = [None, "unit", "minmaxprob", "max_product", "addmultprob", "topkproofs", "exact", "boolean", "min_plus"]

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from derivable.datalog import hashed_texts, values
-from derivable.datalog.values import SymbolTable
+from derivable.datalog.values import hashed_texts, values
+from derivable.datalog.values.values import SymbolTable
 
 TEXTS = st.lists(st.text("ab1 ", max_size=3), max_size=12)
 STEPS = st.lists(st.tuples(st.sampled_from(["all", "one", "find", "copy"]), TEXTS), max_size=8)

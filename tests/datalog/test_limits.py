@@ -14,8 +14,8 @@ import derivable as dv
 from datalog.test_errors import compare
 from derivable.core import progress
 from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, OutOfMemory
-from derivable.datalog import limits
-from derivable.datalog.limits import size_in_bytes
+from derivable.datalog.run import limits
+from derivable.datalog.run.limits import size_in_bytes
 
 DIVERGING = """type start(x: i64)
 rel n(x) = start(x)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import derivable as dv
-from derivable.datalog import fused
 from derivable.datalog.foreign.signature import signature
 from derivable.datalog.foreign.standard import FUNCTIONS, PREDICATES
+from derivable.datalog.fused import fused
 
 T = TypeVar("T", int, float)
 W = TypeVar("W")

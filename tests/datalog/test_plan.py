@@ -12,10 +12,11 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
 from datalog.test_errors import compare
 from datalog.test_fused import NEVER, settings_of
-from derivable.datalog import execute, fused, profile, statistics
-from derivable.datalog.ram import plan, project
+from derivable.datalog.fused import fused
+from derivable.datalog.ram import plan, project, statistics
 from derivable.datalog.ram.nodes import Store, steps
-from derivable.datalog.statistics import summary_of
+from derivable.datalog.ram.statistics import summary_of
+from derivable.datalog.run import execute, profile
 from drawn import examples
 
 # Settings under which every clause takes the best order found, whatever it costs to look for it.

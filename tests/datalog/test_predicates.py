@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 import derivable as dv
 from datalog.test_apm import run_apm
 from datalog.test_fused import settings_of
-from derivable.datalog import fused
 from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.fused import fused
 from derivable.datalog.ram.check import check_ram
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.rules.check import check_generator
 from derivable.datalog.rules.nodes import Const
-from derivable.datalog.values import TYPES
+from derivable.datalog.values.values import TYPES
 
 TEXTS = st.text(st.sampled_from("ab,\u00e9\U0001f600"), max_size=7)
 

@@ -11,9 +11,9 @@ from datalog.test_agreement import CLOSURE
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.core.diagnostics import UnsupportedError
-from derivable.datalog.batched import ground
-from derivable.datalog.provenance import provenance_of, tags_of
-from derivable.datalog.random_facts import RandomFacts
+from derivable.datalog.exact.batched import ground
+from derivable.datalog.tags.provenance import provenance_of, tags_of
+from derivable.datalog.tags.random_facts import RandomFacts
 
 NUM_FACTS = 5
 NAMES = ("minmaxprob", "addmultprob", "max_product", "real", "topkproofs")

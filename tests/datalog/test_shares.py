@@ -14,12 +14,12 @@ from datalog.naive import fact_sets, least_model, programs, text_of
 from datalog.test_fused import on_threads, settings_of
 from datalog.test_interrupts import run_child
 from derivable.core.diagnostics import DerivableError, LimitError
-from derivable.datalog import bit_rows, fused, sets, shares
+from derivable.datalog.fused import bit_rows, emit, fused, shares
 from derivable.datalog.kernels import row_sets
-from derivable.datalog.provenance import PROVENANCES
-from derivable.datalog.ram import emit
-from derivable.datalog.storage import Table
-from derivable.datalog.values import TYPES
+from derivable.datalog.tables import sets
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.tags.provenance import PROVENANCES
+from derivable.datalog.values.values import TYPES
 from drawn import examples
 
 CLOSURE = """
@@ -140,7 +140,7 @@ def test_values_that_grow_out_of_reach():
             if y < 200000000000:
                 y = 3 * y + x
     with split(2, 100) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("derivable.datalog.storage.SET_ROWS", 1)
+        patch.setattr("derivable.datalog.tables.storage.SET_ROWS", 1)
         found = rows_of(text + "rel n(x, y) = start(x, y), n(x, _)", {"start": begin})
     assert 2 in made
     assert set(map(tuple, found.tolist())) == wanted
@@ -329,7 +329,7 @@ def test_limits(limit):
 
 def test_additions_end_at_any_moment():
     run_child("""
-        from derivable.datalog import fused, shares
+        from derivable.datalog.fused import fused, shares
         from derivable.device.cpu.threads import set_num_threads
         fused.FEW_ROWS = fused.MANY_ROWS = shares.FEW = 0
         shares.STEP = 20_000

@@ -6,8 +6,8 @@ import scipy.sparse as sp
 
 import derivable as dv
 from derivable.core.diagnostics import DomainError, TypeMismatchError
-from derivable.datalog.inputs import taken
-from derivable.tensor.values import coordinates
+from derivable.datalog.facts.inputs import taken
+from derivable.tensor.values.values import coordinates
 
 RNG = np.random.default_rng(0)
 A = sp.csr_array(RNG.integers(1, 9, (5, 5)) * (RNG.random((5, 5)) < 0.4) / 2)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from derivable.datalog.fact_output import write_facts
+from derivable.datalog.api.fact_output import write_facts
 from derivable.datalog.foreign.hashing import siphash
-from derivable.datalog.values import TYPES
+from derivable.datalog.values.values import TYPES
 
 I128, U128 = TYPES["i128"], TYPES["u128"]
 LARGE = [2**127 - 1, -(2**127), 2**100, 2**100 + 1, 2**62, 2**62 - 1, -(2**62), -(2**62) - 1, 2**63, 5, 0, -7]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numba import njit
 
+from derivable.circuit.fold.plan import aligned
 from derivable.circuit.kernels.levels_scaled import collapse, normalise, scaled_exp
-from derivable.circuit.plan import aligned
 from derivable.device.cpu.lane_exp import exp_and_complement
 from derivable.device.cpu.lanes import count_less, item, load, multiply_add, store
 from derivable.device.cpu.pointers import pointer

@@ -18,7 +18,7 @@ from derivable.device.cpu.tiers import kernel
 
 _CIRCUITS = """
 import numpy as np
-from derivable.circuit.builder import circuit_from_arrays
+from derivable.circuit.graph.builder import circuit_from_arrays
 
 rng = np.random.default_rng(0)
 kind = np.r_[np.full(100, 2), rng.integers(3, 5, 250_000)].astype(np.uint8)

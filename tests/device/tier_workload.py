@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 import derivable as dv
-from derivable.circuit.builder import circuit_from_arrays
+from derivable.circuit.graph.builder import circuit_from_arrays
 
 
 def random_circuit(rng, variables=5, inner=40):

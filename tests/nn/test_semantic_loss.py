@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from derivable.circuit.builder import CircuitBuilder
+from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.core.diagnostics import DomainError, ShapeError
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import derivable as dv
-from derivable.circuit.builder import CircuitBuilder
+from derivable.circuit.graph.builder import CircuitBuilder
 from robust.refusal import refuses
 
 CLAUSES = [[1, -2], [2, 3], [-1, -3]]

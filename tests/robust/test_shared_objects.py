@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import derivable as dv
-from derivable.circuit.builder import CircuitBuilder
+from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.core.locks import OwnLock
 from robust import workloads
 

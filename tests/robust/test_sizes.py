@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import derivable as dv
-from derivable.circuit.builder import CircuitBuilder
+from derivable.circuit.graph.builder import CircuitBuilder
 from robust import workloads
 
 

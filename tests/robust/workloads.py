@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.circuit.circuit import Circuit
+from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import AND, LITERAL, OR
 
 
 def wide_circuit(num_variables: int = 24, copies: int = 200) -> Circuit:
     """A deterministic, decomposable circuit with enough nodes and levels to occupy several threads."""
-    from derivable.circuit.builder import CircuitBuilder
+    from derivable.circuit.graph.builder import CircuitBuilder
 
     rng = np.random.default_rng(0)
     builder = CircuitBuilder()
@@ -26,7 +26,7 @@ def wide_circuit(num_variables: int = 24, copies: int = 200) -> Circuit:
 
 def deep_circuit(levels: int) -> Circuit:
     """A chain x2 or (x1 and (x2 or (...))) with as many levels as asked for (an even number). Not decomposable."""
-    from derivable.circuit.builder import circuit_from_arrays
+    from derivable.circuit.graph.builder import circuit_from_arrays
 
     kind = np.empty(levels + 2, np.uint8)
     literal = np.zeros(levels + 2, np.int32)

@@ -6,12 +6,12 @@ from random import Random
 import numpy as np
 from hypothesis import strategies as st
 
-from derivable.tensor import nodes as t
-from derivable.tensor.binding import free_variables
-from derivable.tensor.interpret import NOTHING
-from derivable.tensor.program import Program
-from derivable.tensor.types import INT, tensor
-from derivable.tensor.values import coordinates
+from derivable.tensor.language import nodes as t
+from derivable.tensor.language.binding import free_variables
+from derivable.tensor.language.interpret import NOTHING
+from derivable.tensor.language.program import Program
+from derivable.tensor.language.types import INT, tensor
+from derivable.tensor.values.values import coordinates
 
 INPUTS = {"s": tensor(0), "X": tensor(1), "Y": tensor(1), "A": tensor(2), "n": INT}
 SIZE = 3

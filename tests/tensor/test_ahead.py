@@ -6,11 +6,11 @@ import scipy.sparse as sp
 
 from derivable.kernel import nodes as n
 from derivable.kernel.check import check
-from derivable.tensor import ahead
-from derivable.tensor.ahead import asking_ahead
-from derivable.tensor.compilation import compile
-from derivable.tensor.syntax import parse
-from derivable.tensor.types import tensor
+from derivable.tensor.call.compilation import compile
+from derivable.tensor.language.syntax import parse
+from derivable.tensor.language.types import tensor
+from derivable.tensor.lower import ahead
+from derivable.tensor.lower.ahead import asking_ahead
 
 TYPES = {"A": tensor(2), "X": tensor(1)}
 TEXTS = {

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError, ParseError, ShapeError, UnsupportedError
 from derivable.tensor import einsum, parse
-from derivable.tensor.einstein import _order, contraction
-from derivable.tensor.values import Coordinates, coordinates, is_sparse
+from derivable.tensor.values.values import Coordinates, coordinates, is_sparse
+from derivable.tensor.write.einstein import _order, contraction
 from drawn import examples
 
 # What small programs say is the same in Python, which need not be compiled for it.

@@ -10,13 +10,14 @@ import egglog
 import pytest
 
 from derivable.algebra import semirings
-from derivable.tensor import nodes as t
-from derivable.tensor import optimise, parse, saturate
-from derivable.tensor.interpret import NOTHING, interpret
-from derivable.tensor.loop_cost import Costs
-from derivable.tensor.sparsity import propagate
-from derivable.tensor.terms import Terms, free_in
-from derivable.tensor.types import INT, tensor
+from derivable.tensor import optimise, parse
+from derivable.tensor.analysis.loop_cost import Costs
+from derivable.tensor.analysis.sparsity import propagate
+from derivable.tensor.language import nodes as t
+from derivable.tensor.language.interpret import NOTHING, interpret
+from derivable.tensor.language.types import INT, tensor
+from derivable.tensor.optimisation import saturate
+from derivable.tensor.optimisation.terms import Terms, free_in
 from tensor.random_programs import INPUTS, SIZE, SMOOTH, _Programs, _tensor, is_same
 
 # Forms that random programs have seldom.

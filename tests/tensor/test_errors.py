@@ -13,9 +13,9 @@ import torch
 from derivable.core.diagnostics import DerivableError
 from derivable.tensor import Coordinates, Format, Function, compile, einsum, gradient, index, parse, variable
 from derivable.tensor.formats.held import hold
-from derivable.tensor.matrix_market import parse_matrix_market
-from derivable.tensor.types import array
-from derivable.tensor.values import coordinates
+from derivable.tensor.language.types import array
+from derivable.tensor.values.matrix_market import parse_matrix_market
+from derivable.tensor.values.values import coordinates
 
 # What small programs say is the same in Python, which need not be compiled for it.
 pytestmark = pytest.mark.usefixtures("tier_of_users")

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from derivable.core.diagnostics import DomainError, UnsupportedError
 from derivable.tensor import compile, gradient, hessian, jvp, matrix, optimise, parse, scalar, vector, vjp
-from derivable.tensor.binding import alpha_equal
-from derivable.tensor.check import check
-from derivable.tensor.derivative import MODES, PATTERNS
-from derivable.tensor.explain import STAGES, effects
+from derivable.tensor.derivative.derivative import MODES, PATTERNS
 from derivable.tensor.formats.format import format_of
 from derivable.tensor.formats.held import hold
-from derivable.tensor.interpret import interpret
-from derivable.tensor.optimisation import optimised
-from derivable.tensor.passes import PASSES, Setting, run_passes, switched
-from derivable.tensor.program import Program
+from derivable.tensor.language.binding import alpha_equal
+from derivable.tensor.language.check import check
+from derivable.tensor.language.interpret import interpret
+from derivable.tensor.language.program import Program
+from derivable.tensor.optimisation.optimisation import optimised
+from derivable.tensor.optimisation.passes import PASSES, Setting, run_passes, switched
+from derivable.tensor.show.explain import STAGES, effects
 from drawn import examples
 from tensor.random_programs import INPUTS, inputs, is_same, programs
 from tensor.test_gradient import REALS, SMOOTH, drawn, run

@@ -7,7 +7,7 @@ from derivable.core.diagnostics import LayoutError
 from derivable.tensor import compile, parse
 from derivable.tensor.formats.format import Format
 from derivable.tensor.formats.held import hold
-from derivable.tensor.values import Coordinates
+from derivable.tensor.values.values import Coordinates
 
 # What small programs say is the same in Python, which need not be compiled for it.
 pytestmark = pytest.mark.usefixtures("tier_of_users")

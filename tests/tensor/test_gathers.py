@@ -6,15 +6,15 @@ from hypothesis import strategies as st
 
 from derivable.algebra import semirings
 from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
-from derivable.tensor import columns, flatten
-from derivable.tensor.compilation import compile
-from derivable.tensor.derivative import gradient
-from derivable.tensor.gathers import Fetched
-from derivable.tensor.interpret import interpret
-from derivable.tensor.passes import KERNEL
-from derivable.tensor.program import Program
-from derivable.tensor.types import tensor
-from derivable.tensor.values import Coordinates, coordinates
+from derivable.tensor.call.compilation import compile
+from derivable.tensor.call.gathers import Fetched
+from derivable.tensor.derivative.derivative import gradient
+from derivable.tensor.language.interpret import interpret
+from derivable.tensor.language.program import Program
+from derivable.tensor.language.types import tensor
+from derivable.tensor.lower import columns, flatten
+from derivable.tensor.optimisation.passes import KERNEL
+from derivable.tensor.values.values import Coordinates, coordinates
 from drawn import examples
 from tensor.random_programs import SIZE, cases, dense_of, is_outside, places_of
 from tensor.test_kernels import (

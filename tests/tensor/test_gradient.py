@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from derivable.algebra import semirings
 from derivable.core.diagnostics import BindingError, DomainError, TypeMismatchError, UnsupportedError
-from derivable.tensor import nodes as t
-from derivable.tensor.derivative import MODES, gradient, hessian, jacobian, jvp, vjp
-from derivable.tensor.interpret import NOTHING, _Run, interpret
-from derivable.tensor.program import Program
-from derivable.tensor.support import size_inputs
-from derivable.tensor.syntax import parse
-from derivable.tensor.types import INT, REAL, product, tensor
+from derivable.tensor.analysis.support import size_inputs
+from derivable.tensor.derivative.derivative import MODES, gradient, hessian, jacobian, jvp, vjp
+from derivable.tensor.language import nodes as t
+from derivable.tensor.language.interpret import NOTHING, _Run, interpret
+from derivable.tensor.language.program import Program
+from derivable.tensor.language.syntax import parse
+from derivable.tensor.language.types import INT, REAL, product, tensor
 from drawn import examples
 from tensor.random_programs import INPUTS, SIZE, inputs, is_same, programs, tensors
 

@@ -9,15 +9,16 @@ from derivable.algebra import semirings
 from derivable.core.diagnostics import DomainError, LayoutError, ShapeError, UnsupportedError
 from derivable.device.cpu.threads import get_num_threads, set_num_threads
 from derivable.kernel.interpret import interpret as interpret_kernel
-from derivable.tensor import call, pieces
-from derivable.tensor.compilation import compile
-from derivable.tensor.factored import Factored
+from derivable.tensor.call import call
+from derivable.tensor.call.compilation import compile
+from derivable.tensor.call.factored import Factored
 from derivable.tensor.formats.format import Format, format_of
 from derivable.tensor.formats.held import hold
-from derivable.tensor.interpret import interpret
-from derivable.tensor.syntax import parse
-from derivable.tensor.types import INT, tensor
-from derivable.tensor.values import Coordinates, coordinates
+from derivable.tensor.language.interpret import interpret
+from derivable.tensor.language.syntax import parse
+from derivable.tensor.language.types import INT, tensor
+from derivable.tensor.lower import pieces
+from derivable.tensor.values.values import Coordinates, coordinates
 from drawn import examples
 from tensor.random_programs import SIZE, cases, dense_of, is_outside
 

@@ -5,11 +5,11 @@ import pytest
 
 from derivable.algebra import semirings
 from derivable.core.diagnostics import BindingError, TypeMismatchError
-from derivable.tensor import nodes as t
-from derivable.tensor.binding import alpha_equal, free_variables, substitute, unique_names
-from derivable.tensor.check import check
-from derivable.tensor.interpret import NOTHING, interpret
-from derivable.tensor.types import INT, REAL, Type, array, tensor
+from derivable.tensor.language import nodes as t
+from derivable.tensor.language.binding import alpha_equal, free_variables, substitute, unique_names
+from derivable.tensor.language.check import check
+from derivable.tensor.language.interpret import NOTHING, interpret
+from derivable.tensor.language.types import INT, REAL, Type, array, tensor
 
 REALS = semirings.get("real")
 A, X = t.Var("A"), t.Var("X")

@@ -5,16 +5,23 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from derivable.algebra import semirings
-from derivable.tensor import nodes as t
-from derivable.tensor.anf import to_anf
-from derivable.tensor.binding import bound_names
-from derivable.tensor.check import check
-from derivable.tensor.guards import guarded
-from derivable.tensor.interpret import interpret
-from derivable.tensor.linearity import is_linear
-from derivable.tensor.normalise import RULES, float_bindings, hoist_conditions, normalise, rewrite, scalar_products
-from derivable.tensor.sparsity import ATOMS, propagate
-from derivable.tensor.types import INT
+from derivable.tensor.analysis.anf import to_anf
+from derivable.tensor.analysis.sparsity import ATOMS, propagate
+from derivable.tensor.language import nodes as t
+from derivable.tensor.language.binding import bound_names
+from derivable.tensor.language.check import check
+from derivable.tensor.language.guards import guarded
+from derivable.tensor.language.interpret import interpret
+from derivable.tensor.language.linearity import is_linear
+from derivable.tensor.language.types import INT
+from derivable.tensor.optimisation.normalise import (
+    RULES,
+    float_bindings,
+    hoist_conditions,
+    normalise,
+    rewrite,
+    scalar_products,
+)
 from drawn import examples
 from tensor.random_programs import INPUTS, SMOOTH, inputs, is_same, programs, with_zeros
 

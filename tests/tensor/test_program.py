@@ -12,11 +12,11 @@ import torch
 
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.core.diagnostics import BindingError, DomainError, LayoutError
-from derivable.tensor import nodes as t
-from derivable.tensor.program import Program
-from derivable.tensor.syntax import parse
-from derivable.tensor.types import REAL, array, tensor, vector
-from derivable.tensor.values import Coordinates
+from derivable.tensor.language import nodes as t
+from derivable.tensor.language.program import Program
+from derivable.tensor.language.syntax import parse
+from derivable.tensor.language.types import REAL, array, tensor, vector
+from derivable.tensor.values.values import Coordinates
 
 # What small programs say is the same in Python, which need not be compiled for it.
 pytestmark = pytest.mark.usefixtures("tier_of_users")

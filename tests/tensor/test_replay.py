@@ -10,12 +10,12 @@ import pytest
 import scipy.sparse as sp
 
 from derivable.core.diagnostics import DerivableError, DomainError, LayoutError, ShapeError, UnsupportedError
-from derivable.tensor.compilation import compile
-from derivable.tensor.factored import Factored
+from derivable.tensor.call.compilation import compile
+from derivable.tensor.call.factored import Factored
 from derivable.tensor.formats.held import hold
-from derivable.tensor.syntax import parse
-from derivable.tensor.types import INT, REAL, tensor
-from derivable.tensor.values import coordinates
+from derivable.tensor.language.syntax import parse
+from derivable.tensor.language.types import INT, REAL, tensor
+from derivable.tensor.values.values import coordinates
 
 M, V = tensor(2), tensor(1)
 TEXTS = {

@@ -8,19 +8,19 @@ import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import derivable.tensor.saturate as saturate
+import derivable.tensor.optimisation.saturate as saturate
 from derivable.algebra import semirings
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.tensor import compile, gradient, optimise, parse
-from derivable.tensor import nodes as t
-from derivable.tensor.binding import alpha_equal
-from derivable.tensor.interpret import NOTHING, interpret
-from derivable.tensor.optimisation import loop_cost
-from derivable.tensor.program import Program
-from derivable.tensor.saturate import share
-from derivable.tensor.sparsity import propagate
-from derivable.tensor.terms import hoisted
-from derivable.tensor.types import REAL, array, tensor
+from derivable.tensor.analysis.sparsity import propagate
+from derivable.tensor.language import nodes as t
+from derivable.tensor.language.binding import alpha_equal
+from derivable.tensor.language.interpret import NOTHING, interpret
+from derivable.tensor.language.program import Program
+from derivable.tensor.language.types import REAL, array, tensor
+from derivable.tensor.optimisation.optimisation import loop_cost
+from derivable.tensor.optimisation.saturate import share
+from derivable.tensor.optimisation.terms import hoisted
 from tensor.random_programs import INPUTS, SMOOTH, inputs, is_same, programs
 
 M, V = tensor(2), tensor(1)

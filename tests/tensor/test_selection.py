@@ -15,14 +15,14 @@ import derivable as dv
 from derivable.algebra import semirings
 from derivable.core.diagnostics import UnsupportedError
 from derivable.tensor import compile, gradient, hessian, jvp, parse, vjp
-from derivable.tensor import nodes as t
-from derivable.tensor.binding import free_variables
-from derivable.tensor.derivative import MODES
+from derivable.tensor.derivative.derivative import MODES
+from derivable.tensor.derivative.selection import in_reals
 from derivable.tensor.formats.held import hold
-from derivable.tensor.program import Program
-from derivable.tensor.selection import in_reals
-from derivable.tensor.types import INT
-from derivable.tensor.values import Coordinates, coordinates
+from derivable.tensor.language import nodes as t
+from derivable.tensor.language.binding import free_variables
+from derivable.tensor.language.program import Program
+from derivable.tensor.language.types import INT
+from derivable.tensor.values.values import Coordinates, coordinates
 from tensor.random_programs import INPUTS, SIZE, _Programs
 
 NAMES = ("min_plus", "max_plus", "max_product", "godel", "log")

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.core.diagnostics import BindingError, DerivableError, DomainError, TypeMismatchError
-from derivable.tensor import nodes as t
-from derivable.tensor.binding import alpha_equal
-from derivable.tensor.check import check
-from derivable.tensor.program import Program
-from derivable.tensor.syntax import as_type, parse
-from derivable.tensor.types import BOOL, INT, REAL, Type, array, tensor
+from derivable.tensor.language import nodes as t
+from derivable.tensor.language.binding import alpha_equal
+from derivable.tensor.language.check import check
+from derivable.tensor.language.program import Program
+from derivable.tensor.language.syntax import as_type, parse
+from derivable.tensor.language.types import BOOL, INT, REAL, Type, array, tensor
 from drawn import examples
 from tensor.test_errors import TYPES
 

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 
 import derivable as dv
 from derivable.core.diagnostics import DomainError, UnsupportedError
-from derivable.tensor.values import coordinates
+from derivable.tensor.values.values import coordinates
 
 torch = pytest.importorskip("torch")
 M, V, S = dv.tensor.matrix, dv.tensor.vector, dv.tensor.scalar

@@ -23,8 +23,8 @@ from derivable.core.diagnostics import (
     UnsupportedError,
 )
 from derivable.tensor import Function, compile, einsum, hold, parse
-from derivable.tensor.matrix_market import parse_matrix_market, read_matrix_market
-from derivable.tensor.values import Coordinates, coordinates, dense, is_dense
+from derivable.tensor.values.matrix_market import parse_matrix_market, read_matrix_market
+from derivable.tensor.values.values import Coordinates, coordinates, dense, is_dense
 
 DENSE = np.array([[0.0, 1.5, 0.0], [0.0, 0.0, 0.0], [-2.0, 0.0, 3.0], [0.0, 4.0, 0.0]])
 SCIPY = ("bsr", "coo", "csc", "csr", "dia", "dok", "lil")

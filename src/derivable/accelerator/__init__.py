@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from derivable.accelerator.dataflow import DataflowGraph
-    from derivable.accelerator.design_file import load
-    from derivable.accelerator.designs import CalibrationWarning, Design, design
-    from derivable.accelerator.evaluation import evaluate
-    from derivable.accelerator.operators import Operator, OperatorGraph
+    from derivable.accelerator.designs.design_file import load
+    from derivable.accelerator.designs.designs import CalibrationWarning, Design, design
+    from derivable.accelerator.explore.dataflow import DataflowGraph
+    from derivable.accelerator.operators.evaluation import evaluate
+    from derivable.accelerator.operators.operators import Operator, OperatorGraph
 
 __all__ = [
     "CalibrationWarning",
@@ -27,13 +27,13 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "CalibrationWarning": "derivable.accelerator.designs",
-        "DataflowGraph": "derivable.accelerator.dataflow",
-        "Design": "derivable.accelerator.designs",
-        "Operator": "derivable.accelerator.operators",
-        "OperatorGraph": "derivable.accelerator.operators",
-        "design": "derivable.accelerator.designs",
-        "evaluate": "derivable.accelerator.evaluation",
-        "load": "derivable.accelerator.design_file",
+        "CalibrationWarning": "derivable.accelerator.designs.designs",
+        "DataflowGraph": "derivable.accelerator.explore.dataflow",
+        "Design": "derivable.accelerator.designs.designs",
+        "Operator": "derivable.accelerator.operators.operators",
+        "OperatorGraph": "derivable.accelerator.operators.operators",
+        "design": "derivable.accelerator.designs.designs",
+        "evaluate": "derivable.accelerator.operators.evaluation",
+        "load": "derivable.accelerator.designs.design_file",
     },
 )

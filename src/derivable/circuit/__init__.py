@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from derivable.circuit.builder import CircuitBuilder
-    from derivable.circuit.circuit import Circuit
-    from derivable.circuit.compilation import compile
-    from derivable.circuit.dimacs import Cnf, read_dimacs, write_dimacs
-    from derivable.circuit.formula import (
+    from derivable.circuit.compilation.compilation import compile
+    from derivable.circuit.files.read import from_sdd, load
+    from derivable.circuit.formulas.dimacs import Cnf, read_dimacs, write_dimacs
+    from derivable.circuit.formulas.formula import (
         Formula,
         at_least_k,
         at_least_one,
@@ -25,8 +24,9 @@ if TYPE_CHECKING:
         implies,
         variables,
     )
-    from derivable.circuit.probabilistic import ProbabilisticCircuit
-    from derivable.circuit.read import from_sdd, load
+    from derivable.circuit.graph.builder import CircuitBuilder
+    from derivable.circuit.graph.circuit import Circuit
+    from derivable.circuit.learn.probabilistic import ProbabilisticCircuit
 
 __all__ = [
     "Circuit",
@@ -55,27 +55,27 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "Circuit": "derivable.circuit.circuit",
-        "CircuitBuilder": "derivable.circuit.builder",
-        "Cnf": "derivable.circuit.dimacs",
-        "Formula": "derivable.circuit.formula",
-        "ProbabilisticCircuit": "derivable.circuit.probabilistic",
-        "at_least_k": "derivable.circuit.formula",
-        "at_least_one": "derivable.circuit.formula",
-        "at_most_k": "derivable.circuit.formula",
-        "at_most_one": "derivable.circuit.formula",
-        "compile": "derivable.circuit.compilation",
-        "conjunction": "derivable.circuit.formula",
-        "disjunction": "derivable.circuit.formula",
-        "equivalent": "derivable.circuit.formula",
-        "exactly_k": "derivable.circuit.formula",
-        "exactly_one": "derivable.circuit.formula",
-        "from_sdd": "derivable.circuit.read",
-        "implies": "derivable.circuit.formula",
-        "load": "derivable.circuit.read",
-        "read_dimacs": "derivable.circuit.dimacs",
-        "variables": "derivable.circuit.formula",
-        "write_dimacs": "derivable.circuit.dimacs",
+        "Circuit": "derivable.circuit.graph.circuit",
+        "CircuitBuilder": "derivable.circuit.graph.builder",
+        "Cnf": "derivable.circuit.formulas.dimacs",
+        "Formula": "derivable.circuit.formulas.formula",
+        "ProbabilisticCircuit": "derivable.circuit.learn.probabilistic",
+        "at_least_k": "derivable.circuit.formulas.formula",
+        "at_least_one": "derivable.circuit.formulas.formula",
+        "at_most_k": "derivable.circuit.formulas.formula",
+        "at_most_one": "derivable.circuit.formulas.formula",
+        "compile": "derivable.circuit.compilation.compilation",
+        "conjunction": "derivable.circuit.formulas.formula",
+        "disjunction": "derivable.circuit.formulas.formula",
+        "equivalent": "derivable.circuit.formulas.formula",
+        "exactly_k": "derivable.circuit.formulas.formula",
+        "exactly_one": "derivable.circuit.formulas.formula",
+        "from_sdd": "derivable.circuit.files.read",
+        "implies": "derivable.circuit.formulas.formula",
+        "load": "derivable.circuit.files.read",
+        "read_dimacs": "derivable.circuit.formulas.dimacs",
+        "variables": "derivable.circuit.formulas.formula",
+        "write_dimacs": "derivable.circuit.formulas.dimacs",
     },
-    ("builder", "formula"),
+    ("graph.builder", "formulas.formula"),
 )

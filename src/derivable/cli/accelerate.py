@@ -16,7 +16,7 @@ from derivable.core.progress import progress
 from derivable.core.registry import nearest
 
 if TYPE_CHECKING:
-    from derivable.accelerator.designs import Design
+    from derivable.accelerator.designs.designs import Design
 
 
 @click.command("accelerate")
@@ -70,8 +70,8 @@ def accelerate_command(
         build = _function(model)
         network, example = _built(model, build)
         advance(note="explore")
-        from derivable.accelerator.designs import CalibrationWarning, design, summary_rows
-        from derivable.accelerator.report import write_report
+        from derivable.accelerator.designs.designs import CalibrationWarning, design, summary_rows
+        from derivable.accelerator.designs.report import write_report
 
         samples = None if calibrate is None else [_samples(calibrate)]
         with warnings.catch_warnings(record=True) as noted:
@@ -90,7 +90,7 @@ def accelerate_command(
         advance(note="simulate" if simulate else "report")
         found = None
         if simulate:
-            from derivable.accelerator.trace import flat_inputs
+            from derivable.accelerator.trace.trace import flat_inputs
 
             found = made.simulate(flat_inputs(network, example), simulate)
         written = write_report(made, folder, found)
@@ -140,7 +140,8 @@ def _samples(path: str) -> dict[str, Any]:
 
 def _hardware(made: Design, folder: Path) -> str:
     """Write the SystemVerilog of a design and its program, if the hardware has all that it needs; says which."""
-    from derivable.accelerator import elaboration, host, machine
+    from derivable.accelerator.hardware import elaboration, host
+    from derivable.accelerator.machine import machine
 
     try:
         lowered = made.lowered

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import click
 
-from derivable.circuit.circuit import Circuit
+from derivable.circuit.graph.circuit import Circuit
 from derivable.cli.report import write_facts, write_json
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.files import STANDARD_INPUT, read_standard_input
@@ -22,8 +22,8 @@ def compiled(file: str, compiler: str, time_limit: float | None) -> Circuit:
     from derivable import circuit as circuits
 
     if file == "-":
-        from derivable.circuit.dimacs import parse_dimacs_bytes
-        from derivable.circuit.read import content_format, parse
+        from derivable.circuit.files.read import content_format, parse
+        from derivable.circuit.formulas.dimacs import parse_dimacs_bytes
 
         data = read_standard_input()
         if content_format(data) != "CNF":
@@ -87,11 +87,11 @@ def _writer(output: str):
     if ending == ".dot":
         return lambda circuit, path: circuit.to_dot(path)
     if ending == ".nnf":
-        from derivable.circuit.nnf_file import write_nnf
+        from derivable.circuit.files.nnf_file import write_nnf
 
         return write_nnf
     if ending == ".sdd":
-        from derivable.circuit.sdd_file import write_sdd
+        from derivable.circuit.files.sdd_file import write_sdd
 
         return write_sdd
     raise UnsupportedError(

@@ -27,7 +27,7 @@ def explain_command(file: str, stage: str | None, as_json: bool) -> None:
         stage = stage or "levels"
         text = compiled(file, "sdd", None).explain(stage)
     else:
-        from derivable.datalog.program import Program
+        from derivable.datalog.api.program import Program
 
         stage = stage or "ram"
         text = Program.from_file(file).explain(stage)

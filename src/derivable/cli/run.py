@@ -74,7 +74,7 @@ def run_command(
     program, shown = _program(file, queries, compatible)
     given: dict[str, Any] = {}
     if facts is not None:
-        from derivable.datalog.fact_folders import facts_from
+        from derivable.datalog.facts.fact_folders import facts_from
 
         relations = program.lowered().relations
         given = facts_from(facts, {name: r for name, r in relations.items() if not name.startswith("#")})
@@ -120,7 +120,7 @@ def _note_missing(program: Any, given: dict[str, Any], empty: list[str]) -> None
 def _program(file: str, queries: tuple[str, ...], compatible: bool) -> tuple[Any, set[str] | None]:
     """The program with the queries added, and the names of the relations to show, None for all outputs."""
     from derivable.core.files import read_bytes
-    from derivable.datalog.program import Program
+    from derivable.datalog.api.program import Program
 
     if file == "-":
         text, source = sys.stdin.read(), "<stdin>"
@@ -139,8 +139,8 @@ def _write_files(program: Any, database: Any, file: str, names: list[str], outpu
     files = program.files
     if not files and output is None:
         return
-    from derivable.datalog.fact_files import FileForm, declared
-    from derivable.datalog.fact_output import write_facts
+    from derivable.datalog.api.fact_output import write_facts
+    from derivable.datalog.facts.fact_files import FileForm, declared
 
     for name, attribute in files.items():
         path, form = declared(attribute)
@@ -196,7 +196,7 @@ def _parts(values: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 def _write(name: str, view: Any) -> None:
-    from derivable.datalog.database import tag_text
+    from derivable.datalog.api.database import tag_text
 
     relation = name.partition("(")[0]  # the facts of `query path(0, x)` are facts of path
     if sys.stdout.isatty():

@@ -64,7 +64,7 @@ class ProvenanceType(click.ParamType):
     name = "NAME"
 
     def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
-        from derivable.datalog.provenance import PROVENANCES
+        from derivable.datalog.tags.provenance import PROVENANCES
 
         return [CompletionItem(name) for name in PROVENANCES.known() if name.startswith(incomplete)]
 
@@ -72,7 +72,7 @@ class ProvenanceType(click.ParamType):
         from derivable.algebra import semirings
         from derivable.algebra.semiring import Semiring
         from derivable.core.registry import nearest
-        from derivable.datalog.provenance import provenance_of
+        from derivable.datalog.tags.provenance import provenance_of
 
         path, colon, name = value.rpartition(":")
         if not colon or not path.endswith(".py"):

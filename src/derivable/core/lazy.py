@@ -2,7 +2,7 @@
 
 Printed form, in a package's `__init__`:
 
-    __getattr__, __dir__ = lazy(__name__, {"Circuit": "derivable.circuit.circuit"}, ("read",))
+    __getattr__, __dir__ = lazy(__name__, {"Circuit": "derivable.circuit.graph.circuit"})
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ def lazy(
     """The `__getattr__` and `__dir__` of a package.
 
     names    public name -> the module that defines it
-    modules  submodules that are public as attributes of the package
+    modules  submodules that are public as attributes of the package; "graph.builder" is its attribute `builder`
     """
+    paths = {module.rpartition(".")[2]: f"{package}.{module}" for module in modules}
 
     def get(name: str) -> Any:
         above = ABOVE.get(package, {})
@@ -35,16 +36,16 @@ def lazy(
             value = getattr(importlib.import_module(names.get(name) or above[name]), name)
             setattr(sys.modules[package], name, value)
             return value
-        if name in modules:
-            return importlib.import_module(f"{package}.{name}")
-        elsewhere = "" if name.startswith("_") else _where(package, name, modules)
+        if name in paths:
+            return importlib.import_module(paths[name])
+        elsewhere = "" if name.startswith("_") else _where(package, name, paths)
         raise AttributeError(f"module {package!r} has no attribute {name!r}{elsewhere}")
 
     def directory() -> list[str]:
         # Completion shows what users may name: nothing that the module needs for itself.
         loaded = vars(sys.modules[package])
         special = (name for name in loaded if name.startswith("__"))
-        return sorted({*special, *loaded.get("__all__", (*names, *modules)), *ABOVE.get(package, {})})
+        return sorted({*special, *loaded.get("__all__", (*names, *paths)), *ABOVE.get(package, {})})
 
     return get, directory
 
@@ -58,9 +59,9 @@ def without(*internal: str) -> Any:
     return directory
 
 
-def _where(package: str, name: str, modules: Sequence[str]) -> str:
+def _where(package: str, name: str, paths: Mapping[str, str]) -> str:
     """The end of a message that says which submodules have a public name."""
-    having = [m for m in modules if name in getattr(importlib.import_module(f"{package}.{m}"), "__all__", ())]
+    having = [m for m, path in paths.items() if name in getattr(importlib.import_module(path), "__all__", ())]
     return "".join(f"; did you mean {package}.{module}.{name}?" for module in having[:1])
 
 

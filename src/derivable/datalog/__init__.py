@@ -8,13 +8,13 @@ from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
     from derivable.datalog.aggregates import aggregate
-    from derivable.datalog.database import Database
-    from derivable.datalog.fact_files import FactFile
+    from derivable.datalog.api.database import Database
+    from derivable.datalog.api.program import Program
+    from derivable.datalog.facts.fact_files import FactFile
+    from derivable.datalog.facts.inputs import InputMapping, categorical, independent
     from derivable.datalog.foreign.own import function, predicate
-    from derivable.datalog.inputs import InputMapping, categorical, independent
-    from derivable.datalog.moments import Duration
-    from derivable.datalog.program import Program
-    from derivable.datalog.terms import Entity
+    from derivable.datalog.values.moments import Duration
+    from derivable.datalog.values.terms import Entity
 
 __all__ = [
     "Database",
@@ -33,16 +33,16 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "Database": "derivable.datalog.database",
-        "Duration": "derivable.datalog.moments",
-        "FactFile": "derivable.datalog.fact_files",
-        "InputMapping": "derivable.datalog.inputs",
-        "Entity": "derivable.datalog.terms",
-        "Program": "derivable.datalog.program",
+        "Database": "derivable.datalog.api.database",
+        "Duration": "derivable.datalog.values.moments",
+        "FactFile": "derivable.datalog.facts.fact_files",
+        "InputMapping": "derivable.datalog.facts.inputs",
+        "Entity": "derivable.datalog.values.terms",
+        "Program": "derivable.datalog.api.program",
         "aggregate": "derivable.datalog.aggregates",
-        "categorical": "derivable.datalog.inputs",
+        "categorical": "derivable.datalog.facts.inputs",
         "function": "derivable.datalog.foreign.own",
-        "independent": "derivable.datalog.inputs",
+        "independent": "derivable.datalog.facts.inputs",
         "predicate": "derivable.datalog.foreign.own",
     },
 )

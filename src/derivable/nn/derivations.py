@@ -16,11 +16,11 @@ from derivable.algebra.semiring import Semiring
 from derivable.bridge.engines import Chain, Elementwise, TensorFunction
 from derivable.bridge.protocol import Engine, Functions, Shape
 from derivable.bridge.torch import call, physical
-from derivable.circuit.fold import GraphFold
+from derivable.circuit.fold.fold import GraphFold
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
-from derivable.datalog.batched import GroundProgram
-from derivable.datalog.random_facts import CHANCE
+from derivable.datalog.exact.batched import GroundProgram
+from derivable.datalog.tags.random_facts import CHANCE
 from derivable.device.cpu.memory import contiguous, zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.nn.inference import FactColumns

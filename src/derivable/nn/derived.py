@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from derivable.datalog.derived import Derived
+from derivable.datalog.tags.derived import Derived
 
 
 class DerivedFacts(torch.nn.Module):

@@ -11,12 +11,12 @@ import torch
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.bridge.torch import is_transformed, physical
-from derivable.circuit.circuit import Circuit
-from derivable.datalog.exact import ExactQuery, compile_exact
-from derivable.datalog.inputs import InputMapping
-from derivable.datalog.limits import Limits, Watch, watched
-from derivable.datalog.program import Program
-from derivable.datalog.provenance import EXACT, Inference
+from derivable.circuit.graph.circuit import Circuit
+from derivable.datalog.api.program import Program
+from derivable.datalog.exact.exact import ExactQuery, compile_exact
+from derivable.datalog.facts.inputs import InputMapping
+from derivable.datalog.run.limits import Limits, Watch, watched
+from derivable.datalog.tags.provenance import EXACT, Inference
 from derivable.device.cpu.memory import full
 from derivable.nn.derived import DerivedFacts
 from derivable.nn.log_space import log1mexp, log_of_probability
@@ -37,7 +37,7 @@ def inference_for(
     if provenance is EXACT:
         query = watched(watch, lambda: compile_exact(program, inputs, outputs, facts, watch=watch))
         return ExactInference(query, list(inputs))
-    from derivable.datalog.batched import ground
+    from derivable.datalog.exact.batched import ground
     from derivable.nn.derivations import SemiringInference, TopProofsInference
 
     semiring = provenance if isinstance(provenance, Semiring) else boolean

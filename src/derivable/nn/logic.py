@@ -11,17 +11,17 @@ from typing import Any
 import torch
 
 from derivable.algebra.semiring import Semiring
-from derivable.circuit.circuit import Circuit
-from derivable.circuit.picture import MAX_NODES
+from derivable.circuit.graph.circuit import Circuit
+from derivable.circuit.show.picture import MAX_NODES
 from derivable.core import html
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError, UnsupportedError
 from derivable.core.lazy import without
 from derivable.core.registry import nearest
-from derivable.datalog.inputs import InputMapping, as_tuple
-from derivable.datalog.limits import checked_limits
-from derivable.datalog.program import Program
-from derivable.datalog.provenance import EXACT, carrier_of, provenance_of
-from derivable.datalog.values import show_value
+from derivable.datalog.api.program import Program
+from derivable.datalog.facts.inputs import InputMapping, as_tuple
+from derivable.datalog.run.limits import checked_limits
+from derivable.datalog.tags.provenance import EXACT, carrier_of, provenance_of
+from derivable.datalog.values.values import show_value
 from derivable.nn.inference import ExactInference, inference_for
 from derivable.nn.values import require_distributions, require_factors, require_log_probabilities, require_tags
 

@@ -15,8 +15,8 @@ from typing import Any, Literal, cast
 import torch
 
 from derivable import circuit as circuits
-from derivable.circuit.circuit import Circuit
-from derivable.circuit.formula import Formula
+from derivable.circuit.formulas.formula import Formula
+from derivable.circuit.graph.circuit import Circuit
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.nn.log_space import log1mexp, log_of_probability
@@ -200,7 +200,7 @@ def _circuit_of(constraint: Constraint, exclusive: Sequence[Sequence[int]] | Non
 
 
 def _with_groups(formula: Formula, exclusive: Sequence[Sequence[int]]) -> Formula:
-    from derivable.circuit.formula import exactly_one, names_of, variables
+    from derivable.circuit.formulas.formula import exactly_one, names_of, variables
 
     names = names_of(formula)
     known = variables(names) if names else ()

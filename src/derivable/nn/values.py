@@ -10,7 +10,7 @@ from derivable.bridge.torch import physical
 from derivable.core.diagnostics import DomainError
 
 if TYPE_CHECKING:
-    from derivable.datalog.carrier import Carrier
+    from derivable.datalog.tags.carrier import Carrier
 
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float32: 1e-5, torch.float64: 1e-9}
 """How far outside [0, 1] a probability may be: what rounding in a softmax or a sum gives."""

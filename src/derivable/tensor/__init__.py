@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from derivable.tensor.compilation import Kernel, compile
-    from derivable.tensor.derivative import gradient, hessian, jacobian, jvp, vjp
-    from derivable.tensor.einstein import einsum
-    from derivable.tensor.expression import Expression, variable
-    from derivable.tensor.factored import Factored
+    from derivable.tensor.call.compilation import Kernel, compile
+    from derivable.tensor.call.factored import Factored
+    from derivable.tensor.call.function import Function
+    from derivable.tensor.derivative.derivative import gradient, hessian, jacobian, jvp, vjp
     from derivable.tensor.formats.format import Format
     from derivable.tensor.formats.held import Held, hold
-    from derivable.tensor.function import Function
-    from derivable.tensor.optimisation import optimise
-    from derivable.tensor.program import Program
-    from derivable.tensor.syntax import parse
-    from derivable.tensor.types import Type, index, matrix, scalar, tensor, vector
-    from derivable.tensor.values import Coordinates, coordinates
+    from derivable.tensor.language.program import Program
+    from derivable.tensor.language.syntax import parse
+    from derivable.tensor.language.types import Type, index, matrix, scalar, tensor, vector
+    from derivable.tensor.optimisation.optimisation import optimise
+    from derivable.tensor.values.values import Coordinates, coordinates
+    from derivable.tensor.write.einstein import einsum
+    from derivable.tensor.write.expression import Expression, variable
 
 __all__ = [
     "Coordinates",
@@ -53,31 +53,31 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "Coordinates": "derivable.tensor.values",
-        "Expression": "derivable.tensor.expression",
+        "Coordinates": "derivable.tensor.values.values",
+        "Expression": "derivable.tensor.write.expression",
         "Held": "derivable.tensor.formats.held",
         "hold": "derivable.tensor.formats.held",
-        "Factored": "derivable.tensor.factored",
-        "Function": "derivable.tensor.function",
+        "Factored": "derivable.tensor.call.factored",
+        "Function": "derivable.tensor.call.function",
         "Format": "derivable.tensor.formats.format",
-        "Kernel": "derivable.tensor.compilation",
-        "Program": "derivable.tensor.program",
-        "Type": "derivable.tensor.types",
-        "compile": "derivable.tensor.compilation",
-        "coordinates": "derivable.tensor.values",
-        "einsum": "derivable.tensor.einstein",
-        "gradient": "derivable.tensor.derivative",
-        "hessian": "derivable.tensor.derivative",
-        "index": "derivable.tensor.types",
-        "jacobian": "derivable.tensor.derivative",
-        "jvp": "derivable.tensor.derivative",
-        "matrix": "derivable.tensor.types",
-        "optimise": "derivable.tensor.optimisation",
-        "parse": "derivable.tensor.syntax",
-        "scalar": "derivable.tensor.types",
-        "tensor": "derivable.tensor.types",
-        "variable": "derivable.tensor.expression",
-        "vector": "derivable.tensor.types",
-        "vjp": "derivable.tensor.derivative",
+        "Kernel": "derivable.tensor.call.compilation",
+        "Program": "derivable.tensor.language.program",
+        "Type": "derivable.tensor.language.types",
+        "compile": "derivable.tensor.call.compilation",
+        "coordinates": "derivable.tensor.values.values",
+        "einsum": "derivable.tensor.write.einstein",
+        "gradient": "derivable.tensor.derivative.derivative",
+        "hessian": "derivable.tensor.derivative.derivative",
+        "index": "derivable.tensor.language.types",
+        "jacobian": "derivable.tensor.derivative.derivative",
+        "jvp": "derivable.tensor.derivative.derivative",
+        "matrix": "derivable.tensor.language.types",
+        "optimise": "derivable.tensor.optimisation.optimisation",
+        "parse": "derivable.tensor.language.syntax",
+        "scalar": "derivable.tensor.language.types",
+        "tensor": "derivable.tensor.language.types",
+        "variable": "derivable.tensor.write.expression",
+        "vector": "derivable.tensor.language.types",
+        "vjp": "derivable.tensor.derivative.derivative",
     },
 )

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from derivable.accelerator import elaboration, verilator
-from derivable.accelerator.instructions import Machine
+from derivable.accelerator.hardware import elaboration, verilator
+from derivable.accelerator.machine.instructions import Machine
 
 FOLDER = Path(__file__).parent
 COUNTS = ("reads", "writes", "most_reads", "most_writes", "longest", "data_first", "ar", "r", "aw", "w", "b")

@@ -23,7 +23,7 @@ from derivable.cli.demos.network import DigitReader
 from derivable.cli.demos.stopwatch import Stopwatch
 from derivable.cli.demos.training import Learned, Training, fit, pick_device, read
 from derivable.core.diagnostics import DomainError
-from derivable.datalog.inputs import categorical
+from derivable.datalog.facts.inputs import categorical
 from derivable.nn.logic import Logic
 
 

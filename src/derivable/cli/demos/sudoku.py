@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from derivable.circuit.circuit import Circuit
+from derivable.circuit.graph.circuit import Circuit
 from derivable.cli.demos.handwriting import Handwriting
 from derivable.cli.demos.network import DigitReader
 from derivable.cli.demos.stopwatch import Stopwatch

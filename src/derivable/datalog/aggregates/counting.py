@@ -10,8 +10,8 @@ from derivable.core.and_or import AND
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import Aggregate
 from derivable.datalog.aggregates.worlds import MOST_GRAPH_STEPS, by_size, placed, refuse
-from derivable.datalog.tag_columns import reduce_segments
-from derivable.datalog.tags import GraphTags, SemiringTags
+from derivable.datalog.tables.tag_columns import reduce_segments
+from derivable.datalog.tags.tags import GraphTags, SemiringTags
 
 # From so many rows on, a group's counts are found by the special forms below.
 _MANY = 32

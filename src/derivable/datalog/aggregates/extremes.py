@@ -11,7 +11,7 @@ from derivable.algebra.semirings import boolean
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import Aggregate, Group
 from derivable.datalog.aggregates.worlds import refuse
-from derivable.datalog.tags import GraphTags
+from derivable.datalog.tags.tags import GraphTags
 
 # A value depends on all better rows, and an exact circuit knows for each which.
 _MOST_STEPS = 1 << 26

@@ -14,9 +14,9 @@ from derivable.algebra.monoid import SCALAR, Monoid, TypedFunction, TypedMonoid,
 from derivable.core.diagnostics import DomainError, TypeMismatchError
 from derivable.datalog.aggregates.record import AGGREGATES, FAMILIES, Aggregate, Group, Parameter
 from derivable.datalog.aggregates.worlds import merged, reached
-from derivable.datalog.arithmetic import scalar_type
-from derivable.datalog.tag_columns import Columns, reduce_segments, within
-from derivable.datalog.values import TYPES, ValueType, words_of_numbers
+from derivable.datalog.scalars.arithmetic import scalar_type
+from derivable.datalog.tables.tag_columns import Columns, reduce_segments, within
+from derivable.datalog.values.values import TYPES, ValueType, words_of_numbers
 
 if TYPE_CHECKING:
     from derivable.datalog.aggregates.groups import Groups

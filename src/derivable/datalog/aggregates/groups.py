@@ -12,15 +12,15 @@ import numpy as np
 from derivable.core.diagnostics import DerivableError, UnsupportedError
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.aggregates.record import AGGREGATES
-from derivable.datalog.derived import Derived
 from derivable.datalog.kernels import relations as kernels
-from derivable.datalog.packing import order_of, runs_of
-from derivable.datalog.random_facts import RandomFacts
 from derivable.datalog.rules.nodes import AggregateRule
-from derivable.datalog.storage import Table
-from derivable.datalog.tag_columns import concatenate
-from derivable.datalog.tags import ColumnTags, GraphTags, Untagged
-from derivable.datalog.values import SymbolTable, ValueType, numbers_of, sort_keys, words_of_numbers
+from derivable.datalog.tables.packing import order_of, runs_of
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.tables.tag_columns import concatenate
+from derivable.datalog.tags.derived import Derived
+from derivable.datalog.tags.random_facts import RandomFacts
+from derivable.datalog.tags.tags import ColumnTags, GraphTags, Untagged
+from derivable.datalog.values.values import SymbolTable, ValueType, numbers_of, sort_keys, words_of_numbers
 from derivable.device.cpu.memory import empty
 
 Result = tuple[list[np.ndarray], int, Any]

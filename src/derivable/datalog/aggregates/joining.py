@@ -16,7 +16,7 @@ from derivable.datalog.aggregates.counting import product
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import Aggregate, Group, Parameter
 from derivable.datalog.aggregates.worlds import merged, most_steps, reached, refuse
-from derivable.datalog.tag_columns import concatenate
+from derivable.datalog.tables.tag_columns import concatenate
 
 
 def _order(groups: Groups) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import ASC, DESC, Aggregate, Group
 from derivable.datalog.aggregates.worlds import by_size, most_steps, placed, refuse
-from derivable.datalog.tag_columns import concatenate, repeat, within
+from derivable.datalog.tables.tag_columns import concatenate, repeat, within
 
 # Groups of at most so many rows are done together.
 _SMALL = 16

@@ -15,8 +15,8 @@ import numpy as np
 
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import Aggregate, Group
-from derivable.datalog.derived import Derived
-from derivable.datalog.tags import GraphTags, IntegerTags, SemiringTags
+from derivable.datalog.tags.derived import Derived
+from derivable.datalog.tags.tags import GraphTags, IntegerTags, SemiringTags
 
 
 def _all_rows(groups: Groups, chosen: np.ndarray) -> None:

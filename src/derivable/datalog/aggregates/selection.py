@@ -21,9 +21,9 @@ from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.ordering import emit_places
 from derivable.datalog.aggregates.record import ASC, DESC, Aggregate, Group, Parameter
 from derivable.datalog.aggregates.worlds import MOST_GRAPH_STEPS
-from derivable.datalog.derived import Derived
-from derivable.datalog.tag_columns import within
-from derivable.datalog.values import SymbolTable, ValueType, show_column, word_of
+from derivable.datalog.tables.tag_columns import within
+from derivable.datalog.tags.derived import Derived
+from derivable.datalog.values.values import SymbolTable, ValueType, show_column, word_of
 
 _MASK = (1 << 64) - 1
 _STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB

@@ -17,7 +17,7 @@ from derivable.core.diagnostics import warn
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import Aggregate, Group
 from derivable.datalog.aggregates.worlds import merged, reached
-from derivable.datalog.values import ValueType, wrap
+from derivable.datalog.values.values import ValueType, wrap
 
 # Sums of magnitudes below this are exact in 64 bits, rounding in the estimate included.
 _EXACT = 2.0**62

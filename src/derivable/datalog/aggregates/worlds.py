@@ -15,8 +15,8 @@ import numpy as np
 
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.aggregates.groups import Groups
-from derivable.datalog.tag_columns import concatenate
-from derivable.datalog.tags import GraphTags
+from derivable.datalog.tables.tag_columns import concatenate
+from derivable.datalog.tags.tags import GraphTags
 
 States = list[np.ndarray]
 

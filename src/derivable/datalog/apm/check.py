@@ -9,7 +9,7 @@ from derivable.core.diagnostics import LayoutError
 from derivable.datalog.apm import nodes as a
 from derivable.datalog.apm.text import instruction_text, size_text
 from derivable.datalog.rules.nodes import variables
-from derivable.datalog.values import ValueType
+from derivable.datalog.values.values import ValueType
 
 
 def check_apm(program: a.Program) -> None:

@@ -14,20 +14,20 @@ import numpy as np
 
 from derivable.algebra.semirings import boolean
 from derivable.core.progress import NEVER
-from derivable.datalog import arithmetic
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.apm import nodes as a
-from derivable.datalog.coins import thrown
-from derivable.datalog.facts import FactColumns, FactStore
+from derivable.datalog.facts.facts import FactColumns, FactStore
 from derivable.datalog.foreign.standard import PREDICATES
-from derivable.datalog.generate import generate
-from derivable.datalog.queries import Batch, Queries
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.random_facts import VALUE
 from derivable.datalog.rules.nodes import AggregateRule
-from derivable.datalog.storage import Table
-from derivable.datalog.tags import ColumnTags, SemiringTags, Untagged
-from derivable.datalog.values import ValueType
+from derivable.datalog.run.coins import thrown
+from derivable.datalog.run.generate import generate
+from derivable.datalog.run.queries import Batch, Queries
+from derivable.datalog.scalars import arithmetic
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.tags.random_facts import VALUE
+from derivable.datalog.tags.tags import ColumnTags, SemiringTags, Untagged
+from derivable.datalog.values.values import ValueType
 from derivable.parallel import reference
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from derivable.datalog.apm import nodes as a
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import Apply, Const, Expr, Relation, Var, names
-from derivable.datalog.values import BOOL
+from derivable.datalog.values.values import BOOL
 
 
 def lower(ram: m.Ram) -> a.Program:

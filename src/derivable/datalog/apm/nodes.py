@@ -23,7 +23,7 @@ from typing import Literal
 
 from derivable.datalog.ram.nodes import Coin, Generate
 from derivable.datalog.rules.nodes import AggregateRule, Expr, Relation
-from derivable.datalog.values import ValueType
+from derivable.datalog.values.values import ValueType
 
 Part = Literal["stable", "recent", "delta"]
 

@@ -12,7 +12,7 @@ from derivable.datalog.desugar.scope import Scope
 from derivable.datalog.desugar.variables import bound_in, variables_of
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.values import BOOL
+from derivable.datalog.values.values import BOOL
 
 
 class Aggregates(Scope, ABC):

@@ -12,7 +12,7 @@ from derivable.datalog.desugar.variables import variables_of
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.values import BOOL, ValueType
+from derivable.datalog.values.values import BOOL, ValueType
 
 
 class Body(Aggregates):

@@ -8,7 +8,7 @@ from derivable.core.diagnostics import DerivableError, Span, UnsupportedError
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types import Typed
-from derivable.datalog.values import ValueType
+from derivable.datalog.values.values import ValueType
 
 MAX_CLAUSES = 4096
 

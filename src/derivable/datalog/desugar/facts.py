@@ -13,7 +13,7 @@ from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.types.constants import core_tag, value_of
 from derivable.datalog.types.data_types import ground
-from derivable.datalog.values import ValueType
+from derivable.datalog.values.values import ValueType
 
 
 class Constants(Core):

@@ -13,21 +13,21 @@ from typing import Any
 
 from derivable.core.diagnostics import BindingError, DomainError, Errors, Span, TypeMismatchError, UnsupportedError
 from derivable.core.registry import suggestion
-from derivable.datalog.attributes import checked
 from derivable.datalog.desugar.body import Body
 from derivable.datalog.desugar.facts import Constants
 from derivable.datalog.desugar.scope import Environment
 from derivable.datalog.desugar.variables import variables_of
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.attributes import checked
 from derivable.datalog.rules.order import order
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import as_written
 from derivable.datalog.syntax.text import expression_text
-from derivable.datalog.terms import Entity, subterms
 from derivable.datalog.types import Typed
 from derivable.datalog.types.constants import core_tag
 from derivable.datalog.types.data_types import is_term
-from derivable.datalog.values import BOOL, F64, USIZE
+from derivable.datalog.values.terms import Entity, subterms
+from derivable.datalog.values.values import BOOL, F64, USIZE
 
 
 def desugar(typed: Typed, compatible: bool = False) -> r.Rules:

@@ -14,7 +14,7 @@ from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.types.constants import core_tag
 from derivable.datalog.types.mixed import ARITHMETIC
-from derivable.datalog.values import BOOL, F64, ValueType
+from derivable.datalog.values.values import BOOL, F64, ValueType
 
 if TYPE_CHECKING:
     from derivable.datalog.desugar.program import Desugaring

@@ -11,13 +11,13 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from derivable.core.diagnostics import Span
-from derivable.datalog.constructors import Constructor
 from derivable.datalog.desugar.variables import variables_of
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.terms import Entity
 from derivable.datalog.types.data_types import ground, is_term
-from derivable.datalog.values import BOOL, ValueType
+from derivable.datalog.values.constructors import Constructor
+from derivable.datalog.values.terms import Entity
+from derivable.datalog.values.values import BOOL, ValueType
 
 if TYPE_CHECKING:
     from derivable.datalog.desugar.program import Desugaring

@@ -14,7 +14,7 @@ from typing import Any
 
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.foreign.signature import FAMILIES, Kind, Signature
-from derivable.datalog.values import BOOL, ENTITY, STRING, TYPE_ALIASES, TYPES
+from derivable.datalog.values.values import BOOL, ENTITY, STRING, TYPE_ALIASES, TYPES
 
 _KINDS: dict[str, Kind] = {
     "int": "integer",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from derivable.datalog import tensors
 from derivable.datalog.foreign.function import ForeignFunction
 from derivable.datalog.foreign.predicate import ForeignPredicate
 from derivable.datalog.foreign.signature import signature
+from derivable.datalog.values import tensors
 
 FUNCTIONS = (
     ForeignFunction("dim", signature("(x: Tensor) -> usize"), lambda x: len(x.shape)),

@@ -16,9 +16,9 @@ import numpy as np
 from derivable.algebra.expr import Optional
 from derivable.core.diagnostics import DerivableError, DomainError
 from derivable.datalog.foreign.signature import Signature
-from derivable.datalog.moments import Duration
-from derivable.datalog.terms import Entity
-from derivable.datalog.values import SymbolTable, ValueType, fits, show_column, words_of
+from derivable.datalog.values.moments import Duration
+from derivable.datalog.values.terms import Entity
+from derivable.datalog.values.values import SymbolTable, ValueType, fits, show_column, words_of
 
 Types = tuple[ValueType, ...]
 

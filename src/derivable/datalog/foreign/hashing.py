@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from derivable.datalog.constructors import Constructor
-from derivable.datalog.moments import Duration
-from derivable.datalog.tensors import key_of
-from derivable.datalog.terms import Entity, subterms
-from derivable.datalog.values import ValueType
+from derivable.datalog.values.constructors import Constructor
+from derivable.datalog.values.moments import Duration
+from derivable.datalog.values.tensors import key_of
+from derivable.datalog.values.terms import Entity, subterms
+from derivable.datalog.values.values import ValueType
 
 _KEYS = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from derivable.datalog import tensors
 from derivable.datalog.foreign.function import ForeignFunction, result_words
 from derivable.datalog.foreign.signature import Signature
-from derivable.datalog.moments import Duration, shifted
-from derivable.datalog.values import SymbolTable, ValueType
+from derivable.datalog.values import tensors
+from derivable.datalog.values.moments import Duration, shifted
+from derivable.datalog.values.values import SymbolTable, ValueType
 
 Computed = tuple[np.ndarray, np.ndarray | None]
 

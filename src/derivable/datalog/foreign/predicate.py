@@ -16,8 +16,8 @@ from derivable.core.diagnostics import DerivableError
 from derivable.core.graph import offsets_of
 from derivable.datalog.foreign.function import ForeignError, failure, result_words
 from derivable.datalog.foreign.signature import Signature
-from derivable.datalog.random_facts import Kind
-from derivable.datalog.values import SymbolTable, ValueType, show_column
+from derivable.datalog.tags.random_facts import Kind
+from derivable.datalog.values.values import SymbolTable, ValueType, show_column
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from derivable.core.diagnostics import DomainError
 from derivable.core.registry import suggestion
-from derivable.datalog.values import ENTITY, TYPE_ALIASES, TYPES, ValueType
+from derivable.datalog.values.values import ENTITY, TYPE_ALIASES, TYPES, ValueType
 
 # A type, a generic of the signature, or a family of types, which the program decides among.
 Kind = ValueType | str

@@ -8,7 +8,7 @@ from derivable.datalog.ram.text import query_lines
 from derivable.datalog.rules.check import check_generator
 from derivable.datalog.rules.nodes import names
 from derivable.datalog.rules.text import generator_text
-from derivable.datalog.values import same_words
+from derivable.datalog.values.values import same_words
 
 
 def check_ram(ram: m.Ram) -> None:

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from derivable.core.diagnostics import UnsupportedError
-from derivable.datalog import arithmetic
 from derivable.datalog.aggregates import AGGREGATES, Group
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import AggregateRule, Apply, Const, Expr, Var, variables
-from derivable.datalog.terms import Entity, subterms
-from derivable.datalog.values import SymbolTable, ValueType, show_column, word_of
+from derivable.datalog.scalars import arithmetic
+from derivable.datalog.values.terms import Entity, subterms
+from derivable.datalog.values.values import SymbolTable, ValueType, show_column, word_of
 
 _COMPARISONS = {
     "==": operator.eq,

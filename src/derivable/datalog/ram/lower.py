@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.order import Define, Step, order
-from derivable.datalog.strata import Strata
+from derivable.datalog.rules.strata import Strata
 
 
 def lower(strata: Strata) -> m.Ram:

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from derivable.core.diagnostics import Span
-from derivable.datalog.constructors import Constructor
-from derivable.datalog.random_facts import Kind
 from derivable.datalog.rules.nodes import (
     NOWHERE,
     AggregateRule,
@@ -27,7 +25,9 @@ from derivable.datalog.rules.nodes import (
     Var,
     names,
 )
-from derivable.datalog.values import ValueType
+from derivable.datalog.tags.random_facts import Kind
+from derivable.datalog.values.constructors import Constructor
+from derivable.datalog.values.values import ValueType
 
 Part = Literal["all", "recent", "stable"]
 

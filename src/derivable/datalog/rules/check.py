@@ -9,7 +9,7 @@ from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.order import order
 from derivable.datalog.rules.text import literal_text, rule_text
-from derivable.datalog.values import F64, ValueType, same_words
+from derivable.datalog.values.values import F64, ValueType, same_words
 
 
 def check_rules(rules: r.Rules) -> None:

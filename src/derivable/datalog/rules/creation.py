@@ -19,8 +19,8 @@ from dataclasses import replace
 
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.destructure import taken_apart, without_cycles
-from derivable.datalog.terms import Entity, subterms
-from derivable.datalog.values import ValueType
+from derivable.datalog.values.terms import Entity, subterms
+from derivable.datalog.values.values import ValueType
 
 # Functors that a term may have which a rule makes, and (constructor, field, functor) for the terms inside it.
 Made = tuple[set[str], set[tuple[str, int, str]]]

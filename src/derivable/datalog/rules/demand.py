@@ -39,8 +39,8 @@ from derivable.datalog.rules.creation import with_terms
 from derivable.datalog.rules.flip import flip
 from derivable.datalog.rules.order import bound_columns, order
 from derivable.datalog.rules.passing import Columns, Unbound, evaluable, passing
+from derivable.datalog.rules.strata import cycles, dependencies, dependents, needed_for
 from derivable.datalog.rules.text import rules_text
-from derivable.datalog.strata import cycles, dependencies, dependents, needed_for
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from derivable.core.diagnostics import Span
-from derivable.datalog.constructors import Constructor
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.passing import evaluable
-from derivable.datalog.strata import cycles
-from derivable.datalog.values import BOOL
+from derivable.datalog.rules.strata import cycles
+from derivable.datalog.values.constructors import Constructor
+from derivable.datalog.values.values import BOOL
 
 
 def without_cycles(program: r.Rules) -> r.Rules:

@@ -26,7 +26,7 @@ from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.adorn import Adorned
 from derivable.datalog.rules.order import asked, order
 from derivable.datalog.rules.passing import Columns
-from derivable.datalog.strata import cycles, dependencies
+from derivable.datalog.rules.strata import cycles, dependencies
 
 
 def flip(program: r.Rules, adorned: Adorned) -> tuple[r.Rules, tuple[str, ...]]:

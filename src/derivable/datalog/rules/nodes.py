@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from derivable.core.diagnostics import Span
-from derivable.datalog.constructors import Constructor
-from derivable.datalog.random_facts import Kind
-from derivable.datalog.values import ValueType
+from derivable.datalog.tags.random_facts import Kind
+from derivable.datalog.values.constructors import Constructor
+from derivable.datalog.values.values import ValueType
 
 NOWHERE = Span(1, 1)
 # Pairs (name or None, value), as in `top<3>` and `rank<asc=true>`; a name alone, as in `sort<desc>`, has True.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.share import share
 from derivable.datalog.rules.simplify import simplify
-from derivable.datalog.strata import dependents, needed_for
+from derivable.datalog.rules.strata import dependents, needed_for
 
 
 def optimise(program: r.Rules, narrow: bool = True) -> r.Rules:

@@ -10,7 +10,7 @@ from typing import NoReturn
 from derivable.core.diagnostics import BindingError
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.text import RANGES
-from derivable.datalog.values import BOOL
+from derivable.datalog.values.values import BOOL
 
 
 @dataclass(frozen=True)

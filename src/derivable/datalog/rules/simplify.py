@@ -17,7 +17,7 @@ from typing import Any
 
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.types.constants import value_of
-from derivable.datalog.values import BOOL
+from derivable.datalog.values.values import BOOL
 
 Substitution = Mapping[str, r.Var | r.Const]
 

@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from derivable.datalog.aggregates import AGGREGATES
-from derivable.datalog.moments import Duration, parse_datetime
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.escapes import unescape
 from derivable.datalog.syntax.lexer import LITERALS, Token
 from derivable.datalog.syntax.reader import MAX_DEPTH, Reader
 from derivable.datalog.syntax.text import expression_text
-from derivable.datalog.terms import Entity
-from derivable.datalog.values import TYPE_ALIASES, TYPES
+from derivable.datalog.values.moments import Duration, parse_datetime
+from derivable.datalog.values.terms import Entity
+from derivable.datalog.values.values import TYPE_ALIASES, TYPES
 
 _FIELDS = ("integer", "float", "text", "longtext", "symbol", "char")
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")

@@ -8,11 +8,11 @@ from typing import Any
 
 from derivable.core.diagnostics import BindingError
 from derivable.core.registry import suggestion
-from derivable.datalog.constructors import Constructor
 from derivable.datalog.syntax.formulas import Formulas
 from derivable.datalog.syntax.lexer import Places, tokens
-from derivable.datalog.terms import Entity
-from derivable.datalog.values import ValueType
+from derivable.datalog.values.constructors import Constructor
+from derivable.datalog.values.terms import Entity
+from derivable.datalog.values.values import ValueType
 
 
 def parse_term(text: str, constructors: Mapping[str, Constructor], t: ValueType) -> Entity:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from derivable.core.diagnostics import Span
-from derivable.datalog.arithmetic import evaluate
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.scalars.arithmetic import evaluate
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.mixed import ARITHMETIC
 from derivable.datalog.types.unification import Type, final
-from derivable.datalog.values import BOOL, F64, SymbolTable, ValueType, show_column
+from derivable.datalog.values.values import BOOL, F64, SymbolTable, ValueType, show_column
 
 if TYPE_CHECKING:
     from derivable.datalog.types.typed import Typed

@@ -10,14 +10,14 @@ import numpy as np
 
 from derivable.core.diagnostics import BindingError, DomainError, Span, TypeMismatchError, UnsupportedError
 from derivable.core.registry import suggestion
-from derivable.datalog.constructors import Constructor, check_term
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import term_as_written
-from derivable.datalog.terms import Entity, subterms
 from derivable.datalog.types.constants import core_expression, value_of
 from derivable.datalog.types.declarations import Declarations
 from derivable.datalog.types.unification import Type, final
-from derivable.datalog.values import ValueType
+from derivable.datalog.values.constructors import Constructor, check_term
+from derivable.datalog.values.terms import Entity, subterms
+from derivable.datalog.values.values import ValueType
 
 # Of a deeper term an error says where it begins.
 _SHALLOW = 30

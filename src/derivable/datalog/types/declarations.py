@@ -12,7 +12,7 @@ from derivable.datalog.foreign.signature import Signature
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.mixed import Mixed
 from derivable.datalog.types.unification import Open, Type
-from derivable.datalog.values import ENTITY, TYPE_ALIASES, TYPES, USIZE, ValueType
+from derivable.datalog.values.values import ENTITY, TYPE_ALIASES, TYPES, USIZE, ValueType
 
 _INTEGERS = "; other integers are i8 to i128, u8 to u128, isize and usize"
 # What other languages call types: the name here, and what else there is.

@@ -16,7 +16,7 @@ from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.types.data_types import DataTypes
 from derivable.datalog.types.mixed import ARITHMETIC
 from derivable.datalog.types.unification import FAMILIES, Open, Type
-from derivable.datalog.values import BOOL, DATETIME, DURATION, F64, TYPES, ValueType
+from derivable.datalog.values.values import BOOL, DATETIME, DURATION, F64, TYPES, ValueType
 
 # What other languages call functions, and what they are here.
 _OTHER_NAMES = {

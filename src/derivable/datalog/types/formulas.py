@@ -12,7 +12,7 @@ from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.expressions import Expressions
 from derivable.datalog.types.mixed import ARITHMETIC
 from derivable.datalog.types.unification import Open, Type, resolve
-from derivable.datalog.values import BOOL
+from derivable.datalog.values.values import BOOL
 
 
 class Formulas(Expressions):

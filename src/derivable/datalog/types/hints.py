@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from derivable.datalog.inputs import Columns, InputMapping, Texts
-from derivable.datalog.terms import Entity
-from derivable.datalog.values import DATETIME, DURATION, TENSOR, fits
+from derivable.datalog.facts.inputs import Columns, InputMapping, Texts
+from derivable.datalog.values.terms import Entity
+from derivable.datalog.values.values import DATETIME, DURATION, TENSOR, fits
 
 
 def hints_from(facts: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -14,7 +14,7 @@ from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.types.formulas import Formulas
 from derivable.datalog.types.typed import RelationSignature, Typed
 from derivable.datalog.types.unification import Open, final, meet, resolve
-from derivable.datalog.values import BOOL, USIZE, ValueType, castable
+from derivable.datalog.values.values import BOOL, USIZE, ValueType, castable
 
 
 def infer(syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]] | None = None) -> Typed:

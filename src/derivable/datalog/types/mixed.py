@@ -12,7 +12,7 @@ from typing import Any
 
 from derivable.core.diagnostics import TypeMismatchError
 from derivable.datalog.types.unification import FAMILY_NAMES, Open, Type, Unifier, resolve
-from derivable.datalog.values import DATETIME, DURATION, F64, I32, TENSOR, ValueType
+from derivable.datalog.values.values import DATETIME, DURATION, F64, I32, TENSOR, ValueType
 
 ARITHMETIC = ("+", "-", "*", "/", "%")
 # (operator, left, right) -> result.

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from derivable.core.diagnostics import Span
-from derivable.datalog.constructors import Constructor
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.values import ValueType
+from derivable.datalog.values.constructors import Constructor
+from derivable.datalog.values.values import ValueType
 
 
 @dataclass(frozen=True)

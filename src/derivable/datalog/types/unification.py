@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from derivable.core.diagnostics import DerivableError, Span, TypeMismatchError
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.values import BOOL, DATETIME, DURATION, ENTITY, F32, I32, STRING, TENSOR, ValueType
+from derivable.datalog.values.values import BOOL, DATETIME, DURATION, ENTITY, F32, I32, STRING, TENSOR, ValueType
 
 # What an open type may become, from loose to strict.
 FAMILIES = {

@@ -15,9 +15,9 @@ import numpy as np
 
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.core.diagnostics import LayoutError
-from derivable.tensor import nodes as t
 from derivable.tensor.formats.format import FAMILIES, Format, format_of
 from derivable.tensor.formats.table import misplaced
+from derivable.tensor.language import nodes as t
 
 
 def check_bounds(format: Format, shape: tuple[int, ...], parts: Mapping[str, Any], packed: Packed | None) -> None:

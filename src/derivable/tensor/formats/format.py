@@ -24,9 +24,9 @@ from typing import Any, Literal, get_args
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.registry import Registry, suggestion
-from derivable.tensor import nodes as t
-from derivable.tensor.text import RESERVED
-from derivable.tensor.types import INT, Type, array
+from derivable.tensor.language import nodes as t
+from derivable.tensor.language.text import RESERVED
+from derivable.tensor.language.types import INT, Type, array
 
 Kind = Literal["real", "int", "bool", "sorted", "offsets", "hashed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -93,7 +93,7 @@ class Format:
     @cached_property
     def node(self) -> t.Node:
         """The definition, parsed and checked. Raises our errors with the place in it."""
-        from derivable.tensor.syntax import parse
+        from derivable.tensor.language.syntax import parse
 
         program = parse(self.definition, self.types, source=f"format {self.name}")
         if program.type.order != self.order:

@@ -14,8 +14,8 @@ from derivable.core.diagnostics import DerivableError, LayoutError, OutOfMemory,
 from derivable.tensor.formats.bounds import Packed, check_bounds, is_known
 from derivable.tensor.formats.format import Format, format_of
 from derivable.tensor.formats.standard import PLAIN
-from derivable.tensor.libraries import check_scipy
-from derivable.tensor.values import (
+from derivable.tensor.values.libraries import check_scipy
+from derivable.tensor.values.values import (
     Coordinates,
     check_shape,
     coordinates,
@@ -42,7 +42,7 @@ class Held:
 
     def coordinates(self) -> Coordinates:
         """The entries, in order; those of a format that fills places up are entries like others."""
-        from derivable.tensor.engine import entries_of
+        from derivable.tensor.call.engine import entries_of
 
         return entries_of(self)
 
@@ -172,7 +172,7 @@ def packed(
         ) from error
 
     def read() -> Coordinates:
-        from derivable.tensor.engine import entries_of
+        from derivable.tensor.call.engine import entries_of
 
         return entries_of(Held(format, entries.shape, found), semiring)
 

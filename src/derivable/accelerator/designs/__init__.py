@@ -1,0 +1,1 @@
+"""Designs: the face of the generator, their files and reports."""

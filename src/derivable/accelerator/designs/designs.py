@@ -1,0 +1,534 @@
+"""A designed accelerator: the model's graphs, the array and who uses it when, memories, lanes, and what they take."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from derivable.accelerator.explore import sizing
+from derivable.accelerator.explore.dataflow import DataflowGraph, Node, dataflow
+from derivable.accelerator.explore.exploration import Exploration, explore
+from derivable.accelerator.explore.schedule import Placed
+from derivable.accelerator.explore.sizing import Memories
+from derivable.accelerator.hardware.resources import Device, Resources, check_fit, estimate, fit_memories, generated
+from derivable.accelerator.hardware.resources import device as find_device
+from derivable.accelerator.numbers.precision import PRECISIONS
+from derivable.accelerator.operators.kinds import Moved
+from derivable.accelerator.operators.operators import OperatorGraph
+from derivable.accelerator.operators.runtime import Elementwise, ceil_div, elementwise_cycles
+from derivable.core import html
+from derivable.core.arguments import integer, several
+from derivable.core.diagnostics import DomainError, LimitError
+from derivable.core.lazy import optional_module
+from derivable.core.registry import suggestion
+
+if TYPE_CHECKING:
+    from derivable.accelerator.hardware.simulation import Backend, OffChip, Simulation
+    from derivable.accelerator.lower.lower import Lowered
+    from derivable.accelerator.numbers.quantisation import Quantised
+
+PARTS = ("neural", "symbolic")
+DEFAULT_PRECISION: Mapping[str, str] = MappingProxyType({"neural": "int8", "symbolic": "int4"})
+# What the generated hardware has registers for, and lanes.
+LARGEST_SIDE, MOST_SUB_ARRAYS, MOST_LANES = 64, 16, 128
+SMALLEST_PES = 16
+Stage = Literal["summary", "operators", "dataflow", "exploration", "memory", "resources", "nodes", "program"]
+
+
+class CalibrationWarning(UserWarning):
+    """The ranges of a design's numbers come from one sample."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """An accelerator for one model and one size of its inputs.
+
+    graph        what the model computes
+    flow         its nodes, and what runs beside what
+    exploration  the array that was found, and the schedule of a loop on it
+    memories     their sizes
+    lanes        of the SIMD unit
+    device       that it is for
+    precision    the format of each part: "neural" and "symbolic"
+    quantised    the prepared graph with the scales of its numbers, from the calibration
+    """
+
+    graph: OperatorGraph
+    flow: DataflowGraph
+    exploration: Exploration
+    memories: Memories
+    lanes: int
+    device: Device
+    precision: Mapping[str, str]
+    quantised: Quantised | None = field(default=None, repr=False, compare=False)
+
+    def _repr_html_(self) -> str:
+        """The lines of `str` as a table, for notebooks."""
+        rows = (line.split(maxsplit=1) if line[:1].strip() else ("", line) for line in str(self).splitlines())
+        return f"<div><b>Design</b></div>{html.table((), rows, width=400)}"
+
+    @property
+    def height(self) -> int:
+        """Rows of processing elements of a sub-array."""
+        return self.exploration.height
+
+    @property
+    def width(self) -> int:
+        """Columns of processing elements of a sub-array."""
+        return self.exploration.width
+
+    @property
+    def sub_arrays(self) -> int:
+        return self.exploration.sub_arrays
+
+    @property
+    def partition(self) -> tuple[int, int]:
+        """Sub-arrays of layers and of vector nodes, before they are tuned node by node; both all of them where layers
+        and vector nodes take turns. The program gives each node those of the schedule, as `placed` has them."""
+        return self.exploration.partition
+
+    @property
+    def cycles(self) -> int:
+        """Modelled cycles of the array per pass when passes are pipelined: the inverse of the throughput."""
+        return self.exploration.cycles
+
+    @property
+    def seconds(self) -> float:
+        """Time of `cycles` at the clock of the device."""
+        return self.cycles / self.device.clock
+
+    @property
+    def latency(self) -> int:
+        """Modelled cycles of the array for a single pass."""
+        return self.exploration.cycles_of(1)
+
+    @cached_property
+    def resources(self) -> Resources:
+        """An analytic estimate of what it takes of the device, with memories as NSFlow sizes them."""
+        return _resources((self.height, self.width, self.sub_arrays), self.lanes, self.memories, self.precision)
+
+    @cached_property
+    def generated_resources(self) -> Resources | None:
+        """The estimate of the hardware that is generated, whose cache is of blocks of 18 Kb, twice; else None.
+
+        None and errors as for `pass_cycles`.
+        """
+        lowered = self._hardware()
+        return None if lowered is None else generated(lowered.machine)
+
+    @cached_property
+    def placed(self) -> dict[str, Placed]:
+        """Where and when each node of the array runs, by its name."""
+        schedule = self.exploration.schedule
+        pairs = (*zip(self.flow.layers, schedule.layers), *zip(self.flow.vectors, schedule.vectors))
+        return {node.name: place for node, place in pairs}
+
+    def explain(self, stage: Stage = "summary") -> str:
+        """A text on one stage: "summary", "operators", "dataflow", "exploration", "memory", "resources", "nodes", or
+        "program": the machine, and what each operator takes on it, beside the equations.
+
+        Raises DomainError for another stage, and for "program" what `lowered` raises.
+        """
+        if not isinstance(stage, str) or stage not in _STAGES:
+            raise DomainError(
+                f"there is no stage {stage!r}", hint=suggestion(stage, _STAGES, f"stages are {', '.join(_STAGES)}")
+            )
+        return _STAGES[stage](self)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def __repr__(self) -> str:
+        """On one line: `<Design 4 x 8 x 8, parallel 7 : 1, int8/int4 on u250, 8718 cycles per pass>`."""
+        array, (neural, symbolic) = f"{self.height} x {self.width} x {self.sub_arrays}", self.partition
+        formats = f"{self.precision['neural']}/{self.precision['symbolic']}"
+        mode = f"{self.exploration.mode} {neural} : {symbolic}"
+        return f"<Design {array}, {mode}, {formats} on {self.device.name}, {self.cycles} cycles per pass>"
+
+    @property
+    def lowered(self) -> Lowered:
+        """The program of one pass for the generated hardware, and the machine it is for. Raises what `lower` raises."""
+        return self.lower()
+
+    @cached_property
+    def _programs(self) -> dict[int, Lowered]:
+        return {}
+
+    def lower(self, passes: int = 1) -> Lowered:
+        """The program of `passes` passes, which overlap, and the machine it is for.
+
+        Raises UnsupportedError for an operator or a format that the hardware has not, LimitError where memory does not
+        suffice.
+        """
+        from derivable.accelerator.designs.deployment import deploy
+
+        if passes not in self._programs:
+            self._programs[passes] = deploy(self, passes)
+        return self._programs[passes]
+
+    def pass_cycles(self) -> int | None:
+        """Modelled latency of one pass on the generated hardware in cycles, with off-chip memory, moves and lanes.
+        None where no hardware is generated: for formats of floats, or where memory does not suffice.
+
+        Raises what `lowered` raises but LimitError.
+        """
+        from derivable.accelerator.machine import machine
+
+        lowered = self._hardware()
+        return None if lowered is None else int(machine.timing(lowered.machine, lowered.program)[1][-1])
+
+    def _hardware(self) -> Lowered | None:
+        if self.quantised is None or any(PRECISIONS[name].is_float for name in self.precision.values()):
+            return None
+        try:
+            return self.lowered
+        except LimitError:
+            return None
+
+    def simulate(self, inputs: Any, backend: Backend = "verilator", *, off_chip: OffChip | None = None) -> Simulation:
+        """Run the generated hardware on inputs: `.outputs`, `.cycles` and `.per_node`.
+
+        inputs    as the model takes them: an array or a tensor, a tuple, or a mapping of names. Those that are k times
+                  as long along their first axis are k passes, which one program does beside each other (a number
+                  without axes is [k]); outputs are k times as long, too
+        backend   "verilator", which is built once for a machine, "icarus", or "python", the golden machine
+        off_chip  how off-chip memory behaves
+
+        Outputs are the model's, in its formats: bit by bit the same with every backend. Raises ShapeError for inputs
+        that do not fit, what `lower` raises, and MissingDependencyError where a tool is not installed.
+        """
+        from derivable.accelerator.designs.deployment import simulate
+
+        return simulate(self, inputs, backend, off_chip)
+
+    def save(self, directory: str | Path) -> None:
+        """Write `design.yaml`, and the constants and scales beside it; `load` reads them.
+
+        The directory is made if it is not there. A design that was there stays whole until the new one is. The same
+        design gives the same bytes. Raises DerivableError if it cannot be written.
+        """
+        from derivable.accelerator.designs.design_file import save
+
+        save(self, directory)
+
+
+def design(
+    model: Callable,
+    example_inputs: Any,
+    pes: int = 1024,
+    device: str | Path = "u250",
+    precision: Mapping[str, str] | str = DEFAULT_PRECISION,
+    *,
+    symbolic: Sequence[str] = (),
+    calibration: Iterable[Any] | None = None,
+    heights: Iterable[int] | None = None,
+    widths: Iterable[int] | None = None,
+) -> Design:
+    """An accelerator for a model, by the steps of NSFlow: trace, dataflow, two-phase exploration, sizes of memories.
+
+    model           a torch.nn.Module or a function of tensors, see `trace`
+    example_inputs  a tensor, a tuple of arguments or a mapping; the design is for inputs of these shapes
+    pes             processing elements, at most
+    device          the name of a device, or the path of a TOML file with one
+    precision       the format of each part, such as {"neural": "int8", "symbolic": "int4"}; a text "int8/int4" is the
+                    same, and "int8" is both
+    symbolic        paths of modules that belong to the symbolic part, see `trace`
+    calibration     samples of inputs, from which the ranges of numbers come, each like `example_inputs` or k times as
+                    long along the first axis; by default the example alone. Numbers beyond the ranges saturate: a
+                    CalibrationWarning says so where there is one sample only
+    heights, widths of sub-arrays to try; by default powers of two
+
+    Deterministic. Raises UnsupportedError for models that cannot be traced or need what the hardware has not,
+    DomainError for arguments that make no sense, LimitError for a design that the device has no room for,
+    MissingDependencyError without torch.
+    """
+    optional_module("torch", "torch", "torch")
+    from derivable.accelerator.numbers.formats import prepare
+    from derivable.accelerator.numbers.quantisation import calibrate
+    from derivable.accelerator.operators.evaluation import in_passes
+    from derivable.accelerator.trace.trace import flat_inputs, trace
+
+    integer(pes, "pes", SMALLEST_PES, hint=f"a sub-array has at least {SMALLEST_PES} elements")
+    target = find_device(device)
+    formats = parse_precision(precision)
+    sizes = [None if given is None else _sides(given, what) for given, what in ((heights, "height"), (widths, "width"))]
+    if calibration is not None:
+        calibration = list(several(calibration, "calibration", "[inputs]"))
+    graph = trace(model, example_inputs, symbolic=symbolic)
+    samples = [example_inputs] if calibration is None else calibration
+    arrays = [part for sample in samples for part in in_passes(graph, flat_inputs(model, sample))]
+    if len(arrays) == 1:
+        warnings.warn(
+            "the ranges of numbers come from one sample of inputs, and numbers of other inputs beyond them saturate; "
+            "give several samples as calibration=[...], and look at `.lost` of a simulation",
+            CalibrationWarning,
+            stacklevel=2,
+        )
+    quantised = calibrate(prepare(graph), arrays, formats)
+    flow = dataflow(graph, precision=formats)
+    if not flow.layers and not flow.vectors:
+        raise DomainError(
+            "the model has no layer and no vector node",
+            hint="the array runs products of matrices and bindings of block codes; leave what has neither to the host",
+        )
+    found = explore(
+        flow.workload(),
+        pes,
+        heights=sizes[0],
+        widths=sizes[1],
+        most_sub_arrays=MOST_SUB_ARRAYS,
+        largest_side=LARGEST_SIDE,
+    )
+    made = replace(_sized(graph, flow, found, target, formats), quantised=quantised)
+    made._hardware()  # refuses what the hardware has not
+    return made
+
+
+def _sized(
+    graph: OperatorGraph,
+    flow: DataflowGraph,
+    found: Exploration,
+    target: Device,
+    formats: Mapping[str, str],
+) -> Design:
+    """The design on an array: memories and lanes, and that the device has room for them."""
+    array = (found.height, found.width, found.sub_arrays)
+    inputs = [node.streamed for node in flow.layers]
+    memories = fit_memories(flow.workload(), array, target, **formats, inputs=inputs)
+    groups = list(_beside(flow, found))
+    # The generated unit takes a word of sums at a time, so it has a lane for each column at least.
+    lanes = max(sizing.simd_width(groups, MOST_LANES).width, found.width)
+    # Loops follow one another: in the time of one, the unit has to do all of its work for one.
+    while lanes < MOST_LANES and _lane_cycles(flow, lanes) > found.cycles:
+        lanes *= 2
+    made = Design(graph, flow, found, memories, lanes, target, dict(formats))
+    check_fit(
+        made.resources,
+        target,
+        smaller=lambda count: _resources((*array[:2], count), lanes, memories, formats),
+        most=found.sub_arrays,
+        sides=array[:2],
+    )
+    return made
+
+
+def _beside(flow: DataflowGraph, found: Exploration) -> Iterable[tuple[int, Sequence[Elementwise]]]:
+    """For each node of the critical path and what runs beside it: cycles of the array, and work of the SIMD unit."""
+    cycles = {
+        node.name: place.end - place.start
+        for node, place in (
+            *zip(flow.layers, found.schedule.layers),
+            *zip(flow.vectors, found.schedule.vectors),
+        )
+    }
+    for node, others in flow.groups():
+        nodes = (node, *others)
+        yield sum(cycles.get(each.name, 0) for each in nodes), [work for each in nodes for work in each.elementwise]
+
+
+def _lane_cycles(flow: DataflowGraph, lanes: int) -> int:
+    """Cycles of the SIMD unit in a loop, of which moves take some too."""
+    moved = sum(ceil_div(node.work.elements, lanes) for node in flow if isinstance(node.work, Moved))
+    return moved + sum(elementwise_cycles(work, lanes) for node in flow for work in node.elementwise)
+
+
+def _resources(array: tuple[int, int, int], lanes: int, memories: Memories, formats: Mapping[str, str]) -> Resources:
+    return estimate(array, simd=lanes, stores=memories, **formats)
+
+
+def _sides(given: Iterable[int], what: str) -> list[int]:
+    sides = [integer(side, f"a {what}", 4, LARGEST_SIDE) for side in several(given, f"{what}s", "[8, 16]")]
+    if not sides:
+        raise DomainError(f"{what}s has no {what} to try", hint=f"leave {what}s out to try powers of two")
+    for side in sides:
+        if side & (side - 1):
+            raise DomainError(f"a {what} is {side}, expected a power of two from 4 to {LARGEST_SIDE}")
+    return sides
+
+
+def parse_precision(precision: Mapping[str, str] | str) -> dict[str, str]:
+    """The format of each part. Raises DomainError, with the nearest name, for a part or a format that there is not."""
+    if isinstance(precision, str):
+        names = precision.split("/")
+        if len(names) > 2:
+            raise DomainError(f"precision is {precision!r}", hint='"int8", or "int8/int4" of both parts')
+        precision = dict(zip(PARTS, (names[0], names[-1])))
+    if not isinstance(precision, Mapping):
+        raise DomainError(
+            f"precision is {precision!r}, expected a format of each part", hint=f"such as {dict(DEFAULT_PRECISION)}"
+        )
+    for part in precision:
+        if part not in PARTS:
+            raise DomainError(
+                f"precision is of a part {part!r}", hint=suggestion(part, PARTS, "parts are neural and symbolic")
+            )
+    for part in PARTS:
+        if part not in precision:
+            raise DomainError(f"precision has no format of the {part} part", hint=f"such as {dict(DEFAULT_PRECISION)}")
+    return {part: PRECISIONS[precision[part]].name for part in PARTS}
+
+
+# Texts
+
+
+def summary_rows(made: Design) -> list[tuple[str, str]]:
+    """What the summary of a design says: (title, text) in its order, the whole pass first."""
+    neural, symbolic = made.partition
+    elements = made.height * made.width * made.sub_arrays
+    clock = f"{made.device.clock / 1e6:g} MHz"
+    return [
+        ("whole pass", _whole(made)),
+        (
+            "throughput",
+            f"{made.cycles:,} cycles of the array per pass (pipelined), {_time(made.seconds)}; "
+            f"latency {made.latency:,} cycles",
+        ),
+        (
+            "array",
+            f"{made.height} x {made.width} x {made.sub_arrays}: {made.sub_arrays} sub-array"
+            f"{'s' * (made.sub_arrays > 1)} of {made.height} x {made.width}, "
+            f"{elements:,} of {made.exploration.pes:,} elements",
+        ),
+        ("mode", f"{made.exploration.mode}, {neural} : {symbolic} sub-arrays, {made.exploration.mapping} mapping"),
+        ("precision", f"{made.precision['neural']} neural, {made.precision['symbolic']} symbolic"),
+        ("device", f"{made.device.title} at {clock}"),
+        (
+            "nodes",
+            f"{len(made.flow)}, {len(made.flow.layers)} of them layers and {len(made.flow.vectors)} vector nodes",
+        ),
+        ("SIMD", f"{made.lanes} lanes, busy for {_lane_cycles(made.flow, made.lanes):,} cycles per pass"),
+        ("memories", f"{made.memories.bram} blocks of 18 Kb, {made.memories.uram} of 288 Kb"),
+        ("resources", f"{_most(made.resources, made.device)} of the device at most{_as_generated(made)}"),
+    ]
+
+
+def _summary(made: Design) -> str:
+    return "\n".join(f"{title:11} {text}" for title, text in summary_rows(made))
+
+
+def _most(of: Resources, there: Device) -> str:
+    shares = of.shares(there)
+    largest = max(shares, key=lambda kind: shares[kind])
+    return f"{shares[largest]:.1%} of the {largest.upper()}"
+
+
+def _as_generated(made: Design) -> str:
+    found = made.generated_resources
+    if found is None:
+        return ""
+    lacks = "" if found.fit(made.device) else ", which it does not fit"
+    return f"; as generated {_most(found, made.device)}{lacks}"
+
+
+def resource_estimates(made: Design) -> dict[str, Resources]:
+    """The estimates of a design's resources, by what they are of."""
+    given = {"with memories of NSFlow's sizes": made.resources, "as generated": made.generated_resources}
+    return {what: found for what, found in given.items() if found is not None}
+
+
+def _whole(made: Design) -> str:
+    cycles = made.pass_cycles()
+    if cycles is not None:
+        seconds = _time(cycles / made.device.clock)
+        return f"{cycles:,} cycles, {seconds}, with off-chip memory, moves and lanes, as a simulation counts them"
+    return "no hardware is generated for these formats, or memory does not suffice"
+
+
+def _time(seconds: float) -> str:
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """What a report says of a node: bytes, its place in the schedule (None beside the array), and the part of the
+    multipliers that it keeps busy there."""
+
+    node: str
+    part: str
+    work: str
+    operators: str
+    source: str
+    weight_bytes: int
+    input_bytes: int
+    output_bytes: int
+    macs: int
+    sub_arrays: int | None
+    start: int | None
+    end: int | None
+    cycles: int
+    utilisation: float | None
+
+
+def node_rows(made: Design) -> list[NodeRow]:
+    """A row for each node of the dataflow graph, in its order."""
+    return [_row(made, node) for node in made.flow]
+
+
+def _row(made: Design, node: Node) -> NodeRow:
+    memory = node.memory(made.precision)
+    place = made.placed.get(node.name)
+    macs = getattr(node.work, "macs", 0)
+    cycles = place.end - place.start if place else node.cycles(made.height, made.width, made.sub_arrays, made.lanes)
+    busy = None
+    if place and cycles:
+        elements = made.height * made.width * place.sub_arrays
+        busy = macs / (cycles * elements * getattr(node.work, "products", 1))
+    return NodeRow(
+        node=node.name,
+        part=node.part,
+        work=" + ".join(map(str, (node.work, *node.fused))),
+        operators=" ".join(node.operators),
+        source=node.source,
+        weight_bytes=memory.weights,
+        input_bytes=memory.inputs,
+        output_bytes=memory.outputs,
+        macs=macs,
+        sub_arrays=place.sub_arrays if place else None,
+        start=place.start if place else None,
+        end=place.end if place else None,
+        cycles=cycles,
+        utilisation=busy,
+    )
+
+
+def _nodes(made: Design) -> str:
+    width = max(len(node.name) for node in made.flow) + 1
+    lines = [f"{'node':{width}} {'cycles':>9} {'start':>9} {'on':>3} {'busy':>6}  work"]
+    for row in node_rows(made):
+        start = "" if row.start is None else row.start
+        on = "" if row.sub_arrays is None else row.sub_arrays
+        busy = "" if row.utilisation is None else f"{row.utilisation:.1%}"
+        lines.append(f"%{row.node:{width - 1}} {row.cycles:>9} {start:>9} {on:>3} {busy:>6}  {row.work}")
+    return "\n".join(lines)
+
+
+def _program(made: Design) -> str:
+    from derivable.accelerator.lower import cycles
+    from derivable.accelerator.machine import machine
+
+    lowered = made.lowered
+    _, end = machine.timing(lowered.machine, lowered.program)
+    head = f"{lowered.machine}: {len(lowered.program)} instructions, modelled latency {int(end[-1]):,} cycles"
+    return "\n".join([head, *map(str, cycles.nodes(lowered))])
+
+
+_STAGES: dict[str, Callable[[Design], str]] = {
+    "summary": _summary,
+    "operators": lambda made: str(made.graph),
+    "dataflow": lambda made: made.flow.explain(made.precision),
+    "exploration": lambda made: str(made.exploration),
+    "memory": lambda made: str(made.memories),
+    "resources": lambda made: "\n".join(
+        f"{what}\n{found.table(made.device)}" for what, found in resource_estimates(made).items()
+    ),
+    "nodes": _nodes,
+    "program": _program,
+}

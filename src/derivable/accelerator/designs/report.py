@@ -1,0 +1,545 @@
+"""What a design looks like: one HTML page without anything from outside, and the rows of its nodes as CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from derivable.accelerator.designs.designs import Design, NodeRow, node_rows, resource_estimates
+from derivable.accelerator.hardware.resources import KINDS
+from derivable.core.diagnostics import DerivableError
+from derivable.core.files import atomic_write
+from derivable.core.html import safe
+
+if TYPE_CHECKING:
+    from derivable.accelerator.hardware.simulation import Simulation
+
+FILES = ("report.html", "nodes.csv", "nodes.json")
+WIDTH = 960
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1f2933; --quiet: #6b7785; --line: #d5dbe1; --ground: #ffffff;
+  --neural: #3b7dc4; --symbolic: #c9722b; --lane: #7a8b99; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e9ee; --quiet: #9aa7b4; --line: #3a4550; --ground: #14191e; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); max-width: 78rem;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; border-bottom: 1px solid var(--line); }
+p, figcaption { color: var(--quiet); } figure { margin: 0; overflow-x: auto; }
+dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); gap: .8rem; }
+dt { color: var(--quiet); font-size: .8rem; } dd { margin: 0; font-size: 1.15rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; font-size: .82rem; font-variant-numeric: tabular-nums; }
+.wide { overflow-x: auto; max-height: 34rem; overflow-y: auto; }
+th, td { text-align: left; padding: .15rem .4rem; border-bottom: 1px solid var(--line); vertical-align: top; }
+td.number { white-space: nowrap; } td.long { overflow-wrap: anywhere; min-width: 7rem; }
+th { position: sticky; top: 0; background: var(--ground); }
+td.number, th.number { text-align: right; }
+svg { display: block; max-width: 100%; height: auto; }
+svg text { fill: var(--quiet); font: 11px system-ui, sans-serif; }
+svg text.name { fill: #fff; pointer-events: none; }
+.neural { fill: var(--neural); } .symbolic { fill: var(--symbolic); } .lane { fill: var(--lane); }
+.axis { stroke: var(--line); fill: none; } .roof { stroke: var(--ink); fill: none; stroke-width: 1.5; }
+rect.bar { stroke: var(--ground); stroke-width: .5; } rect.fine { stroke: none; }
+"""
+
+
+def write_report(made: Design, directory: str | os.PathLike, simulation: Simulation | None = None) -> list[Path]:
+    """Write `report.html`, `nodes.csv` and `nodes.json`, each whole or not at all; the same design, the same bytes.
+
+    directory   is made if it is not there
+
+    simulation  a run of the design, whose cycles stand beside the modelled ones
+
+    Raises DerivableError if a file cannot be written. Returns the paths.
+    """
+    folder = Path(directory)
+    simulated = None
+    if simulation is not None:
+        from derivable.accelerator.designs.deployment import cycles_of_nodes
+
+        simulated = cycles_of_nodes(made, simulation)
+    texts = (html(made, simulated, simulation), nodes_csv(made, simulated), nodes_json(made, simulated))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DerivableError(f"cannot make the folder: {error.strerror or error}", source=str(folder)) from None
+    for name, text in zip(FILES, texts):
+        with atomic_write(folder / name) as file:
+            file.write(text)
+    return [folder / name for name in FILES]
+
+
+# What the numbers of a node are of.
+UNITS = {
+    "weight_bytes": "bytes",
+    "input_bytes": "bytes",
+    "output_bytes": "bytes",
+    "macs": "multiplications with an addition",
+    "sub_arrays": "sub-arrays",
+    "start": "cycle of a pass",
+    "end": "cycle of a pass",
+    "cycles": "cycles",
+    "utilisation": "share of the multipliers, 0 to 1",
+    "simulated_cycles": "cycles that the unit of the node works",
+    "difference": "cycles, in words",
+}
+
+
+def _records(made: Design, simulated: Mapping[str, int] | None) -> list[dict[str, object]]:
+    words = {} if simulated is None else _differences(made, simulated)
+    return [
+        {**asdict(row), "simulated_cycles": (simulated or {}).get(row.node), "difference": words.get(row.node)}
+        for row in node_rows(made)
+    ]
+
+
+def _differences(made: Design, simulated: Mapping[str, int]) -> dict[str, str]:
+    """What a node took more or less than modelled, by its name, and of what that is made."""
+    from derivable.accelerator.lower import cycles
+
+    of_program: dict[str, list[cycles.Node]] = {}
+    for each in cycles.nodes(made.lowered):
+        node = made.flow.lowered_in(each.name)
+        if each.unit and node is not None:
+            of_program.setdefault(node, []).append(each)
+    found = {}
+    for row in node_rows(made):
+        if row.node not in simulated:
+            continue
+        more = simulated[row.node] - row.cycles
+        listed = of_program.get(row.node, [])
+        parts = [("as the program shares out the sub-arrays", sum(each.equation for each in listed) - row.cycles)]
+        parts += [
+            (words, sum(getattr(each, name) for each in listed))
+            for name, words in (
+                ("blocks", "blocks of taps and channels as whole tiles"),
+                ("cuts", "pieces that fit the memories"),
+                ("constants", "pipelines of the instructions"),
+            )
+        ]
+        if not listed:
+            parts = [("conversions and steps of the program beside the passes over entries", more)]
+        rest = more - sum(count for _, count in parts)
+        reasons = [f"{count:+,} {words}" for words, count in (*parts, ("waits", rest)) if count]
+        found[row.node] = f"{more:+,}: {', '.join(reasons)}" if reasons else "as modelled"
+    return found
+
+
+def nodes_csv(made: Design, simulated: Mapping[str, int] | None = None) -> str:
+    """A line for each node, with a header; what a node has not is empty."""
+    text = io.StringIO()
+    names = [*(field.name for field in fields(NodeRow)), "simulated_cycles", "difference"]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_records(made, simulated))
+    return text.getvalue()
+
+
+def nodes_json(made: Design, simulated: Mapping[str, int] | None = None) -> str:
+    """The design in numbers, and an object for each node."""
+    content = {
+        "height": made.height,
+        "width": made.width,
+        "sub_arrays": made.sub_arrays,
+        "partition": list(made.partition),
+        "mode": made.exploration.mode,
+        "cycles": made.cycles,
+        "latency": made.latency,
+        "lanes": made.lanes,
+        "device": made.device.name,
+        "precision": dict(made.precision),
+        "resources": asdict(made.resources),
+        "generated_resources": made.generated_resources and asdict(made.generated_resources),
+        "units": UNITS,
+        "nodes": _records(made, simulated),
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def html(made: Design, simulated: Mapping[str, int] | None = None, simulation: Simulation | None = None) -> str:
+    """The page; with `simulated` cycles of nodes, and with what a simulation says of each operator."""
+    rows = node_rows(made)
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>Accelerator: {made.height} x {made.width} x {made.sub_arrays}</title>",
+        f"<style>{_STYLE}</style></head><body>",
+        f"<h1>Accelerator of {made.height} x {made.width} x {made.sub_arrays} elements</h1>",
+        *_numbers(made, simulation),
+        "<h2>Timeline</h2>",
+        *_timeline(made, rows),
+        "<h2>Use of the sub-arrays</h2>",
+        *_use(made, rows),
+        "<h2>Roofline</h2>",
+        *_roofline(made, rows),
+        "<h2>Memory map</h2>",
+        *_memory(made),
+        "<h2>Resources</h2>",
+        *_resources(made),
+        "<h2>Nodes</h2>",
+        *_table(made, rows, simulated),
+        *_simulation(made, simulation),
+        "</body></html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _numbers(made: Design, simulation: Simulation | None) -> Iterator[str]:
+    neural, symbolic = made.partition
+    whole = made.pass_cycles()
+    values = {
+        "whole pass, with memory, moves and lanes": "not generated" if whole is None else f"{whole:,} cycles",
+        "time of the whole pass": "" if whole is None else f"{1e6 * whole / made.device.clock:,.1f} us",
+        "throughput of the array (pipelined)": f"{made.cycles:,} cycles per pass",
+        "latency of the array": f"{made.latency:,} cycles",
+        "mode": made.exploration.mode,
+        "sub-arrays, neural : symbolic, before nodes are tuned": f"{neural} : {symbolic}",
+        "precision, neural / symbolic": f"{made.precision['neural']} / {made.precision['symbolic']}",
+        "device": f"{made.device.title}, {made.device.clock / 1e6:g} MHz",
+        "lanes of the SIMD unit": str(made.lanes),
+    }
+    if simulation is not None:
+        lost = simulation.lost
+        values["numbers that saturated"] = f"{lost.saturated:,} of {lost.numbers:,}"
+        values["numbers flushed to zero"] = f"{lost.flushed:,} of {lost.numbers:,}"
+    values = {name: text for name, text in values.items() if text}
+    yield "<dl>" + "".join(f"<div><dt>{safe(name)}</dt><dd>{safe(text)}</dd></div>" for name, text in values.items())
+    yield "</dl>"
+    yield (
+        "<p>Cycles of the array are modelled by equations (1) and (4) of NSFlow, those of the whole pass by the "
+        "program of the generated hardware; resources are estimated by counting.</p>"
+    )
+
+
+def _svg(height: float, content: Iterable[str], label: str) -> Iterator[str]:
+    yield f'<figure><svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{safe(label)}">'
+    yield from content
+    yield "</svg></figure>"
+
+
+def _rect(x: float, y: float, width: float, height: float, kind: str, title: str) -> str:
+    size = f'x="{x:.2f}" y="{y:.2f}" width="{max(width, 0.3):.2f}" height="{height:.2f}"'
+    return f'<rect class="bar {kind}" {size}><title>{safe(title, 200)}</title></rect>'
+
+
+def _text(x: float, y: float, text: object, anchor: str = "start", kind: str = "") -> str:
+    kind = f' class="{kind}"' if kind else ""
+    return f'<text{kind} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{safe(text)}</text>'
+
+
+WIDTH_OF_LETTER = 6.5  # of most letters, as they are drawn
+
+
+def _cycles(end: int, y: float) -> Iterator[str]:
+    """The axis of a timeline, in quarters."""
+    room = WIDTH - LEFT - 10
+    for k in range(5):
+        anchor = "start" if k == 0 else "end" if k == 4 else "middle"
+        unit = " cycles" if k == 4 else ""
+        yield _text(LEFT + k * room / 4, y, f"{round(k * end / 4):,}{unit}", anchor)
+
+
+LEFT = 110.0
+
+
+def _timeline(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
+    """A line for each sub-array: layers from the first on, vector nodes from the last."""
+    height, end = 16.0, max(made.cycles, 1)
+    scale = (WIDTH - LEFT - 10) / end
+
+    def content() -> Iterator[str]:
+        for k in range(made.sub_arrays):
+            yield _text(LEFT - 8, height * k + 12, f"sub-array {k}", "end")
+        for row in rows:
+            if row.start is None or row.end is None or row.sub_arrays is None:
+                continue
+            is_layer = row.part == "neural" and row.work.startswith("layer")
+            first = 0 if is_layer else made.sub_arrays - row.sub_arrays
+            title = f"{row.node}: {row.work}, cycles {row.start} to {row.end} on {row.sub_arrays} sub-arrays"
+            x, width = LEFT + row.start * scale, (row.end - row.start) * scale
+            yield _rect(x, height * first, width, height * row.sub_arrays, row.part, title)
+            if width > WIDTH_OF_LETTER * (len(row.node) + 1):
+                yield _text(x + width / 2, height * (first + row.sub_arrays / 2) + 4, row.node, "middle", "name")
+        yield from _cycles(end, height * made.sub_arrays + 16)
+
+    yield from _svg(height * made.sub_arrays + 22, content(), "which node runs when on which sub-arrays")
+    yield "<figcaption>Blue: layers; orange: vector nodes. "
+    if made.exploration.mode == "parallel":
+        yield "Layers of one pass run in parallel with the vector nodes of the pass before."
+    yield "</figcaption>"
+
+
+def _use(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
+    """How long each sub-array works, of the cycles of a pass, and what its multipliers do of what they could."""
+    layers = {node.name for node in made.flow.layers}
+    shares = {row.node: row.utilisation or 0.0 for row in rows}
+    busy, multiplied = [0] * made.sub_arrays, [0.0] * made.sub_arrays
+    for name, place in made.placed.items():
+        span = range(place.sub_arrays)
+        for k in span if name in layers else (made.sub_arrays - 1 - k for k in span):
+            busy[k] += place.end - place.start
+            multiplied[k] += shares[name] * (place.end - place.start)
+    whole = max(made.cycles, 1)
+    bars = [
+        (f"sub-array {k}", busy[k] / whole, f"{busy[k] / whole:.1%}, multipliers {multiplied[k] / whole:.1%}")
+        for k in range(made.sub_arrays)
+    ]
+    yield from _bars(bars, "use of the sub-arrays")
+    yield (
+        "<figcaption>The part of a pass in which a sub-array has a node, and what its multipliers do of what they "
+        "could: less where a layer has fewer rows and columns than the sub-array, and while weights are loaded."
+        "</figcaption>"
+    )
+
+
+def _bars(rows: Sequence[tuple[str, float, str]], label: str) -> Iterator[str]:
+    """A bar a row: its name, its part of one, and its number."""
+    height, room = 16.0, WIDTH - LEFT - 200
+
+    def content() -> Iterator[str]:
+        for k, (name, share, number) in enumerate(rows):
+            yield _text(LEFT - 8, height * k + 12, name, "end")
+            yield _rect(LEFT, height * k + 2, room * min(share, 1), height - 4, "lane", f"{name}: {number}")
+            yield _text(LEFT + room * min(share, 1) + 6, height * k + 12, number)
+
+    yield from _svg(height * len(rows) + 4, content(), label)
+
+
+def _roofline(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
+    """MACs a cycle over MACs a byte of off-chip memory, if all of a node's numbers came from there."""
+    elements = made.height * made.width * made.sub_arrays
+    peak = elements * max(getattr(node.work, "products", 1) for node in made.flow)
+    bandwidth = made.device.bandwidth / made.device.clock
+    points = [
+        (row.macs / max(row.weight_bytes + row.input_bytes + row.output_bytes, 1), row.macs / row.cycles, row)
+        for row in rows
+        if row.macs and row.cycles
+    ]
+    if not points:
+        yield "<p>No node runs on the array.</p>"
+        return
+    low_x = min(0.1, *(x for x, _, _ in points))
+    high_x = max(10.0, 2 * peak / bandwidth, *(x for x, _, _ in points))
+    low_y, high_y = min(1.0, *(y for _, y, _ in points)), 2.0 * peak
+    height = 320.0
+
+    def along(value: float, low: float, high: float) -> float:
+        return math.log(value / low) / math.log(high / low)
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return LEFT + (WIDTH - LEFT - 20) * along(x, low_x, high_x), (height - 30) * (1 - along(y, low_y, high_y))
+
+    def content() -> Iterator[str]:
+        (left, bottom), (right, top) = at(low_x, low_y), at(high_x, high_y)
+        yield f'<path class="axis" d="M{left:.1f} {top:.1f}V{bottom:.1f}H{right:.1f}"/>'
+        begin = max(low_x, low_y / bandwidth)
+        corners = [at(begin, bandwidth * begin), at(peak / bandwidth, peak), at(high_x, peak)]
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in corners)
+        yield f'<path class="roof" d="M{path}"/>'
+        yield _text(right, corners[-1][1] - 5, f"{peak:,} MACs a cycle", "end")
+        yield _text(corners[0][0] + 8, corners[0][1] + 16, f"{bandwidth:.3g} bytes a cycle")
+        for x, y, row in points:
+            place = at(x, y)
+            title = safe(f"{row.node}: {x:.3g} MACs a byte, {y:.3g} MACs a cycle", 200)
+            circle = f'<circle class="{row.part}" cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="4">'
+            yield f"{circle}<title>{title}</title></circle>"
+        for decade in range(math.ceil(math.log10(low_x)), math.floor(math.log10(high_x)) + 1):
+            yield _text(at(10.0**decade, low_y)[0], height - 14, f"{10.0**decade:g}", "middle")
+        for decade in range(math.ceil(math.log10(low_y)), math.floor(math.log10(high_y)) + 1):
+            row_at = at(low_x, 10.0**decade)[1]
+            if row_at > 18:
+                yield _text(LEFT - 8, row_at + 4, f"{10.0**decade:g}", "end")
+        yield _text(LEFT - 8, 10, "MACs a cycle", "end")
+        yield _text(right, height - 1, "MACs a byte", "end")
+
+    yield from _svg(height, content(), "roofline of the nodes on the array")
+
+
+def _memory(made: Design) -> Iterator[str]:
+    stores = [getattr(made.memories, name) for name in ("a1", "a2", "b", "c", "cache")]
+    largest = max(store.bytes * store.copies for store in stores) or 1
+    rows = []
+    for store in stores:
+        blocks = f"{store.uram} URAM" if store.name == "cache" else f"{store.bram} BRAM"
+        rows.append((store.name, store.bytes * store.copies / largest, f"{store.copies} x {store.bytes:,} B, {blocks}"))
+    yield from _bars(rows, "sizes of the memories")
+    yield (
+        "<figcaption>MemA1 holds weights, MemA2 vectors, MemB what streams, MemC results, each twice; the cache has "
+        "room for all of them.</figcaption>"
+    )
+
+
+def _resources(made: Design) -> Iterator[str]:
+    for what, found in resource_estimates(made).items():
+        shares = found.shares(made.device)
+        rows = []
+        for kind in KINDS:
+            numbers = f"{getattr(found, kind):,} of {getattr(made.device, kind):,}, {shares[kind]:.1%}"
+            rows.append((kind.upper(), shares[kind], numbers))
+        yield f"<h3>{what.capitalize()}</h3>"
+        yield from _bars(rows, f"resources of the device, {what}")
+
+
+# Title; its class: a number in one line, a long text that breaks anywhere, or whole words; what stands in it
+_Column = tuple[str, str, Callable[[NodeRow], object]]
+_COLUMNS: tuple[_Column, ...] = (
+    ("node", "", lambda row: row.node),
+    ("part", "", lambda row: row.part),
+    ("work", "long", lambda row: row.work),
+    ("sub-arrays", "number", lambda row: "" if row.sub_arrays is None else row.sub_arrays),
+    ("start, cycle", "number", lambda row: "" if row.start is None else f"{row.start:,}"),
+    ("cycles", "number", lambda row: f"{row.cycles:,}"),
+    ("multipliers", "number", lambda row: "" if row.utilisation is None else f"{row.utilisation:.1%}"),
+    ("weights, B", "number", lambda row: f"{row.weight_bytes:,}"),
+    ("inputs, B", "number", lambda row: f"{row.input_bytes:,}"),
+    ("outputs, B", "number", lambda row: f"{row.output_bytes:,}"),
+    ("where", "long", lambda row: row.source),
+)
+
+
+def _class(kind: str) -> str:
+    return f" class={kind}" if kind else ""
+
+
+def _table(made: Design, rows: Sequence[NodeRow], simulated: Mapping[str, int] | None) -> Iterator[str]:
+    columns = list(_COLUMNS)
+    if simulated is not None:
+        known, words = simulated, _differences(made, simulated)
+
+        def difference(row: NodeRow) -> str:
+            return f"{known[row.node] / row.cycles - 1:+.1%}" if row.node in known and row.cycles else ""
+
+        columns[6:6] = [
+            ("simulated", "number", lambda row: f"{known[row.node]:,}" if row.node in known else ""),
+            ("difference", "number", difference),
+            ("because of, in cycles", "long", lambda row: words.get(row.node, "")),
+        ]
+    yield '<div class="wide"><table><thead><tr>'
+    yield "".join(f"<th{_class(kind)}>{safe(title)}</th>" for title, kind, _ in columns)
+    yield "</tr></thead><tbody>"
+    for row in rows:
+        cells = (f"<td{_class(kind)}>{safe(show(row), 300)}</td>" for _, kind, show in columns)
+        yield f"<tr>{''.join(cells)}</tr>"
+    yield "</tbody></table></div>"
+
+
+_UNIT_NAMES = {"nn": "layers", "vsa": "vectors", "vec": "SIMD unit", "move": "moves", "dma": "off-chip"}
+
+
+def _program(made: Design, passes: int) -> Iterator[str]:
+    """A line for each unit of the hardware: when its instructions run, by the model of their time."""
+    from derivable.accelerator.machine import machine
+
+    lowered = made.lower(passes)
+    begin, end = (times.tolist() for times in machine.timing(lowered.machine, lowered.program))
+    whole, height = max(end[-1], 1), 18.0
+    scale = (WIDTH - LEFT - 10) / whole
+    spans: dict[str, list[tuple[int, int, str, str]]] = {unit: [] for unit in _UNIT_NAMES}
+    for instruction, first, last in zip(lowered.program, begin, end):
+        if instruction.unit not in spans:
+            continue
+        operator = lowered.graph.by_name.get(instruction.node)
+        part = "neural" if operator is None else operator.part
+        before = spans[instruction.unit]
+        # What would be drawn in one place is one.
+        if before and before[-1][2] == part and (first - before[-1][1]) * scale < 0.5:
+            start, stop, _, name = before.pop()
+            before.append((start, max(stop, last), part, name))
+        else:
+            of_pass = f" of pass {instruction.of_pass}" if passes > 1 else ""
+            before.append((first, last, part, instruction.node + of_pass))
+
+    def content() -> Iterator[str]:
+        for k, (unit, title) in enumerate(_UNIT_NAMES.items()):
+            yield _text(LEFT - 8, height * k + 13, title, "end")
+            for first, last, part, name in spans[unit]:
+                label = f"{title}: from {name} on, cycles {first:,} to {last:,}"
+                yield _rect(
+                    LEFT + first * scale, height * k + 2, (last - first) * scale, height - 4, f"{part} fine", label
+                )
+        yield from _cycles(whole, height * len(spans) + 14)
+
+    yield from _svg(height * len(spans) + 20, content(), "which unit runs when in the program")
+    what = "One pass of the program" if passes == 1 else f"{passes} passes of one program beside each other"
+    yield f"<figcaption>{what}. Blue: of neural operators; orange: of symbolic ones.</figcaption>"
+
+
+def _passes(found: Simulation) -> str:
+    if found.passes == 1:
+        return "One pass of the program"
+    return f"A program of {found.passes} passes, {found.cycles_of_a_pass:,.0f} cycles each,"
+
+
+def _losses(found: Simulation) -> Iterator[str]:
+    """The tensors of which numbers were lost."""
+    lossy = {name: counts for name, counts in found.losses.items() if counts.saturated or counts.flushed}
+    if not lossy:
+        yield "<p>No number saturated, and none was flushed to zero.</p>"
+        return
+    yield (
+        "<p>Numbers that saturated are beyond what the calibration saw; those flushed to zero are less than half a "
+        "step of their format.</p>"
+    )
+    yield '<div class="wide"><table><thead><tr><th>tensor</th>'
+    yield "".join(f"<th class=number>{title}</th>" for title in ("numbers", "saturated", "flushed to zero"))
+    yield "</tr></thead><tbody>"
+    for name, counts in lossy.items():
+        cells = (
+            f"{counts.numbers:,}",
+            f"{counts.saturated:,} ({counts.saturated / counts.numbers:.1%})",
+            f"{counts.flushed:,} ({counts.flushed / counts.numbers:.1%})",
+        )
+        yield f"<tr><td>{safe(name)}</td>{''.join(f'<td class=number>{cell}</td>' for cell in cells)}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _simulation(made: Design, found: Simulation | None) -> Iterator[str]:
+    """What each operator of the program took, beside the model of the hardware's time."""
+    if found is None:
+        return
+    yield "<h2>Simulation</h2>"
+    difference = found.cycles / found.modelled - 1 if found.modelled else 0.0
+    yield (
+        f"<p>{_passes(found)} took {found.cycles:,} cycles, {found.modelled:,} by the model of the hardware's "
+        f"time ({difference:+.2%}). That counts all units and what they wait for; the nodes above count the cycles "
+        "that a unit works.</p>"
+    )
+    if made.exploration.mode == "parallel":
+        yield (
+            "<p>The program gives each node the sub-arrays of the tuned schedule. In one pass by itself a layer and a "
+            "vector node run beside each other where neither needs the other.</p>"
+        )
+    yield from _losses(found)
+    from derivable.accelerator.lower import cycles
+
+    yield from _program(made, found.passes)
+    yield (
+        "<p>The array takes the cycles of equation (1) or (4), more where blocks of taps and channels are whole tiles, "
+        "more where work is cut into pieces that fit the memories, and the constants of each instruction. All numbers "
+        "of the table are cycles.</p>"
+    )
+    beside = {node.name: node for node in cycles.nodes(made.lowered)}
+    titles = (
+        *(("operator", 0), ("begin", 1), ("end", 1), ("modelled", 1), ("simulated", 1), ("difference", 0)),
+        *(("array", 1), ("equation", 1), ("blocks", 1), ("cuts", 1), ("constants", 1)),
+    )
+    yield '<div class="wide"><table><thead><tr>'
+    yield "".join(f"<th{' class=number' * is_number}>{title}</th>" for title, is_number in titles)
+    yield "</tr></thead><tbody>"
+    for node in found.per_node:
+        numbers = (node.begin, node.end, node.modelled, node.simulated)
+        cells = "".join(f"<td class=number>{number:,}</td>" for number in numbers)
+        parts = beside.get(node.node)
+        counts: tuple[int | str, ...] = ("",) * 5
+        if parts is not None and parts.unit:
+            counts = (parts.busy[parts.unit], parts.equation, parts.blocks, parts.cuts, parts.constants)
+        array = "".join(f"<td class=number>{count if count == '' else f'{count:,}'}</td>" for count in counts)
+        name = f"{node.node} of pass {node.of_pass}" if found.passes > 1 else node.node
+        yield f"<tr><td>{safe(name)}</td>{cells}<td class=long>{safe(node.explanation, 160)}</td>{array}</tr>"
+    yield "</tbody></table></div>"

@@ -1,0 +1,1 @@
+"""Exploration: schedules and sizes of an array, in two phases."""

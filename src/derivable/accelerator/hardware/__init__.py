@@ -1,0 +1,1 @@
+"""Hardware: SystemVerilog, its simulation and synthesis, host code, resources of devices."""

@@ -1,0 +1,355 @@
+"""Programs on the simulated hardware, and whole designs, their outputs and what each operator takes.
+
+The hardware is the SystemVerilog of the package with a model of off-chip memory: Verilated with `rtl/device.h`, or in
+Icarus with `rtl/device_bench.sv`, which takes no time to build and runs a hundred times slower.
+
+    device = simulator(machine)                # built now or before
+    found = device.run(program, memory)        # the memory afterwards, cycles, when each instruction began and ended
+    simulate(lowered, inputs).per_node         # what each operator takes, beside the model
+
+What comes out is what `machine.run` says, bit by bit. So are the cycles, with waits for the ports of the cache, unless
+off-chip memory refuses transfers at random.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from derivable.accelerator.hardware import elaboration, icarus, verilator
+from derivable.accelerator.machine import machine as golden
+from derivable.accelerator.machine.instructions import NUM_UNITS, UNITS, Machine, Program
+from derivable.accelerator.numbers.emulation import Counts, losses
+from derivable.accelerator.operators.evaluation import in_passes
+from derivable.core.arguments import integer
+from derivable.core.diagnostics import DerivableError, DomainError, ShapeError, UnsupportedError
+from derivable.core.registry import suggestion
+
+if TYPE_CHECKING:
+    from derivable.accelerator.lower.lower import Lowered
+    from derivable.accelerator.operators.evaluation import Inputs
+
+COUNTERS = 9  # cycles, busy cycles of five units, waits of three
+MOST_LATENCY = 1 << 20  # cycles of off-chip memory
+
+Backend = Literal["verilator", "icarus", "python"]
+BACKENDS: tuple[Backend, ...] = ("verilator", "icarus", "python")
+
+_EVENT = np.dtype([("cycle", np.uint64), ("unit", np.uint32), ("is_done", np.uint32)])
+
+
+@dataclass(frozen=True)
+class OffChip:
+    """Off-chip memory in cycles.
+
+    latency   from the address of a burst to its first line
+    interval  between two lines
+    seed      not 0: transfers are refused and late at random, which changes no result
+
+    Raises DomainError for numbers that no memory has.
+    """
+
+    latency: int = 16
+    interval: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        integer(self.latency, "the latency of off-chip memory", 0, MOST_LATENCY)
+        integer(self.interval, "the interval of off-chip memory", 1, MOST_LATENCY)
+        integer(self.seed, "the seed of off-chip memory", 0, (1 << 32) - 1)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What a program did on the simulated hardware.
+
+    memory  off-chip memory afterwards, uint8 [byte]
+    cycles  from the start until all units were done
+    begin   of each instruction but the end: the cycle in which its unit took it, int64 [instruction]
+    end     of each instruction but the end: the cycle in which it was done, int64 [instruction]
+    busy    of each unit: cycles in which it had an instruction
+    waits   of dma, move and vec: cycles in which the cache refused them
+    unknown bytes of memory with unknown bits (X or Z), which are 0 in `memory`, bool [byte]; None where a simulator has
+            no such bits
+    """
+
+    memory: np.ndarray
+    cycles: int
+    begin: np.ndarray
+    end: np.ndarray
+    busy: dict[str, int]
+    waits: dict[str, int]
+    unknown: np.ndarray | None = None
+
+
+def library(machine: Machine) -> Path:
+    """The shared library of a machine's simulator, with the functions of `rtl/device.cpp`, built now or before.
+
+    Raises what `verilator.build` raises.
+    """
+    made = elaboration.hardware(elaboration.TOP, elaboration.parameters(machine))
+    names = ("attempt.h", "device.h", "device.cpp")
+    harness = {name: (elaboration.FOLDER / name).read_text(encoding="utf-8") for name in names}
+    return verilator.build(made, harness)
+
+
+# From a program's words, memory that is changed in place, what memory is like and the most cycles, to the counters and
+# the events, int64 [event, (cycle, unit, is done)], and which bytes of memory have unknown bits, if it knows any.
+Device = Callable[[np.ndarray, np.ndarray, OffChip, int], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
+
+
+def simulator(machine: Machine, backend: Backend = "verilator") -> Simulator:
+    """The simulator of a machine, built by Verilator now or before, or in Icarus.
+
+    Raises what `verilator.build` raises, and DomainError for another backend.
+    """
+    if backend == "icarus":
+        return Simulator(machine, functools.partial(_interpreted, machine))
+    if backend != "verilator":
+        raise _unknown(backend)
+    built = ctypes.CDLL(str(library(machine)))
+    built.device_run.restype = ctypes.c_int64
+    built.device_message.restype = ctypes.c_char_p
+    return Simulator(machine, functools.partial(_verilated, machine, built))
+
+
+class Simulator:
+    """The simulated hardware of one machine."""
+
+    def __init__(self, machine: Machine, device: Device):
+        self.machine, self._device = machine, device
+
+    def run(
+        self, program: Program, memory: np.ndarray, off_chip: OffChip | None = None, *, most_cycles: int = 1 << 40
+    ) -> Simulated:
+        """Run a program over off-chip memory, uint8 [byte], which is left as it is.
+
+        Raises DerivableError where the hardware leaves its memory, breaks the protocol of the port or is not done
+        after `most_cycles`, and UnsupportedError for a seed in Icarus.
+        """
+        memory = np.array(memory, copy=True, order="C")
+        if memory.dtype != np.uint8 or memory.ndim != 1:
+            raise ShapeError(f"off-chip memory is {memory.dtype}{list(memory.shape)}, expected uint8 [byte]")
+        words = np.ascontiguousarray(program.words, np.uint32)
+        counters, events, unknown = self._device(words, memory, off_chip or OffChip(), most_cycles)
+        begin, end = _times(program, events)
+        return Simulated(
+            memory,
+            int(counters[0]),
+            begin,
+            end,
+            dict(zip(UNITS, map(int, counters[1:6]))),
+            dict(zip(("dma", "move", "vec"), map(int, counters[6:9]))),
+            unknown,
+        )
+
+
+def _verilated(
+    machine: Machine, library: ctypes.CDLL, words: np.ndarray, memory: np.ndarray, off_chip: OffChip, most_cycles: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    counters = np.zeros(COUNTERS, np.uint64)
+    events = np.zeros(2 * len(words), _EVENT)
+    found = library.device_run(
+        ctypes.c_uint32(machine.line),
+        ctypes.c_void_p(words.ctypes.data),
+        ctypes.c_uint64(words.size),
+        ctypes.c_void_p(memory.ctypes.data),
+        ctypes.c_uint64(memory.size),
+        *map(ctypes.c_uint32, (off_chip.latency, off_chip.interval, off_chip.seed)),
+        ctypes.c_uint64(most_cycles),
+        ctypes.c_void_p(counters.ctypes.data),
+        ctypes.c_void_p(events.ctypes.data),
+        ctypes.c_uint64(len(events)),
+    )
+    if found < 0:
+        raise DerivableError(f"the simulated hardware failed: {library.device_message().decode()}")
+    return counters, np.stack([events[name].astype(np.int64) for name in _EVENT.names or ()], 1)[:found], None
+
+
+def _interpreted(
+    machine: Machine, words: np.ndarray, memory: np.ndarray, off_chip: OffChip, most_cycles: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    if off_chip.seed:
+        raise UnsupportedError("off-chip memory refuses nothing at random in Icarus", hint="give its OffChip seed=0")
+    limit = min(most_cycles, (1 << 31) - 1)
+    return icarus.run(machine, words, memory, latency=off_chip.latency, interval=off_chip.interval, most_cycles=limit)
+
+
+@dataclass(frozen=True)
+class NodeCycles:
+    """What an operator takes, by the model and simulated.
+
+    of_pass     the pass of the model, from 0 on
+    begin, end  when its first instruction begins and its last one is done, in cycles of the simulation
+    modelled    cycles from its first to its last instruction, by the model
+    simulated   the same of the simulation
+    busy        for each unit: (modelled, simulated) cycles that its own instructions take. They differ where off-chip
+                memory was late, which the model does not foresee, and so units met others at the cache. What else
+                differs between `modelled` and `simulated` comes from operators that it waits for
+    """
+
+    node: str
+    of_pass: int
+    begin: int
+    end: int
+    modelled: int
+    simulated: int
+    busy: dict[str, tuple[int, int]]
+
+    @property
+    def explanation(self) -> str:
+        """Why the two differ, in a sentence."""
+        waits = [f"{unit} waited {after - before}" for unit, (before, after) in self.busy.items() if after != before]
+        own = sum(after - before for before, after in self.busy.values())
+        if self.modelled == self.simulated and not waits:
+            return "as modelled"
+        reasons = [f"{', '.join(waits)} cycles more or less for off-chip memory or ports of the cache"] if waits else []
+        if self.simulated - self.modelled != own:
+            reasons.append("other operators came at other times")
+        return f"{self.simulated - self.modelled:+d} cycles: {'; '.join(reasons)}"
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A design run on inputs.
+
+    outputs   what the model returns as float64, int64 or truth values: the tensors of its tuples, lists and
+              dictionaries one after another, from the first to the last, dictionaries in the order in which they
+              are written, and without None; those of several passes behind each other along the first axis
+    cycles    from the start until all units were done
+    modelled  the same by the model
+    per_node  of each operator in each pass, in the order of their beginning
+    memory    off-chip memory afterwards, uint8 [byte]
+    passes    of the model that the program did
+    losses    by the name of the operator that gives a tensor: how many of its numbers saturated, and how many that were
+              not zero were flushed to zero, with how many there were; over all passes
+    """
+
+    outputs: tuple[np.ndarray, ...]
+    cycles: int
+    modelled: int
+    per_node: tuple[NodeCycles, ...]
+    memory: np.ndarray = field(repr=False)
+    passes: int = 1
+    losses: Mapping[str, Counts] = field(default_factory=dict, repr=False)
+
+    @property
+    def lost(self) -> Counts:
+        """The losses of all tensors together."""
+        return sum(self.losses.values(), Counts())
+
+    @property
+    def cycles_of_a_pass(self) -> float:
+        """The mean over the passes, of which the first and the last have others on one side only."""
+        return self.cycles / self.passes
+
+
+def simulate(
+    lowered: Lowered, inputs: Inputs, backend: Backend = "verilator", off_chip: OffChip | None = None
+) -> Simulation:
+    """Run a lowered design on inputs, and set what each operator takes beside the model.
+
+    backend  "verilator", "icarus", or "python": the golden machine, whose cycles are those of the model
+
+    Raises DomainError for another backend or inputs that do not fit, MissingDependencyError without the tools, and
+    DerivableError where the hardware fails or takes ten times what the model says.
+    """
+    if backend not in BACKENDS:
+        raise _unknown(backend)
+    off_chip = OffChip() if off_chip is None else off_chip
+    if not isinstance(off_chip, OffChip):
+        raise DomainError(
+            f"off_chip is {off_chip!r}", hint="give off_chip=dv.accelerator.simulation.OffChip(latency=100)"
+        )
+    machine, program = lowered.machine, lowered.program
+    memory = lowered.pack(inputs)
+    latencies = golden.Latencies(far=off_chip.latency, interval=off_chip.interval)
+    expected = golden.timing(machine, program, latencies)
+    if backend == "python":
+        run = golden.run(machine, program, memory, latencies)
+        begin, end = run.begin[:-1], run.end[:-1]
+    else:
+        # Hardware that waits for ever ends with an error; what is only late has ten times the time.
+        most_cycles = 10 * off_chip.interval * int(expected[1][-1]) + 100_000
+        run = simulator(machine, backend).run(program, memory, off_chip, most_cycles=most_cycles)
+        begin, end = run.begin, run.end
+        if run.unknown is not None:
+            _check_known(lowered, run.unknown)
+    nodes = _per_node(program, np.stack(expected)[:, :-1], np.stack((begin, end)))
+    return Simulation(
+        lowered.unpack(run.memory),
+        run.cycles,
+        int(expected[1][-1]),
+        nodes,
+        run.memory,
+        lowered.passes,
+        _losses(lowered, inputs),
+    )
+
+
+def _losses(lowered: Lowered, inputs: Inputs) -> dict[str, Counts]:
+    """Of all passes; the emulation has the bits of the hardware."""
+    found: dict[str, Counts] = {}
+    for given in in_passes(lowered.graph, inputs):
+        for name, counts in losses(lowered.graph, lowered.formats, given).items():
+            found[name] = found.get(name, Counts()) + counts
+    return found
+
+
+def _check_known(lowered: Lowered, unknown: np.ndarray) -> None:
+    """Raise DerivableError, with the output, where one has unknown bits; gaps between outputs may have some."""
+    memory = unknown.astype(np.uint8)
+    for places in lowered.places:
+        for name, view in zip(lowered.graph.outputs, places.outputs):
+            count = int(np.count_nonzero(view.gather(memory)))
+            if count:
+                raise DerivableError(
+                    f"the simulated hardware failed: {count} numbers of the output %{name} have unknown bits (X)",
+                    hint="the hardware read a register or a word of memory that was never written: report this design",
+                )
+
+
+def _per_node(program: Program, modelled: np.ndarray, simulated: np.ndarray) -> tuple[NodeCycles, ...]:
+    """From begin and end of each instruction, [2, instruction]."""
+    listed: dict[tuple[str, int], list[int]] = {}
+    for number, instruction in enumerate(program):
+        if instruction.node and instruction.unit in UNITS[:NUM_UNITS]:
+            listed.setdefault((instruction.node, instruction.of_pass), []).append(number)
+    units = [instruction.unit for instruction in program]
+    found = []
+    for (node, of_pass), numbers in listed.items():
+        busy = {}
+        for unit in UNITS[:NUM_UNITS]:
+            own = [number for number in numbers if units[number] == unit]
+            if own:
+                before, after = (int((times[1, own] - times[0, own]).sum()) for times in (modelled, simulated))
+                busy[unit] = (before, after)
+        begin, end = int(simulated[0, numbers].min()), int(simulated[1, numbers].max())
+        span = int(modelled[1, numbers].max() - modelled[0, numbers].min())
+        found.append(NodeCycles(node, of_pass, begin, end, span, end - begin, busy))
+    return tuple(sorted(found, key=lambda node: node.begin))
+
+
+def _unknown(backend: object) -> DomainError:
+    return DomainError(
+        f"there is no backend {backend!r}", hint=suggestion(backend, BACKENDS, f"there are {', '.join(BACKENDS)}")
+    )
+
+
+def _times(program: Program, events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """When each instruction began and ended.
+
+    events  [event, (cycle, unit, is done)]; those of a unit are in the order of its instructions
+    """
+    units = np.array([UNITS.index(instruction.unit) for instruction in program])
+    found = np.zeros((2, len(program)), np.int64)
+    for unit in range(NUM_UNITS):
+        for is_done in range(2):
+            found[is_done, units == unit] = events[(events[:, 1] == unit) & (events[:, 2] == is_done), 0]
+    return found[0, units < NUM_UNITS], found[1, units < NUM_UNITS]

@@ -1,0 +1,1 @@
+"""Lowering: from operators to instructions."""

@@ -1,0 +1,288 @@
+"""Writing programs: what an instruction has to need follows from what it touches, and arithmetic on views is loops."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+
+from derivable.accelerator.machine.hazards import Region, regions
+from derivable.accelerator.machine.instructions import NUM_UNITS, UNITS, End, Instruction, Machine, Program, Vector
+from derivable.accelerator.machine.layouts import View
+from derivable.accelerator.machine.machine import cycles
+from derivable.accelerator.operators.runtime import ceil_div
+
+
+class Emitter:
+    """Instructions in their order; each needs the last one of each unit that it must not meet."""
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+        self.instructions: list[Instruction] = []
+        self.node, self.of_pass = "", 0
+        self.done = 0  # when the last of what was written since it was set is done, roughly
+        self._ends: list[list[int]] = [[0] for _ in range(NUM_UNITS)]  # of each unit, after 0, 1, ... instructions
+        self._touched: list[list[list[Region]]] = [[] for _ in range(NUM_UNITS)]
+        self._clocks: list[list[tuple[int, ...]]] = [[(0,) * NUM_UNITS] for _ in range(NUM_UNITS)]
+
+    def add(self, instruction: Instruction) -> None:
+        unit = UNITS.index(instruction.unit)
+        found = list(regions(self.machine, instruction))
+        clock = list(self._clocks[unit][-1])
+        clock[unit] = len(self._touched[unit])
+        needs = [0] * NUM_UNITS
+        for other in range(NUM_UNITS):
+            if other == unit:
+                continue
+            need = self._last(other, clock[other], found)
+            if need:
+                needs[other] = need
+                clock = [max(pair) for pair in zip(clock, self._clocks[other][need])]
+                clock[other] = max(clock[other], need)
+        self._touched[unit].append(found)
+        self._clocks[unit].append(tuple(clock))
+        self.instructions.append(replace(instruction, needs=tuple(needs), node=self.node, of_pass=self.of_pass))
+        begin = max(self._ends[unit][-1], *(ends[need] for ends, need in zip(self._ends, needs)))
+        self._ends[unit].append(begin + cycles(self.machine, instruction))
+        self.done = max(self.done, self._ends[unit][-1])
+
+    def _last(self, unit: int, done: int, found: list[Region]) -> int:
+        """How many instructions of a unit must be done, 0 where none of those that may not be done meets."""
+        touched = self._touched[unit]
+        for count in range(len(touched), done, -1):
+            if any(region.meets(before) for region in found for before in touched[count - 1]):
+                return count
+        return 0
+
+    def program(self) -> Program:
+        return Program([*self.instructions, End()])
+
+    def vector(
+        self,
+        operation: str,
+        a: View,
+        b: View | int,
+        y: View,
+        *,
+        multiplier: int = 1,
+        shift: int = 0,
+        reduced: tuple[int, ...] = (),
+        reduction: str = "sum",
+        kept: tuple[int, int] | None = None,
+    ) -> bool:
+        """`y = a OP b` on views of one shape, of which y has no axis that is `reduced`, but for its length.
+
+        The fewest steps are taken; `kept` has the least and the largest result. False, and no instruction, where the
+        loops of an instruction cannot reduce so.
+        """
+        plans = _plan(a, b if isinstance(b, View) else None, y, reduced, self.machine.lanes)
+        if plans is None:
+            return False
+        common = {"y_type": y.type, "a_type": a.type, "multiplier": multiplier, "shift": shift, "reduction": reduction}
+        if kept is not None:
+            common |= {"is_clamped": 1, "low": kept[0], "high": kept[1]}
+        if isinstance(b, View):
+            common |= {"b_from": "X", "b_type": b.type}
+        for plan in plans:
+            of = {**common, "a_one": plan.ones[0], "along": plan.along, "across": plan.across}
+            of |= {"tail": plan.tail, "tail_inner": plan.tail_inner, "turned": plan.turned}
+            if isinstance(b, View):
+                of["b_one"] = plan.ones[1]
+            for loop, axis in enumerate(plan.loops):
+                of |= {f"n{loop}": axis.length, f"a{loop}": axis.strides[0], f"y{loop}": axis.strides[2]}
+                if isinstance(b, View):
+                    of[f"b{loop}"] = axis.strides[1]
+            for place in itertools.product(*(range(axis.length) for axis in plan.outer)):
+                offset = [sum(i * axis.strides[k] for i, axis in zip(place, plan.outer)) for k in range(3)]
+                of |= {"a": a.address + plan.start[0] + offset[0], "y": y.address + plan.start[2] + offset[2]}
+                of["b"] = b.address + plan.start[1] + offset[1] if isinstance(b, View) else b
+                self.add(Vector(operation=operation, **of))
+        return True
+
+    def pack(self, a: View, added: int, y: View, multiplier: int, shift: int, kept: tuple[int, int] | None) -> None:
+        """`y = a + added`, multiplied and shifted, of numbers [..., entry] to int4 [..., byte], two in a byte.
+
+        The entries of both are together.
+        """
+        lanes, count = self.machine.lanes, a.shape[-1]
+        rest = [axis for axis in zip(a.shape[:-1], a.strides[:-1], y.strides[:-1]) if axis[0] > 1]
+        while (joined := next((axis for axis in rest if axis[1:] == (count, count / 2)), None)) is not None:
+            count *= joined[0]
+            rest.remove(joined)
+        rest.sort()
+        outer, loops = rest[:-2], [*rest[-2:], (1, 0, 0), (1, 0, 0)][:2]
+        (n0, a0, y0), (n2, a2, y2) = loops
+        for place in itertools.product(*(range(length) for length, _, _ in outer)):
+            self.add(
+                Vector(
+                    operation="add",
+                    n0=n0,
+                    n1=ceil_div(count, lanes),
+                    n2=n2,
+                    a=a.address + a.size * sum(i * axis[1] for i, axis in zip(place, outer)),
+                    a_type=a.type,
+                    a0=a0 * a.size,
+                    a1=lanes * a.size,
+                    a2=a2 * a.size,
+                    b=added,
+                    y=y.address + sum(i * axis[2] for i, axis in zip(place, outer)),
+                    y_type="i4",
+                    y0=y0,
+                    y1=lanes // 2,
+                    y2=y2,
+                    multiplier=multiplier,
+                    shift=shift,
+                    is_clamped=int(kept is not None),
+                    low=kept[0] if kept else 0,
+                    high=kept[1] if kept else 0,
+                    tail=count % lanes,
+                )
+            )
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Strides of a, b and y are in bytes."""
+
+    length: int
+    strides: tuple[int, int, int]
+    is_reduced: bool
+
+
+_NONE = _Axis(1, (0, 0, 0), False)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    loops: tuple[_Axis, _Axis, _Axis]
+    outer: tuple[_Axis, ...]  # for each place of which there is an instruction
+    ones: tuple[int, int]
+    tail: int
+    tail_inner: int
+    along: int
+    across: int
+    steps: int
+    start: tuple[int, int, int] = (0, 0, 0)  # bytes from the first of a, b and y on
+    turned: int = 0
+
+    @property
+    def cycles(self) -> int:
+        """With what each instruction takes beside its steps, roughly."""
+        return self.steps + 10 * math.prod(axis.length for axis in self.outer)
+
+
+def moving_cycles(a: View, y: View, lanes: int) -> int:
+    """About how many cycles the lanes take for `y = a`."""
+    return sum(plan.cycles for plan in _plan(a, None, y, (), lanes) or ())
+
+
+def _plan(a: View, b: View | None, y: View, reduced: tuple[int, ...], lanes: int) -> list[_Plan] | None:
+    """The loops of the fewest cycles: one instruction at each place of `outer`, or two where a rest is turned."""
+    operands = (a, b or replace(a, strides=(0,) * len(a.shape), type=a.type), y)
+    axes = [
+        _Axis(length, tuple(of.strides[axis] * of.size for of in operands), axis in reduced)  # type: ignore[arg-type]
+        for axis, length in enumerate(a.shape)
+        if length > 1
+    ]
+    axes = _merged([replace(axis, strides=(*axis.strides[:2], 0)) if axis.is_reduced else axis for axis in axes])
+    sizes = tuple(of.size for of in operands)
+    plans = [_with_lanes(axes, lane, sizes, lanes) for lane in [*range(len(axes)), None]]
+    listed = [[plan] for plan in plans if plan is not None]
+    if y.type == "i8" and not reduced:
+        listed += [
+            found
+            for lane, inner in itertools.permutations(range(len(axes)), 2)
+            if (found := _turned(axes, lane, inner, sizes, lanes)) is not None
+        ]
+    return min(listed, key=lambda plans: sum(plan.cycles for plan in plans), default=None)
+
+
+def _merged(axes: list[_Axis]) -> list[_Axis]:
+    """Fewer axes, where two are one for all operands."""
+    for outer, inner in itertools.permutations(axes, 2):
+        if outer.is_reduced == inner.is_reduced and all(
+            far == near * inner.length for far, near in zip(outer.strides, inner.strides)
+        ):
+            rest = [axis for axis in axes if axis is not outer and axis is not inner]
+            return _merged([*rest, replace(inner, length=inner.length * outer.length)])
+    return axes
+
+
+def _turned(axes: list[_Axis], lane: int, inner: int, sizes: tuple[int, ...], lanes: int) -> list[_Plan] | None:
+    """The loops with lanes along an axis that is not together in the result, and one that is inside: None where that
+    is not possible. A length that is no multiple of the steps of a pass leaves a rest."""
+    wide, deep = axes[lane], axes[inner]
+    ones = tuple(int(stride == 0) for stride in wide.strides[:2])
+    fits = all(stride in (0, size) for stride, size in zip(wide.strides[:2], sizes))
+    if not fits or all(ones) or deep.strides[2] != 1:
+        return None
+    count, tail = ceil_div(wide.length, lanes), wide.length % lanes
+    whole = max(n for n in range(1, lanes + 1) if deep.length % n == 0)
+    steps = whole if 4 * whole >= 3 * lanes or deep.length < lanes else lanes
+    passes, rest = divmod(deep.length, steps)
+    others = [axis for number, axis in enumerate(axes) if number not in (lane, inner)]
+    chunks = _Axis(count, tuple(stride * lanes for stride in wide.strides), False)  # type: ignore[arg-type]
+    found = []
+    for start, repeats, n in ((0, passes, steps), (passes * steps, 1, rest)):
+        if not n:
+            continue
+        again = _Axis(repeats, tuple(stride * n for stride in deep.strides), False)  # type: ignore[arg-type]
+        free = sorted((axis for axis in (*others, again) if axis.length > 1), key=lambda axis: axis.length)
+        # The middle loop is that of the lanes, if there is more than one step of them or a tail.
+        middle = chunks if count > 1 or tail or not free else free.pop()
+        outer = free.pop() if free else _NONE
+        blocks = count * repeats * math.prod(axis.length for axis in others)
+        found.append(
+            _Plan(
+                (outer, middle, _Axis(n, (*deep.strides[:2], wide.strides[2]), False)),
+                tuple(free),
+                ones,  # type: ignore[arg-type]
+                tail,
+                0,
+                0,
+                0,
+                blocks * max(n, lanes) + lanes * math.prod(axis.length for axis in free),
+                tuple(start * stride for stride in deep.strides),  # type: ignore[arg-type]
+                1,
+            )
+        )
+    return found
+
+
+def _with_lanes(axes: list[_Axis], lane: int | None, sizes: tuple[int, ...], lanes: int) -> _Plan | None:
+    """The loops with lanes along an axis, or one element at a time; None where that is not possible."""
+    along_lanes = _Axis(1, (sizes[0], sizes[1], sizes[2]), False) if lane is None else axes[lane]
+    rest = [axis for number, axis in enumerate(axes) if number != lane]
+    ones = tuple(int(stride == 0) for stride in along_lanes.strides[:2])
+    fits = all(stride in (0, size) for stride, size in zip(along_lanes.strides[:2], sizes))
+    if not fits or (not along_lanes.is_reduced and along_lanes.strides[2] != sizes[2]):
+        return None
+    count = ceil_div(along_lanes.length, lanes)
+    tail = along_lanes.length - (count - 1) * lanes
+    step = tuple(stride * lanes for stride in along_lanes.strides)
+    chunks = _Axis(count, step, along_lanes.is_reduced)  # type: ignore[arg-type]
+    summed = sorted((axis for axis in rest if axis.is_reduced), key=lambda axis: -axis.length)
+    others = sorted((axis for axis in rest if not axis.is_reduced), key=lambda axis: -axis.length)
+    inner_is_chunks = along_lanes.is_reduced and count > 1
+    if len(summed) + inner_is_chunks > 1:
+        return None
+    free = [*others, _NONE, _NONE, _NONE]
+    if inner_is_chunks:
+        loops, used = (free[0], free[1], chunks), 2
+    elif summed:
+        loops, used = (free[0], chunks, summed[0]), 1
+    else:
+        loops, used = (free[1], chunks, free[0]), 2
+    steps = count
+    for axis in rest:
+        steps *= axis.length
+    return _Plan(
+        loops,
+        tuple(others[used:]),
+        ones,  # type: ignore[arg-type]
+        tail % lanes,
+        int(inner_is_chunks),
+        int(bool(summed) or inner_is_chunks),
+        int(along_lanes.is_reduced),
+        steps,
+    )

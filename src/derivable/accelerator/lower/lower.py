@@ -1,0 +1,284 @@
+"""From an operator graph to a program: what the accelerator runs, and what lies in off-chip memory.
+
+    prepare (formats.py) -> calibrate (quantisation.py) -> lower -> Lowered: program, image, places of inputs, outputs
+
+What operators need of constants is loaded while the one before is under way, memories beside the sub-arrays are used by
+halves in turn, and each instruction waits for what it must not meet alone; so loads, layers, convolutions of vectors
+and lanes run beside each other where the graph allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.accelerator.lower.lower_lanes import (
+    added,
+    averaged,
+    bounded,
+    compared,
+    concatenated,
+    divided,
+    floored,
+    gelu,
+    indexed,
+    multiplied,
+    normalised,
+    pooled,
+    raised,
+    reduced,
+    relu,
+    rolled,
+    softmax,
+    to_mass,
+    viewed,
+)
+from derivable.accelerator.lower.lower_products import bundle, conv2d, linear, matmul
+from derivable.accelerator.lower.lower_vectors import convolved, match_probability
+from derivable.accelerator.lower.lowering import Lowering, channels_last, wanted_border
+from derivable.accelerator.lower.ordering import quickest
+from derivable.accelerator.lower.passes import Pass, write
+from derivable.accelerator.machine import machine as golden
+from derivable.accelerator.machine.hazards import check_counts
+from derivable.accelerator.machine.instructions import Machine, Program
+from derivable.accelerator.machine.layouts import View
+from derivable.accelerator.numbers.formats import WIDE, Formats, assign
+from derivable.accelerator.operators.evaluation import Inputs, in_passes
+from derivable.accelerator.operators.operators import Operator, OperatorGraph
+from derivable.core.arguments import integer
+from derivable.core.diagnostics import DomainError, LimitError, ShapeError, UnsupportedError
+
+if TYPE_CHECKING:
+    from derivable.accelerator.numbers.quantisation import Quantised
+
+_KINDS: dict[str, Callable[[Lowering, Operator], Iterator[None]]] = {
+    "conv2d": conv2d,
+    "linear": linear,
+    "matmul": matmul,
+    "bundle": bundle,
+    "bind": convolved,
+    "unbind": convolved,
+    "match_probability": match_probability,
+    "add": added,
+    "sub": added,
+    "mul": multiplied,
+    "div": divided,
+    "softmax": softmax,
+    "gelu": gelu,
+    "to_mass": to_mass,
+    "normalise": normalised,
+    "relu": relu,
+    **dict.fromkeys(("clamp", "maximum", "minimum", "abs"), bounded),
+    **dict.fromkeys(("greater", "equal"), compared),
+    "floor": floored,
+    **dict.fromkeys(("exp", "log", "sqrt", "tanh"), raised),
+    **dict.fromkeys(("sum", "mean", "max", "min", "prod"), reduced),
+    "max_pool2d": pooled,
+    "avg_pool2d": averaged,
+    **dict.fromkeys(("reshape", "permute", "slice", "expand"), viewed),
+    "index": indexed,
+    "roll": rolled,
+    "concatenate": concatenated,
+}
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a pass finds its inputs, and leaves its outputs, off-chip."""
+
+    inputs: Mapping[str, View]
+    outputs: tuple[View, ...]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program for one pass of a model, or several, with its data.
+
+    image    off-chip memory without inputs, uint8
+    places   of each pass, where inputs are put and outputs are found, off-chip
+    formats  of every operator
+    cache    bytes of the cache that are used
+    swapped  products of which the value stands still and the constant streams
+    """
+
+    graph: OperatorGraph
+    machine: Machine
+    program: Program
+    image: np.ndarray = field(repr=False)
+    places: tuple[Places, ...]
+    formats: Formats
+    cache: int
+    swapped: frozenset[str] = frozenset()
+
+    @property
+    def passes(self) -> int:
+        """How many passes of the model the program does."""
+        return len(self.places)
+
+    @property
+    def inputs(self) -> Mapping[str, View]:
+        """Where the inputs of the first pass are put, off-chip."""
+        return self.places[0].inputs
+
+    @property
+    def outputs(self) -> tuple[View, ...]:
+        """Where the outputs of the first pass are found, off-chip."""
+        return self.places[0].outputs
+
+    def pack(self, inputs: Inputs) -> np.ndarray:
+        """Off-chip memory with the inputs of all passes, see `in_passes`, rounded to their formats.
+
+        Raises ShapeError for inputs that do not fit.
+        """
+        listed = in_passes(self.graph, inputs)
+        if len(listed) != self.passes:
+            raise ShapeError(f"inputs are given for {len(listed)} passes, and the program does {self.passes}")
+        memory = self.image.copy()
+        for given, places in zip(listed, self.places):
+            for name, view in places.inputs.items():
+                view.scatter(memory, self.formats[name].steps(given[name]))
+        return memory
+
+    def unpack(self, memory: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The outputs in off-chip memory after a run, as numbers of the model: float64, int64 or truth values.
+
+        Those of several passes are behind each other along the first axis; numbers without axes are [pass].
+        """
+        found: list[np.ndarray] = []
+        each = (self.integers(memory, number) for number in range(self.passes))
+        for name, arrays in zip(self.graph.outputs, zip(*each)):
+            array = arrays[0] if self.passes == 1 else np.concatenate([np.atleast_1d(array) for array in arrays])
+            found.append(self.formats.values_of(self.graph[name], array))
+        return tuple(found)
+
+    def integers(self, memory: np.ndarray, of_pass: int = 0) -> tuple[np.ndarray, ...]:
+        """The outputs of a pass in off-chip memory after a run, as they are in their formats: int64."""
+        return tuple(view.gather(memory) for view in self.places[of_pass].outputs)
+
+
+def lower(
+    quantised: Quantised,
+    machine: Machine,
+    partition: tuple[int, int] | None = None,
+    counts: Mapping[str, int] | None = None,
+    *,
+    passes: int = 1,
+    in_flight: int = 2,
+) -> Lowered:
+    """Lower a prepared graph that is quantised to integers.
+
+    partition  how many sub-arrays layers have, from the first on, and how many vectors, up to the last; None: each has
+               all, and they take turns
+    passes     of the model that one program does
+    in_flight  how many of them may be under way at a time
+    counts     sub-arrays of operators that have another number. Two of which both find theirs run beside each other
+
+    Raises UnsupportedError for an operator that the machine cannot do, and LimitError where memory does not suffice,
+    both with the line of the model; and what `assign` raises.
+    """
+    graph, formats = quantised.graph, assign(quantised)
+    count = machine.sub_arrays
+    neural, symbolic = (count, count) if partition is None else partition
+    if not (1 <= neural <= count and 1 <= symbolic <= count):
+        raise DomainError(f"the partition is {partition}, expected two numbers from 1 to {count}")
+    counts = counts or {}
+    wrong = next((name for name in counts if not 1 <= counts[name] <= count), None)
+    if wrong is not None:
+        raise DomainError(f"%{wrong} is given {counts[wrong]} sub-arrays, expected 1 to {count}")
+    low = Lowering(graph, machine, formats, (neural, symbolic), counts)
+    listed = [low]
+    while len(listed) < integer(passes, "passes", 1):
+        listed.append(listed[-1].following())
+    inputs: list[dict[str, View]] = [{} for _ in listed]
+    outputs: list[tuple[View, ...]] = [()] * passes
+
+    def store(each: Lowering) -> None:
+        outputs[each.number] = _store(each)
+
+    write(
+        [Pass(each, partial(_start, each, found), partial(store, each)) for each, found in zip(listed, inputs)],
+        integer(in_flight, "in_flight", 1),
+    )
+    places = tuple(Places(*each) for each in zip(inputs, outputs))
+    program = quickest(machine, low.emitter.program())
+    if len(program) > machine.program:
+        raise LimitError(
+            f"the program has {len(program)} instructions, and the machine has memory for {machine.program}",
+            hint="lower with fewer passes=; a Machine that is made by hand takes a larger program=",
+        )
+    check_counts(program)
+    image = np.frombuffer(bytes(low.image), np.uint8)
+    return Lowered(graph, machine, program, image, places, formats, low.cache.most, frozenset(low.swapped))
+
+
+def _start(low: Lowering, inputs: dict[str, View], operator: Operator) -> Iterator[None]:
+    if operator.kind == "input":
+        return _input(low, operator, inputs)
+    if operator.kind not in _KINDS:
+        raise UnsupportedError(
+            f"%{operator.name}: {operator.kind} is not in what the accelerator does",
+            source=operator.source or None,
+            hint=f"leave it to the host, or write it with {', '.join(sorted(_KINDS))}",
+        )
+    return _KINDS[operator.kind](low, operator)
+
+
+def _input(low: Lowering, operator: Operator, inputs: dict[str, View]) -> Iterator[None]:
+    format, shape = low.formats[operator.name], operator.shape
+    if not low.graph.users[operator.name]:
+        view = low.new(shape, format.stored)
+        low.keep(operator.name, view)
+        yield
+        return
+    view = None if format == WIDE else _picture(low, operator)
+    if view is None:
+        view = low.new(shape, format.stored)
+    length = low.cache.used[view.buffer]
+    # Borders of pictures are zeros.
+    far = low.place(bytes([format.zero & 255]) * length)
+    inputs[operator.name] = replace(view, address=far + view.address - view.buffer, buffer=far)
+    low.transfer("load", view.buffer, far, length)
+    low.keep(operator.name, view)
+    yield
+
+
+def _picture(low: Lowering, operator: Operator) -> View | None:
+    """Memory for an input of pictures, perhaps in another shape, as convolutions read them; None for other inputs."""
+    users = [low.graph[name] for name in low.graph.users[operator.name]]
+    read = users[0] if len(users) == 1 and users[0].kind == "reshape" else operator
+    if len(read.shape) != 4:
+        return None
+    view = channels_last(low, read.shape, low.formats[operator.name].stored, wanted_border(low, read.name), 1, None)
+    found = view.reshaped(operator.shape)
+    if found is None:
+        low.cache.free(view.buffer)
+        low.bordered.pop(view.buffer, None)
+    return found
+
+
+def _store(low: Lowering) -> tuple[View, ...]:
+    """Outputs go off-chip as they lie, each buffer once."""
+    places: dict[int, int] = {}
+    found: list[View] = []
+    for name in low.graph.outputs:
+        low.enter(low.graph[name])
+        if low.is_constant(name):
+            raise low.refuse("an output is a constant", "the model gives it for every input: leave it out")
+        view = low.values[name].view
+        if view.buffer not in places:
+            length = low.cache.used[view.buffer]
+            places[view.buffer] = low.place(bytes(length))
+            low.transfer("store", view.buffer, places[view.buffer], length)
+        far = places[view.buffer]
+        found.append(replace(view, address=far + view.address - view.buffer, buffer=far))
+    return tuple(found)
+
+
+def simulate(lowered: Lowered, inputs: Inputs, latencies: golden.Latencies | None = None) -> tuple[Any, golden.Run]:
+    """Run a program on the golden machine: the outputs as numbers of the model, and the run."""
+    run = golden.run(lowered.machine, lowered.program, lowered.pack(inputs), latencies)
+    return lowered.unpack(run.memory), run

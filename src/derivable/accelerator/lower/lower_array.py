@@ -1,0 +1,537 @@
+"""A product of matrices on the array: what is loaded for it, how it is cut to fit the memories, and its instructions.
+
+One operand streams, as words of B, and one stands still in A. Tiles of the reduction are words further on in B (K says
+how far), so a convolution copies nothing: its tiles are its taps and blocks of channels. A line of X is some words,
+which are dealt out to as many sub-arrays (`spread`): each has its own blocks of channels, and sub-arrays with the same
+blocks share the taps. Rows go in chunks that fill half of B and of C while the other halves are in use, columns in
+chunks that fit half of A, of C and of P. A reduction too long for that is cut into slices, whose sums C adds.
+Weights that would take more than a part of the cache stay off-chip, and each chunk of columns is loaded while the one
+before is multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from derivable.accelerator.lower.lowering import Lowering
+from derivable.accelerator.machine.instructions import BITS, Gemm, Move, Vector
+from derivable.accelerator.machine.layouts import View
+from derivable.accelerator.numbers.formats import scaling
+from derivable.accelerator.operators.runtime import ceil_div
+from derivable.core.diagnostics import LimitError
+
+MOST_TERMS = ((1 << 31) - 1) // 128**2
+LARGEST_PART = 4  # of the cache weights take a fourth at most, the two chunks of those that stay off-chip too
+ROWS_A_LOAD = 8  # how many times longer rows stream than weights take to be loaded and sums to leave
+LEAST_MOVED = 96  # steps in which the first weights are moved, before those before them are multiplied
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What streams: images of rows, and from each row `across` places of `terms` bytes each.
+
+    address, image, row, step  where it begins in X, and bytes between images, rows and places
+    stride, span               rows between two rows of the result, and rows that one takes
+    next                       places from a column of the result to the next
+    """
+
+    address: int
+    image: int
+    row: int
+    step: int
+    across: int
+    terms: int
+    stride: int = 1
+    span: int = 1
+    next: int = 1
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Some of the words of each place, and what stands still for them.
+
+    first, parts  which words of a sub-array
+    tiles         of each sub-array
+    offsets       in X, int32 [tile, sub-array]
+    held          in X, words [column, tile, row, sub-array] without gaps; unused where data stands still
+    far, column   of weights that stay off-chip: where these words are there, and the bytes of a column, which are whole
+                  lines; column is 0 for others
+    """
+
+    first: int
+    parts: int
+    tiles: int
+    offsets: int
+    held: int
+    far: int = 0
+    column: int = 0
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What P takes for each column of a product: a sum becomes (sum + added) * multipliers / 2^shift."""
+
+    added: np.ndarray
+    multipliers: np.ndarray
+    shift: int
+
+    @classmethod
+    def of(cls, factors: np.ndarray, added: np.ndarray) -> Columns:
+        """With real factors, which are below 2^30 in fixed point."""
+        shift = scaling(float(np.abs(factors).max(initial=0)), 30)[1]
+        return cls(added, np.rint(factors * 2.0**shift), shift)
+
+    def part(self, own: slice) -> Columns:
+        return replace(self, added=self.added[own], multipliers=self.multipliers[own])
+
+    def words(self, width: int) -> bytes:
+        """Words of P."""
+        count = len(self.added)
+        table = np.zeros((ceil_div(count, width) * width, 2), "<i4")
+        table[:count, 0], table[:count, 1] = self.added, self.multipliers
+        return np.ascontiguousarray(table.reshape(-1, width, 2).transpose(0, 2, 1)).tobytes()
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a product needs of constants, in X.
+
+    arrays        sub-arrays, a multiple of `spread`
+    spread        words of a place that are dealt out to as many sub-arrays
+    added, shift  what P takes for each column, and the shift of its multipliers
+    kept          the least and the largest number of the result, None for all
+    has_gaps      whether lanes beyond the last channel may be written
+    nibbles       whether bytes are two numbers of the reduction
+    gives         the type of the result in memory: of i4, two channels share a byte; "" is that of its view
+    """
+
+    slices: tuple[Slice, ...]
+    arrays: int
+    spread: int
+    added: int
+    shift: int
+    kept: tuple[int, int] | None = None
+    has_gaps: bool = False
+    nibbles: bool = False
+    gives: str = ""
+
+
+def check_terms(low: Lowering, terms: int) -> None:
+    if terms > MOST_TERMS:
+        raise low.refuse(f"sums have {terms} products, and {MOST_TERMS} surely fit into int32", "split the layer")
+
+
+def load(
+    low: Lowering,
+    taps: list[int],
+    parts: int,
+    row: int,
+    columns: Columns,
+    weights: np.ndarray | None,
+    kept: tuple[int, int] | None = None,
+    nibbles: bool = False,
+    spread: int = 1,
+) -> Loaded:
+    """Cut a reduction into slices, and load what they need.
+
+    taps     the places from the first one that a sum takes
+    parts    words of each place
+    row      places that a row of the result takes, all of which are in B at once
+    columns  what P takes
+    weights  [tap, part, height, output] steps, or bytes of two `nibbles`; None where data stands still
+    spread   words of a place that are dealt out to as many sub-arrays, of `spreading`
+    """
+    machine = low.machine
+    if weights is not None:
+        weights = np.pad(weights, ((0, 0), (0, -parts % spread), (0, 0), (0, 0)))
+    parts = ceil_div(parts, spread)
+    sharing = min(low.arrays // spread, len(taps) * parts)
+    arrays = sharing * spread
+    most = min(machine.b // 2 // row, sharing * (machine.k // 2) // len(taps), parts)
+    if most < 1 or machine.a // 2 < machine.height:
+        need = f"B {2 * row}, K {2 * ceil_div(len(taps), sharing)}, A {2 * machine.height}"
+        raise _too_small(low, need, f"B {machine.b}, K {machine.k}, A {machine.a}")
+    pieces = ceil_div(parts, most)
+    is_far = weights is not None and weights.size > machine.x // LARGEST_PART
+    content: list[bytes] = [b""]
+    at = 0
+    slices: list[Slice] = []
+    table = columns.words(machine.width)
+    content.append(table)
+    at += len(table)
+    for piece in range(pieces):
+        first = parts * piece // pieces
+        some = parts * (piece + 1) // pieces - first
+        tiles = ceil_div(len(taps) * some, sharing)
+        offsets = np.zeros(sharing * tiles, "<i4")
+        offsets[: len(taps) * some] = [tap * some + part for tap in taps for part in range(some)]
+        offsets = np.repeat(offsets.reshape(sharing, tiles).T, spread, 1)
+        held, far, column = b"", 0, 0
+        if weights is not None:
+            own = slice(first * spread, (first + some) * spread)
+            words = _words(low, weights[:, own], spread, sharing, tiles)
+            held = words.tobytes()
+            if is_far:
+                rows = np.pad(words, ((0, 0), (0, -words.shape[1] % machine.line)))
+                held, far, column = b"", low.fixed(rows), rows.shape[1]
+        slices.append(Slice(first, some, tiles, at, at + offsets.nbytes, far, column))
+        content += [offsets.tobytes(), held]
+        at += offsets.nbytes + len(held)
+    address = low.load(low.fixed(b"".join(content)), at, "its weights")
+    slices = [replace(s, offsets=address + s.offsets, held=address + s.held) for s in slices]
+    return Loaded(tuple(slices), arrays, spread, address, columns.shift, kept, nibbles=nibbles)
+
+
+def spreading(low: Lowering, taps: int, parts: int, outputs: int, rows: int, places: int) -> tuple[int, int, int]:
+    """How many words of a line to deal out to sub-arrays, so that neither the array nor moves take long: the cycles of
+    the longer, those of both, and the number.
+
+    rows    of the result
+    places  that are moved, of `parts` words each
+    """
+    machine = low.machine
+    loads = ceil_div(rows, ROWS_A_LOAD * (2 * machine.height + machine.width))
+    found = []
+    for spread in range(1, min(low.arrays, machine.line // machine.height, parts) + 1):
+        words = ceil_div(parts, spread)
+        tiles = ceil_div(taps * words, low.arrays // spread)
+        tile = rows + loads * (2 * machine.height + machine.width - 2)
+        multiplied, moved = ceil_div(outputs, machine.width) * tiles * tile, places * words
+        found.append((max(multiplied, moved), multiplied + moved, spread))
+    return min(found)
+
+
+def dealt(banks: int, most: int) -> list[tuple[int, int, int]]:
+    """(first bank, words, steps) of moves that deal out up to `most` words at each step, until all banks have one."""
+    words = min(banks, most)
+    steps, rest = divmod(banks, words)
+    return [(0, words, steps), *([(steps * words, rest, 1)] if rest else [])]
+
+
+def _too_small(low: Lowering, need: str, has: str) -> LimitError:
+    return LimitError(
+        f"%{low.operator.name} takes at least these words of memories: {need}; the machine has {has}",
+        source=low.operator.source or None,
+        hint="a design has them from its device=; a Machine that is made by hand takes larger a=, b=, k= and c=",
+    )
+
+
+def _words(low: Lowering, weights: np.ndarray, spread: int, sharing: int, tiles: int) -> np.ndarray:
+    """Weights [tap, part, height, output] as words of A: [column, byte], of a column [tile, row, sub-array, width]."""
+    height, width = low.machine.height, low.machine.width
+    taps, parts, _, outputs = weights.shape
+    columns, words = ceil_div(outputs, width), taps * parts // spread
+    found = np.zeros((sharing * tiles, spread, height, columns * width), np.int8)
+    found[:words, :, :, :outputs] = weights.reshape(words, spread, height, outputs)
+    found = found.reshape(sharing, tiles, spread, height, columns, width).transpose(4, 1, 3, 0, 2, 5)
+    return np.ascontiguousarray(found).reshape(columns, -1)
+
+
+def product(
+    low: Lowering, stream: Stream, loaded: Loaded, rows: tuple[int, int, int], out: View, data: View | None = None
+) -> Iterator[None]:
+    """Rows [image, row, column] of a product, to out [image, row, column, channel]; `data` [k, channel] stands still,
+    or the weights that are loaded. It yields while sums are under way, and others may have instructions."""
+    machine = low.machine
+    images, high, wide = rows
+    columns = ceil_div(out.shape[3], machine.width)
+    b_half, c_half, a_half = machine.b // 2, machine.c // 2, machine.a // 2
+    line = stream.across * max(part.parts for part in loaded.slices)
+    most_rows = min((b_half // line - stream.span) // stream.stride + 1, c_half // wide)
+    if most_rows < 1:
+        raise _too_small(low, f"C {2 * wide}", f"C {machine.c}")
+    # Some rows are moved and drained while others are multiplied; too few rows would load weights too often.
+    enough = ceil_div(ROWS_A_LOAD * (2 * machine.height + machine.width), wide)
+    chunk, together = min(high, most_rows, enough), 1
+    if chunk == high:
+        taken = ((high - 1) * stream.stride + stream.span) * line
+        together = max(1, min(images, b_half // taken, c_half // (high * wide), ceil_div(enough, high)))
+    longest = max(part.tiles for part in loaded.slices)
+    is_whole = len(loaded.slices) == 1
+    tiles = min(longest, a_half // machine.height)
+    at_once = min(columns, a_half // (tiles * machine.height), machine.p // 2) if is_whole and tiles == longest else 1
+    at_once = max(1, min(at_once, c_half // (together * chunk * wide)))
+    far = max(part.column for part in loaded.slices)
+    stages = []  # in the cache, for columns of weights that stay off-chip
+    if far:
+        at_once = max(1, min(at_once, machine.x // (2 * LARGEST_PART * far)))
+        stages = [low.temporary(at_once * far, f"a part of its weights, of {at_once} words of columns") for _ in "ab"]
+    is_resident = is_whole and at_once == columns and tiles == longest
+    added = a = offsets = b = 0
+    for image in range(0, images, together):
+        pictures = min(together, images - image)
+        for row in range(0, high, chunk):
+            taken = min(chunk, high - row)
+            depth = (taken - 1) * stream.stride + stream.span
+            start = stream.address + image * stream.image + row * stream.stride * stream.row
+            count = pictures * taken * wide
+            is_first = image == row == 0
+            for column in range(0, columns, at_once):
+                listed = min(at_once, columns - column)
+                c = low.half("C")
+                if is_first or not is_resident:
+                    added = low.half("P")
+                    _load_table(low, loaded, column, listed, added)
+                for number, part in enumerate(loaded.slices):
+                    words = stream.across * part.parts  # of a row
+                    if not is_whole or column == 0:
+                        if not is_whole or is_first:
+                            offsets = low.half("K")
+                            _load_offsets(low, loaded, part, offsets)
+                        b = low.half("B")
+                        _move_stream(low, stream, loaded, part, start, pictures, depth, b)
+                    if far and (is_first or not is_resident):
+                        stages.reverse()
+                        low.transfer("load", stages[0], part.far + column * part.column, listed * part.column)
+                    for tile in range(0, part.tiles, tiles):
+                        some = min(tiles, part.tiles - tile)
+                        is_held = is_resident and not is_first
+                        a = a if is_held else low.half("A")
+                        for k, few in _ahead(low, loaded, some, listed) if is_first else [(0, listed)]:
+                            at = a + k * some * machine.height
+                            if data is None and not is_held:
+                                stage = stages[0] + k * part.column if far else None
+                                _move_weights(low, loaded, part, stage, column + k, few, tile, some, at)
+                            elif data is not None and not is_held:
+                                _move_held(low, loaded, part, data, out.shape[3], column + k, few, tile, some, at)
+                            low.emitter.add(
+                                Gemm(
+                                    arrays=loaded.arrays,
+                                    a=at,
+                                    b=b,
+                                    k=offsets + tile,
+                                    c=c + k * count,
+                                    tiles=some,
+                                    columns=few,
+                                    n0=pictures,
+                                    n1=taken,
+                                    n2=wide,
+                                    b0=depth * words,
+                                    b1=stream.stride * words,
+                                    b2=stream.next * part.parts,
+                                    accumulate=int(number > 0 or tile > 0),
+                                    nibbles=int(loaded.nibbles),
+                                    reach=pictures * depth * words,
+                                )
+                            )
+                yield
+                whole = out.sliced((image, row, 0, 0), (pictures, taken, wide, out.shape[3]), (1, 1, 1, 1))
+                _drain(low, whole, column, listed, c, added, count, loaded)
+
+
+def _ahead(low: Lowering, loaded: Loaded, tiles: int, columns: int) -> list[tuple[int, int]]:
+    """(first, count) of columns whose weights are moved while those of the columns before are multiplied."""
+    machine = low.machine
+    moved = tiles * machine.height * ceil_div(loaded.arrays, max(1, machine.line // machine.width))
+    few = max(ceil_div(LEAST_MOVED, moved), ceil_div(columns, 8))
+    return [(k, min(few, columns - k)) for k in range(0, columns, few)]
+
+
+def _load_table(low: Lowering, loaded: Loaded, column: int, columns: int, to: int) -> None:
+    size = 8 * low.machine.width
+    low.emitter.add(Move(operation="P", n3=columns, x=loaded.added + column * size, x3=size, to=to, to3=1))
+
+
+def _load_offsets(low: Lowering, loaded: Loaded, part: Slice, to: int) -> None:
+    for first, words, steps in dealt(loaded.arrays, low.machine.line // 4):
+        low.emitter.add(
+            Move(
+                operation="K",
+                first=first,
+                banks=words,
+                spread=words,
+                bank_loop=0,
+                n0=steps,
+                x0=4 * words,
+                n3=part.tiles,
+                x=part.offsets + 4 * first,
+                x3=4 * loaded.arrays,
+                to=to,
+                to3=1,
+            )
+        )
+
+
+def _move_stream(
+    low: Lowering, stream: Stream, loaded: Loaded, of: Slice, start: int, images: int, rows: int, to: int
+) -> None:
+    """Words [image, row, place, part], of which sub-arrays have their own, or the same as others."""
+    size = loaded.spread * low.machine.height
+    line = stream.across * of.parts
+    last = min(stream.terms - (of.first + of.parts - 1) * size, size)
+    for part, count, valid in pieces(of.parts, size, last):
+        for image in range(images):
+            low.emitter.add(
+                Move(
+                    operation="B",
+                    banks=loaded.arrays,
+                    spread=loaded.spread,
+                    n1=rows,
+                    n2=stream.across,
+                    n3=count,
+                    x=start + image * stream.image + (of.first + part) * size,
+                    x1=stream.row,
+                    x2=stream.step,
+                    x3=size,
+                    to=to + image * rows * line + part,
+                    to1=line,
+                    to2=of.parts,
+                    to3=1,
+                    valid=valid,
+                )
+            )
+
+
+def pieces(parts: int, size: int, last: int) -> list[tuple[int, int, int]]:
+    """(first, count, bytes) of words of which the last may be shorter."""
+    if last == size:
+        return [(0, parts, size)]
+    return [(0, parts - 1, size), (parts - 1, 1, last)] if parts > 1 else [(0, 1, last)]
+
+
+def _move_weights(
+    low: Lowering,
+    loaded: Loaded,
+    of: Slice,
+    stage: int | None,
+    column: int,
+    columns: int,
+    tile: int,
+    tiles: int,
+    to: int,
+) -> None:
+    """Words [column, tile, row] of each sub-array, from where all weights are or, of some columns, from a stage."""
+    height, width = low.machine.height, low.machine.width
+    row = loaded.arrays * width
+    start, of_column = of.held + column * of.tiles * height * row, of.tiles * height * row
+    if stage is not None:
+        start, of_column = stage, of.column
+    for first, words, steps in dealt(loaded.arrays, low.machine.line // width):
+        low.emitter.add(
+            Move(
+                operation="A",
+                first=first,
+                banks=words,
+                spread=words,
+                bank_loop=0,
+                n0=steps,
+                x0=words * width,
+                n1=columns,
+                x1=of_column,
+                to1=tiles * height,
+                n3=tiles * height,
+                x3=row,
+                to=to,
+                to3=1,
+                x=start + tile * height * row + first * width,
+                valid=words * width,
+            )
+        )
+
+
+def _move_held(
+    low: Lowering,
+    loaded: Loaded,
+    of: Slice,
+    data: View,
+    outputs: int,
+    column: int,
+    columns: int,
+    tile: int,
+    tiles: int,
+    to: int,
+) -> None:
+    """Words [column, tile, row] of each sub-array, of a value that stands still."""
+    height, width = low.machine.height, low.machine.width
+    per = tiles * height  # words of a column
+    last = outputs - (ceil_div(outputs, width) - 1) * width
+    is_last = (column + columns) * width >= outputs
+    for bank in range(loaded.arrays):
+        # Tiles of a slice are words one after the other. Entries beyond the reduction meet zeros, tiles beyond the
+        # slice are zeros.
+        first = (of.first + bank * of.tiles + tile) * height
+        stop = (of.first + of.parts) * height
+        end, beyond = min(first + per, stop, data.shape[0]), max(first, stop)
+        if beyond < first + per:
+            low.emitter.add(
+                Move(
+                    operation="A",
+                    first=bank,
+                    n1=columns,
+                    to1=per,
+                    n3=first + per - beyond,
+                    to=to + beyond - first,
+                    to3=1,
+                )
+            )
+        if end <= first:
+            continue
+        stride = data.strides[0]
+        for part, some, valid in pieces(columns, width, last if is_last else width):
+            low.emitter.add(
+                Move(
+                    operation="A",
+                    first=bank,
+                    n1=some,
+                    x1=width,
+                    to1=per,
+                    n3=end - first,
+                    x=data.address + first * stride + (column + part) * width,
+                    x3=stride,
+                    to=to + part * per,
+                    to3=1,
+                    valid=valid,
+                )
+            )
+
+
+def _drain(low: Lowering, out: View, column: int, columns: int, c: int, added: int, rows: int, loaded: Loaded) -> None:
+    """Sums [column, image, row, column of the picture] to out [image, row, column of the picture, channel]."""
+    width, size, type = low.machine.width, out.size, loaded.gives or out.type
+    block = width * BITS[type] // 8  # bytes
+    axes: list[tuple[int, int, int]] = []  # length, words of C, bytes of out
+    words = 1
+    for n, stride in zip(reversed(out.shape[:3]), reversed(out.strides[:3])):
+        if n > 1 and axes and axes[-1][0] * axes[-1][2] == stride * size:
+            axes[-1] = (axes[-1][0] * n, axes[-1][1], axes[-1][2])
+        elif n > 1:
+            axes.append((n, words, stride * size))
+        words *= n
+    axes += [(1, 0, 0)] * 3
+    low_high = loaded.kept or (0, 0)
+    tail = width if loaded.has_gaps else min(width, out.shape[3] - (column + columns - 1) * width)
+    for part, count, lanes in pieces(columns, width, tail):
+        # The last lanes are left out in each step where the middle loop has one.
+        is_whole = lanes == width
+        inner, middle, *outer = axes if is_whole else (axes[0], (1, 0, 0), *axes[1:])
+        for place in np.ndindex(*(axis[0] for axis in outer)):
+            at = c + part * rows + sum(i * axis[1] for i, axis in zip(place, outer))
+            y = out.address + (column + part) * block + sum(i * axis[2] for i, axis in zip(place, outer))
+            low.emitter.add(
+                Vector(
+                    operation="drain",
+                    n0=count,
+                    n1=middle[0],
+                    n2=inner[0],
+                    a_from="C",
+                    a_type="i32",
+                    a=at,
+                    a0=rows,
+                    a1=middle[1],
+                    a2=inner[1],
+                    y_type=type,
+                    y=y,
+                    y0=block,
+                    y1=middle[2],
+                    y2=inner[2],
+                    p=added + part,
+                    shift=loaded.shift,
+                    is_clamped=int(loaded.kept is not None),
+                    low=low_high[0],
+                    high=low_high[1],
+                    tail=0 if is_whole else lanes,
+                )
+            )

@@ -1,0 +1,165 @@
+"""In which order the operators of a model are written, of one pass or of several that are under way together.
+
+A pass does its operators in the order of the graph; but a layer and a convolution of vectors that do not depend on each
+other and have sub-arrays of their own are written in turns, and what an operator needs of constants is loaded before
+the one in front of it begins. Of several passes, the one goes on whose instructions so far are done first. So lanes
+work on one pass while sub-arrays have another, and layers of a pass run beside the vector nodes of the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from derivable.accelerator.lower.lowering import Lowering
+from derivable.accelerator.operators.operators import Operator
+
+_QUICK = ("source", "simd", "view")  # units of operators that are done before a partner begins
+_BESIDE = {"gemm": "vector", "vector": "gemm"}
+
+
+def write(passes: Sequence[Pass], in_flight: int) -> None:
+    """Write the instructions of all passes, of which at most so many are under way."""
+    arrays = _Arrays(passes[0].low.machine.sub_arrays)
+    emitter = passes[0].low.emitter
+    steps = {each: each.steps(arrays) for each in passes}
+    done = dict.fromkeys(passes, 0)  # when the instructions of a pass are, so far
+    while steps:
+        # One that waits for sub-arrays lets the next one go on; who has them never waits.
+        for each in sorted(list(steps)[:in_flight], key=done.__getitem__):
+            emitter.done = 0
+            went_on = next(steps[each], None)
+            if went_on is None:
+                del steps[each]
+            if went_on is not False:
+                done[each] = max(done[each], emitter.done)
+                break
+
+
+class _Arrays:
+    """Which operators have sub-arrays: at most one layer and one convolution, each with its own."""
+
+    def __init__(self, count: int):
+        self.count = count
+        self.taken: dict[str, int] = {}  # unit -> sub-arrays
+
+    def are_free(self, low: Lowering, operator: Operator) -> bool:
+        if operator.unit not in _BESIDE:
+            return True
+        beside = self.taken.get(_BESIDE[operator.unit], 0)
+        fits = not beside or beside + low.arrays_of(operator) <= self.count
+        return operator.unit not in self.taken and fits
+
+    def take(self, low: Lowering, operator: Operator) -> None:
+        if operator.unit in _BESIDE:
+            self.taken[operator.unit] = low.arrays_of(operator)
+
+    def release(self, operator: Operator) -> None:
+        self.taken.pop(operator.unit, None)
+
+
+class Pass:
+    """A pass under way.
+
+    start  the coroutine of an operator: its constants are loaded when it yields first, its operands are ready when one
+           of the array yields again, and then it yields while sums are under way
+    store  writes what stores the outputs
+    """
+
+    def __init__(self, low: Lowering, start: Callable[[Operator], Iterator[None]], store: Callable[[], None]):
+        self.low, self._start, self._store = low, start, store
+        self.pending = {operator.name: operator for operator in low.graph if operator.kind != "constant"}
+        self._steps: dict[str, Iterator[None]] = {}  # of operators that are loaded
+        self._ready: set[str] = set()
+        self._unread = {name: len(low.graph.users[name]) for name in self.pending}
+
+    def steps(self, arrays: _Arrays) -> Iterator[bool]:
+        """Write a step at a time: whether there was one, False where others have the sub-arrays."""
+        while self.pending:
+            first = next(iter(self.pending.values()))
+            if self._prepare(first):
+                while not arrays.are_free(self.low, first):
+                    yield False
+                arrays.take(self.low, first)
+                yield from self._run([first], arrays)
+            yield True
+        self._store()
+        yield True
+
+    def _run(self, active: list[Operator], arrays: _Arrays) -> Iterator[bool]:
+        while active:
+            if len(active) == 1:
+                for partner in self._partner(active[0], arrays):
+                    arrays.take(self.low, partner)
+                    active.append(partner)
+            following = next((later for later in self.pending.values() if later not in active), None)
+            if following is not None and self._has_room(following):
+                self._load(following)
+            left = [operator for operator in active if self._advance(operator)]
+            for operator in active:
+                if operator not in left:
+                    arrays.release(operator)
+            active = left
+            if active:
+                yield True
+
+    def _load(self, operator: Operator) -> None:
+        if operator.name not in self._steps:
+            self.low.enter(operator)
+            self._steps[operator.name] = self._start(operator)
+            next(self._steps[operator.name], None)
+
+    def _prepare(self, operator: Operator) -> bool:
+        """Write what makes the operands of an operator of the array ready; False if nothing is left to do then."""
+        self._load(operator)
+        if operator.unit not in _BESIDE or operator.name in self._ready:
+            return True
+        self._ready.add(operator.name)
+        return self._advance(operator)
+
+    def _has_room(self, operator: Operator) -> bool:
+        """Whether its constants leave at least as much of the cache as they take, by a rough count."""
+        low = self.low
+        taken = sum(low.graph.constants[name].size for name in operator.inputs if low.is_constant(name))
+        return 3 * taken <= low.cache.size - sum(low.cache.used.values())
+
+    def _advance(self, operator: Operator) -> bool:
+        """Do a step of an operator; False if it was the last."""
+        self.low.enter(operator)
+        if next(self._steps[operator.name], self) is not self:
+            return True
+        del self.pending[operator.name]
+        unread = []
+        for name in dict.fromkeys(operator.inputs):
+            if name in self._unread:
+                self._unread[name] -= 1
+                unread.append(name)
+        unread.append(operator.name)
+        outputs = self.low.graph.outputs
+        self.low.done([name for name in unread if not self._unread[name] and name not in outputs])
+        return False
+
+    def _partner(self, operator: Operator, arrays: _Arrays) -> list[Operator]:
+        """A convolution of vectors that can run beside a layer, or the other way round; what it needs is done."""
+        other = _BESIDE.get(operator.unit)
+        for candidate in list(self.pending.values()) if other else ():
+            if candidate.unit != other or not arrays.are_free(self.low, candidate):
+                continue
+            needed = self._needed(candidate)
+            if operator.name not in needed and all(self.pending[name].unit in _QUICK for name in needed):
+                for before in [listed for name, listed in self.pending.items() if name in needed]:
+                    self._load(before)
+                    while self._advance(before):
+                        pass
+                if self._prepare(candidate):
+                    return [candidate]
+        return []
+
+    def _needed(self, operator: Operator) -> set[str]:
+        """What an operator depends on and is not done."""
+        found: set[str] = set()
+        waiting = [operator]
+        while waiting:
+            names = [name for name in waiting.pop().inputs if name in self.pending and name not in found]
+            found.update(names)
+            waiting += [self.pending[name] for name in names]
+        return found

@@ -1,0 +1,1 @@
+"""The machine: instructions, layouts, hazards, and the golden model with its cycles."""

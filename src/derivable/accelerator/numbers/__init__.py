@@ -1,0 +1,1 @@
+"""Numbers: formats, calibration, and their emulation."""

@@ -1,0 +1,440 @@
+"""Post-training quantisation: which numbers of a model become few bits, what a step of them is worth, what is lost.
+
+The array multiplies few bits and sums 32, so what is rounded are the operands of layers, of circular convolutions and
+comparisons, each in the format of its operator's part; comparisons are sums of lanes, which take eight bits at least.
+Weights of layers have a scale for each output channel, all else has one for the whole tensor, and readers of one tensor
+share it; scales are those with the least squared error on calibration data. Where the range of a tensor is known
+without data (`known.py`: softmax, similarities, tanh, sigmoid), its scale is that of the whole range, so that no input
+saturates it, unless the steps are too coarse for the calibration data: where more than a 256th of their energy would be
+lost, as in int4 with probabilities of many classes, the scale comes from the data as others do. Zero is any step for
+what streams through a layer, which costs nothing there: the array multiplies steps, and what zero adds to a channel's
+sum is known before, so it goes into the bias (most of a layer's inputs come out of a ReLU and would leave half of the
+steps unused). What rounding adds to a channel on average goes there too (Nagel et al., 2019). What the SIMD unit
+computes stays wide: 32 bits of which 16 are behind the binary point, or 16-bit floats beside float formats.
+
+    prepare(graph) (formats.py) -> calibrate(graph, samples, precision) -> Quantised -> evaluate(quantised, inputs)
+
+The hardware computes with the same scales (`formats.assign`); `emulation.py` gives what it does, to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from derivable.accelerator.numbers import emulation, known
+from derivable.accelerator.numbers.formats import WIDE, Formats, assign
+from derivable.accelerator.numbers.precision import PRECISIONS, Precision, bytes_of
+from derivable.accelerator.operators import products
+from derivable.accelerator.operators.evaluation import Evaluation, Inputs
+from derivable.accelerator.operators.operators import Operator, OperatorGraph, wide
+from derivable.accelerator.operators.runtime import ceil_div
+from derivable.core.diagnostics import DomainError
+
+PARTS = ("neural", "symbolic")
+WIDE_BITS = 32
+LARGEST_FP8 = 448.0
+KEPT_VALUES = 1 << 14  # of each tensor in each calibration batch
+CLIPS = np.linspace(0.25, 1, 46)
+MOST_LOST = 2.0**-8  # of the energy of calibration data, by a scale of the whole of a known range
+
+Place = tuple[str, int]  # an operator, and which of its inputs
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A graph with the formats of its numbers.
+
+    precision  name of the format of each part, "neural" and "symbolic"
+    scales     of the rounded operands: what a step is worth, [] or, of weights, [channel]; for fp8 what 1 is
+    zeros      of operands that stream through layers: the step that is zero, 0 where there is none
+    biases     of conv2d and linear: what is added to each channel [channel] beside the graph's own bias
+    ranges     of every operator but constants: the least and the largest number on the samples
+    peaks      of prod, normalise and to_mass: the largest number on the samples on the way to the result
+    """
+
+    graph: OperatorGraph
+    precision: Mapping[str, str]
+    scales: Mapping[Place, np.ndarray] = field(default_factory=dict, repr=False)
+    zeros: Mapping[Place, int] = field(default_factory=dict, repr=False)
+    biases: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, repr=False)
+    peaks: Mapping[str, float] = field(default_factory=dict, repr=False)
+
+    def format(self, operator: Operator) -> Precision:
+        """The format of an operator's narrow operands."""
+        return _format(operator, self.precision)
+
+    def rounded(self, operator: Operator, place: int, value: np.ndarray) -> np.ndarray:
+        """The operand as the array sees it, as a float."""
+        scale = self.scales.get((operator.name, place))
+        if scale is None:
+            return value
+        zero = self.zeros.get((operator.name, place), 0)
+        return _rounded(value, self.format(operator), _along(operator, scale, value.ndim), zero)
+
+    def integers(self, operator: Operator, place: int, value: np.ndarray) -> np.ndarray:
+        """The operand in steps, int8: it is (steps - zero) * scale.
+
+        Raises DomainError for a format of floats or an operand that stays wide.
+        """
+        scale, precision = self.scales.get((operator.name, place)), self.format(operator)
+        if scale is None or precision.is_float:
+            raise DomainError(f"operand {place} of %{operator.name} is not quantised to integers")
+        zero = self.zeros.get((operator.name, place), 0)
+        return _steps(value, precision, _along(operator, scale, value.ndim), zero).astype(np.int8)
+
+    def constant_bytes(self) -> int:
+        """Bytes of the constants: rounded ones packed in the widest format that an operator reads them in, all others
+        in 32 bits (16 beside floats)."""
+        bits: dict[str, int] = {}
+        for operator in self.graph:
+            precision = self.format(operator)
+            for place, name in enumerate(operator.inputs):
+                if self.graph[name].kind != "constant":
+                    continue
+                width = 16 if precision.is_float else WIDE_BITS
+                if (operator.name, place) in self.scales:
+                    width = precision.bits
+                bits[name] = max(bits.get(name, 0), width)
+        return sum(bytes_of(self.graph.constants[name].size, width) for name, width in bits.items())
+
+
+def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mapping[str, str]) -> Quantised:
+    """Scales for a graph, from what its tensors hold on samples, or from what is known of their ranges.
+
+    samples    inputs as `evaluate` takes them, a few batches of what the model will see
+    precision  the format of each part: {"neural": "int8", "symbolic": "int4"}
+
+    Raises DomainError without a sample, for unknown parts or formats, and for numbers that are not finite.
+    """
+    precision, samples = checked_precision(precision), list(samples)
+    if not samples:
+        raise DomainError("no sample is given to calibrate with", hint="give a few samples of inputs as calibration=")
+    seen: dict[_Group, dict[tuple[int, str], np.ndarray]] = {}
+    ranges: dict[str, tuple[float, float]] = {}
+    peaks: dict[str, float] = {}
+    for number, sample in enumerate(samples):
+        run = _Run(graph, sample)
+        for operator in graph:
+            for place in _streamed(graph, operator):
+                rows = seen.setdefault(_group(graph, operator, place, precision), {})
+                if (number, operator.inputs[place]) not in rows:
+                    rows[number, operator.inputs[place]] = _some(run.numbers(operator, place), operator)
+            if operator.kind in _PEAKS:
+                peak = np.abs(_PEAKS[operator.kind](run.numbers(operator, 0), operator.at)).max(initial=0)
+                peaks[operator.name] = max(peaks.get(operator.name, 0.0), float(peak))
+            value = run.advance(operator)
+            if operator.kind != "constant" and value.size:
+                if not np.isfinite(value).all():
+                    raise DomainError(
+                        f"%{operator.name} is not finite on the samples",
+                        source=operator.source or None,
+                        hint="let masks be -1000 in the place of -inf, and scale down what overflows",
+                    )
+                low, high = ranges.get(operator.name, (np.inf, -np.inf))
+                ranges[operator.name] = min(low, float(value.min())), max(high, float(value.max()))
+    limits = known.ranges(graph)
+    best = {
+        group: _best_of_group(group, np.concatenate([*rows.values()]), limits.get(group.root))
+        for group, rows in seen.items()
+    }
+    scales: dict[Place, np.ndarray] = {}
+    zeros: dict[Place, int] = {}
+    for operator in graph:
+        chosen = _format(operator, precision)
+        streamed = _streamed(graph, operator)
+        for place in _operands(operator):
+            key = (operator.name, place)
+            if place in streamed:
+                group = _group(graph, operator, place, precision)
+                scales[key], zero = best[group]
+                if group.has_zero:
+                    zeros[key] = zero
+                continue
+            array = wide(graph.constants[operator.inputs[place]]).astype(np.float64)
+            if place == 1 and is_layer(graph, operator):
+                rows = array.T if operator.kind == "matmul" else array
+                scales[key] = _best_scales(rows.reshape(len(rows), -1), chosen)
+            else:
+                scales[key] = _best_scales(array.reshape(1, -1), chosen)[0]
+    quantised = Quantised(graph, precision, scales, zeros, {}, ranges, peaks)
+    return replace(quantised, biases=_mean_losses(quantised, samples))
+
+
+def _products(x: np.ndarray, attributes: dict[str, Any]) -> np.ndarray:
+    return np.cumprod(products.together(x, attributes["axes"]), -1)
+
+
+_PEAKS: dict[str, Callable[[np.ndarray, dict[str, Any]], np.ndarray]] = {
+    "prod": _products,
+    "normalise": lambda x, at: (x * x).sum(tuple(range(-at["rank"], 0))),
+    "to_mass": lambda x, at: np.maximum(x, 0).sum(-1),
+}
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Operands that share a scale: of one tensor, as views or maxima of it, in one format, with a zero or without."""
+
+    root: str
+    format: Precision
+    has_zero: bool
+
+
+def _group(graph: OperatorGraph, operator: Operator, place: int, precision: Mapping[str, str]) -> _Group:
+    root = graph[operator.inputs[place]]
+    while len(root.inputs) == 1 and (root.unit == "view" or root.kind in ("max", "max_pool2d")):
+        root = graph[root.inputs[0]]
+    of = _format(operator, precision)
+    return _Group(root.name, of, place == 0 and not of.is_float and is_layer(graph, operator))
+
+
+def _best_of_group(group: _Group, rows: np.ndarray, limits: known.Range | None) -> tuple[np.ndarray, int]:
+    """The scale and the step of zero: of the known range, where its steps are fine enough for the rows."""
+    if group.has_zero:
+        best = _best_scale_and_zero(rows, group.format)
+    else:
+        best = _best_scales(rows[None], group.format)[0], 0
+    if limits is None or not any(limits):
+        return best
+    whole = _of_range(limits, group)
+    lost, least = (((rows - _rounded(rows, group.format, *each)) ** 2).sum() for each in (whole, best))
+    return whole if lost <= max(least, MOST_LOST * (rows**2).sum()) else best
+
+
+def _of_range(limits: known.Range, group: _Group) -> tuple[np.ndarray, int]:
+    """The scale and the step of zero with which all numbers of a range are steps, the ends of it among them."""
+    low, high = min(limits[0], 0.0), max(limits[1], 0.0)
+    bits = group.format.bits
+    if group.has_zero and -low != high:
+        scale = np.asarray((high - low) / (2**bits - 1))
+        return scale, -(2 ** (bits - 1)) - int(np.rint(low / scale))
+    return _best_scales(np.array([[max(-low, high)]]), group.format)[0], 0
+
+
+def _format(operator: Operator, precision: Mapping[str, str]) -> Precision:
+    found = PRECISIONS[precision[operator.part]]
+    # Lanes take bytes.
+    return PRECISIONS["int8"] if operator.kind == "match_probability" and found.name == "int4" else found
+
+
+def is_layer(graph: OperatorGraph, operator: Operator) -> bool:
+    """Whether an operator is conv2d, linear, or a product of a value by a constant matrix."""
+    if operator.kind == "matmul":
+        a, b = (graph[name] for name in operator.inputs)
+        return a.kind != "constant" and b.kind == "constant" and len(b.shape) == 2
+    return operator.kind in ("conv2d", "linear") and graph[operator.inputs[1]].kind == "constant"
+
+
+def _operands(operator: Operator) -> tuple[int, ...]:
+    """Which operands of an operator are narrow; a bias is added to the wide sum."""
+    return (0, 1) if operator.unit in ("gemm", "vector") or operator.kind == "match_probability" else ()
+
+
+def _mean_losses(quantised: Quantised, samples: list[Inputs]) -> dict[str, np.ndarray]:
+    """What the channels of each layer of integers lose on average, those before it corrected: [channel] each."""
+    graph, found = quantised.graph, {}
+    quantised = replace(quantised, biases=found)
+    exact = [_Run(graph, sample) for sample in samples]
+    rounded: list[_Run] | list[emulation.Emulation]
+    formats = _hardware(quantised)
+    if formats is not None:
+        rounded = [emulation.Emulation(graph, formats, sample) for sample in samples]
+    else:
+        rounded = [_Run(graph, sample, quantised) for sample in samples]
+    for operator in graph:
+        # A product of matrices keeps zeros: of a vector without entries, say.
+        if is_layer(graph, operator) and operator.kind != "matmul" and not quantised.format(operator).is_float:
+            weight = np.asarray(graph.constants[operator.inputs[1]], np.float64)
+            given = np.mean([_mean_terms(operator, weight, run.numbers(operator, 0)) for run in exact], 0)
+            seen = np.mean([_mean_terms(operator, weight, run.numbers(operator, 0)) for run in rounded], 0)
+            steps = quantised.rounded(operator, 1, weight)
+            found[operator.name] = _of_terms(weight, given) - _of_terms(steps, seen)
+        for run in (*exact, *rounded):
+            run.advance(operator)
+    return found
+
+
+def _mean_terms(operator: Operator, weight: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The means of what each weight of a channel is multiplied by, [group, term]."""
+    if operator.kind != "conv2d":
+        return x.reshape(1, -1, x.shape[-1]).mean(1)
+    means = [met.mean((0, 2, 3)) for _, met in products.taps(x, weight.shape[2:], operator.at)]
+    return np.stack(means, -1).reshape(operator.at["groups"], -1)
+
+
+def _of_terms(weight: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """What the channels of a layer, whose weights are [channel, ...], make of means [group, term]."""
+    grouped = weight.reshape(len(terms), -1, terms.shape[1])
+    return np.einsum("gok,gk->go", grouped, terms).reshape(-1)
+
+
+def _along_channels(operator: Operator, row: np.ndarray) -> np.ndarray:
+    return row[:, None, None] if operator.kind == "conv2d" else row
+
+
+def checked_precision(precision: Mapping[str, str]) -> dict[str, str]:
+    """The formats of both parts. Raises DomainError for unknown parts and formats, and for a part without one."""
+    unknown = [part for part in precision if part not in PARTS]
+    if unknown or len(precision) < len(PARTS):
+        raise DomainError(
+            f"the precision is of {sorted(precision)}", hint='{"neural": "int8", "symbolic": "int4"} has both parts'
+        )
+    return {part: PRECISIONS[precision[part]].name for part in PARTS}
+
+
+def evaluate(quantised: Quantised, inputs: Inputs) -> tuple[np.ndarray, ...]:
+    """The outputs of the model as it is quantised: what that costs in accuracy.
+
+    With integers these are the outputs of the hardware, to the bit. With floats, and for models that it does not do,
+    operands are rounded and the rest is float64.
+    """
+    graph, formats = quantised.graph, _hardware(quantised)
+    if formats is not None:
+        integers = emulation.evaluate(graph, formats, inputs)
+        return tuple(formats.values_of(graph[name], found) for name, found in zip(graph.outputs, integers))
+    return _Run(graph, inputs, quantised).outputs()
+
+
+# What is computed
+
+
+def _streamed(graph: OperatorGraph, operator: Operator) -> list[int]:
+    """Which narrow operands of an operator are no constants."""
+    return [place for place in _operands(operator) if graph[operator.inputs[place]].kind != "constant"]
+
+
+def _hardware(quantised: Quantised) -> Formats | None:
+    """The formats of the hardware for a model; None where there is none."""
+    if any(PRECISIONS[name].is_float for name in quantised.precision.values()) or not emulation.is_done(
+        quantised.graph
+    ):
+        return None
+    try:
+        return assign(quantised)
+    except DomainError:  # numbers beyond what it holds, which the lowering tells
+        return None
+
+
+class _Run(Evaluation):
+    """A run under way in float64; with `quantised`, operands are rounded, and results are kept in as many bits."""
+
+    def __init__(self, graph: OperatorGraph, inputs: Inputs, quantised: Quantised | None = None):
+        super().__init__(graph, inputs)
+        self.quantised = quantised
+
+    def compute(self, of: Operator) -> np.ndarray:
+        if of.unit == "source":
+            return super().compute(of)
+        operands = [self.numbers(of, place) for place in range(len(of.inputs))]
+        quantised = self.quantised
+        if quantised is not None and of.kind == "log" and not quantised.format(of).is_float:
+            operands = [np.maximum(operands[0], WIDE.scale)]  # what the lanes take for zero
+        compute: Callable[[list[np.ndarray], dict[str, Any]], Any] = _QUICK.get(of.kind, of.row.evaluate)
+        value = np.asarray(compute(operands, of.at))
+        if quantised is None or value.dtype.kind != "f" or of.unit == "view":
+            return value
+        if of.name in quantised.biases:
+            value = value + _along_channels(of, quantised.biases[of.name])
+        return _half(value) if quantised.format(of).is_float else WIDE.numbers(WIDE.steps(value))
+
+    def numbers(self, of: Operator, place: int) -> np.ndarray:
+        """An operand, as it is rounded."""
+        value = self.values[of.inputs[place]]
+        return value if self.quantised is None else self.quantised.rounded(of, place, value)
+
+
+def _convolution(operands: list[np.ndarray], attributes: dict[str, Any]) -> np.ndarray:
+    x, weight, *bias = operands
+    found = emulation.convolution(x.astype(np.float64), weight, attributes)
+    return found + bias[0][:, None, None] if bias else found
+
+
+# What gives the same as the meaning up to rounding in float64, much sooner.
+_QUICK = {
+    "conv2d": _convolution,
+    "bind": lambda operands, attributes: emulation.circular(operands[0], operands[1], False),
+    "unbind": lambda operands, attributes: emulation.circular(operands[0], operands[1], True),
+}
+
+
+# Numbers
+
+
+def _along(operator: Operator, scale: np.ndarray, rank: int) -> np.ndarray:
+    """The scale of weights along their channels, which are last in a product of matrices and else first."""
+    return scale.reshape(-1, *(1,) * (rank - 1)) if scale.ndim and operator.kind != "matmul" else scale
+
+
+def _steps(value: np.ndarray, precision: Precision, scale: Any, zero: int = 0) -> np.ndarray:
+    """Where zero is 0, the lowest step is not used: steps are the same on both sides."""
+    most = 2 ** (precision.bits - 1) - 1
+    return np.clip(np.rint(value / scale) + zero, -most - (zero != 0), most)
+
+
+def _rounded(value: np.ndarray, precision: Precision, scale: Any, zero: int = 0) -> np.ndarray:
+    if precision.name == "fp16":
+        return _half(value)
+    if precision.is_float:
+        return _eighth(value / scale) * scale
+    return (_steps(value, precision, scale, zero) - zero) * scale
+
+
+def _half(value: np.ndarray) -> np.ndarray:
+    """The nearest numbers of 16 bits; those beyond are the largest."""
+    most = float(np.finfo(np.float16).max)
+    return np.clip(value, -most, most).astype(np.float16).astype(np.float64)
+
+
+def _eighth(value: np.ndarray) -> np.ndarray:
+    """The nearest numbers of 8 bits with four for the exponent and three for the fraction (E4M3), ties to even."""
+    _, exponent = np.frexp(value)  # |value| is in [0.5, 1) times two to the exponent
+    step = np.ldexp(1.0, np.maximum(exponent - 1, -6) - 3)
+    return np.clip(np.rint(value / step) * step, -LARGEST_FP8, LARGEST_FP8)
+
+
+def _some(value: np.ndarray, operator: Operator) -> np.ndarray:
+    """At most so many values as are kept, evenly from all, and the largest."""
+    flat = np.asarray(value, np.float64).reshape(-1)
+    if not np.isfinite(flat).all():
+        raise DomainError(f"an operand of %{operator.name} is not finite on the samples", hint=operator.source or None)
+    kept = flat[:: ceil_div(len(flat), KEPT_VALUES) or 1]
+    return np.append(kept, flat[np.abs(flat).argmax()]) if len(flat) else flat
+
+
+def _best_scales(rows: np.ndarray, precision: Precision) -> np.ndarray:
+    """For each row the scale with the least squared error; 1 for rows of zeros."""
+    largest = np.abs(rows).max(1, initial=0.0)
+    largest[largest == 0] = 1.0
+    if precision.name == "fp16":
+        return np.ones(len(rows))
+    if precision.is_float:
+        return largest / LARGEST_FP8
+    best, error = np.ones(len(rows)), np.full(len(rows), np.inf)
+    for clip in CLIPS:
+        scale = clip * largest / (2 ** (precision.bits - 1) - 1)
+        found = ((rows - _rounded(rows, precision, scale[:, None])) ** 2).sum(1)
+        better = found <= error
+        best[better], error[better] = scale[better], found[better]
+    return best
+
+
+def _best_scale_and_zero(values: np.ndarray, precision: Precision) -> tuple[np.ndarray, int]:
+    """The scale and the step of zero with the least squared error, where the values are more on one side of zero."""
+    steps = 2**precision.bits - 1
+    low, high = min(values.min(initial=0.0), 0.0), max(values.max(initial=0.0), 0.0)
+    symmetric = _best_scales(values[None], precision)[0]
+    best = ((values - _rounded(values, precision, symmetric)) ** 2).sum(), symmetric, 0
+    for cut_low in CLIPS[::5] if low < 0 else (1.0,):
+        for cut_high in CLIPS if high > 0 else (1.0,):
+            span = high * cut_high - low * cut_low
+            scale = np.asarray(span / steps)
+            zero = -(2 ** (precision.bits - 1)) - int(np.rint(low * cut_low / scale)) if span else 0
+            if zero:
+                error = ((values - _rounded(values, precision, scale, zero)) ** 2).sum()
+                best = min(best, (error, scale, zero), key=lambda found: found[0])
+    return best[1], best[2]

@@ -1,0 +1,1 @@
+"""Operators: what a model is made of, their meaning and their sizes."""

@@ -1,0 +1,1 @@
+"""Tracing: from a PyTorch model to operators."""

@@ -1,0 +1,393 @@
+"""What `torch.fx` records of a model while it runs on examples: shapes are numbers, and values cannot be asked for.
+
+Every node has its place in the user's files, its shape, and the module it is in. What only shapes say is computed and
+not recorded, and so is what follows from parameters alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import getitem
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+from torch.fx.node import map_aggregate
+from torch.utils._pytree import tree_leaves, tree_map
+
+from derivable.accelerator.trace.composed import COMPOSED, Refused, assigned
+from derivable.accelerator.trace.place import Place, calls_model, place_here, place_of
+from derivable.core.diagnostics import DerivableError, ShapeError, UnsupportedError
+
+# What only sizes say, so that a trace has the numbers.
+_OF_SHAPES = {
+    *("size", "dim", "numel", "ndimension", "is_floating_point", "is_complex", "element_size", "stride"),
+    *("storage_offset", "is_contiguous", "get_device", "is_tensor", "result_type", "__len__"),
+}
+_FILLED = {
+    *("zeros_like", "ones_like", "full_like", "empty_like"),
+    *("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"),
+}
+_RANDOM = {
+    *("rand_like", "randn_like", "randint_like", "bernoulli", "multinomial", "normal", "uniform", "random"),
+    *("exponential", "rrelu", "poisson"),
+}
+_VALUES = "data-dependent control flow"
+
+
+class Value(torch.fx.Proxy):
+    """A tensor of the trace, which knows its shape; to read its numbers is an error."""
+
+    value: torch.Tensor
+    tracer: Recorder
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.value.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.value.dim()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.value.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.value.device
+
+    @property
+    def requires_grad(self) -> bool:
+        return False
+
+    @property
+    def is_cuda(self) -> bool:
+        return False
+
+    is_nested = is_sparse = is_quantized = is_cuda
+
+    @property
+    def T(self) -> Any:
+        return self.permute(*reversed(range(self.ndim)))
+
+    @property
+    def mT(self) -> Any:
+        return self.transpose(-1, -2)
+
+    @property
+    def data(self) -> Any:
+        return self
+
+    def where(self, condition: Any, other: Any) -> Any:
+        return torch.where(condition, self, other)  # type: ignore[call-overload]
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.value.shape if dim is None else self.value.shape[dim]
+
+    def dim(self) -> int:
+        return self.value.dim()
+
+    def numel(self) -> int:
+        return self.value.numel()
+
+    def is_floating_point(self) -> bool:
+        return self.value.is_floating_point()
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __iter__(self) -> Iterator:
+        return iter([self.select(0, k) for k in range(len(self.value))])
+
+    def __getattr__(self, name: str) -> Any:
+        if callable(getattr(torch.Tensor, name, None)) or name.startswith("__"):
+            return super().__getattr__(name)
+        place = place_here(self.tracer.module)
+        raise place.error(UnsupportedError, f"a trace does not know the attribute .{name} of a tensor")
+
+    def __iadd__(self, other: Any) -> Any:
+        return self.add_(other)
+
+    def __isub__(self, other: Any) -> Any:
+        return self.sub_(other)
+
+    def __imul__(self, other: Any) -> Any:
+        return self.mul_(other)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self.div_(other)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        place = place_here(self.tracer.module)
+        try:
+            found = assigned(self, index, value)
+        except Refused as error:
+            raise place.error(UnsupportedError, error.message, error.hint) from None
+        self.tracer.changed(self, found, place)
+
+    def _read(self, what: str) -> Any:
+        place = place_here(self.tracer.module)
+        raise place.error(
+            UnsupportedError,
+            f"{what} of a tensor that depends on the inputs: {_VALUES} cannot be traced",
+            "compute both branches and mix them with weights from 0 to 1, or let the condition be one of shapes",
+        )
+
+    def __bool__(self) -> bool:
+        return self._read("the truth value")
+
+    def __float__(self) -> float:
+        return self._read("the number")
+
+    def __int__(self) -> int:
+        return self._read("the number")
+
+    def __index__(self) -> int:
+        return self._read("the number")
+
+    def __contains__(self, value: object) -> bool:
+        return self._read("an entry")
+
+    def item(self) -> Any:
+        return self._read("the number")
+
+    def tolist(self) -> Any:
+        return self._read("the numbers")
+
+    def numpy(self) -> Any:
+        return self._read("the numbers")
+
+    def __array__(self, *rest: Any) -> Any:
+        return self._read("the numbers")
+
+
+class Recorder(torch.fx.Tracer):
+    """A tracer that computes what it records."""
+
+    def __init__(self, examples: Mapping[str, Any], symbolic: Sequence[str]):
+        super().__init__()
+        self.examples = examples
+        self.symbolic = tuple(symbolic)
+        self.inputs: dict[str, torch.Tensor] = {}
+        self.results: list[Any] = []
+        self.module = ""
+        self.layer: str | None = None  # the path of the module of torch.nn that is running
+        self.part: str | None = None  # of what an operation of `derivable.vsa` is composed of
+        self.view_changed: Place | None = None  # where a tensor that has the memory of another was changed first
+        # By where memory begins, the value that was recorded first of those that the user still has.
+        self._memory: WeakValueDictionary[int, Value] = WeakValueDictionary()
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict) -> Any:
+        # Parameters stay tensors: what follows from them alone is computed once, here.
+        return attr_val
+
+    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+        return False
+
+    def path_of_module(self, mod: torch.nn.Module) -> str:
+        try:
+            return super().path_of_module(mod)
+        except NameError:  # of a function that has the module from around it
+            return type(mod).__name__
+
+    def call_module(self, m: torch.nn.Module, forward: Callable, args: tuple, kwargs: dict) -> Any:
+        before = self.module, self.layer
+        self.module = self.path_of_module(m)
+        self.layer = self.module if type(m).__module__.startswith("torch.nn.") and not list(m.children()) else None
+        found = forward(*args, **kwargs)
+        # After an error the module is still known.
+        self.module, self.layer = before
+        return found
+
+    def create_args_for_root(self, root_fn: Callable, is_module: bool, concrete_args: Any = None) -> Any:
+        def placed(argument: str, value: Any) -> Any:
+            tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+            names = iter(input_names(argument, value, len(tensors)))
+
+            def one(leaf: Any) -> Any:
+                if not isinstance(leaf, torch.Tensor):
+                    return leaf
+                name = next(names)
+                self.inputs[name] = leaf
+                return self.create_proxy("placeholder", name, (), {})
+
+            return tree_map(one, value) if tensors else value
+
+        proxies = {name: placed(name, value) for name, value in self.examples.items()}
+
+        def call(*root: Any) -> Any:
+            self.results = tree_leaves(call_with(lambda *args, **kwargs: root_fn(*root, *args, **kwargs), proxies))
+            return tuple(result for result in self.results if result is not None)
+
+        return call, [self.root] if is_module else []
+
+    def proxy(self, node: torch.fx.Node) -> Value:
+        return Value(node, self)
+
+    def create_arg(self, a: Any) -> Any:
+        if isinstance(a, torch.fx.Proxy):
+            return a.node
+        if isinstance(a, torch.nn.Parameter) and not any(a is own for own in self.root.parameters()):
+            a = a.detach()  # of a module that a function has from around it
+        return super().create_arg(a)
+
+    def create_proxy(self, kind: str, target: Any, args: tuple, kwargs: dict, *rest: Any, **more: Any) -> Any:
+        name = name_of(target)
+        compose = None if kind == "placeholder" else COMPOSED.get(target) or COMPOSED.get(name)
+        if compose is not None:
+            found = self._composed(compose, target, args, kwargs)
+            if found is not NotImplemented:
+                return found
+        if kind == "placeholder":
+            value, place = self.inputs[target], Place()
+        else:
+            place = place_here(self.module)
+            value = self._computed(kind, target, args, kwargs, place)
+            if name in _OF_SHAPES or name in _FILLED:
+                return value
+        proxy: Any = super().create_proxy(kind, target, args, kwargs, *rest, **more)
+        proxy.node.meta.update(place=place, layer=self.layer, part=self.part)
+        if isinstance(value, (tuple, list)) and all(part is None or isinstance(part, torch.Tensor) for part in value):
+            # Results with several tensors are known one by one.
+            proxy.value = value
+            parts = [
+                None if part is None else self.create_proxy("call_function", getitem, (proxy, k), {})
+                for k, part in enumerate(value)
+            ]
+            return _rebuilt(value, parts)
+        if isinstance(value, (tuple, list)):
+            raise place.error(UnsupportedError, f"{name} has no operator")
+        if not isinstance(value, torch.Tensor):
+            raise place.error(
+                UnsupportedError,
+                f"{name} gives {type(value).__name__} that depends on the inputs: {_VALUES} cannot be traced",
+                "only tensors go through a trace; write a fixed number of steps in the place of a search",
+            )
+        self._refuse_complex(name, value, place)
+        proxy.value = value
+        proxy.node.meta["shape"] = tuple(value.shape)
+        if _is_in_place(target, kwargs) and args and isinstance(args[0], Value):
+            return self.changed(args[0], proxy, place)
+        self._memory.setdefault(value.untyped_storage().data_ptr(), proxy)
+        return proxy
+
+    def _refuse_complex(self, name: str, value: Any, place: Place) -> None:
+        if isinstance(value, torch.Tensor) and value.is_complex():
+            hint = "take HRR in the place of FHRR, which is the same algebra over real numbers"
+            raise place.error(UnsupportedError, f"{name} gives complex numbers, which no operator has", hint)
+
+    def _composed(self, compose: Callable, target: Any, args: tuple, kwargs: dict) -> Any:
+        """What an operation gives that is made of others, which are recorded; NotImplemented where it is not."""
+        place, before = place_here(self.module), self.part
+        try:
+            if str(getattr(target, "__module__", "")).startswith("derivable.vsa"):
+                self.part = "symbolic"
+                value = self._computed("call_function", target, args, kwargs, place)  # which checks the arguments
+                self._refuse_complex(name_of(target), value, place)
+            found = compose(*args, **{key: value for key, value in kwargs.items() if key != "inplace"})
+        except Refused as error:
+            raise place.error(UnsupportedError, error.message, error.hint) from None
+        except TypeError as error:
+            raise place.error(
+                UnsupportedError, f"{name_of(target)} with these arguments has no operator: {one_line(error)}"
+            ) from error
+        finally:
+            self.part = before
+        if isinstance(found, Value) and _is_in_place(target, kwargs) and args and isinstance(args[0], Value):
+            return self.changed(args[0], found, place)
+        return found
+
+    def changed(self, before: Value, after: Value, place: Place) -> Value:
+        """The same tensor of the user's with what an operation in place made of it."""
+        if self.view_changed is None and self._memory.get(before.value.untyped_storage().data_ptr()) is not before:
+            self.view_changed = place
+        before.node, before.value = after.node, after.value
+        self._memory[after.value.untyped_storage().data_ptr()] = before
+        return before
+
+    def _computed(self, kind: str, target: Any, args: tuple, kwargs: dict, place: Place) -> Any:
+        """What an operation gives on the examples, without changing its operands."""
+        name = name_of(target)
+        if name in _RANDOM:
+            raise place.error(UnsupportedError, f"{name} draws random numbers", "give them as an input")
+
+        def number(value: Any) -> Any:
+            if isinstance(value, Value):
+                return value.value
+            return widened(value)
+
+        args, kwargs = map_aggregate(args, number), map_aggregate(kwargs, number)  # type: ignore[assignment]
+        kwargs = {key: False if key == "inplace" else value for key, value in kwargs.items()}
+        try:
+            if kind == "call_method":
+                method = target if target.startswith("__") else target.rstrip("_")
+                method = method if callable(getattr(torch.Tensor, method, None)) else target
+                first = args[0].clone() if method.endswith("_") and not method.startswith("__") else args[0]
+                found = getattr(first, method)(*args[1:], **kwargs)
+            else:
+                found = target(*args, **kwargs)
+        except DerivableError as error:
+            raise place.error(type(error), error.message, error.hint) from error
+        except Exception as error:
+            raise place.error(ShapeError, f"{name} fails: {one_line(error)}") from error
+        return _rebuilt(found, map(widened, found)) if isinstance(found, (tuple, list)) else widened(found)
+
+
+def _rebuilt(like: Any, parts: Iterable[Any]) -> Any:
+    """The parts in a tuple, list or named tuple like another one."""
+    return like._make(parts) if hasattr(like, "_make") else type(like)(list(parts))
+
+
+def _is_in_place(target: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operation changes its first operand, such as `x.add_(y)` and `relu(x, inplace=True)`."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    return kwargs.get("inplace") is True or (name.endswith("_") and not name.startswith("__"))
+
+
+def name_of(target: Any) -> str:
+    """What an operation is called: `relu` for torch.relu, F.relu, x.relu and x.relu_."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    return name if name.startswith("__") else name.rstrip("_")
+
+
+@calls_model
+def record(recorder: Recorder, model: Callable) -> torch.fx.Graph:
+    try:
+        # The tracer takes functions, and no other callables, such as methods.
+        root = model if isinstance(model, torch.nn.Module) else lambda *args, **kwargs: model(*args, **kwargs)
+        return recorder.trace(root)
+    except DerivableError:
+        raise
+    except Exception as error:
+        place = place_of(error, recorder.module)
+        raise place.error(
+            UnsupportedError,
+            f"the model cannot be traced: {type(error).__name__}: {one_line(error)}",
+            "a trace goes through operations on tensors; other code must not ask what they hold or are",
+        ) from error
+
+
+def input_names(argument: str, value: Any, count: int) -> list[str]:
+    """What the tensors in an argument are called: as it, or numbered where it holds several."""
+    argument = argument.lstrip("*")
+    return [argument] if isinstance(value, torch.Tensor) else [f"{argument}_{number}" for number in range(count)]
+
+
+def call_with(function: Callable, arguments: Mapping[str, Any]) -> Any:
+    starred = [value for name, values in arguments.items() if name.startswith("*") for value in values]
+    if starred:
+        plain = [value for name, value in arguments.items() if not name.startswith("*")]
+        return function(*plain, *starred)
+    return function(**arguments)
+
+
+def widened(value: Any) -> Any:
+    """Floating tensors as float64, of their own memory; anything else as it is."""
+    if isinstance(value, torch.Tensor) and value.dtype is not torch.float64:
+        return value.detach().cpu().to(torch.float64) if value.is_floating_point() else value.detach().cpu()
+    return value
+
+
+def one_line(error: BaseException) -> str:
+    return (str(error).strip().split("\n") or [""])[0].rstrip(".")

@@ -1,0 +1,1 @@
+"""Knowledge compilation: from formulas to circuits, by SDD and D4."""

@@ -1,0 +1,171 @@
+"""Knowledge compilation: a CNF, a file or a Python formula to a circuit on which counting is linear."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+from typing import Literal as OneOf
+
+import numpy as np
+
+from derivable.circuit.formulas.dimacs import Cnf, checked_weights, cnf_from_clauses, cnf_of
+from derivable.circuit.formulas.formula import Formula, as_clauses, names_of, to_nnf
+from derivable.circuit.graph.and_or_graph import AndOrGraph
+from derivable.circuit.graph.builder import circuit_from_arrays
+from derivable.circuit.graph.circuit import Circuit
+from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
+from derivable.core.arguments import integer
+from derivable.core.diagnostics import CompileTimeout, DomainError, ShapeError
+from derivable.core.names import FreshNames
+from derivable.core.progress import checked_time_limit
+
+COMPILERS = ("sdd", "d4")
+
+
+def compile(
+    source: str | os.PathLike | Iterable[Sequence[int]] | np.ndarray | Cnf | Formula,
+    compiler: OneOf["sdd", "d4"] = "sdd",
+    *,
+    num_variables: int | None = None,
+    weights: tuple | None = None,
+    time_limit: float | None = None,
+    progress: bool | None = None,
+    vtree: OneOf["elimination", "balanced", "right"] = "elimination",
+    minimise: bool = True,
+) -> Circuit:
+    """Compile to a decomposable, deterministic circuit with one root.
+
+    source         path of a DIMACS CNF file (gzipped or not); clauses as lists of signed variables, or an
+                   integer array [clause, literal] padded with 0; a `Cnf`; or a `Formula`
+    compiler       "sdd": PySDD, a canonical circuit with origin "sdd"; "d4": D4, a d-DNNF with origin
+                   "decision", faster on most formulas (needs the extra `derivable[d4]`)
+    num_variables  default: what the file's header says, the largest variable of the clauses, or all names of
+                   the formula; a variable that is never mentioned is free and doubles the model count
+    weights        (positive, negative), each [variable]; default: those of the file, kept in `circuit.weights`
+    time_limit     seconds; then CompileTimeout is raised
+    progress       a bar on stderr after a second; None: only if stderr is a terminal
+    vtree          for "sdd", the tree to start from: see `derivable.circuit.compilation.elimination`
+    minimise       for "sdd", whether to minimise the vtree while compiling and at the end
+
+    Ctrl-C stops the compiler. The circuit is neither smooth nor does it mention variables that do not matter.
+
+    Raises ParseError (file), DomainError (clauses, formula), CompileTimeout, CompilerError (the compiler
+    crashed), MissingDependencyError.
+    """
+    if compiler not in COMPILERS:
+        raise DomainError(f"no compiler {compiler!r}", hint="compiler is 'sdd' or 'd4'")
+    time_limit = checked_time_limit(time_limit)
+    if isinstance(source, Circuit):
+        raise DomainError("this is a circuit already", hint="pass a path, clauses, or a formula")
+    if compiler == "d4":
+        from derivable.circuit.compilation.compile_d4 import require_d4
+
+        require_d4()
+    # What comes before the compiler's own process counts too.
+    options: dict[str, Any] = {"time_limit": time_limit, "progress": progress, "started": time.monotonic()}
+    if compiler == "sdd":
+        options |= {"vtree": vtree, "minimise": minimise}
+    if isinstance(source, Formula):
+        return _compile_formula(source, compiler, num_variables, weights, options)
+    cnf = cnf_of(source, num_variables, weights)
+    return replace(_compile_cnf(cnf, compiler, options), weights=cnf.weights)
+
+
+def _constant(value: bool, num_variables: int, origin: str) -> Circuit:
+    graph = AndOrGraph.of([TRUE if value else FALSE], [0], [()], [0])
+    return circuit_from_arrays(*graph.arrays, num_variables, origin=origin)
+
+
+def without_repeats(cnf: Cnf, look: Callable[[], Any] = lambda: None) -> Cnf:
+    """Repeated literals and clauses dropped, and clauses that hold both literals of a variable."""
+    seen: dict[tuple[int, ...], None] = {}
+    for number, clause in enumerate(cnf.clauses()):
+        if number % 4096 == 0:
+            look()
+        distinct = set(clause)
+        if not any(-literal in distinct for literal in distinct):
+            seen[tuple(sorted(distinct, key=abs))] = None
+    return cnf_from_clauses(seen, cnf.num_variables)
+
+
+def _compile_cnf(cnf: Cnf, compiler: str, options: dict[str, Any]) -> Circuit:
+    origin = "sdd" if compiler == "sdd" else "decision"
+    limit, began = options["time_limit"], options["started"]
+
+    def look() -> None:
+        if limit is not None and time.monotonic() - began >= limit:
+            raise CompileTimeout(f"compilation did not finish within {limit:g} s", hint="raise time_limit")
+
+    clean = without_repeats(cnf, look)
+    if clean.num_clauses == 0:
+        return _constant(True, cnf.num_variables, origin)
+    if (np.diff(clean.offsets) == 0).any():
+        return _constant(False, cnf.num_variables, origin)
+    if compiler == "sdd":
+        from derivable.circuit.compilation.compile_sdd import cnf_graph, compile_sdd
+
+        return compile_sdd(cnf_graph(clean), cnf.num_variables, **options)
+    from derivable.circuit.compilation.compile_d4 import compile_d4
+
+    return compile_d4(clean, **options)
+
+
+def _compile_formula(formula: Formula, compiler: str, num_variables, weights, options: dict[str, Any]) -> Circuit:
+    names = names_of(formula)
+    wanted = len(names) if num_variables is None else integer(num_variables, "num_variables", 0, 2**31 - 1)
+    if wanted < len(names):
+        raise ShapeError(f"num_variables is {wanted}, and the formula has {len(names)} variables: {', '.join(names)}")
+    fresh = FreshNames(names)
+    names = names + tuple(fresh(f"x{number}") for number in range(len(names) + 1, wanted + 1))
+    pair = checked_weights(weights, wanted)
+    clauses = as_clauses(formula)
+    if clauses is not None:
+        circuit = _compile_cnf(cnf_from_clauses(clauses, wanted), compiler, options)
+    elif compiler == "sdd":
+        from derivable.circuit.compilation.compile_sdd import compile_sdd
+
+        circuit = compile_sdd(to_nnf(formula), wanted, **options)
+    else:
+        extended = definitions(to_nnf(formula), wanted)
+        circuit = without_definitions(_compile_cnf(extended, compiler, options), wanted)
+    return replace(circuit, weights=pair, names=names)
+
+
+def definitions(graph: AndOrGraph, num_variables: int) -> Cnf:
+    """A CNF of a graph as `to_nnf` gives it, with a further variable equivalent to each inner node (Tseitin 1968).
+
+    Both directions are written, so every model of the formula extends to exactly one model of the CNF,
+    and leaving the further variables out of a d-DNNF of it (`without_definitions`) keeps it deterministic.
+    """
+    offsets, children = graph.offsets.tolist(), graph.children.tolist()
+    name: list[int] = []
+    clauses: list[list[int]] = []
+    fresh = num_variables
+    last = graph.num_nodes - 1
+    for node, (kind, literal) in enumerate(zip(graph.kind.tolist(), graph.literal.tolist())):
+        if kind == LITERAL:
+            name.append(literal)
+            if node == last:
+                clauses.append([literal])
+            continue
+        row = [name[child] for child in children[offsets[node] : offsets[node + 1]]]
+        sign = 1 if kind in (AND, TRUE) else -1
+        if node == last:
+            clauses += [[one] for one in row] if sign > 0 else [row]
+            name.append(0)
+            continue
+        fresh += 1
+        name.append(fresh)
+        # and: fresh -> each, all -> fresh; or: the same with every sign turned
+        clauses += [[-sign * fresh, sign * one] for one in row]
+        clauses.append([sign * fresh, *(-sign * one for one in row)])
+    return cnf_from_clauses(clauses, fresh)
+
+
+def without_definitions(circuit: Circuit, num_variables: int) -> Circuit:
+    """Replace the literals of variables beyond `num_variables` by true."""
+    kind = np.where(np.abs(circuit.literal) > num_variables, TRUE, circuit.kind)
+    return circuit_from_arrays(*circuit.with_kinds(kind).arrays, num_variables, origin=circuit.origin)

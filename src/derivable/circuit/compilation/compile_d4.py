@@ -1,0 +1,53 @@
+"""CNF to d-DNNF by D4 (Lagniez and Marquis 2017), through the authors' package d4Solver, in a child process."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from derivable.circuit.compilation.compile_process import run_worker, work_folder
+from derivable.circuit.formulas.dimacs import Cnf, write_dimacs
+from derivable.circuit.graph.circuit import Circuit
+from derivable.core.diagnostics import MissingDependencyError
+
+CNF, NNF = "input.cnf", "output.nnf"
+
+
+def require_d4() -> None:
+    if importlib.util.find_spec("py_d4") is None:
+        raise MissingDependencyError(
+            "the D4 compiler is not installed", hint="pip install 'derivable[d4]', or use compiler='sdd'"
+        )
+
+
+def compile_d4(
+    cnf: Cnf, time_limit: float | None = None, progress: bool | None = None, started: float | None = None
+) -> Circuit:
+    """The d-DNNF of a CNF with at least one clause, none of them empty; origin "decision".
+
+    Variables that D4 leaves free on a branch do not occur there: the circuit is not smooth.
+    Raises CompileTimeout, CompilerError, MissingDependencyError.
+    """
+    from derivable.circuit.files.nnf_file import parse_nnf
+
+    require_d4()
+    with work_folder() as folder:
+        write_dimacs(Cnf(cnf.num_variables, cnf.offsets, cnf.literals), folder / CNF)
+        run_worker(
+            "d4",
+            folder,
+            name="D4",
+            time_limit=time_limit,
+            progress=progress,
+            hint="raise time_limit; a formula this hard may need another encoding",
+            started=started,
+        )
+        return parse_nnf((folder / NNF).read_bytes(), "<D4>", cnf.num_variables, origin="decision")
+
+
+def work(folder: Path) -> None:
+    """The job of the child process: input.cnf to output.nnf."""
+    import py_d4
+
+    solver = py_d4.Solver(str(folder / CNF))
+    (folder / NNF).write_text(solver.compile().getNNFString())

@@ -1,0 +1,1 @@
+"""Files: SDD, d-DNNF, vtrees, and the own format."""

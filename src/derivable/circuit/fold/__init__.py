@@ -1,0 +1,1 @@
+"""The fold over levels: evaluation and gradients in any semiring, in NumPy, torch and JAX."""

@@ -1,0 +1,211 @@
+"""A circuit as a PyTorch module; the reverse pass is the kernels' own rule, not autograd through gathers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from derivable.algebra import semirings
+from derivable.algebra.semiring import Semiring
+from derivable.bridge.engines import Elementwise
+from derivable.bridge.torch import call
+from derivable.circuit.fold.evaluate import check_size
+from derivable.circuit.fold.fold import GraphFold
+from derivable.circuit.fold.fold_rows import check_complement, raise_bad_weight
+from derivable.circuit.fold.nested_weights import composed, is_nest, parts_of
+from derivable.circuit.graph.circuit import Circuit
+from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+
+_DTYPES = {"float": (torch.float32, torch.float64), "bool": (torch.bool,)}
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def to_torch(circuit: Circuit, semiring: str | Semiring = "log") -> CircuitModule:
+    """The module m(weights[*batch, variable], negative_weights=None) -> [*batch, root].
+
+    For a semiring whose elements are nests, weights and results are nests of tensors; see `CircuitModule`.
+
+    Raises UnsupportedError for the counting semiring: tensors hold no integers of any size.
+    """
+    return CircuitModule(circuit, semiring)
+
+
+class CircuitModule(nn.Module):
+    """Evaluates a circuit; it has no parameters and no buffers, and works wherever its inputs are.
+
+    m(weights[*batch, variable], negative_weights=None) -> [*batch, root], in the dtype of the weights (float16 and
+    bfloat16 are computed and returned in float32). The weights may be non-contiguous and on any device, and are
+    broadcast against each other. On the CPU the kernels read them in place; elsewhere tensor operations fold the
+    circuit. It has gradients of any order; the first comes from the kernels.
+
+    A semiring whose elements are nests (tuples, named tuples, dataclasses) takes nests of tensors
+    [*batch, variable, *shape of the leaf], or probabilities [*batch, variable], from which its `fact` makes elements,
+    and returns a nest of tensors [*batch, root, *shape of the leaf].
+
+    Raises ShapeError for a wrong number of variables, DomainError for weights that are NaN or of another carrier.
+    """
+
+    def __init__(self, circuit: Circuit, semiring: str | Semiring = "log"):
+        super().__init__()
+        self.circuit = circuit
+        self.semiring = semirings.get(semiring)
+        if self.semiring.is_exact:
+            raise UnsupportedError(
+                f"tensors hold no integers of any size, which the semiring {self.semiring.name!r} needs",
+                hint="use `circuit.evaluate`",
+            )
+        self._engines = self._made_engines()
+
+    def _made_engines(self) -> dict[tuple[bool, torch.dtype], GraphFold]:
+        found = {}
+        self._facts: dict[torch.dtype, Elementwise] = {}
+        dtypes = _DTYPES[self.semiring.carrier] if self.semiring.is_scalar else _DTYPES["float"]
+        for dtype in dtypes if not self.semiring.is_scalar else ():
+            fact = self.semiring.typed(str(dtype).removeprefix("torch.")).fact
+            if fact is not None:
+                places = np.arange(self.circuit.num_variables)
+                self._facts[dtype] = Elementwise(fact, [places]).registered()
+        for negative in (False, True):
+            for dtype in dtypes:
+                engine = GraphFold(self.circuit, self.semiring, negative, str(dtype).removeprefix("torch."))
+                found[negative, dtype] = engine.registered()
+        return found
+
+    def extra_repr(self) -> str:
+        return f"{self.circuit}, semiring={self.semiring.name!r}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        del state["_engines"], state["_facts"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # A record that came by pickle is equal to the registered one, but another object.
+        ring = self.semiring
+        if ring.name in semirings.names() and semirings.get(ring.name) == ring:
+            self.semiring = semirings.get(ring.name)
+        self._engines = self._made_engines()
+
+    def forward(self, weights: Any, negative_weights: Any = None) -> Any:
+        if not self.semiring.is_scalar:
+            return self._nested(weights, negative_weights)
+        # On small circuits checks and views cost as much as the fold: rows that are in order go straight to it.
+        if (
+            type(weights) is torch.Tensor
+            and weights.is_cpu
+            and weights.dim()
+            and weights.shape[-1] == self.circuit.num_variables
+        ):
+            if negative_weights is None:
+                engine = self._engines.get((False, weights.dtype))
+                if engine is not None and not engine.needs_negatives:
+                    return call(engine, None, (weights,))[0]
+            elif (
+                type(negative_weights) is torch.Tensor
+                and negative_weights.shape == weights.shape
+                and negative_weights.is_cpu
+                and negative_weights.dtype is weights.dtype
+            ):
+                engine = self._engines.get((True, weights.dtype))
+                if engine is not None:
+                    return call(engine, None, (weights, negative_weights))[0]
+        return self._general(weights, negative_weights)
+
+    def _general(self, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> torch.Tensor:
+        """Any dtype and device, and weights that are broadcast."""
+        num_variables = self.circuit.num_variables
+        weights = self._in_carrier(weights, "weights")
+        check_size(weights.shape, num_variables, "weights")
+        if negative_weights is not None:
+            negative_weights = self._in_carrier(negative_weights, "negative_weights")
+            check_size(negative_weights.shape, num_variables, "negative_weights")
+            if negative_weights.device != weights.device:
+                raise DomainError(f"weights are on {weights.device}, negative_weights on {negative_weights.device}")
+            if negative_weights.dtype != weights.dtype:
+                dtype = torch.promote_types(weights.dtype, negative_weights.dtype)
+                weights, negative_weights = weights.to(dtype), negative_weights.to(dtype)
+            if negative_weights.shape != weights.shape:
+                try:
+                    weights, negative_weights = torch.broadcast_tensors(weights, negative_weights)
+                except RuntimeError:
+                    raise ShapeError(
+                        f"weights {tuple(weights.shape)} and negative_weights {tuple(negative_weights.shape)} "
+                        "do not broadcast"
+                    ) from None
+        engine = self._engines[negative_weights is not None, weights.dtype]
+        if engine.needs_negatives:
+            check_complement(engine.plan, self.semiring, False)
+        if not weights.is_cpu:
+            self._refuse_nan(weights, negative_weights)
+        return call(engine, None, (weights,) if negative_weights is None else (weights, negative_weights))[0]
+
+    def _nested(self, weights: Any, negative_weights: Any) -> Any:
+        """Elements that are nests, or probabilities of which they are made."""
+        ring, given = self.semiring, [("weights", weights)]
+        if negative_weights is not None:
+            given.append(("negative_weights", negative_weights))
+        parts = [self._parts(nest, name) for name, nest in given]
+        flat = [part for group in parts for part in group]
+        floats = [part.dtype for part in flat if part.dtype.is_floating_point]
+        dtype = torch.float64 if torch.float64 in floats or not floats else torch.float32
+        kinds = {"float": dtype, "bool": torch.bool, "integer": torch.int64}
+        operands = [part.to(kinds[carrier]) for group in parts for part, carrier in zip(group, ring.carriers)]
+        try:
+            operands = list(torch.broadcast_tensors(*operands))
+        except RuntimeError:
+            raise ShapeError(
+                f"weights and negative_weights of shapes {', '.join(str(tuple(x.shape)) for x in operands)} do not "
+                "broadcast"
+            ) from None
+        engine = self._engines[negative_weights is not None, dtype]
+        if engine.needs_negatives:
+            check_complement(engine.plan, ring, False)
+        return composed(ring, call(engine, None, operands), torch.stack)
+
+    def _parts(self, nest: Any, name: str) -> Sequence[torch.Tensor]:
+        """One tensor [*batch, variable] per scalar of an element."""
+        ring, count = self.semiring, self.circuit.num_variables
+        if is_nest(nest):
+            parts = parts_of(ring, nest, count, name)
+            for part, carrier in zip(parts, ring.carriers):
+                is_float = isinstance(part, torch.Tensor) and part.dtype.is_floating_point
+                if not isinstance(part, torch.Tensor) or (is_float and carrier != "float"):
+                    kind = part.dtype if is_float else type(part).__name__
+                    raise DomainError(f"a leaf of {name} is {kind} where the semiring {ring.name!r} has {carrier}")
+            return parts
+        probabilities = self._in_carrier(nest, name)
+        check_size(probabilities.shape, count, name)
+        if not self._facts:
+            raise DomainError(
+                f"{name} of the semiring {ring.name!r} are not nested like its elements, {ring.element}",
+                hint="give a nest of tensors, or a semiring with `fact`, which makes elements of probabilities",
+            )
+        return call(self._facts[probabilities.dtype], None, (probabilities,))
+
+    def _refuse_nan(self, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> None:
+        """Kernels look for NaN themselves; other devices have none."""
+        for tensor in (weights, negative_weights):
+            if tensor is not None and not tensor.is_meta and bool(tensor.isnan().any()):
+                flat: Any = [
+                    () if t is None else (t.detach().cpu().numpy().reshape(-1, t.shape[-1]),)
+                    for t in (weights, negative_weights)
+                ]
+                raise_bad_weight(self.semiring.name, *flat)
+
+    def _in_carrier(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
+        dtypes = _DTYPES[self.semiring.carrier] if self.semiring.is_scalar else _DTYPES["float"]
+        if not isinstance(tensor, torch.Tensor):
+            raise DomainError(f"{name} is a {type(tensor).__name__}, not a tensor", hint="use `circuit.evaluate`")
+        if tensor.dtype in _HALF and torch.float32 in dtypes:
+            return tensor.float()
+        if tensor.dtype not in dtypes:
+            raise DomainError(
+                f"{name} of dtype {tensor.dtype} are not of the carrier of the semiring {self.semiring.name!r}",
+                hint=f"use {' or '.join(map(str, dtypes))}",
+            )
+        return tensor

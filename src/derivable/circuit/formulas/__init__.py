@@ -1,0 +1,1 @@
+"""Formulas: from Python, from text, and from DIMACS files."""

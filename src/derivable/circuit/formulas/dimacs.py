@@ -1,0 +1,506 @@
+"""DIMACS CNF: read and write, with the weights and the dialects of the model counting competitions.
+
+Printed form:
+
+    c t wmc
+    p cnf 3 2
+    c p weight 1 0.4 0
+    c p weight -1 0.6 0
+    1 -2 0
+    2 3 0
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from derivable.core.arguments import integer, is_integer
+from derivable.core.diagnostics import DerivableError, DomainError, ParseError, ShapeError, Span, UnsupportedError
+from derivable.core.files import atomic_write, read_bytes
+
+TASKS = ("mc", "wmc", "pmc", "pwmc")
+_LITERAL = re.compile(r"-?[0-9]{1,18}")
+
+
+@dataclass(frozen=True, eq=False)
+class Cnf:
+    """A conjunction of clauses over the variables 1..num_variables.
+
+    offsets   [clause + 1] int64: clause c is literals[offsets[c]:offsets[c + 1]]
+    literals  [occurrence] int32 signed variables, never 0; an empty clause is false
+    weights   (positive, negative), each [variable] float64, or None if the file gave none
+    task      "mc", "wmc", "pmc", "pwmc", or None if the file does not say
+    source    the file it came from, for messages
+    """
+
+    num_variables: int
+    offsets: np.ndarray
+    literals: np.ndarray
+    weights: tuple[np.ndarray, np.ndarray] | None = None
+    task: str | None = None
+    source: str | None = None
+
+    @property
+    def num_clauses(self) -> int:
+        return len(self.offsets) - 1
+
+    def clauses(self) -> list[list[int]]:
+        """The clauses as lists of Python ints, in order."""
+        literals, offsets = self.literals.tolist(), self.offsets.tolist()
+        return [literals[start:stop] for start, stop in itertools.pairwise(offsets)]
+
+    def satisfied_by(self, assignment: Sequence[bool] | np.ndarray) -> np.ndarray:
+        """Whether each assignment is a model: [*batch, variable] bool to [*batch] bool. What a CNF means."""
+        values = np.asarray(assignment, dtype=bool)
+        result = np.ones(values.shape[:-1], dtype=bool)
+        for start, stop in zip(self.offsets[:-1], self.offsets[1:]):
+            clause = self.literals[start:stop]
+            result &= (values[..., np.abs(clause) - 1] == (clause > 0)).any(axis=-1)
+        return result
+
+    def __repr__(self) -> str:
+        weighted = ", weighted" if self.weights is not None else ""
+        return f"Cnf({self.num_variables} variables, {self.num_clauses} clauses{weighted})"
+
+
+def cnf_from_clauses(
+    clauses: Iterable[Sequence[int]] | np.ndarray,
+    num_variables: int | None = None,
+    weights: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Cnf:
+    """A CNF from lists of signed variables, or from an integer array [clause, literal] padded with zeros.
+
+    num_variables  default: the largest variable mentioned
+    Raises DomainError for a literal that is zero, no integer, or beyond `num_variables`.
+    """
+    if not isinstance(clauses, Iterable):
+        raise DomainError(
+            f"{clauses!r} is neither a path, nor a formula, nor clauses",
+            hint="write clauses as [[1, -2], [2, 3]]: signed variable numbers, from 1",
+        )
+    if num_variables is not None:
+        num_variables = integer(num_variables, "num_variables", 0, 2**31 - 1)
+    rows: list[list[int]] = []
+    is_array = isinstance(clauses, np.ndarray)
+    for number, clause in enumerate(clauses):
+        try:
+            row = [_as_int(literal) for literal in clause]
+        except TypeError:
+            raise DomainError(
+                f"clause {number} is {clause!r}, not a sequence of integers",
+                hint="write clauses as [[1, -2], [2, 3]]: signed variable numbers, from 1",
+            ) from None
+        if is_array:
+            row = [literal for literal in row if literal]
+        rows.append(row)
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    literals = np.array([literal for row in rows for literal in row], dtype=np.int64)
+    largest = int(np.abs(literals).max(initial=0))
+    if num_variables is None:
+        num_variables = largest
+    bad = np.flatnonzero((literals == 0) | (np.abs(literals) > min(num_variables, 2**31 - 1)))
+    if len(bad):
+        clause = int(np.searchsorted(np.cumsum(lengths), bad[0], side="right"))
+        value = int(literals[bad[0]])
+        reason = "0 is not a variable" if value == 0 else f"there are {num_variables} variables"
+        raise DomainError(
+            f"clause {clause} has the literal {value}: {reason}",
+            hint="variables are numbered from 1; clauses need no closing 0" if value == 0 else "raise num_variables",
+        )
+    return Cnf(
+        num_variables,
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        literals.astype(np.int32),
+        checked_weights(weights, num_variables),
+    )
+
+
+def _as_int(literal: Any) -> int:
+    if not is_integer(literal) or abs(int(literal)) > 2**62:
+        raise TypeError(literal)
+    return int(literal)
+
+
+def checked_weights(weights, num_variables: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """The pair (positive, negative), each [variable] float64; ShapeError or DomainError if it cannot be."""
+    if weights is None:
+        return None
+    if not isinstance(weights, Sequence) or len(weights) != 2:
+        given = f"a sequence of {len(weights)}" if isinstance(weights, Sequence) else f"a {type(weights).__name__}"
+        raise ShapeError(
+            f"weights is {given}, expected the pair (positive, negative)",
+            hint="pass weights=(positive, negative), each with one number per variable",
+        )
+    pair = []
+    for name, values in zip(("positive", "negative"), weights):
+        array = np.array(values, dtype=np.float64)
+        if array.shape != (num_variables,):
+            raise ShapeError(f"the {name} weights have shape {array.shape}, expected [variable] = ({num_variables},)")
+        if np.isnan(array).any():
+            variable = int(np.flatnonzero(np.isnan(array))[0]) + 1
+            raise DomainError(f"the {name} weight of variable {variable} is NaN")
+        pair.append(array)
+    return pair[0], pair[1]
+
+
+def read_dimacs(path: str | os.PathLike) -> Cnf:
+    """Read a DIMACS CNF file, gzipped or not. See `parse_dimacs`."""
+    return parse_dimacs_bytes(read_bytes(path), os.fspath(path))
+
+
+def parse_dimacs_bytes(data: bytes, source: str) -> Cnf:
+    """Parse the bytes of a file. See `parse_dimacs`; raises ParseError for what is no text."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start > 0 and b"\0" not in data:
+            text = data.decode("latin-1")  # an old comment in some other encoding
+        else:
+            raise ParseError(
+                f"this is not a text file: byte {error.start} is 0x{data[error.start]:02x}",
+                source=source,
+                hint="a DIMACS file is plain text, possibly compressed with gzip",
+            ) from None
+    return parse_dimacs(text, source)
+
+
+def parse_dimacs(text: str, source: str = "<dimacs>") -> Cnf:
+    """Parse DIMACS CNF.
+
+    Understood: comments anywhere; clauses over several lines, several to a line; `c t TASK`;
+    `c p weight LITERAL WEIGHT 0` (a decimal number or a fraction such as 1/3); `w LITERAL WEIGHT [0]`,
+    where `w VARIABLE -1` gives both literals weight one; `%` as the end (SATLIB).
+    A literal without a weight has weight one; if only the other literal of its variable has one, w,
+    it has 1 - w. Variables that no clause mentions are free.
+
+    Raises ParseError with line, column and caret; UnsupportedError for `c p show` and `c ind` lines
+    (projection) unless they show every variable.
+    Source: the data format of the Model Counting Competitions 2020-2024.
+    """
+    return _Reader(text, source).read()
+
+
+# A line that is kept for later: its number and its text.
+_Line = tuple[int, str]
+
+
+def _words(lines: Iterable[_Line], skip: int = 0) -> Iterator[tuple[Span, str]]:
+    """The words of all lines, but for the first `skip` of each, with their places.
+
+    Words as ASCII has them: other spaces are no separators, and so garbage.
+    """
+    for number, line in lines:
+        for match in itertools.islice(re.finditer(r"\S+", line, re.ASCII), skip, None):
+            yield Span(number, match.start() + 1, len(match.group())), match.group()
+
+
+def _whole(number: int, line: str) -> Span:
+    return Span(number, 1, len(line.rstrip()))
+
+
+def _behind(number: int, line: str) -> Span:
+    return Span(number, len(line.rstrip()) + 1)
+
+
+class _Reader:
+    def __init__(self, text: str, source: str):
+        self.text = text
+        self.source = source
+        self.num_variables = -1
+        self.num_clauses = -1
+        self.header_line: _Line = (0, "")
+        self.task: str | None = None
+        self.weight_lines: list[tuple[_Line, int]] = []  # (line, number of words before the literal)
+        self.show_lines: list[tuple[_Line, int]] = []
+
+    def error(
+        self, message: str, place: Span, hint: str | None = None, kind: type[DerivableError] = ParseError
+    ) -> DerivableError:
+        return kind(message, source=self.source, text=self.text, span=place, hint=hint)
+
+    def read(self) -> Cnf:
+        clause_lines: list[_Line] = []
+        for number, line in enumerate(self.text.split("\n"), start=1):
+            first = line[:1]
+            if first in "-123456789" and first:
+                clause_lines.append((number, line))
+                continue
+            words = line.split(None, 3)
+            if not words:
+                continue
+            head = words[0]
+            if head == "c":
+                self.comment((number, line), words)
+            elif head == "p":
+                self.header(number, line)
+            elif head == "w":
+                self.weight_lines.append(((number, line), 1))
+            elif head == "%":
+                break
+            elif head[0] == "c" and not head[1:].isdigit():
+                continue  # a comment without the blank
+            else:
+                clause_lines.append((number, line))
+        first_clause = clause_lines[0][0] if clause_lines else 1
+        if self.num_variables < 0:
+            raise self.error(
+                "there is no header",
+                Span(first_clause, 1),
+                hint="the first line that is no comment must be `p cnf VARIABLES CLAUSES`",
+            )
+        header_number = self.header_line[0]
+        if clause_lines and first_clause < header_number:
+            raise self.error(
+                "a clause comes before the header",
+                Span(first_clause, 1),
+                hint=f"move line {header_number}, `p cnf {self.num_variables} {self.num_clauses}`, to the top",
+            )
+        offsets, literals = self.clauses(clause_lines)
+        self.check_show()
+        weights = self.weights()
+        return Cnf(self.num_variables, offsets, literals, weights, self.task, self.source)
+
+    def comment(self, line: _Line, words: list[str]) -> None:
+        if len(words) < 2:
+            return
+        if words[1] == "p" and len(words) > 2 and words[2] == "weight":
+            self.weight_lines.append((line, 3))
+        elif words[1] == "p" and len(words) > 2 and words[2] == "show":
+            self.show_lines.append((line, 3))
+        elif words[1] == "ind" and re.fullmatch(r"c\s+ind((\s+\d+)+)\s+0\s*", line[1]):
+            self.show_lines.append((line, 2))
+        elif words[1] == "t" and len(words) == 3 and words[2] in TASKS:
+            self.task = words[2]
+
+    def header(self, number: int, line: str) -> None:
+        places, words = zip(*_words([(number, line)]))
+        if self.header_line[0]:
+            message = f"a second header; the first is on line {self.header_line[0]}"
+            raise self.error(message, _whole(number, line), hint="one file holds one formula")
+        if len(words) > 1 and words[1] in ("wcnf", "pcnf", "dnf", "qcnf", "sat"):
+            message = f"the format `p {words[1]}` is not supported"
+            raise self.error(message, places[1], "only `p cnf VARIABLES CLAUSES` is read", UnsupportedError)
+        if len(words) != 4 or words[1] != "cnf" or not (words[2].isdecimal() and words[3].isdecimal()):
+            raise self.error("the header is malformed", _whole(number, line), hint="write `p cnf VARIABLES CLAUSES`")
+        self.num_variables, self.num_clauses, self.header_line = int(words[2]), int(words[3]), (number, line)
+        if self.num_variables > 2**31 - 1:
+            raise self.error("more than 2147483647 variables", places[2])
+
+    def clauses(self, lines: list[_Line]) -> tuple[np.ndarray, np.ndarray]:
+        joined = "\n".join([line for _, line in lines])
+        try:
+            if "_" in joined or "+" in joined or not joined.isascii():
+                raise ValueError
+            tokens = np.array(list(map(int, joined.split())), dtype=np.int64)
+        except (ValueError, OverflowError):
+            place, word = next(found for found in _words(lines) if not _LITERAL.fullmatch(found[1]))
+            shown = word[:40].encode("ascii", "backslashreplace").decode()
+            raise self.error(
+                f"`{shown}` is not a literal", place, hint="a clause is a list of signed variable numbers closed by 0"
+            ) from None
+
+        def word_at(index: int) -> tuple[Span, str]:
+            return next(itertools.islice(_words(lines), index, None))
+
+        outside = np.flatnonzero(np.abs(tokens) > self.num_variables)
+        if len(outside):
+            place, word = word_at(int(outside[0]))
+            raise self.error(
+                f"literal {word} is out of range: the header declares {self.num_variables} variables",
+                place,
+                hint=f"the largest variable used is {int(np.abs(tokens).max())}; correct the header or the literal",
+            )
+        ends = np.flatnonzero(tokens == 0)
+        if len(tokens) and (len(ends) == 0 or ends[-1] != len(tokens) - 1):
+            place, _ = word_at(len(tokens) - 1)
+            raise self.error(
+                "the last clause is not closed",
+                Span(place.line, place.column + place.length),
+                hint="every clause ends with 0; the file may have been cut off",
+            )
+        if len(ends) != self.num_clauses:
+            raise self.error(
+                f"the header declares {self.num_clauses} clauses, the file has {len(ends)}",
+                list(_words([self.header_line]))[3][0],
+                hint=(
+                    "the file was probably cut off"
+                    if len(ends) < self.num_clauses
+                    else f"write `p cnf {self.num_variables} {len(ends)}`"
+                ),
+            )
+        # Dropping the zeros shifts the i-th end down by i places.
+        offsets = np.concatenate([[0], ends - np.arange(len(ends))]).astype(np.int64)
+        return offsets, tokens[tokens != 0].astype(np.int32)
+
+    def literal_of(self, word: str, place: Span, what: str) -> int:
+        if not _LITERAL.fullmatch(word) or int(word) == 0:
+            raise self.error(f"`{word[:40]}` is not a literal", place, hint=what)
+        literal = int(word)
+        if abs(literal) > self.num_variables:
+            raise self.error(
+                f"variable {abs(literal)} is unknown: the header declares {self.num_variables} variables", place
+            )
+        return literal
+
+    def check_show(self) -> None:
+        shown: set[int] = set()
+        for line, skip in self.show_lines:
+            words = list(_words([line], skip))
+            if not words or words[-1][1] != "0":
+                raise self.error("the show line is not closed", _behind(*line), hint="it ends with 0")
+            shown |= {abs(self.literal_of(word, at, "write `c p show VARIABLE ... 0`")) for at, word in words[:-1]}
+        if self.show_lines and len(shown) != self.num_variables:
+            number, line = self.show_lines[0][0]
+            raise self.error(
+                f"projection is not supported: {len(shown)} of {self.num_variables} variables are shown",
+                Span(number, 1, line.index("show" if "show" in line else "ind") + 4),
+                kind=UnsupportedError,
+                hint="remove the show lines to ask about all variables",
+            )
+
+    def weights(self) -> tuple[np.ndarray, np.ndarray] | None:
+        if not self.weight_lines:
+            return None
+        given: dict[int, float] = {}
+        line_of: dict[int, _Line] = {}
+        for line, skip in self.weight_lines:
+            words = list(_words([line], skip))
+            form = "`c p weight LITERAL WEIGHT 0`" if skip == 3 else "`w LITERAL WEIGHT`"
+            if len(words) == 3 and words[2][1] == "0":
+                words = words[:2]
+            elif skip == 3 and len(words) == 2:
+                raise self.error("the weight line is not closed", _behind(*line), hint=f"write {form}")
+            if len(words) != 2:
+                raise self.error("the weight line is malformed", _whole(*line), hint=f"write {form}")
+            (place, word), (weight_place, weight_word) = words
+            literal = self.literal_of(word, place, f"write {form}")
+            weight = self.weight_of(weight_word, weight_place, both_one=skip == 1 and literal > 0)
+            pairs = [(literal, weight)] if weight >= 0 else [(literal, 1.0), (-literal, 1.0)]
+            for one, value in pairs:
+                if given.get(one, value) != value:
+                    raise self.error(
+                        f"literal {one} has weight {value:g} here and {given[one]:g} on line {line_of[one][0]}",
+                        weight_place,
+                        hint="keep one of the two lines",
+                    )
+                given[one] = value
+                line_of.setdefault(one, line)
+        positive, negative = np.ones(self.num_variables), np.ones(self.num_variables)
+        for literal, weight in given.items():
+            side, other = (positive, negative) if literal > 0 else (negative, positive)
+            side[abs(literal) - 1] = weight
+            if -literal not in given:
+                if weight > 1:
+                    raise self.error(
+                        f"literal {literal} has weight {weight:g} and literal {-literal} has none",
+                        _whole(*line_of[literal]),
+                        hint=f"a missing weight is one minus the given one, which needs at most 1; give {-literal} too",
+                    )
+                other[abs(literal) - 1] = 1 - weight
+        return positive, negative
+
+    def weight_of(self, word: str, place: Span, both_one: bool) -> float:
+        """The number, or -1 for the mark of the older format that says: both literals weigh one."""
+        try:
+            weight = float(Fraction(word)) if "/" in word else float(word)
+        except (ValueError, ZeroDivisionError, OverflowError):
+            message = f"`{word[:40]}` is not a weight"
+            raise self.error(message, place, hint="a weight is a number, or a fraction") from None
+        if both_one and weight == -1:
+            return -1.0
+        if not math.isfinite(weight):
+            raise self.error(f"the weight {word} is not finite", place)
+        if weight < 0:
+            raise self.error(
+                f"the weight {word} is negative",
+                place,
+                hint="weights in a file are at least 0; pass others to weighted_count(weights, negative_weights)",
+            )
+        return weight + 0.0  # no minus zero
+
+
+def format_dimacs(cnf: Cnf) -> str:
+    """DIMACS text that `parse_dimacs` reads back to the same formula and weights."""
+    rows = [f"c t {cnf.task}"] if cnf.task else []
+    rows.append(f"p cnf {cnf.num_variables} {cnf.num_clauses}")
+    if cnf.weights is not None:
+        for variable, (positive, negative) in enumerate(zip(*cnf.weights), start=1):
+            rows.append(f"c p weight {variable} {float(positive)!r} 0")
+            rows.append(f"c p weight -{variable} {float(negative)!r} 0")
+    rows += [" ".join(map(str, [*clause, 0])) for clause in cnf.clauses()]
+    return "\n".join(rows) + "\n"
+
+
+def write_dimacs(cnf: Cnf, path: str | os.PathLike) -> None:
+    """Write DIMACS, atomically; gzipped if the name ends in `.gz`. Raises DomainError if a weight is negative."""
+    if cnf.weights is not None and min(w.min(initial=0) for w in cnf.weights) < 0:
+        raise DomainError("a weight is negative, which a DIMACS file cannot hold")
+    text = format_dimacs(cnf)
+    if os.fspath(path).endswith(".gz"):
+        import gzip
+
+        with atomic_write(path, "wb") as file:
+            file.write(gzip.compress(text.encode(), mtime=0))
+    else:
+        with atomic_write(path) as file:
+            file.write(text)
+
+
+_WORD_OPERATORS = {"and": "&", "or": "|", "not": "~", "xor": "^"}
+
+
+def refuse_content(text: str) -> None:
+    """Raise DomainError for a text that is a formula, or what a file would hold, where a path belongs."""
+    if "\n" in text:
+        raise DomainError(
+            "the source is the text of a file, and a text names a file",
+            hint="read it first: compile(derivable.circuit.formulas.dimacs.parse_dimacs(text))",
+        )
+    if os.path.exists(text) or os.path.splitext(text)[1] or os.path.dirname(text):
+        return
+    words = re.findall(r"[^\W\d]\w*|\S", text)
+    if not any(word in "&|~^()" or word in _WORD_OPERATORS for word in words):
+        return
+    names = dict.fromkeys(word for word in words if word.isidentifier() and word not in _WORD_OPERATORS)
+    formula = re.sub(r"[^\W\d]\w*", lambda word: _WORD_OPERATORS.get(word[0], word[0]), text).replace("~ ", "~")
+    made = f"{', '.join(names)}{',' * (len(names) == 1)} = variables('{' '.join(names)}')"
+    raise DomainError(
+        f"{text!r} is a text, and a text names a file: there is none of this name",
+        hint=f"write the formula in Python: {made}; compile({formula})",
+    )
+
+
+def cnf_of(
+    clauses: str | os.PathLike | Cnf | Iterable[Sequence[int]] | np.ndarray,
+    num_variables: int | None = None,
+    weights: Mapping | tuple | None = None,
+) -> Cnf:
+    """A `Cnf` from a path, a `Cnf`, or clauses; `weights` replaces those of the file."""
+    if isinstance(clauses, (str, os.PathLike)):
+        if isinstance(clauses, str):
+            refuse_content(clauses)
+        cnf = read_dimacs(clauses)
+    elif isinstance(clauses, Cnf):
+        cnf = clauses
+    else:
+        return cnf_from_clauses(clauses, num_variables, weights)  # type: ignore[arg-type]
+    if num_variables is not None and num_variables < cnf.num_variables:
+        raise DomainError(
+            f"num_variables is {num_variables}, and the formula has {cnf.num_variables} variables",
+            hint="leave num_variables out",
+        )
+    wanted = cnf.num_variables if num_variables is None else num_variables
+    if weights is None and cnf.weights is not None and wanted > cnf.num_variables:
+        ones = np.ones(wanted - cnf.num_variables)
+        weights = tuple(np.concatenate([w, ones]) for w in cnf.weights)
+    kept = cnf.weights if weights is None else checked_weights(weights, wanted)
+    return Cnf(wanted, cnf.offsets, cnf.literals, kept, cnf.task, cnf.source)

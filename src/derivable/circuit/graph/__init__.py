@@ -1,0 +1,1 @@
+"""The and-or graph: circuits, their builder, their checks, their levels."""

@@ -1,0 +1,1 @@
+"""Queries: counts, marginals, most probable models, samples, divergences, and transformations."""

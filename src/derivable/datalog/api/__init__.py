@@ -1,0 +1,1 @@
+"""The face of the engine: programs, runs, and the databases that they give."""

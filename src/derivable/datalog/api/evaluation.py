@@ -1,0 +1,283 @@
+"""The relations of a program under one provenance, computed from facts, and from more facts.
+
+What an addition changes is written to tables where they are, after a note of what they were. Everything else that it
+makes, the ground derivation graph and the tables of strata that are recomputed among it, takes its place at the end,
+at once. So whatever ends an addition early, the evaluation is what it was.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.algebra.semiring import Semiring
+from derivable.algebra.semirings import boolean
+from derivable.core.interrupts import deferred
+from derivable.core.progress import NEVER
+from derivable.datalog.facts.facts import FactStore, load_python_facts
+from derivable.datalog.ram.nodes import Ram
+from derivable.datalog.run.coins import Coins
+from derivable.datalog.run.demanded import demanded
+from derivable.datalog.run.execute import Executor
+from derivable.datalog.run.generate import ForeignFacts
+from derivable.datalog.run.limits import Watch
+from derivable.datalog.run.profile import Profile
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.tags.ground_graph import GroundGraph
+from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, needs_derivations, tags_of
+from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
+
+if TYPE_CHECKING:
+    from derivable.datalog.api.incremental import Addition, Before
+    from derivable.datalog.tags.tags import ColumnTags
+
+# The table of an output and its tags as users see them, None without tags.
+Shown = tuple[Table, Any]
+
+
+class Evaluation:
+    """A run of a program, and what it found.
+
+    ram      the program; `given_ram` is the one for runs without tags
+    record   the provenance; the relations of some are computed with tags, of others as a ground derivation graph
+    columns  the tags of tuples where they are no probabilities of an exact inference, else None
+    algebra  what the machine runs on
+    tables   relation -> its table, after `run`
+    outputs  relation -> what users see of it
+    profile  what the run has spent
+    iteration_limit  of `run`: recursions may not be at their end
+    kin      the evaluations that may share tables with this one
+    journal  relation -> its table before an addition that is not at its end
+    """
+
+    def __init__(self, ram: Ram, facts: FactStore, record: Semiring | Inference, k: int):
+        self.ram = ram if record is boolean else ram.tagged or ram
+        self.given_ram, self.facts, self.record, self.k = ram, facts, record, k
+        self.columns: ColumnTags | None = None
+        if record is EXACT:
+            self.algebra: Algebra = GraphTags(GroundGraph(boolean))
+        elif record is boolean:
+            self.algebra = Untagged()
+        else:
+            self.columns = tags_of(record, facts.random, k)
+            self.algebra = self.columns
+            if isinstance(record, Semiring) and needs_derivations(record, self.ram):
+                self.algebra = GraphTags(GroundGraph(record))
+        self.tables: dict[str, Table] = {}
+        self.outputs: dict[str, Shown] = {}
+        self.profile: Profile | None = None
+        self.foreign = ForeignFacts(facts.random)
+        self.coins = Coins(facts.random)
+        self.iteration_limit: int | None = None
+        self.kin: weakref.WeakSet[Evaluation] = weakref.WeakSet([self])
+        self.has_own_facts = True
+        self.journal: dict[str, Before] = {}
+
+    def run(self, watch: Watch, is_counted: bool = False, goal: str | None = None, is_kept: bool = True) -> None:
+        """Compute all relations, or what there is when the goal has a tuple.
+
+        is_counted  whether the rows of each operator are counted for the profile
+        is_kept     whether facts may be added later
+        """
+        self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
+        executor = Executor(self.ram, self.facts, self.algebra, watch, None, goal)
+        executor.foreign, executor.coins = self.foreign, self.coins
+        executor.counts = {} if is_counted else None
+        executor.forgets = not is_kept
+        self.iteration_limit = watch.limits.iteration_limit
+        with self.watched_by(watch):
+            with self.weighing(self.algebra, executor.tables, watch):
+                self.tables = executor.run()
+            self.profile = executor.profile()
+            self.outputs = self.shown(self.ram.outputs, self.tables, self.algebra, watch)
+
+    @contextmanager
+    def watched_by(self, watch: Watch) -> Iterator[None]:
+        """In this block long operations on tags look at the limits of a run."""
+        if self.columns is not None:
+            self.columns.watch(watch)
+        try:
+            yield
+        finally:
+            if self.columns is not None:
+                self.columns.watch(NEVER)
+
+    @contextmanager
+    def weighing(self, algebra: Algebra, tables: Mapping[str, Table], watch: Watch) -> Iterator[None]:
+        """Aggregates may ask in this block how much nodes count."""
+        if not isinstance(algebra, GraphTags):
+            yield
+            return
+        algebra.weigh = lambda nodes: self.weights(nodes, tables, algebra.graph, watch)
+        try:
+            yield
+        finally:
+            algebra.weigh = None
+
+    def shown(
+        self, names: Iterable[str], tables: Mapping[str, Table], algebra: Algebra, watch: Watch
+    ) -> dict[str, Shown]:
+        """What users see of some relations, which leaves out the tuples that are in no world."""
+        names = list(names)
+        if isinstance(algebra, Untagged):
+            return {name: (tables[name], None) for name in names}
+        columns: dict[str, Any] = {name: _tags(tables[name]) for name in names}
+        if isinstance(algebra, GraphTags):
+            nodes = list(columns.values())
+            roots = np.concatenate([*nodes, np.empty(0, np.int64)])
+            columns = dict(zip(names, _split(self.values(roots, tables, algebra.graph, watch), nodes)))
+        found: dict[str, Shown] = {}
+        for name, column in columns.items():
+            tags = column if self.columns is None else self.columns.show(column)
+            if self.columns is not None and isinstance(self.record, Semiring):
+                kept = ~self.columns.is_zero(column)
+            else:
+                kept = tags != 0.0
+            found[name] = _possible(tables[name], tags, kept)
+        return found
+
+    def weights(self, nodes: np.ndarray, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch) -> np.ndarray:
+        """How much nodes count for aggregates, while relations are computed: [node] float64."""
+        values = self.values(nodes, tables, graph, watch)
+        return values if self.columns is None else self.columns.weights(values)
+
+    def values(self, nodes: np.ndarray, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch) -> Any:
+        """The values [node] of nodes of a ground derivation graph."""
+        from derivable.datalog.exact.exact import Grounding, exact_probabilities
+
+        grounding = Grounding(tables, graph.finish(), self.facts, tuple(graph.recursive))
+        watch.hide()
+        if self.columns is None:
+            return exact_probabilities(grounding, nodes, watch)
+        from derivable.datalog.exact.batched import levelled
+
+        assert isinstance(self.record, Semiring)
+        return levelled(grounding, nodes, {}, self.record, watch).evaluate(self.columns)
+
+    # More facts
+
+    def loaded(self, facts: Mapping[str, Any], watch: Watch) -> FactStore:
+        """More facts, as `inputs.taken` hands them on, for `add` or `exact`."""
+        self.recover()
+        self.own_facts()
+        given = FactStore(self.facts.symbols, self.facts.random, look=watch.remaining)
+        load_python_facts(self.ram, facts, given, given=self.ram.relations)
+        given.own()
+        return given
+
+    def add(self, given: FactStore, watch: Watch) -> Addition:
+        """Add loaded facts, and compute what they reach. Afterwards `outputs` are new."""
+        everything = replace(self.facts, relations=self.facts.more(given))
+        given.relations = given.more(demanded(self.ram, everything, watch, self.tables))
+        algebra = self.algebra
+        if isinstance(algebra, GraphTags):
+            algebra = GraphTags(algebra.graph.fork())
+        from derivable.datalog.api.incremental import Continuation
+
+        try:
+            going = Continuation(self, given, algebra, watch)
+            going.foreign = self.foreign.copy(self.facts.random)
+            going.coins = self.coins.copy(self.facts.random)
+            with self.watched_by(watch):
+                with self.weighing(algebra, going.tables, watch):
+                    done = going.go_on()
+                reached = {name for step in done.steps for name in step.relations}
+                outputs = self.shown([n for n in self.ram.outputs if n in reached], going.tables, algebra, watch)
+            relations = self.facts.more(given)
+        except BaseException:
+            with deferred():
+                self.recover()
+            raise
+        with deferred():
+            self.tables, self.algebra = going.tables, algebra
+            self.foreign, self.coins = going.foreign, going.coins
+            self.outputs = self.outputs | outputs
+            self.facts.relations = relations
+            self.journal.clear()
+        return done
+
+    def exact(self, given: FactStore, watch: Watch) -> Evaluation | None:
+        """The exact evaluation with loaded facts too; None if none of them has a probability."""
+        if not any((part >= 0).any() for added in given.relations.values() for part in added.variables):
+            return None
+        made = Evaluation(self.given_ram, self.facts.fork(), EXACT, self.k)
+        made.facts.random.require(carrier_of(EXACT))
+        made.facts.relations = self.facts.more(given)
+        made.run(watch)
+        return made
+
+    def recover(self) -> None:
+        """Undo what an addition has left behind that something ended."""
+        for name, before in list(self.journal.items()):
+            there, table = self.tables[name], before.again()
+            self.tables[name] = table
+            shown, tags = self.outputs.get(name, (None, None))
+            if shown is there:
+                self.outputs[name] = table, tags
+            del self.journal[name]
+
+    def own_facts(self) -> None:
+        """Have random facts, and numbers of proofs, that no other evaluation writes to."""
+        if self.has_own_facts:
+            return
+        random = self.facts.random.copy()
+        self.facts.random = random
+        self.foreign, self.coins = self.foreign.copy(random), self.coins.copy(random)
+        if self.columns is not None:
+            columns = self.columns.copy(random)
+            if self.algebra is self.columns:
+                self.algebra = columns
+            self.columns = columns
+        self.has_own_facts = True
+
+    def __del__(self):
+        # Indexes know their tables: cycles, which would keep the tables until Python looks for such.
+        if not getattr(self, "kin", True):
+            for table in self.tables.values():
+                table.indexes.clear()
+                getattr(table, "below", table).indexes.clear()
+
+    def is_shared(self, name: str) -> bool:
+        """Whether another evaluation has the same table of a relation."""
+        table = self.tables[name]
+        return any(other.tables.get(name) is table for other in list(self.kin) if other is not self)
+
+    def fork(self) -> Evaluation:
+        """An evaluation that has found the same, and goes its own way from here."""
+        self.recover()
+        made = Evaluation(self.given_ram, self.facts.fork(), self.record, self.k)
+        made.tables, made.outputs = dict(self.tables), dict(self.outputs)
+        made.iteration_limit, made.profile = self.iteration_limit, self.profile
+        made.columns, made.algebra = self.columns, self.algebra
+        made.foreign, made.coins = self.foreign, self.coins
+        # Both copy them before they write to them.
+        self.has_own_facts = made.has_own_facts = False
+        made.kin = self.kin
+        self.kin.add(made)
+        return made
+
+
+def _possible(table: Table, tags: Any, kept: np.ndarray) -> Shown:
+    """The table and tags without the tuples that are in no world."""
+    if kept.all():
+        return table, tags
+    keep = np.flatnonzero(kept)
+    possible = Table(table.name, table.types, table.new_tags)
+    possible.insert([table.column(c, keep) for c in range(len(table.types))], len(keep))
+    return possible, tags[keep]
+
+
+def _split(values: Any, like: Sequence[np.ndarray]) -> list[Any]:
+    """The values in parts of these lengths."""
+    ends = np.cumsum([0, *map(len, like)]).tolist()
+    return [values[start:stop] for start, stop in pairwise(ends)]
+
+
+def _tags(table: Table) -> Any:
+    return table.tags[: table.size]

@@ -1,0 +1,407 @@
+"""Going on from a finished run with more facts: which strata they reach, and what becomes of these.
+
+A stratum that reads no changed relation stays as it is. One that reads changed relations through atoms alone goes on
+semi-naively: for each such atom its rules run once with the news of that atom, then its recursion goes on. All others
+are recomputed: what is negated, aggregated or chosen from may lose tuples, and a sum of derivations would count
+some twice.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.algebra.semiring import Semiring
+from derivable.core.and_or import TRUE
+from derivable.datalog.facts.facts import FactColumns, FactStore
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.lower import store
+from derivable.datalog.rules.nodes import AggregateRule, Atom
+from derivable.datalog.rules.order import order
+from derivable.datalog.run.execute import Executor
+from derivable.datalog.tables.layered import LayeredTable, may_be_layered
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.tables.tag_columns import parts_of
+from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Untagged
+
+if TYPE_CHECKING:
+    from derivable.datalog.api.evaluation import Evaluation
+    from derivable.datalog.run.limits import Watch
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Who reads what.
+
+    uses     [stratum] relation -> why the stratum needs all of it to be known, None if it stands in atoms only
+    readers  relation -> the later strata that read it
+    home     relation -> its stratum
+    """
+
+    uses: tuple[Mapping[str, str | None], ...]
+    readers: Mapping[str, tuple[int, ...]]
+    home: Mapping[str, int]
+
+
+def reads_of(ram: m.Ram) -> Reads:
+    """Found once a program."""
+    found = ram.plans.get("reads")
+    if found is not None:
+        return found
+    uses: list[dict[str, str | None]] = []
+    readers: dict[str, list[int]] = {}
+    home = {name: number for number, stratum in enumerate(ram.strata) for name in stratum.relations}
+    for number, stratum in enumerate(ram.strata):
+        own: dict[str, str | None] = {}
+        for instruction in stratum.full:
+            for name, why in _read_by(instruction):
+                own[name] = own.get(name) or why
+        uses.append(own)
+        for name in own:
+            if home[name] != number:
+                readers.setdefault(name, []).append(number)
+    made = Reads(tuple(uses), {name: tuple(numbers) for name, numbers in readers.items()}, home)
+    ram.plans["reads"] = made
+    return made
+
+
+def _read_by(instruction: m.Instruction) -> list[tuple[str, str | None]]:
+    if isinstance(instruction, AggregateRule):
+        bodies = [instruction.body, *([instruction.groups] if instruction.groups else [])]
+        return [(name, "an aggregate") for name in bodies]
+    found: list[tuple[str, str | None]] = []
+    for node in m.steps(instruction.query):
+        scan = m.scan_of(node)
+        if scan is not None:
+            found.append((scan.relation, "a negation" if isinstance(node, m.Difference) else None))
+    return found
+
+
+def change_stores(ram: m.Ram, number: int, changed: frozenset[str], splits: bool) -> tuple[m.Store, ...]:
+    """The rules of a stratum with the news of each atom of a changed relation, all of which is in lower strata.
+
+    splits  whether the changed atoms before that one read what is not new, so that no combination comes twice
+    """
+    key = "change", number, changed, splits
+    found = ram.plans.get(key)
+    if found is None:
+        stores = []
+        for instruction in ram.strata[number].full:
+            if not isinstance(instruction, m.Store):
+                continue
+            assert instruction.origin is not None
+            clause = instruction.origin.clause
+            places = [i for i, part in enumerate(clause.body) if isinstance(part, Atom) and part.relation in changed]
+            for k, place in enumerate(places):
+                parts: dict[int, m.Part] = dict.fromkeys(places[:k] if splits else [], "stable")
+                parts[place] = "recent"
+                # What it says of a program in an error has been checked when the clause was lowered.
+                program: Any = ram
+                stores.append(store(m.Origin(clause, parts), order(clause, program, (place,))))
+        found = ram.plans[key] = tuple(stores)
+    return found
+
+
+@dataclass(frozen=True)
+class Step:
+    """What became of one stratum.
+
+    reason  why it was recomputed, None if it went on
+    added   tuples more (or fewer) than before, None if nobody counted
+    rounds  of its recursion
+    """
+
+    number: int
+    relations: tuple[str, ...]
+    reason: str | None
+    added: int | None
+    rounds: int
+
+    def __str__(self) -> str:
+        """`stratum 1: path went on, 3 tuples more, 2 rounds`"""
+        names = [name for name in self.relations if not name.startswith("#")]
+        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else "a part of a rule"
+        what = "went on" if self.reason is None else f"recomputed, because {self.reason}"
+        text = f"stratum {self.number}: {shown} {what}"
+        if self.added is not None:
+            many = "" if abs(self.added) == 1 else "s"
+            text += f"; {abs(self.added):,} tuple{many} {'fewer' if self.added < 0 else 'more'}"
+        return text + (f", {self.rounds:,} round{'' if self.rounds == 1 else 's'}" if self.rounds else "")
+
+
+@dataclass(frozen=True)
+class Addition:
+    """What adding facts did; its text has a line for each stratum that was reached.
+
+    continued   the relations whose strata went on from the new tuples
+    recomputed  the relations whose strata were recomputed
+    kept        how many strata stayed as they were
+    """
+
+    steps: tuple[Step, ...]
+    kept: int
+
+    @property
+    def continued(self) -> tuple[str, ...]:
+        return self._relations(False)
+
+    @property
+    def recomputed(self) -> tuple[str, ...]:
+        return self._relations(True)
+
+    def _relations(self, is_anew: bool) -> tuple[str, ...]:
+        some = [step for step in self.steps if (step.reason is not None) == is_anew]
+        return tuple(name for step in some for name in step.relations if not name.startswith("#"))
+
+    def __str__(self) -> str:
+        # What became of auxiliary relations is seen from the relations that read them.
+        named = [step for step in self.steps if not all(name.startswith("#") for name in step.relations)]
+        rows = [str(step) for step in named]
+        return "\n".join([*rows, f"{self.kept} {'stratum' if self.kept == 1 else 'strata'} kept"])
+
+    __repr__ = __str__
+
+
+def every_stratum(ram: m.Ram, reason: str) -> Addition:
+    """What an addition did that computed everything anew."""
+    steps = [Step(number, stratum.relations, reason, None, 0) for number, stratum in enumerate(ram.strata)]
+    return Addition(tuple(steps), 0)
+
+
+@dataclass(frozen=True)
+class Before:
+    """A table as it was before it was added to."""
+
+    table: Table
+    size: int
+    tags: Any
+    stamps: Any
+    round: int
+
+    def again(self) -> Table:
+        """The table as it was."""
+        table = self.table.fork(self.size)
+        table.tags, table.stamps, table.round = self.tags, self.stamps, self.round
+        return table
+
+
+class Continuation(Executor):
+    """A run that goes on from the tables of another one. Tables that are added to are written to in place.
+
+    changes  relation -> whether it only got more tuples, or better tags
+    causes   relation -> the relations with names of the program whose changes have reached it, for auxiliary ones
+    reasons  relation -> why it was recomputed
+    journal  relation -> its table before
+    """
+
+    def __init__(self, evaluation: Evaluation, given: FactStore, algebra: Algebra, watch: Watch):
+        tables = dict(evaluation.tables)
+        super().__init__(evaluation.ram, given, algebra, watch, tables)
+        self.evaluation = evaluation
+        self.reads = reads_of(self.ram)
+        self.complete = set(tables)
+        self.changes: dict[str, bool] = {}
+        self.causes: dict[str, tuple[str, ...]] = {}
+        self.reasons: dict[str, str] = {}
+        self.journal = evaluation.journal
+        self.is_anew = False
+        self.finished = watch.tuples = sum(table.size for table in tables.values())
+
+    def go_on(self) -> Addition:
+        """Run what the given facts reach."""
+        self.watch.executor = self
+        given = [name for name, facts in self.facts.relations.items() if sum(map(len, facts.variables))]
+        waiting = sorted({self.reads.home[name] for name in given})
+        seen, steps = set(waiting), []
+        while waiting:
+            number = heapq.heappop(waiting)
+            steps.append(self.reach(number))
+            for name in self.ram.strata[number].relations:
+                for reader in self.reads.readers.get(name, ()) if name in self.changes else ():
+                    if reader not in seen:
+                        seen.add(reader)
+                        heapq.heappush(waiting, reader)
+        self.watch.executor = None
+        self.running.clear()
+        return Addition(tuple(steps), len(self.ram.strata) - len(steps))
+
+    def reach(self, number: int) -> Step:
+        stratum = self.ram.strata[number]
+        before = sum(self.tables[name].size for name in stratum.relations)
+        news = frozenset(name for name in self.reads.uses[number] if name in self.changes)
+        reason = self.reason(number, news)
+        causes = {other for name in news for other in (self.causes[name] if name.startswith("#") else (name,))}
+        for name in stratum.relations:
+            self.causes[name], self.reasons[name] = tuple(sorted(causes)), reason or ""
+        self.is_anew = reason is not None
+        if reason is None:
+            self.extend(number, news)
+        else:
+            self.recompute(number)
+        after = sum(self.tables[name].size for name in stratum.relations)
+        return Step(number, stratum.relations, reason, after - before, self.stratum_effort[number].rounds)
+
+    def reason(self, number: int, news: Collection[str]) -> str | None:
+        """Why a stratum cannot go on."""
+        stratum, algebra = self.ram.strata[number], self.algebra
+        for name in sorted(news):
+            is_auxiliary = name.startswith("#")
+            shown = " and ".join(f"`{other}`" for other in self.causes[name][:3]) if is_auxiliary else f"`{name}`"
+            if (why := self.reads.uses[number][name]) is not None:
+                return f"it reads {shown} through {why}"
+            if not self.changes[name]:
+                return self.reasons[name] if is_auxiliary else f"{shown} was recomputed"
+        if self.evaluation.iteration_limit is not None and stratum.is_recursive:
+            return "its rounds are limited"
+        if any(isinstance(i, m.Store) and i.origin is None for i in stratum.full):
+            return "its rules are not known"
+        if isinstance(algebra, Untagged):
+            return None
+        if isinstance(algebra, GraphTags):
+            return "its derivations are grounded again" if stratum.full else None
+        record = self.evaluation.record
+        if isinstance(record, Semiring) and record.idempotent_plus and record.saturated is None and record.distributive:
+            return None
+        if not stratum.full and (isinstance(record, Semiring) or self.all_are_new(stratum.relations)):
+            return None
+        return f"tags of {record.name!r} depend on the order of derivations"
+
+    def all_are_new(self, relations: tuple[str, ...]) -> bool:
+        """Whether none of the given facts is there already."""
+        for name in relations:
+            columns, variables = self.given_columns(name)
+            if len(variables) and (self.tables[name].find(columns, len(variables)) >= 0).any():
+                return False
+        return True
+
+    # Going on
+
+    def extend(self, number: int, news: frozenset[str]) -> None:
+        stratum, algebra = self.ram.strata[number], self.algebra
+        self.number = number
+        self.watch.stratum, self.watch.round = number, 0
+        for name in stratum.relations:
+            self.write_to(name)
+            self.complete.discard(name)
+        first = change_stores(self.ram, number, news, isinstance(algebra, Untagged)) if news else ()
+        with self.placed():
+            if isinstance(algebra, GraphTags):
+                for name in stratum.relations:
+                    self.extend_graph(name, algebra)
+            elif isinstance(algebra, ColumnTags):
+                self.tagged_stratum(number, algebra, first)
+            else:
+                self.plain_stratum(number, first)
+        for name in stratum.relations:
+            self.settle(name)
+        self.watch.tuples = self.finished
+        self.watch.remaining()
+
+    def write_to(self, name: str) -> None:
+        """Make the table of a relation one that nobody else reads, and remember what it is."""
+        table = self.tables[name]
+        is_shared = self.evaluation.is_shared(name)
+        if may_be_layered(table, is_shared):
+            table = self.tables[name] = LayeredTable.on(table)
+        elif is_shared:
+            table = self.tables[name] = table.fork(with_set=True)
+        elif name not in self.journal:
+            self.journal[name] = Before(table, table.size, table.tags, table.stamps, table.round)
+        if table.tags is not None:
+            # Tags change where they are, and others may hold them.
+            assert table.new_tags is not None
+            tags = table.new_tags(len(table.log))
+            for part, old in zip(parts_of(tags), parts_of(table.tags)):
+                part[: table.size] = old[: table.size]
+            table.tags = tags
+        # Those of rows that do not change.
+        table.indexes = {key: index for key, index in table.indexes.items() if index.kind == "chain"}
+        if table.stamps is not None:
+            stamps = np.zeros(len(table.log), np.int32)
+            stamps[: table.size] = table.stamps[: table.size]
+            table.stamps = stamps
+
+    def settle(self, name: str) -> None:
+        """What is new in a table is recent for the strata to come."""
+        table, before = self.tables[name], self.evaluation.tables[name]
+        old = self.journal[name].size if name in self.journal else before.size
+        table.stable_size, table.visible_size = old, table.size
+        table.recent = slice(old, table.size)
+        if table.tags is not None:
+            given = self.journal[name].tags if name in self.journal else before.tags
+            differs = np.zeros(old, bool)
+            for part, other in zip(parts_of(table.tags), parts_of(given)):
+                differs |= (part[:old] != other[:old]).astype(bool)
+            table.recent = np.concatenate([np.flatnonzero(differs), np.arange(old, table.size)])
+            is_changed = bool(len(table.recent))
+        else:
+            is_changed = table.size > old
+        self.finished += table.size - old
+        self.complete.add(name)
+        if is_changed:
+            self.changes[name] = True
+
+    def extend_graph(self, name: str, algebra: GraphTags) -> None:
+        """More facts of a relation that has no rules, in the ground derivation graph."""
+        table = self.tables[name]
+        columns, variables = self.fact_columns(name)
+        if not len(variables):
+            return
+        old = table.size
+        if self.ram.relations[name].is_certain:
+            table.insert(columns, len(variables))
+            table.tags[old : table.size] = TRUE
+            return
+        ids, places = np.unique(table.insert(columns, len(variables)), return_inverse=True)
+        known = np.flatnonzero(ids < old)
+        nodes = np.concatenate([algebra.graph.literals_of(variables), table.tags[ids[known]]])
+        segments = np.concatenate([places.reshape(-1), known])
+        table.tags[ids] = algebra.graph.disjunction_by(segments, nodes, len(ids))
+
+    # Anew
+
+    def recompute(self, number: int) -> None:
+        relations = self.ram.strata[number].relations
+        old = {name: self.tables[name] for name in relations}
+        for name, table in old.items():
+            self.tables[name] = Table(name, table.types, table.new_tags, table.stamps is not None)
+            self.complete.discard(name)
+            self.finished -= table.size
+        self.run_stratum(number)
+        for name, table in old.items():
+            if _same(table, self.tables[name]):
+                self.tables[name] = table
+            else:
+                self.changes[name] = False
+
+    # Facts
+
+    def given_columns(self, name: str) -> tuple[list[np.ndarray], np.ndarray]:
+        """The facts that are added."""
+        return super().given_facts(name).joined(len(self.ram.relations[name].types))
+
+    def given_facts(self, name: str) -> FactColumns:
+        if not self.is_anew:
+            return super().given_facts(name)
+        both = [store.relations.get(name, FactColumns()) for store in (self.evaluation.facts, self.facts)]
+        columns = [part for facts in both for part in facts.columns]
+        return FactColumns(columns, [part for facts in both for part in facts.variables])
+
+
+def _same(old: Table, new: Table) -> bool:
+    """Whether two tables have the same rows with the same tags."""
+    if old.size != new.size:
+        return False
+    if not old.size:
+        return True
+    rows = old.find([new.column(c) for c in range(len(new.types))], new.size)
+    if (rows < 0).any():
+        return False
+    if old.tags is None:
+        return True
+    pairs = zip(parts_of(old.tags), parts_of(new.tags))
+    return all(bool((a[rows] == b[: new.size]).all()) for a, b in pairs)

@@ -1,0 +1,393 @@
+"""The program: text in, plan once, run many times."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from derivable.algebra.semiring import Semiring
+from derivable.core import html
+from derivable.core.arguments import integer
+from derivable.core.collection import cycles_wait
+from derivable.core.diagnostics import DomainError, Span, UnsupportedError, warn
+from derivable.core.files import checked_path
+from derivable.core.lazy import without
+from derivable.core.registry import suggestion
+from derivable.datalog.api.database import Database
+from derivable.datalog.api.titles import titles_of
+from derivable.datalog.desugar import desugar
+from derivable.datalog.facts.inputs import checked_facts, taken
+from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.ram.lower import lower
+from derivable.datalog.ram.nodes import Ram
+from derivable.datalog.ram.text import ram_text
+from derivable.datalog.rules.creation import with_terms
+from derivable.datalog.rules.demand import Demand, demand, demand_text
+from derivable.datalog.rules.nodes import Attribute, Clause, Coin, Generate, Rules
+from derivable.datalog.rules.optimise import optimise
+from derivable.datalog.rules.strata import strata_text, stratify
+from derivable.datalog.rules.text import rules_text
+from derivable.datalog.rules.untagged import without_coins
+from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.imports import read, with_imports
+from derivable.datalog.syntax.parse import parse
+from derivable.datalog.syntax.text import syntax_text
+from derivable.datalog.tags.random_facts import RandomFacts
+from derivable.datalog.types import Typed, infer, types_text
+
+if TYPE_CHECKING:
+    from derivable.datalog.facts.facts import FactStore
+    from derivable.datalog.run.limits import Watch
+    from derivable.datalog.run.profile import Profile
+
+STAGES = ("syntax", "types", "desugar", "optimise", "demand", "strata", "ram", "plan", "apm")
+# A run of fewer seconds is made once more for its profile.
+WARM = 5.0
+# Relations of a kind that a notebook shows.
+_SHOWN_RELATIONS = 30
+
+
+class Program:
+    """A Datalog program in Scallop's language.
+
+    The text is parsed, typed, desugared, stratified and lowered to RAM here, so every error of the program itself is
+    raised here; a relation without declaration, rule or fact may still get its facts from Python in `run`.
+
+    source  what errors call the text: the name of its file
+    narrow  whether a run computes only what its outputs need, and of recursive relations only what questions with
+            constants such as `query path(0, x)` ask for; no result depends on it
+    compatible  whether the group variables of an aggregate without `where` are those of the rule's head alone, as in
+            Scallop; else they are all variables that are used outside the aggregate
+    """
+
+    __dir__ = without("lowered", "narrow", "syntax")
+
+    def __init__(self, text: str, source: str = "<program>", *, narrow: bool = True, compatible: bool = False):
+        if not isinstance(text, str):
+            raise DomainError(f"a program is a text, not a {type(text).__name__}", hint="for a file: Program.from_file")
+        self.text = text
+        self.source = source
+        with cycles_wait():
+            self.syntax = with_imports(parse(text, source), None if source == "<program>" else Path(source))
+        self.narrow = narrow
+        self.compatible = compatible
+        self._plans: dict[tuple, _Plan] = {}
+        # The places that were warned of: plans for other facts have them again.
+        self._warned: set[Span] = set()
+        try:
+            with cycles_wait():
+                self._plan({}).ram(narrow)
+        except RecursionError:
+            raise UnsupportedError("an expression of the program is nested too deep", source=source) from None
+
+    @staticmethod
+    def from_file(path: str | os.PathLike, *, compatible: bool = False) -> Program:
+        """The program of a file; imports are relative to it. `compatible` is as for the program of a text."""
+        return Program(read(checked_path(path)), str(path), compatible=compatible)
+
+    def __repr__(self) -> str:
+        count = len(self.syntax.items)
+        return f"Program({self.source!r}, {count} item{'s' if count != 1 else ''})"
+
+    def _repr_html_(self) -> str:
+        """The relations that a run reads and returns, and the text, for notebooks."""
+        rules = self._plan({}).rules
+        rows = [
+            (kind, name, ", ".join(map(str, rules.relations[name].types)))
+            for kind, names in (("input", self.inputs), ("output", rules.outputs))
+            for name in names[:_SHOWN_RELATIONS]
+        ]
+        title = f"<div><b>Program</b> {html.safe(self.source)}</div>"
+        return title + html.table(("", "relation", "columns"), rows) + html.block(self.text)
+
+    # Plans
+
+    def _plan(self, hints: Mapping[str, tuple[str, ...]]) -> _Plan:
+        key = tuple(sorted(hints.items()))
+        if key not in self._plans:
+            self._plans[key] = _Plan(self.syntax, hints, self._warned, self.compatible)
+        return self._plans[key]
+
+    def _plan_for(self, facts: Mapping[str, Any] | None) -> _Plan:
+        """The plan for these facts: the types of undeclared relations may depend on them."""
+        plan = self._plan({})
+        if facts:
+            from derivable.datalog.types.hints import hints_from
+
+            relations = plan.rules.relations
+            undeclared = {n: f for n, f in facts.items() if n in relations and relations[n].is_input}
+            if undeclared:
+                return self._plan(hints_from(undeclared))
+        return plan
+
+    def lowered(self, facts: Mapping[str, Any] | None = None) -> Ram:
+        """The RAM program, for any tags, of all that the program says, whether its outputs need it or not."""
+        ram = self._plan_for(facts).ram(narrow=False)
+        return ram.tagged or ram
+
+    def explain(
+        self,
+        stage: str = "ram",
+        facts: Mapping[str, Any] | None = None,
+        provenance: str | Semiring | None = None,
+    ) -> str:
+        """The program after a stage, one of "syntax", "types", "desugar", "optimise", "demand", "strata", "ram", "plan"
+        and "apm".
+
+        From "demand" on it is what a run without tags computes, with the coins of rules that have probabilities. "ram"
+        ends with the provenance that `run` takes if it is given none. "plan" runs the program over the facts, a first
+        time to count the rows of each operator and again for the seconds of each rule; `Database.explain` has the
+        profile of a run without these counts. "apm" is the program for a device with many lanes.
+        """
+        if stage == "plan":
+            return str(self._profile(taken(checked_facts(facts)), provenance))
+        plan = self._plan({})
+        match stage:
+            case "syntax":
+                return syntax_text(self.syntax)
+            case "types":
+                return types_text(plan.typed)
+            case "desugar":
+                return rules_text(plan.rules)
+            case "optimise":
+                return rules_text(plan.optimised(self.narrow))
+            case "demand":
+                return demand_text(plan.demand(self.narrow))
+            case "strata":
+                return strata_text(stratify(plan.demand(self.narrow).rules))
+            case "ram":
+                return f"{ram_text(plan.shown_ram(self.narrow))}\n{_default_text(plan.rules)}"
+            case "apm":
+                from derivable.datalog.apm.lower import lower as lower_to_apm
+                from derivable.datalog.apm.text import apm_text
+
+                return apm_text(lower_to_apm(plan.shown_ram(self.narrow)))
+        hint = suggestion(str(stage), STAGES, f"the stages are {', '.join(STAGES)}")
+        raise DomainError(f"unknown stage {stage!r}", hint=hint)
+
+    def _profile(self, facts: Mapping[str, Any], provenance: str | Semiring | None) -> Profile:
+        """The seconds of a run, and the rows that another one has counted."""
+        from derivable.datalog.run.limits import Watch, checked_limits, watched
+        from derivable.datalog.tags.provenance import provenance_of
+
+        record = None if provenance is None else provenance_of(provenance)
+
+        def run(is_counted: bool) -> Profile:
+            watch = Watch(checked_limits(None, None, None, None, None), None)
+            database = watched(watch, lambda: self._run(facts, record, provenance, 3, 0, False, watch, is_counted))
+            assert database.profile is not None
+            return database.profile
+
+        counted, timed = run(True), run(False)
+        if timed.seconds < WARM:
+            # Kernels that this run has compiled are there now.
+            timed = run(False)
+        return timed.with_counts(counted)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The declared relations whose facts come from outside: the program has no rule, fact or file for them."""
+        rules = self._plan({}).rules
+        given = {item.relation for item in (*rules.rules, *rules.facts)}
+        given |= {constructor.relation for constructor in rules.constructors.values()}
+        return tuple(
+            name
+            for name, relation in rules.relations.items()
+            if name not in given
+            and not (relation.is_input or relation.is_emptied or name.startswith("#"))
+            and not any(attribute.name == "file" for attribute in relation.attributes)
+        )
+
+    @property
+    def files(self) -> dict[str, Attribute]:
+        """Output -> the `@file` of its query, which `derivable run` writes."""
+        queries = self._plan({}).rules.queries
+        return {q.output: a for q in queries for a in q.attributes if a.name == "file"}
+
+    # Runs
+
+    def run(
+        self,
+        facts: Mapping[str, Any] | None = None,
+        provenance: str | Semiring | None = None,
+        *,
+        k: int = 3,
+        iteration_limit: int | None = None,
+        round_limit: int | None = None,
+        tuple_limit: int | None = None,
+        time_limit: float | None = None,
+        memory_limit: int | str | None = None,
+        progress: bool | None = None,
+        seed: int = 0,
+        keep: bool = False,
+        stop_at_goal: bool = False,
+    ) -> Database:
+        """Compute all outputs.
+
+        facts            relation -> facts, in one of the forms of `derivable.datalog.facts.facts`
+        provenance       "exact", "topkproofs", or a semiring: its record, or a name such as "unit" (boolean),
+                         "minmaxprob" (godel), "addmultprob", "real", "counting"; None takes "exact" if facts or rules
+                         have probabilities, else "unit" (`Database.provenance` says which)
+        k                proofs kept by topkproofs
+        iteration_limit  rounds of each recursive stratum, after which it stays as it is; None runs to the fixpoint
+        round_limit      rounds of each recursive stratum, after which LimitError is raised
+        tuple_limit      tuples of all relations together, then LimitError
+        time_limit       seconds, then CompileTimeout
+        memory_limit     bytes that the run may take, or a text such as "2 GB", then OutOfMemory; that is raised too
+                         when the machine has hardly any memory left
+        progress         whether to show after a second how far the run is; None: if a person sees stderr
+        seed             of the samples that `categorical` and `uniform` draw: the same seed, the same samples
+        keep             whether the database keeps what `Database.add` goes on from, else its outputs alone
+        stop_at_goal     whether the run ends as soon as the relation that is marked `@goal` has its tuple; the other
+                         relations are then as far as they are
+
+        Under "exact" a tag is the probability that the tuple holds in a random world, under a semiring what `show` of
+        its record makes of its value. Raises UnsupportedError where recursion would add up infinitely many derivations.
+        """
+        from derivable.datalog.run.limits import Watch, checked_limits, watched
+        from derivable.datalog.tags.provenance import provenance_of
+
+        record = None if provenance is None else provenance_of(provenance)
+        k, seed = integer(k, "k", 1), integer(seed, "seed", 0)
+        if stop_at_goal and keep:
+            raise DomainError("a run that ends at its goal has nothing to go on from", hint="keep=False")
+        watch = Watch(checked_limits(iteration_limit, round_limit, tuple_limit, time_limit, memory_limit), progress)
+        given = checked_facts(facts)
+        return watched(
+            watch, lambda: self._run(given, record, provenance, k, seed, keep, watch, stop_at_goal=stop_at_goal)
+        )
+
+    def _run(
+        self,
+        facts: Mapping[str, Any],
+        record: Any,
+        provenance: Any,
+        k: int,
+        seed: int,
+        keep: bool,
+        watch: Watch,
+        is_counted: bool = False,
+        stop_at_goal: bool = False,
+    ) -> Database:
+        from derivable.datalog.api.evaluation import Evaluation
+        from derivable.datalog.facts.facts import check_choices, load_program_facts, load_python_facts, new_store
+        from derivable.datalog.run.limits import EXACT_HINT
+        from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, provenance_of
+
+        facts = taken(facts)
+        plan = self._plan_for(facts)
+        store = new_store(plan.rules, RandomFacts(seed=seed))
+        load_program_facts(plan.rules, store)
+        store.look, watch.is_loading = watch.remaining, True
+        load_python_facts(plan.rules, facts, store)
+        store.look, watch.is_loading = None, False
+        if keep:
+            store.own()
+        is_default = record is None
+        if is_default:
+            provenance = "exact" if _num_probabilities(plan.rules, store) else "unit"
+            record = provenance_of(provenance)
+        if isinstance(record, Inference):
+            check_choices(plan.rules)
+        name = provenance if isinstance(provenance, str) else record.name
+        store.random.require(carrier_of(record, name))
+        goal = plan.goal if stop_at_goal else None
+        if stop_at_goal and goal is None:
+            raise DomainError(
+                "the program has no goal to stop at", hint="mark a relation without columns: `@goal rel found() = ...`"
+            )
+        # A limit of rounds is one of the program as it is written.
+        narrow = self.narrow and watch.limits.iteration_limit is None
+        ram = plan.ram(narrow and (goal is None or goal in plan.rules.outputs), goal)
+        if record is EXACT:
+            watch.hint = EXACT_HINT
+        evaluation = Evaluation(ram, store, record, k)
+        evaluation.run(watch, is_counted, goal, keep)
+        return Database(evaluation, name, keep, is_default, plan.titles)
+
+
+def _num_probabilities(rules: Rules, store: FactStore) -> int:
+    """How many facts, tagged rules and uses of tagged predicates have probabilities."""
+    literals = [literal for rule in rules.rules if isinstance(rule, Clause) for literal in rule.body]
+    soft = sum(isinstance(literal, Generate) and PREDICATES[literal.predicate].is_tagged for literal in literals)
+    coins = {literal.name for literal in literals if isinstance(literal, Coin)}
+    return len(store.random.probabilities) + len(coins) + soft
+
+
+def _default_text(rules: Rules) -> str:
+    from derivable.datalog.facts.facts import load_program_facts, new_store
+
+    store = new_store(rules)
+    load_program_facts(rules, store)
+    count = _num_probabilities(rules, store)
+    if count:
+        return f"provenance exact: the program has {count} probabilit{'ies' if count > 1 else 'y'}"
+    return "provenance unit: the program has no probabilities; exact if the facts of a run have some"
+
+
+class _Plan:
+    """A program with types, and what it is lowered to."""
+
+    def __init__(self, syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]], warned: set[Span], compatible: bool):
+        self.syntax = syntax
+        self.warned = warned
+        self.typed: Typed = infer(syntax, hints)
+        self.rules: Rules = desugar(self.typed, compatible)
+        # The rules as written must have strata, whatever becomes of them.
+        stratify(with_terms(self.rules))
+        self.plain_rules = without_coins(self.rules)
+        self._demands: dict[tuple[bool, bool], Demand] = {}
+        self._rams: dict[tuple[bool, str | None], Ram] = {}
+
+    def demand(self, narrow: bool, has_coins: bool = True) -> Demand:
+        """The rules with their demand; `narrow` if only the outputs matter.
+
+        has_coins  whether rules have their probabilities, which a run without tags does not read
+        """
+        key = narrow, has_coins and self.has_coins
+        if key not in self._demands:
+            found = self._demands[key] = demand(self.optimised(narrow, has_coins), automatic=narrow)
+            for idle in found.idle:
+                span = idle.literal.span
+                if span not in self.warned:
+                    self.warned.add(span)
+                    message, hint = idle.message(self.rules)
+                    warn(message, hint=hint, source=self.rules.source, text=self.rules.text, span=span)
+        return self._demands[key]
+
+    def optimised(self, narrow: bool, has_coins: bool = True) -> Rules:
+        """The rules made simpler; arguments as for `demand`."""
+        return optimise(self.rules if has_coins else self.plain_rules, narrow)
+
+    @property
+    def has_coins(self) -> bool:
+        return self.plain_rules is not self.rules
+
+    @cached_property
+    def titles(self) -> Mapping[str, tuple[str | None, ...]]:
+        """What the columns of the outputs are called."""
+        return titles_of(self.syntax, self.rules)
+
+    @property
+    def goal(self) -> str | None:
+        """The relation whose first tuple may end a run."""
+        return next((name for name, relation in self.rules.relations.items() if relation.is_goal), None)
+
+    def ram(self, narrow: bool, goal: str | None = None) -> Ram:
+        """RAM, in which there is also that for runs with tags if it is another; for runs that end at a goal."""
+        if (narrow, goal) not in self._rams:
+            found = self.demand(narrow)
+            ram = lower(stratify(self.demand(narrow, has_coins=False).rules, goal))
+            if found.first is not None or self.has_coins:
+                first = None if found.first is None else lower(stratify(found.first))
+                ram = replace(ram, tagged=replace(lower(stratify(found.then, goal)), demand=first))
+            self._rams[narrow, goal] = ram
+        return self._rams[narrow, goal]
+
+    def shown_ram(self, narrow: bool) -> Ram:
+        """RAM as `explain` shows it: one program with the demand and with the probabilities of rules."""
+        return lower(stratify(self.demand(narrow).rules)) if self.has_coins else self.ram(narrow)

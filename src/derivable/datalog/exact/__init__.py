@@ -1,0 +1,1 @@
+"""Exact inference: ground derivations compiled into circuits."""

@@ -1,0 +1,257 @@
+"""Exact inference: ground once, compile the provenance of the outputs into one circuit, evaluate in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.algebra.semiring import Semiring
+from derivable.algebra.semirings import boolean
+from derivable.circuit.graph.and_or_graph import AndOrGraph
+from derivable.circuit.graph.circuit import Circuit
+from derivable.core.and_or import FALSE, LITERAL
+from derivable.core.diagnostics import CompileTimeout, DomainError, TypeMismatchError
+from derivable.core.progress import NEVER, Deadline
+from derivable.datalog.exact.unroll import normal_form
+from derivable.datalog.facts.facts import (
+    FactStore,
+    check_choices,
+    known_relation,
+    load_program_facts,
+    load_python_facts,
+    new_store,
+    tuple_columns,
+)
+from derivable.datalog.facts.inputs import ROUNDING, InputMapping, as_tuple, taken
+from derivable.datalog.ram.nodes import Ram
+from derivable.datalog.run.demanded import demanded
+from derivable.datalog.run.execute import Executor
+from derivable.datalog.run.limits import EXACT_HINT, Watch, checked_limits
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.tags.derived import Derived
+from derivable.datalog.tags.ground_graph import GroundGraph
+from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of
+from derivable.datalog.tags.random_facts import RandomFacts
+from derivable.datalog.tags.tags import GraphTags
+
+if TYPE_CHECKING:
+    from derivable.datalog.api.program import Program
+
+
+@dataclass(frozen=True, eq=False)
+class Grounding:
+    """A program grounded over its facts: the tables with node numbers as tags, and the derivation graph.
+
+    derived  random facts whose probabilities follow from those of nodes, in order
+    """
+
+    tables: Mapping[str, Table]
+    graph: AndOrGraph
+    facts: FactStore
+    recursive: tuple[np.ndarray, ...] = ()
+    derived: tuple[Derived, ...] = ()
+
+    def nodes_of(self, ram: Ram, outputs: Mapping[str, Sequence[Any]]) -> np.ndarray:
+        """Node of each output tuple, concatenated in order; FALSE for what cannot be derived."""
+        found = []
+        for name, tuples in outputs.items():
+            known_relation(ram, name, f"unknown output relation `{name}`")
+            table = self.tables[name]
+            rows = [as_tuple(t) for t in tuples]
+            if not rows:
+                continue
+            columns = tuple_columns(ram.relations[name], rows, self.facts.symbols)
+            ids = table.find(columns, len(rows))
+            assert table.tags is not None
+            found.append(np.where(ids < 0, FALSE, table.tags[: max(table.size, 1)][np.maximum(ids, 0)]))
+        return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+
+
+def ground_facts(
+    ram: Ram,
+    facts: FactStore,
+    watch: Watch | None = None,
+    semiring: Semiring = boolean,
+    has_derived: bool = False,
+) -> Grounding:
+    """Run a RAM program on the ground derivation graph, simplified by the laws of the semiring.
+
+    has_derived  whether aggregates may make random facts whose probabilities follow from those of tuples
+    """
+    facts = replace(facts, relations=facts.more(demanded(ram, facts, watch)))
+    graph = GroundGraph(semiring)
+    algebra = GraphTags(graph)
+    algebra.derived = [] if has_derived else None
+    tables = Executor(ram, facts, algebra, watch).run()
+    return Grounding(tables, graph.finish(), facts, tuple(graph.recursive), tuple(algebra.derived or ()))
+
+
+def ground_inputs(
+    program: Program,
+    inputs: Mapping[str, InputMapping],
+    facts: Mapping[str, Any] | None,
+    watch: Watch | None = None,
+    semiring: Semiring = boolean,
+    has_derived: bool = False,
+    record: Semiring | Inference | None = None,
+) -> tuple[Ram, Grounding, dict[str, np.ndarray]]:
+    """Ground a program whose inputs have no probabilities yet; also the variable of each input fact.
+
+    record  the provenance that says which tags there may be, exact for None
+    """
+    for name, mapping in inputs.items():
+        if not isinstance(mapping, InputMapping):
+            raise TypeMismatchError(
+                f"the input `{name}` is a {type(mapping).__name__}",
+                hint="use `dv.categorical(values)` or `dv.independent(tuples)`",
+            )
+    facts = taken(facts or {})
+    ram = program.lowered({**inputs, **facts})
+    store = new_store(ram)
+    variables: dict[str, np.ndarray] = {}
+    for name, mapping in inputs.items():
+        known_relation(ram, name, f"the program does not use the input `{name}`")
+        columns = tuple_columns(ram.relations[name], list(mapping.tuples), store.symbols)
+        placeholder = np.full(len(mapping), 1.0 / max(len(mapping), 1))
+        if mapping.is_exclusive:
+            variables[name] = store.random.add_choice(placeholder, is_complete=True)
+        else:
+            variables[name] = store.random.add(placeholder)
+        store.add(name, columns, variables[name])
+    if not isinstance(record, Semiring):
+        check_choices(ram)
+    load_program_facts(ram, store)
+    load_python_facts(ram, facts, store, given=inputs)
+    store.random.require(carrier_of(record or EXACT))
+    return ram, ground_facts(ram, store, watch, semiring, has_derived), variables
+
+
+DerivedCircuits = tuple[tuple[Derived, Circuit], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ExactQuery:
+    """The provenance of output tuples as a circuit.
+
+    circuit        roots are the output tuples, in order; evaluate it in the real or log semiring
+    variables      relation -> [fact] int64: column of `weights` for each input fact
+    derived        random facts whose weights follow from what circuits with their rows as roots give, in order
+    exclusive      [variable] bool: a choice's variable, whose negative literal has weight one
+    fixed          [fixed] int64: columns of the random facts written in the program, and
+    fixed_weights  [fixed] float64: their probabilities
+    choices        the inputs whose rows add up to one
+    """
+
+    circuit: Circuit
+    variables: dict[str, np.ndarray]
+    exclusive: np.ndarray
+    fixed: np.ndarray
+    fixed_weights: np.ndarray
+    derived: DerivedCircuits = ()
+    choices: frozenset[str] = frozenset()
+
+    def probabilities(self, **inputs: np.ndarray) -> np.ndarray:
+        """P(output) [*batch, output] for input probabilities [*batch, fact], by NumPy, no gradients.
+
+        Raises DomainError for a choice whose probabilities do not add up to one.
+        """
+        for name in self.choices & inputs.keys():
+            sums = np.sum(inputs[name], axis=-1)
+            if not np.allclose(sums, 1.0, rtol=0.0, atol=ROUNDING):
+                worst = np.ravel(sums)[np.argmax(np.abs(np.ravel(sums) - 1))]
+                raise DomainError(
+                    f"a row of {name!r} adds up to {worst:.6g}, and the probabilities of a choice add up to one",
+                    hint="divide rows by their sums; for factors declare `dv.categorical(values, factors=True)`",
+                )
+        shapes = [np.shape(values)[:-1] for values in inputs.values()]
+        batch = np.broadcast_shapes(*shapes) if shapes else ()
+        weights = np.zeros((*batch, len(self.exclusive)), dtype=np.float64)
+        weights[..., self.fixed] = self.fixed_weights
+        for name, values in inputs.items():
+            weights[..., self.variables[name]] = values
+        for facts, circuit in self.derived:
+            values = circuit.evaluate(weights, np.where(self.exclusive, 1.0, 1.0 - weights), "real")
+            weights[..., facts.variables] = facts.probabilities(np.asarray(values))
+        return self.circuit.evaluate(weights, np.where(self.exclusive, 1.0, 1.0 - weights), "real")
+
+
+def compile_exact(
+    program: Program,
+    inputs: Mapping[str, InputMapping],
+    outputs: Mapping[str, Sequence[Any]],
+    facts: Mapping[str, Any] | None = None,
+    time_limit: float | None = None,
+    watch: Watch | None = None,
+) -> ExactQuery:
+    """Compile the exact provenance of the output tuples.
+
+    inputs   relation -> `categorical` or `independent`; a relation that the program does not declare takes its types
+             from the values
+    outputs  relation -> tuples (scalars for a unary relation, `()` for a nullary one); a tuple that cannot be derived
+             has probability zero
+    facts    further facts, as for `Program.run`
+    time_limit  seconds for grounding and compiling; then CompileTimeout is raised
+    watch    all limits, instead of time_limit
+
+    Source: tags as formulas, Lobster section 3.5; compilation as in `circuit.choice`. Cycles are broken in `unroll`.
+    """
+    with watch or Watch(checked_limits(time_limit=time_limit)) as watch:
+        watch.hint = EXACT_HINT
+        ram, grounding, variables = ground_inputs(program, inputs, facts, watch, has_derived=True)
+        watch.hide()
+        circuit = _circuit_of(grounding, grounding.nodes_of(ram, outputs), watch)
+        derived = _derived_circuits(grounding, circuit, watch)
+    random = grounding.facts.random
+    choices = frozenset(name for name, facts in inputs.items() if facts.is_exclusive and not facts.has_factors)
+    return ExactQuery(circuit, variables, random.group_of() >= 0, *random.fixed(variables), derived, choices)
+
+
+def _derived_circuits(
+    grounding: Grounding, circuit: Circuit, deadline: Deadline
+) -> tuple[tuple[Derived, Circuit], ...]:
+    """The derived facts that a circuit mentions, or one of their own circuits, and these."""
+    found: list[tuple[Derived, Circuit]] = []
+    mentioned = _mentioned(circuit)
+    for facts in reversed(grounding.derived):
+        if np.isin(facts.variables, mentioned).any():
+            found.append((facts, _circuit_of(grounding, facts.nodes, deadline)))
+            mentioned = np.union1d(mentioned, _mentioned(found[-1][1]))
+    return tuple(reversed(found))
+
+
+def _mentioned(circuit: Circuit) -> np.ndarray:
+    """The variables (from 0) of a circuit's literals."""
+    return np.unique(np.abs(circuit.literal[circuit.kind == LITERAL].astype(np.int64)) - 1)
+
+
+def _circuit_of(grounding: Grounding, nodes: np.ndarray, deadline: Deadline) -> Circuit:
+    """The circuit whose roots are the probabilities of signed nodes."""
+    from derivable.circuit.compilation.choice import compile_formula_dag
+
+    form = normal_form(grounding.graph.with_roots(nodes), deadline)
+    random: RandomFacts = grounding.facts.random
+    try:
+        return compile_formula_dag(
+            *form.arrays,
+            len(random.probabilities),
+            [g + 1 for g in random.groups],
+            time_limit=deadline.remaining(),
+        )
+    except CompileTimeout:
+        # The compiler's own advice (another compiler) is for those who call it.
+        raise deadline.error() from None
+
+
+def exact_probabilities(grounding: Grounding, nodes: np.ndarray, deadline: Deadline = NEVER) -> np.ndarray:
+    """P(node) [node] under the probabilities of the grounding's own random facts."""
+    if not len(nodes):
+        return np.empty(0, dtype=np.float64)
+    distinct, where = np.unique(nodes, return_inverse=True)
+    circuit = _circuit_of(grounding, distinct, deadline)
+    random = grounding.facts.random
+    weights = np.asarray(random.probabilities, dtype=np.float64)
+    negative = np.where(random.group_of() >= 0, 1.0, 1.0 - weights)
+    return np.asarray(circuit.evaluate(weights, negative, "real"))[where.reshape(-1)]

@@ -1,0 +1,1 @@
+"""Facts: from Python, files and data frames into tables."""

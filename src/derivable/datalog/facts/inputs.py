@@ -1,0 +1,329 @@
+"""What callers give as facts: choices and independent facts, frames and other columns, iterables of tuples."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError
+from derivable.core.lazy import later
+
+if TYPE_CHECKING:
+    from derivable.tensor.values import values as tensors
+else:
+    tensors = later("derivable.tensor.values.values")
+
+
+@dataclass(frozen=True, eq=False)
+class InputMapping:
+    """Facts of one relation whose order is that of a probability vector.
+
+    tuples         one tuple a fact
+    is_exclusive   exactly one of the facts holds (a choice); otherwise they are independent
+    probabilities  [fact], or None if they are given at evaluation
+    has_factors    whether these need not add up to one, though exactly one of the facts holds
+    """
+
+    tuples: tuple[tuple[Any, ...], ...]
+    is_exclusive: bool
+    probabilities: tuple[float, ...] | None = None
+    has_factors: bool = False
+
+    def __len__(self) -> int:
+        return len(self.tuples)
+
+    def __repr__(self) -> str:
+        name = "categorical" if self.is_exclusive else "independent"
+        return f"{name}({len(self.tuples)} facts)"
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """A column of texts: row `i` has texts[places[i]]."""
+
+    texts: list[str]
+    places: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Facts of one relation by columns.
+
+    names          of the columns
+    arrays         [row] each, of any dtype, equally long
+    probabilities  [row], None if the facts are certain
+    count          of the facts of a relation without columns
+    has_values     whether the probabilities are elements of the semiring that the program runs in
+    place          row -> the fields of an error that say where it is, such as the line of a file
+    """
+
+    names: tuple[Any, ...]
+    arrays: tuple[np.ndarray | Texts, ...]
+    probabilities: np.ndarray | None = None
+    count: int = 0
+    has_values: bool = False
+    place: Callable[[int], dict[str, Any]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.arrays[0]) if self.arrays else self.count
+
+
+MISSING_HINT = (
+    "a relation has no missing values: drop such rows with `frame.dropna()` (pandas) or `frame.drop_nulls()` (polars)"
+)
+# What the column of probabilities may be called, in frames and files.
+TAG_NAMES = {"tag", "probability"}
+# How much more than one the probabilities of a choice may add up to.
+ROUNDING = 1e-3
+# A column of so many texts is worth importing Arrow, which finds the distinct ones.
+_MANY_TEXTS = 1 << 14
+
+
+def _spelling(name: Any) -> str:
+    return re.sub(r"[\W_]+", "", str(name)).lower()
+
+
+def are_like(names: Sequence[Any], declared: Sequence[str | None]) -> bool:
+    """Whether some name is that of a declared column but for capitals, spaces and underscores."""
+    known = {_spelling(name) for name in declared if name is not None}
+    return any(_spelling(name) in known for name in names)
+
+
+def places_by_name(names: Sequence[Any], declared: Sequence[str | None]) -> list[int] | None:
+    """The place of each declared column among columns of these names; None where names say nothing about places.
+
+    Raises ValueError if the names fit the declaration in part: to take columns in order could swap them.
+    """
+    for spelled in (str, _spelling):
+        found = [spelled(name) for name in names]
+        wanted = [spelled(name) for name in declared if name is not None]
+        if found == wanted:
+            return list(range(len(found)))
+        if len(set(found)) == len(found) and sorted(found) == sorted(wanted):
+            return [found.index(name) for name in wanted]
+    if are_like(names, declared) and len(names) == len(declared):
+        raise ValueError("the names fit the declaration in part")
+    return None
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Names of columns for messages; a column without a name is `_`."""
+    return ", ".join("_" if name is None else str(name) for name in names)
+
+
+def checked_facts(facts: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Facts of relations, none for None. Raises DomainError for anything but a mapping from names."""
+    if facts is None:
+        return {}
+    if not isinstance(facts, Mapping) or not all(isinstance(name, str) for name in facts):
+        raise DomainError(
+            "facts must map names of relations to their facts", hint='for instance {"edge": [(0, 1), (1, 2)]}'
+        )
+    return facts
+
+
+def taken(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of each relation as an InputMapping, an array, a mapping from facts to tags, Columns, a path or a list.
+
+    Iterables are gone through here, once, so that generators lose nothing. Frames are known by what they offer, so that
+    no library of frames need be imported: pandas `columns` and `iloc`, polars `columns` and `to_series`, Arrow
+    `column_names` and `column`. Raises TypeMismatchError for anything else, ShapeError for columns of unequal lengths.
+    """
+    return {name: _taken(name, given) for name, given in facts.items()}
+
+
+def _taken(name: str, given: Any) -> Any:
+    if isinstance(given, (InputMapping, np.ndarray, Columns, list, os.PathLike)):
+        return given
+    if tensors.is_sparse(given):
+        return _entries(name, given)
+    if isinstance(given, Mapping):
+        if given and not any(isinstance(key, tuple) for key in given) and all(map(_is_column, given.values())):
+            return _columns(name, tuple(given), list(given.values()))
+        return given
+    for names, column in (("column_names", "column"), ("columns", "to_series"), ("columns", "iloc")):
+        if hasattr(given, names) and hasattr(given, column):
+            labels = tuple(getattr(given, names))
+            get = getattr(given, column)
+            places = range(len(labels))
+            return _columns(name, labels, [get[:, i] if column == "iloc" else get(i) for i in places])
+    if isinstance(given, str):
+        raise TypeMismatchError(
+            f"facts for `{name}` are the text {given[:40]!r}",
+            hint=f"for a file give a path: `from pathlib import Path`, then {{{name!r}: Path({given!r})}}"
+            if len(given) <= 200
+            else "give tuples, columns, or a `pathlib.Path`",
+        )
+    if isinstance(given, bytes) or not isinstance(given, Iterable) or hasattr(given, "collect"):
+        raise TypeMismatchError(
+            f"facts for `{name}` must be tuples, a NumPy array or columns, not {type(given).__name__}",
+            hint="collect it first" if hasattr(given, "collect") else None,
+        )
+    return list(given)
+
+
+def _entries(name: str, given: Any) -> Columns:
+    """A sparse tensor as facts: a row for each entry, its indices, with its value as the tag."""
+    if tensors.is_relation(given) and given.tags is None:
+        return Columns(tuple(range(len(given.columns))), given.columns)
+    found = tensors.coordinates(given, name=name)
+    return Columns(tuple(range(found.order)), tuple(found.indices), found.values, found.num_entries, True)
+
+
+def _is_column(given: Any) -> bool:
+    # A probability may be an array without dimensions.
+    return isinstance(given, (list, tuple)) or (hasattr(given, "__array__") and getattr(given, "ndim", 1) > 0)
+
+
+def _columns(name: str, names: tuple[Any, ...], columns: Sequence[Any]) -> Columns:
+    arrays: list[np.ndarray | Texts] = []
+    for label, column in zip(names, columns):
+        array = _values(name, label, column)
+        shape = (len(array),) if isinstance(array, Texts) else array.shape
+        if len(shape) != 1 or (arrays and shape[0] != len(arrays[0])):
+            size = f"{len(arrays[0])} rows in column {names[0]!r}" if arrays else "one value a row"
+            raise ShapeError(f"facts for `{name}`: column {label!r} has shape {shape}, expected {size}")
+        arrays.append(array)
+    return Columns(names, tuple(arrays))
+
+
+def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
+    """One column, whatever it is."""
+    if hasattr(column, "combine_chunks") or hasattr(column, "dictionary_encode"):
+        return arrow_column(name, label, column)
+    values = column if hasattr(column, "__array__") else np.fromiter(column, dtype=object, count=len(column))
+    array = np.asarray(values)
+    if array.dtype.kind not in "OUT" or len(array) < _MANY_TEXTS or not isinstance(array.flat[0], str):
+        return array
+    import pyarrow as arrow
+
+    try:
+        return arrow_column(name, label, arrow.array(array, arrow.string()))
+    except (arrow.ArrowException, TypeError, UnicodeError):
+        # Not texts only: what is wrong is said where each value is looked at.
+        return array
+
+
+def arrow_column(name: str, label: Any, column: Any) -> np.ndarray | Texts:
+    """The values of an Arrow column. Raises TypeMismatchError where one is missing."""
+    import pyarrow as arrow
+
+    if column.null_count:
+        row = column.is_null().to_numpy(zero_copy_only=False) if isinstance(column, arrow.Array) else None
+        row = column.is_null().to_numpy() if row is None else row
+        raise TypeMismatchError(
+            f"facts for `{name}`, row {int(np.flatnonzero(row)[0])}, column {label!r}: the value is missing",
+            hint=MISSING_HINT,
+        )
+    t = column.type
+    if arrow.types.is_dictionary(t) and not arrow.types.is_string(t.value_type):
+        return arrow_column(name, label, column.cast(t.value_type))
+    if arrow.types.is_dictionary(t) or arrow.types.is_string(t) or arrow.types.is_large_string(t):
+        if not arrow.types.is_dictionary(t):
+            column = column.dictionary_encode()
+        column = column.unify_dictionaries() if isinstance(column, arrow.ChunkedArray) else column
+        if isinstance(column, arrow.ChunkedArray):
+            chunks = column.chunks
+            texts = chunks[0].dictionary.to_pylist() if chunks else []
+            places = [np.from_dlpack(chunk.indices) for chunk in chunks]
+            return Texts(texts, np.concatenate([np.empty(0, np.int64), *places]).astype(np.int64))
+        return Texts(column.dictionary.to_pylist(), np.from_dlpack(column.indices).astype(np.int64))
+    if arrow.types.is_decimal(t) and t.scale == 0:
+        return np.array([int(value) for value in column.to_pylist()], object)
+    chunks = column.chunks if isinstance(column, arrow.ChunkedArray) else [column]
+    if (arrow.types.is_integer(t) or arrow.types.is_floating(t)) and chunks:
+        # Arrow's own conversion imports pandas where it is installed.
+        return np.concatenate([np.from_dlpack(chunk) for chunk in chunks])
+    return column.to_numpy() if isinstance(column, arrow.ChunkedArray) else column.to_numpy(zero_copy_only=False)
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """A tuple as it is, a scalar as a tuple of one; NumPy scalars become Python ones."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return tuple(v.item() if isinstance(v, np.generic) else v for v in values)
+
+
+def _kind(value: Any) -> str:
+    """The kind of a column's values; integers may stand among floats."""
+    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+
+
+def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_exclusive: bool) -> InputMapping:
+    if not isinstance(values, Iterable):
+        raise DomainError(f"{values!r} is no list of facts", hint="give values or tuples, as in categorical(range(10))")
+    if tensors.is_sparse(values):
+        tensor: Any = values
+        values = map(tuple, tensors.coordinates(getattr(tensor, "detach", lambda: tensor)()).indices.T.tolist())
+    tuples = tuple(map(as_tuple, values))
+    for position, fact in enumerate(tuples):
+        if len(fact) != len(tuples[0]):
+            raise DomainError(
+                f"value {position}, {fact!r}, has {len(fact)} columns, the first, {tuples[0]!r}, has {len(tuples[0])}",
+                hint="all facts of a relation have the same number of columns",
+            )
+        if None in fact or [*map(_kind, fact)] != [*map(_kind, tuples[0])]:
+            raise DomainError(
+                f"value {position} is {fact!r}, unlike the first, {tuples[0]!r}",
+                hint="all facts of a relation have columns of the same types",
+            )
+    if len(set(tuples)) != len(tuples):
+        seen: set[tuple[Any, ...]] = set()
+        double = next(t for t in tuples if t in seen or seen.add(t))
+        raise DomainError(f"the value {double!r} occurs twice")
+    if not tuples and is_exclusive:
+        raise DomainError("a choice needs at least one value")
+    if probabilities is None:
+        return InputMapping(tuples, is_exclusive)
+    try:
+        given = np.asarray(probabilities, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DomainError(f"the probabilities {probabilities!r} are no numbers", hint="one in [0, 1] a value") from None
+    if given.shape != (len(tuples),):
+        raise DomainError(f"{len(tuples)} values, but probabilities of shape {given.shape}")
+    bad = np.flatnonzero(~((given >= 0) & (given <= 1)) if is_exclusive else np.isnan(given))
+    if len(bad):
+        raise DomainError(f"probability {bad[0]} is {given[bad[0]]:g}, not in [0, 1]")
+    if is_exclusive and given.sum() > 1 + ROUNDING:
+        raise DomainError(
+            f"the probabilities of one choice add up to {given.sum():g}",
+            hint="divide them by their sum; independent facts are `dv.independent(tuples, probabilities)`",
+        )
+    return InputMapping(tuples, is_exclusive, tuple(given.tolist()))
+
+
+def categorical(
+    values: Iterable[Any], probabilities: Sequence[float] | None = None, *, factors: bool = False
+) -> InputMapping:
+    """One choice: exactly one of the values holds.
+
+    values         scalars (a unary relation) or tuples, distinct
+    probabilities  [value], adding up to at most 1 (the rest is the probability that none holds), up to 1e-3, which is
+                   taken away;
+                   None if they are given at evaluation, as for `dv.nn.Logic`, where they add up to 1
+    factors        what is given at evaluation are factors, weights from 0 on that need not add up to 1
+    """
+    if factors and probabilities is not None:
+        raise DomainError(
+            "factors are given at evaluation, and these are probabilities",
+            hint="divide them by their sum, or leave them out: `dv.categorical(values, factors=True)`",
+        )
+    return replace(_mapping(values, probabilities, True), has_factors=factors)
+
+
+def independent(tuples: Iterable[Any], probabilities: Sequence[float] | None = None) -> InputMapping:
+    """Independent facts: whether one holds says nothing about the others.
+
+    tuples         tuples, or scalars for a unary relation, distinct; or a sparse tensor, for the indices of its entries
+                   in the order of rows
+    probabilities  [fact], or None if they are given at evaluation; values of the semiring, such as lengths, for a run
+                   in one whose values are no probabilities
+    """
+    return _mapping(tuples, probabilities, False)

@@ -1,0 +1,1 @@
+"""Fused kernels: a store of a rule as one compiled loop over recent rows."""

@@ -1,0 +1,260 @@
+"""A recursion of one rule under ordered tags, told best first by one kernel, prefix after prefix.
+
+Where a rule changes the last column alone, what follows from rows of one prefix has that prefix: prefixes are
+recursions of their own, whose tags lie in an array by the last column meanwhile. No set is asked; one is made when
+somebody asks it later. Otherwise, and while rows are few, the rounds of `execute` and the levels of `frontier` do it.
+The fixpoint is the same, whatever is told first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.algebra.semiring import TypedSemiring
+from derivable.core.lazy import later
+from derivable.datalog.fused import fused
+from derivable.datalog.fused.frontier import Frontier
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.rules.nodes import Var
+from derivable.datalog.tables.packing import order_of
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.tables.tag_columns import parts_of
+from derivable.device.cpu.memory import full
+
+if TYPE_CHECKING:
+    from derivable.datalog.fused import emit_best
+    from derivable.datalog.kernels import row_sets
+    from derivable.datalog.run.queries import Queries
+else:
+    row_sets, emit_best = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.fused.emit_best")
+
+# Levels of a queue, powers of two: of one for the rows of a prefix, and of one for all rows.
+LEVELS, ALL_LEVELS = 1 << 10, 1 << 14
+# Cells of tags for each level.
+CELLS = 4
+# Entries that a queue has more than rows of a prefix; rows told between looks at the clock; entries of the lowest level
+# that are worth levels of their own.
+QUEUE_ROWS, TOLD_ROWS, FEW_ENTRIES = 1 << 12, 1 << 16, 1 << 8
+# Prefixes that are told first, and how many more each time: then levels follow the tags that were found.
+FIRST_PREFIXES, TIMES_PREFIXES = 16, 4
+# The last column has so many values at most. In a table of more than so many rows, one of so many is to wait.
+MOST_VALUES, FEW_ROWS, WAITING = 1 << 24, 1 << 20, 8
+# Tags in a sample for each level.
+_SAMPLE = 4
+# So many times the rows there are, rows are told before rounds go on: where tags of many rows share a level, they may
+# get better again and again.
+MOST_TIMES = 8
+
+
+def only_rule(stratum: m.Stratum) -> m.Store | None:
+    """The loop of a stratum if it is one rule that keeps all columns of its recursive atom but the last."""
+    if len(stratum.loop) != 1 or len(stratum.relations) != 1 or not m.reads_news_alone(stratum):
+        return None
+    (store,) = stratum.loop
+    driver, terms = m.steps(store.query)[0], store.query.terms
+    assert isinstance(driver, m.Scan)
+    kept = len(terms) > 0 and driver.relation == store.relation and driver.terms[:-1] == terms[:-1]
+    return store if kept and all(isinstance(term, Var) for term in terms[:-1]) else None
+
+
+class BestFirst:
+    """The rest of a recursion, from the rows of its table that were not told.
+
+    made, told  candidates, and rows that were told, by full pauses
+    """
+
+    def __init__(self, queries: Queries, store: m.Store, table: Table, frontier: Frontier):
+        self.queries, self.table, self.sign = queries, table, frontier.sign
+        self.levels = LEVELS if table.width > 1 else ALL_LEVELS
+        self.cells = np.zeros(CELLS * self.levels, np.int32)
+        self.lasts = np.full(self.levels, -1, np.int32)
+        self.made = self.told = 0
+        self.frontier = frontier
+        self.absent = -self.sign * np.inf
+        self.fused = fused.plan(queries, store)
+
+    def grow_queue(self, room: int) -> None:
+        """A queue of so many entries, the first of which are those there are."""
+        old = (self.following, self.queued, self.keys) if hasattr(self, "keys") else ()
+        self.following, self.queued, self.keys = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room)
+        for there, made in zip(old, (self.following, self.queued, self.keys)):
+            made[: len(there)] = there
+
+    def is_possible(self) -> bool:
+        """Whether a kernel has the whole rule, and no tag is better than one, so that no product is better either."""
+        found, table = self.fused, self.table
+        if found is None or found.prefix is not None or not isinstance(found.plan.tags, TypedSemiring):
+            return False
+        if table.sets is None or table.sets.domain > MOST_VALUES:
+            return False
+        if table.size > FEW_ROWS and WAITING * number_waiting(table, self.frontier) < table.size:
+            # All rows are put in order first.
+            return False
+        one = self.sign * float(found.plan.tags.one[0])
+        tables = [table, *(table for table, _ in found.reads.values())]
+        tags = [parts_of(table.tags)[0][: table.size] for table in tables if table.tags is not None]
+        return all(not len(part) or float((self.sign * part).max()) <= one for part in tags)
+
+    def tell(self, rows: np.ndarray) -> np.ndarray:
+        """Tell these rows and all that follows from them; returns rows that wait for rounds."""
+        assert self.fused is not None
+        for _, index in self.fused.reads.values():
+            if index is not None:
+                index.update()
+        table = self.table
+        assert table.sets is not None
+        self.local = full(table.sets.domain, self.absent, np.float64)
+        table.leave_set_behind()
+        self.group(rows)
+        self.rank(self.sign * table.tags[rows])
+        at, number, total = 0, FIRST_PREFIXES, len(self.starts) - 1
+        while at < total:
+            before, stop = table.size, min(at + number, total)
+            left = self.run(at, stop)
+            if left is not None:
+                table.catch_up()
+                return left
+            at, number = stop, TIMES_PREFIXES * number
+            if table.size - before >= self.levels:
+                # Tags that rows end with tell more about those to come.
+                step = max(1, (table.size - before) // (_SAMPLE * self.levels))
+                self.rank(self.sign * table.tags[before : table.size : step])
+        return rows[:0]
+
+    def group(self, rows: np.ndarray) -> None:
+        """Put the rows that are there in order of their prefixes, of which those count that have one of these."""
+        table = self.table
+        there = np.zeros(table.size, bool)
+        there[rows] = True
+        prefixes = [table.column(c) for c in range(table.width - 1)]
+        # Without columns before the last, all rows follow from one another.
+        order = order_of(prefixes) if prefixes else slice(None)
+        own = np.arange(table.size)[order]
+        is_first = np.zeros(table.size, bool)
+        is_first[:1] = True
+        for column in prefixes:
+            ordered = column[order]
+            is_first[1:] |= ordered[1:] != ordered[:-1]
+        starts = np.flatnonzero(is_first)
+        waits = there[own]
+        kept = np.logical_or.reduceat(waits, starts) if len(starts) else is_first
+        sizes = np.diff(np.append(starts, table.size))
+        chosen = np.repeat(kept, sizes)
+        self.own, self.waits = own[chosen], waits[chosen]
+        self.starts = np.append(0, np.cumsum(sizes[kept]))
+        self.grow_queue(QUEUE_ROWS + int(sizes[kept].max(initial=0)))
+
+    def rank(self, keys: np.ndarray) -> None:
+        """Levels for rows whose tags, times the direction, are these, and as many for worse ones to come."""
+        finite = keys[np.isfinite(keys)]
+        finite = finite if len(finite) else np.zeros(1)
+        sample = finite[:: max(1, len(finite) // (_SAMPLE * self.levels))]
+        worst, half = float(finite.min()), self.levels // 2
+        span = float(sample.max()) - worst or max(abs(worst), 1.0)
+        number = len(self.cells)
+        self.base, self.scale = worst - span, number / 2 / span
+        # As many rows of the sample in each level of the upper half, as wide ones in the lower.
+        there = np.bincount(np.maximum(self.cells_of(sample) - number // 2, 0), minlength=number // 2)
+        before = np.cumsum(there) - there
+        self.cells[number // 2 :] = half + before * half // len(sample)
+        self.cells[: number // 2] = np.arange(number // 2) * half // (number // 2)
+
+    def cells_of(self, keys: np.ndarray) -> np.ndarray:
+        """The cells of tags, times the direction, as the kernel finds them."""
+        return np.clip((keys - self.base) * self.scale, 0.0, len(self.cells) - 1.0).astype(np.int64)
+
+    def fill(self, values: np.ndarray, tags: np.ndarray) -> tuple[int, int]:
+        """Make rows with these last columns and tags the entries of the queue; returns the best level and how many."""
+        levels = self.cells[self.cells_of(self.sign * tags)]
+        order = np.argsort(levels, kind="stable")
+        values, tags, levels, count = values[order], tags[order], levels[order], len(values)
+        self.queued[:count], self.keys[:count] = values, tags
+        first = np.append(True, levels[1:] != levels[:-1])[:count]
+        self.following[:count] = np.arange(1, count + 1)
+        self.following[np.append(np.flatnonzero(first)[1:], count) - 1] = np.flatnonzero(first)
+        self.lasts.fill(-1)
+        self.lasts[levels] = np.arange(count)
+        return int(levels[-1]), count
+
+    def run(self, group: int, stop: int) -> np.ndarray | None:
+        """Run the kernel on prefixes; None, or the rows that wait if it cannot go on."""
+        table, found, queries = self.table, self.fused, self.queries
+        assert found is not None
+        kernel = emit_best.compiled_best(found.plan, self.sign)
+        positions: list[Any] = [-1] * kernel.num_positions
+        bounds = {step: queries.bounds_of(scan) for step, scan in found.scans.items()}
+        first, entry, level, size, used, free, left, floor = -1, -1, 0, table.size, 0, -1, TOLD_ROWS, 0
+        while True:
+            arguments: list[Any] = []
+            for what, step, part in kernel.parameters:
+                arguments += fused.argument_of(found, bounds, None, what, step, part)
+            code, group, first, entry, level, size, used, free, left, made, beyond, *positions = kernel.function(
+                *(group, first, entry, level, size, used, free, left, 0, 0),
+                *(stop, len(table.log), len(self.keys), len(self.local), floor),
+                *(self.base, self.scale, len(self.cells) - 1.0),
+                *positions,
+                *(self.starts, self.own, self.waits, self.local),
+                *(self.cells, self.lasts, self.following, self.queued, self.keys),
+                *arguments,
+            )
+            table.size = size
+            self.made += made
+            # Else a log that grows now would stay beside its successor.
+            del arguments
+            if code == row_sets.DONE:
+                return None
+            if code == row_sets.LOG_FULL:
+                table.grow_log(len(table.log) + 1)
+            elif code == emit_best.QUEUE_FULL:
+                self.grow_queue(2 * len(self.keys))
+            elif code == row_sets.OUT_OF_REACH:
+                if not 0 <= beyond < MOST_VALUES:
+                    return self.waiting(group, first, used)
+                spread = self.local
+                self.local = full(1 << beyond.bit_length(), self.absent, np.float64)
+                self.local[: len(spread)] = spread
+            elif code == emit_best.LOWEST:
+                entries = self.entries(used)
+                if len(entries) < FEW_ENTRIES:
+                    floor = -1
+                else:
+                    values, keys = self.queued[entries], self.keys[entries]
+                    self.rank(self.sign * keys)
+                    (level, used), free = self.fill(values, keys), -1
+                    floor = -1 if not level else 0
+            else:
+                left, self.told = TOLD_ROWS, self.told + TOLD_ROWS
+                if self.told > MOST_TIMES * max(size, TOLD_ROWS):
+                    return self.waiting(group, first, used)
+            queries.deadline.remaining()
+
+    def entries(self, used: int) -> np.ndarray:
+        """The entries of the queue that still say something."""
+        found = np.flatnonzero(self.queued[:used] >= 0)
+        return found[self.local[self.queued[found]] == self.keys[found]]
+
+    def waiting(self, group: int, first: int, used: int) -> np.ndarray:
+        """Write the tags of the prefix at hand; returns the rows that wait, of it and of those after it."""
+        self.frontier.gave_up = True
+        table, low, high = self.table, self.starts[group], self.starts[group + 1]
+        rows = np.concatenate([self.own[low:high], np.arange(first, table.size)])
+        values = table.column(table.width - 1, rows)
+        table.tags[rows] = self.local[values]
+        is_queued = np.isin(values, self.queued[self.entries(used)])
+        return np.unique(np.concatenate([rows[is_queued], self.own[high:][self.waits[high:]]]))
+
+
+def number_waiting(table: Table, frontier: Frontier) -> int:
+    """About how many rows of a table were not told."""
+    recent = table.recent
+    count = recent.stop - recent.start if isinstance(recent, slice) else len(recent)
+    return count + sum(len(part) for _, parts in frontier.rows for part in parts)
+
+
+def waiting_rows(table: Table, frontier: Frontier) -> np.ndarray:
+    """The rows of a table that were not told."""
+    recent = table.recent
+    rows = np.arange(recent.start, recent.stop) if isinstance(recent, slice) else recent
+    return np.concatenate([rows, frontier.all_rows()])

@@ -1,0 +1,511 @@
+"""Relations as rows of bits: a recursion that only puts rows into rows is solved 64 tuples at a time.
+
+A recursion begins pair by pair. When it has told many, and its rules are inclusions (`ram.inclusions`), a sample of the
+columns is solved, which says how many pairs there will be. If to tell them one by one would cost more than rows of bits
+do, all rows become such, and each inclusion is followed once. What comes out is a table whose sets are all dense, so
+whoever asks for a pair, its columns or its log gets them as from any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.circuit.kernels.and_or import components, grouped
+from derivable.core.graph import from_edges
+from derivable.core.lazy import later
+from derivable.datalog.ram import inclusions
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.inclusions import EDGES, Inclusion, System
+from derivable.datalog.ram.plan import planned
+from derivable.datalog.tables.gather import Gathered
+from derivable.datalog.tables.sets import MAX_FIRST, RowSets
+from derivable.datalog.tables.storage import CHUNK, PART, Table
+from derivable.device.cpu.memory import empty, zeros
+from derivable.device.cpu.threads import get_num_threads, run_chunks
+
+if TYPE_CHECKING:
+    from derivable.datalog.kernels import bit_rows as kernels
+    from derivable.datalog.run.execute import Executor
+    from derivable.kernel import emit_numba
+else:
+    kernels, emit_numba = later("derivable.datalog.kernels.bit_rows"), later("derivable.kernel.emit_numba")
+
+# Pairs from which on rows of bits are worth a look, and words of them for each pair that there is.
+FEW_PAIRS, WORDS_A_PAIR = 1 << 16, 8
+# Nanoseconds, about: a pair that is told, a word of a row that is made and read, and one that goes into another.
+PAIR, WORD, INCLUDED = 15.0, 12.0, 0.5
+# Bytes of rows of bits that are always allowed, and those for each pair to come.
+SMALL, BYTES_A_PAIR = 1 << 26, 16
+# With what rules add, the words may be so many times as many, and the matrices of a relation so many.
+MOST_WORDS, MOST_MATRICES = 8, 1 << 10
+MOST_ROWS = 1 << 31
+# Bounds go from rule to rule as often as there are rules in a row.
+MOST_RULES = 1 << 8
+# Columns of a sample; words of rows that go into others at once, which stay in cache; those between looks at the clock.
+SAMPLE, STRIPE, LOOK = 256, 32, 1 << 25
+# Bits are a whole number of units of the sets.
+_UNIT_BITS = 256
+
+
+@cache
+def _compiled(name: str) -> Callable:
+    return emit_numba.compile_kernel(getattr(kernels, name)())
+
+
+def bit_rows(executor: Executor, number: int, loop: tuple[m.Store, ...]) -> BitRows | None:
+    """What turns the recursion of a stratum, whose loop is this, to rows of bits; None if its rules say more."""
+    if len(loop) > MOST_RULES:
+        return None
+    key = "inclusions", number, len(loop)
+    systems = executor.ram.plans.get(key)
+    if systems is None:
+        systems = executor.ram.plans[key] = inclusions.systems_of(executor.ram.strata[number], loop)
+    is_wide = any(len(executor.tables[name].types) > 2 for system in systems for name in system.passing)
+    # Systems that see a relation from different sides are there for pairs.
+    return None if not systems or (is_wide and len(systems) > 1) else BitRows(executor, systems, loop)
+
+
+@dataclass
+class Condensed:
+    """The strongly connected components of a system's inclusions, in the order to follow them in; see `condense`.
+
+    first_rows  relation -> the number of its row 0
+    """
+
+    first_rows: dict[str, int]
+    rows: int
+    count: int
+    order: np.ndarray
+    bounds: np.ndarray
+    links: np.ndarray
+    ends: np.ndarray
+
+    @staticmethod
+    def of(first_rows: dict[str, int], offsets: np.ndarray, sources: np.ndarray) -> Condensed:
+        """Of rows x that each include rows sources[offsets[x]] .. sources[offsets[x + 1]]."""
+        component, count = components(offsets, sources)
+        bounds, order = grouped(component, count)
+        links, ends, linked = empty(len(sources), np.int64), empty(count + 1, np.int64), np.full(count, -1)
+        arrays = (offsets, sources, component, bounds, links, ends, linked, order)
+        number = _compiled("link_kernel")(count, *arrays)
+        return Condensed(first_rows, len(component), count, order, bounds, links[:number], ends)
+
+
+class Side:
+    """A relation seen from one side: a row for each key, whose bits are the values of the column that passes.
+
+    The number of a row has its keys as digits, the first one the highest.
+    reach  for each column a bound that all its values are below
+    keys   the other columns, in order
+    """
+
+    def __init__(self, reach: list[int], passing: int, keys: Sequence[int] | None = None):
+        self.reach, self.passing = reach, passing
+        self.keys: Sequence[int] = [c for c in range(len(reach)) if c != passing] if keys is None else keys
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.reach[c] for c in self.keys)
+
+    def numbers(self, columns: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
+        """The numbers [row] of rows with these columns of keys."""
+        found = columns[0]
+        for c, column in zip(self.keys[1:], columns[1:]):
+            found = found * self.reach[c] + column
+        return found
+
+    def fill(self, part: np.ndarray, words: np.ndarray, width: int) -> None:
+        """Set the bits of tuples [tuple, column] int32."""
+        places = self.keys[0], self.passing
+        if len(self.keys) > 1:
+            pairs = empty((len(part), 2), np.int32)
+            pairs[:, 0] = self.numbers([part[:, c].astype(np.int64) for c in self.keys])
+            pairs[:, 1] = part[:, self.passing]
+            part, places = pairs, (0, 1)
+        _compiled("fill_kernel")(0, len(part), *places, width, part.reshape(-1), words.view(np.uint32))
+
+
+class BitRows:
+    """A recursion that may go on with rows of bits.
+
+    reach  relation -> for each column a bound that all its values are below
+    """
+
+    def __init__(self, executor: Executor, systems: tuple[System, ...], loop: tuple[m.Store, ...]):
+        self.executor, self.systems, self.loop = executor, systems, loop
+        self.tables = {name: executor.tables[name] for system in systems for name in system.passing}
+        self.look = executor.watch.remaining
+        self.least: float = FEW_PAIRS
+        self.reach: dict[str, list[int]] = {}
+        self.edges: dict[int, np.ndarray] = {}
+        self.condensed: list[Condensed] = []
+
+    @property
+    def pairs(self) -> int:
+        return sum(table.size for table in self.tables.values())
+
+    # Whether it pays
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still to be decided."""
+        return self.least < np.inf
+
+    def pays(self) -> bool:
+        """Whether to go on with rows of bits. Looks closely once, when there are enough pairs."""
+        if self.pairs < self.least:
+            return False
+        if not all(map(_is_in_reach, self.tables.values())):
+            self.least = np.inf
+            return False
+        # To go through all pairs for this would cost what a small recursion does.
+        self.reach = {name: _about(table) for name, table in self.tables.items()}
+        self.spread()
+        self.least = max(self.least, self.words() / WORDS_A_PAIR)
+        if self.pairs < self.least:
+            return False
+        self.least = np.inf
+        self.reach = {name: _exactly(table) for name, table in self.tables.items()}
+        self.spread()
+        if not self.read_edges() or self.is_too_large():
+            return False
+        self.condensed = [self.condense(system) for system in self.systems]
+        return self.is_cheaper(self.expected())
+
+    def is_too_large(self) -> bool:
+        """Whether there are too many rows, or matrices, for what is known of the pairs to come."""
+        sides = [(name, side) for system in self.systems for name, side in self.sides(system).items()]
+        for name, side in sides:
+            last = self.tables[name].width - 1
+            if side.rows >= MOST_ROWS or (side.passing < last and side.rows > MOST_MATRICES * side.reach[last]):
+                return True
+        given = sum(self.number_of(one) for system in self.systems for one in system.inclusions)
+        return max(self.words(), given) > MOST_WORDS * WORDS_A_PAIR * self.pairs
+
+    def is_cheaper(self, expected: float) -> bool:
+        """Whether rows of bits cost less than to tell the pairs to come, and neither takes what limits forbid."""
+        words, limits = self.words(), self.executor.watch.limits
+        # To turn a system to its other side takes both at once.
+        needed = 8 * words * (1 if self.is_upright else 2)
+        if needed > max(SMALL, BYTES_A_PAIR * expected):
+            return False
+        if (
+            limits.tuple_limit is not None
+            and self.executor.watch.num_tuples + expected - self.pairs > limits.tuple_limit
+        ):
+            # The error says then which rule grew, and how fast.
+            return False
+        if limits.memory_limit is not None and 2 * needed > limits.memory_limit:
+            return False
+        included = sum((len(c.links) + c.rows) * self.width_of(s) for c, s in zip(self.condensed, self.systems))
+        return PAIR * (expected - self.pairs) > WORD * words + INCLUDED * included
+
+    @property
+    def is_upright(self) -> bool:
+        """Whether the rows are those of the tables."""
+        (first, *others) = self.systems
+        return not others and all(column + 1 == self.tables[name].width for name, column in first.passing.items())
+
+    def spread(self) -> None:
+        """Values that pass through, or keys that stay, are values of the targets too."""
+        before = None
+        while before != self.reach:
+            before = {name: list(reach) for name, reach in self.reach.items()}
+            for one in (one for system in self.systems for one in system.inclusions):
+                source, target = self.side(one.source, one.passing[0]), self.side(one.target, one.passing[1])
+                for of_source, of_target in (one.passing, *one.carried):
+                    target.reach[of_target] = max(target.reach[of_target], source.reach[of_source])
+
+    def side(self, name: str, passing: int) -> Side:
+        return Side(self.reach[name], passing)
+
+    def sides(self, system: System) -> dict[str, Side]:
+        return {name: self.side(name, column) for name, column in system.passing.items()}
+
+    def width_of(self, system: System) -> int:
+        """Words of 64 bits of the rows of a system."""
+        bits = max(self.reach[name][column] for name, column in system.passing.items())
+        return -(-bits // _UNIT_BITS) * (_UNIT_BITS // 64)
+
+    def words(self) -> int:
+        """Words of the largest system."""
+        return max(self.width_of(one) * sum(side.rows for side in self.sides(one).values()) for one in self.systems)
+
+    def read_edges(self) -> bool:
+        """Find which rows go into which; false if these are too many, or not in reach."""
+        most = max(8 * self.words(), FEW_PAIRS)
+        for system in self.systems:
+            for one in system.inclusions:
+                if one.edges is None:
+                    continue
+                found = self.edges_of(one.edges, most)
+                if found is None or found.min(initial=0) < 0 or found.max(initial=0) >= MAX_FIRST:
+                    return False
+                self.edges[id(one)] = found
+                for (name, c), words in zip(self.edge_columns(one), found):
+                    self.reach[name][c] = max(self.reach[name][c], int(words.max(initial=0)) + 1)
+        self.spread()
+        return True
+
+    def edges_of(self, store: m.Store, most: float) -> np.ndarray | None:
+        """[column, edge] keys of targets and of sources; None if there are more than `most`."""
+        executor, number = self.executor, len(store.query.terms)
+        copied = m.copied_relation(store.query)
+        if copied is not None:
+            table = executor.tables[copied]
+            return np.stack([table.column(c) for c in range(number)]) if table.size <= most else None
+        (store,) = planned(executor.ram, (EDGES, id(store)), (store,), executor.statistics, True)
+        assert isinstance(store, m.Store)
+        table = executor.part(store)
+        assert table is not None
+        counts, executor.counts = executor.counts, None
+        try:
+            gathered, count = Gathered(table, self.look), 0
+            for columns, found, _ in executor.stored(store, keep=False):
+                gathered.add(columns, found)
+                count += found
+                if count > most:
+                    return None
+            gathered.flush()
+            return np.stack([table.column(c) for c in range(number)])
+        finally:
+            executor.counts = counts
+            del executor.tables[EDGES]
+            executor.running.pop(id(store), None)
+
+    def condense(self, system: System) -> Condensed:
+        """The components of a system's inclusions."""
+        first_rows, rows, sides = {}, 0, self.sides(system)
+        for name, side in sides.items():
+            first_rows[name] = rows
+            rows += side.rows
+        found = [self.numbers_of(one, sides[one.target], sides[one.source]) for one in system.inclusions]
+        targets = np.concatenate([own + first_rows[one.target] for one, (own, _) in zip(system.inclusions, found)])
+        sources = np.concatenate([other + first_rows[one.source] for one, (_, other) in zip(system.inclusions, found)])
+        self.look()
+        condensed = Condensed.of(first_rows, *from_edges(rows, targets, sources))
+        self.look()
+        return condensed
+
+    def edge_columns(self, one: Inclusion) -> list[tuple[str, int]]:
+        """The columns of target and source that those of the edges of an inclusion are for."""
+        of_source, of_target = zip(one.passing, *one.carried)
+        ends = (one.target, of_target), (one.source, of_source)
+        return [(name, c) for name, others in ends for c in range(self.tables[name].width) if c not in others]
+
+    def numbers_of(self, one: Inclusion, target: Side, source: Side) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of the target, and those of the source that they include: each edge, for all keys that are carried."""
+        bounds = [source.reach[c] for c, _ in one.carried]
+        carried = np.unravel_index(np.arange(math.prod(bounds)), bounds) if bounds else ()
+        count = math.prod(bounds)
+        edges = self.edges[id(one)] if one.edges is not None else empty((0, 1), np.int64)
+        number = edges.shape[1]
+        columns = {
+            (name, place): np.tile(column, number)
+            for pair, column in zip(one.carried, carried)
+            for name, place in (("source", pair[0]), ("target", pair[1]))
+        }
+        split = len(target.keys) - len(bounds)
+        for k, (_, c) in enumerate(self.edge_columns(one) if one.edges is not None else ()):
+            columns["target" if k < split else "source", c] = np.repeat(edges[k], count)
+        own = target.numbers([columns["target", c] for c in target.keys])
+        return own, source.numbers([columns["source", c] for c in source.keys])
+
+    def expected(self) -> float:
+        """About how many pairs there will be: those of some columns of the first system."""
+        system, condensed = self.systems[0], self.condensed[0]
+        bits = max(self.reach[name][column] for name, column in system.passing.items())
+        number = min(bits, SAMPLE)
+        place = np.full(bits, -1, np.int32)
+        place[np.random.default_rng(0).choice(bits, number, replace=False)] = np.arange(number)
+        width = SAMPLE // 64
+        words = zeros(condensed.rows * width, np.uint64)
+        for name, side in self.sides(system).items():
+            for part in tuples_of(self.tables[name]):
+                places = place[part[:, side.passing]]
+                there = np.flatnonzero(places >= 0)
+                chosen = part[there]
+                chosen[:, side.passing] = places[there]
+                side.fill(chosen, words[condensed.first_rows[name] * width :], width)
+        self.include(condensed, words, width)
+        others = sum(table.size for name, table in self.tables.items() if name not in system.passing)
+        return max(self.pairs, others + float(np.bitwise_count(words).sum()) * bits / number)
+
+    # Rows of bits
+
+    def include(self, condensed: Condensed, words: np.ndarray, width: int) -> None:
+        """Follow all inclusions; threads have words of their own of all rows."""
+        each = max(1, condensed.rows + len(condensed.links))
+        step = max(STRIPE * get_num_threads(), LOOK // each // STRIPE * STRIPE)
+
+        def part(start: int, stop: int) -> None:
+            for begin in range(low + start * STRIPE, min(low + stop * STRIPE, high), STRIPE):
+                end = min(begin + STRIPE, high)
+                arrays = (condensed.order, words, condensed.bounds, condensed.links, condensed.ends)
+                _compiled("include_kernel")(begin, end, condensed.count, width, *arrays)
+
+        for low in range(0, width, step):
+            high = min(low + step, width)
+            run_chunks(part, -(-(high - low) // STRIPE), 1)
+            self.look()
+
+    def solve(self) -> Iterator[tuple[Table, RowSets, int]]:
+        """All pairs of each table, as sets, and how many they are."""
+        rows: dict[str, _Rows] = {}
+        size = -1
+        while True:
+            for system, condensed in zip(self.systems, self.condensed):
+                self.solve_system(system, condensed, rows)
+            # What one system finds may be news for the others.
+            found = sum(int(part.counts(self.look).sum()) for part in rows.values()) if len(self.systems) > 1 else size
+            if found == size:
+                break
+            size = found
+        for name, table in self.tables.items():
+            part = rows.pop(name).upright(self.look)
+            bits, units = part.words.view(np.uint32), part.width * 64 // _UNIT_BITS
+            counts = part.counts(self.look)
+            there = None if len(part.side.keys) == 1 else np.flatnonzero(counts)
+            if there is None:
+                sets = RowSets.of_bits(bits, np.arange(part.side.rows), units)
+            else:
+                digits = np.unravel_index(there, [part.side.reach[c] for c in part.side.keys])
+                prefixes = np.empty((len(there), len(digits)), np.int32)
+                for c, column in zip(part.side.keys, digits):
+                    prefixes[:, c] = column
+                sets = RowSets.of_bits(bits, there, units, prefixes)
+            yield table, sets, int(counts.sum())
+
+    def __str__(self) -> str:
+        """`rows of bits: path 9,877 x 9,877; 51,971 inclusions, 0 of them between 429 components`"""
+        shown = [f"{name} {' x '.join(f'{bound:,}' for bound in self.reach[name])}" for name in self.tables]
+        given = sum(self.number_of(one) for system in self.systems for one in system.inclusions)
+        links, count = sum(len(c.links) for c in self.condensed), sum(c.count for c in self.condensed)
+        return f"rows of bits: {', '.join(shown)}; {given:,} inclusions, {links:,} of them between {count:,} components"
+
+    def number_of(self, one: Inclusion) -> int:
+        """How many rows include one another by an inclusion."""
+        edges = 1 if one.edges is None else self.edges[id(one)].shape[1]
+        return edges * math.prod(self.reach[one.source][c] for c, _ in one.carried)
+
+    def solve_system(self, system: System, condensed: Condensed, rows: dict[str, _Rows]) -> None:
+        width = self.width_of(system)
+        words = zeros(condensed.rows * width, np.uint64)
+        for name, side in self.sides(system).items():
+            first, number = condensed.first_rows[name], side.rows
+            is_all = number == condensed.rows
+            part = _Rows(words if is_all else words[first * width : (first + number) * width], width, side, is_all)
+            if name in rows:
+                rows[name].copy_to(part, self.look)
+            else:
+                for tuples in tuples_of(self.tables[name]):
+                    side.fill(tuples, part.words, width)
+                    self.look()
+            rows[name] = part
+        self.include(condensed, words, width)
+
+
+@dataclass
+class _Rows:
+    """The rows of one relation: [row, `width`] words of bits.
+
+    is_alone  whether nothing else lies on their memory
+    """
+
+    words: np.ndarray
+    width: int
+    side: Side
+    is_alone: bool
+
+    def counts(self, look: Callable[[], Any]) -> np.ndarray:
+        """How many bits each row has."""
+        words, step = self.words.reshape(-1, self.width), max(1, CHUNK // self.width)
+        found = empty(len(words), np.int64)
+        for start in range(0, len(words), step):
+            np.bitwise_count(words[start : start + step]).sum(1, out=found[start : start + step])
+            look()
+        return found
+
+    def copy_to(self, other: _Rows, look: Callable[[], Any]) -> None:
+        """Write all bits to other rows, which hold none and reach as far; those may be the columns of these."""
+        given, made = self.side, other.side
+        if given.passing == made.passing:
+            width = min(self.width, other.width)
+            other.words.reshape(-1, other.width)[:, :width] = self.words.reshape(-1, self.width)[:, :width]
+            look()
+            return
+        # The columns that change places are the last of the keys, so each combination of the others is a matrix.
+        number, turned = given.reach[given.keys[-1]], made.reach[made.keys[-1]]
+        for k in range(given.rows // number):
+            low, into = k * number * self.width, k * turned * other.width
+            words, columns = (
+                self.words[low : low + number * self.width],
+                other.words[into : into + turned * other.width],
+            )
+            self.turn((number, self.width, turned, other.width), words, columns, look)
+
+    def turn(self, sizes: tuple[int, ...], words: np.ndarray, columns: np.ndarray, look: Callable[[], Any]) -> None:
+        bands = -(-sizes[0] // 64)
+        step = max(get_num_threads(), LOOK // 512 // self.width)
+
+        def part(start: int, stop: int) -> None:
+            _compiled("transpose_kernel")(low + start, low + stop, *sizes, words, columns, empty(64, np.uint64))
+
+        for low in range(0, bands, step):
+            run_chunks(part, min(step, bands - low), 1)
+            look()
+
+    def upright(self, look: Callable[[], Any]) -> _Rows:
+        """These rows as those of a table, whose last column passes, on memory of their own."""
+        reach, passing = self.side.reach, self.side.passing
+        last = len(reach) - 1
+        if passing == last and self.is_alone:
+            return self
+        keys = [c for c in range(last) if c != passing]
+        side = Side(reach, last, keys if passing == last else [*keys, passing])
+        width = -(-reach[last] // _UNIT_BITS) * (_UNIT_BITS // 64)
+        made = _Rows(zeros(side.rows * width, np.uint64), width, side, True)
+        self.copy_to(made, look)
+        return made
+
+
+def _is_in_reach(table: Table) -> bool:
+    """Whether the values of a table may be those of sets."""
+    if not table.may_have_sets or table.new_tags is not None:
+        return False
+    return table.sets is not None or not table.size or RowSets.can_hold([table.column(c) for c in range(table.width)])
+
+
+def _about(table: Table) -> list[int]:
+    """Bounds of the values of a table, in reach: that of its last column at most twice what it must be."""
+    sets = table.sets
+    if sets is None:
+        return [int(table.column(c).max(initial=0)) + 1 for c in range(table.width)]
+    if sets.form.has_table:
+        firsts = [int(column.max(initial=0)) + 1 for column in sets.words[: sets.num_prefixes].T]
+    else:
+        firsts = [int(np.flatnonzero(sets.slots).max(initial=0)) + 1]
+    return [*firsts, sets.domain]
+
+
+def _exactly(table: Table) -> list[int]:
+    """For each column the least bound that all its values are below, at least one."""
+    found = [1] * table.width
+    for part in tuples_of(table):
+        found = [max(bound, int(part[:, c].max(initial=0)) + 1) for c, bound in enumerate(found)]
+    return found
+
+
+def tuples_of(table: Table) -> Iterator[np.ndarray]:
+    """The rows [row, column] int32 of a table whose values fit; a part lies where the one before it was."""
+    if table.sets is not None:
+        yield from table.sets.parts(PART)
+        return
+    for start in range(0, table.size, CHUNK):
+        yield np.ascontiguousarray(table.log[start : min(start + CHUNK, table.size)], np.int32)

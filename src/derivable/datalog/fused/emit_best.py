@@ -1,0 +1,238 @@
+"""RAM to loops: a recursive rule whose rows are told one by one, best tag first, prefix after prefix, in one kernel.
+
+What follows from rows of a prefix has that prefix, so prefixes are recursions of their own. The kernel spreads the tags
+of one over an array by the last column. It takes a row from the best level that has any, goes through the joins as
+`emit` has them, and looks at one tag for each candidate: one that is new, or better than before, goes to the end of
+the level of its tag. When no row of the prefix waits any more, tags go to their column. Within a level the first row
+comes first: the last one would have long ways told before shorter ones, and all that follows from them again.
+
+Levels are lists of entries: last column and tag. An entry whose row has got a better tag since says nothing any more.
+What is in the lowest level waits there until there are levels for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from derivable.algebra.expr.functions import cast, equal, where
+from derivable.algebra.expr.nodes import Constant, Expr
+from derivable.algebra.semiring import TypedSemiring
+from derivable.datalog.fused import emit
+from derivable.datalog.kernels.row_sets import DONE, LOG_FULL, OUT_OF_REACH
+from derivable.kernel import nodes as n
+from derivable.kernel.emit_numba import compile_kernel
+
+# What a kernel returns besides the codes of `row_sets`.
+QUEUE_FULL, PAUSED, LOWEST = range(10, 13)
+SCALARS = ("group", "first", "entry", "level", "size", "used", "free", "left", "made", "beyond")
+LIMITS = ("groups", "log_room", "queue_room", "domain", "floor")
+FLOATS = ("base", "scale", "last_cell")
+
+
+@dataclass(frozen=True)
+class BestKernel:
+    """(*SCALARS, *LIMITS, *FLOATS, *positions, starts, own, waits, local, cells, lasts, following, queued, keys,
+    *arguments) -> (code, *SCALARS, *positions).
+
+    group, groups  the prefix at hand, and how many there are; first: the row where its new ones begin, -1 before it
+                   begins
+    entry          the entry whose row is at hand, -1 if none is
+    left           rows to tell before a pause; made: candidates; beyond: a last column that is not below `domain`
+    floor          a level that is not told: 0, or -1 to tell all
+    starts, own, waits  [group + 1], [k], [k]: the rows that are there, prefix after prefix, and whether they wait
+    local          [domain] float64, worse than all tags where there is no row
+    base, scale    what is taken from a tag, times the direction, and what it is multiplied by, to find its cell
+    cells, lasts   [cell], [level] int32: the level of a cell, better tags being higher; the last entry of a level
+    following, queued, keys  [entry]: the next one of its level, after the last the first, its last column and its tag;
+                   free ones have column -1, and are a list from `free` on
+    parameters     the rest, see `emit.StoreKernel`
+    """
+
+    kernel: n.Kernel
+    function: Callable
+    parameters: tuple[tuple[str, int, int], ...]
+    num_positions: int
+
+
+_compiled: dict[tuple[emit.Plan, int], BestKernel] = {}
+
+
+def compiled_best(plan: emit.Plan, sign: int) -> BestKernel:
+    """The kernel of a plan with tags of one float; larger ones are better if `sign` is 1, else smaller ones."""
+    key = plan, sign
+    if key not in _compiled:
+        _compiled[key] = _BestEmitter(plan, sign).emit_best()
+    return _compiled[key]
+
+
+class _BestEmitter(emit.Emitter):
+    def __init__(self, plan: emit.Plan, sign: int):
+        super().__init__(plan)
+        assert isinstance(plan.tags, TypedSemiring)
+        self.sign = sign
+        self.absent = Constant(-sign * float("inf"), "float64")
+
+    def emit_best(self) -> BestKernel:
+        k, plan = self.k, self.plan
+        self.changing = [k.scalar(name) for name in SCALARS]
+        self.group, self.first, self.entry, self.level, self.size = self.changing[:5]
+        self.used, self.next_free, self.left, self.made, self.beyond = self.changing[5:]
+        groups, self.log_room, self.queue_room, self.domain, self.floor = map(k.scalar, LIMITS)
+        self.base, self.scale, self.last_cell = (k.scalar(name, "float64") for name in FLOATS)
+        self.positions = [k.scalar(f"p{j}") for j in range(plan.num_loops)]
+        self.free = iter(self.positions)
+        self.starts, self.own, self.waits = (
+            k.array("starts", "int64"),
+            k.array("own", "int64"),
+            k.array("waits", "bool"),
+        )
+        self.local = k.array("local", "float64")
+        self.cells, self.lasts = k.array("cells", "int32"), k.array("lasts", "int64")
+        self.following, self.queued = k.array("following", "int64"), k.array("queued", "int64")
+        self.keys = k.array("keys", "float64")
+        self.counts, self.first_free, self.found = {}, len(plan.steps), None
+        for word in plan.words:
+            self.values[word] = self.scalar("word", 0, word.index)
+        driver = plan.steps[0]
+        assert isinstance(driver, emit.Rows)
+        self.width = driver.layout.width
+        self.log = self.array("log", driver.layout.dtype, 0)
+        self.row_tags = self.array("tags", "float64", 0)
+        with k.while_(self.group < groups):
+            row = k.load(self.own, k.load(self.starts, self.group, "start"), "row")
+            self.prefix = [k.load(self.log, row * self.width + c, "first") for c in range(self.width - 1)]
+            with k.when(self.first < 0):
+                self.begin()
+            with k.while_(self.level > self.floor):
+                with k.when(self.entry < 0):
+                    self.take()
+                self.tell(driver)
+                self.release()
+            with k.when(equal(self.floor, 0)), k.when(k.load(self.lasts, 0, "end") >= 0):
+                self.leave(LOWEST)
+            self.finish()
+        self.leave(DONE)
+        kernel = k.kernel()
+        return BestKernel(kernel, compile_kernel(kernel), tuple(self.parameters), plan.num_loops)
+
+    def leave(self, code: int) -> None:
+        self.k.return_(code, *self.changing, *self.positions)
+
+    # One prefix
+
+    def begin(self) -> None:
+        """Spread the tags of the rows that are there, and queue those that wait."""
+        k = self.k
+        k.set((self.first, self.used, self.next_free, self.level), (self.size, 0, -1, 0))
+        with self.each_own() as (place, row, y):
+            tag = k.load(self.row_tags, row, "tag", "float64")
+            k.store(self.local, y, tag)
+            with k.when(k.load(self.waits, place, "waits")):
+                self.queue(y, tag)
+
+    def finish(self) -> None:
+        """Write the tags where they belong, and have none spread."""
+        k = self.k
+        with self.each_own() as (_, row, y):
+            k.store(self.row_tags, row, k.load(self.local, y, "tag", "float64"))
+            k.store(self.local, y, self.absent)
+        with k.loop("row", self.first, self.size) as row:
+            y = k.load(self.log, row * self.width + self.width - 1, "y")
+            k.store(self.row_tags, row, k.load(self.local, y, "tag", "float64"))
+            k.store(self.local, y, self.absent)
+        k.set((self.group, self.first), (self.group + 1, -1))
+
+    @contextmanager
+    def each_own(self) -> Iterator[tuple[Expr, Expr, Expr]]:
+        """A block for each row of the prefix that was there: its place, its number and its last column."""
+        k = self.k
+        end = k.load(self.starts, self.group + 1, "end")
+        with k.loop("place", k.load(self.starts, self.group, "start"), end) as place:
+            row = k.load(self.own, place, "row")
+            yield place, row, k.load(self.log, row * self.width + self.width - 1, "y")
+
+    def take(self) -> None:
+        """Take the next entry that still says something; the loop begins anew where there is none."""
+        k = self.k
+        with k.when(equal(self.left, 0)):
+            self.leave(PAUSED)
+        last = k.load(self.lasts, self.level, "end")
+        with k.when(last < 0):
+            k.set(self.level, self.level - 1)
+            k.continue_()
+        k.load_into(self.entry, self.following, last)
+        with k.when(equal(self.entry, last)):
+            k.store(self.lasts, self.level, -1)
+        with k.otherwise():
+            k.store(self.following, last, k.load(self.following, self.entry, "next"))
+        there = k.load(self.local, k.load(self.queued, self.entry, "y"), "tag", "float64")
+        with k.when(~equal(there, k.load(self.keys, self.entry, "key", "float64"))):
+            self.release()
+            k.continue_()
+        k.set(self.left, self.left - 1)
+
+    def tell(self, driver: emit.Rows) -> None:
+        k = self.k
+        row = [*self.prefix, k.load(self.queued, self.entry, "y")]
+        with ExitStack() as blocks:
+            for column, term in driver.checks:
+                blocks.enter_context(k.when(equal(row[column], self.value(term))))
+            for a, b in driver.repeats:
+                blocks.enter_context(k.when(equal(row[a], row[b])))
+            for column, register in driver.takes:
+                self.values[register] = row[column]
+            self.rest(1, (k.load(self.keys, self.entry, "tag", "float64"),))
+
+    def release(self) -> None:
+        k = self.k
+        k.store(self.queued, self.entry, -1)
+        k.store(self.following, self.entry, self.next_free)
+        k.set((self.next_free, self.entry), (self.entry, -1))
+
+    def write(self, tags: tuple | None) -> None:
+        assert tags is not None
+        k, (tag,) = self.k, tags
+        y = k.let("last", self.value(self.plan.outputs[-1]))
+        with k.when((y < 0) | (y >= self.domain)):
+            k.set(self.beyond, y)
+            self.leave(OUT_OF_REACH)
+        there = k.load(self.local, y, "there", "float64")
+        with k.when(there < tag if self.sign > 0 else tag < there), k.when(self.is_kept((tag,))):
+            with k.when((self.next_free < 0) & equal(self.used, self.queue_room)):
+                self.leave(QUEUE_FULL)
+            with k.when(equal(there, self.absent)):
+                with k.when(equal(self.size, self.log_room)):
+                    self.leave(LOG_FULL)
+                for c, value in enumerate((*self.prefix, y)):
+                    k.store(self.log, self.size * self.width + c, value)
+                k.set(self.size, self.size + 1)
+            k.store(self.local, y, tag)
+            self.queue(y, tag)
+        k.set(self.made, self.made + 1)
+
+    def queue(self, y: Expr, tag: Expr) -> None:
+        k = self.k
+        key = tag if self.sign > 0 else k.let("key", -tag)
+        cell = k.let("cell", (key - self.base) * self.scale)
+        k.set(cell, where(cell > 0.0, cell, 0.0))
+        k.set(cell, where(cell < self.last_cell, cell, self.last_cell))
+        low = k.load(self.cells, cast(cell, "int64"), "low")
+        place = k.let("place", self.next_free)
+        with k.when(place < 0):
+            k.set(place, self.used)
+            k.set(self.used, self.used + 1)
+        with k.otherwise():
+            k.load_into(self.next_free, self.following, place)
+        k.store(self.queued, place, y)
+        k.store(self.keys, place, tag)
+        end = k.load(self.lasts, low, "end")
+        with k.when(end < 0):
+            k.store(self.following, place, place)
+        with k.otherwise():
+            k.store(self.following, place, k.load(self.following, end, "head"))
+            k.store(self.following, end, place)
+        k.store(self.lasts, low, place)
+        with k.when(low > self.level):
+            k.set(self.level, low)

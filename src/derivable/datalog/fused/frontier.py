@@ -1,0 +1,157 @@
+"""Rows whose better tags wait to be told, best tag first.
+
+Where a sum of tags is the better of the two and a product is never better than its factors, a row that is best among
+all that wait keeps its tag (Dijkstra 1959; Knuth 1977 for rules). To tell the best rows first spares most of the times
+that a row would come back with a better tag. The rows that wait lie in levels, which are split when their turn comes.
+One row after the other would take as many rounds as there are rows, so a level is told as a whole.
+
+Any order leads to the same tags. Once a tag is better than one, products may be better than their factors; then rows no
+longer wait, because best first could take exponentially long.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from derivable.algebra.semiring import TypedSemiring
+from derivable.datalog.tables.packing import Packing
+from derivable.datalog.tables.storage import Table
+from derivable.device.cpu.memory import empty, longer, next_length, zeros
+
+# Levels into which rows are split.
+LEVELS, MOST_LEVELS, _SAMPLE = 64, 1 << 10, 1 << 10
+# A round tells so many rows at least, if it can: a round costs about as much as the fewest. A level of so many times
+# those is not split.
+FEWEST_ROWS, ROUND_ROWS, LEVEL_ROUNDS = 1 << 9, 1 << 14, 4
+
+
+def direction(typed: TypedSemiring) -> int:
+    """1 if larger tags are better, -1 if smaller ones are, 0 if tags have no such order."""
+    record = typed.semiring
+    if not (record.selective_plus and record.distributive and record.saturated is None):
+        return 0
+    if tuple(typed.dtypes) != ("float64",):
+        return 0
+    return {"max": 1, "min": -1}.get(typed.plus.extreme or "", 0)
+
+
+class Frontier:
+    """The rows of a table that wait.
+
+    level  [row] the number of the level in which a row waits, 0 if it does not
+    lows   for each level, the worst first, a bound that its tags, times the direction, reach; the last is that of what
+           is told at once
+    rows   for each level its number and row numbers in parts; rows with another level have left it
+    least  the rows that a round tells, if it can. Small rounds tell few rows too early, whose better tags must be told
+           again; large ones are few
+    """
+
+    def __init__(self, table: Table, typed: TypedSemiring, sign: int):
+        self.table, self.sign = table, sign
+        self.one = sign * float(typed.one[0])
+        self.level = zeros(0, np.int32)
+        self.lows: list[float] = [-np.inf]
+        self.rows: list[tuple[int, list[np.ndarray]]] = []
+        self.last, self.most = 0, MOST_LEVELS
+        self.least, self.number = ROUND_ROWS, 0
+        # Whether rows came back too often when they were told one by one.
+        self.gave_up = False
+
+    def told(self, rows: slice | np.ndarray, changed: int) -> slice | np.ndarray:
+        """The rows to tell next, from those given, which have news, and those that wait; none only if none waits.
+
+        changed  how many of the rows, the first ones, are older than this round
+        """
+        again = changed
+        if self.rows and changed:
+            older = rows[:changed]  # type: ignore[index]
+            again -= np.count_nonzero(self.level[older[older < len(self.level)]])
+        if 4 * again > self.number:
+            self.least = max(self.least // 2, FEWEST_ROWS)
+        elif 32 * again < self.number:
+            self.least = min(2 * self.least, ROUND_ROWS)
+        found = self._told(rows)
+        self.number = found.stop - found.start if isinstance(found, slice) else len(found)
+        return found
+
+    def _told(self, rows: slice | np.ndarray) -> slice | np.ndarray:
+        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        if not self.rows and count <= LEVEL_ROUNDS * self.least:
+            return rows
+        given, rows = rows, np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        if len(self.level) < self.table.size:
+            length = next_length(len(self.level), self.table.size)
+            self.level = longer(self.level, length, len(self.level), cleared=True)
+        parts = [self.best_of(rows)]
+        number = len(parts[0])
+        if number == count and not self.rows:
+            return given
+        while self.rows and (number < self.least or not self.most):
+            found = self.best_of(self.next_level())
+            parts.append(found)
+            number += len(found)
+        return self.in_order(np.concatenate(parts))
+
+    def best_of(self, rows: np.ndarray) -> np.ndarray:
+        """The rows that are told at once; the others go to their levels."""
+        tags = self.table.tags[rows]
+        if self.sign < 0:
+            np.negative(tags, out=tags)
+        if len(rows) and tags.max() > self.one:
+            self.one, self.most = -np.inf, 0
+        if len(rows) > LEVEL_ROUNDS * self.least:
+            self.split(tags)
+        is_best = ~(tags < self.lows[-1])
+        best = rows[is_best]
+        self.level[best] = 0
+        if len(best) < len(rows):
+            rows, tags = rows[~is_best], tags[~is_best]
+            place = np.searchsorted(self.lows, tags, side="right") - 1
+            numbers = np.array([number for number, _ in self.rows])[place].astype(np.int32)
+            is_new = self.level[rows] != numbers
+            rows, place, numbers = rows[is_new], place[is_new], numbers[is_new]
+            self.level[rows] = numbers
+            order = np.argsort(place.astype(np.uint16), kind="stable")
+            ends = np.cumsum(np.bincount(place, minlength=len(self.rows)))
+            ordered, start = rows[order], 0
+            for (_, parts), end in zip(self.rows, ends.tolist()):
+                if end > start:
+                    parts.append(ordered[start:end])
+                start = end
+        return best
+
+    def split(self, tags: np.ndarray) -> None:
+        """Make levels for the tags between the last bound and what is above all."""
+        sample = np.sort(tags[:: max(1, len(tags) // _SAMPLE)])
+        cuts = sample[(np.arange(1, LEVELS) * len(sample)) // LEVELS]
+        for low in np.unique(cuts).tolist():
+            if low > self.lows[-1] and len(self.lows) < self.most:
+                self.last += 1
+                self.rows.append((self.last, []))
+                self.lows.append(low)
+
+    def next_level(self) -> np.ndarray:
+        """The rows of the best level, which is no more."""
+        number, parts = self.rows.pop()
+        self.lows.pop()
+        rows = np.concatenate(parts) if parts else np.empty(0, np.int64)
+        rows = rows[self.level[rows] == number]
+        self.level[rows] = 0
+        return rows
+
+    def all_rows(self) -> np.ndarray:
+        """All rows that wait, which wait no more."""
+        parts = [self.next_level() for _ in range(len(self.rows))]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
+    def in_order(self, rows: np.ndarray) -> np.ndarray:
+        """The rows, prefix after prefix, so that what they join with and where that is entered stays in cache."""
+        columns = [self.table.column(0, rows), rows]
+        packing = Packing.of(columns) if len(rows) else None
+        if packing is None:
+            return rows
+        words = packing.pack(columns)
+        words.sort()
+        ordered = empty((len(rows), 2), np.int64)
+        packing.unpack(words, ordered)
+        return np.ascontiguousarray(ordered[:, 1])

@@ -1,0 +1,579 @@
+"""Queries that run as kernels: plans for stores, and the arrays that their kernels read.
+
+A store that has seen many rows runs as one kernel as far as its steps allow: up to the first step with texts or floats
+in arithmetic, or, for tags that are no semiring's, with negation. What is left of it goes on over columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.algebra.expr.functions import cast, not_equal, where
+from derivable.algebra.expr.nodes import Argument, Expr, in_order
+from derivable.algebra.expr.optional import TRUE as ALWAYS
+from derivable.algebra.expr.types import FLOATS
+from derivable.algebra.semiring import TypedSemiring
+from derivable.core.lazy import later
+from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.rules.nodes import Const, Var
+from derivable.datalog.scalars import arithmetic
+from derivable.datalog.tables.packing import Packing, sort
+from derivable.datalog.tables.storage import Index, Table
+from derivable.datalog.tables.tag_columns import column_of, parts_of
+from derivable.datalog.tags.tags import SemiringTags, Untagged
+from derivable.datalog.values.values import word_of
+from derivable.device.cpu.memory import empty
+from derivable.device.cpu.threads import get_num_threads
+
+if TYPE_CHECKING:
+    from derivable.datalog.fused import emit
+    from derivable.datalog.fused.emit_enter import EnterKernel
+    from derivable.datalog.kernels.row_sets import SetForm
+    from derivable.datalog.run.queries import Queries
+    from derivable.kernel import build
+else:
+    build, emit = later("derivable.kernel.build"), later("derivable.datalog.fused.emit")
+
+# Rows that a store must have seen before its kernel is asked for, and before it is compiled for that.
+FEW_ROWS, MANY_ROWS = 1 << 12, 1 << 16
+# A look at a store that finds nothing costs as much as some rows.
+CALL_ROWS = 4
+# Candidates, which stay in cache until they are entered; and rows of the driver between looks at the clock.
+ROOM, DRIVER_ROWS = 1 << 14, 1 << 16
+MOST_LOOPS = 8
+# So many rows of a driver are sorted by the keys of an index of so many bytes, rather than to miss the cache for each.
+ORDERED_ROWS, CACHE_BYTES = 1 << 16, 1 << 20
+
+
+class _Unsupported(Exception):
+    """A step that kernels have not."""
+
+
+@dataclass
+class Fused:
+    """A store's kernel for the layouts that its tables have.
+
+    reads    step -> its table and index
+    rest     the query that the kernel computes, whose columns are `names`; None if it computes the whole store
+    counted  the operators whose rows the kernel counts, in the order of `emit.Plan.counted`
+    bounds   the place in `words` of the bounds of the first column of what is written; None if it has none
+    enters   form of sets -> the kernel that enters into them: a plan takes long to look up
+    """
+
+    plan: emit.Plan
+    words: list[int]
+    reads: dict[int, tuple[Table, Index | None]]
+    scans: dict[int, m.Scan]
+    prefix: m.Query | None
+    names: tuple[str, ...]
+    counted: tuple[tuple[m.Query, ...], ...] = ()
+    bounds: int | None = None
+    enters: dict[SetForm, EnterKernel] = field(default_factory=dict)
+
+
+@dataclass
+class Range:
+    """First columns from `low` on and below `high`: the rows of a store that are one thread's."""
+
+    low: int = -(1 << 63)
+    high: int = (1 << 63) - 1
+
+
+def layout_of(table: Table) -> emit.Layout:
+    """The layout of a table whose set is asked."""
+    return emit.Layout(table.width, str(table.tail.dtype), None if table.sets is None else table.sets.form)
+
+
+def _log_of(table: Table) -> emit.Layout:
+    """The layout of a table that is read row by row."""
+    return emit.Layout(table.width, str(table.tail.dtype), None)
+
+
+def plan(queries: Queries, store: m.Store) -> Fused | None:
+    """The kernel of as many steps of a store as kernels have; None if it is not worth one."""
+    return _Planner(queries, store).plan()
+
+
+class _Planner:
+    def __init__(self, queries: Queries, store: m.Store):
+        self.queries, self.store, self.mode = queries, store, queries.mode
+        self.registers: dict[str, Argument] = {}
+        self.words: list[int] = []
+        self.steps: list[emit.Step] = []
+        self.reads: dict[int, tuple[Table, Index | None]] = {}
+        self.scans: dict[int, m.Scan] = {}
+        self.tags: TypedSemiring | str | None = "rows"
+        if isinstance(self.mode, Untagged):
+            self.tags = None
+        elif isinstance(self.mode, SemiringTags):
+            self.tags = self.mode.typed
+        # Where the first column is known, its bounds are asked.
+        self.bounds: int | None = None
+        table = queries.tables[store.relation]
+        may_be_split = self.tags is None and len(table.types) == 2 and table.may_have_sets
+        # Rows that are counted would be counted by each thread.
+        self.may_be_split = may_be_split and get_num_threads() > 1 and queries.counts is None
+
+    def plan(self) -> Fused | None:
+        project = self.store.query
+        nodes = m.steps(project.source)
+        used = m.reads(project)
+        # What the steps from each one on need.
+        needed = [used]
+        for node in reversed(nodes):
+            used = used | m.reads(node)
+            needed.append(used)
+        needed.reverse()
+        if not isinstance(nodes[0], m.Scan):
+            return None
+        prefix: m.Query | None = None
+        outputs: tuple[Expr, ...] = ()
+        number, loops = 0, 0
+        marks: dict[int, tuple[m.Query, ...]] = {}
+        for number, node in enumerate(nodes):
+            before = len(self.steps)
+            try:
+                self.step(node, needed[number + 1])
+                self.bound_by(project.terms)
+            except _Unsupported:
+                del self.steps[before:]
+                break
+            loops += isinstance(node, (m.Join, m.Generate))
+            if loops > MOST_LOOPS:
+                return None
+            prefix = node
+            if self.queries.counts is not None:
+                marks[len(self.steps)] = (*marks.get(len(self.steps), ()), node)
+        else:
+            try:
+                before = len(self.steps)
+                outputs = tuple(self.word(term) for term in project.terms)
+                if self.may_be_split and self.bounds is None and not isinstance(project.terms[0], Const):
+                    self.bound(outputs[0])
+                prefix = None
+            except _Unsupported:
+                del self.steps[before:]
+            number += 1
+        if not any(isinstance(step, (emit.Match, emit.Probe, emit.Count)) for step in self.steps):
+            return None
+        kept: tuple[str, ...] = ()
+        if prefix is not None:
+            kept = tuple(name for name in self.registers if name in needed[number])
+            outputs = tuple(self.registers[name] for name in kept)
+        words = tuple(Argument(k, "int64", f"word{k}") for k in range(len(self.words)))
+        made = emit.Plan(tuple(self.steps), outputs, words, self.tags, tuple(marks))
+        bounds = self.bounds if prefix is None else None
+        return Fused(made, self.words, self.reads, self.scans, prefix, kept, tuple(marks.values()), bounds)
+
+    # Terms
+
+    def register(self, name: str) -> Argument:
+        assert name not in self.registers
+        self.registers[name] = Argument(1000 + len(self.registers), "int64", f"r{len(self.registers)}")
+        return self.registers[name]
+
+    def constant(self, term: Const) -> Expr:
+        self.words.append(word_of(term.value, term.type, self.queries.symbols))
+        return Argument(len(self.words) - 1, "int64", f"word{len(self.words) - 1}")
+
+    def term(self, term: Var | Const) -> Expr:
+        return self.registers[term.name] if isinstance(term, Var) else self.constant(term)
+
+    def value(self, e: Any) -> tuple[Expr, Expr, Expr]:
+        """(value, whether it is there, whether it is there and true) of an expression of scalars that are no floats."""
+        translated = arithmetic.translate(e)
+        if any(entry.function is not None for entry in translated.inputs):
+            raise _Unsupported
+        result = translated.result
+        nodes = in_order((result.value, result.valid))
+        if any(node.dtype in FLOATS for node in nodes):
+            raise _Unsupported
+        values: dict[Argument, Expr] = {}
+        for node in nodes:
+            if isinstance(node, Argument):
+                register = self.registers[translated.inputs[node.index].variable]
+                values[node] = not_equal(register, 0) if node.dtype == "bool" else _as(register, node.dtype)
+        holds = result.only_if(result.value).valid if result.value.dtype == "bool" else ALWAYS
+        value, valid, holds = build.substitute((result.value, result.valid, holds), values)
+        return value, valid, holds
+
+    def word(self, e: Any) -> Expr:
+        if isinstance(e, (Var, Const)):
+            return self.term(e)
+        value, valid, _ = self.value(e)
+        if valid is not ALWAYS:
+            self.steps.append(emit.Condition(valid))
+        return emit.word_of_value(value)
+
+    # Bounds of the first column
+
+    def bound_by(self, terms: tuple[Any, ...]) -> None:
+        if self.may_be_split and self.bounds is None and isinstance(terms[0], Var) and terms[0].name in self.registers:
+            self.bound(self.registers[terms[0].name])
+
+    def bound(self, first: Expr) -> None:
+        self.bounds = len(self.words)
+        low, high = (Argument(self.bounds + k, "int64", f"word{self.bounds + k}") for k in range(2))
+        self.words += [Range.low, Range.high]
+        self.steps.append(emit.Condition((first >= low) & (first < high)))
+
+    # Steps
+
+    def step(self, node: m.Query, needed: set[str]) -> None:
+        match node:
+            case m.Scan():
+                table = self.read(node, None)
+                checks, repeats, takes = self.columns(node, needed)
+                # With tags, `Queries.rows_of` gives row numbers for parts of a relation.
+                is_listed = node.part != "all" and not isinstance(self.mode, Untagged)
+                self.steps.append(emit.Rows(_log_of(table), is_listed, checks, repeats, takes))
+            case m.Join(right=right):
+                self.join(right, needed)
+            case m.Difference(right=right):
+                if self.tags == "rows":
+                    raise _Unsupported
+                table = self.read(right, None)
+                table.catch_up()
+                terms = tuple(self.term(t) for t in right.terms if t is not None)
+                certain = self.tags is None and table.tags is not None
+                self.steps.append(emit.Probe(layout_of(table), terms, True, False, certain))
+            case m.Select(condition=condition):
+                self.steps.append(emit.Condition(self.value(condition)[2]))
+            case m.Extend(variable=v, expression=e):
+                value = self.word(e)
+                self.steps.append(emit.Define(self.register(v.name), value))
+            case m.Generate():
+                self.integers(node)
+            case m.Coin():
+                self.coin(node)
+            case _:
+                raise _Unsupported
+
+    def read(self, scan: m.Scan, keys: tuple[int, ...] | None) -> Table:
+        table = self.queries.tables[scan.relation]
+        index = None if keys is None else table.index(keys, scan.relation in self.queries.complete)
+        self.reads[len(self.steps)] = table, index
+        self.scans[len(self.steps)] = scan
+        return table
+
+    def columns(self, scan: m.Scan, needed: set[str]) -> tuple[tuple, tuple, tuple]:
+        """(what columns must hold, pairs that must be equal, what to take) of a scan; names are bound."""
+        found = m.bindings(scan, self.registers)
+        checks = tuple((c, self.term(term)) for c, term in found.keys)
+        takes = tuple((c, self.register(name)) for name, c in found.fresh.items() if name in needed)
+        return checks, found.repeats, takes
+
+    def join(self, scan: m.Scan, needed: set[str]) -> None:
+        keys, repeats, takes = self.columns(scan, needed)
+        plain = self.tags is None
+        is_stamped = scan.part == "stable" and not plain
+        if keys and len(keys) == len(scan.terms):
+            table = self.read(scan, None)
+            table.catch_up()
+            terms = tuple(term for _, term in keys)
+            self.steps.append(emit.Probe(layout_of(table), terms, False, is_stamped, False))
+            return
+        table = self.read(scan, tuple(c for c, _ in keys))
+        index = self.reads[len(self.steps)][1]
+        assert index is not None
+        only_exists = plain and not takes and not repeats
+        layout = _log_of(table) if index.kind != "dense" else emit.Layout(table.width, "int64", None)
+        self.steps.append(emit.Match(layout, index.kind, keys, repeats, takes, only_exists, is_stamped))
+
+    def integers(self, node: m.Generate) -> None:
+        """The integers from one input to the other; other predicates run over columns."""
+        closed, output = PREDICATES[node.predicate].closed, node.outputs[0] if node.outputs else None
+        if closed is None or output is None or node.inputs[0].type.is_wide:
+            raise _Unsupported
+        low, low_valid, _ = self.value(node.inputs[0])
+        high, high_valid, _ = self.value(node.inputs[1])
+        for valid in (low_valid, high_valid):
+            if valid is not ALWAYS:
+                self.steps.append(emit.Condition(valid))
+        if isinstance(output, Const) or output.name in self.registers:
+            value = self.value(output)[0]
+            inside = (low <= value) & (value <= high if closed else value < high)
+            self.steps.append(emit.Condition(~inside if node.negated else inside))
+            return
+        first, last = emit.word_of_value(low), emit.word_of_value(high)
+        there = low <= high if closed else low < high
+        number = where(there, last - first + (1 if closed else 0), 0)
+        self.steps.append(emit.Count(self.register(output.name), first, number))
+
+    def coin(self, node: m.Coin) -> None:
+        """A coin of which no tag says whose it is is a factor; other ones are thrown over columns."""
+        probability = node.probability
+        if not isinstance(probability, Const) or probability.value == 0.0 or self.tags == "rows":
+            raise _Unsupported
+        if self.tags is None:
+            return
+        table = self.queries.coins.factor(node, probability.value, self.mode)
+        if table is None:
+            raise _Unsupported
+        self.reads[len(self.steps)] = table, None
+        self.steps.append(emit.Factor())
+
+
+def _as(register: Expr, dtype: Any) -> Expr:
+    return register if dtype == "int64" else cast(register, dtype)
+
+
+class Running:
+    """What a run knows of a store: how many rows it has seen, and its kernel."""
+
+    def __init__(self, queries: Queries, store: m.Store):
+        self.queries, self.store = queries, store
+        steps = m.steps(store.query.source)
+        self.driver = steps[0]
+        self.tables = [queries.tables[scan.relation] for scan in map(m.scan_of, steps) if scan is not None]
+        self.seen = 0
+        # Rows of the driver that the kernel has gone through, and what it has found.
+        self.driven_rows = self.found = 0
+        self.signature: Any = None
+        self.fused: Fused | None = None
+        self.kernel: emit.StoreKernel | None = None
+        # Columns that nobody keeps are written again: many small rounds would spend their time on new ones.
+        self.kinds: tuple[str, ...] = ()
+        self.columns: list[np.ndarray] = []
+
+    def is_ready(self) -> bool:
+        """Whether the store runs as a kernel now."""
+        if not isinstance(self.driver, m.Scan):
+            return False
+        if self.kernel is not None:
+            self._plan()
+            if self.kernel is not None:
+                return True
+        start, stop = self.driven()
+        seen = self.seen + stop - start
+        if seen < FEW_ROWS or any(seen < table.rows_worth_kernels for table in self.tables):
+            return False
+        self._plan()
+        if self.fused is None:
+            return False
+        if self.kernel is None and (seen >= MANY_ROWS or emit.is_compiled(self.fused.plan)):
+            self.kernel = emit.compiled_store(self.fused.plan)
+        return self.kernel is not None
+
+    def _plan(self) -> None:
+        """Plan again if a table has changed its layout since."""
+        # To plan is to make sets of rows that are to be asked, which may change a layout.
+        while (signature := self._layouts()) != self.signature:
+            self.signature, self.kernel = signature, None
+            self.fused = plan(self.queries, self.store)
+
+    def _layouts(self) -> tuple:
+        return (type(self.queries.mode), *(table.tail.dtype.char for table in self.tables))
+
+    def driven(self) -> tuple[int, int]:
+        """From which row of the driver to which the store goes."""
+        assert isinstance(self.driver, m.Scan)
+        rows = self.queries.rows_of(self.driver)
+        return (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
+
+    def settle(self) -> None:
+        """Have the kernel for the layouts that tables have now; row numbers and positions of loops are the same."""
+        self._plan()
+        if self.kernel is None:
+            assert self.fused is not None
+            self.kernel = emit.compiled_store(self.fused.plan)
+
+    def begin(self) -> np.ndarray | None:
+        """Enter what indexes lack; returns the driver's rows as `run` is to read them, None for those of its log."""
+        assert self.fused is not None
+        for _, index in self.fused.reads.values():
+            if index is not None:
+                index.update()
+        start, stop = self.driven()
+        assert isinstance(self.driver, m.Scan)
+        if not isinstance(self.queries.rows_of(self.driver), slice) or start < self.tables[0].gone:
+            self.tables[0].restore()
+        self.driven_rows += stop - start
+        return self._in_order_of_keys(start, stop)
+
+    def expected(self) -> float:
+        """About how many rows the store will find: as many for each of the driver as so far, and one at least."""
+        if self.kernel is None:
+            return 0.0
+        start, stop = self.driven()
+        return (stop - start) * max(1.0, self.found / max(1, self.driven_rows))
+
+    def run(self, keep: bool) -> Iterator[tuple[list, int, Any]]:
+        """Columns, count and tags of the rows that the kernel writes, some thousands at a time.
+
+        keep  whether the caller keeps the columns: else they are written again
+        """
+        assert self.kernel is not None
+        columns = [] if keep or self.kernel.columns != self.kinds else self.columns
+        for found in self.run_part(Range(), self.begin(), columns, keep):
+            self.queries.deadline.remaining()
+            self.found += found[1]
+            if found[1]:
+                yield found
+        if not keep:
+            self.kinds, self.columns = self.kernel.columns, columns
+
+    def run_part(
+        self, part: Range, ordered: np.ndarray | None, columns: list[np.ndarray], keep: bool = False
+    ) -> Iterator[tuple[list, int, Any]]:
+        """The same of a part, after `begin`, also without rows; several threads may run parts at once.
+
+        columns  to write to, or an empty list that gets some
+        """
+        queries, fused, kernel = self.queries, self.fused, self.kernel
+        assert fused is not None
+        assert kernel is not None
+        assert isinstance(self.driver, m.Scan)
+        rows = queries.rows_of(self.driver)
+        i, end = self.driven()
+        start, table = i, self.tables[0]
+        bounds = {step: queries.bounds_of(scan) for step, scan in fused.scans.items()}
+        positions = [-1] * kernel.num_positions
+        # Kernels of tagged rows read their numbers from a list, also where they are a slice; it is made in parts.
+        first_step = fused.plan.steps[0]
+        is_listed = isinstance(first_step, emit.Rows) and first_step.is_listed
+        listed, first = np.empty(0, np.int64) if isinstance(rows, slice) else rows, 0
+        while i < end:
+            if self.fused is not fused:
+                # What was entered since has changed a layout; row numbers and positions are the same.
+                fused, kernel = self.fused, self.kernel
+                assert fused is not None
+                assert kernel is not None
+            words = fused.words
+            if fused.bounds is not None:
+                words = [*words]
+                words[fused.bounds : fused.bounds + 2] = part.low, part.high
+            if keep or not columns:
+                columns[:] = [empty(ROOM, dtype) for dtype in kernel.columns]
+            stop = min(end, i + DRIVER_ROWS)
+            if is_listed and isinstance(rows, slice):
+                if not first <= i < first + len(listed):
+                    first, listed = i, np.arange(i, stop)
+                stop = first + len(listed)
+            elif isinstance(rows, slice):
+                # Where the first row lies in what is read.
+                first = table.gone if ordered is None else start
+            arguments: list[Any] = []
+            for what, step, place in kernel.parameters:
+                if what == "word":
+                    arguments.append(words[place])
+                elif ordered is not None and step == 0 and what == "log":
+                    arguments.append(ordered)
+                else:
+                    arguments += argument_of(fused, bounds, listed, what, step, place)
+            written, i, *found = kernel.function(i - first, stop - first, ROOM, *positions, *arguments, *columns)
+            i += first
+            positions, counts = found[: kernel.num_positions], found[kernel.num_positions :]
+            for nodes, count in zip(fused.counted, counts):
+                for node in nodes:
+                    queries.count(node, count)
+            # Else a log that grows now would stay beside its successor.
+            del arguments
+            found = [column[:written] for column in columns]
+            number = len(fused.plan.outputs)
+            yield found[:number], written, _tags(queries.mode, fused, found[number:])
+            self.settle()
+
+    def _in_order_of_keys(self, start: int, stop: int) -> np.ndarray | None:
+        """These rows of the driver's log, flat, in the order of the keys of the first join.
+
+        None where that would not pay: the index that is asked is in cache, or it is asked in order anyway.
+        """
+        fused = self.fused
+        assert fused is not None
+        steps = fused.plan.steps
+        number = next((k for k, step in enumerate(steps) if k and not isinstance(step, emit.Condition)), 0)
+        driver, match = steps[0], steps[number]
+        index = fused.reads[number][1] if isinstance(match, emit.Match) else None
+        if stop - start < ORDERED_ROWS or index is None or index.offsets is None or fused.plan.tags is not None:
+            return None
+        assert isinstance(driver, emit.Rows)
+        assert isinstance(match, emit.Match)
+        columns = {register: column for column, register in driver.takes}
+        column = columns.get(match.keys[0][1], 0)  # type: ignore[call-overload]
+        if not column or driver.checks or index.offsets.nbytes < CACHE_BYTES:
+            return None
+        table = self.tables[0]
+        order = [column, *(c for c in range(table.width) if c != column)]
+        words = [table.view(c, slice(start, stop)) for c in order]
+        packing = Packing.of(words)
+        if packing is None:
+            return None
+        packed = packing.pack(words)
+        sort(packed)
+        ordered = empty((stop - start, len(order)), table.tail.dtype)
+        packing.unpack(packed, ordered, order)
+        return ordered.reshape(-1)
+
+
+def argument_of(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, what: str, step: int, part: int) -> Any:
+    if what == "word":
+        return (fused.words[part],)
+    table, index = fused.reads[step]
+    match what:
+        case "log":
+            return ((table.log if step else table.tail).reshape(-1),)
+        case "list":
+            return (rows,)
+        case "tags":
+            return (parts_of(table.tags)[part],)
+        case "stamps":
+            return (table.stamps,)
+        case "limit" | "bound":
+            return (bounds[step][what == "bound"],)
+        case "table":
+            return (table.table,)
+        case "table_size":
+            return (len(table.table) // 2,)
+        case "sets":
+            assert table.sets is not None
+            return table.sets.find_arguments
+    assert index is not None
+    return (_of_index(index, what, part),)
+
+
+def _of_index(index: Index, what: str, part: int) -> Any:
+    match what:
+        case "offsets":
+            return index.offsets
+        case "top":
+            assert index.offsets is not None
+            return len(index.offsets) - 1
+        case "low":
+            return index.low
+        case "values":
+            return index.values_of(part)
+        case "ordered_tags":
+            return parts_of(index.tags_of())[part]
+        case "rows":
+            return index.rows
+        case "heads":
+            return index.heads
+        case "heads_size":
+            return len(index.heads)
+        case "following":
+            return index.following
+    raise AssertionError(what)
+
+
+def _tags(mode: Any, fused: Fused, found: list[np.ndarray]) -> Any:
+    if isinstance(mode, Untagged):
+        return None
+    if isinstance(mode, SemiringTags):
+        return column_of(found)
+    # Row numbers of the driver and of each join, in order.
+    steps = [0] + [
+        number
+        for number, step in enumerate(fused.plan.steps)
+        if isinstance(step, emit.Match) or (isinstance(step, emit.Probe) and not step.negated)
+    ]
+    tags: Any = None
+    for step, rows in zip(steps, found, strict=True):
+        loaded = mode.load(fused.reads[step][0], rows)
+        tags = loaded if tags is None else mode.combine(tags, loaded)
+    return tags

@@ -1,0 +1,208 @@
+"""Large steps on several threads: each finds and enters the rows whose first column lies in its share.
+
+Every thread goes through the driver of a store, whose kernel asks the bounds of the first column as soon as it is
+known, and enters what it finds into the sets of its own prefixes, which no other thread reads or writes. New rows wait
+with the thread; after a step of so many candidates each they get places in the log, share after share. So the log
+depends on the rows and the number of threads alone, and nothing is locked but the room for sets that grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from derivable.datalog.fused import emit, fused
+from derivable.datalog.fused.fused import Range, Running
+from derivable.datalog.kernels.row_sets import ARENA_FULL, DONE
+from derivable.datalog.tables.sets import Supply
+from derivable.datalog.tables.storage import Table
+from derivable.device.cpu.memory import empty
+from derivable.device.cpu.threads import get_num_threads, run_chunks
+
+# Candidates that are worth several threads, and those of a thread between two looks at the clock.
+FEW, STEP = 1 << 16, 1 << 18
+# First columns that are looked at to choose the shares.
+SAMPLE = 1 << 11
+
+
+class Share:
+    """What one thread does.
+
+    columns, count, next  candidates, how many they are, and the next of them to enter
+    rows                  [row, 2] int32: `size` new ones, whose place in the log begins at `place` after a step
+    found, left           all candidates so far, and those until the end of the step
+    wants                 what there was no room for, DONE if nothing
+    """
+
+    def __init__(self, running: Running, part: Range, ordered: np.ndarray | None, table: Table, supply: Supply):
+        self.table, self.supply = table, supply
+        self.stream = running.run_part(part, ordered, [])
+        self.columns: list[np.ndarray] = []
+        self.rows = empty((STEP + fused.ROOM, 2), np.int32)
+        self.count = self.next = self.size = self.place = self.found = self.left = 0
+        self.wants, self.is_done = DONE, False
+
+    def begin(self) -> None:
+        """Begin a step: the rows of the last one have their places."""
+        self.write()
+        self.left = STEP
+
+    def go_on(self) -> None:
+        """Find and enter candidates to the end of the step, or as far as there is room."""
+        while self.enter() and self.left > 0 and self.find():
+            # To have found none costs something too.
+            self.left -= max(1, self.count)
+
+    def find(self) -> bool:
+        """Find the next candidates; false if there are none."""
+        given = next(self.stream, None)
+        if given is None:
+            self.is_done = True
+            return False
+        (self.columns, self.count, _), self.next = given, 0
+        self.found += self.count
+        return True
+
+    def enter(self) -> bool:
+        """Enter candidates as far as there is room; whether that is all."""
+        sets = self.table.sets
+        assert sets is not None
+        self.wants = DONE
+        while self.next < self.count:
+            self.wants, self.next, self.size = sets.place(
+                self.supply, self.rows, self.size, self.columns, self.next, self.count
+            )
+            if self.wants != DONE and not (self.wants == ARENA_FULL and sets.lend(self.supply)):
+                return False
+        return True
+
+    def rest(self) -> list[np.ndarray]:
+        """The candidates that are not entered."""
+        return [column[self.next : self.count] for column in self.columns]
+
+    def write(self) -> None:
+        """Write the new rows to their places."""
+        self.table.tail[self.place : self.place + self.size] = self.rows[: self.size]
+        self.size = 0
+
+
+def may_be_shared(running: Running, table: Table) -> bool:
+    """Whether the threads may share a store.
+
+    Its first column has bounds, it does not read the sets it writes to, and rows have no numbers there: a row gets its
+    number with its place in the log, which is known after the step alone.
+    """
+    fused = running.fused
+    if fused is None or fused.bounds is None or get_num_threads() == 1:
+        return False
+    if table.sets is None or table.sets.form.numbered:
+        return False
+    asked = [fused.reads[k][0] for k, step in enumerate(fused.plan.steps) if isinstance(step, emit.Probe)]
+    return not any(other is table for other in asked)
+
+
+def enter_shares(running: Running, table: Table, look: Callable[[], Any]) -> int | None:
+    """Enter what a store finds, share by share; returns the number of candidates, None if there is only one share.
+
+    look  who looks at the limits between steps
+    """
+    ranges = _ranges(running, table)
+    if len(ranges) == 1:
+        return None
+    ordered, sets = running.begin(), table.sets
+    assert sets is not None
+    supplies = sets.share(len(ranges))
+    shares = [Share(running, part, ordered, table, supply) for part, supply in zip(ranges, supplies)]
+    going = shares
+    while going:
+        run_chunks(_step, len(going), 1, going)
+        # Where there was no room depends on who asked first: rows get places when all are at the ends of their steps.
+        while blocked := [share for share in going if share.wants == ARENA_FULL]:
+            for share in blocked:
+                sets.make_room(table, share.supply, ARENA_FULL, [])
+            run_chunks(_go_on, len(blocked), 1, blocked)
+        look()
+        _place(table, going)
+        if any(share.wants != DONE for share in going) and not _reach(table, shares):
+            return _one_by_one(running, table, shares, look)
+        going = [share for share in going if not share.is_done]
+    run_chunks(_write, len(shares), 1, shares)
+    return _found(running, shares)
+
+
+def _step(start: int, stop: int, shares: list[Share]) -> None:
+    for share in shares[start:stop]:
+        share.begin()
+        share.go_on()
+
+
+def _go_on(start: int, stop: int, shares: list[Share]) -> None:
+    for share in shares[start:stop]:
+        share.go_on()
+
+
+def _write(start: int, stop: int, shares: list[Share]) -> None:
+    for share in shares[start:stop]:
+        share.write()
+
+
+def _place(table: Table, shares: list[Share]) -> None:
+    """Give new rows their places in the log, to which they are written when the next step begins."""
+    needed = table.size - table.gone + sum(share.size for share in shares)
+    if needed > len(table.tail):
+        table.grow_log(needed)
+    for share in shares:
+        share.place = table.size - table.gone
+        table.size += share.size
+
+
+def _reach(table: Table, shares: list[Share]) -> bool:
+    """Have sets that reach what shares found, if there can be such; else the table leaves its sets."""
+    _write(0, len(shares), shares)
+    for share in shares:
+        # Sets that are made again are made of the whole log.
+        sets = table.sets
+        assert sets is not None
+        if share.wants != DONE and not sets.make_room(table, share.supply, share.wants, share.rest()):
+            table.leave_sets()
+            return False
+        for own, supply in zip(shares, sets.share(len(shares))):
+            own.supply = supply
+    return True
+
+
+def _one_by_one(running: Running, table: Table, shares: list[Share], look: Callable[[], Any]) -> int:
+    """Enter the rest in the table, which has left its sets."""
+    running.settle()
+    for share in shares:
+        table.insert(share.rest(), share.count - share.next)
+        while share.find():
+            look()
+            table.insert(share.columns, share.count)
+    return _found(running, shares)
+
+
+def _found(running: Running, shares: list[Share]) -> int:
+    found = sum(share.found for share in shares)
+    running.found += found
+    return found
+
+
+def _ranges(running: Running, table: Table) -> list[Range]:
+    """Ranges of first columns with about as many rows of the driver each, or of the table where it has other ones."""
+    assert running.fused is not None
+    plan = running.fused.plan
+    driver = plan.steps[0]
+    assert isinstance(driver, emit.Rows)
+    column, start, stop = 0, table.gone, table.size
+    for place, register in driver.takes:
+        if register == plan.outputs[0]:
+            (start, stop), column, table = running.driven(), place, running.fused.reads[0][0]
+    rows = np.arange(start, stop, max(1, (stop - start) // SAMPLE))
+    words, number = np.sort(table.column(column, rows)), get_num_threads()
+    cuts = [int(words[len(words) * k // number]) for k in range(1, number)] if len(words) else []
+    ends = [Range.low, *dict.fromkeys(cut for cut in cuts if cut > words[0]), Range.high]
+    return [Range(low, high) for low, high in pairwise(ends)]

@@ -1,0 +1,94 @@
+"""Tags of a table's candidates, added up as they come; see `ram/emit_tags`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.algebra.semiring import TypedSemiring
+from derivable.core.lazy import later
+from derivable.datalog.fused import fused
+from derivable.datalog.fused.frontier import Frontier, direction
+from derivable.datalog.tables.storage import CHUNK, Table
+from derivable.datalog.tables.tag_columns import parts_of
+from derivable.device.cpu.memory import empty
+from derivable.device.cpu.pages import empty_pages, zero_pages
+
+if TYPE_CHECKING:
+    from derivable.datalog.fused import emit_tags
+else:
+    emit_tags = later("derivable.datalog.fused.emit_tags")
+
+
+class Sums:
+    """touched, listed, pending: [row], for the rows that were there before the round.
+
+    frontier  the rows that wait, where tags have an order and any order of news leads to the same end; nothing is
+              pending then, since better tags are stored at once
+    """
+
+    @staticmethod
+    def is_ready(count: int, typed: TypedSemiring) -> bool:
+        """Whether a table that has seen so many candidates is to have sums now."""
+        return count >= (fused.FEW_ROWS if emit_tags.is_compiled(typed) else fused.MANY_ROWS)
+
+    def __init__(self, table: Table, typed: TypedSemiring, any_order: bool = False):
+        """any_order  whether only the fixpoint counts, not what each round finds"""
+        self.table = table
+        sign = direction(typed) if any_order else 0
+        self.frontier = Frontier(table, typed, sign) if sign else None
+        self.dtypes = () if self.frontier else typed.dtypes
+        if self.frontier:
+            self.accumulate = emit_tags.compiled_improve(typed)
+        else:
+            self.accumulate, self.entered = emit_tags.compiled_tags(typed)
+        self.number = self.known = self.old = 0
+        self._grow(0)
+        self.is_begun = False
+
+    def add(self, columns: Sequence[np.ndarray], count: int, tags: Any, stamp: int) -> None:
+        """Add candidates; those whose tags are to be discarded must be left out."""
+        table = self.table
+        if not self.is_begun:
+            self.is_begun, self.old, self.known = True, table.size, table.size
+        ids = table.insert(columns, count)
+        if len(self.touched) < self.old:
+            self._grow(len(table.log))
+        given, there = parts_of(tags), parts_of(table.tags)
+        self.number, self.known = self.accumulate(
+            *(count, self.old, self.known, stamp, self.number, ids, self.touched, self.listed),
+            *(*given, *there, *self.pending),
+        )
+
+    def _grow(self, capacity: int) -> None:
+        """Between rounds: nothing is pending. Only older rows are."""
+        assert not self.number
+        # Where no tag changes nothing here is ever touched, and so takes no memory.
+        self.touched, self.listed = zero_pages(capacity, np.int32), empty_pages(capacity, np.int64)
+        self.pending = [empty_pages(capacity, dtype) for dtype in self.dtypes]
+
+    def merge(self, stamp: int) -> None:
+        """The end of a round: sums become tags, and what is news becomes recent."""
+        table = self.table
+        old, kept = self.old if self.is_begun else table.size, 0
+        if self.frontier is not None:
+            kept = self.number
+        elif self.number:
+            kept = self.entered(self.number, self.listed, *parts_of(table.tags), *self.pending)
+        changed, new = self.listed[:kept], slice(old, table.size)
+        table.recent = new
+        if kept:
+            table.recent = empty(kept + table.size - old, np.int64)
+            table.recent[:kept] = changed
+            for start in range(old, table.size, CHUNK):
+                stop = min(start + CHUNK, table.size)
+                table.recent[kept + start - old : kept + stop - old] = np.arange(start, stop)
+        if self.frontier is not None:
+            table.recent = self.frontier.told(table.recent, kept)
+            table.become_recent(table.recent, stamp)
+        else:
+            table.become_recent(changed, stamp)
+            table.become_recent(new, stamp)
+        self.number, self.is_begun = 0, False

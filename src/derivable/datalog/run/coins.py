@@ -1,0 +1,147 @@
+"""Rules with probabilities: each ground instance of such a rule is a random fact of its own.
+
+An instance is a rule with values for all variables that its body binds, so `0.3::h(x) = e(x, y)` throws one coin for
+each row of `e`, as in ProbLog and Scallop. The coin is thrown when the instance is first derived, and is known by the
+rule and these values from then on: whatever derives the instance again, in a later round, from more facts or in another
+order of the body, finds the same random fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from derivable.core.diagnostics import DomainError
+from derivable.datalog.foreign.function import ForeignError
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.rules.nodes import Const
+from derivable.datalog.scalars import arithmetic
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.tags.random_facts import KINDS, Kind, RandomFacts
+from derivable.datalog.tags.tags import ColumnTags, GraphTags, Untagged
+from derivable.datalog.values.values import F64, from_words
+
+if TYPE_CHECKING:
+    from derivable.datalog.run.queries import Batch, Queries
+
+
+class Coins:
+    """The random facts of the rules' ground instances that a run has come to.
+
+    known    name of a coin -> its instances, and the random fact [instance] of each
+    factors  (number, kind) of a rule's tag -> a table of one row with the tag of such a fact
+    """
+
+    def __init__(self, random: RandomFacts):
+        self.random = random
+        self.known: dict[str, tuple[Table, np.ndarray]] = {}
+        self.factors: dict[tuple[float, Kind], Table] = {}
+
+    def copy(self, random: RandomFacts) -> Coins:
+        """The same facts, for random facts that are a copy."""
+        made = Coins(random)
+        made.known = {name: (table.fork(), facts) for name, (table, facts) in self.known.items()}
+        return made
+
+    def factor(self, coin: m.Coin, number: float, tags: ColumnTags) -> Table | None:
+        """A table of one row with the tag of a fact of this number; None where tags say which fact it is.
+
+        Raises ForeignError for a number that the provenance does not take.
+        """
+        key = number, coin.kind
+        if key not in self.factors:
+            numbers = np.array([number])
+            self.check(coin, numbers)
+            made = tags.anonymous(numbers, coin.kind)
+            if made is None:
+                return None
+            table = self.factors[key] = Table("", (), tags.empty)
+            table.insert((), 1)
+            table.tags[:1] = made
+        return self.factors[key]
+
+    def check(self, coin: m.Coin, numbers: np.ndarray) -> None:
+        """Raise ForeignError for a number [row] that the provenance does not take as a tag."""
+        carrier = self.random.carrier
+        if carrier is None or coin.kind == "chance":
+            return
+        kinds = np.full(len(numbers), KINDS[coin.kind], np.uint8)
+        try:
+            carrier.check(numbers, kinds, 0, lambda number: ("a rule", {}))
+        except DomainError as found:
+            error = ForeignError(found.message, "::", hint=found.hint)
+            error.span = coin.span
+            raise error from None
+
+    def drops_zero(self, coin: m.Coin) -> bool:
+        """Whether a row whose coin has the number 0 is not there, as it is where numbers are probabilities."""
+        carrier = self.random.carrier
+        return carrier is None or coin.kind == "chance" or carrier.has_probabilities
+
+    def variables(self, coin: m.Coin, columns: Sequence[np.ndarray], probabilities: np.ndarray) -> np.ndarray:
+        """The random facts [row] of the instances with these columns of words."""
+        count = len(probabilities)
+        if coin.name not in self.known:
+            table = Table(coin.name, [e.type for e in coin.key])
+            table.leave_sets()
+            self.known[coin.name] = table, np.empty(0, np.int64)
+        table, facts = self.known[coin.name]
+        before = table.size
+        # Of a table without columns all rows are one.
+        rows = table.insert(columns, count)
+        if table.size > before:
+            first = np.empty(table.size - before, np.int64)
+            fresh = np.flatnonzero(rows >= before)[::-1]
+            first[rows[fresh] - before] = fresh
+            facts = np.concatenate([facts, self._added(coin, probabilities[first])])
+            self.known[coin.name] = table, facts
+        return facts[rows]
+
+    def _added(self, coin: m.Coin, numbers: np.ndarray) -> np.ndarray:
+        """Random facts of these numbers."""
+        self.check(coin, numbers)
+        return self.random.add(numbers, coin.kind, lambda number: ("a rule", {}))
+
+
+def thrown(queries: Queries, batch: Batch, coin: m.Coin) -> Iterator[Batch]:
+    """The batch, its tags times the coins of its rows; rows without a value, or of probability 0, are dropped."""
+    symbols, mode = queries.symbols, queries.mode
+    if isinstance(coin.probability, Const):
+        number = coin.probability.value
+        if number == 0.0 and queries.coins.drops_zero(coin):
+            return
+        table = queries.coins.factor(coin, number, mode) if isinstance(mode, ColumnTags) else None
+        if table is not None:
+            batch.tags = mode.combine(batch.tags, mode.load(table, np.zeros(batch.count, np.int64)))
+        if table is not None or isinstance(mode, Untagged):
+            yield batch
+            return
+        probabilities = np.full(batch.count, number)
+    else:
+        words, valid = arithmetic.evaluate(coin.probability, batch.columns, batch.count, symbols)
+        probabilities = from_words(words, F64)
+        there = np.ones(batch.count, bool) if valid is None else valid
+        if queries.coins.drops_zero(coin):
+            there = there & (probabilities != 0.0)
+        if not there.all():
+            batch, probabilities = batch.only(mode, there), probabilities[there]
+        if not batch.count:
+            return
+        if isinstance(mode, Untagged):
+            yield batch
+            return
+        queries.coins.check(coin, probabilities)
+        tags = mode.anonymous(probabilities, coin.kind) if isinstance(mode, ColumnTags) else None
+        if tags is not None:
+            batch.tags = mode.combine(batch.tags, tags)
+            yield batch
+            return
+    columns = [arithmetic.evaluate(e, batch.columns, batch.count, symbols)[0] for e in coin.key]
+    variables = queries.coins.variables(coin, columns, probabilities)
+    if isinstance(mode, GraphTags):
+        batch.tags = mode.combine(batch.tags, [mode.graph.literals_of(variables)])
+    else:
+        batch.tags = mode.combine(batch.tags, mode.fact_tags(variables))
+    yield batch

@@ -1,0 +1,463 @@
+"""The RAM machine: strata in order, semi-naive rounds, any tags.
+
+Untagged rows go straight into their table; tagged ones wait for the end of the round, where equal rows are added up.
+
+What happens when: `run` calls `run_stratum` for each stratum, that one of `plain_stratum`, `tagged_stratum` and
+`grounding.ground_stratum`, and these `insert` or `collect` for each instruction; `begin_round` comes before each round
+of recursion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from derivable.core.lazy import later
+from derivable.datalog.aggregates.groups import Context, run_aggregate
+from derivable.datalog.facts.facts import FactColumns, FactStore
+from derivable.datalog.foreign.function import ForeignError
+from derivable.datalog.fused import best_first, enter
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.estimate import Estimator
+from derivable.datalog.ram.linear import linear_loop
+from derivable.datalog.ram.plan import planned
+from derivable.datalog.ram.statistics import Statistics
+from derivable.datalog.rules.nodes import AggregateRule
+from derivable.datalog.run.grounding import ground_stratum
+from derivable.datalog.run.limits import Limits, Watch
+from derivable.datalog.run.pending import Pending
+from derivable.datalog.run.profile import Effort, Profile, StratumEffort
+from derivable.datalog.run.queries import Columns, Queries
+from derivable.datalog.run.rounds import Rounds
+from derivable.datalog.tables.gather import Gathered
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.tags.ground_graph import GroundGraph
+from derivable.datalog.tags.random_facts import VALUE
+from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Untagged
+from derivable.device.cpu.threads import get_num_threads
+
+if TYPE_CHECKING:
+    from derivable.datalog.fused import bit_rows, shares
+    from derivable.datalog.fused.bit_rows import BitRows
+else:
+    bit_rows, shares = later("derivable.datalog.fused.bit_rows"), later("derivable.datalog.fused.shares")
+
+# Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
+PLAN_AGAIN = 16
+# Rows of a relation that are told at once where the order does not matter.
+PIECE = 1 << 15
+# So many times the rows that one thread is told at once are told each of several.
+PIECES = 16
+# The name of what a relation was before its recursion.
+BASE = "#base"
+
+
+class Executor(Queries):
+    """One run of a RAM program over its facts. After `run`, `tables` has every relation.
+
+    efforts         what each instruction has cost, by its identity
+    stratum_effort  what each stratum has cost
+    """
+
+    def __init__(
+        self,
+        ram: m.Ram,
+        facts: FactStore,
+        algebra: Algebra,
+        watch: Watch | None = None,
+        tables: dict[str, Table] | None = None,
+        goal: str | None = None,
+    ):
+        watch = watch or Watch(Limits())
+        new_tags = None if isinstance(algebra, Untagged) else algebra.empty
+        stable = m.stable_relations(ram) if isinstance(algebra, ColumnTags) else set()
+        if tables is None:
+            tables = {name: Table(name, r.types, new_tags, name in stable) for name, r in ram.relations.items()}
+        super().__init__(tables, algebra, facts.symbols, facts.random, watch)
+        self.ram = ram
+        self.facts = facts
+        self.watch = watch
+        self.goal = goal
+        self.finished = 0
+        self.graph: GroundGraph | None = algebra.graph if isinstance(algebra, GraphTags) else None
+        self.efforts: dict[int, Effort] = {}
+        # The stratum that runs, and the rows at which the orders of its joins are chosen again.
+        self.number = 0
+        self.plan_again: float = 0
+        # Whether rows that nothing of a recursion reads any more may leave the logs.
+        self.forgets = False
+        self.stratum_effort = [StratumEffort() for _ in ram.strata]
+        self.statistics = Statistics(tables, facts.symbols)
+
+    def run(self) -> dict[str, Table]:
+        self.watch.executor = self
+        for number in range(len(self.ram.strata)):
+            self.run_stratum(number)
+            if self.has_goal():
+                break
+        # These know the executor and the tables: cycles, which would keep the tables until Python looks for such.
+        self.watch.executor = None
+        self.running.clear()
+        for table in self.tables.values():
+            table.indexes.clear()
+        return self.tables
+
+    def run_stratum(self, number: int) -> None:
+        """Compute the relations of one stratum, those before it being complete."""
+        began, self.number = perf_counter(), number
+        self.watch.stratum, self.watch.round = number, 0
+        with self.placed():
+            if isinstance(self.algebra, GraphTags):
+                ground_stratum(self, number, self.algebra)
+            elif isinstance(self.algebra, ColumnTags):
+                self.tagged_stratum(number, self.algebra)
+            else:
+                self.plain_stratum(number)
+        for name in self.ram.strata[number].relations:
+            table = self.tables[name]
+            table.visible_size = table.size
+            self.complete.add(name)
+            self.finished += table.size
+        self.watch.tuples = self.finished
+        self.watch.remaining()
+        self.stratum_effort[number].seconds += perf_counter() - began
+
+    @contextmanager
+    def placed(self) -> Iterator[None]:
+        """Errors of foreign functions say where in the program they are."""
+        try:
+            yield
+        except ForeignError as error:
+            raise error.placed(self.ram.source, self.ram.text) from error.__cause__
+
+    def has_goal(self) -> bool:
+        """Whether the run may end, because it has the tuple that it is for."""
+        return self.goal is not None and self.tables[self.goal].size > 0
+
+    def instructions(
+        self, number: int, part: Literal["once", "loop", "full"], may_part: bool = False
+    ) -> tuple[Any, ...]:
+        """The instructions of a stratum that are to run now."""
+        given = getattr(self.ram.strata[number], part)
+        is_plain = isinstance(self.mode, Untagged)
+        return planned(self.ram, (number, part), given, self.statistics, is_plain, may_part and is_plain)
+
+    def rounds(self, number: int, is_first: bool = False) -> Rounds:
+        """The rounds of a stratum whose relations have what they begin with; `is_first` if nothing is combined yet."""
+        relations = self.ram.strata[number].relations
+        if is_first and (linear := self.linear(number)) is not None:
+            self.plan_again = math.inf
+            return Rounds(relations, (linear,))
+        self.plan_again = PLAN_AGAIN * max(PLAN_AGAIN, sum(self.tables[name].size for name in relations))
+        return Rounds(relations, self.instructions(number, "loop"))
+
+    def counts_rounds(self) -> bool:
+        """Whether a limit counts rounds: then they are those of the rules as they stand."""
+        limits = self.watch.limits
+        return limits.iteration_limit is not None or limits.round_limit is not None
+
+    def linear(self, number: int) -> m.Store | None:
+        """The loop of a stratum with a transitive rule alone, reading what there is now; None for other strata."""
+        key = "linear", number
+        if self.counts_rounds():
+            return None
+        found = self.ram.plans.get(key, key)
+        if found is key:
+            found = self.ram.plans[key] = linear_loop(self.ram.strata[number], BASE)
+        if found is not None:
+            self.tables[BASE] = self.tables[found.relation].fork()
+            self.complete.add(BASE)
+        return found
+
+    def begin_round(self, number: int, rounds: Rounds) -> bool:
+        """Before each round of a recursive stratum; false ends its recursion."""
+        effort = self.stratum_effort[number]
+        if self.has_goal() or effort.rounds == self.watch.limits.iteration_limit:
+            return False
+        self.watch.begin_round(number, effort.rounds)
+        effort.rounds += 1
+        if effort.rows >= self.plan_again:
+            self.plan_again = PLAN_AGAIN * effort.rows
+            rounds.change(self.instructions(number, "loop"))
+        return True
+
+    def effort(self, instruction: m.Instruction) -> Effort:
+        """What an instruction has cost so far."""
+        found = self.efforts.get(id(instruction))
+        if found is None:
+            found = self.efforts[id(instruction)] = Effort(instruction, self.number)
+            if self.counts is not None and isinstance(instruction, m.Store):
+                estimator = Estimator(self.statistics, isinstance(self.mode, Untagged))
+                found.estimates = [e.rows for e in estimator.store(instruction)]
+        return found
+
+    def profile(self) -> Profile:
+        """What the run has spent so far."""
+        return Profile(self.ram, self.stratum_effort, list(self.efforts.values()), self.counts)
+
+    # Untagged
+
+    def plain_stratum(self, number: int, first: tuple[m.Instruction, ...] | None = None) -> None:
+        """Run a stratum: facts, what comes first (`once` unless it is given), and the recursion."""
+        stratum = self.ram.strata[number]
+        for name in stratum.relations:
+            columns, variables = self.given_facts(name).given(len(self.ram.relations[name].types))
+            if isinstance(self.algebra, Untagged) and variables.max(initial=-1) >= 0:
+                # Tags count nothing here, but an entry of a tensor that is zero is none.
+                random = self.facts.random
+                is_zero = (np.asarray(random.probabilities) == 0) & (random.kinds_of(slice(None)) == VALUE)
+                there = (variables < 0) | ~is_zero[variables]
+                if not there.all():
+                    columns, variables = [column[there] for column in columns], variables[there]
+            self.watch.enter(self.tables[name])
+            self.tables[name].insert(columns, len(variables), self.watch.remaining)
+            self.watch.leave()
+        parts: list[str] = []
+        for instruction in self.instructions(number, "once", True) if first is None else first:
+            part = self.part(instruction)
+            self.insert(instruction)
+            if part is not None:
+                part.visible_size = part.size
+                self.complete.add(part.name)
+                parts.append(part.name)
+        for name in parts:
+            del self.tables[name]
+            self.complete.remove(name)
+        if stratum.loop:
+            self.plain_loop(number, is_first=first is None)
+        if self.tables.pop(BASE, None) is not None:
+            self.complete.remove(BASE)
+
+    def plain_loop(self, number: int, is_first: bool) -> None:
+        tables = self.tables
+        stratum = self.ram.strata[number]
+        forgets = self.forgets and is_first and not self.counts_rounds() and m.reads_news_alone(stratum)
+        # Each piece is a step of all threads, who wait for one another at its end.
+        pairs = any(len(tables[name].types) == 2 for name in stratum.relations)
+        threads = get_num_threads()
+        piece, rounds = PIECE, self.rounds(number, is_first)
+        follows = enter.may_follow(rounds.loop, stratum.relations)
+        if pairs and threads > 1:
+            piece = PIECE * PIECES * threads
+        elif follows:
+            piece = enter.MOST
+
+        def has_news(name: str) -> bool:
+            table = tables[name]
+            if forgets:
+                # What goes over to rows of bits is not to be told pair by pair before anybody looks.
+                return table.tell_next(min(PIECE, piece) if bits is not None and bits.is_open else piece)
+            stable, size = table.visible_size, table.size
+            table.stable_size, table.visible_size = stable, size
+            table.recent = slice(stable, size)
+            return size > stable
+
+        bits: BitRows | None
+        bits = bit_rows.bit_rows(self, number, rounds.loop) if is_first and not self.counts_rounds() else None
+        for instructions, _ in rounds.run(has_news):
+            if not self.begin_round(number, rounds):
+                return
+            if bits is not None and bits.pays():
+                self.solve_bits(number, bits)
+                return
+            for instruction in instructions:
+                self.insert(instruction, follows)
+
+    def solve_bits(self, number: int, bits: BitRows) -> None:
+        """End the recursion of a stratum with rows of bits."""
+        rules = {store.relation: store for store in reversed(bits.loop)}
+        total = self.stratum_effort[number]
+        with self.effort(bits.loop[0]):
+            for table, sets, size in bits.solve():
+                self.watch.enter(table)
+                table.become_sets(sets, size)
+                added = self.watch.leave()
+                effort = self.effort(rules[table.name])
+                effort.candidates += added
+                effort.rows += added
+                effort.grew(self.watch.round, added)
+                total.rows += added
+        total.note = str(bits)
+        self.watch.remaining()
+
+    def part(self, instruction: m.Instruction) -> Table | None:
+        """The new table of an instruction that makes a part of what another one needs; None for all others."""
+        if instruction.relation in self.tables:
+            return None
+        assert isinstance(instruction, m.Store)
+        types = tuple(term.type for term in instruction.query.terms)
+        made = self.tables[instruction.relation] = Table(instruction.relation, types)
+        return made
+
+    def insert(self, instruction: m.Instruction, follows: bool = False) -> None:
+        """Run an instruction and enter what it finds.
+
+        follows  whether the next rounds may follow at once, as the instruction is all that they do
+        """
+        table = self.tables[instruction.relation]
+        with self.effort(instruction) as effort:
+            self.watch.enter(table)
+            stores = isinstance(instruction, m.Store)
+            if stores and not table.size and table.may_be_built:
+                self.insert_first(instruction, table, effort)
+            elif not (stores and self.entered(instruction, table, effort, follows)):
+                for columns, count, _ in self.stored(instruction, False) if stores else (self.special(instruction),):
+                    effort.candidates += count
+                    table.insert(columns, count)
+            added = self.watch.leave()
+            if added:
+                effort.rows += added
+                effort.grew(self.watch.round, added)
+                self.stratum_effort[self.number].rows += added
+
+    def entered(self, store: m.Store, table: Table, effort: Effort, follows: bool) -> bool:
+        """Have the kernel of a store enter its rows, or several threads; whether that can be done."""
+        running = self.running.get(id(store))
+        if running is None or not table.may_have_sets or self.counts is not None or not running.is_ready():
+            return False
+        assert running.fused is not None
+        if running.fused.prefix is not None:
+            return False
+        table.catch_up()
+        if table.sets is None and not table.enter_sets():
+            return False
+        # The store may read the table, whose layout is another now.
+        running.settle()
+        if running.expected() >= shares.FEW and shares.may_be_shared(running, table):
+            found = shares.enter_shares(running, table, self.watch.remaining)
+            effort.candidates += found or 0
+            if found is not None:
+                return True
+        return enter.Entering(self, running, table, effort, follows).run()
+
+    def insert_first(self, store: m.Store, table: Table, effort: Effort) -> None:
+        """Enter the rows of a store, which may be many, in a table that has none yet."""
+        copied = m.copied_relation(store.query)
+        if copied in self.complete and table.may_share(self.tables[copied]):
+            effort.candidates += self.tables[copied].size
+            if self.counts is not None:
+                self.count(store.query.source, self.tables[copied].size)
+            table.share(self.tables[copied])
+            return
+        gathered = Gathered(table, self.watch.remaining)
+        for columns, count, _ in self.stored(store, keep=False):
+            effort.candidates += count
+            gathered.add(columns, count)
+        gathered.flush()
+
+    # Tag columns
+
+    def tagged_stratum(self, number: int, algebra: ColumnTags, first: tuple[m.Instruction, ...] | None = None) -> None:
+        """As `plain_stratum`."""
+        stratum = self.ram.strata[number]
+        stamp = 1 + max(self.tables[name].round for name in stratum.relations)
+        any_order = self.watch.limits.iteration_limit is None
+        pending = {
+            name: Pending(self.tables[name], algebra, self.ram.relations[name].is_certain, any_order)
+            for name in stratum.relations
+        }
+        for name in stratum.relations:
+            columns, variables = self.fact_columns(name)
+            if len(variables):
+                tags = algebra.one(len(variables))
+                random = variables >= 0
+                tags[random] = algebra.fact_tags(variables[random])
+                pending[name].parts.append((columns, len(variables), tags))
+        for instruction in self.instructions(number, "once") if first is None else first:
+            self.collect(instruction, pending[instruction.relation], stamp)
+        effort = self.stratum_effort[number]
+        for waiting in pending.values():
+            effort.rows += self.merge(waiting, stamp)
+        if not stratum.loop:
+            return
+
+        def has_news(name: str) -> bool:
+            table = self.tables[name]
+            table.visible_size = table.size
+            table.round = stamp
+            rows = table.recent
+            return (rows.stop - rows.start if isinstance(rows, slice) else len(rows)) > 0
+
+        rounds = self.rounds(number)
+        only = best_first.only_rule(stratum) if any_order and self.counts is None else None
+        for instructions, active in rounds.run(has_news):
+            if not self.begin_round(number, rounds):
+                return
+            stamp += 1
+            if only is not None and self.told_best_first(instructions[0], pending[only.relation]):
+                continue
+            for instruction in instructions:
+                self.collect(instruction, pending[instruction.relation], stamp)
+            for name in active:
+                effort.rows += self.merge(pending[name], stamp)
+
+    def told_best_first(self, store: m.Store, pending: Pending) -> bool:
+        """Go on with the only rule of a recursion best tag first, if that can be done; some rows may be left."""
+        table, frontier = pending.table, pending.sums and pending.sums.frontier
+        if frontier is None or not frontier.most or frontier.gave_up or table.sets is None:
+            return False
+        best = best_first.BestFirst(self, store, table, frontier)
+        if not best.is_possible():
+            return False
+        before = table.size
+        self.watch.enter(table)
+        with self.effort(store) as effort:
+            table.recent = best.tell(best_first.waiting_rows(table, frontier))
+            effort.candidates += best.made
+        self.watch.leave()
+        pending.size = table.size
+        self.stratum_effort[self.number].rows += table.size - before
+        return not len(table.recent)
+
+    def collect(self, instruction: m.Instruction, pending: Pending, stamp: int) -> None:
+        """Run an instruction; what it finds waits for the end of round `stamp`."""
+        with self.effort(instruction) as effort:
+            before = effort.candidates
+            self.watch.enter(pending.table)
+            self._collect(instruction, pending, stamp, effort)
+            self.watch.leave()
+            if effort.candidates > before:
+                effort.grew(self.watch.round, effort.candidates - before)
+
+    def _collect(self, instruction: m.Instruction, pending: Pending, stamp: int, effort: Effort) -> None:
+        is_kept = pending.keeps_columns
+        if not isinstance(instruction, m.Store):
+            part = self.special(instruction)
+            effort.candidates += part[1]
+            pending.add(part, stamp)
+            return
+        for part in self.stored(instruction, is_kept):
+            effort.candidates += part[1]
+            running = self.running.get(id(instruction))
+            by_kernel = running is not None and running.kernel is not None
+            pending.add(part, stamp, is_kept or not by_kernel)
+
+    def merge(self, pending: Pending, stamp: int) -> int:
+        """The end of round `stamp` for a table; returns how many rows are new."""
+        self.watch.enter(pending.table)
+        added = pending.merge(stamp)
+        self.watch.leave()
+        return added
+
+    # Facts and special instructions
+
+    def given_facts(self, name: str) -> FactColumns:
+        """The facts that a relation is to begin with."""
+        return self.facts.relations.get(name, FactColumns())
+
+    def fact_columns(self, name: str) -> tuple[Columns, np.ndarray]:
+        """(columns [row] int64, variables) of these."""
+        return self.given_facts(name).joined(len(self.ram.relations[name].types))
+
+    def special(self, rule: AggregateRule) -> tuple[Columns, int, Any]:
+        """Columns, count and tags of an aggregate."""
+        table = self.tables[rule.relation]
+        body = self.tables[rule.body]
+        groups = None if rule.groups is None else self.tables[rule.groups]
+        context = Context(self.mode, self.symbols, self.facts.random, self.watch, self.ram.source, self.ram.text)
+        return run_aggregate(rule, table.types, body, groups, context)

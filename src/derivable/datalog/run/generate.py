@@ -1,0 +1,236 @@
+"""Foreign predicates over the rows of a query: each row once for every row of outputs that is its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.core.diagnostics import DomainError
+from derivable.core.graph import offsets_of
+from derivable.datalog.foreign.function import ForeignError, distinct
+from derivable.datalog.foreign.predicate import ForeignPredicate
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.rules.nodes import Var
+from derivable.datalog.scalars import arithmetic
+from derivable.datalog.tables.storage import CHUNK
+from derivable.datalog.tags.random_facts import RandomFacts
+from derivable.datalog.tags.tags import GraphTags, Untagged
+from derivable.datalog.values.values import numbers_of, words_of_numbers
+
+if TYPE_CHECKING:
+    from derivable.datalog.run.queries import Batch, Queries
+
+
+class ForeignFacts:
+    """The random facts that tagged predicates have made in a run: one for each predicate, inputs and outputs."""
+
+    def __init__(self, random: RandomFacts):
+        self.random = random
+        self.known: dict[tuple, int] = {}
+
+    def copy(self, random: RandomFacts) -> ForeignFacts:
+        """The same facts, for random facts that are a copy."""
+        made = ForeignFacts(random)
+        made.known = dict(self.known)
+        return made
+
+    def variables(self, record: ForeignPredicate, rows: list[tuple], probabilities: np.ndarray) -> np.ndarray:
+        """The variables [row] of rows of words, -1 where the tag is NaN: the row is certain.
+
+        A predicate that gives one row twice has made two facts: the rows differ in their number then.
+        """
+        found = np.full(len(rows), -1, np.int64)
+        seen: dict[tuple, int] = {}
+        fresh, chances = [], []
+        for place in np.flatnonzero(probabilities == probabilities).tolist():
+            repeat = seen[rows[place]] = seen.get(rows[place], -1) + 1
+            key = record.name, repeat, rows[place]
+            if key not in self.known:
+                self.known[key] = len(self.random.probabilities) + len(fresh)
+                fresh.append(place)
+                chances.append(probabilities[place])
+            found[place] = self.known[key]
+        subject = f"a row of the predicate {record.name}"
+        try:
+            self.random.add(np.array(chances, np.float64), record.kind, lambda number: (subject, {}))
+        except DomainError as error:
+            raise ForeignError(error.message, record.name, error.hint) from None
+        return found
+
+
+def generate(
+    queries: Queries, batch: Batch, query: m.Generate, record: ForeignPredicate, facts: ForeignFacts
+) -> Iterator[Batch]:
+    """The batches that a foreign predicate makes of one; rows whose inputs have no value are dropped."""
+    words: list[np.ndarray] = []
+    there = np.ones(batch.count, bool)
+    for e in query.inputs:
+        column, valid = arithmetic.evaluate(e, batch.columns, batch.count, queries.symbols)
+        words.append(column)
+        there &= True if valid is None else valid
+    if not there.all():
+        batch, words = batch.only(queries.mode, there), [column[there] for column in words]
+    if not batch.count:
+        return
+    if record.closed is not None:
+        made = _integers(queries, batch, query, record, words)
+    else:
+        made = _answers(queries, batch, query, record, words, facts)
+    if query.negated:
+        yield from _without(queries, batch, made)
+        return
+    for row, columns, tags in made:
+        chosen = batch.only(queries.mode, row)
+        chosen.columns.update(columns)
+        if tags is not None:
+            chosen.tags = queries.mode.combine(chosen.tags, _factor(queries, tags))
+        if len(row):
+            yield chosen
+
+
+# Integers of one range that are counted; nobody waits for so many.
+MOST = 1 << 40
+# (row of the batch, the columns that the outputs bind, tags [row] or None)
+Made = Iterator[tuple[np.ndarray, dict[str, np.ndarray], Any]]
+
+
+def _integers(queries: Queries, batch: Batch, query: m.Generate, record: ForeignPredicate, words: list) -> Made:
+    """The integers from the first input to the second."""
+    t = query.inputs[0].type
+    low, high = (numbers_of(column, t, queries.symbols) for column in words)
+    counts = np.minimum(np.where(high > low, high - low, 0), MOST).astype(np.int64)
+    if record.closed:
+        counts = np.where(high >= low, counts + 1, 0)
+    output = query.outputs[0]
+    if not isinstance(output, Var) or output.name in batch.columns:
+        # One integer at most counts, so none of the others is made.
+        inside = counts > 0
+        if output is not None:
+            value = numbers_of(queries.key_column(output, batch), t, queries.symbols)
+            inside = (low <= value) & (value <= high if record.closed else value < high)
+        yield np.flatnonzero(inside), {}, None
+        return
+    ends = np.cumsum(counts)
+    total = int(ends[-1])
+    for start in range(0, total, CHUNK):
+        queries.deadline.remaining()
+        position = np.arange(start, min(start + CHUNK, total))
+        row = np.searchsorted(ends, position, side="right")
+        values = low[row] + (position - (ends[row] - counts[row])).astype(low.dtype)
+        yield row, {output.name: words_of_numbers(values, t, queries.symbols)}, None
+
+
+def _answers(
+    queries: Queries, batch: Batch, query: m.Generate, record: ForeignPredicate, words: list, facts: ForeignFacts
+) -> Made:
+    columns, places = distinct(words)
+    count = len(columns[0]) if columns else 1
+    if not columns:
+        places = np.zeros(batch.count, np.int64)
+    # A tagged row is a fact of all its outputs, wanted or not.
+    types = [t if record.is_tagged or output is not None else None for output, t in zip(query.outputs, query.types)]
+    try:
+        found = record.answers([e.type for e in query.inputs], types, queries.symbols, columns, count)
+    except ForeignError as error:
+        error.span = query.span
+        raise
+    answer_of = np.repeat(np.arange(count), np.diff(found.offsets))
+    tags = None
+    if found.probabilities is not None:
+        outputs = [column for column in found.columns if column is not None]
+        rows = list(zip(*(column[answer_of].tolist() for column in columns), *(c.tolist() for c in outputs)))
+        rows = rows if columns or outputs else [()] * len(answer_of)
+        try:
+            tags = _tags(queries, record, rows, found.probabilities, facts, query.negated)
+        except ForeignError as error:
+            error.span = query.span
+            raise
+    offsets = found.offsets
+    numbers = np.diff(offsets) if places is None else np.diff(offsets)[places]
+    ends = np.cumsum(numbers)
+    total = int(ends[-1]) if len(ends) else 0
+    for start in range(0, total, CHUNK):
+        queries.deadline.remaining()
+        position = np.arange(start, min(start + CHUNK, total))
+        row = np.searchsorted(ends, position, side="right")
+        first = offsets[:-1][row if places is None else places[row]]
+        answer = first + position - (ends[row] - numbers[row])
+        keep = np.ones(len(row), bool)
+        bound: dict[str, np.ndarray] = {}
+        for output, column in zip(query.outputs, found.columns):
+            if output is None or column is None:
+                continue
+            if isinstance(output, Var) and output.name not in batch.columns and output.name not in bound:
+                bound[output.name] = column[answer]
+            elif isinstance(output, Var) and output.name in bound:
+                keep &= bound[output.name] == column[answer]
+            else:
+                keep &= queries.key_column(output, batch)[row] == column[answer]
+        if tags is not None:
+            keep &= ~queries.mode.is_zero(tags)[answer] if not isinstance(queries.mode, Untagged) else tags[answer]
+        if not keep.all():
+            row, answer = row[keep], answer[keep]
+            bound = {name: column[keep] for name, column in bound.items()}
+        yield row, bound, None if tags is None or isinstance(queries.mode, Untagged) else tags[answer]
+
+
+def _tags(
+    queries: Queries,
+    record: ForeignPredicate,
+    rows: list[tuple],
+    probabilities: np.ndarray,
+    facts: ForeignFacts,
+    negated: bool,
+) -> Any:
+    """The tags of rows of answers; without tags, whether each counts."""
+    mode = queries.mode
+    # A tag of 0 need not be the zero of the semiring, and counts nothing without tags.
+    is_impossible = (probabilities == 0.0) & (record.kind == "chance")
+    if isinstance(mode, Untagged):
+        # In a support run a row that is only possible does not block.
+        is_support = not isinstance(queries.algebra, Untagged)
+        return np.isnan(probabilities) if negated and is_support else ~is_impossible
+    variables = facts.variables(record, rows, probabilities)
+    if isinstance(mode, GraphTags):
+        nodes = mode.graph.literals_of(variables)
+        nodes[is_impossible] = mode.zero(1)[0]
+        return nodes
+    tags, random = mode.one(len(rows)), variables >= 0
+    if random.any():
+        tags[random] = mode.fact_tags(variables[random])
+    return tags
+
+
+def _factor(queries: Queries, tags: Any) -> Any:
+    return [tags] if isinstance(queries.mode, GraphTags) else tags
+
+
+def _without(queries: Queries, batch: Batch, made: Made) -> Iterator[Batch]:
+    """The rows for which nothing was made, their tags times the negation of what was."""
+    mode = queries.mode
+    rows, tags, is_tagged = [], [], False
+    for row, _, tag in made:
+        rows.append(row)
+        tags.append(mode.one(len(row)) if tag is None and not isinstance(mode, Untagged) else tag)
+        is_tagged |= tag is not None
+    row = np.concatenate([*rows, np.empty(0, np.int64)]).astype(np.int64)
+    if not is_tagged:
+        keep = np.ones(batch.count, bool)
+        keep[row] = False
+        batch = batch.only(mode, keep)
+    elif len(row):
+        assert not isinstance(mode, Untagged)
+        order = np.argsort(row, kind="stable")
+        blocked = np.unique(row)
+        offsets = offsets_of(np.bincount(row, minlength=batch.count)[blocked])
+        column = mode.concatenate([[tag] for tag in tags])[0] if isinstance(mode, GraphTags) else mode.concatenate(tags)
+        factor = mode.one(batch.count)
+        factor[blocked] = mode.negate(mode.reduce(column[order], offsets))
+        keep = ~mode.is_zero(factor)
+        batch = batch.only(mode, keep)
+        if batch.count:
+            batch.tags = mode.combine(batch.tags, _factor(queries, factor[keep]))
+    if batch.count:
+        yield batch

@@ -1,0 +1,311 @@
+"""The limits of a run, and its watch: who looks at the clock, the memory and the tuples between steps.
+
+Every loop over chunks of rows calls `Watch.remaining`, some thousand times a second; what costs system calls is looked
+at some fifty times a second.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from derivable.core.arguments import integer, is_integer
+from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, OutOfMemory, Span
+from derivable.core.progress import Deadline, checked_time_limit, is_seen, progress
+from derivable.datalog.rules.nodes import NOWHERE
+from derivable.device.cpu.available import available_bytes, resident_bytes, shown_bytes
+from derivable.device.cpu.memory import empty_cache, kept_bytes
+
+if TYPE_CHECKING:
+    from derivable.datalog.run.execute import Executor
+    from derivable.datalog.run.profile import Effort
+    from derivable.datalog.tables.storage import Table
+
+Found = TypeVar("Found")
+# Seconds between looks at the memory, before anything is shown, and between changes of what is shown.
+_LOOKS, _QUIET, _SHOWS = 0.02, 1.0, 0.1
+# A run ends when it has left the machine less than this share of what it could have had.
+_RESERVE = 0.1
+EXACT_HINT = "raise time_limit, ask for fewer outputs, or approximate with provenance='topkproofs'"
+_UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS |= {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a run may take; None is no limit.
+
+    iteration_limit  rounds of each recursive stratum, after which the run goes on with what there is
+    round_limit      rounds of each recursive stratum, after which LimitError is raised
+    tuple_limit      tuples of all relations together
+    time_limit       seconds
+    memory_limit     bytes that the run adds to the process; a tenth of what the machine had is left to it in any case
+    """
+
+    iteration_limit: int | None = None
+    round_limit: int | None = None
+    tuple_limit: int | None = None
+    time_limit: float | None = None
+    memory_limit: int | None = None
+
+
+def checked_limits(
+    iteration_limit: Any = None,
+    round_limit: Any = None,
+    tuple_limit: Any = None,
+    time_limit: Any = None,
+    memory_limit: Any = None,
+) -> Limits:
+    """The limits that a caller gave. Raises DomainError for one that is none."""
+    return Limits(
+        None if iteration_limit is None else integer(iteration_limit, "iteration_limit", 0),
+        None if round_limit is None else integer(round_limit, "round_limit", 0),
+        None if tuple_limit is None else integer(tuple_limit, "tuple_limit", 0),
+        checked_time_limit(time_limit),
+        None if memory_limit is None else size_in_bytes(memory_limit),
+    )
+
+
+def size_in_bytes(given: Any) -> int:
+    """Bytes of an integer or of a text such as "2 GB" or "512MiB"."""
+    if is_integer(given) and given > 0:
+        return int(given)
+    if isinstance(given, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", given.lower())
+        if found is not None and found[2] in _UNITS and float(found[1]) > 0:
+            return max(1, int(float(found[1]) * _UNITS[found[2]]))
+    raise DomainError(
+        f"memory_limit is {given!r}, expected bytes greater than zero", hint='for instance 2_000_000_000, or "2 GB"'
+    )
+
+
+class Watch(Deadline):
+    """Looks at the limits of a run, and shows a person how far it is.
+
+    executor  the run, while it goes over strata
+    is_loading  whether facts are being loaded
+    tuples    of all relations, but for what the instruction that runs now has added to `table`
+    """
+
+    def __init__(self, limits: Limits, shows: bool | None = None):
+        super().__init__(limits.time_limit, "the run", "raise time_limit")
+        self.limits = limits
+        self.shows = shows
+        self.began = time.monotonic()
+        self.executor: Executor | None = None
+        self.stratum = self.round = self.tuples = 0
+        self.table: Table | None = None
+        self.before = 0
+        self.next_look = self.began + _LOOKS
+        self.base = None if limits.memory_limit is None else resident_bytes() - kept_bytes()
+        self.asks_at = 0.0
+        self.is_loading = False
+        self.display = ExitStack()
+        self.advance: Any = None
+        self.shown = self.began, 0
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.executor = self.table = None
+        self.hide()
+
+    # What a run tells
+
+    def enter(self, table: Table) -> None:
+        """An instruction begins to write to a table."""
+        self.table, self.before = table, table.size
+
+    def leave(self) -> int:
+        """It has ended; returns how many rows the table has got."""
+        if self.table is None:
+            return 0
+        added = self.table.num_known - self.before
+        self.tuples += added
+        self.table = None
+        return added
+
+    def end_rounds(self, number: int, size: int) -> int:
+        """So many rounds of the instruction that runs have ended, the last one with a table of this size.
+
+        Returns how many rows the table has got in them.
+        """
+        added = size - self.before
+        self.tuples, self.before, self.round = self.tuples + added, size, self.round + number
+        return added
+
+    def begin_round(self, stratum: int, number: int) -> None:
+        self.stratum, self.round = stratum, number
+        if number == self.limits.round_limit:
+            raise self.failure(
+                LimitError,
+                f"the run passed round_limit = {number:,}",
+                "raise round_limit, or stop there by iteration_limit",
+            )
+        self.remaining()
+
+    # What it looks at
+
+    @property
+    def num_tuples(self) -> int:
+        return self.tuples + (0 if self.table is None else self.table.num_known - self.before)
+
+    def remaining(self) -> float | None:
+        """Seconds left, None without a limit. Raises LimitError if a limit is passed."""
+        now = time.monotonic()
+        if now >= self.next_look:
+            self.look(now)
+        limit = self.limits.tuple_limit
+        if limit is not None and self.num_tuples > limit:
+            raise self.failure(LimitError, f"the run passed tuple_limit = {limit:,}", "raise tuple_limit")
+        if self.end is None:
+            return None
+        if now >= self.end:
+            raise self.error()
+        return self.end - now
+
+    def look(self, now: float) -> None:
+        self.next_look = now + _LOOKS
+        kept = kept_bytes()
+        resident = resident_bytes() - kept
+        if self.base is None:
+            self.base = resident
+        used = resident - self.base
+        limit = self.limits.memory_limit
+        if limit is not None and used > limit:
+            raise self.failure(
+                OutOfMemory,
+                f"the run passed memory_limit = {shown_bytes(limit)}: it took {shown_bytes(used)}",
+                "raise memory_limit",
+            )
+        if limit is not None and used + kept > limit:
+            # What freed arrays have left behind is memory of the process too.
+            kept -= empty_cache()
+        if used >= self.asks_at:
+            self.ask(used, kept)
+        if now - self.began >= _QUIET and now - self.shown[0] >= _SHOWS:
+            self.show(now)
+
+    def ask(self, used: int, kept: int) -> None:
+        """Raise OutOfMemory if the machine has hardly any memory left, and the run is what took it."""
+        left = available_bytes()
+        if left is None:
+            self.asks_at = math.inf
+            return
+        reserve = int((max(used, 0) + left + kept) * _RESERVE)
+        if left < reserve and kept:
+            left += empty_cache()
+        if left < reserve and used > reserve:
+            raise self.failure(
+                OutOfMemory,
+                f"the run took {shown_bytes(used)} of memory and {shown_bytes(left)} are left",
+                "set memory_limit to let it go on, or free memory",
+            )
+        self.asks_at = used + max(left - reserve, reserve) / 8
+
+    # Errors
+
+    def error(self) -> CompileTimeout:
+        return self.failure(CompileTimeout, f"the run did not finish within {self.time_limit:g} s", self.hint)
+
+    def out_of_memory(self, wanted: str) -> OutOfMemory:
+        """The error for memory that the system did not give; `wanted` is what it said."""
+        said = wanted.strip().rstrip(".") or "the system gives no more"
+        return self.failure(OutOfMemory, f"there is not enough memory for the run: {said}", "take a larger machine")
+
+    def failure(self, kind: type, what: str, remedy: str) -> Any:
+        """An error that names the rule that grew most lately, and how fast."""
+        executor = self.executor
+        if executor is None or not executor.ram.strata:
+            return kind(what, hint=remedy)
+        stratum = executor.ram.strata[self.stratum]
+        added = self.leave()
+        effort = self.largest(executor, added)
+        place = f"stratum {self.stratum}" + (f", round {self.round:,}" if stratum.is_recursive else "")
+        rows = [f"{what}\n  in {place}, with {_tuples(self.tuples)} in all"]
+        span: Span | None = None
+        if effort is not None:
+            relation = effort.instruction.relation
+            table = executor.tables[relation]
+            name = "an intermediate relation" if relation.startswith("#") else f"`{relation}`"
+            rows.append(f"  the rule of {name}, which has {_tuples(table.num_known)}, {effort.growth_text()}")
+            origin = getattr(effort.instruction, "origin", None)
+            span = getattr(effort.instruction if origin is None else origin.clause, "span", NOWHERE)
+            span = None if span is NOWHERE else span
+        if stratum.is_recursive:
+            advice = f"bound the recursion by a condition in its rule, derive fewer rows with @demand, or {remedy}"
+        elif effort is None:
+            advice = f"give fewer facts, or {remedy}"
+        else:
+            advice = f"restrict the rule by a condition or a shared variable, or {remedy}"
+        ram = executor.ram
+        return kind("\n".join(rows), hint=advice, source=ram.source, text=ram.text, span=span)
+
+    def largest(self, executor: Executor, added: int) -> Effort | None:
+        """The effort of the rule that added most in the last rounds."""
+        own = executor.ram.strata[self.stratum].relations
+        efforts = [e for e in executor.efforts.values() if e.instruction.relation in own]
+        for effort in efforts:
+            if effort.is_running and added:
+                effort.grew(self.round, added)
+        grown = [e for e in efforts if e.last]
+        return max(grown, key=lambda e: e.recent_growth(self.round), default=None)
+
+    # What it shows
+
+    def show(self, now: float) -> None:
+        if self.shows is None:
+            self.shows = is_seen()
+        if not self.shows or not (self.executor or self.is_loading):
+            self.shown = now, self.num_tuples
+            return
+        if self.advance is None:
+            self.advance = self.display.enter_context(progress("running", enabled=True))
+        if self.executor is None:
+            self.advance(0, "loading facts")
+            self.shown = now, 0
+            return
+        ram = self.executor.ram
+        stratum = ram.strata[self.stratum]
+        names = [name for name in stratum.relations if not name.startswith("#")]
+        tuples, before = self.num_tuples, self.shown
+        rate = max(0, tuples - before[1]) / max(now - before[0], 1e-9)
+        note = f"stratum {self.stratum + 1} of {len(ram.strata)}"
+        if names:
+            note += f" ({names[0]}{', ...' if len(names) > 1 else ''})"
+        if stratum.is_recursive:
+            note += f", round {self.round:,}"
+        self.advance(0, f"{note}, {_tuples(tuples)}, {rate:,.0f} a second")
+        self.shown = now, tuples
+
+    def hide(self) -> None:
+        """Show nothing any more."""
+        self.display.close()
+        self.advance = None
+
+
+def watched(watch: Watch, work: Callable[[], Found]) -> Found:
+    """What `work` returns. What a limit raises, or a Ctrl-C, comes without the frames it went through.
+
+    Those hold the tables: who keeps the error, as a notebook does, would keep their memory.
+    """
+    failure: BaseException
+    with watch:
+        try:
+            return work()
+        except (LimitError, KeyboardInterrupt) as error:
+            failure = error.with_traceback(None)
+        except MemoryError as error:
+            failure = watch.out_of_memory(str(error))
+    failure.__context__ = None
+    raise failure
+
+
+def _tuples(count: int) -> str:
+    return f"{count:,} tuple{'' if count == 1 else 's'}"

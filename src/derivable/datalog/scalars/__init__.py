@@ -1,0 +1,1 @@
+"""Scalar expressions of rules, and their arithmetic on columns."""

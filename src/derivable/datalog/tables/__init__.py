@@ -1,0 +1,1 @@
+"""Tables: where tuples and their tags are stored, and the sets that find them."""

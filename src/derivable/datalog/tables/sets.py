@@ -1,0 +1,286 @@
+"""The set of rows of small non-negative integers of a table; see `kernels/row_sets`. The table owns the log."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from derivable.core.forks import renew_in_children
+from derivable.core.lazy import later
+from derivable.device.cpu.memory import empty, longer, next_length, zeros
+
+if TYPE_CHECKING:
+    from derivable.datalog.kernels import row_sets
+    from derivable.datalog.tables.storage import Table
+    from derivable.kernel import emit_numba
+else:
+    row_sets, emit_numba = later("derivable.datalog.kernels.row_sets"), later("derivable.kernel.emit_numba")
+
+MAX_FIRST = 1 << 26
+# A relation with so many prefixes and hardly more rows than prefixes is better off with one hash of all rows.
+MANY_PREFIXES = 1 << 16
+# A thread is lent this part of the arena at once, and dense sets of this number at least.
+LENT, LENT_SETS = 16, 16
+_lending = threading.Lock()
+renew_in_children(globals(), _lending=threading.Lock)
+
+
+@cache
+def _insert(form: row_sets.SetForm) -> Callable:
+    return emit_numba.compile_kernel(row_sets.insert_kernel(form))
+
+
+@cache
+def _find(form: row_sets.SetForm) -> Callable:
+    return emit_numba.compile_kernel(row_sets.find_kernel(form))
+
+
+@cache
+def _read(form: row_sets.SetForm) -> Callable:
+    return emit_numba.compile_kernel(row_sets.read_kernel(form))
+
+
+@dataclass
+class Supply:
+    """Units of the arena for the sets that grow: `state`, of which the last entry is before unit `end`.
+
+    Each thread has one of its own.
+    """
+
+    state: np.ndarray
+    end: int
+
+
+class RowSets:
+    """One set of last values per prefix.
+
+    supplies  whence sets get room; without threads, and for prefixes of more than one column, from the first one
+    lent      units of the arena that supplies have or had
+    """
+
+    def __init__(self, width: int, numbered: bool, domain: int):
+        self.form = row_sets.SetForm(width, numbered)
+        firsts = 1024 if width > 1 else 1
+        self.base, self.slots, self.count = zeros(firsts, np.int64), zeros(firsts, np.int32), zeros(firsts, np.int32)
+        self.table, self.words = zeros(4 * 1024, np.uint32), zeros((firsts, max(width - 1, 1)), np.int32)
+        self._clear(domain)
+
+    def _clear(self, domain: int) -> None:
+        # Of so many values a dense set is a whole number of units.
+        self.domain = -(-max(domain, 1) // 256) * 256
+        self.arena = zeros(1 << 14, np.uint32)
+        self.lent = len(self.arena) // row_sets.UNIT
+        self.supplies = [self._supply(self.lent)]
+
+    def _supply(self, end: int) -> Supply:
+        state = zeros(40, np.int64)
+        state[1] = (self.domain if self.form.numbered else self.domain // 32) // row_sets.UNIT
+        return Supply(state, end)
+
+    @staticmethod
+    def of_bits(bits: np.ndarray, rows: np.ndarray, units: int, prefixes: np.ndarray | None = None) -> RowSets:
+        """Sets that are all dense: that of prefix k is row rows[k] of `bits` [row * units * UNIT] uint32.
+
+        prefixes  [prefix, column] int32 of relations of more than two columns; of pairs each number is one
+        """
+        made = RowSets(2 if prefixes is None else 1 + prefixes.shape[1], False, units * row_sets.UNIT * 32)
+        made._grow_firsts(1 << max(0, len(rows) - 1).bit_length())
+        made.arena, made.lent = bits, len(bits) // row_sets.UNIT
+        made.base[: len(rows)], made.slots[: len(rows)] = rows * units, -1
+        made.supplies = [made._supply(made.lent)]
+        made.supplies[0].state[0] = made.lent
+        if prefixes is not None:
+            from derivable.datalog.kernels.relations import rehash_rows
+
+            made.words[: len(rows)] = prefixes
+            made.supplies[0].state[3] = len(rows)
+            rehash_rows(made.words, len(rows), made.table)
+        return made
+
+    @property
+    def num_prefixes(self) -> int:
+        """Of longer prefixes, which have numbers."""
+        return int(self.supplies[0].state[3])
+
+    @staticmethod
+    def can_hold(columns: Sequence[np.ndarray]) -> bool:
+        """Whether values are in reach; there is at least one row."""
+        return RowSets.holds([int(c.min()) for c in columns], [int(c.max()) for c in columns])
+
+    @staticmethod
+    def holds(lows: Sequence[int], highs: Sequence[int]) -> bool:
+        """Whether values between these, for each column, are in reach."""
+        tops = [row_sets.TOP] * len(highs)
+        if len(highs) == 2:
+            tops[0] = MAX_FIRST
+        return min(lows) >= 0 and all(high < top for high, top in zip(highs, tops))
+
+    @property
+    def find_arguments(self) -> list:
+        """Those of `row_sets.SetParameters`."""
+        found = [len(self.base), self.domain, self.base, self.slots, self.arena]
+        if self.form.has_table:
+            found += [len(self.table) // 2, self.table, self.words.reshape(-1)]
+        return found
+
+    def find(self, columns: Sequence[np.ndarray], count: int, ids: np.ndarray) -> None:
+        """ids [row] = number of the row, 0 where rows have none; -1 if it is absent."""
+        words = [np.ascontiguousarray(c, np.int64) for c in columns]
+        _find(self.form)(count, *self.find_arguments, *words, ids)
+
+    def insert(self, table: Table, columns: Sequence[np.ndarray], start: int, count: int, ids: np.ndarray) -> int:
+        """Find or append rows `start` to `count` of word columns; returns how far it got: to a row out of reach."""
+        i = start
+        numbers = [ids] if self.form.numbered else []
+        while True:
+            used = table.size - table.gone
+            result, i, used = self.place(self.supplies[0], table.tail, used, columns, i, count, numbers)
+            table.size = table.gone + used
+            if result == row_sets.DONE:
+                return count
+            if result == row_sets.LOG_FULL:
+                table.grow_log(len(table.tail) + 1)
+            elif not self.make_room(table, self.supplies[0], result, [c[i:count] for c in columns]):
+                return i
+
+    def place(
+        self,
+        supply: Supply,
+        log: np.ndarray,
+        size: int,
+        columns: Sequence[np.ndarray],
+        start: int,
+        count: int,
+        numbers: Sequence[np.ndarray] = (),
+    ) -> tuple[int, int, int]:
+        """Enter rows `start` to `count` as far as there is room, and write new ones to the log, which has `size`.
+
+        Returns what there is no room for, the next row and the size of the log.
+        """
+        return _insert(self.form)(
+            start,
+            count,
+            size,
+            len(log),
+            supply.end,
+            *self.find_arguments,
+            self.count,
+            supply.state,
+            log.reshape(-1),
+            *columns,
+            *numbers,
+        )
+
+    def make_room(self, table: Table, supply: Supply, result: int, rest: Sequence[np.ndarray]) -> bool:
+        """Make the room for rows that `place` has not found; False if they are out of reach."""
+        if result == row_sets.ARENA_FULL:
+            while not self.lend(supply):
+                used = self.lent * row_sets.UNIT
+                self.arena = longer(self.arena, next_length(len(self.arena)), used, cleared=True)
+        elif result == row_sets.PREFIXES_FULL:
+            if len(self.base) >= MANY_PREFIXES and table.size < 2 * len(self.base):
+                return False
+            self._grow_firsts(2 * len(self.base))
+        else:
+            if not self.can_hold(rest):
+                return False
+            if len(rest) == 2:
+                self._grow_firsts(1 << int(rest[0].max()).bit_length())
+            top = int(rest[-1].max())
+            if top >= self.domain:
+                self._widen(table, 1 << top.bit_length())
+        return True
+
+    # Room for sets
+
+    def share(self, number: int) -> list[Supply]:
+        """Supplies for so many threads, each for prefixes that no other thread asks; there is one column of them."""
+        first = self.supplies[0]
+        if first.end == self.lent:
+            # It has all that is left.
+            first.end = self.lent = int(first.state[0])
+        self.supplies += [self._supply(0) for _ in range(number - len(self.supplies))]
+        return self.supplies[:number]
+
+    def lend(self, supply: Supply) -> bool:
+        """Give a supply more of the arena if there is more: all of it to the only one."""
+        with _lending:
+            there = len(self.arena) // row_sets.UNIT
+            units = there - self.lent
+            if len(self.supplies) > 1:
+                units = max(LENT_SETS * int(supply.state[1]), self.lent // LENT, 1 << 8)
+            if not units or self.lent + units > there:
+                return False
+            if supply.end != self.lent:
+                # What is left of the last ones is too little for a set.
+                supply.state[0] = self.lent
+            self.lent += units
+            supply.end = self.lent
+            return True
+
+    def _grow_firsts(self, length: int) -> None:
+        if length <= len(self.base):
+            return
+        for name in ("base", "slots", "count", "words"):
+            old = getattr(self, name)
+            setattr(self, name, longer(old, length, len(old), cleared=True))
+        if self.form.has_table:
+            from derivable.datalog.kernels.relations import rehash_rows
+
+            self.table = zeros(4 * length, np.uint32)
+            rehash_rows(self.words, self.num_prefixes, self.table)
+
+    def _widen(self, table: Table, domain: int) -> None:
+        """Build the sets again for a larger domain of last values: rows keep their numbers."""
+        table.restore()
+        prefixes, size = self.num_prefixes, table.size
+        self._clear(domain)
+        self.supplies[0].state[3] = prefixes
+        self.slots[:], self.count[:] = 0, 0
+        table.size = 0
+        self.enter(table, size)
+
+    def sizes(self) -> np.ndarray:
+        """How many rows each prefix has."""
+        number = self.num_prefixes if self.form.has_table else len(self.base)
+        found, units = self.count[:number].astype(np.int64), self.domain // (32 * row_sets.UNIT)
+        dense = np.flatnonzero(self.slots[:number] < 0)
+        words = self.arena[: self.lent * row_sets.UNIT].view(np.uint64).reshape(-1, row_sets.UNIT // 2)
+        step = max(1, (1 << 12) // units)
+        for start in range(0, len(dense), step):
+            some = dense[start : start + step]
+            rows = words[self.base[some][:, None] + np.arange(units)]
+            found[some] = np.bitwise_count(rows).sum((1, 2))
+        return found
+
+    def parts(self, room: int, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
+        """The rows [row, column] int32, prefix after prefix, at most `room` at once but for large hashes.
+
+        start, stop  the first prefix, and the one before which to stop
+
+        A part lies where the one before it was.
+        """
+        log = empty((max(room, 64, int(self.slots.max())), self.form.width), np.int32)
+        x, at = start, 0
+        if stop is None:
+            stop = self.num_prefixes if self.form.has_table else len(self.base)
+        while x < stop:
+            count, x, at = _read(self.form)(x, at, stop, len(log), *self.find_arguments, log.reshape(-1))
+            yield log[:count]
+
+    def enter(self, table: Table, size: int) -> bool:
+        """Enter the first `size` rows of the log, which are in reach, into empty sets; False if these are too many."""
+        step = min(size, 1 << 14) or 1
+        ids, *columns = (empty(step, np.int64) for _ in range(self.form.width + 1))
+        for start in range(0, size, step):
+            count = min(step, size - start)
+            for c, column in enumerate(columns):
+                column[:count] = table.tail[start : start + count, c]
+            if self.insert(table, columns, 0, count, ids) < count:
+                return False
+        return True

@@ -1,0 +1,544 @@
+"""Tables: what a relation is while a program runs.
+
+A table is an append-only log of rows of words, a set of its rows, and indexes that grow with the log; nothing is ever
+sorted or merged. A row's life: pending (in the candidates of a round), recent (new or improved in the last round),
+stable. Untagged recent rows are a slice of the log; tagged ones a list of row numbers, because a better tag makes an
+old row recent again; a stamp, the round in which it last became recent, tells the parts apart.
+
+A recursion that reads its recent rows alone tells them in pieces, the last ones first, and `forget`s them: they are in
+the sets then, and the log has only what waits. So it stays in cache, however many rows there are, and each prefix comes
+to its end while its set is in cache. Who reads the log finds all rows there, in order of their values.
+
+The set is one hash of row numbers while the table is small or has values that are no small integers, else `RowSets`.
+Rows without tags that come in bulk are sorted instead, and enter the set when somebody asks it.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from derivable.core.forks import renew_in_children
+from derivable.datalog.kernels import relations as kernels
+from derivable.datalog.tables.packing import SHARED, Packing, distinct
+from derivable.datalog.tables.sets import RowSets
+from derivable.datalog.tables.tag_columns import longer_tags
+from derivable.datalog.values.values import ValueType
+from derivable.device.cpu.memory import contiguous, empty, longer, next_length, zeros
+from derivable.device.cpu.threads import get_num_threads, run_chunks
+
+CHUNK = 1 << 16
+# Rows that are read out of sets at once.
+PART = 1 << 14
+# A table of so many rows goes over to sets by prefix.
+SET_ROWS = 1 << 12
+_NO_STAMPS = empty(0, np.int32)
+_catching_up = threading.RLock()
+renew_in_children(globals(), _catching_up=threading.RLock)
+
+
+class Index:
+    """Row numbers by the values of some columns of a table: a counting sort if it does not change, else chains.
+
+    offsets, rows   rows of key k are rows[offsets[k - low]:offsets[k - low + 1]]; offsets is None for chains
+    is_ordered      whether the rows of the table are in the order of their keys
+    heads, following  the last row of each slot, and the row before each row, -1 for none
+    """
+
+    def __init__(self, table: Table, key_columns: tuple[int, ...], is_static: bool):
+        self.table = table
+        self.key_columns = np.array(key_columns, dtype=np.int64)
+        self.is_static = is_static
+        self.rows_entered = 0
+        self.offsets: np.ndarray | None = None
+        self.ordered: dict[Any, Any] = {}
+        self.low = 0
+        self.is_ordered = False
+        if not key_columns or (is_static and len(key_columns) == 1 and self._build_dense()):
+            return
+        self.heads = np.full(16, -1, dtype=np.int64)
+        self.following = empty(16, np.int64)
+
+    @property
+    def kind(self) -> str:
+        """ "dense", "chain", or "all" without key columns."""
+        return "all" if not len(self.key_columns) else "chain" if self.offsets is None else "dense"
+
+    def values_of(self, column: int) -> np.ndarray:
+        """A column of the table in the order of a dense index's rows."""
+        if column not in self.ordered:
+            self.ordered[column] = self.table.column(column, None if self.is_ordered else self.rows)
+        return self.ordered[column]
+
+    def tags_of(self) -> Any:
+        """The tags of the table in that order."""
+        if "tags" not in self.ordered:
+            assert self.table.tags is not None
+            tags = self.table.tags[: self.table.size]
+            self.ordered["tags"] = tags if self.is_ordered else tags[self.rows]
+        return self.ordered["tags"]
+
+    def _build_dense(self) -> bool:
+        size = self.table.size
+        keys = self.table.column(int(self.key_columns[0]))
+        low, high = (int(keys.min()), int(keys.max())) if size else (0, 0)
+        if high - low > 4 * size + 1024:
+            return False
+        self.low = low
+        self.offsets = empty(high - low + 2, np.int64)
+        self.is_ordered = bool(kernels.dense_offsets(keys, low, self.offsets))
+        if not self.is_ordered:
+            self.rows = empty(size, np.int64)
+            kernels.dense_rows(keys, low, self.offsets, self.rows)
+        return True
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        return np.arange(self.table.size)
+
+    def update(self) -> None:
+        """Enter the rows that the table has got since."""
+        size = self.table.size
+        if self.kind != "chain" or self.rows_entered == size:
+            return
+        log = self.table.log
+        if len(self.following) < size:
+            self.following = longer(self.following, next_length(len(self.following), size), self.rows_entered)
+        if len(self.heads) < size:
+            self.heads = np.full(1 << int(size * 2 - 1).bit_length(), -1, dtype=np.int64)
+            self.rows_entered = 0
+        kernels.chain_append(log, self.key_columns, self.heads, self.following, self.rows_entered, size)
+        self.rows_entered = size
+
+    def matches(
+        self, probes: np.ndarray, limit: int, stamps: np.ndarray = _NO_STAMPS, bound: int = 0
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Pairs (probe numbers, row numbers), at most a chunk at a time, for probes [probe, key] int64.
+
+        Of an index that may change only rows below `limit` with stamps up to `bound`, if there are stamps.
+        """
+        self.update()
+        count_probes = len(probes)
+        room = min(CHUNK, max(1024, 4 * count_probes))
+        left, right = empty(room, np.int64), empty(room, np.int64)
+        i, row = 0, -1
+        keys, offsets, rows = None, self.offsets, None
+        if self.kind == "all":
+            rows = np.arange(limit)
+            rows = rows if not len(stamps) else rows[stamps[:limit] <= bound]
+            offsets, keys = np.array([0, len(rows)]), zeros(count_probes, np.int64)
+        elif offsets is not None:
+            rows, keys = self.rows, np.ascontiguousarray(probes[:, 0])
+        while i < count_probes:
+            if keys is not None:
+                count, i, row = kernels.dense_expand(offsets, rows, self.low, keys, left, right, i, row)
+            else:
+                count, i, row = kernels.chain_expand(
+                    self.table.log,
+                    self.key_columns,
+                    self.heads,
+                    self.following,
+                    probes,
+                    limit,
+                    stamps,
+                    bound,
+                    left,
+                    right,
+                    i,
+                    row,
+                )
+            if count:
+                # Copies, because the buffers are filled again while the consumer may still hold the last chunk.
+                yield left[:count].copy(), right[:count].copy()
+
+
+class Table:
+    """The rows of one relation; see the module's docstring.
+
+    log     [capacity, max(arity, 1)] int64 (a nullary relation has one column of zeros); int32 with `sets`
+    tail    the log from row `gone` on; the rows before it are in the sets alone until somebody reads the log
+    sets    the set of its rows by prefix, instead of the hash set `table`
+    lags    whether the rows, which are distinct, are in neither yet
+    shared  whether another table has the same log, so that it must not be written to
+    lent    whether another table may have the rows of this log
+    tags    [capacity] made by `new_tags`, or None for untagged tables
+    stamps  [capacity] int32, the round in which a row last became recent, or None where no rule asks what is stable
+    recent  row numbers, or a slice of the log
+    top     a guess of the largest integer that its last column will hold
+    gathered  rows that it will get, as `Gathered` knows already
+    rows_worth_kernels  rows that a rule must go through here before it is worth a kernel
+    """
+
+    rows_worth_kernels: float = 0
+    gone = gathered = 0
+
+    def __init__(
+        self,
+        name: str,
+        types: Sequence[ValueType],
+        new_tags: Callable[[int], Any] | None = None,
+        has_stamps: bool = False,
+    ):
+        self.name = name
+        self.types = tuple(types)
+        self.width = max(1, len(self.types))
+        self.size = 0
+        self.sets: RowSets | None = None
+        self.may_have_sets = bool(self.types) and all(t.family != "float" for t in self.types)
+        self.may_be_built = bool(self.types) and new_tags is None
+        self.lags = self.shared = self.lent = False
+        self.tail: np.ndarray = empty((16, self.width), np.int64)
+        self.table = zeros(128, np.uint32)
+        self.new_tags = new_tags
+        self.tags: Any = None if new_tags is None else new_tags(16)
+        self.stamps: np.ndarray | None = zeros(16, np.int32) if has_stamps else None
+        self.recent: slice | np.ndarray = slice(0, 0)
+        self.stable_size = 0
+        self.visible_size = 0
+        self.round = 0
+        self.top = 0
+        self.indexes: dict[tuple[int, ...], Index] = {}
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def num_known(self) -> int:
+        """How many rows it has, with those that are gathered."""
+        return self.size + self.gathered
+
+    @property
+    def log(self) -> np.ndarray:
+        self.restore()
+        return self.tail
+
+    @log.setter
+    def log(self, log: np.ndarray) -> None:
+        self.tail, self.gone = log, 0
+
+    def column(self, position: int, rows: slice | np.ndarray | None = None, dtype: Any = np.int64) -> np.ndarray:
+        """Words [row] of one column, of all rows or some; of another dtype if its values fit in it."""
+        if rows is None and 0 < self.gone == self.size:
+            return self._columns_of_sets({position: dtype})[0]
+        if rows is None:
+            rows = slice(0, self.size)
+        if self.gone and (rows.start if isinstance(rows, slice) else rows.min(initial=self.gone)) < self.gone:
+            self.restore()
+        tail, gone = self.tail, self.gone
+        if isinstance(rows, slice):
+            part = tail[rows.start - gone : rows.stop - gone, position]
+            column = empty(len(part), dtype)
+            np.copyto(column, part, casting="unsafe")
+            return column
+        column = empty(len(rows), dtype)
+        for start in range(0, len(rows), CHUNK):
+            part = rows[start : start + CHUNK] - gone
+            # Of a column with gaps NumPy would copy all before it takes some.
+            column[start : start + CHUNK] = tail.reshape(-1).take(part * self.width + position)
+        return column
+
+    def view(self, position: int, rows: slice) -> np.ndarray:
+        """Words [row] of one column of some rows where they lie in the log, in its type; nothing is copied."""
+        if rows.start < self.gone:
+            self.restore()
+        return self.tail[rows.start - self.gone : rows.stop - self.gone, position]
+
+    def all_columns(self, dtypes: Sequence[Any]) -> list[np.ndarray]:
+        """Words [row] of all columns, of these dtypes."""
+        if 0 < self.gone == self.size:
+            # The sets are gone through once.
+            return self._columns_of_sets(dict(enumerate(dtypes)))
+        return [self.column(c, dtype=dtype) for c, dtype in enumerate(dtypes)]
+
+    def rows_of(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
+        """Rows [row, column] of word columns."""
+        rows = empty((count, self.width), np.int64)
+        if not columns:
+            rows[:] = 0
+        for i, column in enumerate(columns):
+            rows[:, i] = column
+        return rows
+
+    def grow_log(self, least: int) -> None:
+        """Make room for at least so many rows, and their tags."""
+        capacity, used = next_length(len(self.tail), least), self.size - self.gone
+        if self.shared:
+            self._move_log(capacity, 0, 0)
+        self.tail = longer(self.tail, capacity, used)
+        if self.stamps is not None:
+            self.stamps = longer(self.stamps, capacity, self.size)
+        if self.new_tags is not None:
+            self.tags = longer_tags(self.tags, capacity, self.size)
+
+    def _move_log(self, capacity: int, low: int, high: int) -> None:
+        """Have a log of its own, without the rows at these places."""
+        there = self.tail[: self.size - self.gone]
+        self.tail, self.shared, self.lent = longer(empty((16, self.width), there.dtype), capacity, 0), False, False
+        self.tail[:low] = there[:low]
+        self.tail[low : len(there) - (high - low)] = there[high:]
+
+    # Rows that are in the sets alone
+
+    def tell_next(self, most: int) -> bool:
+        """Make rows that were not told yet the recent ones, and forget those that were; false if all were told.
+
+        The last ones come first, at most `most` of them, where rows can be forgotten.
+        """
+        told, may_forget = self.recent, self.sets is not None and not self.sets.form.numbered
+        assert isinstance(told, slice)
+        if told.stop > self.visible_size and may_forget:
+            # A piece, with rows before it that wait; of sets that went meanwhile it is told once more.
+            self.visible_size += told.stop - told.start
+            self.forget(told.start, told.stop)
+        self.stable_size, waiting = self.visible_size, self.size - self.visible_size
+        if may_forget and (self.visible_size - self.gone >= most or (self.gone and not waiting)):
+            self.forget(self.gone, self.visible_size)
+        if may_forget and waiting > most:
+            self.recent = slice(self.size - most, self.size)
+            return True
+        self.recent = slice(self.visible_size, self.size)
+        self.visible_size = self.size
+        return waiting > 0
+
+    def forget(self, start: int, stop: int) -> None:
+        """Have these rows in the sets alone. Those before them get the numbers up to `stop`."""
+        low, high, used = start - self.gone, stop - self.gone, self.size - self.gone
+        if high - low == used:
+            self.tail, self.shared, self.lent = empty((16, self.width), self.tail.dtype), False, False
+        elif self.shared or self.lent:
+            self._move_log(len(self.tail), low, high)
+        else:
+            self.tail[low : used - (high - low)] = self.tail[high:used]
+        self.gone += high - low
+
+    def restore(self) -> None:
+        """Have all rows in the log: those that are in the sets alone come first, prefix after prefix."""
+        if not self.gone:
+            return
+        # Several threads may read what a run has returned.
+        with _catching_up:
+            if not self.gone:
+                return
+            assert self.sets is not None
+            log, waiting = longer(empty((16, self.width), np.int32), self.size, 0), self.tail[: self.size - self.gone]
+            others = Table(self.name, self.types)
+            others.insert(list(waiting.T), len(waiting))
+            filled = 0
+            for part in self.sets.parts(PART):
+                rows = part if not len(waiting) else part[others.find(list(part.T), len(part)) < 0]
+                log[filled : filled + len(rows)] = rows
+                filled += len(rows)
+            log[filled:] = waiting
+            self.tail, self.gone = log, 0
+
+    def _columns_of_sets(self, dtypes: Mapping[int, Any]) -> list[np.ndarray]:
+        """Columns of the log as `restore` makes it, by their positions."""
+        assert self.sets is not None
+        columns = [empty(self.size, dtype) for dtype in dtypes.values()]
+        # The first prefix of each thread, and the row of that.
+        prefixes, rows, threads = [0, None], [0], get_num_threads()
+        if threads > 1 and self.size >= SHARED and not self.sets.form.numbered:
+            ends = np.cumsum(self.sets.sizes())
+            cuts = np.unique(np.searchsorted(ends, [self.size * k // threads for k in range(1, threads)], "right"))
+            prefixes, rows = [0, *cuts.tolist(), None], [0, *(ends[cuts - 1] * (cuts > 0)).tolist()]
+
+        def read(start: int, stop: int, sets: RowSets) -> None:
+            for k in range(start, stop):
+                filled = rows[k]
+                for part in sets.parts(PART, prefixes[k] or 0, prefixes[k + 1]):
+                    for column, position in zip(columns, dtypes):
+                        column[filled : filled + len(part)] = part[:, position]
+                    filled += len(part)
+
+        run_chunks(read, len(rows), 1, self.sets)
+        return columns
+
+    def become_sets(self, sets: RowSets, size: int) -> None:
+        """Have the `size` rows of these sets, among them all that there are; nobody has news of them any more."""
+        self.sets, self.size, self.gone = sets, size, size
+        self.tail, self.table = empty((16, self.width), np.int32), self.table[:0]
+        self.lags = self.shared = self.lent = False
+        self.stable_size = self.visible_size = size
+        self.recent = slice(size, size)
+        self.indexes.clear()
+
+    def become_recent(self, rows: np.ndarray | slice, stamp: int) -> None:
+        """Rows say something new in round `stamp`."""
+        if self.stamps is not None:
+            self.stamps[rows] = stamp
+
+    def _rehash(self, slots: int) -> None:
+        self.table = zeros(2 << int(slots - 1).bit_length(), np.uint32)
+        kernels.rehash_rows(self.log, self.size, self.table)
+
+    def enter_sets(self, columns: Sequence[np.ndarray] = ()) -> bool:
+        """Go over to sets if the rows and the given ones are in reach, else never; whether it is done."""
+        there = list(self.log[: self.size].T) if self.size else []
+        parts = [part for part in (columns, there) if len(part)]
+        if not all(map(RowSets.can_hold, parts)):
+            self.may_have_sets = False
+            return False
+        top = max((int(part[-1].max()) for part in parts), default=0)
+        self.sets = RowSets(self.width, self.new_tags is not None, self._domain(top))
+        log = empty(self.log.shape, np.int32)
+        log[: self.size] = self.log[: self.size]
+        self.log, self.table = log, self.table[:0]
+        size, self.size = self.size, 0
+        self.sets.enter(self, size)
+        return True
+
+    def leave_sets(self) -> None:
+        """Go over, for good, to the set that numbers its rows and holds any values."""
+        self.may_have_sets = self.may_be_built = False
+        if self.sets is not None or self.lags:
+            self.restore()
+            self.sets, self.lags, self.shared = None, False, False
+            self.log = self.log.astype(np.int64)
+            self._rehash(max(64, 2 * self.size))
+
+    def leave_set_behind(self) -> None:
+        """Make the set of the rows, which others add to the log, when somebody asks it; `leave_sets` is for good."""
+        assert self.sets is not None
+        self.restore()
+        self.sets, self.lags = None, True
+
+    def _build(self, columns: Sequence[np.ndarray], look: Callable[[], Any] | None = None) -> bool:
+        """Make the given rows those of the table, which has none, in order; False if they do not fit in words."""
+        packing = Packing.of(columns)
+        if packing is None:
+            return False
+        packed = packing.pack(columns)
+        if look is not None:
+            look()
+        rows = distinct(packed)
+        if look is not None:
+            look()
+        self.build(packing, rows, packing.lows, packing.highs)
+        return True
+
+    def build(self, packing: Packing, rows: np.ndarray, lows: Sequence[int], highs: Sequence[int]) -> None:
+        """Make rows that were packed, in order and without repeats, those of the table, which has none.
+
+        lows, highs  between which the values of each column are
+        """
+        self.may_have_sets = self.may_have_sets and RowSets.holds(lows, highs)
+        dtype = np.int32 if self.may_have_sets else np.int64
+        self.log = longer(empty((16, self.width), dtype), len(rows), 0)
+        packing.unpack(rows, self.log)
+        self.table, self.size, self.lags = self.table[:0], len(rows), True
+
+    def may_share(self, other: Table) -> bool:
+        """Whether this table may have the rows of another, which has all of its own, for itself."""
+        is_plain = self.may_be_built and other.new_tags is None and self.types == other.types
+        return is_plain and not self.size and other.size >= SET_ROWS
+
+    def share(self, other: Table) -> None:
+        """Have the rows of another table, on the same memory until one more is inserted."""
+        self.log, self.size, other.lent = other.log[: other.size], other.size, True
+        self.may_have_sets = other.log.dtype == np.int32
+        self.table, self.lags, self.shared = self.table[:0], True, True
+
+    def fork(self, size: int | None = None, with_set: bool = False) -> Table:
+        """A table with the first `size` rows, all if it is None, on the same memory until one of the two gets more.
+
+        with_set  whether to copy the set of all rows now; else it is made when somebody asks it
+        Tags and stamps are those of this table: who is going to change them puts copies in their place first.
+        """
+        made = Table(self.name, self.types, self.new_tags, self.stamps is not None)
+        made.top, made.round = self.top, self.round
+        count = self.size if size is None else size
+        if not count:
+            return made
+        made.log, made.size, made.visible_size, self.lent = self.log[:count], count, count, True
+        made.tags, made.stamps, made.shared = self.tags, self.stamps, True
+        if self.log.dtype == np.int64 and count < SET_ROWS:
+            made.may_have_sets = self.may_have_sets
+            made._rehash(max(64, 2 * count))
+            return made
+        made.may_have_sets = self.log.dtype == np.int32
+        made.table, made.lags = made.table[:0], not with_set or self.lags
+        if not made.lags:
+            made.sets, made.table = deepcopy(self.sets), self.table.copy()
+        return made
+
+    def catch_up(self) -> None:
+        """Enter rows that were built in bulk into the set."""
+        if not self.lags:
+            return
+        # Several threads may ask what a run has returned.
+        with _catching_up:
+            if self.lags and self.may_have_sets:
+                top = int(self.log[: self.size, -1].max())
+                sets = RowSets(self.width, self.new_tags is not None, self._domain(top))
+                # To enter rows is to count them again from the first; others may read this table meanwhile.
+                counted = copy.copy(self)
+                counted.size = 0
+                if sets.enter(counted, self.size):
+                    self.sets = sets
+                else:
+                    # Its prefixes are nearly all different.
+                    self.leave_sets()
+            elif self.lags:
+                self._rehash(max(64, 2 * self.size))
+            self.lags = False
+
+    def _domain(self, top: int) -> int:
+        # Widening means to build all again; a guess far above what is there would make dense sets too large.
+        return max(top, self.top if self.top <= 2 * top else 0) + 1
+
+    def insert(self, columns: Sequence[np.ndarray], count: int, look: Callable[[], Any] | None = None) -> np.ndarray:
+        """Find or append rows given as word columns [row] of int64 or smaller integers.
+
+        Returns the rows' numbers [row] int64 (not of untagged sets).
+        look  who looks at the clock while there are many
+        """
+        ids = empty(count, np.int64)
+        if not count:
+            return ids
+        if not self.size and self.may_be_built and count >= SET_ROWS and self._build(columns, look):
+            return ids
+        columns = [contiguous(column, np.int64) for column in columns]
+        self.catch_up()
+        if self.sets is None and self.may_have_sets and self.size + count >= SET_ROWS:
+            self.enter_sets(columns)
+        done = 0
+        if self.sets is not None:
+            done = self.sets.insert(self, columns, 0, count, ids)
+            if done == count:
+                return ids
+            self.leave_sets()
+        for start in range(done, count, CHUNK):
+            if look is not None:
+                look()
+            stop = min(start + CHUNK, count)
+            needed = self.size + stop - start
+            if needed > len(self.log):
+                self.grow_log(needed)
+            if 4 * needed > len(self.table):
+                self._rehash(4 * needed)
+            rows = self.rows_of([c[start:stop] for c in columns], stop - start)
+            self.size = kernels.place_rows(self.log, self.size, self.table, rows, ids[start:stop], True)
+        return ids
+
+    def find(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
+        """Row numbers [row] int64 of rows given as word columns, -1 if absent (of untagged sets: 0 if present)."""
+        ids = empty(count, np.int64)
+        self.catch_up()
+        if self.sets is not None:
+            self.sets.find(columns, count, ids)
+        else:
+            kernels.place_rows(self.log, self.size, self.table, self.rows_of(columns, count), ids, False)
+        return ids
+
+    def index(self, key_columns: tuple[int, ...], is_static: bool) -> Index:
+        """The index over some columns; a static table has all its rows already."""
+        found = self.indexes.get(key_columns)
+        if found is None:
+            found = self.indexes[key_columns] = Index(self, key_columns, is_static)
+        return found

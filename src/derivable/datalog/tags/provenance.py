@@ -1,0 +1,81 @@
+"""Which provenances there are: every semiring, and two with code of their own.
+
+A provenance says what the tags of tuples are: a semiring, built in, registered or a record of one's own. `topkproofs`
+keeps sets of proofs, whose operations depend on the probabilities of the run; `exact` keeps every ground derivation and
+compiles them to a circuit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from derivable.algebra import semirings
+from derivable.algebra.semiring import Semiring
+from derivable.core.diagnostics import DomainError
+from derivable.core.registry import Registry
+from derivable.datalog.ram.nodes import Ram
+from derivable.datalog.tags.carrier import Carrier
+from derivable.datalog.tags.random_facts import RandomFacts
+from derivable.datalog.tags.tags import ColumnTags, IntegerTags, SemiringTags
+
+
+@dataclass(frozen=True)
+class Inference:
+    """A provenance that is no semiring on scalars: its machinery is called by its name."""
+
+    name: str
+    description: str
+
+
+EXACT = Inference("exact", "the probability in a random world, from a compiled circuit")
+TOP_PROOFS = Inference("topkproofs", "the exact probability of the k most probable proofs")
+PROVENANCES: Registry[Semiring | Inference] = Registry(
+    "provenance",
+    {record.name: record for record in (EXACT, TOP_PROOFS)},
+    parent=semirings.REGISTRY,
+    more="or give a Semiring",
+)
+
+
+def provenance_of(given: str | Semiring) -> Semiring | Inference:
+    """The provenance of that name, or a semiring, checked for its form.
+
+    Raises DomainError, with the nearest name, for an unknown one, and for a semiring whose times does not commute.
+    """
+    if isinstance(given, Semiring):
+        found: Semiring | Inference = semirings.get(given)
+    elif isinstance(given, str):
+        found = PROVENANCES[given]
+    else:
+        raise DomainError(
+            f"a provenance is a name or a Semiring, not {type(given).__name__}",
+            hint=f"known are {', '.join(PROVENANCES.known())}",
+        )
+    if isinstance(found, Semiring) and not found.commutative:
+        raise DomainError(
+            f"times of the semiring {found.name!r} does not commute, and the facts of a rule have no order",
+            hint="a provenance is a commutative semiring",
+        )
+    return found
+
+
+def carrier_of(provenance: Semiring | Inference, name: str | None = None) -> Carrier:
+    """Which numbers it takes as tags; `name` is what the user calls it."""
+    return Carrier(name or provenance.name, provenance if isinstance(provenance, Semiring) else None)
+
+
+def tags_of(provenance: Semiring | Inference, facts: RandomFacts, k: int = 3) -> ColumnTags:
+    """The tag columns of a provenance other than exact, for a run on these random facts."""
+    if isinstance(provenance, Semiring):
+        return IntegerTags(provenance, facts) if provenance.is_exact else SemiringTags(provenance, facts)
+    from derivable.datalog.tags.topkproofs import ProofTags
+
+    return ProofTags(facts, k)
+
+
+def needs_derivations(semiring: Semiring, ram: Ram) -> bool:
+    """Whether tag columns would count a derivation twice: tuples of a recursive stratum pass on all of their value
+    each time it changes, so plus must be idempotent, or pass it on once."""
+    if semiring.idempotent_plus or not any(stratum.is_recursive for stratum in ram.strata):
+        return False
+    return semiring.is_exact or not semiring.typed().always_saturated

@@ -1,0 +1,136 @@
+"""What random facts look like to a provenance."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from derivable.datalog.tags.carrier import Carrier
+
+Kind = Literal["chance", "tag", "value"]
+# How a kind is kept.
+CHANCE, TAG, VALUE = range(3)
+KINDS: dict[Kind, int] = {"chance": CHANCE, "tag": TAG, "value": VALUE}
+# (subject of a sentence, fields of an error that say where it is) of the fact of that number, from 0.
+Origin = Callable[[int], tuple[str, dict[str, Any]]]
+
+
+def anonymous(number: int) -> tuple[str, dict[str, Any]]:
+    """The origin of facts that nothing is known of."""
+    return "a fact", {}
+
+
+@dataclass
+class RandomFacts:
+    """The random input facts of a run, as variables 0, 1, ...
+
+    probabilities  the number of each variable; what it means is said by its kind:
+    kinds          [variable] "chance", a probability that an aggregate or a soft comparison has computed; "tag", the
+                   number that a user has written before `::` or given with a tuple; "value", an element of the
+                   semiring that the program runs in, as a sparse tensor has them
+    groups         arrays of variables of which exactly one is true; the others are independent
+    seed           of samples that aggregates draw
+    carrier        what numbers the provenance takes, once that is known
+    origins        (first variable, where that and the following ones come from), for messages
+    """
+
+    probabilities: list[float] = field(default_factory=list)
+    groups: list[np.ndarray] = field(default_factory=list)
+    seed: int = 0
+    kinds: bytearray = field(default_factory=bytearray)
+    carrier: Carrier | None = None
+    origins: list[tuple[int, Origin]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.kinds.extend(bytes(len(self.probabilities) - len(self.kinds)))
+
+    def copy(self) -> RandomFacts:
+        return replace(
+            self,
+            probabilities=[*self.probabilities],
+            groups=[*self.groups],
+            kinds=bytearray(self.kinds),
+            origins=[*self.origins],
+        )
+
+    def add(self, probabilities: np.ndarray, kind: Kind = "chance", origin: Origin = anonymous) -> np.ndarray:
+        """Numbers of new independent variables. Raises DomainError for tags that the provenance does not take."""
+        numbers = np.asarray(probabilities, np.float64)
+        start = len(self.probabilities)
+        if kind != "chance" and len(numbers):
+            if self.carrier is not None:
+                self.carrier.check(numbers, np.full(len(numbers), KINDS[kind], np.uint8), start, origin)
+            self.origins.append((start, origin))
+        self.probabilities.extend(numbers.tolist())
+        self.kinds.extend(bytes([KINDS[kind]]) * len(numbers))
+        return np.arange(start, len(self.probabilities), dtype=np.int64)
+
+    def add_choice(
+        self,
+        probabilities: np.ndarray,
+        is_complete: bool = False,
+        kind: Kind = "chance",
+        origin: Origin = anonymous,
+    ) -> np.ndarray:
+        """Numbers of new variables of which at most one is true.
+
+        Unless they add up to one (or `is_complete`), one more variable stands for "none of them".
+        """
+        variables = self.add(probabilities, kind, origin)
+        if self.carrier is not None:
+            self._normalise(variables)
+        rest = 1.0 - float(np.sum(probabilities))
+        group = variables
+        if not is_complete and rest > 1e-12:
+            group = np.concatenate([variables, self.add(np.array([rest]))])
+        self.groups.append(group)
+        return variables
+
+    def require(self, carrier: Carrier) -> None:
+        """State the provenance. Raises DomainError for tags so far that it does not take, as `add` does from now on."""
+        if self.carrier == carrier:
+            return
+        kinds = self.kinds_of(slice(None))
+        if (kinds != CHANCE).any():
+            starts = [start for start, _ in self.origins]
+
+            def origin(number: int) -> tuple[str, dict[str, Any]]:
+                start, found = self.origins[bisect_right(starts, number) - 1]
+                return found(number - start)
+
+            carrier.check(np.asarray(self.probabilities, np.float64), kinds, 0, origin)
+        self.carrier = carrier
+        for group in self.groups:
+            self._normalise(group)
+
+    def _normalise(self, group: np.ndarray) -> None:
+        """Have the probabilities of a choice add up to one where rounding has made more of them."""
+        if self.carrier is None or self.carrier.semiring is not None:
+            return
+        given = [self.probabilities[variable] for variable in group]
+        total = sum(given)
+        if total > 1.0 + 1e-9:
+            for variable, probability in zip(group.tolist(), given):
+                self.probabilities[variable] = probability / total
+
+    def kinds_of(self, variables: np.ndarray | slice) -> np.ndarray:
+        """[variable] uint8: CHANCE, TAG or VALUE."""
+        return np.array(np.frombuffer(self.kinds, np.uint8)[variables])
+
+    def fixed(self, variables: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """(number [fixed] int64, probability [fixed]) of what no input names: the facts written in the program."""
+        inputs = np.concatenate([*variables.values(), np.empty(0, dtype=np.int64)])
+        numbers = np.setdiff1d(np.arange(len(self.probabilities)), inputs)
+        return numbers, np.asarray(self.probabilities, dtype=np.float64)[numbers]
+
+    def group_of(self) -> np.ndarray:
+        """Group number [variable] int64, -1 for independent variables."""
+        owner = np.full(len(self.probabilities), -1, dtype=np.int64)
+        for i, group in enumerate(self.groups):
+            owner[group] = i
+        return owner

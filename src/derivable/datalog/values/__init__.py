@@ -1,0 +1,1 @@
+"""Values: the types of columns, and texts, terms, moments and tensors as numbers."""

@@ -1,0 +1,461 @@
+"""Value types of the language and their columns.
+
+Every value is stored in one 64-bit word: integers as themselves (two's complement for unsigned 64-bit), floats as
+the bits of their float64 value, strings and symbols as ids of the symbol table, characters as code points, integers of
+128 bits as themselves or as ids (`datalog.wide`). So one set of kernels serves all types; the types matter only where
+values are computed, compared or shown.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.core.forks import renew_in_children
+from derivable.datalog.values import tensors, wide
+from derivable.datalog.values.hashed_texts import HashedTexts
+from derivable.datalog.values.moments import Duration, datetime_literal, datetime_text, word_of_datetime
+from derivable.datalog.values.terms import Entity
+
+if TYPE_CHECKING:
+    from derivable.datalog.tables.entities import EntityStore
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """A value type, printed by its name: `usize`.
+
+    family  "signed", "unsigned", "float", "bool", "char", "text", "datetime", "duration", "tensor", or "entity" of the
+            terms of algebraic data types
+    bits    width of an integer or float
+    dtype   of the NumPy column that `columns` shows
+    """
+
+    name: str
+    family: str
+    bits: int
+    dtype: np.dtype
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_integer(self) -> bool:
+        return self.family in ("signed", "unsigned")
+
+    @property
+    def is_number(self) -> bool:
+        return self.family in ("signed", "unsigned", "float")
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Smallest and largest integer of the type."""
+        if self.family == "signed":
+            return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
+        return 0, (1 << self.bits) - 1
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it is one of integers that need more than a word."""
+        return self.bits > 64
+
+    def range_text(self) -> str:
+        """What an integer type holds, for messages."""
+        low, high = self.limits
+        return f"{self} holds {low} to {high}"
+
+
+TYPES: dict[str, ValueType] = {
+    t.name: t
+    for t in [
+        ValueType("i8", "signed", 8, np.dtype("i1")),
+        ValueType("i16", "signed", 16, np.dtype("i2")),
+        ValueType("i32", "signed", 32, np.dtype("i4")),
+        ValueType("i64", "signed", 64, np.dtype("i8")),
+        ValueType("i128", "signed", 128, np.dtype("O")),
+        ValueType("isize", "signed", 64, np.dtype("i8")),
+        ValueType("u8", "unsigned", 8, np.dtype("u1")),
+        ValueType("u16", "unsigned", 16, np.dtype("u2")),
+        ValueType("u32", "unsigned", 32, np.dtype("u4")),
+        ValueType("u64", "unsigned", 64, np.dtype("u8")),
+        ValueType("u128", "unsigned", 128, np.dtype("O")),
+        ValueType("usize", "unsigned", 64, np.dtype("u8")),
+        ValueType("f32", "float", 32, np.dtype("f4")),
+        ValueType("f64", "float", 64, np.dtype("f8")),
+        ValueType("bool", "bool", 1, np.dtype("?")),
+        ValueType("char", "char", 32, np.dtype("O")),
+        ValueType("String", "text", 64, np.dtype("O")),
+        ValueType("Symbol", "text", 64, np.dtype("O")),
+        ValueType("DateTime", "datetime", 64, np.dtype("M8[us]")),
+        ValueType("Duration", "duration", 64, np.dtype("O")),
+        ValueType("Tensor", "tensor", 64, np.dtype("O")),
+    ]
+}
+TYPE_ALIASES = {"&str": "String"}
+
+I32, F32, F64, BOOL, USIZE, STRING = (TYPES[n] for n in ("i32", "f32", "f64", "bool", "usize", "String"))
+DATETIME, DURATION, TENSOR = (TYPES[n] for n in ("DateTime", "Duration", "Tensor"))
+# Terms of any algebraic data type; the types that a program declares have its family.
+ENTITY = ValueType("Entity", "entity", 64, np.dtype("O"))
+
+
+def castable(source: ValueType, target: ValueType) -> bool:
+    """Whether there is a cast: of terms, dates and durations to text and from it, of tensors to text and floats. A
+    character casts to a number, its digit, and an integer to a character, a float does not."""
+    families = {source.family, target.family}
+    if source == target or families == {"entity"}:
+        return True
+    if "entity" in families:
+        return "text" in families
+    if source.family == "tensor":
+        return target.family in ("text", "float")
+    if "tensor" in families or (source.family == "float" and target.family == "char"):
+        return False
+    return families.isdisjoint(("datetime", "duration")) or "text" in families
+
+
+def same_words(types: Iterable[ValueType], others: Iterable[ValueType]) -> bool:
+    """Whether columns of these types hold the same words: equal types, and terms of whatever data types."""
+    return [_words(t) for t in types] == [_words(t) for t in others]
+
+
+def _words(t: ValueType) -> ValueType:
+    return ENTITY if t.family == "entity" else t
+
+
+# Above so many texts their hashes are in a table of ours: looks into a large dictionary wait for memory one by one.
+MANY_TEXTS = 1 << 16
+_interning = threading.Lock()
+renew_in_children(globals(), _interning=threading.Lock)
+
+
+@dataclass
+class SymbolTable:
+    """Strings interned to ids 0, 1, ...; one table per run. `entities` has the terms of the run, None without any.
+
+    ids     of all texts, or with `hashed` of some
+    hashed  the places of all texts, where they are many
+    things  durations, tensors and large integers, each with an id of its own, by what equal ones have in common in
+            `known`
+    """
+
+    ids: dict[str, int] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+    entities: EntityStore | None = None
+    known: dict[Any, int] = field(default_factory=dict)
+    things: list[Any] = field(default_factory=list)
+    hashed: HashedTexts | None = None
+
+    def intern(self, text: str) -> int:
+        found = self.ids.get(text)
+        if found is None:
+            # Branches of a database have one table, and may be added to in several threads.
+            with _interning:
+                if self.hashed is not None:
+                    found = int(self.hashed.enter([text], self.texts)[0])
+                elif (found := self.ids.get(text)) is None:
+                    found = len(self.texts)
+                    # In this order, so that a Ctrl-C in between does no harm.
+                    self.texts.append(text)
+                self.ids[text] = found
+        return found
+
+    def intern_all(self, texts: Iterable[str]) -> np.ndarray:
+        """Ids [text] int64."""
+        texts = list(texts)
+        if not {*map(type, texts)} <= {str}:
+            texts = list(map(str.__str__, texts))
+        with _interning:
+            if self.hashed is None and len(self.texts) + len(texts) > MANY_TEXTS:
+                self.hashed = HashedTexts.of(self.texts)
+            if self.hashed is not None:
+                return self.hashed.enter(texts, self.texts)
+            found: list[int] = []
+            known, add, note = self.ids.get, self.texts.append, found.append
+            # One pass: a look at a text that is not in cache costs more than all the rest.
+            for text in texts:
+                place = known(text)
+                if place is None:
+                    place = len(self.texts)
+                    add(text)
+                    self.ids[text] = place
+                note(place)
+        return np.fromiter(found, np.int64, len(found))
+
+    def find(self, text: str) -> int | None:
+        """The id of a text, None if it has none."""
+        found = self.ids.get(text)
+        if found is None and self.hashed is not None:
+            with _interning:
+                found = self.hashed.find(text, self.texts)
+        return found
+
+    def lookup(self, ids: np.ndarray) -> np.ndarray:
+        """Texts [id] as an object array."""
+        if len(ids) < len(self.texts) // 8:
+            found = np.empty(len(ids), dtype=object)
+            found[:] = [self.texts[i] for i in ids.tolist()]
+            return found
+        # A copy, because another thread may add texts between the two lines.
+        texts = list(self.texts)
+        table = np.empty(len(texts), dtype=object)
+        table[:] = texts
+        return table[ids]
+
+    def intern_thing(self, value: Any, value_type: ValueType) -> int:
+        """The id of a duration, a tensor or a large integer."""
+        if value_type.family == "duration":
+            value = Duration.of(value)
+        key = tensors.key_of(value) if value_type.family == "tensor" else value
+        found = self.known.get(key)
+        if found is None:
+            with _interning:
+                found = self.known.get(key)
+                if found is None:
+                    found = len(self.things)
+                    self.things.append(tensors.kept(value) if value_type.family == "tensor" else value)
+                    self.known[key] = found
+        return found
+
+    def things_of(self, ids: np.ndarray) -> list[Any]:
+        """Durations, tensors or large integers [id]."""
+        things = self.things
+        return [things[i] for i in ids.tolist()]
+
+    def duration_ranks(self, ids: np.ndarray) -> np.ndarray:
+        """Places [row] int64 of durations [row] in their order."""
+        distinct, places = np.unique(ids, return_inverse=True)
+        things = np.empty(len(distinct), dtype=object)
+        things[:] = self.things_of(distinct)
+        return ranks(things)[places]
+
+    def copy(self) -> SymbolTable:
+        with _interning:
+            hashed = None if self.hashed is None else self.hashed.copy()
+            copied = SymbolTable(dict(self.ids), list(self.texts), None, dict(self.known), list(self.things), hashed)
+        copied.entities = None if self.entities is None else self.entities.copy(copied)
+        return copied
+
+
+def terms_of(symbols: SymbolTable) -> EntityStore:
+    """The terms of a run; there are none if its program has no data types."""
+    if symbols.entities is None:
+        from derivable.datalog.tables.entities import EntityStore
+
+        symbols.entities = EntityStore({}, symbols)
+    return symbols.entities
+
+
+def to_words(values: np.ndarray, value_type: ValueType) -> np.ndarray:
+    """Words [row] int64 of typed values [row]; texts must already be ids."""
+    if value_type.family == "float":
+        # Adding zero turns -0.0 into 0.0, so that equal floats have equal words.
+        return (np.asarray(values, dtype=np.float64) + 0.0).view(np.int64)
+    values = np.asarray(values)
+    if values.dtype == np.uint64:
+        return values.view(np.int64)
+    return values.astype(np.int64, copy=False)
+
+
+def from_words(words: np.ndarray, value_type: ValueType) -> np.ndarray:
+    """Values that arithmetic works on: int64, uint64, float32, float64 or bool arrays; texts and chars stay ids."""
+    if value_type.family == "float":
+        values = np.ascontiguousarray(words, dtype=np.int64).view(np.float64)
+        return values.astype(np.float32) if value_type.bits == 32 else values
+    if value_type.family == "bool":
+        return words != 0
+    if value_type.family == "unsigned" and value_type.bits == 64:
+        return np.ascontiguousarray(words, dtype=np.int64).view(np.uint64)
+    return words if words.dtype == np.int64 else words.astype(np.int64)
+
+
+def numbers_of(words: np.ndarray, t: ValueType, symbols: SymbolTable) -> np.ndarray:
+    """The values of words: as `from_words`, integers of 128 bits as int64 or objects."""
+    return wide.integers(words, symbols) if t.is_wide else from_words(words, t)
+
+
+def words_of_numbers(values: np.ndarray, t: ValueType, symbols: SymbolTable) -> np.ndarray:
+    """Words [row] int64 of typed values [row] that fit the type."""
+    return wide.words(values, t, symbols) if t.is_wide else to_words(values, t)
+
+
+def wrap(values: np.ndarray, t: ValueType) -> np.ndarray:
+    """int64 or uint64 values, or Python's integers, reduced to an integer type's width, two's complement."""
+    if t.is_wide:
+        return wide.wrapped(values, t)
+    if t.bits == 64:
+        return values.view(np.uint64) if t.family == "unsigned" else values
+    return values.astype(t.dtype).astype(np.int64)
+
+
+def ranks(texts: np.ndarray) -> np.ndarray:
+    """Places [row] int64 of texts [row] in their order, equal ones alike; NumPy's own strings lose trailing NULs."""
+    place = {text: i for i, text in enumerate(sorted(set(texts.tolist())))}
+    return np.fromiter(map(place.__getitem__, texts), dtype=np.int64, count=len(texts))
+
+
+def sort_keys(words: np.ndarray, t: ValueType, symbols: SymbolTable) -> np.ndarray:
+    """Integers [row] in the order of the values: of texts by their characters, of terms as `Entity` says, of tensors by
+    their first appearance."""
+    if t.family == "text":
+        ids, places = np.unique(words, return_inverse=True)
+        return ranks(symbols.lookup(ids))[places]
+    if t.family == "entity":
+        return terms_of(symbols).ranks(words)
+    if t.family == "duration":
+        return symbols.duration_ranks(words)
+    if t.is_wide:
+        values = wide.integers(words, symbols)
+        return values if values is words else ranks(values)
+    if t.family == "float":
+        # The bits of floats below zero grow the other way.
+        return np.where(words < 0, words ^ np.int64(2**63 - 1), words)
+    if t.family == "unsigned" and t.bits == 64:
+        return words ^ np.int64(-(2**63))
+    return words
+
+
+def show_column(words: np.ndarray, value_type: ValueType, symbols: SymbolTable) -> np.ndarray:
+    """The column a user sees: dtype of the type, texts and characters as an object array of str."""
+    if value_type.family == "text":
+        return symbols.lookup(words)
+    if value_type.family == "entity":
+        return terms_of(symbols).lookup(words)
+    if value_type.family == "datetime":
+        return np.ascontiguousarray(words, dtype=np.int64).view(value_type.dtype)
+    if value_type.is_wide:
+        return wide.integers(words, symbols).astype(object)
+    if value_type.dtype == object:
+        shown = np.empty(len(words), dtype=object)
+        if value_type.family == "char":
+            shown[:] = [chr(w) for w in words.tolist()]
+        else:
+            for row, thing in enumerate(symbols.things_of(words)):
+                shown[row] = thing.plain() if isinstance(thing, Duration) else thing
+        return shown
+    return from_words(words, value_type).astype(value_type.dtype, copy=False)
+
+
+def word_of(value: Any, value_type: ValueType, symbols: SymbolTable) -> int:
+    """The word of one Python value that is known to fit the type."""
+    if value_type.family == "text":
+        return symbols.intern(str(value))
+    if value_type.family == "entity":
+        return terms_of(symbols).intern(value, value_type)
+    if value_type.family == "char":
+        return ord(value)
+    if value_type.family == "datetime":
+        word = word_of_datetime(value)
+        assert word is not None
+        return word
+    if value_type.family in ("duration", "tensor"):
+        return symbols.intern_thing(value, value_type)
+    if value_type.family == "float":
+        number = np.float64(np.float32(value)) if value_type.bits == 32 else np.float64(value)
+        return int((np.array([number]) + 0.0).view(np.int64)[0])
+    if value_type.family == "bool":
+        return int(bool(value))
+    number = int(value)
+    if value_type.is_wide:
+        return wide.word(number, value_type, symbols)
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def words_of(values: Sequence[Any], value_type: ValueType, symbols: SymbolTable) -> np.ndarray:
+    """Words [row] int64 of Python values that are known to fit the type."""
+    if value_type.family == "text":
+        return symbols.intern_all(values)
+    if value_type.family == "entity":
+        return terms_of(symbols).intern_all(values, value_type)
+    if value_type.family == "float":
+        with np.errstate(over="ignore"):
+            numbers = np.array(values, np.float32 if value_type.bits == 32 else np.float64)
+        return to_words(numbers, value_type)
+    array = plain_array(values, value_type)
+    if array is not None:
+        return words_of_numbers(array, value_type, symbols)
+    return np.fromiter((word_of(value, value_type, symbols) for value in values), np.int64, len(values))
+
+
+def plain_array(values: Sequence[Any], value_type: ValueType) -> np.ndarray | None:
+    """An array [row] if all values are of the one Python type that needs no look at each of them."""
+    kinds = set(map(type, values))
+    plain = int if value_type.is_integer else {"float": float, "bool": bool}.get(value_type.family)
+    if kinds != {plain}:
+        return None
+    array = np.array(values)
+    # Integers beyond 64 bits become objects or floats.
+    return array if array.dtype.kind == {int: "i", float: "f", bool: "b"}[plain] else None
+
+
+def texts_of(words: np.ndarray, value_type: ValueType, symbols: SymbolTable) -> list[str]:
+    """What a cast to String makes of words [row]: floats have no exponents, and as few digits as tell them apart."""
+    shown = show_column(words, value_type, symbols)
+    if value_type.family in ("text", "char"):
+        return shown.tolist()
+    if value_type.family == "bool":
+        return ["true" if value else "false" for value in shown.tolist()]
+    if value_type.family == "float":
+        return [np.format_float_positional(value, trim="-") for value in shown]
+    if value_type.family == "datetime":
+        return list(map(datetime_text, shown.tolist()))
+    if value_type.family == "duration":
+        return list(map(str, symbols.things_of(words)))
+    if value_type.family == "tensor":
+        return list(map(tensors.shown, shown))
+    return list(map(str, shown.tolist()))
+
+
+def fits(value: Any, value_type: ValueType) -> bool:
+    """Whether a Python value can be stored in a column of the type without loss (ints are accepted as floats)."""
+    if value_type.family == "text":
+        return isinstance(value, str)
+    if value_type.family == "entity":
+        # A term, or the text of one; whether it is one of the program's terms the store says.
+        return isinstance(value, (str, Entity))
+    if value_type.family == "char":
+        return isinstance(value, str) and len(value) == 1
+    if value_type.family == "datetime":
+        return word_of_datetime(value) is not None
+    if value_type.family == "duration":
+        return Duration.of(value) is not None
+    if value_type.family == "tensor":
+        return tensors.is_tensor(value)
+    if value_type.family == "bool":
+        return isinstance(value, (bool, np.bool_))
+    if isinstance(value, (bool, np.bool_)):
+        return False
+    if value_type.family == "float":
+        return isinstance(value, (int, float, np.integer, np.floating)) and value == value
+    if not isinstance(value, (int, np.integer)):
+        return False
+    low, high = value_type.limits
+    return low <= int(value) <= high
+
+
+_ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"})
+
+
+def show_character(value: str) -> str:
+    """A character as the language writes it."""
+    return "'\\''" if value == "'" else "'\"'" if value == '"' else f"'{value.translate(_ESCAPED)}'"
+
+
+def show_value(value: Any) -> str:
+    """A value as the language writes it."""
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{value.translate(_ESCAPED)}"'
+    if isinstance(value, (float, np.floating)):
+        return repr(float(value))
+    if isinstance(value, dt.datetime):
+        return f't"{datetime_literal(value)}"'
+    if (duration := Duration.of(value)) is not None:
+        return f'd"{duration}"'
+    return tensors.shown(value) if tensors.is_tensor(value) else str(value)

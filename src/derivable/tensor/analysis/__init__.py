@@ -1,0 +1,1 @@
+"""Analyses: axes, bounds, sparsity, and the cost of loops."""

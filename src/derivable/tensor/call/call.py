@@ -1,0 +1,318 @@
+"""One call of a kernel: where the entries of the result are, what they are, and how to do the same again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.algebra.semiring import Semiring, TypedSemiring
+from derivable.core.diagnostics import DomainError, ShapeError
+from derivable.core.graph import offsets_of
+from derivable.device.cpu.memory import empty
+from derivable.tensor.call.factored import Spread
+from derivable.tensor.call.replay import Recorder, Replay, is_plain
+from derivable.tensor.formats.held import Held
+from derivable.tensor.language.types import BOOL, INT
+from derivable.tensor.lower.emit import Spec
+from derivable.tensor.lower.pieces import Starts
+from derivable.tensor.lower.results import INSIDE, WITH_NAN, filled
+from derivable.tensor.values.values import Coordinates
+
+if TYPE_CHECKING:
+    from derivable.tensor.call.compilation import Kernel
+
+
+@dataclass
+class Pattern:
+    """Where the entries of a sparse result are, for inputs whose entries are where they were.
+
+    spec       how the inputs were stored
+    given      the arrays and sizes of theirs that say where entries are
+    indices    [axis, entry], in lexicographic order
+    positions  [addition] which entry each addition of the program goes to; None if they come in order
+    starts     where the additions of each thread begin, None if one thread does them all
+    """
+
+    spec: Spec
+    given: list[Any]
+    shape: tuple[int, ...]
+    indices: np.ndarray
+    positions: np.ndarray | None
+    starts: Starts | None
+
+    def fits(self, spec: Spec, given: list[Any], shape: tuple[int, ...]) -> bool:
+        # An array that nobody may write to is what it was.
+        return (self.spec, self.shape) == (spec, shape) and all(
+            old is new or np.array_equal(old, new) for old, new in zip(self.given, given)
+        )
+
+
+@dataclass
+class Call:
+    """The arguments of one call.
+
+    held, scalars  tensors as they are stored, and numbers, by name
+    sizes, shape   of axes, of the result
+    given          the inputs as they came
+    out            an array for the result, if there is one
+    pattern        that of the call before, then that of this one
+    replay         what does the same for inputs like these; None if they are looked at anew in each call
+    values, places, positions, starts  what kernels write to and read besides
+    has_nan        whether the result has a NaN, if the kernel looks for it
+    """
+
+    kernel: Kernel
+    held: dict[str, Held]
+    scalars: dict[str, Any]
+    sizes: dict[Any, int]
+    shape: tuple[int, ...]
+    given: Mapping[str, Any]
+    out: Any = None
+    pattern: Pattern | None = None
+    replay: Replay | None = None
+    values: Any = None
+    places: Any = None
+    positions: Any = None
+    starts: Starts | None = None
+    has_nan: bool = False
+
+    def result(self) -> Any:
+        """Raises NotWhole for what has to be a stage of the kernel first."""
+        kernel, held, shape = self.kernel, self.held, self.shape
+        if kernel.factors is not None:
+            return self._product(kernel.factors)
+        for name, stage in kernel.stages.items():
+            found = stage.held(held, self.scalars)
+            if isinstance(found, Held):
+                held[name] = found
+                self.sizes |= {(name, k): size for k, size in enumerate(found.shape)}
+            else:
+                self.scalars[name] = found
+        precision = kernel.precision or self._precision()
+        formats = tuple((name, *held[name].signature) for name, of in kernel.staged.inputs.items() if of.order)
+        spec = Spec(
+            formats, kernel.semiring, precision, "", in_place="destinations" in kernel.on,
+            is_shaped=kernel.shape is not None, is_wide=self._is_wide(), joins="joining" in kernel.on,
+            is_exact=kernel.is_exact, looks=kernel.may_be_inexact,
+        )  # fmt: skip
+        typed = _typed(kernel.semiring, precision)
+        (zero,), (dtype,) = typed.zero, typed.dtypes
+        if not shape:
+            if self.out is not None:
+                raise ShapeError("the result is a number, which is not written to `out`")
+            found = self._run(spec, "dense")[0]
+            self.has_nan = spec.looks and found != found
+            self.replay = self._replay(spec, "dense", None, zero, dtype)
+            return found
+        if kernel.is_dense(held):
+            # What the kernel writes whole is not cleared.
+            start = None if kernel.built(spec, "dense").is_filled else zero
+            self.values = filled(self.out, shape, start, dtype)
+            self._run(spec, "dense")
+            self.replay = self._replay(spec, "dense", None, start, dtype)
+            return self.values
+        pattern = self.pattern = self._pattern(spec)
+        count = (pattern.indices.shape[1],)
+        kind = "append" if pattern.positions is None else "positions"
+        kind += "64" if pattern.positions is not None and pattern.positions.dtype == np.int64 else ""
+        self.positions, self.starts = pattern.positions, pattern.starts
+        self.values = filled(self.out, count, None if kind == "append" else zero, dtype)
+        self._run(spec, kind)
+        self.replay = self._replay(spec, kind, pattern, zero, dtype)
+        return kernel.formed(Coordinates(shape, pattern.indices, self.values), zero)
+
+    def _product(self, factors: tuple[Kernel, Kernel]) -> Any:
+        """The result as an outer product of tensors, of which each is computed by itself."""
+        spread = self.kernel.spread
+        if spread is not None:
+            self.replay = self._spread_replay(spread)
+            return spread({**self.held, **self.scalars}, self.out)
+        left, right = (
+            factor(**{name: self.held.get(name, self.scalars.get(name)) for name in factor.inputs})
+            for factor in factors
+        )
+        self.replay = self._product_replay(factors)
+        return self.kernel.multiplied(left, right, self.out)
+
+    def _precision(self) -> str:
+        of_values = [
+            of.arrays[part].dtype
+            for of in self.held.values()
+            for part, kind in of.format.arrays.items()
+            if kind == "real"
+        ]
+        return "float32" if of_values and all(dtype == np.float32 for dtype in of_values) else "float64"
+
+    def _is_wide(self) -> bool:
+        """Whether an axis is too long, beside the entries, for workspaces with a place for each of its indices."""
+        longest = max(self.sizes.values(), default=0)
+        return longest > 1 << 22 and longest > 64 * max((of.num_values for of in self.held.values()), default=0)
+
+    # Patterns
+
+    def _pattern(self, spec: Spec) -> Pattern:
+        """The pattern of the last call, if it fits; otherwise found by a run of the program without its values."""
+        kernel, shape = self.kernel, self.shape
+        given = [x for of in self.held.values() for x in of.structure]
+        given += [self.scalars[name] for name, of in kernel.inputs.items() if of in (INT, BOOL)]
+        if kernel.depends_on_values:
+            given += [of.arrays for of in self.held.values()] + list(self.scalars.values())
+        elif self.pattern is not None and self.pattern.fits(spec, given, shape):
+            return self.pattern
+        if math.prod(shape) >= 1 << 63:
+            raise ShapeError(f"a result of the shape {shape} has more places than 64 bits number")
+        _, count, *of_pieces = self._run(spec, "count")
+        if of_pieces:
+            self.starts = Starts(offsets_of(of_pieces[0]), True)
+        self.places = places = empty(count, np.int64)
+        self._run(spec, "places")
+        positions = None
+        if not (places[1:] > places[:-1]).all():
+            self.places = None
+            places, positions = _distinct(places, math.prod(shape))
+            if self.starts is not None:
+                self.starts = replace(self.starts, has_own_rows=self.starts.are_apart(positions))
+        given = [x.copy() if isinstance(x, np.ndarray) and x.flags.writeable else x for x in given]
+        return Pattern(spec, given, shape, _unravelled(places, shape), positions, self.starts)
+
+    # Kernels
+
+    def _run(self, spec: Spec, kind: str) -> Any:
+        built = self.kernel.built(spec, kind)
+        found = built.runner(self._argument)(*(self._argument(*argument) for argument in built.arguments))
+        found = found if isinstance(found, tuple) else (found,)
+        if built.has_trees:
+            *found, is_full = found
+            if is_full:
+                self.kernel.room *= 4
+                if self.values is not None:
+                    self.values.fill(_typed(spec.semiring, spec.precision).zero[0])
+                return self._run(spec, kind)
+        if self.shape and found[0] == WITH_NAN:
+            self.has_nan = True
+        elif self.shape and found[0] != INSIDE:
+            raise DomainError(f"the result has an entry at index {found[0]}, outside the shape {self.shape}")
+        return found
+
+    def _argument(self, source: str, name: Any, part: Any) -> Any:
+        match source:
+            case "scalar":
+                return self.scalars[name]
+            case "array":
+                return self.held[name].arrays[part]
+            case "size":
+                of = self.held[name]
+                return of.shape[int(part[1:])] if part in of.format.axis_sizes else of.arrays[part]
+            case "out_size":
+                return self.shape[name]
+            case "out":
+                return {"values": self.values, "places": self.places, "positions": self.positions}[name]
+            case "starts":
+                return self.starts
+            case "space":
+                return np.zeros(self.sizes[name], part)
+            case "tree":
+                room = self.kernel.room
+                if part is None:
+                    return room if name == "room" else 2 * room
+                return np.zeros(2 * room, part) if name == "table" else empty(room + 1, part)
+        raise AssertionError(source)
+
+    # Doing it again
+
+    def _replay(self, spec: Spec, kind: str, pattern: Pattern | None, zero: Any, dtype: Any) -> Replay | None:
+        kernel = self.kernel
+        recorder = self._recorder(kernel.inputs)
+        if recorder is None or kernel.stages or kernel.depends_on_values or not is_plain(kernel.semiring):
+            return None
+        kept = iter(() if pattern is None else pattern.given)
+        for name, of in self.held.items():
+            same = {} if pattern is None else {part: next(kept) for part in of.structure_parts}
+            if not recorder.tensor(name, self.given[name], of, same):
+                return None
+        # The sizes that were not given are those of tensors.
+        numbers = [name for name in self.scalars if name in self.given]
+        if not all(recorder.number(name, self.given[name], kernel.inputs[name]) for name in numbers):
+            return None
+        built = kernel.built(spec, kind)
+        if built.has_trees:
+            return None
+        if pattern is None:
+            recorder.result(built, self._argument, self.shape, zero, dtype, kernel.may_be_inexact)
+        else:
+            formed = None if kernel.output in (None, "coordinates") else kernel.formed
+            recorder.entries(built, self._argument, pattern, zero, dtype, formed, kernel.may_be_inexact)
+        return recorder.replay(self.kernel)
+
+    def _recorder(self, needed: Mapping[str, Any]) -> Recorder | None:
+        """One that knows all inputs that only say a shape; None if one does not say it by itself, or is called as the
+        array for the result is."""
+        if "out" in self.given:
+            return None
+        recorder = Recorder(self.given)
+        for name in set(self.given) - set(needed):
+            if not recorder.unused(name, self.given[name]):
+                return None
+        return recorder
+
+    def _product_replay(self, factors: tuple[Kernel, Kernel]) -> Replay | None:
+        recorder = self._recorder(self.scalars)
+        if recorder is None or any(name not in self.given for factor in factors for name in factor.inputs):
+            return None
+        recorder.product(self.kernel.multiplied, [(factor, tuple(factor.inputs)) for factor in factors])
+        return recorder.replay(self.kernel)
+
+    def _spread_replay(self, spread: Spread) -> Replay | None:
+        recorder = self._recorder(self.scalars)
+        needed = {*spread.vector.inputs, *spread.whole.inputs} - {spread.name}
+        if recorder is None or not needed <= set(self.given):
+            return None
+        recorder.spread(spread)
+        return recorder.replay(self.kernel)
+
+
+# Positions up to this one are held in 32 bits.
+_FAR = np.iinfo(np.int32).max
+# Places that are sorted together; more are parted by their first bits.
+_PART, _BITS = 1 << 16, 16
+
+
+def _distinct(places: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """(places in order, each once; [given place] which of them it is). All are below `size`."""
+    dtype = np.int32 if len(places) <= _FAR else np.int64
+    if len(places) <= _PART:
+        found, positions = np.unique(places, return_inverse=True)
+        return found, positions.astype(dtype)
+    # Sorted all at once they take twice the time and memory.
+    high = (places >> max(size.bit_length() - _BITS, 0)).astype(np.uint16)
+    ends = np.cumsum(np.bincount(high))
+    order = np.argsort(high, kind="stable")
+    del high
+    cuts = np.unique(ends[np.searchsorted(ends, np.arange(_PART, len(places), _PART))])
+    positions = empty(len(places), dtype)
+    parts, count = [], 0
+    for at in np.split(order, cuts):
+        found, which = np.unique(places[at], return_inverse=True)
+        positions[at] = which + count
+        parts.append(found)
+        count += len(found)
+    return np.concatenate(parts), positions
+
+
+def _unravelled(places: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """[axis, entry] the indices at numbered places, whose array is used for it."""
+    indices = empty((len(shape), len(places)), np.int64)
+    for axis in range(len(shape) - 1, 0, -1):
+        np.divmod(places, shape[axis], out=(places, indices[axis]))
+    indices[0] = places
+    return indices
+
+
+@lru_cache(64)
+def _typed(semiring: Semiring, precision: str) -> TypedSemiring:
+    return semiring.typed(precision)

@@ -1,0 +1,390 @@
+"""Calls with inputs like those of the call before, without looking at all of them again.
+
+What a call decides, which kernel runs and where its arguments come from, follows from what its inputs are: their types,
+shapes and dtypes, and which arrays say where their entries are. A replay is a Python function made for one such
+outcome, whose parameters are the inputs. It compares what the decision rests on, and computes; where anything differs
+the call is one that knows nothing.
+
+Arrays that say where entries are must be the very same objects, whose indices were checked when they first came. What
+they hold may have changed in between: kernels read them anew, and where a kept pattern was found from them they are
+compared with it, but for those that nobody may write to. Other arrays are looked at if they are not the same objects:
+one that is referred to keeps its memory, since NumPy does not let it be resized.
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import math
+import re
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from derivable.algebra.semiring import Semiring
+from derivable.tensor.call.factored import Spread
+from derivable.tensor.formats.held import Held
+from derivable.tensor.language.types import REAL, Type
+from derivable.tensor.lower.emit import Built
+from derivable.tensor.lower.results import INSIDE, filled, is_cleared
+from derivable.tensor.values.values import Coordinates, Unfrozen
+
+# NumPy makes and clears arrays of so many bytes sooner than kept memory is found for them.
+_SMALL = 1 << 20
+# What takes an array of an input that is the one of before.
+_TAKEN = re.compile(r"    (\w+) = \w+\(\)$")
+# (*, out=None, **inputs) -> result
+Replay = Callable[..., Any]
+
+
+class _Signature:
+    """What `inspect` says of calls of an instance, whose `__call__` it takes for data; a class keeps its own."""
+
+    def __get__(self, of: Replayed | None, kind: type) -> inspect.Signature:
+        if of is None:
+            raise AttributeError("__signature__")
+        return inspect.signature(_anew(weakref.ref(of)))
+
+
+class Replayed(ABC):
+    """What is called as the function that its last call left.
+
+    So inputs are parameters of a replay: a method would put them into a dictionary first, which takes longer than to
+    look at them.
+    """
+
+    __slots__ = ("__call__",)
+
+    __call__: Replay
+    __signature__ = _Signature()
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Look at all inputs of the next call."""
+        self.__call__ = _anew(weakref.ref(self))
+
+    @abstractmethod
+    def call_anew(self, values: dict[str, Any], out: Any) -> Any:
+        """A call that rests on none before; it may leave a replay.
+
+        values  inputs by name
+        out     an array for the result, None for a new one
+        """
+
+    # What is copied is not called as the first one.
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.forget()
+
+
+def _anew(of: weakref.ref[Replayed]) -> Replay:
+    def call(*, out: Any = None, **values: Any) -> Any:
+        return _found(of).call_anew(values, out)
+
+    return call
+
+
+def _found(of: weakref.ref[Replayed]) -> Replayed:
+    # Whoever calls a kernel holds it, but for who took its method and let it go.
+    found = of()
+    if found is None:
+        raise ReferenceError("the kernel that is called has gone")
+    return found
+
+
+class _Absent:
+    """What an input is that was not given."""
+
+
+_ABSENT = _Absent()
+
+
+class Recorder:
+    """Writes the text of a replay. What is no literal is a constant of it, by name; names with an underscore are its
+    own, others are inputs."""
+
+    def __init__(self, given: Mapping[str, Any]):
+        self.lines: list[str] = []
+        self.constants: dict[str, Any] = {}
+        self.texts: dict[tuple[str, Any], str] = {}
+        self.parameters = [name for name in given if _is_parameter(name)]
+        others = len(given) - len(self.parameters)
+        self._need(f"_len(_others) == {others}" if others else "not _others")
+
+    def _given(self, name: str) -> str:
+        return name if name in self.parameters else f"_others.get({name!r}, _absent)"
+
+    def _constant(self, value: Any) -> str:
+        name = f"_c{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def _need(self, condition: str) -> None:
+        self.lines.append(_needed(condition))
+
+    def _same(self, value: Any) -> str:
+        """The text of a value that is there as long as somebody else needs it. What it is compared with is not None."""
+        return f"{self._constant(weakref.ref(value))}()"
+
+    def tensor(self, name: str, value: Any, held: Held, kept: Mapping[str, Any]) -> bool:
+        """Take the arrays of an input; False if it is converted at each call.
+
+        kept  by name, the arrays that a kept pattern was found from
+        """
+        x = f"_x{len(self.lines)}"
+        self.lines.append(f"{x} = {self._given(name)}")
+        structure = {part for part in held.arrays if held.format.arrays.get(part) != "real"}
+        checks = [_needed(f"_type({x}) is {self._constant(type(value))} and {x}.shape == {held.shape}")]
+        places = {part: f"{x}[{part!r}]" for part in held.arrays}
+        if isinstance(value, Held):
+            checks.append(_needed(f"{x}.format is {self._constant(held.format)}"))
+            checks.append(f"{x} = {x}.arrays")
+        else:
+            own = held.format.own(value)
+            if own is None or any(own[part] is not held.arrays[part] for part in structure):
+                return False
+            if held.format.attributes:
+                places = {part: f"{x}.{name}" for part, name in held.format.attributes.items()}
+                places |= {part: x for part in places if own[part] is value}
+            else:
+                checks += [f"{x} = {self._constant(held.format.own)}({x})", _needed(f"{x} is not None")]
+        found = []
+        for part, array in held.arrays.items():
+            local = f"{x}_{part}"
+            checks.append(f"{local} = {places[part]}")
+            if part not in held.format.arrays:
+                checks.append(_needed(f"{local} == {array!r}"))
+                continue
+            self.texts[name, part] = local
+            same = self._same(array)
+            found.append(f"    {local} = {same}")
+            checks.append(
+                _needed(
+                    f"{local} is {same}" + (f" or {self._is_like(local, array.shape, array)}" * (part not in structure))
+                )
+            )
+        if isinstance(value, Held):
+            # What it holds is what it held.
+            self.lines.append(f"if {x} is {self._same(value)}:")
+            self.lines += [*found, "    pass"]
+            self.lines.append("else:")
+            self.lines += [f"    {line}" for line in checks]
+        else:
+            self.lines += checks
+        for part in structure & set(kept) & set(held.format.arrays):
+            if held.arrays[part].flags.writeable:
+                self._need(f"_array_equal({x}_{part}, {self._constant(kept[part])})")
+        return True
+
+    def _is_like(self, local: str, shape: tuple[int, ...], array: np.ndarray) -> str:
+        """Whether it is an array of that shape, and compiled code takes it as it takes that one."""
+        is_right = f"{local}.dtype is {self._constant(array.dtype)} and {local}.shape == {shape}"
+        flags = array.flags
+        order = "carray" if flags.carray else "c_contiguous"
+        more = f" and {local}.flags.aligned" if flags.aligned and not flags.carray else ""
+        return f"(_type({local}) is _ndarray and {is_right} and {local}.flags.{order}{more})"
+
+    def number(self, name: str, value: Any, of: Type) -> bool:
+        """Take a real number as it comes, and integers and truth values if they are what they were."""
+        if type(value) not in ((float,) if of == REAL else (int, bool)):
+            return False
+        local = self.texts[name, 0] = f"_n{len(self.lines)}"
+        self.lines.append(f"{local} = {self._given(name)}")
+        self._need(f"_type({local}) is {self._constant(type(value))}")
+        if of != REAL:
+            self._need(f"{local} == {value!r}")
+        return True
+
+    def unused(self, name: str, value: Any) -> bool:
+        """Take an input that says nothing but a shape; False if that is not to be seen."""
+        if not hasattr(value, "shape") and type(value) not in (float, int, bool):
+            return False
+        x = f"_u{len(self.lines)}"
+        self.lines.append(f"{x} = {self._given(name)}")
+        self._need(f"_type({x}) is {self._constant(type(value))}")
+        if hasattr(value, "shape"):
+            self._need(f"{x}.shape == {self._constant(value.shape)}")
+        return True
+
+    def result(
+        self,
+        built: Built,
+        sources: Callable[[str, Any, Any], Any],
+        shape: tuple[int, ...],
+        zero: Any,
+        dtype: Any,
+        checks: bool,
+    ) -> None:
+        """A dense result, or a number. checks: whether a NaN is looked into"""
+        if not shape:
+            self._need("out is None")
+            call = self._call(built, sources)
+            if checks:
+                self.lines.append(f"_made = {call}")
+                self._need("_made == _made")
+                call = "_made"
+            self.lines.append(f"return {call}")
+            return
+        self._output(shape, zero, dtype)
+        self._run(built, sources, "out.reshape(-1)" if len(shape) > 1 else "out", checks)
+        self.lines.append("return out")
+
+    def entries(
+        self,
+        built: Built,
+        sources: Callable[[str, Any, Any], Any],
+        pattern: Any,
+        zero: Any,
+        dtype: Any,
+        formed: Callable[[Coordinates, Any], Any] | None,
+        checks: bool,
+    ) -> None:
+        """A sparse result with a kept pattern. checks: whether a NaN is looked into"""
+        self._output((pattern.indices.shape[1],), None if pattern.positions is None else zero, dtype)
+        self._run(built, sources, "out", checks)
+        self.lines.append("_made = _Unfrozen()")
+        for field, text in (("shape", pattern.shape), ("indices", self._constant(pattern.indices)), ("values", "out")):
+            self.lines.append(f"_made.{field} = {text}")
+        self.lines.append("_made.__class__ = _Coordinates")
+        self.lines.append(
+            f"return {'_made' if formed is None else f'{self._constant(formed)}(_made, {self._constant(zero)})'}"
+        )
+
+    def product(
+        self, multiplied: Callable[..., Any], factors: Sequence[tuple[Callable[..., Any], Sequence[str]]]
+    ) -> None:
+        """The outer product of results of other kernels, by the names of their inputs."""
+        parts = [self._called(factor, self._taken(names)) for factor, names in factors]
+        self.lines.append(f"return {self._constant(multiplied)}({', '.join(parts)}, out)")
+
+    def spread(self, of: Spread) -> None:
+        """The outer product of a vector and of what the kernel of the whole makes on the way."""
+        vector = self._called(of.vector, self._taken(of.vector.inputs))
+        others = self._taken(name for name in of.whole.inputs if name != of.name)
+        self.lines.append(f"return {self._called(of.whole, {**others, of.name: vector}, 'out=out')}")
+
+    def _taken(self, names: Iterable[str]) -> dict[str, str]:
+        """Inputs, as they come, for another kernel."""
+        found = {name: self._given(name) for name in names}
+        for text in found.values():
+            self._need(f"{text} is not _absent")
+        return found
+
+    def _called(self, kernel: Callable[..., Any], given: Mapping[str, str], *more: str) -> str:
+        named = [f"{name}={text}" for name, text in given.items() if _is_name(name)]
+        others = ", ".join(f"{name!r}: {text}" for name, text in given.items() if not _is_name(name))
+        arguments = [*named, *([f"**{{{others}}}"] if others else []), *more]
+        return f"{self._constant(kernel)}({', '.join(arguments)})"
+
+    def _output(self, shape: tuple[int, ...], zero: Any, dtype: Any) -> None:
+        of = np.dtype(dtype)
+        size = shape[0] if len(shape) == 1 else shape
+        form = f"{size}" if of == np.float64 else f"{size}, {self._constant(of)}"
+        made = f"_filled(None, {shape}, {self._constant(zero)}, {self._constant(of)})"
+        if math.prod(shape) * of.itemsize < _SMALL:
+            made = f"_empty({form})" if zero is None else f"_cleared({form})" if is_cleared(zero) else made
+        self.lines.append(f"if out is None: out = {made}")
+        self.lines.append(f"elif not {self._is_like('out', shape, np.empty(0, of))}: break")
+        if zero is not None:
+            self.lines.append(f"else: out.fill({self._constant(zero)})")
+
+    def _run(self, built: Built, sources: Callable[[str, Any, Any], Any], values: str, checks: bool) -> None:
+        if built.is_inside and not checks:
+            self.lines.append(self._call(built, sources, values))
+        else:
+            self._need(f"{self._call(built, sources, values)} == {INSIDE}")
+
+    def _call(self, built: Built, sources: Callable[[str, Any, Any], Any], values: str = "") -> str:
+        arguments, given = [], [sources(*argument) for argument in built.arguments]
+        for (source, name, part), value in zip(built.arguments, given):
+            known = self.texts.get((name, part))
+            if source == "out" and name == "values":
+                arguments.append(values)
+            elif source in ("array", "scalar") and known is not None:
+                arguments.append(known)
+            elif source == "space":
+                arguments.append(f"_cleared({value.shape}, {self._constant(value.dtype)})")
+            else:
+                arguments.append(self._constant(value))
+        run = built.runner(sources)
+        if run is built.run:
+            run = run.settled(*given)
+            if run is built.run:
+                # It is looked at again once it is compiled.
+                self.lines.insert(0, f"if {self._constant(run)}.is_settled: break")
+        return f"{self._constant(run)}({', '.join(arguments)})"
+
+    def replay(self, of: Replayed) -> Replay:
+        """The function, by which that may be called from now on."""
+        always = "\n".join(line for line in self.lines if not line.startswith(" "))
+        lines = [
+            line for line in self.lines if not (found := _TAKEN.match(line)) or re.search(rf"\b{found[1]}\b", always)
+        ]
+        names = ", ".join(self.constants)
+        parameters = ", ".join(["out=None", *(f"{name}=_absent" for name in self.parameters), "**_others"])
+        given = ", ".join(f"{name!r}: {name}" for name in self.parameters)
+        text = [
+            f"def make(_differing, {names}):",
+            f"    def replay(*, {parameters}):",
+            "        while True:",
+            *(f"            {line}" for line in lines),
+            f"        return _differing({{{given}}}, _others, out)",
+            "    return replay",
+        ]
+        return _maker("\n".join(text) + "\n")(_differing(weakref.ref(of)), **self.constants)
+
+
+def _differing(of: weakref.ref[Replayed]) -> Callable[..., Any]:
+    def call(given: Mapping[str, Any], others: Mapping[str, Any], out: Any) -> Any:
+        kernel = _found(of)
+        kernel.forget()
+        values = {name: value for name, value in given.items() if value is not _ABSENT}
+        return kernel.call_anew({**values, **others}, out)
+
+    return call
+
+
+def is_plain(semiring: Semiring) -> bool:
+    """Whether every float is an element of the semiring."""
+    return semiring.carrier == "float" and all(math.isinf(bound) for bound in semiring.domains[0])
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
+def _is_parameter(name: str) -> bool:
+    """Whether an input is a parameter of a replay by its own name."""
+    return _is_name(name) and not name.startswith("_") and name != "out"
+
+
+def _needed(condition: str) -> str:
+    return f"if not ({condition}): break"
+
+
+@lru_cache(256)
+def _maker(text: str) -> Callable[..., Replay]:
+    made: dict[str, Any] = {
+        "_absent": _ABSENT,
+        "_array_equal": np.array_equal,
+        "_cleared": np.zeros,
+        "_Coordinates": Coordinates,
+        "_empty": np.empty,
+        "_filled": filled,
+        "_len": len,
+        "_ndarray": np.ndarray,
+        "_type": type,
+        "_Unfrozen": Unfrozen,
+    }
+    exec(text, made)
+    return made["make"]

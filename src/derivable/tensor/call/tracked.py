@@ -1,0 +1,199 @@
+"""Calls with arguments that somebody differentiates or traces: torch tensors that require gradients or stand under
+`torch.func`, and JAX arrays. Their results are of that library, and have derivatives of any order.
+
+Tensors on other devices than the CPU, and sums of other semirings, run as gathers of torch (`gathers`), all else by the
+kernels, as an engine of the bridge.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.bridge.protocol import Shape
+from derivable.core.diagnostics import DomainError, UnsupportedError
+from derivable.tensor.call.engine import ProgramEngine
+from derivable.tensor.formats.held import Held, hold
+from derivable.tensor.formats.standard import PLAIN
+from derivable.tensor.language.types import REAL, Type, is_tensor
+from derivable.tensor.values.inputs import checked_names
+from derivable.tensor.values.values import Coordinates, as_torch, check_shape, has_torch, tracker
+
+if TYPE_CHECKING:
+    from derivable.tensor.call.compilation import Kernel
+
+
+def call(kernel: Kernel, who: str, values: Mapping[str, Any]) -> Any:
+    """The result of a kernel, of the library of its arguments; without axes an array of none.
+
+    Raises UnsupportedError for JAX in a semiring without derivatives, DomainError for a form of the result that records
+    nothing.
+    """
+    if who == "elsewhere" or (who == "torch" and kernel.semiring.name != "real"):
+        return kernel.gathers(**values)
+    zero = float(kernel.semiring.zero)
+    if kernel.semiring.name != "real":
+        # Sums of real numbers over the terms that are taken.
+        kernel = kernel.in_reals
+    form = tracked_form(kernel.output, who)
+    variables: dict[str, Held | Shape] = {}
+    given: dict[str, Any] = {}
+    operands: list[Any] = []
+    for name, value, of in checked_names(kernel.program.inputs, kernel.inputs, values):
+        part = _operand(kernel, value, of, name)
+        given[name] = value
+        if part is not None:
+            variables[name], operand = part
+            given[name] = _numbers(variables[name], operand)
+            operands.append(operand)
+    held, others, shape, is_dense = kernel.outlined(given)
+    constants = {name: held.get(name, others.get(name)) for name in given if name not in variables}
+    pattern = None
+    # Where nothing is, dense results have a zero that is none of real numbers.
+    is_filled = bool(shape) and is_dense and zero != 0
+    if shape and (is_filled or not is_dense):
+        found = kernel.derived.kernel(kernel.program, False, shape)(**held, **others)
+        pattern = Coordinates(found.shape, found.indices, found.values)
+    # What is not named is a constant of each call, so an engine is made for each; what it compiles is kept.
+    engine = ProgramEngine((kernel.program,), variables, constants, (shape,), (pattern,), kernel.derived).registered()
+    (result,) = run_in_library(engine, operands)
+    if pattern is None:
+        return result
+    if is_filled:
+        import jax.numpy as jnp
+
+        return jnp.full(shape, zero, result.dtype).at[tuple(pattern.indices)].set(result)
+    return formed(form, Coordinates(pattern.shape, pattern.indices, result), who)
+
+
+def _operand(kernel: Kernel, value: Any, of: Type, name: str) -> tuple[Held | Shape, Any] | None:
+    """(where the entries are, an array of a library [entry]) of an argument that is differentiated, else None."""
+    if tracker([value]) is None or not (of == REAL or is_tensor(of)):
+        return None
+    format = kernel.formats.get(name)
+    if isinstance(value, Coordinates):
+        check_shape(value.shape, None, of.order, name)
+        entries = value.checked(name)
+    elif is_array(value):
+        check_shape(tuple(value.shape), None, of.order, name)
+        if format is not None and format.name != "dense":
+            raise UnsupportedError(
+                f"`{name}` is a dense array that is differentiated, and was declared `{format.name}`",
+                hint="give a sparse tensor, or leave the format out",
+            )
+        return tuple(value.shape), value
+    else:
+        from derivable.tensor.call.gathers import torch_entries
+
+        check_shape(tuple(value.shape), None, of.order, name)
+        entries = torch_entries(value, name)
+    if format is not None and format.name not in PLAIN:
+        raise UnsupportedError(
+            f"`{name}` is differentiated by its entries, and was declared `{format.name}`, which may hold others",
+            hint="leave the format out",
+        )
+    numbers = np.ones(len(entries.values))
+    held = hold(Coordinates(entries.shape, entries.indices, numbers), "csr" if of.order == 2 else "csf", of.order)
+    return held, entries.values
+
+
+def is_array(value: Any) -> bool:
+    """Whether an array of torch or JAX is dense."""
+    torch = sys.modules.get("torch")
+    return torch is None or not isinstance(value, torch.Tensor) or value.layout == torch.strided
+
+
+def _numbers(of: Held | Shape, operand: Any) -> Any:
+    """Numbers to find out with where entries are: those of the operand, if they are known, else ones."""
+    try:
+        found = np.asarray(operand.detach() if hasattr(operand, "detach") else operand, np.float64)
+    except Exception:  # A tracer of any library says in its own way that it has no numbers.
+        found = None
+    shape = of.arrays["val"].shape if isinstance(of, Held) else of
+    if found is None or found.shape != shape:
+        found = np.ones(shape)
+    if isinstance(of, Held):
+        return Held(of.format, of.shape, {**of.arrays, "val": found})
+    return found if of else found.item()
+
+
+def run_in_library(engine: Any, operands: list[Any]) -> Any:
+    """The results of an engine for arrays of a library, of the widest of their floats; integers are floats.
+
+    Raises DomainError for arrays of several libraries.
+    """
+    jax = sys.modules.get("jax")
+    has_jax = jax is not None and any(isinstance(operand, jax.Array) for operand in operands)
+    if has_torch(operands):
+        if has_jax:
+            raise DomainError("a call has tensors of torch and arrays of JAX", hint="give all of one library")
+        from derivable.bridge.torch import run
+
+        return run(engine, None, _of_torch(operands))
+    if has_jax:
+        from derivable.bridge.jax import run
+
+        return run(engine, None, _of_jax(operands))
+    return engine.apply(None, [np.asarray(x, np.float64) for x in operands])
+
+
+def _of_torch(operands: list[Any]) -> list[Any]:
+    import torch
+
+    tensors = [x if isinstance(x, torch.Tensor) else as_torch(np.asarray(x, np.float64)) for x in operands]
+    dtypes = {x.dtype for x in tensors}
+    if len(dtypes) == 1 and tensors[0].is_floating_point():
+        return tensors
+    dtype = reduce(torch.promote_types, dtypes)
+    refuse_complex(dtype, dtype.is_complex)
+    return [x.to(dtype if dtype.is_floating_point else torch.float64) for x in tensors]
+
+
+def _of_jax(operands: list[Any]) -> list[Any]:
+    import jax.numpy as jnp
+
+    dtype = jnp.result_type(*(getattr(x, "dtype", float) for x in operands))
+    if dtype == jnp.bfloat16:
+        # NumPy does not know them.
+        dtype = jnp.dtype(jnp.float32)
+    refuse_complex(dtype, dtype.kind == "c")
+    return [jnp.asarray(x, dtype if dtype.kind == "f" else float) for x in operands]
+
+
+def refuse_complex(dtype: Any, is_complex: bool) -> None:
+    if is_complex:
+        raise DomainError(f"values are of type {dtype}", hint="give floats: real and imaginary parts by themselves")
+
+
+def tracked_form(output: Any, who: str) -> str | None:
+    """The form of a result that is tracked: "dense", "coordinates", and of torch "torch_coo" and "torch_csr"; None if
+    that is to be seen.
+
+    Raises DomainError for one that records nothing.
+    """
+    if output in (None, "dense", "coordinates"):
+        return output
+    if who != "JAX" and output in ("torch", "torch_coo", "torch_csr"):
+        return "dense" if output == "torch" else output
+    what = output if isinstance(output, str) else output.name
+    kinds = ("dense", "coordinates", *(("torch_coo", "torch_csr") if who != "JAX" else ()))
+    raise DomainError(
+        f"a result in the form {what!r} records no gradients, which an input requires",
+        hint=f"ask for {' or '.join(repr(kind) for kind in kinds)}, or give values without gradients",
+    )
+
+
+def formed(form: str | None, found: Any, who: str) -> Any:
+    """A result of arrays or of Coordinates with values of a library, in a form."""
+    if not isinstance(found, Coordinates) or form == "coordinates":
+        return found
+    if who != "JAX":
+        return found.to_torch("csr" if form == "torch_csr" else "coo")
+    from jax.experimental.sparse import BCOO
+
+    data: Any = found.values, found.indices.T
+    return BCOO(data, shape=found.shape, indices_sorted=True, unique_indices=True)

@@ -1,0 +1,1 @@
+"""Derivatives of programs: forward, reverse, and of selections."""

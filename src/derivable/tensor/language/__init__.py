@@ -1,0 +1,1 @@
+"""SDQLite: nodes, text, types, checks, and what a program means."""

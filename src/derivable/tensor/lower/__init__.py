@@ -1,0 +1,1 @@
+"""Lowering: from expressions to loops over storage, and to columns."""

@@ -1,0 +1,1 @@
+"""Optimisation: passes, and equality saturation with a cost of loops."""

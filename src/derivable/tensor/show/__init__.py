@@ -1,0 +1,1 @@
+"""Every stage of a program as text."""

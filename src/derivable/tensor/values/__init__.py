@@ -1,0 +1,1 @@
+"""Tensors of other libraries, files and dictionaries as coordinates."""

@@ -1,0 +1,1 @@
+"""Other ways to write a program: Einstein sums, and expressions of Python."""
