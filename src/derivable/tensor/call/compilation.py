@@ -24,7 +24,7 @@ from derivable.tensor.call.replay import Replayed
 from derivable.tensor.formats.format import Format, families, format_of
 from derivable.tensor.formats.held import Held, hold, packed
 from derivable.tensor.language import nodes as t
-from derivable.tensor.language.binding import free_variables, names_in, replaced, unique_names
+from derivable.tensor.language.binding import by_name, free_variables, names_in, replaced, unique_names
 from derivable.tensor.language.check import Types, check, scope
 from derivable.tensor.language.guards import hides_products
 from derivable.tensor.language.interpret import interpret
@@ -34,7 +34,7 @@ from derivable.tensor.language.types import INT, REAL, Type, is_tensor
 from derivable.tensor.lower.emit import Built, Spec, build_kernel, result_axes
 from derivable.tensor.optimisation.optimisation import Optimised, optimised
 from derivable.tensor.optimisation.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
-from derivable.tensor.values.inputs import SIZE, by_name, check_literals, checked_names, number
+from derivable.tensor.values.inputs import SIZE, check_literals, checked_names, number
 from derivable.tensor.values.values import (
     FORMS,
     Coordinates,
@@ -420,9 +420,7 @@ class Kernel(Replayed):
 
         A kernel that was called before is the one for the sizes of its first call. Raises as `Program.explain`.
         """
-        from derivable.tensor.show.explain import explain_kernel
-
-        return explain_kernel(self, stage, values)
+        return self.program.shown(self, stage, values)
 
     def kernels(self) -> list[n.Kernel]:
         """The loops of all that calls have run so far, those of parts first."""

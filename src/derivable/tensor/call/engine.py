@@ -10,17 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from derivable.algebra.semiring import Semiring
 from derivable.bridge.protocol import Adjoints, Arrays, Engine, Shape
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.tensor.call.compilation import Kernel, compile
 from derivable.tensor.derivative.derivative import jvp, vjp
-from derivable.tensor.formats.held import Held, hold
+from derivable.tensor.formats.held import Held, entries_of, hold
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import substitute
 from derivable.tensor.language.program import Program
-from derivable.tensor.language.types import tensor
 from derivable.tensor.values.inputs import taken_names
 from derivable.tensor.values.values import Coordinates, linear
 
@@ -190,12 +188,6 @@ class ProgramEngine(Engine):
         variables = {**self.variables, **{dots[name]: of for name, of in self.variables.items()}}
         programs, patterns = (*self.programs, *tangents), self.patterns * 2
         return ProgramEngine(programs, variables, self.constants, self.shapes * 2, patterns, self.derived)
-
-
-def entries_of(held: Held, semiring: str | Semiring = "real") -> Coordinates:
-    """The entries of a stored tensor."""
-    program = Program(t.Var("T"), {"T": tensor(len(held.shape))})
-    return compile(program, output="coordinates", semiring=semiring)(T=held)
 
 
 def spread_over(found: Coordinates, pattern: Coordinates) -> np.ndarray:

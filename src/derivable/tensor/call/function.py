@@ -13,12 +13,12 @@ from derivable.bridge.protocol import Shape
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import suggestion
 from derivable.tensor.call.compilation import Kernel, check_backend, compile
-from derivable.tensor.call.engine import ProgramEngine, entries_of
+from derivable.tensor.call.engine import ProgramEngine
 from derivable.tensor.call.tracked import run_in_library
-from derivable.tensor.formats.held import Held, hold
+from derivable.tensor.formats.held import Held, entries_of, hold
+from derivable.tensor.language.binding import by_name
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import Type
-from derivable.tensor.values.inputs import by_name
 from derivable.tensor.values.values import Coordinates, is_sparse, tracker
 
 

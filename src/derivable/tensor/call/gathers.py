@@ -19,7 +19,7 @@ from derivable.bridge.torch import has_nan, is_transformed
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.tensor.call.compilation import Kernel
 from derivable.tensor.formats.format import Format
-from derivable.tensor.formats.held import Held, hold
+from derivable.tensor.formats.held import Held, entries_of, hold
 from derivable.tensor.formats.standard import PLAIN
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.types import REAL, is_tensor
@@ -423,8 +423,6 @@ def _of_parts(indices: np.ndarray, inner: tuple[int, ...]) -> np.ndarray:
 
 def _held(value: Any, format: Format | None, order: int, semiring: Semiring, name: str) -> tuple[Where, Any]:
     """Of a tensor that is stored in a format, which may hold zeros that no other one does."""
-    from derivable.tensor.call.engine import entries_of
-
     if isinstance(value, Held):
         part = next(part for part, kind in value.format.arrays.items() if kind == "real")
         values = value.arrays[part]

@@ -14,6 +14,9 @@ from derivable.core.diagnostics import DerivableError, LayoutError, OutOfMemory,
 from derivable.tensor.formats.bounds import Packed, check_bounds, is_known
 from derivable.tensor.formats.format import Format, format_of
 from derivable.tensor.formats.standard import PLAIN
+from derivable.tensor.language import nodes as t
+from derivable.tensor.language.program import Program
+from derivable.tensor.language.types import tensor
 from derivable.tensor.values.libraries import check_scipy
 from derivable.tensor.values.values import (
     Coordinates,
@@ -42,8 +45,6 @@ class Held:
 
     def coordinates(self) -> Coordinates:
         """The entries, in order; those of a format that fills places up are entries like others."""
-        from derivable.tensor.call.engine import entries_of
-
         return entries_of(self)
 
     @property
@@ -172,12 +173,16 @@ def packed(
         ) from error
 
     def read() -> Coordinates:
-        from derivable.tensor.call.engine import entries_of
-
         return entries_of(Held(format, entries.shape, found), semiring)
 
     check_arrays(format, entries.shape, found, "pack", Packed(entries, zero, read))
     return found
+
+
+def entries_of(held: Held, semiring: str | Semiring = "real") -> Coordinates:
+    """The entries of a stored tensor: the result of the program that is its name."""
+    program = Program(t.Var("T"), {"T": tensor(len(held.shape))})
+    return program(T=held, semiring=semiring, output="coordinates")
 
 
 def check_arrays(format: Format, shape: tuple[int, ...], found: Any, who: str, packed: Packed | None = None) -> None:

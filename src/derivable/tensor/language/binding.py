@@ -5,9 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
+from derivable.core.diagnostics import DomainError
 from derivable.core.names import FreshNames
 from derivable.tensor.language import nodes as t
+
+
+def by_name(given: Any, what: str) -> Mapping[str, Any]:
+    """What is given by the names of inputs, nothing for None. Raises DomainError for what is no mapping."""
+    if given is None or isinstance(given, Mapping):
+        return given or {}
+    raise DomainError(f"`{what}` is a {type(given).__name__}, and is given by name", hint=f"{what}={{name: ...}}")
 
 
 def bound_names(node: t.Node) -> tuple[str, ...]:

@@ -144,10 +144,14 @@ class Program:
 
         Raises DomainError for an unknown stage, UnsupportedError for "differentiated" of what is no derivative.
         """
-        from derivable.tensor.show.explain import explain_program
+        return self.shown(None, stage, values)
+
+    def shown(self, kernel: Any, stage: str | None, values: Mapping[str, Any]) -> str:
+        """As `explain`, of a kernel of the program; None stands for one that `compile` makes."""
+        from derivable.tensor.show.explain import explain
 
         with _not_too_deep():
-            return explain_program(self, stage, values)
+            return explain(self, kernel, stage, values)
 
     def __repr__(self) -> str:
         inputs = {name: str(of) for name, of in self.inputs.items()}

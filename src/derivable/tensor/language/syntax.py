@@ -32,11 +32,11 @@ from derivable.core.diagnostics import (
 from derivable.core.names import FreshNames
 from derivable.core.registry import nearest, suggestion
 from derivable.tensor.language import nodes as t
+from derivable.tensor.language.binding import by_name
 from derivable.tensor.language.check import Types, scope, type_from
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.text import FUNCTIONS, KEYWORDS, NAME, RESERVED
 from derivable.tensor.language.types import INT, REAL, Type
-from derivable.tensor.values.inputs import by_name
 
 GRAMMAR = r"""
 ?start: expr

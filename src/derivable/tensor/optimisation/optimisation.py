@@ -17,13 +17,12 @@ from derivable.tensor.analysis.axes import Axes, axes_of, inputs_known
 from derivable.tensor.analysis.loop_cost import PER_ROW, SIZE, Costs, Entries, entries_of
 from derivable.tensor.analysis.sparsity import propagate
 from derivable.tensor.language import nodes as t
-from derivable.tensor.language.binding import free_variables, renamed
+from derivable.tensor.language.binding import by_name, free_variables, renamed
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import Type
 from derivable.tensor.optimisation.passes import KERNEL, Setting, Step, Switches, run_passes, switched
 from derivable.tensor.optimisation.saturate import out_of_reach
 from derivable.tensor.optimisation.terms import Terms
-from derivable.tensor.values.inputs import by_name
 from derivable.tensor.values.values import checked_shape
 
 Sizes = Mapping[str, Sequence[int]] | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from derivable.core.registry import nearest
 from derivable.kernel import nodes as n
 from derivable.kernel.emit_numba import emit_numba
 from derivable.tensor.analysis.support import size_inputs
+from derivable.tensor.call.compilation import Kernel, compile
 from derivable.tensor.formats.format import Format
 from derivable.tensor.formats.held import hold
 from derivable.tensor.language import nodes as t
@@ -24,30 +25,21 @@ from derivable.tensor.optimisation.optimisation import costs_of, node_cost, opti
 from derivable.tensor.optimisation.passes import DIFFERENTIATION, PASSES, Step
 from derivable.tensor.values.inputs import SIZE
 
-if TYPE_CHECKING:
-    from derivable.tensor.call.compilation import Kernel
-
 # How inputs are stored that nobody gave, by order, and how large they are where loops are looked at.
 _USUAL = {1: "dense", 2: "csr"}
 _SMALL = 2
 STAGES = ("logical", "differentiated", "optimised", "physical", "loops", "source")
 
 
-def explain_program(program: Program, stage: str | None, values: Mapping[str, Any]) -> str:
-    """The text of `Program.explain`."""
-    from derivable.tensor.call.compilation import compile
-
+def explain(program: Program, kernel: Kernel | None, stage: str | None, values: Mapping[str, Any]) -> str:
+    """The text of `Program.explain`, and of `Kernel.explain`. The kernel stays what it is: one that was never called is
+    explained by another."""
     is_physical = any(of.order and not is_tensor(of) for of in program.inputs.values())
     if is_physical and stage in (None, "logical"):
         # Programs over arrays are interpreted.
         return _logical(program)
     known(stage)
-    return explain_kernel(compile(program), stage, values)
-
-
-def explain_kernel(kernel: Kernel, stage: str | None, values: Mapping[str, Any]) -> str:
-    """The text of `Kernel.explain`. The kernel stays what it is: one that was never called is explained by another."""
-    known(stage)
+    kernel = kernel or compile(program)
     if stage is None:
         shown = [each for each in STAGES if each != "differentiated" or kernel.program.origin is not None]
         texts = {each: _stage(kernel, each, values) for each in shown}

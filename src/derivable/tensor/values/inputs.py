@@ -19,13 +19,6 @@ from derivable.tensor.values.values import check_shape, dense_array, elements
 SIZE = "_size_"
 
 
-def by_name(given: Any, what: str) -> Mapping[str, Any]:
-    """What is given by the names of inputs, nothing for None. Raises DomainError for what is no mapping."""
-    if given is None or isinstance(given, Mapping):
-        return given or {}
-    raise DomainError(f"`{what}` is a {type(given).__name__}, and is given by name", hint=f"{what}={{name: ...}}")
-
-
 def taken_names(inputs: Mapping[str, Type]) -> set[str]:
     """The names that a call may give: those of the inputs, and of tensors whose sizes are inputs."""
     return {*inputs, *(name.rpartition(SIZE)[0] for name in inputs if SIZE in name)}
