@@ -19,8 +19,9 @@ from derivable.accelerator.hardware import verilator
 from derivable.accelerator.hardware.resources import generated
 from derivable.accelerator.hardware.simulation import OffChip
 from derivable.accelerator.lower import cycles
+from derivable.accelerator.lower.emission import Emitter
 from derivable.accelerator.machine import machine
-from derivable.accelerator.machine.instructions import End, Gemm, Machine, Move, Program, Transfer, Vector
+from derivable.accelerator.machine.instructions import Gemm, Machine, Move, Transfer, Vector
 from derivable.accelerator.numbers.quantisation import calibrate
 from derivable.accelerator.operators import operators, runtime
 from derivable.accelerator.trace.trace import flat_inputs
@@ -512,14 +513,20 @@ def test_hardware_has_no_more_memory_than_its_program_touches():
         Move(operation="B", banks=2, n3=10, x3=8, to3=1, valid=8),
         Gemm(arrays=2, tiles=1, columns=1, n2=10, b2=1),
         Vector(operation="first", a_from="C", a_type="i32", a=9000, y=0),
-        End(),
     ]
-    found = deployment._smallest(large, Program(listed))
+
+    def smallest():
+        emitter = Emitter(large)
+        for instruction in listed:
+            emitter.add(instruction)
+        return deployment._smallest(large, emitter.reach, len(listed) + 1)
+
+    found = smallest()
     # K may lead a product to any word of B, where the program does not say how far.
     assert (found.a, found.b, found.c, found.x) == (4096, 4096, 16384, 3 * 65536)
     assert found == replace(large, a=4096, c=16384, x=3 * 65536, program=8)
     listed[3] = replace(listed[3], reach=10)
-    assert deployment._smallest(large, Program(listed)).b == 1024
+    assert smallest().b == 1024
 
 
 def test_resources_of_what_is_generated_are_told_where_they_do_not_fit(eight):

@@ -108,7 +108,7 @@ def test_what_does_not_build_is_shown_and_not_kept(monkeypatch, tmp_path):
 def test_two_builders_build_once(monkeypatch, tmp_path):
     """One builds while the other waits; both then have the same library."""
     text = (
-        "import sys; from pathlib import Path; from derivable.accelerator import elaboration, verilator; "
+        "import sys; from pathlib import Path; from derivable.accelerator.hardware import elaboration, verilator; "
         "built = []; build = verilator._build; "
         "verilator._build = lambda *given: (built.append(1), build(*given)); "
         "print(verilator.build(elaboration.hardware('skew', {'LANES': 2}), {'h.cpp': '// ' + sys.argv[1]}), len(built))"

@@ -91,7 +91,8 @@ def test_options_that_messages_of_the_command_name_are_there():
 
 def test_what_would_fit_is_said_by_the_arguments_that_give_it(tmp_path):
     few = tmp_path / "few.toml"
-    few.write_text(re.sub(r"(?m)^dsp.*$", "dsp = 1500", (FOLDER / "accelerator/devices/u250.toml").read_text()))
+    u250 = (FOLDER / "accelerator/hardware/devices/u250.toml").read_text()
+    few.write_text(re.sub(r"(?m)^dsp.*$", "dsp = 1500", u250))
     torch = pytest.importorskip("torch")
     model, example = torch.nn.Linear(256, 256).eval(), torch.randn(64, 256)
 

@@ -59,8 +59,9 @@ class Registry(Generic[Record]):
 
     def __getitem__(self, name: object) -> Record:
         """Raises `error` for an unknown name, with the nearest known one."""
-        if isinstance(name, str) and self.resolved(name) in self._records:
-            return self._records[self.resolved(name)]
+        own = self._aliases.get(name, name) if isinstance(name, str) else None
+        if own in self._records:
+            return self._records[own]
         if self.parent is not None and name in self.parent:
             return self.parent[name]
         close = nearest(name, self.known())

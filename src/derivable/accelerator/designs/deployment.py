@@ -15,8 +15,7 @@ import numpy as np
 from derivable.accelerator.hardware.simulation import Backend, OffChip, Simulation
 from derivable.accelerator.hardware.simulation import simulate as run
 from derivable.accelerator.lower.lower import Lowered, lower
-from derivable.accelerator.machine.hazards import regions
-from derivable.accelerator.machine.instructions import COUNT_BITS, X_BITS, Machine, Program
+from derivable.accelerator.machine.instructions import COUNT_BITS, X_BITS, Machine
 from derivable.accelerator.operators.evaluation import in_passes
 from derivable.accelerator.operators.runtime import Layer, Vectors, ceil_div
 from derivable.core.arguments import integer
@@ -93,19 +92,16 @@ def deploy(made: Design, passes: int = 1) -> Lowered:
                 raise
             else:
                 wanted = replace(wanted, x=2 * wanted.x)
-    return replace(found, machine=_smallest(wanted, found.program))
+    return replace(found, machine=_smallest(wanted, found.reach, len(found.program)))
 
 
-def _smallest(of: Machine, program: Program) -> Machine:
-    """The machine with no more memory than a program touches, in few sizes, so that programs share their simulators."""
-    touched = dict.fromkeys("ABCX", 1)
-    for instruction in program:
-        for region in regions(of, instruction):
-            touched[region.memory] = max(touched.get(region.memory, 0), region.stop)
-    words = {name.lower(): max(_power(touched[name]), LEAST_WORDS) for name in "ABC"}
+def _smallest(of: Machine, reach: Mapping[str, int], length: int) -> Machine:
+    """The machine with no more memory than a program of `length` instructions touches, see `Lowered`; in few sizes, so
+    that programs share their simulators."""
+    words = {name.lower(): max(_power(reach[name]), LEAST_WORDS) for name in "ABC"}
     words = {name: min(size, getattr(of, name)) for name, size in words.items()}
-    x = min(ceil_div(touched["X"], LEAST_CACHE) * LEAST_CACHE, of.x)
-    return replace(of, **words, x=x, program=_power(len(program)))
+    x = min(ceil_div(reach["X"], LEAST_CACHE) * LEAST_CACHE, of.x)
+    return replace(of, **words, x=x, program=_power(length))
 
 
 def _counts(made: Design) -> dict[str, int]:

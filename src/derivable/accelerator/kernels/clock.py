@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from derivable.device.cpu.tiers import kernel
 
-WORK, FIRST, READS, EVERY, GAP, WORDS, TO_WRITE, TO_END = range(8)
+COLUMNS = 8
+WORK, FIRST, READS, EVERY, GAP, WORDS, TO_WRITE, TO_END = range(COLUMNS)
 DMA, MOVE, NN, VSA, VEC = range(5)
 # What the kernel keeps of each unit: how many of its instructions left the queue and came into it, the cycle from which
 # on it is free, its instruction, the steps of it that are left and those that are done.

@@ -1,61 +1,118 @@
-"""Writing programs: what an instruction has to need follows from what it touches, and arithmetic on views is loops."""
+"""Writing programs: what an instruction waits for follows from what it touches, and arithmetic on views is loops."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from derivable.accelerator.machine.hazards import Region, regions
+from derivable.accelerator.machine.hazards import Memory, regions
 from derivable.accelerator.machine.instructions import NUM_UNITS, UNITS, End, Instruction, Machine, Program, Vector
 from derivable.accelerator.machine.layouts import View
-from derivable.accelerator.machine.machine import cycles
+from derivable.accelerator.machine.machine import Demand, Latencies, cycles_of, demand
 from derivable.accelerator.operators.runtime import ceil_div
 
 
+class Written(NamedTuple):
+    """An instruction that is written, the operator and the pass that it serves, and what it has to wait for.
+
+    unit    its number in `UNITS`
+    after   numbers of the instructions that have to be done before it for memories to end as written
+    arrays  its sub-arrays; instructions that share one take turns, in any order
+    demand  of its unit and of X
+    length  its cycles, if nothing else uses X
+    """
+
+    instruction: Instruction
+    node: str
+    of_pass: int
+    unit: int
+    after: set[int]
+    arrays: frozenset[int]
+    demand: Demand
+    length: int
+
+
 class Emitter:
-    """Instructions in their order; each needs the last one of each unit that it must not meet."""
+    """Instructions in their order, each with what has to be done before it.
+
+    reach  words or bytes of each memory, up to the last that is touched
+    done   when the last instruction that was written since this was set is done, roughly
+    """
 
     def __init__(self, machine: Machine):
         self.machine = machine
-        self.instructions: list[Instruction] = []
+        self.written: list[Written] = []
         self.node, self.of_pass = "", 0
-        self.done = 0  # when the last of what was written since it was set is done, roughly
-        self._ends: list[list[int]] = [[0] for _ in range(NUM_UNITS)]  # of each unit, after 0, 1, ... instructions
-        self._touched: list[list[list[Region]]] = [[] for _ in range(NUM_UNITS)]
-        self._clocks: list[list[tuple[int, ...]]] = [[(0,) * NUM_UNITS] for _ in range(NUM_UNITS)]
+        self.done = 0
+        self.reach = dict.fromkeys("ABCX", 1)
+        self._memories: dict[tuple[str, int], Memory] = defaultdict(Memory)
+        self._ends: list[int] = []  # of each instruction
+        self._idle = [0] * NUM_UNITS  # since when each unit is
+        self._free: dict[int, int] = {}  # since when each sub-array is
 
     def add(self, instruction: Instruction) -> None:
-        unit = UNITS.index(instruction.unit)
-        found = list(regions(self.machine, instruction))
-        clock = list(self._clocks[unit][-1])
-        clock[unit] = len(self._touched[unit])
-        needs = [0] * NUM_UNITS
-        for other in range(NUM_UNITS):
-            if other == unit:
+        number, unit = len(self.written), UNITS.index(instruction.unit)
+        after: set[int] = set()
+        arrays: set[int] = set()
+        for region in regions(self.machine, instruction):
+            if region.memory == "sub-array":
+                arrays.add(region.bank)
                 continue
-            need = self._last(other, clock[other], found)
-            if need:
-                needs[other] = need
-                clock = [max(pair) for pair in zip(clock, self._clocks[other][need])]
-                clock[other] = max(clock[other], need)
-        self._touched[unit].append(found)
-        self._clocks[unit].append(tuple(clock))
-        self.instructions.append(replace(instruction, needs=tuple(needs), node=self.node, of_pass=self.of_pass))
-        begin = max(self._ends[unit][-1], *(ends[need] for ends, need in zip(self._ends, needs)))
-        self._ends[unit].append(begin + cycles(self.machine, instruction))
-        self.done = max(self.done, self._ends[unit][-1])
+            after |= self._memories[region.memory, region.bank].touch(number, region)
+            if region.stop > self.reach.get(region.memory, 0):
+                self.reach[region.memory] = region.stop
+        taken = demand(self.machine, instruction, Latencies())
+        waits = [self._ends[other] for other in after] + [self._free.get(bank, 0) for bank in arrays]
+        end = max([self._idle[unit], *waits]) + cycles_of(taken)
+        self._ends.append(end)
+        self._idle[unit] = end
+        self._free.update(dict.fromkeys(arrays, end))
+        self.written.append(
+            Written(instruction, self.node, self.of_pass, unit, after, frozenset(arrays), taken, cycles_of(taken))
+        )
+        self.done = max(self.done, end)
 
-    def _last(self, unit: int, done: int, found: list[Region]) -> int:
-        """How many instructions of a unit must be done, 0 where none of those that may not be done meets."""
-        touched = self._touched[unit]
-        for count in range(len(touched), done, -1):
-            if any(region.meets(before) for region in found for before in touched[count - 1]):
-                return count
-        return 0
+    def needs(self, order: Sequence[int]) -> list[tuple[int, ...]]:
+        """What each instruction needs if they are done in an order of their numbers: [place in the order][unit].
 
-    def program(self) -> Program:
-        return Program([*self.instructions, End()])
+        A need that follows from another, or from what came before it in its unit, is left out.
+        """
+        clocks: list[list[int]] = [[]] * len(order)  # of each unit, how many are done before an instruction begins
+        place = [0] * len(order)  # in its unit, from 1 on
+        own = [[0] * NUM_UNITS for _ in range(NUM_UNITS)]  # the clock of the last of each unit
+        holders: dict[int, int] = {}  # sub-array -> the last that had it
+        found = []
+        for number in order:
+            _, _, _, unit, after, arrays, *_ = self.written[number]
+            last: dict[int, int] = {}  # of each unit, the last of those that have to be done before
+            for other in (*after, *[holders[bank] for bank in arrays if bank in holders]):
+                at = self.written[other].unit
+                if at not in last or place[other] > place[last[at]]:
+                    last[at] = other
+            holders.update(dict.fromkeys(arrays, number))
+            clock, needs = own[unit], [0] * NUM_UNITS
+            for at, other in sorted(last.items()):
+                if at != unit and place[other] > clock[at]:
+                    needs[at] = place[other]
+                    clock = list(map(max, clock, clocks[other]))
+                    clock[at] = needs[at]
+            place[number] = clock[unit] + 1
+            clocks[number] = clock
+            own[unit] = [*clock[:unit], place[number], *clock[unit + 1 :]]
+            found.append(tuple(needs))
+        return found
+
+    def program(self, order: Sequence[int], needs: Sequence[tuple[int, ...]]) -> Program:
+        """The instructions in an order of their numbers, with what each of them needs in it."""
+        listed = [self.written[number] for number in order]
+        instructions = [
+            replace(of.instruction, needs=need, node=of.node, of_pass=of.of_pass) for of, need in zip(listed, needs)
+        ]
+        return Program([*instructions, End()])
 
     def vector(
         self,

@@ -102,6 +102,7 @@ class Lowered:
     places   of each pass, where inputs are put and outputs are found, off-chip
     formats  of every operator
     cache    bytes of the cache that are used
+    reach    words or bytes of each memory, up to the last that the program touches
     swapped  products of which the value stands still and the constant streams
     """
 
@@ -112,6 +113,7 @@ class Lowered:
     places: tuple[Places, ...]
     formats: Formats
     cache: int
+    reach: Mapping[str, int]
     swapped: frozenset[str] = frozenset()
 
     @property
@@ -204,7 +206,7 @@ def lower(
         integer(in_flight, "in_flight", 1),
     )
     places = tuple(Places(*each) for each in zip(inputs, outputs))
-    program = quickest(machine, low.emitter.program())
+    program = quickest(low.emitter)
     if len(program) > machine.program:
         raise LimitError(
             f"the program has {len(program)} instructions, and the machine has memory for {machine.program}",
@@ -212,7 +214,9 @@ def lower(
         )
     check_counts(program)
     image = np.frombuffer(bytes(low.image), np.uint8)
-    return Lowered(graph, machine, program, image, places, formats, low.cache.most, frozenset(low.swapped))
+    return Lowered(
+        graph, machine, program, image, places, formats, low.cache.most, low.emitter.reach, frozenset(low.swapped)
+    )
 
 
 def _start(low: Lowering, inputs: dict[str, View], operator: Operator) -> Iterator[None]:

@@ -8,6 +8,7 @@ count as in conflict.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -54,6 +55,37 @@ class Region:
             and self.start < other.stop
             and other.start < self.stop
         )
+
+
+class Memory:
+    """Of each interval of a memory, the instruction that wrote it last, and those that have read it since."""
+
+    def __init__(self) -> None:
+        self.starts = [0]
+        self.writers: list[int] = [-1]
+        self.readers: list[frozenset[int]] = [frozenset()]
+
+    def _cut(self, place: int) -> int:
+        at = bisect_right(self.starts, place) - 1
+        if self.starts[at] == place:
+            return at
+        self.starts.insert(at + 1, place)
+        self.writers.insert(at + 1, self.writers[at])
+        self.readers.insert(at + 1, self.readers[at])
+        return at + 1
+
+    def touch(self, number: int, region: Region) -> set[int]:
+        """The instructions that have to be done before this one touches a region."""
+        first, last = self._cut(region.start), self._cut(region.stop)
+        found = set(self.writers[first:last])
+        if region.is_written:
+            found.update(*self.readers[first:last])
+            self.starts[first:last] = [region.start]
+            self.writers[first:last] = [number]
+            self.readers[first:last] = [frozenset()]
+        else:
+            self.readers[first:last] = [readers | {number} for readers in self.readers[first:last]]
+        return found - {-1, number}
 
 
 def lanes(machine: Machine, of: Vector) -> int:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from derivable.accelerator.machine.instructions import (
     QUEUE,
     UNITS,
     Convolve,
+    End,
     Gemm,
     Instruction,
     Machine,
@@ -39,6 +41,8 @@ from derivable.accelerator.machine.instructions import (
 from derivable.accelerator.numbers import fixed
 from derivable.accelerator.operators.runtime import ceil_div, tree_depth
 from derivable.core.diagnostics import DomainError, LayoutError, ShapeError
+
+Demand: TypeAlias = tuple[int, ...]  # an instruction's row of the columns of `clock`
 
 
 @dataclass(frozen=True)
@@ -132,13 +136,16 @@ def execute(state: State, instruction: Instruction) -> None:
 
 def cycles(machine: Machine, instruction: Instruction, latencies: Latencies | None = None) -> int:
     """From the cycle in which an instruction is taken to that in which it is done, if nothing else uses X."""
-    asked = _asked(machine, instruction, latencies or Latencies())
-    found = asked[clock.FIRST] + asked[clock.WORK] + asked[clock.TO_END]
-    return found + (asked[clock.WORK] // asked[clock.EVERY] - 1) * asked[clock.GAP]
+    return cycles_of(demand(machine, instruction, latencies or Latencies()))
 
 
-def _asked(machine: Machine, of: Instruction, latencies: Latencies) -> tuple[int, ...]:
-    """What an instruction asks of its unit and of X: the columns of `clock`."""
+def cycles_of(of: Demand) -> int:
+    """The cycles of an instruction of a demand if nothing else uses X."""
+    return of[clock.FIRST] + of[clock.WORK] + of[clock.TO_END] + (of[clock.WORK] // of[clock.EVERY] - 1) * of[clock.GAP]
+
+
+def demand(machine: Machine, of: Instruction, latencies: Latencies) -> Demand:
+    """What an instruction takes of its unit and of X: the columns of `clock`, [unit column] cycles and words."""
     if isinstance(of, Transfer):
         if of.operation == "load":
             return of.lines, latencies.far, 0, 1, latencies.interval - 1, 0, 0, latencies.load
@@ -175,34 +182,48 @@ def timing(machine: Machine, program: Program, latencies: Latencies | None = Non
     Raises LayoutError where instructions wait for one another for ever.
     """
     latencies = latencies or Latencies()
-    units = np.array([UNITS.index(of.unit) for of in program], np.int64)
-    own = units < NUM_UNITS
-    count = int(own.sum())
-    needs = np.array([of.needs for of in program], np.int64).reshape(-1, NUM_UNITS)
-    asked = np.array([_asked(machine, of, latencies) for of in program], np.int64).reshape(len(program), -1)
-    begin, end = np.zeros((2, len(program)), np.int64)
-    times = np.zeros((2, count), np.int64)
-    order = np.argsort(units[own], kind="stable")
-    offsets = np.searchsorted(units[own][order], np.arange(NUM_UNITS + 1))
-    ahead = int((asked[:, clock.TO_WRITE] + asked[:, clock.WORDS]).max(initial=0))
-    pushed, taken = clock.clock(
-        units[own],
-        needs[own],
-        asked[own],
+    listed = [of for of in program if not isinstance(of, End)]
+    begin, end, last = times(
+        np.array([UNITS.index(of.unit) for of in listed], np.int64),
+        np.array([of.needs for of in listed], np.int64).reshape(-1, NUM_UNITS),
+        np.array([demand(machine, of, latencies) for of in listed], np.int64).reshape(-1, clock.COLUMNS),
+        latencies.interval,
+    )
+    stuck = np.flatnonzero(end == clock.NEVER)
+    if len(stuck):
+        raise LayoutError(f"instruction {stuck[0]}, {listed[stuck[0]]}: it waits for ever")
+    ends = [last] * (len(program) - len(listed))
+    return np.append(begin, ends), np.append(end, ends)
+
+
+def times(
+    units: np.ndarray, needs: np.ndarray, demands: np.ndarray, interval: int = 1
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """`timing` of instructions without the end, from columns, and the cycle of the end.
+
+    units    [instruction] int64
+    needs    [instruction, unit] int64
+    demands  [instruction, column of `demand`] int64
+    returns  begin and end, [instruction] int64 each, `clock.NEVER` for what waits for ever, and the cycle of the end
+    """
+    begin, end = np.zeros((2, len(units)), np.int64)
+    order = np.argsort(units, kind="stable")
+    offsets = np.searchsorted(units[order], np.arange(NUM_UNITS + 1))
+    ahead = int((demands[:, clock.TO_WRITE] + demands[:, clock.WORDS]).max(initial=0))
+    pushed, _ = clock.clock(
+        units,
+        needs,
+        demands,
         offsets,
         order,
-        latencies.interval,
+        interval,
         QUEUE,
         np.zeros((NUM_UNITS, clock.STATE), np.int64),
         np.full(1 << (ahead + 1).bit_length(), -1, np.int64),
-        *times,
+        begin,
+        end,
     )
-    if taken < count:
-        number = int(np.flatnonzero(own)[times[1] == clock.NEVER][0])
-        raise LayoutError(f"instruction {number}, {program.instructions[number]}: it waits for ever")
-    begin[own], end[own] = times
-    begin[~own] = end[~own] = max(pushed + 1, int(times[1].max(initial=0))) + 1
-    return begin, end
+    return begin, end, max(pushed + 1, int(end.max(initial=0))) + 1
 
 
 # What instructions do

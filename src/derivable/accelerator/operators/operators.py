@@ -51,7 +51,7 @@ class Operator:
     part: Part = "neural"
     source: str = ""
 
-    @property
+    @cached_property
     def row(self) -> Kind:
         """The row of the table of kinds."""
         return KINDS[self.kind]
