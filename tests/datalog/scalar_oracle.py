@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from derivable.datalog.rules.nodes import Const, Var
+from derivable.datalog.scalars.nodes import Const, Var
 
 
 class NoValueError(Exception):

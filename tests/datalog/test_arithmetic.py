@@ -11,8 +11,9 @@ from datalog.scalar_oracle import NoValueError, evaluate
 from derivable.algebra import expr
 from derivable.datalog.ram.interpret import _NoValueError
 from derivable.datalog.ram.interpret import evaluate as evaluate_row
-from derivable.datalog.rules.nodes import Apply, Const, Var, variables
+from derivable.datalog.rules.nodes import variables
 from derivable.datalog.scalars import arithmetic
+from derivable.datalog.scalars.nodes import Apply, Const, Var
 from derivable.datalog.values.values import BOOL, TYPES, SymbolTable, show_column, word_of
 from drawn import examples
 

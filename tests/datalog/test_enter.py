@@ -11,7 +11,7 @@ import derivable as dv
 from datalog.test_fused import NEVER, settings_of
 from datalog.test_shares import CLOSURE
 from derivable.core.diagnostics import LimitError
-from derivable.datalog.fused import enter
+from derivable.datalog.run import enter
 
 REACH = """
 type edge(x: i64, y: i64)

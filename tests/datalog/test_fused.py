@@ -18,10 +18,10 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
-from derivable.datalog.fused import bit_rows, emit, emit_best, emit_enter, emit_tags, enter, frontier, fused, shares
+from derivable.datalog.fused import emit, emit_best, emit_enter, emit_tags, frontier, fused, shares
 from derivable.datalog.kernels import bit_rows as bit_kernels
 from derivable.datalog.kernels import row_sets
-from derivable.datalog.run import execute
+from derivable.datalog.run import bit_rows, enter, execute
 from derivable.datalog.tables import sets, storage
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES

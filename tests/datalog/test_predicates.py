@@ -17,7 +17,7 @@ from derivable.datalog.fused import fused
 from derivable.datalog.ram.check import check_ram
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.rules.check import check_generator
-from derivable.datalog.rules.nodes import Const
+from derivable.datalog.scalars.nodes import Const
 from derivable.datalog.values.values import TYPES
 
 TEXTS = st.text(st.sampled_from("ab,\u00e9\U0001f600"), max_size=7)

@@ -14,8 +14,9 @@ from datalog.naive import fact_sets, least_model, programs, text_of
 from datalog.test_fused import on_threads, settings_of
 from datalog.test_interrupts import run_child
 from derivable.core.diagnostics import DerivableError, LimitError
-from derivable.datalog.fused import bit_rows, emit, fused, shares
+from derivable.datalog.fused import emit, fused, shares
 from derivable.datalog.kernels import row_sets
+from derivable.datalog.run import bit_rows
 from derivable.datalog.tables import sets
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.provenance import PROVENANCES

@@ -21,7 +21,7 @@ from derivable.datalog.api.program import Program
 from derivable.datalog.facts.inputs import InputMapping, as_tuple
 from derivable.datalog.run.limits import checked_limits
 from derivable.datalog.tags.provenance import EXACT, carrier_of, provenance_of
-from derivable.datalog.values.values import show_value
+from derivable.datalog.values.terms import show_value
 from derivable.nn.inference import ExactInference, inference_for
 from derivable.nn.values import require_distributions, require_factors, require_log_probabilities, require_tags
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from derivable.core.diagnostics import DerivableError, UnsupportedError
 from derivable.core.progress import NEVER, Deadline
+from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.aggregates.record import AGGREGATES
 from derivable.datalog.kernels import relations as kernels
-from derivable.datalog.rules.nodes import AggregateRule
 from derivable.datalog.tables.packing import order_of, runs_of
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import concatenate

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from derivable.core.registry import Registry, nearest
-from derivable.datalog.values.values import TYPES, ValueType, show_value
+from derivable.datalog.values.terms import show_value
+from derivable.datalog.values.values import TYPES, ValueType
 
 if TYPE_CHECKING:
     from derivable.datalog.aggregates.groups import Groups

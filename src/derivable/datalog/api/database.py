@@ -21,17 +21,8 @@ from derivable.datalog.facts.inputs import as_tuple, checked_facts, taken
 from derivable.datalog.tables.packing import order_of
 from derivable.datalog.values.moments import Duration
 from derivable.datalog.values.tensors import is_tensor
-from derivable.datalog.values.values import (
-    SymbolTable,
-    ValueType,
-    fits,
-    ranks,
-    show_character,
-    show_column,
-    show_value,
-    sort_keys,
-    word_of,
-)
+from derivable.datalog.values.terms import show_character, show_value
+from derivable.datalog.values.values import SymbolTable, ValueType, fits, ranks, show_column, sort_keys, word_of
 from derivable.device.cpu.memory import empty
 
 if TYPE_CHECKING:

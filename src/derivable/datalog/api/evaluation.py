@@ -20,9 +20,9 @@ from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.core.interrupts import deferred
 from derivable.core.progress import NEVER
+from derivable.datalog.facts.coins import Coins
 from derivable.datalog.facts.facts import FactStore, load_python_facts
 from derivable.datalog.ram.nodes import Ram
-from derivable.datalog.run.coins import Coins
 from derivable.datalog.run.demanded import demanded
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.generate import ForeignFacts
@@ -67,7 +67,7 @@ class Evaluation:
         else:
             self.columns = tags_of(record, facts.random, k)
             self.algebra = self.columns
-            if isinstance(record, Semiring) and needs_derivations(record, self.ram):
+            if isinstance(record, Semiring) and needs_derivations(record, self.ram.is_recursive):
                 self.algebra = GraphTags(GroundGraph(record))
         self.tables: dict[str, Table] = {}
         self.outputs: dict[str, Shown] = {}

@@ -17,10 +17,11 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.core.and_or import TRUE
+from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.facts.facts import FactColumns, FactStore
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
-from derivable.datalog.rules.nodes import AggregateRule, Atom
+from derivable.datalog.rules.nodes import Atom
 from derivable.datalog.rules.order import order
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.tables.layered import LayeredTable, may_be_layered

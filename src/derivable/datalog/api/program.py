@@ -116,7 +116,7 @@ class Program:
         """The plan for these facts: the types of undeclared relations may depend on them."""
         plan = self._plan({})
         if facts:
-            from derivable.datalog.types.hints import hints_from
+            from derivable.datalog.facts.hints import hints_from
 
             relations = plan.rules.relations
             undeclared = {n: f for n, f in facts.items() if n in relations and relations[n].is_input}

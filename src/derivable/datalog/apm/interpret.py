@@ -15,14 +15,15 @@ import numpy as np
 from derivable.algebra.semirings import boolean
 from derivable.core.progress import NEVER
 from derivable.datalog.aggregates.groups import Context, run_aggregate
+from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.apm import nodes as a
 from derivable.datalog.facts.facts import FactColumns, FactStore
 from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.fused.state import Batch
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import AggregateRule
-from derivable.datalog.run.coins import thrown
 from derivable.datalog.run.generate import generate
-from derivable.datalog.run.queries import Batch, Queries
+from derivable.datalog.run.queries import Queries
+from derivable.datalog.run.throw import thrown
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.random_facts import VALUE

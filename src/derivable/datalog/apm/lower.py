@@ -13,7 +13,8 @@ from typing import Any
 
 from derivable.datalog.apm import nodes as a
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import Apply, Const, Expr, Relation, Var, names
+from derivable.datalog.rules.nodes import Relation, names
+from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
 from derivable.datalog.values.values import BOOL
 
 

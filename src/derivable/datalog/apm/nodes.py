@@ -21,8 +21,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.ram.nodes import Coin, Generate
-from derivable.datalog.rules.nodes import AggregateRule, Expr, Relation
+from derivable.datalog.rules.nodes import Relation
+from derivable.datalog.scalars.nodes import Expr
 from derivable.datalog.values.values import ValueType
 
 Part = Literal["stable", "recent", "delta"]

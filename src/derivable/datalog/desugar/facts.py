@@ -9,9 +9,10 @@ from derivable.core.diagnostics import BindingError, DomainError, Span, Unsuppor
 from derivable.datalog.desugar.core import Core
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.order import constant_meant
+from derivable.datalog.scalars.arithmetic import value_of
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.text import expression_text
-from derivable.datalog.types.constants import core_tag, value_of
+from derivable.datalog.types.constants import core_tag
 from derivable.datalog.types.data_types import ground
 from derivable.datalog.values.values import ValueType
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,16 +27,13 @@ from derivable.circuit.kernels.and_or import heights
 from derivable.core.and_or import AND, FALSE, LITERAL, NOT, OR, TRUE
 from derivable.core.graph import offsets_of
 from derivable.core.progress import NEVER, Deadline
-from derivable.datalog.exact.exact import Grounding, ground_inputs
+from derivable.datalog.exact.exact import Grounding, Lowers, ground_inputs
 from derivable.datalog.exact.unroll import restrict, unroll
 from derivable.datalog.facts.inputs import InputMapping
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.tags.provenance import Inference
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import ColumnTags
-
-if TYPE_CHECKING:
-    from derivable.datalog.api.program import Program
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +83,7 @@ class GroundProgram(AndOrGraph):
 
 
 def ground(
-    program: Program,
+    program: Lowers,
     inputs: Mapping[str, InputMapping],
     outputs: Mapping[str, Sequence[Any]],
     facts: Mapping[str, Any] | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -36,9 +36,6 @@ from derivable.datalog.tags.ground_graph import GroundGraph
 from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import GraphTags
-
-if TYPE_CHECKING:
-    from derivable.datalog.api.program import Program
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +86,14 @@ def ground_facts(
     return Grounding(tables, graph.finish(), facts, tuple(graph.recursive), tuple(algebra.derived or ()))
 
 
+class Lowers(Protocol):
+    """A program, as far as grounding knows it."""
+
+    def lowered(self, facts: Mapping[str, Any] | None = None) -> Ram: ...
+
+
 def ground_inputs(
-    program: Program,
+    program: Lowers,
     inputs: Mapping[str, InputMapping],
     facts: Mapping[str, Any] | None,
     watch: Watch | None = None,
@@ -179,7 +182,7 @@ class ExactQuery:
 
 
 def compile_exact(
-    program: Program,
+    program: Lowers,
     inputs: Mapping[str, InputMapping],
     outputs: Mapping[str, Sequence[Any]],
     facts: Mapping[str, Any] | None = None,

@@ -45,14 +45,18 @@ from derivable.datalog.facts.inputs import (
 )
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Facts, Relation, Rules
+from derivable.datalog.syntax.terms import parse_term
+from derivable.datalog.tables.entities import EntityStore
 from derivable.datalog.tags.random_facts import Origin, RandomFacts
+from derivable.datalog.values.constructors import Constructor
 from derivable.datalog.values.moments import FIRST, LAST
+from derivable.datalog.values.terms import show_value
 from derivable.datalog.values.values import (
     SymbolTable,
     ValueType,
     fits,
     plain_array,
-    show_value,
+    terms_of,
     words_of,
     words_of_numbers,
 )
@@ -110,7 +114,7 @@ class FactStore:
     look    who looks at the clock while there are many to load
     """
 
-    symbols: SymbolTable = field(default_factory=SymbolTable)
+    symbols: SymbolTable = field(default_factory=lambda: _new_symbols({}))
     random: RandomFacts = field(default_factory=RandomFacts)
     relations: dict[str, FactColumns] = field(default_factory=dict)
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
@@ -141,18 +145,19 @@ class FactStore:
 
 def new_store(ram: Ram | Rules, random: RandomFacts | None = None) -> FactStore:
     """No facts yet, for a program."""
-    store = FactStore(random=random or RandomFacts())
-    if ram.constructors:
-        from derivable.datalog.tables.entities import EntityStore
+    return FactStore(_new_symbols(ram.constructors), random or RandomFacts())
 
-        store.symbols.entities = EntityStore(ram.constructors, store.symbols)
-    return store
+
+def _new_symbols(constructors: Mapping[str, Constructor]) -> SymbolTable:
+    symbols = SymbolTable()
+    symbols.entities = EntityStore(constructors, symbols, parse_term)
+    return symbols
 
 
 def add_terms(ram: Ram | Rules, store: FactStore) -> None:
     """Enter the terms in the facts so far, and the terms in them, into their constructors' relations."""
     entities = store.symbols.entities
-    if entities is None or not entities.size:
+    if not isinstance(entities, EntityStore) or not entities.size:
         return
     own = {c.relation for c in ram.constructors.values()}
     words = [np.empty(0, np.int64)]
@@ -453,17 +458,18 @@ def _object_words(relation: Relation, c: int, values: Sequence[Any], symbols: Sy
 def _terms(relation: Relation, c: int, values: Sequence[Any], symbols: SymbolTable) -> np.ndarray:
     """Words [row] of terms in column `c`, or texts of terms."""
     t = relation.types[c]
-    if symbols.entities is None:
+    terms = terms_of(symbols)
+    if not terms.constructors:
         raise TypeMismatchError(
             f"facts for `{relation.name}`, column {c}: the program has no data types, so it has no terms",
             hint="declare one: `type Tree = Leaf() | Node(i32, Tree)`",
         )
     try:
-        return symbols.entities.intern_all(values, t)
+        return terms.intern_all(values, t)
     except DerivableError:
         for i, value in enumerate(values):
             try:
-                symbols.entities.intern(value, t)
+                terms.intern(value, t)
             except DerivableError as error:
                 raise TypeMismatchError(
                     f"facts for `{relation.name}`, row {i}, column {c}: {error.message}", hint=error.hint

@@ -16,8 +16,9 @@ from derivable.algebra.semiring import TypedSemiring
 from derivable.core.lazy import later
 from derivable.datalog.fused import fused
 from derivable.datalog.fused.frontier import Frontier
+from derivable.datalog.fused.state import State
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import Var
+from derivable.datalog.scalars.nodes import Var
 from derivable.datalog.tables.packing import order_of
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import parts_of
@@ -26,7 +27,6 @@ from derivable.device.cpu.memory import full
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit_best
     from derivable.datalog.kernels import row_sets
-    from derivable.datalog.run.queries import Queries
 else:
     row_sets, emit_best = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.fused.emit_best")
 
@@ -65,15 +65,15 @@ class BestFirst:
     made, told  candidates, and rows that were told, by full pauses
     """
 
-    def __init__(self, queries: Queries, store: m.Store, table: Table, frontier: Frontier):
-        self.queries, self.table, self.sign = queries, table, frontier.sign
+    def __init__(self, state: State, store: m.Store, table: Table, frontier: Frontier):
+        self.state, self.table, self.sign = state, table, frontier.sign
         self.levels = LEVELS if table.width > 1 else ALL_LEVELS
         self.cells = np.zeros(CELLS * self.levels, np.int32)
         self.lasts = np.full(self.levels, -1, np.int32)
         self.made = self.told = 0
         self.frontier = frontier
         self.absent = -self.sign * np.inf
-        self.fused = fused.plan(queries, store)
+        self.fused = fused.plan(state, store)
 
     def grow_queue(self, room: int) -> None:
         """A queue of so many entries, the first of which are those there are."""
@@ -180,11 +180,11 @@ class BestFirst:
 
     def run(self, group: int, stop: int) -> np.ndarray | None:
         """Run the kernel on prefixes; None, or the rows that wait if it cannot go on."""
-        table, found, queries = self.table, self.fused, self.queries
+        table, found, state = self.table, self.fused, self.state
         assert found is not None
         kernel = emit_best.compiled_best(found.plan, self.sign)
         positions: list[Any] = [-1] * kernel.num_positions
-        bounds = {step: queries.bounds_of(scan) for step, scan in found.scans.items()}
+        bounds = {step: state.bounds_of(scan) for step, scan in found.scans.items()}
         first, entry, level, size, used, free, left, floor = -1, -1, 0, table.size, 0, -1, TOLD_ROWS, 0
         while True:
             arguments: list[Any] = []
@@ -228,7 +228,7 @@ class BestFirst:
                 left, self.told = TOLD_ROWS, self.told + TOLD_ROWS
                 if self.told > MOST_TIMES * max(size, TOLD_ROWS):
                     return self.waiting(group, first, used)
-            queries.deadline.remaining()
+            state.deadline.remaining()
 
     def entries(self, used: int) -> np.ndarray:
         """The entries of the queue that still say something."""

@@ -19,9 +19,10 @@ from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.lazy import later
 from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.fused.state import State
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import Const, Var
 from derivable.datalog.scalars import arithmetic
+from derivable.datalog.scalars.nodes import Const, Var
 from derivable.datalog.tables.packing import Packing, sort
 from derivable.datalog.tables.storage import Index, Table
 from derivable.datalog.tables.tag_columns import column_of, parts_of
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from derivable.datalog.fused import emit
     from derivable.datalog.fused.emit_enter import EnterKernel
     from derivable.datalog.kernels.row_sets import SetForm
-    from derivable.datalog.run.queries import Queries
     from derivable.kernel import build
 else:
     build, emit = later("derivable.kernel.build"), later("derivable.datalog.fused.emit")
@@ -94,14 +94,14 @@ def _log_of(table: Table) -> emit.Layout:
     return emit.Layout(table.width, str(table.tail.dtype), None)
 
 
-def plan(queries: Queries, store: m.Store) -> Fused | None:
+def plan(state: State, store: m.Store) -> Fused | None:
     """The kernel of as many steps of a store as kernels have; None if it is not worth one."""
-    return _Planner(queries, store).plan()
+    return _Planner(state, store).plan()
 
 
 class _Planner:
-    def __init__(self, queries: Queries, store: m.Store):
-        self.queries, self.store, self.mode = queries, store, queries.mode
+    def __init__(self, state: State, store: m.Store):
+        self.state, self.store, self.mode = state, store, state.mode
         self.registers: dict[str, Argument] = {}
         self.words: list[int] = []
         self.steps: list[emit.Step] = []
@@ -114,10 +114,10 @@ class _Planner:
             self.tags = self.mode.typed
         # Where the first column is known, its bounds are asked.
         self.bounds: int | None = None
-        table = queries.tables[store.relation]
+        table = state.tables[store.relation]
         may_be_split = self.tags is None and len(table.types) == 2 and table.may_have_sets
         # Rows that are counted would be counted by each thread.
-        self.may_be_split = may_be_split and get_num_threads() > 1 and queries.counts is None
+        self.may_be_split = may_be_split and get_num_threads() > 1 and state.counts is None
 
     def plan(self) -> Fused | None:
         project = self.store.query
@@ -147,7 +147,7 @@ class _Planner:
             if loops > MOST_LOOPS:
                 return None
             prefix = node
-            if self.queries.counts is not None:
+            if self.state.counts is not None:
                 marks[len(self.steps)] = (*marks.get(len(self.steps), ()), node)
         else:
             try:
@@ -178,7 +178,7 @@ class _Planner:
         return self.registers[name]
 
     def constant(self, term: Const) -> Expr:
-        self.words.append(word_of(term.value, term.type, self.queries.symbols))
+        self.words.append(word_of(term.value, term.type, self.state.symbols))
         return Argument(len(self.words) - 1, "int64", f"word{len(self.words) - 1}")
 
     def term(self, term: Var | Const) -> Expr:
@@ -229,7 +229,7 @@ class _Planner:
             case m.Scan():
                 table = self.read(node, None)
                 checks, repeats, takes = self.columns(node, needed)
-                # With tags, `Queries.rows_of` gives row numbers for parts of a relation.
+                # With tags, `State.rows_of` gives row numbers for parts of a relation.
                 is_listed = node.part != "all" and not isinstance(self.mode, Untagged)
                 self.steps.append(emit.Rows(_log_of(table), is_listed, checks, repeats, takes))
             case m.Join(right=right):
@@ -255,8 +255,8 @@ class _Planner:
                 raise _Unsupported
 
     def read(self, scan: m.Scan, keys: tuple[int, ...] | None) -> Table:
-        table = self.queries.tables[scan.relation]
-        index = None if keys is None else table.index(keys, scan.relation in self.queries.complete)
+        table = self.state.tables[scan.relation]
+        index = None if keys is None else table.index(keys, scan.relation in self.state.complete)
         self.reads[len(self.steps)] = table, index
         self.scans[len(self.steps)] = scan
         return table
@@ -312,7 +312,7 @@ class _Planner:
             raise _Unsupported
         if self.tags is None:
             return
-        table = self.queries.coins.factor(node, probability.value, self.mode)
+        table = self.state.coins.factor(node, probability.value, self.mode)
         if table is None:
             raise _Unsupported
         self.reads[len(self.steps)] = table, None
@@ -326,11 +326,11 @@ def _as(register: Expr, dtype: Any) -> Expr:
 class Running:
     """What a run knows of a store: how many rows it has seen, and its kernel."""
 
-    def __init__(self, queries: Queries, store: m.Store):
-        self.queries, self.store = queries, store
+    def __init__(self, state: State, store: m.Store):
+        self.state, self.store = state, store
         steps = m.steps(store.query.source)
         self.driver = steps[0]
-        self.tables = [queries.tables[scan.relation] for scan in map(m.scan_of, steps) if scan is not None]
+        self.tables = [state.tables[scan.relation] for scan in map(m.scan_of, steps) if scan is not None]
         self.seen = 0
         # Rows of the driver that the kernel has gone through, and what it has found.
         self.driven_rows = self.found = 0
@@ -365,15 +365,15 @@ class Running:
         # To plan is to make sets of rows that are to be asked, which may change a layout.
         while (signature := self._layouts()) != self.signature:
             self.signature, self.kernel = signature, None
-            self.fused = plan(self.queries, self.store)
+            self.fused = plan(self.state, self.store)
 
     def _layouts(self) -> tuple:
-        return (type(self.queries.mode), *(table.tail.dtype.char for table in self.tables))
+        return (type(self.state.mode), *(table.tail.dtype.char for table in self.tables))
 
     def driven(self) -> tuple[int, int]:
         """From which row of the driver to which the store goes."""
         assert isinstance(self.driver, m.Scan)
-        rows = self.queries.rows_of(self.driver)
+        rows = self.state.rows_of(self.driver)
         return (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
 
     def settle(self) -> None:
@@ -391,7 +391,7 @@ class Running:
                 index.update()
         start, stop = self.driven()
         assert isinstance(self.driver, m.Scan)
-        if not isinstance(self.queries.rows_of(self.driver), slice) or start < self.tables[0].gone:
+        if not isinstance(self.state.rows_of(self.driver), slice) or start < self.tables[0].gone:
             self.tables[0].restore()
         self.driven_rows += stop - start
         return self._in_order_of_keys(start, stop)
@@ -411,7 +411,7 @@ class Running:
         assert self.kernel is not None
         columns = [] if keep or self.kernel.columns != self.kinds else self.columns
         for found in self.run_part(Range(), self.begin(), columns, keep):
-            self.queries.deadline.remaining()
+            self.state.deadline.remaining()
             self.found += found[1]
             if found[1]:
                 yield found
@@ -425,14 +425,14 @@ class Running:
 
         columns  to write to, or an empty list that gets some
         """
-        queries, fused, kernel = self.queries, self.fused, self.kernel
+        state, fused, kernel = self.state, self.fused, self.kernel
         assert fused is not None
         assert kernel is not None
         assert isinstance(self.driver, m.Scan)
-        rows = queries.rows_of(self.driver)
+        rows = state.rows_of(self.driver)
         i, end = self.driven()
         start, table = i, self.tables[0]
-        bounds = {step: queries.bounds_of(scan) for step, scan in fused.scans.items()}
+        bounds = {step: state.bounds_of(scan) for step, scan in fused.scans.items()}
         positions = [-1] * kernel.num_positions
         # Kernels of tagged rows read their numbers from a list, also where they are a slice; it is made in parts.
         first_step = fused.plan.steps[0]
@@ -471,12 +471,12 @@ class Running:
             positions, counts = found[: kernel.num_positions], found[kernel.num_positions :]
             for nodes, count in zip(fused.counted, counts):
                 for node in nodes:
-                    queries.count(node, count)
+                    state.count(node, count)
             # Else a log that grows now would stay beside its successor.
             del arguments
             found = [column[:written] for column in columns]
             number = len(fused.plan.outputs)
-            yield found[:number], written, _tags(queries.mode, fused, found[number:])
+            yield found[:number], written, _tags(state.mode, fused, found[number:])
             self.settle()
 
     def _in_order_of_keys(self, start: int, stop: int) -> np.ndarray | None:

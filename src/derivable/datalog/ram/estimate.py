@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import Apply, Const, Expr, Var
+from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
 
 # Nanoseconds, about, on one core: a row of the driver, a look into an index of one column or of several, a row found
 # there, a look for a whole row, a row put into such an index, a condition, a row to store.

@@ -12,21 +12,10 @@ from dataclasses import dataclass
 
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
-from derivable.datalog.rules.nodes import (
-    Apply,
-    Atom,
-    Clause,
-    Const,
-    Expr,
-    Filter,
-    Generate,
-    Literal,
-    Var,
-    applied,
-    names,
-)
+from derivable.datalog.rules.nodes import Atom, Clause, Filter, Generate, Literal, names
 from derivable.datalog.rules.order import Ordering
 from derivable.datalog.rules.text import RANGES
+from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var, applied
 
 # The relation of pairs (a row of the target, a row of the source that it includes).
 EDGES = "#inclusions"

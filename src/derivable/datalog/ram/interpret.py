@@ -15,10 +15,12 @@ import numpy as np
 
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.aggregates import AGGREGATES, Group
+from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import AggregateRule, Apply, Const, Expr, Var, variables
+from derivable.datalog.rules.nodes import variables
 from derivable.datalog.scalars import arithmetic
+from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
 from derivable.datalog.values.terms import Entity, subterms
 from derivable.datalog.values.values import SymbolTable, ValueType, show_column, word_of
 

@@ -13,18 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from derivable.core.diagnostics import Span
-from derivable.datalog.rules.nodes import (
-    NOWHERE,
-    AggregateRule,
-    Atom,
-    Clause,
-    Const,
-    Expr,
-    Facts,
-    Relation,
-    Var,
-    names,
-)
+from derivable.datalog.aggregates.nodes import AggregateRule
+from derivable.datalog.rules.nodes import Atom, Clause, Facts, Relation, names
+from derivable.datalog.scalars.nodes import NOWHERE, Const, Expr, Var
 from derivable.datalog.tags.random_facts import Kind
 from derivable.datalog.values.constructors import Constructor
 from derivable.datalog.values.values import ValueType
@@ -184,6 +175,11 @@ class Ram:
     demand: Ram | None = None
     tagged: Ram | None = field(default=None, repr=False)
     plans: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def is_recursive(self) -> bool:
+        """Whether one of its strata is recursive."""
+        return any(stratum.is_recursive for stratum in self.strata)
 
 
 def columns(query: Query) -> tuple[str, ...]:

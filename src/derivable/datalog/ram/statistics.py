@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from derivable.datalog.rules.nodes import Const
+from derivable.datalog.scalars.nodes import Const
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import SymbolTable, word_of
 

@@ -1,7 +1,8 @@
 """Core rules. Each node's docstring shows its printed form.
 
 A clause is a conjunction of atoms, negated atoms, filters and generators; disjunction, implication, nested
-aggregates and quantifiers have become auxiliary relations, whose names begin with `#`.
+aggregates and quantifiers have become auxiliary relations, whose names begin with `#`. Expressions are in
+`scalars.nodes`, rules of aggregates in `aggregates.nodes`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from derivable.core.diagnostics import Span
+from derivable.datalog.aggregates.nodes import AggregateRule, Parameters
+from derivable.datalog.scalars.nodes import NOWHERE, Apply, Const, Expr, Var
 from derivable.datalog.tags.random_facts import Kind
 from derivable.datalog.values.constructors import Constructor
 from derivable.datalog.values.values import ValueType
-
-NOWHERE = Span(1, 1)
-# Pairs (name or None, value), as in `top<3>` and `rank<asc=true>`; a name alone, as in `sort<desc>`, has True.
-Parameters = tuple[tuple[str | None, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -27,40 +26,6 @@ class Attribute:
     name: str
     arguments: Parameters = ()
     span: Span = field(default=NOWHERE, compare=False, repr=False)
-
-
-@dataclass(frozen=True)
-class Var:
-    """`x`"""
-
-    name: str
-    type: ValueType
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-
-
-@dataclass(frozen=True)
-class Const:
-    """`3`, `"a"`"""
-
-    value: Any
-    type: ValueType
-
-
-@dataclass(frozen=True)
-class Apply:
-    """`(x + 1)`: operators + - * / % == != < <= > >= && || ^ ! neg if cast, operands of one type, result `type`;
-    `$name(x, y)`, a foreign function; `new Node(x, l)`, a term; `(e is Node)`, whether a term has this functor; and
-    `Node.1(e)`, one of its fields, which has a value only then. `(x -! 1)` and `(x +! 1)` are differences and sums of
-    integers that have no value beyond the limits of the type, where `-` and `+` stop at them. Dates and durations also
-    mix: `(t + d)`, `(t - t)`, `(d * n)`."""
-
-    operator: str
-    operands: tuple[Expr, ...]
-    type: ValueType
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-
-
-Expr = Var | Const | Apply
 
 
 @dataclass(frozen=True)
@@ -138,26 +103,6 @@ class Clause:
     terms: tuple[Expr, ...]
     body: tuple[Literal, ...]
     span: Span = field(default=NOWHERE, compare=False, repr=False)
-
-
-@dataclass(frozen=True)
-class AggregateRule:
-    """`#count_1(k; n) :- count over #count_1_body(k; ; x) groups #count_1_group(k)`
-
-    The body relation has columns [group..., argument..., value...]. Without a group relation the groups are those of
-    the body, and with no group column there is one group even if the body is empty.
-    """
-
-    relation: str
-    operator: str
-    body: str
-    num_group: int
-    num_arguments: int
-    num_values: int
-    groups: str | None = None
-    discrete: bool = False
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-    parameters: Parameters = ()
 
 
 Rule = Clause | AggregateRule
@@ -245,14 +190,6 @@ def variables(node: Any) -> Iterator[Var]:
         case Coin():
             for child in (*node.key, node.probability):
                 yield from variables(child)
-
-
-def applied(node: Expr) -> Iterator[Apply]:
-    """All applied operators and functions of an expression."""
-    if isinstance(node, Apply):
-        yield node
-        for operand in node.operands:
-            yield from applied(operand)
 
 
 def names(node: Any) -> set[str]:

@@ -10,6 +10,7 @@ from typing import NoReturn
 from derivable.core.diagnostics import BindingError
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.text import RANGES
+from derivable.datalog.scalars.nodes import applied
 from derivable.datalog.values.values import BOOL
 
 
@@ -267,7 +268,7 @@ def has_several_solutions(literal: r.Literal) -> bool:
     Solving it gives one of them, so that it waits until nothing else binds the variable.
     """
     return isinstance(literal, r.Filter) and any(
-        e.operator in ("+", "-", "neg") and e.type.family == "unsigned" for e in r.applied(literal.condition)
+        e.operator in ("+", "-", "neg") and e.type.family == "unsigned" for e in applied(literal.condition)
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.types.constants import value_of
+from derivable.datalog.scalars.arithmetic import value_of
 from derivable.datalog.values.values import BOOL
 
 Substitution = Mapping[str, r.Var | r.Const]

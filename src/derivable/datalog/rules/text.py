@@ -6,7 +6,7 @@ from typing import Any
 
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.syntax.text import parameters_text
-from derivable.datalog.values.values import show_character, show_value
+from derivable.datalog.values.terms import show_character, show_value
 
 # The predicates of consecutive integers, as the language writes them.
 RANGES = {"range": "..", "range_inclusive": "..="}

@@ -19,20 +19,22 @@ import numpy as np
 
 from derivable.core.lazy import later
 from derivable.datalog.aggregates.groups import Context, run_aggregate
+from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.facts.facts import FactColumns, FactStore
 from derivable.datalog.foreign.function import ForeignError
-from derivable.datalog.fused import best_first, enter
+from derivable.datalog.fused import best_first
+from derivable.datalog.fused.state import Columns
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import Estimator
 from derivable.datalog.ram.linear import linear_loop
 from derivable.datalog.ram.plan import planned
 from derivable.datalog.ram.statistics import Statistics
-from derivable.datalog.rules.nodes import AggregateRule
+from derivable.datalog.run import enter
 from derivable.datalog.run.grounding import ground_stratum
 from derivable.datalog.run.limits import Limits, Watch
 from derivable.datalog.run.pending import Pending
 from derivable.datalog.run.profile import Effort, Profile, StratumEffort
-from derivable.datalog.run.queries import Columns, Queries
+from derivable.datalog.run.queries import Queries
 from derivable.datalog.run.rounds import Rounds
 from derivable.datalog.tables.gather import Gathered
 from derivable.datalog.tables.storage import Table
@@ -42,10 +44,11 @@ from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Untagged
 from derivable.device.cpu.threads import get_num_threads
 
 if TYPE_CHECKING:
-    from derivable.datalog.fused import bit_rows, shares
-    from derivable.datalog.fused.bit_rows import BitRows
+    from derivable.datalog.fused import shares
+    from derivable.datalog.run import bit_rows
+    from derivable.datalog.run.bit_rows import BitRows
 else:
-    bit_rows, shares = later("derivable.datalog.fused.bit_rows"), later("derivable.datalog.fused.shares")
+    bit_rows, shares = later("derivable.datalog.run.bit_rows"), later("derivable.datalog.fused.shares")
 
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16

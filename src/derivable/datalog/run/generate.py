@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,16 +11,14 @@ from derivable.core.diagnostics import DomainError
 from derivable.core.graph import offsets_of
 from derivable.datalog.foreign.function import ForeignError, distinct
 from derivable.datalog.foreign.predicate import ForeignPredicate
+from derivable.datalog.fused.state import Batch, State
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import Var
 from derivable.datalog.scalars import arithmetic
+from derivable.datalog.scalars.nodes import Var
 from derivable.datalog.tables.storage import CHUNK
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import GraphTags, Untagged
 from derivable.datalog.values.values import numbers_of, words_of_numbers
-
-if TYPE_CHECKING:
-    from derivable.datalog.run.queries import Batch, Queries
 
 
 class ForeignFacts:
@@ -61,31 +59,31 @@ class ForeignFacts:
 
 
 def generate(
-    queries: Queries, batch: Batch, query: m.Generate, record: ForeignPredicate, facts: ForeignFacts
+    state: State, batch: Batch, query: m.Generate, record: ForeignPredicate, facts: ForeignFacts
 ) -> Iterator[Batch]:
     """The batches that a foreign predicate makes of one; rows whose inputs have no value are dropped."""
     words: list[np.ndarray] = []
     there = np.ones(batch.count, bool)
     for e in query.inputs:
-        column, valid = arithmetic.evaluate(e, batch.columns, batch.count, queries.symbols)
+        column, valid = arithmetic.evaluate(e, batch.columns, batch.count, state.symbols)
         words.append(column)
         there &= True if valid is None else valid
     if not there.all():
-        batch, words = batch.only(queries.mode, there), [column[there] for column in words]
+        batch, words = batch.only(state.mode, there), [column[there] for column in words]
     if not batch.count:
         return
     if record.closed is not None:
-        made = _integers(queries, batch, query, record, words)
+        made = _integers(state, batch, query, record, words)
     else:
-        made = _answers(queries, batch, query, record, words, facts)
+        made = _answers(state, batch, query, record, words, facts)
     if query.negated:
-        yield from _without(queries, batch, made)
+        yield from _without(state, batch, made)
         return
     for row, columns, tags in made:
-        chosen = batch.only(queries.mode, row)
+        chosen = batch.only(state.mode, row)
         chosen.columns.update(columns)
         if tags is not None:
-            chosen.tags = queries.mode.combine(chosen.tags, _factor(queries, tags))
+            chosen.tags = state.mode.combine(chosen.tags, _factor(state, tags))
         if len(row):
             yield chosen
 
@@ -96,10 +94,10 @@ MOST = 1 << 40
 Made = Iterator[tuple[np.ndarray, dict[str, np.ndarray], Any]]
 
 
-def _integers(queries: Queries, batch: Batch, query: m.Generate, record: ForeignPredicate, words: list) -> Made:
+def _integers(state: State, batch: Batch, query: m.Generate, record: ForeignPredicate, words: list) -> Made:
     """The integers from the first input to the second."""
     t = query.inputs[0].type
-    low, high = (numbers_of(column, t, queries.symbols) for column in words)
+    low, high = (numbers_of(column, t, state.symbols) for column in words)
     counts = np.minimum(np.where(high > low, high - low, 0), MOST).astype(np.int64)
     if record.closed:
         counts = np.where(high >= low, counts + 1, 0)
@@ -108,22 +106,22 @@ def _integers(queries: Queries, batch: Batch, query: m.Generate, record: Foreign
         # One integer at most counts, so none of the others is made.
         inside = counts > 0
         if output is not None:
-            value = numbers_of(queries.key_column(output, batch), t, queries.symbols)
+            value = numbers_of(state.key_column(output, batch), t, state.symbols)
             inside = (low <= value) & (value <= high if record.closed else value < high)
         yield np.flatnonzero(inside), {}, None
         return
     ends = np.cumsum(counts)
     total = int(ends[-1])
     for start in range(0, total, CHUNK):
-        queries.deadline.remaining()
+        state.deadline.remaining()
         position = np.arange(start, min(start + CHUNK, total))
         row = np.searchsorted(ends, position, side="right")
         values = low[row] + (position - (ends[row] - counts[row])).astype(low.dtype)
-        yield row, {output.name: words_of_numbers(values, t, queries.symbols)}, None
+        yield row, {output.name: words_of_numbers(values, t, state.symbols)}, None
 
 
 def _answers(
-    queries: Queries, batch: Batch, query: m.Generate, record: ForeignPredicate, words: list, facts: ForeignFacts
+    state: State, batch: Batch, query: m.Generate, record: ForeignPredicate, words: list, facts: ForeignFacts
 ) -> Made:
     columns, places = distinct(words)
     count = len(columns[0]) if columns else 1
@@ -132,7 +130,7 @@ def _answers(
     # A tagged row is a fact of all its outputs, wanted or not.
     types = [t if record.is_tagged or output is not None else None for output, t in zip(query.outputs, query.types)]
     try:
-        found = record.answers([e.type for e in query.inputs], types, queries.symbols, columns, count)
+        found = record.answers([e.type for e in query.inputs], types, state.symbols, columns, count)
     except ForeignError as error:
         error.span = query.span
         raise
@@ -143,7 +141,7 @@ def _answers(
         rows = list(zip(*(column[answer_of].tolist() for column in columns), *(c.tolist() for c in outputs)))
         rows = rows if columns or outputs else [()] * len(answer_of)
         try:
-            tags = _tags(queries, record, rows, found.probabilities, facts, query.negated)
+            tags = _tags(state, record, rows, found.probabilities, facts, query.negated)
         except ForeignError as error:
             error.span = query.span
             raise
@@ -152,7 +150,7 @@ def _answers(
     ends = np.cumsum(numbers)
     total = int(ends[-1]) if len(ends) else 0
     for start in range(0, total, CHUNK):
-        queries.deadline.remaining()
+        state.deadline.remaining()
         position = np.arange(start, min(start + CHUNK, total))
         row = np.searchsorted(ends, position, side="right")
         first = offsets[:-1][row if places is None else places[row]]
@@ -167,17 +165,17 @@ def _answers(
             elif isinstance(output, Var) and output.name in bound:
                 keep &= bound[output.name] == column[answer]
             else:
-                keep &= queries.key_column(output, batch)[row] == column[answer]
+                keep &= state.key_column(output, batch)[row] == column[answer]
         if tags is not None:
-            keep &= ~queries.mode.is_zero(tags)[answer] if not isinstance(queries.mode, Untagged) else tags[answer]
+            keep &= ~state.mode.is_zero(tags)[answer] if not isinstance(state.mode, Untagged) else tags[answer]
         if not keep.all():
             row, answer = row[keep], answer[keep]
             bound = {name: column[keep] for name, column in bound.items()}
-        yield row, bound, None if tags is None or isinstance(queries.mode, Untagged) else tags[answer]
+        yield row, bound, None if tags is None or isinstance(state.mode, Untagged) else tags[answer]
 
 
 def _tags(
-    queries: Queries,
+    state: State,
     record: ForeignPredicate,
     rows: list[tuple],
     probabilities: np.ndarray,
@@ -185,12 +183,12 @@ def _tags(
     negated: bool,
 ) -> Any:
     """The tags of rows of answers; without tags, whether each counts."""
-    mode = queries.mode
+    mode = state.mode
     # A tag of 0 need not be the zero of the semiring, and counts nothing without tags.
     is_impossible = (probabilities == 0.0) & (record.kind == "chance")
     if isinstance(mode, Untagged):
         # In a support run a row that is only possible does not block.
-        is_support = not isinstance(queries.algebra, Untagged)
+        is_support = not isinstance(state.algebra, Untagged)
         return np.isnan(probabilities) if negated and is_support else ~is_impossible
     variables = facts.variables(record, rows, probabilities)
     if isinstance(mode, GraphTags):
@@ -203,13 +201,13 @@ def _tags(
     return tags
 
 
-def _factor(queries: Queries, tags: Any) -> Any:
-    return [tags] if isinstance(queries.mode, GraphTags) else tags
+def _factor(state: State, tags: Any) -> Any:
+    return [tags] if isinstance(state.mode, GraphTags) else tags
 
 
-def _without(queries: Queries, batch: Batch, made: Made) -> Iterator[Batch]:
+def _without(state: State, batch: Batch, made: Made) -> Iterator[Batch]:
     """The rows for which nothing was made, their tags times the negation of what was."""
-    mode = queries.mode
+    mode = state.mode
     rows, tags, is_tagged = [], [], False
     for row, _, tag in made:
         rows.append(row)
@@ -231,6 +229,6 @@ def _without(queries: Queries, batch: Batch, made: Made) -> Iterator[Batch]:
         keep = ~mode.is_zero(factor)
         batch = batch.only(mode, keep)
         if batch.count:
-            batch.tags = mode.combine(batch.tags, _factor(queries, factor[keep]))
+            batch.tags = mode.combine(batch.tags, _factor(state, factor[keep]))
     if batch.count:
         yield batch

@@ -6,7 +6,6 @@ A query is a stream of batches of columns, at most a chunk of rows each, so that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,44 +14,21 @@ from derivable.core.and_or import TRUE
 from derivable.core.progress import Deadline
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.fused.fused import CALL_ROWS, Running
+from derivable.datalog.fused.state import Batch, Columns, State
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import Const, Expr, Var
-from derivable.datalog.run.coins import Coins, thrown
 from derivable.datalog.run.generate import ForeignFacts, generate
+from derivable.datalog.run.throw import thrown
 from derivable.datalog.scalars import arithmetic
+from derivable.datalog.scalars.nodes import Const, Expr
 from derivable.datalog.tables.storage import CHUNK, Table
 from derivable.datalog.tags.ground_graph import negate
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 from derivable.datalog.values.values import SymbolTable, word_of
 
-Columns = list[np.ndarray]
 
-
-@dataclass
-class Batch:
-    """Rows of a query: column name -> words [row], and their tags."""
-
-    count: int
-    columns: dict[str, np.ndarray]
-    tags: Any
-
-    def only(self, algebra: Algebra, rows: np.ndarray) -> Batch:
-        """The rows of a mask or of row numbers."""
-        if rows.dtype == bool:
-            if rows.all():
-                return self
-            rows = np.flatnonzero(rows)
-        columns = {name: column[rows] for name, column in self.columns.items()}
-        return Batch(len(rows), columns, algebra.take(self.tags, rows))
-
-
-class Queries:
-    """Queries over the tables of a run.
-
-    mode      the tag algebra of queries: a support run of a graph stratum reads no tags although its tables have them
-    complete  the relations that have all their rows
-    """
+class Queries(State):
+    """Queries over the tables of a run."""
 
     def __init__(
         self,
@@ -62,26 +38,13 @@ class Queries:
         random: RandomFacts,
         deadline: Deadline,
     ):
-        self.tables = tables
-        self.symbols = symbols
-        self.algebra = algebra
+        super().__init__(tables, algebra, symbols, random, deadline)
         self.foreign = ForeignFacts(random)
-        self.coins = Coins(random)
-        self.deadline = deadline
-        self.complete: set[str] = set()
-        self.mode: Any = algebra
         self.running: dict[int, Running] = {}
         # Rows that queries over columns have gone through.
         self.work = 0
         # A query that a kernel computes, and its batches.
         self.computed: tuple[m.Query | None, Iterator[Batch]] = None, iter(())
-        # Rows of each operator, by its identity, if they are to be counted.
-        self.counts: dict[int, int] | None = None
-
-    def count(self, node: m.Query, rows: int) -> None:
-        """An operator of a query has given rows."""
-        assert self.counts is not None
-        self.counts[id(node)] = self.counts.get(id(node), 0) + rows
 
     def stored(self, instruction: m.Store, keep: bool = True) -> Iterator[tuple[Columns, int, Any]]:
         """Columns, count and tags of the rows to store, batch by batch, by a kernel once they are many.
@@ -203,24 +166,6 @@ class Queries:
         if batch.count:
             yield batch
 
-    def rows_of(self, scan: m.Scan) -> slice | np.ndarray:
-        """The rows of a driver: a slice of the log, or row numbers."""
-        table = self.tables[scan.relation]
-        if scan.part == "all":
-            return slice(0, table.visible_size)
-        if scan.part == "recent":
-            return table.recent
-        if isinstance(self.mode, Untagged):
-            return slice(0, table.stable_size)
-        assert table.stamps is not None
-        return np.flatnonzero(table.stamps[: table.visible_size] < table.round)
-
-    def bounds_of(self, scan: m.Scan) -> tuple[int, int]:
-        """What rows of a scan are below, and the last round in which a stable one has become recent."""
-        table = self.tables[scan.relation]
-        is_stable = scan.part == "stable" and isinstance(self.mode, Untagged)
-        return table.stable_size if is_stable else table.visible_size, table.round - 1
-
     def scan(self, query: m.Scan, needed: frozenset[str]) -> Iterator[Batch]:
         table, rows = self.tables[query.relation], self.rows_of(query)
         start, stop = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
@@ -293,11 +238,6 @@ class Queries:
                 yield Batch(batch.count, {n: batch.columns[n] for n in kept}, batch.tags)
 
         return joined
-
-    def key_column(self, term: Var | Const, batch: Batch) -> np.ndarray:
-        if isinstance(term, Var):
-            return batch.columns[term.name]
-        return np.full(batch.count, word_of(term.value, term.type, self.symbols), dtype=np.int64)
 
     def difference(self, batch: Batch, right: m.Scan) -> Iterator[Batch]:
         table = self.tables[right.relation]

@@ -27,11 +27,11 @@ from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
 from derivable.datalog.foreign.function import ForeignError, ForeignFunction, result_words
 from derivable.datalog.foreign.operators import number_of_tensor, special_operator
 from derivable.datalog.foreign.standard import FUNCTIONS
-from derivable.datalog.rules.nodes import Const, Expr, Var, applied
+from derivable.datalog.scalars.nodes import Const, Expr, Var, applied
 from derivable.datalog.values import wide
 from derivable.datalog.values.constructors import function_of_terms
 from derivable.datalog.values.moments import Duration, parse_datetime
-from derivable.datalog.values.values import SymbolTable, ValueType, terms_of, texts_of, to_words, word_of
+from derivable.datalog.values.values import SymbolTable, ValueType, show_column, terms_of, texts_of, to_words, word_of
 
 Valid = np.ndarray | None
 Columns = Mapping[str, np.ndarray]
@@ -55,6 +55,16 @@ def condition(expression: Expr, columns: Columns, count: int, symbols: SymbolTab
     """Mask [row] of the rows where a bool expression has the value true."""
     with _placed(expression):
         return translate(expression).mask(columns, count, symbols)
+
+
+def value_of(expression: Expr) -> Any:
+    """The value of an expression without variables; None where it has none, as 1 / 0."""
+    symbols = SymbolTable()
+    words, valid = evaluate(expression, {}, 1, symbols)
+    if valid is not None and not valid[0]:
+        return None
+    value = show_column(words, expression.type, symbols)[0]
+    return value.item() if hasattr(value, "item") else value
 
 
 @contextmanager
@@ -338,7 +348,9 @@ _FLOAT = re.compile(r"[-+]?(?:inf(?:inity)?|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e
 
 def _parse(target: ValueType, symbols: SymbolTable, a: np.ndarray) -> tuple[np.ndarray, Valid]:
     if target.family == "entity":
-        return terms_of(symbols).parsed(symbols.lookup(a).tolist(), target)
+        if symbols.entities is None:
+            return np.zeros(len(a), np.int64), np.zeros(len(a), bool)
+        return symbols.entities.parsed(symbols.lookup(a).tolist(), target)
 
     def one(text: str) -> Any:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.values.values import show_character, show_value
+from derivable.datalog.values.terms import show_character, show_value
 
 
 def expression_text(node: Any) -> str:

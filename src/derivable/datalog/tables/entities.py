@@ -8,7 +8,7 @@ taking apart are functions of whole columns.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,8 @@ from derivable.datalog.values.terms import Entity, subterms
 from derivable.datalog.values.values import SymbolTable, ValueType, show_column, sort_keys, word_of
 from derivable.device.cpu.memory import empty, longer, next_length
 
+# (text such as `Node(3, Leaf())`, constructors, type) -> term. Raises ParseError or BindingError.
+Reader = Callable[[str, Mapping[str, Constructor], ValueType], Entity]
 _creating = threading.Lock()
 renew_in_children(globals(), _creating=threading.Lock)
 
@@ -32,10 +34,11 @@ class EntityStore:
     constructors  name -> constructor
     size          how many terms there are
     symbols       the texts in their fields; its `entities` is this store
+    read          the term of a type that a text is, by the constructors
     """
 
-    def __init__(self, constructors: Mapping[str, Constructor], symbols: SymbolTable):
-        self.constructors, self.symbols = constructors, symbols
+    def __init__(self, constructors: Mapping[str, Constructor], symbols: SymbolTable, read: Reader):
+        self.constructors, self.symbols, self.read = constructors, symbols, read
         self.size = 0
         self._number = {name: i for i, name in enumerate(constructors)}
         self._tables = {name: _table(c) for name, c in constructors.items()}
@@ -48,7 +51,7 @@ class EntityStore:
 
     def copy(self, symbols: SymbolTable) -> EntityStore:
         """A store with the same terms under the same words."""
-        other = EntityStore(self.constructors, symbols)
+        other = EntityStore(self.constructors, symbols, self.read)
         other.size = self.size
         for name in ("_kinds", "_rows", "_heights"):
             setattr(other, name, getattr(self, name)[: self.size].copy())
@@ -189,7 +192,7 @@ class EntityStore:
 
     def intern_all(self, values: Iterable[Any], t: ValueType) -> np.ndarray:
         """Words [row] of terms, or texts of terms, of a type."""
-        terms = [self.parse(value, t) if isinstance(value, str) else value for value in values]
+        terms = [self.read(value, self.constructors, t) if isinstance(value, str) else value for value in values]
         known = self._known
         fresh = [term for term in dict.fromkeys(terms) if term not in known]
         if fresh:
@@ -231,12 +234,6 @@ class EntityStore:
                 )
                 columns.append(np.array(words, np.int64))
             self._known.update(zip(group, self.create(key[1], columns, len(group)).tolist()))
-
-    def parse(self, text: str, t: ValueType) -> Entity:
-        """The term that a text such as `Node(3, Leaf())` is. Raises ParseError or TypeMismatchError."""
-        from derivable.datalog.syntax.terms import parse_term
-
-        return parse_term(text, self.constructors, t)
 
 
 def _table(constructor: Constructor) -> Table:

@@ -13,7 +13,6 @@ from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError
 from derivable.core.registry import Registry
-from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.tags.carrier import Carrier
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import ColumnTags, IntegerTags, SemiringTags
@@ -73,9 +72,9 @@ def tags_of(provenance: Semiring | Inference, facts: RandomFacts, k: int = 3) ->
     return ProofTags(facts, k)
 
 
-def needs_derivations(semiring: Semiring, ram: Ram) -> bool:
+def needs_derivations(semiring: Semiring, is_recursive: bool) -> bool:
     """Whether tag columns would count a derivation twice: tuples of a recursive stratum pass on all of their value
     each time it changes, so plus must be idempotent, or pass it on once."""
-    if semiring.idempotent_plus or not any(stratum.is_recursive for stratum in ram.strata):
+    if semiring.idempotent_plus or not is_recursive:
         return False
     return semiring.is_exact or not semiring.typed().always_saturated

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from derivable.core.diagnostics import Span
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.scalars.arithmetic import evaluate
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.mixed import ARITHMETIC
 from derivable.datalog.types.unification import Type, final
-from derivable.datalog.values.values import BOOL, F64, SymbolTable, ValueType, show_column
+from derivable.datalog.values.values import BOOL, F64, ValueType
 
 if TYPE_CHECKING:
     from derivable.datalog.types.typed import Typed
@@ -78,13 +77,3 @@ def core_tag(node: Any, typed: Typed) -> r.Expr | None:
         return r.Apply(operator, known, F64, span) if len(known) == len(operands) else None
 
     return real(node)
-
-
-def value_of(expression: r.Expr) -> Any:
-    """The value of an expression without variables; None where it has none, as 1 / 0."""
-    symbols = SymbolTable()
-    words, valid = evaluate(expression, {}, 1, symbols)
-    if valid is not None and not valid[0]:
-        return None
-    value = show_column(words, expression.type, symbols)[0]
-    return value.item() if hasattr(value, "item") else value

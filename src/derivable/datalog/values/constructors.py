@@ -10,8 +10,8 @@ import numpy as np
 
 from derivable.core.diagnostics import Span, TypeMismatchError
 from derivable.core.registry import suggestion
-from derivable.datalog.values.terms import Entity
-from derivable.datalog.values.values import SymbolTable, ValueType, fits, show_value, terms_of
+from derivable.datalog.values.terms import Entity, show_value
+from derivable.datalog.values.values import SymbolTable, ValueType, fits, terms_of
 
 NOWHERE = Span(1, 1)
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from derivable.core.diagnostics import DomainError
-from derivable.datalog.values.moments import Duration
+from derivable.datalog.values import tensors
+from derivable.datalog.values.moments import Duration, datetime_literal
 
 
 class Entity:
@@ -81,8 +82,6 @@ class Entity:
         return _compare(self, other) >= 0 if isinstance(other, Entity) else NotImplemented
 
     def __repr__(self) -> str:
-        from derivable.datalog.values.values import show_value
-
         parts: list[str] = []
         # Texts to write, and terms to take apart.
         stack: list[Any] = [self]
@@ -116,6 +115,29 @@ class Entity:
             )
             places[term] = len(places)
         return _from_flat, (flat,)
+
+
+_ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"})
+
+
+def show_character(value: str) -> str:
+    """A character as the language writes it."""
+    return "'\\''" if value == "'" else "'\"'" if value == '"' else f"'{value.translate(_ESCAPED)}'"
+
+
+def show_value(value: Any) -> str:
+    """A value as the language writes it."""
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{value.translate(_ESCAPED)}"'
+    if isinstance(value, (float, np.floating)):
+        return repr(float(value))
+    if isinstance(value, dt.datetime):
+        return f't"{datetime_literal(value)}"'
+    if (duration := Duration.of(value)) is not None:
+        return f'd"{duration}"'
+    return tensors.shown(value) if tensors.is_tensor(value) else str(value)
 
 
 def _plain(field: Any) -> Any:

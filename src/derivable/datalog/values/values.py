@@ -8,22 +8,18 @@ values are computed, compared or shown.
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from derivable.core.forks import renew_in_children
 from derivable.datalog.values import tensors, wide
 from derivable.datalog.values.hashed_texts import HashedTexts
-from derivable.datalog.values.moments import Duration, datetime_literal, datetime_text, word_of_datetime
+from derivable.datalog.values.moments import Duration, datetime_text, word_of_datetime
 from derivable.datalog.values.terms import Entity
-
-if TYPE_CHECKING:
-    from derivable.datalog.tables.entities import EntityStore
 
 
 @dataclass(frozen=True)
@@ -134,9 +130,27 @@ _interning = threading.Lock()
 renew_in_children(globals(), _interning=threading.Lock)
 
 
+class TermStore(Protocol):
+    """What columns of terms ask of the terms of a run; `tables.entities` says what each answer is."""
+
+    constructors: Mapping[str, Any]
+
+    def copy(self, symbols: SymbolTable) -> TermStore: ...
+    def create(self, name: str, fields: Sequence[np.ndarray], count: int) -> np.ndarray: ...
+    def has_functor(self, name: str, terms: np.ndarray) -> np.ndarray: ...
+    def field(self, name: str, position: int, terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+    def is_of(self, t: ValueType, terms: np.ndarray) -> np.ndarray: ...
+    def ranks(self, terms: np.ndarray) -> np.ndarray: ...
+    def lookup(self, terms: np.ndarray) -> np.ndarray: ...
+    def intern(self, value: Any, t: ValueType) -> int: ...
+    def intern_all(self, values: Iterable[Any], t: ValueType) -> np.ndarray: ...
+    def parsed(self, texts: Iterable[str], t: ValueType) -> tuple[np.ndarray, np.ndarray]: ...
+
+
 @dataclass
 class SymbolTable:
-    """Strings interned to ids 0, 1, ...; one table per run. `entities` has the terms of the run, None without any.
+    """Strings interned to ids 0, 1, ...; one table per run. `entities` has the terms of the run; a table outside of a
+    run has none.
 
     ids     of all texts, or with `hashed` of some
     hashed  the places of all texts, where they are many
@@ -146,7 +160,7 @@ class SymbolTable:
 
     ids: dict[str, int] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
-    entities: EntityStore | None = None
+    entities: TermStore | None = None
     known: dict[Any, int] = field(default_factory=dict)
     things: list[Any] = field(default_factory=list)
     hashed: HashedTexts | None = None
@@ -242,12 +256,9 @@ class SymbolTable:
         return copied
 
 
-def terms_of(symbols: SymbolTable) -> EntityStore:
-    """The terms of a run; there are none if its program has no data types."""
-    if symbols.entities is None:
-        from derivable.datalog.tables.entities import EntityStore
-
-        symbols.entities = EntityStore({}, symbols)
+def terms_of(symbols: SymbolTable) -> TermStore:
+    """The terms of a run."""
+    assert symbols.entities is not None, "columns of terms belong to a run"
     return symbols.entities
 
 
@@ -436,26 +447,3 @@ def fits(value: Any, value_type: ValueType) -> bool:
         return False
     low, high = value_type.limits
     return low <= int(value) <= high
-
-
-_ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"})
-
-
-def show_character(value: str) -> str:
-    """A character as the language writes it."""
-    return "'\\''" if value == "'" else "'\"'" if value == '"' else f"'{value.translate(_ESCAPED)}'"
-
-
-def show_value(value: Any) -> str:
-    """A value as the language writes it."""
-    if isinstance(value, (bool, np.bool_)):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return f'"{value.translate(_ESCAPED)}"'
-    if isinstance(value, (float, np.floating)):
-        return repr(float(value))
-    if isinstance(value, dt.datetime):
-        return f't"{datetime_literal(value)}"'
-    if (duration := Duration.of(value)) is not None:
-        return f'd"{duration}"'
-    return tensors.shown(value) if tensors.is_tensor(value) else str(value)

@@ -8,7 +8,7 @@ order of the body, finds the same random fact.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,15 +16,12 @@ import numpy as np
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.foreign.function import ForeignError
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import Const
-from derivable.datalog.scalars import arithmetic
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.random_facts import KINDS, Kind, RandomFacts
-from derivable.datalog.tags.tags import ColumnTags, GraphTags, Untagged
-from derivable.datalog.values.values import F64, from_words
+from derivable.datalog.tags.tags import ColumnTags
 
 if TYPE_CHECKING:
-    from derivable.datalog.run.queries import Batch, Queries
+    pass
 
 
 class Coins:
@@ -103,45 +100,3 @@ class Coins:
         """Random facts of these numbers."""
         self.check(coin, numbers)
         return self.random.add(numbers, coin.kind, lambda number: ("a rule", {}))
-
-
-def thrown(queries: Queries, batch: Batch, coin: m.Coin) -> Iterator[Batch]:
-    """The batch, its tags times the coins of its rows; rows without a value, or of probability 0, are dropped."""
-    symbols, mode = queries.symbols, queries.mode
-    if isinstance(coin.probability, Const):
-        number = coin.probability.value
-        if number == 0.0 and queries.coins.drops_zero(coin):
-            return
-        table = queries.coins.factor(coin, number, mode) if isinstance(mode, ColumnTags) else None
-        if table is not None:
-            batch.tags = mode.combine(batch.tags, mode.load(table, np.zeros(batch.count, np.int64)))
-        if table is not None or isinstance(mode, Untagged):
-            yield batch
-            return
-        probabilities = np.full(batch.count, number)
-    else:
-        words, valid = arithmetic.evaluate(coin.probability, batch.columns, batch.count, symbols)
-        probabilities = from_words(words, F64)
-        there = np.ones(batch.count, bool) if valid is None else valid
-        if queries.coins.drops_zero(coin):
-            there = there & (probabilities != 0.0)
-        if not there.all():
-            batch, probabilities = batch.only(mode, there), probabilities[there]
-        if not batch.count:
-            return
-        if isinstance(mode, Untagged):
-            yield batch
-            return
-        queries.coins.check(coin, probabilities)
-        tags = mode.anonymous(probabilities, coin.kind) if isinstance(mode, ColumnTags) else None
-        if tags is not None:
-            batch.tags = mode.combine(batch.tags, tags)
-            yield batch
-            return
-    columns = [arithmetic.evaluate(e, batch.columns, batch.count, symbols)[0] for e in coin.key]
-    variables = queries.coins.variables(coin, columns, probabilities)
-    if isinstance(mode, GraphTags):
-        batch.tags = mode.combine(batch.tags, [mode.graph.literals_of(variables)])
-    else:
-        batch.tags = mode.combine(batch.tags, mode.fact_tags(variables))
-    yield batch

@@ -69,7 +69,7 @@ class Entering:
         found = running.fused
         assert found is not None
         before = self.start, self.stop
-        bounds = {step: running.queries.bounds_of(scan) for step, scan in found.scans.items()}
+        bounds = {step: running.state.bounds_of(scan) for step, scan in found.scans.items()}
         positions: list[Any] | None = None
         rounds, until = self.limits()
         while True:
@@ -107,7 +107,7 @@ class Entering:
             elif code != emit_enter.PAUSED and not sets.make_room(table, supply, code, [np.array([w]) for w in row]):
                 table.leave_sets()
                 break
-            running.queries.deadline.remaining()
+            running.state.deadline.remaining()
         if self.stop > before[1]:
             running.driven_rows += self.stop - before[1]
             if table.visible_size == before[1]:

@@ -1,0 +1,32 @@
+"""The core rule of an aggregate. Its docstring shows its printed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from derivable.core.diagnostics import Span
+from derivable.datalog.scalars.nodes import NOWHERE
+
+# Pairs (name or None, value), as in `top<3>` and `rank<asc=true>`; a name alone, as in `sort<desc>`, has True.
+Parameters = tuple[tuple[str | None, Any], ...]
+
+
+@dataclass(frozen=True)
+class AggregateRule:
+    """`#count_1(k; n) :- count over #count_1_body(k; ; x) groups #count_1_group(k)`
+
+    The body relation has columns [group..., argument..., value...]. Without a group relation the groups are those of
+    the body, and with no group column there is one group even if the body is empty.
+    """
+
+    relation: str
+    operator: str
+    body: str
+    num_group: int
+    num_arguments: int
+    num_values: int
+    groups: str | None = None
+    discrete: bool = False
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    parameters: Parameters = ()
