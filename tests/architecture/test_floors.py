@@ -1,6 +1,9 @@
-"""The house rule: a folder imports only from lower floors, and neighbours do not see each other.
+"""The house rules: a folder imports only from lower floors, and neighbours do not see each other; inside an engine, a
+subfolder is a stage, and imports only from earlier stages.
 
-Imports are those of import statements anywhere in a file, and modules named in a string, which something imports late.
+Imports are those of import statements anywhere in a file, late ones and those for types alone among them, and modules
+named in a string, which something imports late. (Types count because an annotation says who knows whom: where a stage
+wants to name a type of a later one, the record belongs in the earlier one.)
 """
 
 import ast
@@ -26,6 +29,46 @@ FLOOR = {
     "cli": 9,
     "compat": 9,
 }
+# The stages of each engine, in the order of the data.
+STAGES = {
+    "circuit": ("kernels", "graph", "formulas", "files", "compilation", "fold", "show", "queries", "learn"),
+    "tensor": (
+        "language",
+        "analysis",
+        "values",
+        "formats",
+        "optimisation",
+        "derivative",
+        "lower",
+        "call",
+        "write",
+        "show",
+    ),
+    "datalog": (
+        "kernels",
+        "values",
+        "tables",
+        "tags",
+        "foreign",
+        "scalars",
+        "aggregates",
+        "syntax",
+        "rules",
+        "types",
+        "desugar",
+        "ram",
+        "facts",
+        "fused",
+        "run",
+        "apm",
+        "exact",
+        "api",
+    ),
+    "accelerator": ("operators", "trace", "numbers", "explore", "kernels", "machine", "lower", "hardware", "designs"),
+}
+# The class of an engine that users hold, where it is defined below what its methods do: it alone may name later stages,
+# inside its methods and for types.
+FACES = {"circuit/graph/circuit.py", "tensor/language/program.py"}
 # Generated kernels import the substrate by name; the text is the device's, whatever floor prints it.
 SUBSTRATE = "derivable.device.cpu"
 MODULE = re.compile(r"derivable(\.\w+)+")
@@ -36,21 +79,33 @@ def _names_a_module(value: object) -> bool:
     return isinstance(value, str) and value != SUBSTRATE and MODULE.fullmatch(value) is not None
 
 
-def imports_of(path: Path) -> list[tuple[int, str]]:
-    """(line, folder) of each import of the library's own folders, nested and late imports included."""
+def modules_of(path: Path) -> list[tuple[int, list[str], bool]]:
+    """(line, parts of the name, whether the import runs with the file) of each import of the library's own modules."""
+    tree = ast.parse(path.read_text())
+    late = {node for inner in ast.walk(tree) if _runs_later(inner) for node in ast.walk(inner)}
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [(node.lineno, alias.name) for alias in node.names]
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
-            module = node.module or ""
-            names = [f"{module}.{alias.name}" for alias in node.names] if module == "derivable" else [module]
-            found += [(node.lineno, name) for name in names]
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Constant) and _names_a_module(node.value):
-            found.append((node.lineno, node.value))
-    own = [(line, name.split(".")) for line, name in found if name.split(".")[0] == "derivable"]
-    return [(line, parts[1]) for line, parts in own if len(parts) > 1]
+            names = [node.value]
+        else:
+            continue
+        found += [(node.lineno, name.split("."), node not in late) for name in names]
+    return [(line, parts, is_early) for line, parts, is_early in found if parts[0] == "derivable" and len(parts) > 1]
+
+
+def _runs_later(node: ast.AST) -> bool:
+    is_for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    return is_for_types or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+
+
+def imports_of(path: Path) -> list[tuple[int, str]]:
+    """(line, folder) of each import of the library's own folders."""
+    return [(line, parts[1]) for line, parts, _ in modules_of(path)]
 
 
 def violations(folder: str, imports: list[tuple[int, str]]) -> list[str]:
@@ -87,3 +142,76 @@ def test_the_check_can_fail():
     assert violations("circuit", [(3, "datalog")]) == ["line 3: circuit (floor 6) imports datalog"]
     assert violations("circuit", [(3, "tensor")])
     assert not violations("circuit", [(3, "parallel"), (4, "circuit")])
+
+
+# Stages
+
+STAGED = sorted(path for engine in STAGES for path in (PACKAGE / engine).glob("*/**/*.py"))
+
+
+def stage_violations(path: Path, root: Path = PACKAGE) -> list[str]:
+    """Imports of later stages, and those of its own engine that name no stage."""
+    engine, stage, *_ = path.relative_to(root).parts
+    order, is_face = STAGES[engine], path.relative_to(root).as_posix() in FACES
+    found = []
+    for line, parts, is_early in modules_of(path):
+        if parts[1] != engine or (is_face and not is_early):
+            continue
+        target = parts[2] if len(parts) > 2 else "the engine itself"
+        if target not in order or order.index(target) > order.index(stage):
+            found.append(f"line {line}: {engine}/{stage} imports {target}")
+    return found
+
+
+@pytest.mark.parametrize("path", STAGED, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_stages_import_from_earlier_ones(path):
+    assert stage_violations(path) == []
+
+
+@pytest.mark.parametrize("engine", STAGES)
+def test_every_subfolder_is_a_stage(engine):
+    folders = {path.name for path in (PACKAGE / engine).iterdir() if path.is_dir() and path.name != "__pycache__"}
+    modules = {path.name for path in (PACKAGE / engine).glob("*.py")}
+    assert folders == set(STAGES[engine])
+    assert modules == {"__init__.py"}
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_faces_need_to_be_faces(face):
+    """A file that names no later stage any more is no longer an exception."""
+    engine, stage, *_ = Path(face).parts
+    order = STAGES[engine]
+    targets = [parts[2] for _, parts, is_early in modules_of(PACKAGE / face) if parts[1] == engine and not is_early]
+    assert any(order.index(target) > order.index(stage) for target in targets)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("from derivable.datalog.values.values import fits", []),
+        ("from derivable.datalog.ram import nodes", []),
+        ("from derivable.datalog.run.execute import Executor", ["line 1: datalog/ram imports run"]),
+        ("from derivable.datalog import api", ["line 1: datalog/ram imports api"]),
+        ("def f():\n    from derivable.datalog.run import execute", ["line 2: datalog/ram imports run"]),
+        ("if TYPE_CHECKING:\n    import derivable.datalog.api.program", ["line 2: datalog/ram imports api"]),
+        ('later("derivable.datalog.fused.emit")', ["line 1: datalog/ram imports fused"]),
+        ("from derivable.datalog import Program", ["line 1: datalog/ram imports Program"]),
+        ("import derivable.datalog", ["line 1: datalog/ram imports the engine itself"]),
+        ("from derivable.circuit.queries import count", []),
+    ],
+)
+def test_the_check_of_stages_can_fail(tmp_path, text, found):
+    path = tmp_path / "datalog" / "ram" / "nodes.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert stage_violations(path, tmp_path) == found
+
+
+def test_a_face_imports_late_only(tmp_path):
+    path = tmp_path / "circuit" / "graph" / "circuit.py"
+    path.parent.mkdir(parents=True)
+    late = "from derivable.circuit.queries import count"
+    path.write_text(f"def f():\n    {late}\n")
+    assert stage_violations(path, tmp_path) == []
+    path.write_text(late)
+    assert stage_violations(path, tmp_path) == ["line 1: circuit/graph imports queries"]

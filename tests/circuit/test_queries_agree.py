@@ -79,7 +79,7 @@ def test_every_query_of_a_compiled_formula(compiler, seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_pysdd_weighted_counts(seed):
     sdd = pytest.importorskip("pysdd.sdd")
-    from derivable.circuit.files.read import from_sdd
+    from derivable.circuit.compilation.load import from_sdd
 
     rng = np.random.default_rng(seed)
     n = 14

@@ -8,7 +8,7 @@ from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
     from derivable.circuit.compilation.compilation import compile
-    from derivable.circuit.files.read import from_sdd, load
+    from derivable.circuit.compilation.load import from_sdd, load
     from derivable.circuit.formulas.dimacs import Cnf, read_dimacs, write_dimacs
     from derivable.circuit.formulas.formula import (
         Formula,
@@ -70,9 +70,9 @@ __getattr__, __dir__ = lazy(
         "equivalent": "derivable.circuit.formulas.formula",
         "exactly_k": "derivable.circuit.formulas.formula",
         "exactly_one": "derivable.circuit.formulas.formula",
-        "from_sdd": "derivable.circuit.files.read",
+        "from_sdd": "derivable.circuit.compilation.load",
         "implies": "derivable.circuit.formulas.formula",
-        "load": "derivable.circuit.files.read",
+        "load": "derivable.circuit.compilation.load",
         "read_dimacs": "derivable.circuit.formulas.dimacs",
         "variables": "derivable.circuit.formulas.formula",
         "write_dimacs": "derivable.circuit.formulas.dimacs",

@@ -22,7 +22,7 @@ def compiled(file: str, compiler: str, time_limit: float | None) -> Circuit:
     from derivable import circuit as circuits
 
     if file == "-":
-        from derivable.circuit.files.read import content_format, parse
+        from derivable.circuit.compilation.load import content_format, parse
         from derivable.circuit.formulas.dimacs import parse_dimacs_bytes
 
         data = read_standard_input()

@@ -28,7 +28,7 @@ def compile_d4(
     Variables that D4 leaves free on a branch do not occur there: the circuit is not smooth.
     Raises CompileTimeout, CompilerError, MissingDependencyError.
     """
-    from derivable.circuit.files.nnf_file import parse_nnf
+    from derivable.circuit.files.nnf_file import parse_nnf  # late: the child process does without Numba
 
     require_d4()
     with work_folder() as folder:

@@ -12,13 +12,13 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from derivable.circuit.compilation.compile_process import PROGRESS, run_worker, work_folder
 from derivable.circuit.compilation.elimination import balanced_vtree, elimination_vtree
+from derivable.circuit.files.sdd_objects import export, manager_of
 from derivable.circuit.formulas.dimacs import Cnf
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.circuit import Circuit
@@ -373,62 +373,3 @@ def _union(sets: list[frozenset[int]]) -> frozenset[int]:
 
 def _size(node: Any) -> int:
     return node.size() if node.is_decision() else 0
-
-
-def manager_of(vtree: Vtree) -> Any:
-    """A PySDD manager that starts with this vtree, and changes nothing by itself."""
-    from pysdd.sdd import SddManager
-    from pysdd.sdd import Vtree as PysddVtree
-
-    with TemporaryDirectory(prefix="derivable-") as folder:
-        path = Path(folder, "start.vtree")
-        path.write_text(vtree.text())
-        manager = SddManager.from_vtree(PysddVtree.from_file(str(path)))
-    manager.auto_gc_and_minimize_off()
-    # Seconds: the defaults (180 for one search) can outlast the compilation that they should help.
-    manager.set_vtree_search_time_limit(20)
-    manager.set_vtree_fragment_time_limit(5)
-    manager.set_vtree_operation_time_limit(2)
-    manager.set_vtree_apply_time_limit(2)
-    return manager
-
-
-def export(roots: Sequence[Any], to_outer: Callable[[int], int] = int) -> AndOrGraph:
-    """The nodes below live SDD `roots`, children first, each once; a decision node is an or-node of (prime, sub)."""
-    kind: list[int] = []
-    literal: list[int] = []
-    sizes: list[int] = []
-    children: list[int] = []
-    node_of: dict[int, int] = {}
-    for root in roots:
-        stack: list[tuple[Any, Any]] = [(root, None)]
-        while stack:
-            node, elements = stack.pop()
-            if node.id in node_of:
-                continue
-            if elements is None and node.is_decision():
-                elements = node.elements()
-                stack.append((node, elements))
-                stack += [(part, None) for element in elements for part in element if part.id not in node_of]
-                continue
-            if elements is None:
-                kind.append(LITERAL if node.is_literal() else FALSE + bool(node.is_true()))
-                literal.append(to_outer(node.literal) if node.is_literal() else 0)
-                sizes.append(0)
-            else:
-                first = len(kind)
-                for prime, sub in elements:
-                    children += (node_of[prime.id], node_of[sub.id])
-                size = len(elements)
-                children += range(first, first + size)
-                kind += [AND] * size + [OR]
-                literal += [0] * (size + 1)
-                sizes += [2] * size + [size]
-            node_of[node.id] = len(kind) - 1
-    return AndOrGraph(
-        np.array(kind, np.uint8),
-        np.array(literal, np.int32),
-        offsets_of(sizes),
-        np.array(children, np.int32),
-        np.array([node_of[root.id] for root in roots], np.int64),
-    )

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from derivable.circuit.compilation.compile_sdd import export, manager_of
 from derivable.circuit.files.read_error import fail_code, fail_header, most_words, read_header
+from derivable.circuit.files.sdd_objects import export, manager_of
 from derivable.circuit.files.sdd_structure import StructureCheck
 from derivable.circuit.files.vtree_file import load_vtree, parse_vtree
 from derivable.circuit.graph.builder import CircuitBuilder

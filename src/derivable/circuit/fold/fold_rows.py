@@ -11,8 +11,8 @@ import numpy as np
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.fold.plan import LINE_BYTES, Plan
-from derivable.circuit.fold.scaled import Scaled, scaled, scaled_numbers
 from derivable.circuit.kernels.levels import GRADIENT, VALUES, VALUES_AND_GRADIENT, LevelKernels, level_kernels
+from derivable.circuit.kernels.scaled import Scaled, scaled, scaled_numbers
 from derivable.core.diagnostics import DomainError
 from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.threads import run_chunks

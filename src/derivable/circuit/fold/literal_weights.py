@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from derivable.circuit.fold.scaled import Scaled
 from derivable.circuit.graph.circuit import Circuit
+from derivable.circuit.kernels.scaled import Scaled
 from derivable.core.diagnostics import DomainError, ShapeError
 
 

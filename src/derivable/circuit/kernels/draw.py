@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.circuit.fold.scaled import DOWN, UP
+from derivable.circuit.kernels.scaled import DOWN, UP
 from derivable.core.and_or import AND, LITERAL, OR
 from derivable.device.cpu.compiling import njit
 

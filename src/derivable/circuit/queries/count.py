@@ -14,9 +14,9 @@ from derivable.algebra import semirings
 from derivable.circuit.fold.fold_rows import VALUES, fold, fold_rows, fold_shares
 from derivable.circuit.fold.literal_weights import in_columns, read_weights, share_weights
 from derivable.circuit.fold.plan import plan_of
-from derivable.circuit.fold.scaled import to_floats
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels.residues import fold_residues
+from derivable.circuit.kernels.scaled import to_floats
 from derivable.circuit.queries.properties import require_countable
 from derivable.core.and_or import LITERAL
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError
