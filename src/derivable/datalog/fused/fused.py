@@ -328,9 +328,9 @@ class Running:
 
     def __init__(self, state: State, store: m.Store):
         self.state, self.store = state, store
-        steps = m.steps(store.query.source)
-        self.driver = steps[0]
-        self.tables = [state.tables[scan.relation] for scan in map(m.scan_of, steps) if scan is not None]
+        nodes = [step.node for step in store.query.steps]
+        self.driver = nodes[0]
+        self.tables = [state.tables[scan.relation] for scan in map(m.scan_of, nodes) if scan is not None]
         self.seen = 0
         # Rows of the driver that the kernel has gone through, and what it has found.
         self.driven_rows = self.found = 0

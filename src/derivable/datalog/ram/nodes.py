@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from derivable.core.diagnostics import Span
@@ -104,6 +105,28 @@ class Project:
 
     source: Query
     terms: tuple[Expr, ...]
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The operators before the projection, from the first, with what their places say: found out once."""
+        nodes = steps(self.source)
+        # The operator that binds a name first.
+        binder: dict[str, int] = {}
+        for number, node in enumerate(nodes):
+            for name in binds(node):
+                binder.setdefault(name, number)
+        found, needed = [], frozenset(reads(self))
+        for number, node in reversed(list(enumerate(nodes))):
+            there = frozenset(name for name in needed | reads(node) if binder.get(name, number) < number)
+            found.append(Step.of(node, needed, there))
+            needed = there
+        return tuple(reversed(found))
+
+    @cached_property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of the columns that it takes as they are; None if it computes some."""
+        found = tuple(term.name for term in self.terms if isinstance(term, Var))
+        return found if len(found) == len(self.terms) else None
 
 
 Query = Unit | Scan | Join | Difference | Select | Extend | Generate | Coin | Project
@@ -255,6 +278,29 @@ class Bindings:
     keys: tuple[tuple[int, Var | Const], ...]
     repeats: tuple[tuple[int, int], ...]
     fresh: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operator in its place in a query.
+
+    bindings  of its scan, None without one
+    takes     (name, column) of that scan: the columns that operators behind it read
+    keeps     the names bound before it whose columns they read
+    """
+
+    node: Query
+    bindings: Bindings | None
+    takes: tuple[tuple[str, int], ...]
+    keeps: tuple[str, ...]
+
+    @staticmethod
+    def of(node: Query, needed: frozenset[str], there: frozenset[str]) -> Step:
+        """The step of an operator of which `needed` is read, and which has `there` before it."""
+        scan = scan_of(node)
+        found = None if scan is None else bindings(scan, there)
+        takes = () if found is None else tuple((name, c) for name, c in found.fresh.items() if name in needed)
+        return Step(node, found, takes, tuple(needed & there))
 
 
 def bindings(scan: Scan, bound: Container[str] = ()) -> Bindings:

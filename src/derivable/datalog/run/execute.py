@@ -45,6 +45,7 @@ from derivable.device.cpu.threads import get_num_threads
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import shares
+    from derivable.datalog.fused.fused import Running
     from derivable.datalog.run import bit_rows
     from derivable.datalog.run.bit_rows import BitRows
 else:
@@ -281,6 +282,7 @@ class Executor(Queries):
                 table.become_sets(sets, size)
                 added = self.watch.leave()
                 effort = self.effort(rules[table.name])
+                effort.by("rows of bits")
                 effort.candidates += added
                 effort.rows += added
                 effort.grew(self.watch.round, added)
@@ -305,11 +307,23 @@ class Executor(Queries):
         table = self.tables[instruction.relation]
         with self.effort(instruction) as effort:
             self.watch.enter(table)
-            stores = isinstance(instruction, m.Store)
-            if stores and not table.size and table.may_be_built:
+            if not isinstance(instruction, m.Store):
+                columns, count, _ = self.special(instruction)
+                effort.candidates += count
+                table.insert(columns, count)
+            elif not table.size and table.may_be_built:
                 self.insert_first(instruction, table, effort)
-            elif not (stores and self.entered(instruction, table, effort, follows)):
-                for columns, count, _ in self.stored(instruction, False) if stores else (self.special(instruction),):
+            else:
+                running = self.running_of(instruction)
+                if not running.is_ready():
+                    effort.by("columns")
+                    parts = self.by_columns(running)
+                elif self.entered(running, table, effort, follows):
+                    parts = ()
+                else:
+                    effort.by("kernel")
+                    parts = self.stored(instruction, keep=False)
+                for columns, count, _ in parts:
                     effort.candidates += count
                     table.insert(columns, count)
             added = self.watch.leave()
@@ -318,13 +332,10 @@ class Executor(Queries):
                 effort.grew(self.watch.round, added)
                 self.stratum_effort[self.number].rows += added
 
-    def entered(self, store: m.Store, table: Table, effort: Effort, follows: bool) -> bool:
+    def entered(self, running: Running, table: Table, effort: Effort, follows: bool) -> bool:
         """Have the kernel of a store enter its rows, or several threads; whether that can be done."""
-        running = self.running.get(id(store))
-        if running is None or not table.may_have_sets or self.counts is not None or not running.is_ready():
-            return False
         assert running.fused is not None
-        if running.fused.prefix is not None:
+        if not table.may_have_sets or self.counts is not None or running.fused.prefix is not None:
             return False
         table.catch_up()
         if table.sets is None and not table.enter_sets():
@@ -335,7 +346,9 @@ class Executor(Queries):
             found = shares.enter_shares(running, table, self.watch.remaining)
             effort.candidates += found or 0
             if found is not None:
+                effort.by("threads")
                 return True
+        effort.by("kernel that inserts")
         return enter.Entering(self, running, table, effort, follows).run()
 
     def insert_first(self, store: m.Store, table: Table, effort: Effort) -> None:
@@ -346,7 +359,9 @@ class Executor(Queries):
             if self.counts is not None:
                 self.count(store.query.source, self.tables[copied].size)
             table.share(self.tables[copied])
+            effort.by("shared rows")
             return
+        effort.by("bulk")
         gathered = Gathered(table, self.watch.remaining)
         for columns, count, _ in self.stored(store, keep=False):
             effort.candidates += count
@@ -410,6 +425,7 @@ class Executor(Queries):
         before = table.size
         self.watch.enter(table)
         with self.effort(store) as effort:
+            effort.by("best first")
             table.recent = best.tell(best_first.waiting_rows(table, frontier))
             effort.candidates += best.made
         self.watch.leave()
@@ -434,10 +450,11 @@ class Executor(Queries):
             effort.candidates += part[1]
             pending.add(part, stamp)
             return
-        for part in self.stored(instruction, is_kept):
+        running = self.running_of(instruction)
+        by_kernel = running.is_ready()
+        effort.by("kernel" if by_kernel else "columns")
+        for part in self.by_kernel(running, is_kept) if by_kernel else self.by_columns(running):
             effort.candidates += part[1]
-            running = self.running.get(id(instruction))
-            by_kernel = running is not None and running.kernel is not None
             pending.add(part, stamp, is_kept or not by_kernel)
 
     def merge(self, pending: Pending, stamp: int) -> int:

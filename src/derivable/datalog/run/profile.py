@@ -27,6 +27,7 @@ class Effort:
     rows        how many of them were new (of untagged relations; tagged ones are added up first)
     estimates   rows of each operator, from the first, that were expected of its first run
     last        (round, rows) of the last rounds in which it found something; of tagged relations candidates
+    routes      how its rows were computed, in the order in which it came to that
     """
 
     instruction: m.Instruction
@@ -39,6 +40,11 @@ class Effort:
     began: float = 0.0
     is_running: bool = False
     last: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_LAST))
+    routes: dict[str, None] = field(default_factory=dict)
+
+    def by(self, route: str) -> None:
+        """It computes its rows in this way now."""
+        self.routes[route] = None
 
     def grew(self, number: int, rows: int) -> None:
         """It found so many rows in a round."""
@@ -104,10 +110,11 @@ class Profile:
         return sum(stratum.seconds for stratum in self.strata)
 
     def with_counts(self, other: Profile) -> Profile:
-        """These seconds, with the rows that another run over the same facts has counted and expected."""
+        """These seconds and routes, with the rows that another run over the same facts has counted and expected."""
         # Runs of one program share its instructions.
-        seconds = {id(effort.instruction): effort.seconds for effort in self.rules}
-        rules = [replace(e, seconds=seconds.get(id(e.instruction), e.seconds)) for e in other.rules]
+        timed = {id(effort.instruction): effort for effort in self.rules}
+        own = [timed.get(id(effort.instruction), effort) for effort in other.rules]
+        rules = [replace(e, seconds=t.seconds, routes=t.routes) for e, t in zip(other.rules, own)]
         return Profile(self.ram, self.strata, rules, other.counts)
 
 
@@ -172,6 +179,7 @@ class _Text:
     def instruction(self, effort: Effort) -> list[str]:
         head = f"  {_number(effort.runs, 'run')}, {_number(effort.candidates, 'candidate')}"
         head += f", {effort.rows:,} new" if effort.rows else ""
+        head += f"; by {', then '.join(effort.routes)}" if effort.routes else ""
         if not isinstance(effort.instruction, m.Store):
             return [head]
         nodes = m.steps(effort.instruction.query.source)

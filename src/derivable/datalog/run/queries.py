@@ -5,7 +5,8 @@ A query is a stream of batches of columns, at most a chunk of rows each, so that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,12 @@ from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 from derivable.datalog.values.values import SymbolTable, word_of
 
+# Columns, their number and their tags.
+Found = tuple[Columns, int, Any]
+# Operators up to which iterators are made of iterators, a call in C for each: rules may be much longer.
+MOST_CHAINED = 64
+_NO_STAMPS = np.empty(0, np.int32)
+
 
 class Queries(State):
     """Queries over the tables of a run."""
@@ -43,114 +50,108 @@ class Queries(State):
         self.running: dict[int, Running] = {}
         # Rows that queries over columns have gone through.
         self.work = 0
-        # A query that a kernel computes, and its batches.
-        self.computed: tuple[m.Query | None, Iterator[Batch]] = None, iter(())
 
-    def stored(self, instruction: m.Store, keep: bool = True) -> Iterator[tuple[Columns, int, Any]]:
-        """Columns, count and tags of the rows to store, batch by batch, by a kernel once they are many.
+    def running_of(self, store: m.Store) -> Running:
+        """What this run knows of a store."""
+        found = self.running.get(id(store))
+        if found is None:
+            found = self.running[id(store)] = Running(self, store)
+        return found
+
+    def stored(self, store: m.Store, keep: bool = True) -> Iterator[Found]:
+        """The rows to store, batch by batch, by a kernel once they are many.
 
         keep  whether the columns of a batch are needed after the next one is asked for
         """
-        running = self.running.get(id(instruction))
-        if running is None:
-            running = self.running[id(instruction)] = Running(self, instruction)
-        if not running.is_ready():
-            before = self.work
-            yield from self.by_columns(instruction)
-            running.seen += self.work - before + CALL_ROWS
-            return
-        fused = running.fused
+        running = self.running_of(store)
+        return self.by_kernel(running, keep) if running.is_ready() else self.by_columns(running)
+
+    def by_columns(self, running: Running) -> Iterator[Found]:
+        """The same over columns alone."""
+        before = self.work
+        yield from self.projected(running.store.query, running.store.query.steps)
+        running.seen += self.work - before + CALL_ROWS
+
+    def by_kernel(self, running: Running, keep: bool) -> Iterator[Found]:
+        """The same by the kernel of a store, and over columns behind the steps that it has."""
+        fused, query = running.fused, running.store.query
         assert fused is not None
         if fused.prefix is None:
-            yield from running.run(keep)
-            return
+            return running.run(keep)
+        rest = next(number for number, step in enumerate(query.steps, 1) if step.node is fused.prefix)
         batches = (Batch(count, dict(zip(fused.names, columns)), tags) for columns, count, tags in running.run(keep))
-        self.computed = fused.prefix, batches
-        yield from self.by_columns(instruction)
-        self.computed = None, iter(())
+        return self.projected(query, query.steps[rest:], batches)
 
-    def by_columns(self, instruction: m.Store) -> Iterator[tuple[Columns, int, Any]]:
-        terms = instruction.query.terms
-        for batch in self.stream(instruction.query.source, frozenset(m.reads(instruction.query))):
+    def projected(
+        self, project: m.Project, steps: tuple[m.Step, ...], batches: Iterable[Batch] | None = None
+    ) -> Iterator[Found]:
+        """The rows of a query, by steps that go on with the batches; without these, by all of its steps."""
+        names = project.names
+        for batch in self.stream(steps, batches):
             self.deadline.remaining()
-            columns: Columns = []
-            valid = None
-            for term in terms:
-                words, fine = arithmetic.evaluate(term, batch.columns, batch.count, self.symbols)
-                columns.append(words)
-                if fine is not None:
-                    valid = fine if valid is None else valid & fine
             count, tags = batch.count, batch.tags
-            if valid is not None and not valid.all():
-                columns = [c[valid] for c in columns]
-                tags = self.mode.take(tags, np.flatnonzero(valid))
-                count = int(valid.sum())
+            if names is not None:
+                columns: Columns = [batch.columns[name] for name in names]
+            else:
+                columns, valid = [], None
+                for term in project.terms:
+                    words, fine = arithmetic.evaluate(term, batch.columns, count, self.symbols)
+                    columns.append(words)
+                    if fine is not None:
+                        valid = fine if valid is None else valid & fine
+                if valid is not None and not valid.all():
+                    columns = [c[valid] for c in columns]
+                    tags = self.mode.take(tags, np.flatnonzero(valid))
+                    count = int(valid.sum())
             if count:
                 yield columns, count, tags
 
-    def stream(self, query: m.Query, needed: frozenset[str]) -> Iterator[Batch]:
-        """Batches with at least the needed columns."""
-        operators: list[Callable[[Batch], Iterator[Batch]]] = []
-        nodes = m.steps(query)
-        # The operator that binds a name first.
-        binder: dict[str, int] = {}
-        for number, node in enumerate(nodes):
-            for name in m.binds(node):
-                binder.setdefault(name, number)
-        while query is not self.computed[0] and (source := m.source(query)) is not None:
-            nodes.pop()
-            of_interest = needed | m.reads(query)
-            there = frozenset(name for name in of_interest if binder.get(name, len(nodes)) < len(nodes))
-            operators.append(self.counted(query, self.operator(query, needed, there)))
-            needed, query = there, source
-        operators.reverse()
-        # The batches that are open at each operator: generators within generators would be as deep as rules are long.
-        opened = [self.computed[1] if query is self.computed[0] else self.counted(query, self.first)(query, needed)]
-        while opened:
-            batch = next(opened[-1], None)
-            if batch is None:
-                opened.pop()
-            elif len(opened) > len(operators):
-                yield batch
-            else:
-                opened.append(operators[len(opened) - 1](batch))
+    def stream(self, steps: tuple[m.Step, ...], batches: Iterable[Batch] | None) -> Iterator[Batch]:
+        """Batches with at least the columns that are needed behind these steps."""
+        if batches is None:
+            batches = self.counted(steps[0].node, self.first)(steps[0])
+            steps = steps[1:]
+        operators = [self.counted(step.node, self.operator(step)) for step in steps]
+        if len(operators) > MOST_CHAINED:
+            return _opened(iter(batches), operators)
+        for operator in operators:
+            batches = chain.from_iterable(map(operator, batches))
+        return iter(batches)
 
-    def counted(self, query: m.Query, operator: Callable[..., Iterator[Batch]]) -> Callable[..., Iterator[Batch]]:
+    def counted(self, query: m.Query, operator: Callable[..., Iterable[Batch]]) -> Callable[..., Iterable[Batch]]:
         """An operator whose rows are counted, if they are to be."""
         if self.counts is None:
             return operator
 
-        def counting(*given: Any) -> Iterator[Batch]:
-            for batch in operator(*given):
+        def counting(given: Any) -> Iterator[Batch]:
+            for batch in operator(given):
                 self.count(query, batch.count)
                 yield batch
 
         return counting
 
-    def first(self, query: m.Query, needed: frozenset[str]) -> Iterator[Batch]:
+    def first(self, step: m.Step) -> Iterable[Batch]:
         """The batches that a query begins with."""
-        if isinstance(query, m.Scan):
-            return self.scan(query, needed)
-        return iter([Batch(1, {}, self.mode.start(1))])
+        if isinstance(step.node, m.Scan):
+            return self.scan(step.node, step)
+        return [Batch(1, {}, self.mode.start(1))]
 
-    def operator(
-        self, query: m.Query, needed: frozenset[str], there: frozenset[str]
-    ) -> Callable[[Batch], Iterator[Batch]]:
-        """What makes batches with the needed columns of one with the columns `there`."""
-        match query:
-            case m.Join():
-                return self.join(query, needed, there)
+    def operator(self, step: m.Step) -> Callable[[Batch], Iterable[Batch]]:
+        """What makes batches of one."""
+        match step.node:
+            case m.Join(right=right):
+                return self.join(right, step)
             case m.Difference(right=right):
                 return lambda batch: self.difference(batch, right)
             case m.Select(condition=condition):
                 return lambda batch: self.selected(batch, condition)
             case m.Extend(variable=v, expression=e):
                 return lambda batch: self.extended(batch, v.name, e)
-            case m.Generate():
-                return lambda batch: generate(self, batch, query, PREDICATES[query.predicate], self.foreign)
-            case m.Coin():
-                return lambda batch: thrown(self, batch, query)
-        raise AssertionError(query)
+            case m.Generate() as node:
+                return lambda batch: generate(self, batch, node, PREDICATES[node.predicate], self.foreign)
+            case m.Coin() as node:
+                return lambda batch: thrown(self, batch, node)
+        raise AssertionError(step.node)
 
     def selected(self, batch: Batch, condition: Expr) -> Iterator[Batch]:
         mask = arithmetic.condition(condition, batch.columns, batch.count, self.symbols)
@@ -166,10 +167,10 @@ class Queries(State):
         if batch.count:
             yield batch
 
-    def scan(self, query: m.Scan, needed: frozenset[str]) -> Iterator[Batch]:
-        table, rows = self.tables[query.relation], self.rows_of(query)
+    def scan(self, query: m.Scan, step: m.Step) -> Iterator[Batch]:
+        table, rows, found = self.tables[query.relation], self.rows_of(query), step.bindings
+        assert found is not None
         start, stop = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
-        found = m.bindings(query)
         constants = [(c, word_of(t.value, t.type, self.symbols)) for c, t in found.keys if isinstance(t, Const)]
         for low in range(start, stop, CHUNK):
             high = min(low + CHUNK, stop)
@@ -186,20 +187,17 @@ class Queries(State):
                 count = len(part)
                 if not count:
                     continue
-            columns = {name: table.column(c, part) for name, c in found.fresh.items() if name in needed}
+            columns = {name: table.column(c, part) for name, c in step.takes}
             yield Batch(count, columns, self.mode.load(table, part))
 
-    def join(self, query: m.Join, needed: frozenset[str], there: frozenset[str]) -> Callable[[Batch], Iterator[Batch]]:
-        right = query.right
-        table = self.tables[right.relation]
-        found = m.bindings(right, there)
-        keys, repeats = found.keys, found.repeats
-        taken = {name: c for name, c in found.fresh.items() if name in needed}
+    def join(self, right: m.Scan, step: m.Step) -> Callable[[Batch], Iterator[Batch]]:
+        assert step.bindings is not None
+        table, keys, repeats = self.tables[right.relation], step.bindings.keys, step.bindings.repeats
+        takes, keeps = step.takes, step.keeps
         plain = isinstance(self.mode, Untagged)
         limit, bound = self.bounds_of(right)
         stamps = table.stamps if right.part == "stable" and not plain else None
-        stamps = np.empty(0, np.int32) if stamps is None else stamps
-        kept = needed & there
+        stamps = _NO_STAMPS if stamps is None else stamps
         is_static = right.relation in self.complete
 
         def joined(batch: Batch) -> Iterator[Batch]:
@@ -212,13 +210,16 @@ class Queries(State):
                 batch = batch.only(self.mode, fine)
                 if batch.count:
                     tags = self.mode.combine(batch.tags, self.mode.load(table, ids[fine]))
-                    yield Batch(batch.count, {n: batch.columns[n] for n in kept}, tags)
+                    yield Batch(batch.count, {n: batch.columns[n] for n in keeps}, tags)
                 return
-            probes = np.empty((batch.count, len(words)), dtype=np.int64)
-            for k, column in enumerate(words):
-                probes[:, k] = column
+            if len(words) == 1:
+                probes = np.ascontiguousarray(words[0], np.int64).reshape(-1, 1)
+            else:
+                probes = np.empty((batch.count, len(words)), dtype=np.int64)
+                for k, column in enumerate(words):
+                    probes[:, k] = column
             index = table.index(tuple(c for c, _ in keys), is_static)
-            exists = np.zeros(batch.count, dtype=bool) if plain and not taken and not repeats else None
+            exists = np.zeros(batch.count, dtype=bool) if plain and not takes and not repeats else None
             for left, rows in index.matches(probes, limit, stamps, bound):
                 self.work += len(left)
                 if exists is not None:
@@ -227,15 +228,17 @@ class Queries(State):
                 for a, b in repeats:
                     same = table.column(a, rows) == table.column(b, rows)
                     left, rows = left[same], rows[same]
-                columns = {n: batch.columns[n].take(left) for n in kept}
-                for name, c in taken.items():
+                columns = {n: batch.columns[n].take(left) for n in keeps}
+                for name, c in takes:
                     columns[name] = table.column(c, rows)
-                tags = self.mode.combine(self.mode.take(batch.tags, left), self.mode.load(table, rows))
+                tags = (
+                    None if plain else self.mode.combine(self.mode.take(batch.tags, left), self.mode.load(table, rows))
+                )
                 if len(left):
                     yield Batch(len(left), columns, tags)
             if exists is not None and exists.any():
                 batch = batch.only(self.mode, exists)
-                yield Batch(batch.count, {n: batch.columns[n] for n in kept}, batch.tags)
+                yield Batch(batch.count, {n: batch.columns[n] for n in keeps}, batch.tags)
 
         return joined
 
@@ -270,3 +273,16 @@ class Queries(State):
             batch = Batch(batch.count, batch.columns, tags).only(self.mode, ~self.mode.is_zero(tags))
         if batch.count:
             yield batch
+
+
+def _opened(first: Iterator[Batch], operators: list[Callable[[Batch], Iterable[Batch]]]) -> Iterator[Batch]:
+    """The batches of the last operator."""
+    opened = [first]
+    while opened:
+        batch = next(opened[-1], None)
+        if batch is None:
+            opened.pop()
+        elif len(opened) > len(operators):
+            yield batch
+        else:
+            opened.append(iter(operators[len(opened) - 1](batch)))

@@ -153,7 +153,9 @@ class Index:
                     i,
                     row,
                 )
-            if count:
+            if count and i == count_probes:
+                yield left[:count], right[:count]
+            elif count:
                 # Copies, because the buffers are filled again while the consumer may still hold the last chunk.
                 yield left[:count].copy(), right[:count].copy()
 
@@ -236,6 +238,8 @@ class Table:
             column = empty(len(part), dtype)
             np.copyto(column, part, casting="unsafe")
             return column
+        if len(rows) <= CHUNK and tail.dtype == dtype:
+            return tail.reshape(-1).take((rows - gone) * self.width + position)
         column = empty(len(rows), dtype)
         for start in range(0, len(rows), CHUNK):
             part = rows[start : start + CHUNK] - gone

@@ -33,6 +33,7 @@ from derivable.device.cpu.pages import PAGE, pages
 
 # Arrays of fewer bytes are NumPy's own: malloc serves them from memory that it keeps.
 SMALLEST = 1 << 15
+_FEW = SMALLEST >> 4
 # Arrays of so many bytes reserve addresses to get longer on, as many times their bytes as the system lends. An address
 # costs nothing on Linux before it is touched.
 _RESERVING = 1 << 22
@@ -79,10 +80,14 @@ _limit: int | None = None
 
 def empty(shape: int | Sequence[int], dtype: Any) -> np.ndarray:
     """`np.empty` in C order."""
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    # No scalar has more than 16 bytes; looking at the type takes longer than all the rest.
+    if isinstance(shape, int):
+        if shape < _FEW:
+            return np.empty(shape, dtype)
+        shape = (shape,)
+    shape = tuple(shape)
     count = math.prod(shape)
-    if count < SMALLEST >> 4:
-        # No scalar has more than 16 bytes; looking at the type takes longer than all the rest.
+    if count < _FEW:
         return np.empty(shape, dtype)
     dtype = np.dtype(dtype)
     if count * dtype.itemsize < SMALLEST or dtype.hasobject:

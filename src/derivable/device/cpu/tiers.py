@@ -144,6 +144,7 @@ class Kernel:
         self.__doc__, self.__name__, self.__module__ = function.__doc__, function.__name__, function.__module__
         self._run: Callable = self._first
         self._spent = 0.0
+        self._looks_at = LOADING
 
     @cached_property
     def dispatcher(self) -> Any:
@@ -183,10 +184,7 @@ class Kernel:
     def _first(self, *arguments: Any) -> Any:
         tier = os.environ.get("DERIVABLE_TIER", "")
         if tier != "interpreted" and (
-            tier == "compiled"
-            or self._spent > PATIENCE
-            or _largest(arguments) > SMALL
-            or (self._spent > LOADING and _is_cached(self.dispatcher))
+            tier == "compiled" or self._spent > PATIENCE or _largest(arguments) > SMALL or self._is_there()
         ):
             self._run = self.dispatcher
             return self.dispatcher(*arguments)
@@ -195,6 +193,13 @@ class Kernel:
             result = _returned(interpreted(self)(*(_seen(argument) for argument in arguments)))
         self._spent += time.perf_counter() - begin
         return result
+
+    def _is_there(self) -> bool:
+        """Whether the compiled function need only be loaded; to look opens a file, so the times to do it double."""
+        if self._spent <= self._looks_at:
+            return False
+        self._looks_at = 2 * self._spent
+        return _is_cached(self.dispatcher)
 
 
 def kernel(function: Any = None, **options: Any) -> Any:
