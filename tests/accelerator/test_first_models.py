@@ -217,6 +217,22 @@ def test_numbers_flushed_to_zero_are_counted():
     assert made.simulate(x, "python").losses["input"].flushed == 2
 
 
+@pytest.mark.parametrize("pool", [False, True])
+def test_negative_numbers_before_a_relu_are_not_lost(pool):
+    """The format of what goes from a ReLU into a layer begins at zero, where ReLU cuts negative sums, too."""
+    torch.manual_seed(0)
+    first, last, x = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 2, 1), torch.randn(4, 1, 6, 6)
+    before = (lambda x: nn.functional.max_pool2d(first(x), 2)) if pool else first
+    made = dv.accelerator.design(lambda x: last(before(x).relu()), x, pes=64, precision="int8", calibration=[x, -x])
+    sums = first(x)
+    assert (sums < 0).sum() > 100
+    # Scales are those with the least squared error: a few of the largest numbers are cut.
+    lost = made.simulate(x, "python").losses["conv2d_1"]
+    assert lost.saturated <= int((sums > 0.7 * sums.max()).sum()) < 20
+    assert lost.flushed <= int(((sums > 0) & (sums < 0.02)).sum())
+    assert 20 < made.simulate(10 * x, "python").losses["conv2d_1"].saturated < int((sums > 0).sum())
+
+
 def test_one_sample_is_warned_of():
     layer, x = nn.Linear(4, 2), torch.rand(3, 4)
     for calibration in (None, [x]):

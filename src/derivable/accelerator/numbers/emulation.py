@@ -27,7 +27,16 @@ from derivable.accelerator.numbers.fixed import (
     nearest,
     round_shift,
 )
-from derivable.accelerator.numbers.formats import MOST, WIDE, Format, Formats, layer_bias, scaling, zero_shift
+from derivable.accelerator.numbers.formats import (
+    MOST,
+    WIDE,
+    Format,
+    Formats,
+    layer_bias,
+    rectified,
+    scaling,
+    zero_shift,
+)
 from derivable.accelerator.operators import products
 from derivable.accelerator.operators.evaluation import Evaluation, Inputs
 from derivable.accelerator.operators.operators import Operator, OperatorGraph
@@ -66,6 +75,8 @@ class Counts:
     numbers    that were rounded: the tensor's, once for each format in which it is given or read
     saturated  beyond the least or the largest number of the format
     flushed    not zero, and zero afterwards
+
+    Negative numbers that only ReLUs read are neither: they are zero for every reader.
     """
 
     numbers: int = 0
@@ -89,15 +100,19 @@ class Emulation(Evaluation):
         self.counts: dict[str, Counts] = {}
         self.sums: np.ndarray | None = None  # of the product under way, before they are rounded
         self._converted: set[tuple[str, Format]] = set()
+        self._rectified = rectified(graph)
 
     def count(self, name: str, exact: np.ndarray, found: np.ndarray, format: Format) -> np.ndarray:
         """Count what rounding made of numbers, and keep them within their format.
 
-        exact  what they were, in any unit: only its zeros count
+        exact  what they were, in any unit: only its signs count
         found  what they are, as steps, before they are kept
         """
         kept = _kept(found, format)
-        lost = Counts(found.size, int((kept != found).sum()), int(((exact != 0) & (found == format.zero)).sum()))
+        saturated, flushed = kept != found, (exact != 0) & (found == format.zero)
+        if name in self._rectified:  # negative numbers are zero for every reader
+            saturated, flushed = saturated & (found > format.zero), flushed & (exact > 0)
+        lost = Counts(found.size, int(saturated.sum()), int(flushed.sum()))
         self.counts[name] = self.counts.get(name, Counts()) + lost
         return kept
 

@@ -247,6 +247,17 @@ def _only_results(graph: OperatorGraph) -> set[str]:
     return found
 
 
+def rectified(graph: OperatorGraph) -> set[str]:
+    """Values of which only positive numbers are read: all readers are ReLUs, or preserve what ReLUs read."""
+    found: set[str] = set()
+    for operator in reversed(graph.operators):
+        readers = [graph[name] for name in graph.users[operator.name]]
+        is_read = readers and operator.name not in graph.outputs
+        if is_read and all(each.kind == "relu" or (each.kind in _PRESERVES and each.name in found) for each in readers):
+            found.add(operator.name)
+    return found
+
+
 def _own_wide(range: tuple[float, float], least: float) -> Format:
     """The wide format of a result: the largest number of the calibration has 20 to 21 bits of the 31, so that those of
     other inputs may be a thousand times as large, and those a million times as small are not zero.
