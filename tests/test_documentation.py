@@ -117,6 +117,21 @@ def test_navigation_is_complete():
     assert listed == present
 
 
+def test_pages_are_found_by_their_names_in_the_navigation():
+    """The search looks at titles first: the words of the name are in the headings of the page."""
+    navigation = (ROOT / "mkdocs.yml").read_text().split("\nnav:")[1]
+    named = re.findall(r"- (.*): (\S+\.md)$", navigation, re.MULTILINE)
+    assert len(named) > 30
+    missing = []
+    for name, page in named:
+        text = (ROOT / "docs" / page).read_text()
+        headings = "\n".join(re.findall(r"^#+ .*", text, re.MULTILINE)).lower()
+        words = [word for word in re.findall(r"\w+", name.lower()) if word not in headings]
+        if not page.endswith("index.md") and words:
+            missing.append((name, words))
+    assert missing == []
+
+
 # The checks themselves
 
 

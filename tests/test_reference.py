@@ -5,7 +5,7 @@ import importlib
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -18,7 +18,7 @@ def extensions():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "docs" / "extensions")
         yield
-    for name in ("docstrings", "public_names"):
+    for name in ("docstrings", "public_names", "search_order"):
         sys.modules.pop(name, None)
 
 
@@ -150,3 +150,25 @@ def test_the_index_has_every_public_name(public_names):
     assert all(re.fullmatch(r"\S.+\.", text) for text in rows.values())
     assert rows["dv.less"] == "a &lt; b."
     assert rows["dv.tensor.matrix"] == "The type `tensor 2`."
+
+
+def test_a_class_shows_the_signature_that_makes_it():
+    """`dv.nn.Logic` has no docstring at `__init__`: its parameters' defaults stand at the class."""
+    assert re.search(r"^ +merge_init_into_class: true$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+
+
+# Search
+
+
+def test_the_search_shows_pages_for_users_first():
+    """The index has one entry for a section. A word of a title weighs a thousand times as much as one of a text."""
+    order = importlib.import_module("search_order")
+    for path in (ROOT / "docs").rglob("*.md"):
+        name = str(path.relative_to(ROOT / "docs"))
+        page = SimpleNamespace(meta={}, file=SimpleNamespace(src_uri=name))
+        assert order.on_page_markdown("# A page", page, None, None) == "# A page"
+        boost = page.meta["search"]["boost"]
+        if name.startswith(("decisions/", "benchmarks/", "changelog")):
+            assert 1000 * boost < 1, name
+        else:
+            assert boost >= 0.5 or name == "dependencies.md", name
