@@ -637,6 +637,7 @@ def test_layers_in_training():
     [
         (3, torch.rand(2), "the model is int, expected"),
         (MLP(), torch.rand(2, 4), "the model fails on the example inputs"),
+        (MLP, torch.rand(2, 5), "(?s)the model is a class, MLP.*make a model of it"),
         (MLP(), (torch.rand(2, 5), 3), "not the arguments of the model: too many"),
         (MLP(), {"y": torch.rand(2, 5)}, "(?s)not the arguments of the model.*it takes x"),
         (MLP(), "abc", "without a tensor"),

@@ -19,7 +19,7 @@ import torch
 import derivable as dv
 from derivable.algebra import semirings
 from derivable.algebra.monoids import NAMED
-from derivable.core.diagnostics import DerivableError, OperatorError, ShapeError
+from derivable.core.diagnostics import DerivableError, OperatorError, ShapeError, UnsupportedError
 from derivable.parallel import element_by_index
 from parallel.tiered import either_tier
 
@@ -334,6 +334,19 @@ def test_arguments_in_another_order_are_refused_with_the_right_one(call, form):
     with pytest.raises(OperatorError) as caught:
         call(np.arange(3.0))
     assert form in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [(np.add, "add"), (np.maximum, "max"), (torch.minimum, "min"), (max, "max"), (sum, "add")],
+)
+def test_functions_that_have_an_operator_are_named(function, name):
+    with pytest.raises(UnsupportedError) as caught:
+        P.scan(function, np.arange(3.0))
+    assert caught.value.hint == f'write its name: "{name}"'
+    with pytest.raises(UnsupportedError, match="is a function") as caught:
+        P.scan(lambda a, b: a + b, np.arange(3.0))
+    assert "neutral=0" in str(caught.value)
 
 
 def test_the_axis_of_folds_is_the_first():

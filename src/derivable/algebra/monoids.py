@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable
 from functools import cache, partial
 from operator import add, mul
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,22 @@ NAMED: Registry[Monoid] = Registry(
     error=UnsupportedError,
 )
 
+# Functions of NumPy, PyTorch and Python that have an operator.
+_NAMES = {
+    "add": "add",
+    "sum": "add",
+    "multiply": "mul",
+    "mul": "mul",
+    "prod": "mul",
+    "minimum": "min",
+    "min": "min",
+    "maximum": "max",
+    "max": "max",
+    "logaddexp": "logaddexp",
+    "logical_or": "or",
+    "logical_and": "and",
+}
+
 
 def semiring_of(operator: object) -> Semiring | None:
     """The semiring that stands for its plus: a record, its name, or "semiring:" and its name; None for an operator.
@@ -66,9 +83,11 @@ def resolve(operator: str | Monoid | Semiring, dtype: Any) -> Monoid:
     elif isinstance(operator, Monoid):
         found = operator
     elif callable(operator):
+        written = getattr(operator, "__name__", str(operator))
+        named = None if isinstance(operator, FunctionType) else _NAMES.get(written)
+        made = "make an operator of it with its neutral element: `dv.parallel.operator(function, neutral=0)`"
         raise UnsupportedError(
-            f"{getattr(operator, '__name__', operator)} is a function, not an operator",
-            hint="make an operator of it with its neutral element: `dv.parallel.operator(function, neutral=0)`",
+            f"{written} is a function, not an operator", hint=made if named is None else f'write its name: "{named}"'
         )
     else:
         found = NAMED[operator]

@@ -24,7 +24,8 @@ def integer(value: Any, name: str, low: int | None = None, high: int | None = No
         expected = {0: "a non-negative integer", 1: "a positive integer"}.get(low, f"an integer from {low} on")
     else:
         expected = f"an integer from {low} to {high}"
-    raise DomainError(f"{name} is {value!r}, expected {expected}", hint=hint)
+    shown = f"an array of shape {list(value.shape)}" if getattr(value, "shape", ()) else repr(value)
+    raise DomainError(f"{name} is {shown}, expected {expected}", hint=hint)
 
 
 def several(given: Any, name: str, example: str, what: str = "a list") -> Iterable[Any]:

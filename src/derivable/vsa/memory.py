@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from derivable.core import html
-from derivable.core.arguments import integer
+from derivable.core.arguments import integer, several
 from derivable.core.diagnostics import DomainError, ParseError, ShapeError
 from derivable.core.files import atomic_write, checked_path
 from derivable.core.locks import OwnLock
@@ -70,6 +70,7 @@ class ItemMemory(nn.Module):
         if isinstance(generator, int):
             generator = torch.Generator(device or "cpu").manual_seed(generator)
         self.generator = generator
+        shape = tuple(several(shape, "shape", "(4, 64)", "the sizes of one vector"))
         # Nothing is drawn for no items: this checks the arguments.
         none = random(0, *shape, distribution=distribution, dtype=dtype, device=device, model=self.model)
         if none.dim() != self.model.rank + 1:

@@ -155,6 +155,8 @@ def _without_compiler() -> Iterator[None]:
 
 def _arguments(model: Callable, example_inputs: Any) -> dict[str, Any]:
     """The arguments of the model by name, arrays as tensors."""
+    if isinstance(model, type):
+        raise DomainError(f"the model is a class, {model.__name__}", hint=f"make a model of it: {model.__name__}(...)")
     model = uncompiled(model)
     function = type(model).forward if isinstance(model, torch.nn.Module) else model
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -69,6 +70,11 @@ class Program:
     def __init__(self, text: str, source: str = "<program>", *, narrow: bool = True, compatible: bool = False):
         if not isinstance(text, str):
             raise DomainError(f"a program is a text, not a {type(text).__name__}", hint="for a file: Program.from_file")
+        if re.fullmatch(r"\S+\.scl", text.strip()):
+            name = text.strip()
+            raise DomainError(
+                f"{name!r} is the name of a file, not the text of a program", hint=f'write Program.from_file("{name}")'
+            )
         self.text = text
         self.source = source
         with cycles_wait():

@@ -270,7 +270,8 @@ def _without_facts(ram: Ram | Rules, relation: Relation) -> None:
         )
     warn(
         f"`{name}` is empty: it has no declaration, no rule and no facts",
-        hint=f'pass `facts={{"{name}": [...]}}`, or write `rel {name} = {{}}` if it is to be empty',
+        hint=f'pass `facts={{"{name}": [...]}}` (on the command line `--facts DIR`, with DIR/{name}.csv), or write '
+        f"`rel {name} = {{}}` if it is to be empty",
         source=ram.source,
         text=ram.text,
         span=relation.span,

@@ -141,8 +141,10 @@ def taken(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _taken(name: str, given: Any) -> Any:
-    if isinstance(given, (InputMapping, np.ndarray, Columns, list, os.PathLike)):
+    if isinstance(given, (InputMapping, np.ndarray, Columns, os.PathLike)):
         return given
+    if isinstance(given, list):
+        return _tuples(name, given)
     if tensors.is_sparse(given):
         return _entries(name, given)
     if isinstance(given, Mapping):
@@ -167,7 +169,17 @@ def _taken(name: str, given: Any) -> Any:
             f"facts for `{name}` must be tuples, a NumPy array or columns, not {type(given).__name__}",
             hint="collect it first" if hasattr(given, "collect") else None,
         )
-    return list(given)
+    return _tuples(name, list(given))
+
+
+def _tuples(name: str, rows: list[Any]) -> list[Any]:
+    """Rows as they are; those of records of names, as from `to_dict("records")`, are refused."""
+    if rows and isinstance(rows[0], Mapping):
+        raise TypeMismatchError(
+            f"facts for `{name}`: row 0 is a {type(rows[0]).__name__}, and rows are tuples",
+            hint="give tuples, `[tuple(row.values()) for row in rows]`, or a frame, `pandas.DataFrame(rows)`",
+        )
+    return rows
 
 
 def _entries(name: str, given: Any) -> Columns:

@@ -28,6 +28,7 @@ _UNICODE = {
     "∀": "forall(y: p(y) implies q(x, y))",
 }
 _COMMENT = "comments are `// ...` to the end of the line, or `/* ... */`"
+_EVIDENCE = "divide two probabilities: that of `rel both() = goal(), seen()` by that of `rel given() = seen()`"
 _LISTS = "make a relation with a column for the position, or `type List = Nil() | Cons(i32, List)`"
 _DIRECTIVES = {
     "decl": ("`.decl` declares a relation in Soufflé", "write `type {name}(x: i32, y: i32)`"),
@@ -124,8 +125,8 @@ def _is_dot(token: Token) -> bool:
 def _item(place: _Place) -> Form | None:
     """What begins no item."""
     token, after = place.token, place.at(1)
-    if token.text == "#" or token.text == "%":
-        return place.form(f"`{token.text}` begins no comment", _COMMENT)
+    if (begun := _comment(place) or _evidence(place)) is not None:
+        return begun
     if place.joined("?", "-"):
         return place.form("`?-` is Prolog's question", f"write `query {place.atom(2)}`", 0, 1)
     if token.text == ":-":
@@ -135,15 +136,29 @@ def _item(place: _Place) -> Form | None:
         message, hint = _DIRECTIVES[after.text]
         name = place.at(2).text if place.at(2).kind == "name" else "p"
         return place.form(message, hint.format(name=name), 0, 1)
-    if token.kind == "name" and token.text == "evidence" and after.text == "(":
-        hint = "divide two probabilities: that of `rel both() = goal(), seen()` by that of `rel given() = seen()`"
-        return place.form("`evidence` is ProbLog's condition", hint)
     if token.kind in ("integer", "float") and after.text in ("::", "/"):
         return _tagged(place)
     if token.kind == "name" and after.text == "(" and _is_dot(place.tokens[place.clause_end()]):
         what = "rule" if any(t.text == ":-" for t in _tokens_of_clause(place)) else "fact"
         hint = f"{what}s begin with `rel` and end without a dot: `rel {place.clause()}`"
         return place.form(f"this is a {what} of Prolog", hint)
+    return None
+
+
+def _comment(place: _Place) -> Form | None:
+    """What begins a comment elsewhere."""
+    if place.token.text in ("#", "%"):
+        return place.form(f"`{place.token.text}` begins no comment", _COMMENT)
+    if place.joined("-", "-"):
+        return place.form("`--` begins no comment", _COMMENT, 0, 1)
+    return None
+
+
+def _evidence(place: _Place) -> Form | None:
+    """`evidence(rain).` and `evidence rain()`, after a whole clause."""
+    is_behind = place.position == 0 or place.at(-1).text in (")", "}", ".")
+    if place.token.text == "evidence" and is_behind and (place.at(1).text == "(" or place.at(1).kind == "name"):
+        return place.form("`evidence` is ProbLog's condition", _EVIDENCE)
     return None
 
 
@@ -225,8 +240,8 @@ def _before_dot(place: _Place) -> int:
 def _mark(place: _Place) -> Form | None:
     """A sign that this language has not."""
     token = place.token
-    if token.text in ("#", "%"):
-        return place.form(f"`{token.text}` begins no comment", _COMMENT)
+    if (comment := _comment(place)) is not None:
+        return comment
     if place.joined("<", ">", first=-1):
         return place.form("`<>` is no comparison", "write `x != y`", -1)
     if place.joined("=", "<", first=-1):
@@ -246,6 +261,10 @@ def _mark(place: _Place) -> Form | None:
         return place.form("`|` joins nothing here", "write `or` between atoms, and `||` between bools")
     if token.kind == "bad" and token.text in _UNICODE:
         return place.form(f"`{token.text}` is no sign of this language", f"write `{_UNICODE[token.text]}`")
+    if token.text in ("[", "{") and place.at(-1).text == "in":
+        return place.form("`in` takes a range", "make a relation, `rel chosen = {1, 3}`, and write `chosen(x)`")
+    if token.text == "*" and place.at(-1).text == "(" and place.at(-2).kind == "name":
+        return place.form("`*` is no row", f"name the variables: `n := {place.at(-2).text}(x: p(x))`")
     if token.text == "[":
         return place.form("there are no lists", _LISTS)
     return None
@@ -254,6 +273,15 @@ def _mark(place: _Place) -> Form | None:
 def _word(place: _Place) -> Form | None:
     """A word in the place of a sign."""
     token = place.token
+    if (found := _evidence(place)) is not None:
+        return found
+    for offset in (0, -1):
+        word = place.at(offset)
+        if word.kind == "name" and word.text in ("AND", "OR", "NOT", "And", "Or", "Not"):
+            return place.form(f"`{word.text}` is a name", f"write `{word.text.lower()}`", offset, offset)
+    if token.text == "not" and place.at(1).text == "in" and place.at(-1).kind == "name":
+        hint = f"write `not {place.at(-1).text} in 0..3`"
+        return place.form("`not` stands before a formula", hint, -1, 1)
     if token.text == "mod" and token.kind == "name":
         return place.form("`mod` is no operator", "write `x % 2`")
     if token.text == "(" and place.at(-1).text == "query":
@@ -275,7 +303,9 @@ def _disjunction(place: _Place, item: int) -> Form | None:
     """`;` behind a head with a probability, or between formulas."""
     if place.token.text != ";":
         return None
-    own = place.tokens[item : place.position]
+    own, after = place.tokens[item : place.position], place.at(1)
+    if after.kind == "end" or after.text in ITEM_KEYWORDS:
+        return place.form("`;` ends nothing", "items end without a sign: leave the `;` out")
     if any(t.text in ("=", ":-") for t in own):
         return place.form("`;` joins no formulas", "write `or` between them: `rel p(x) = q(x) or r(x)`")
     first = next((i for i, t in enumerate(own) if t.kind in ("integer", "float")), None)

@@ -251,6 +251,9 @@ class Expressions(DataTypes):
         self.not_an_atom(node)
         left = self.expression(a)
         right = self.expression(b)
+        if operator == "^" and not (self.may_be(left, BOOL) and self.may_be(right, BOOL)):
+            hint = "for a power write `$pow(x, 2)`, or `$powf(x, 2.0)` for floats"
+            self.error(TypeMismatchError, "`^` is the exclusive or of bools", self.operator_span(node), hint)
         if operator in ("&&", "||", "^"):
             self.unify(left, BOOL, a.span, f"`{operator}`")
             self.unify(right, BOOL, b.span, f"`{operator}`")
