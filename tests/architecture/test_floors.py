@@ -176,6 +176,17 @@ def test_every_subfolder_is_a_stage(engine):
     assert modules == {"__init__.py"}
 
 
+@pytest.mark.parametrize("engine", STAGES)
+def test_the_page_has_the_stages_and_names_files_that_exist(engine):
+    page = (PACKAGE.parents[1] / "ARCHITECTURE.md").read_text()
+    table = page.split(f"### `{engine}/`")[1].split("\n#")[0]
+    rows = re.findall(r"^\| `(\w+)/` \| (.*) \| .*\|$", table, re.MULTILINE)
+    assert tuple(stage for stage, _ in rows) == STAGES[engine]
+    named = [PACKAGE / engine / stage / name for stage, text in rows for name in re.findall(r"`(\w+\.py)`", text)]
+    assert named
+    assert [path for path in named if not path.exists()] == []
+
+
 @pytest.mark.parametrize("face", FACES)
 def test_faces_need_to_be_faces(face):
     """A file that names no later stage any more is no longer an exception."""

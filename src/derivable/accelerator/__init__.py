@@ -1,4 +1,4 @@
-"""Floor 8: from a neural and vector-symbolic model to an accelerator (NSFlow, Yang et al., 2025)."""
+"""From a neural and vector-symbolic model to an accelerator (NSFlow, Yang et al., 2025)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floor 1: scalar expressions and semirings with declared properties."""
+"""Scalar expressions and semirings with declared properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floor 4: arithmetic circuits (paper: KLay, Maene, Derkinderen and Zuidberg Dos Martires, 2025)."""
+"""Arithmetic circuits (paper: KLay, Maene, Derkinderen and Zuidberg Dos Martires, 2025)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Floor 0: diagnostics, files, progress and graph algorithms. Imports nothing of the house."""
+"""Diagnostics, files, progress and graph algorithms. Imports nothing of the house."""

@@ -1,4 +1,4 @@
-"""Floor 5: the Datalog engine."""
+"""The Datalog engine."""
 
 from __future__ import annotations
 

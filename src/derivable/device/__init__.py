@@ -1,4 +1,4 @@
-"""Floor 3: what kernels stand on, on each device: lanes, memory, threads, tiers."""
+"""What kernels stand on, on each device: lanes, memory, threads, tiers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floor 8: PyTorch modules and losses."""
+"""PyTorch modules and losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floor 4: the parallel primitives: meaning, shape rules, derivative rules, lowering to kernels, the table of them."""
+"""The parallel primitives: meaning, shape rules, derivative rules, lowering to kernels, the table of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floor 6: sparse tensor programs (paper: nabla-SD, Shaikhha, Huot and Hashemian, 2023)."""
+"""Sparse tensor programs (paper: nabla-SD, Shaikhha, Huot and Hashemian, 2023)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floor 6: vector-symbolic algebra, differentiable and batched (block codes as in NVSA, Hersche et al., 2023)."""
+"""Vector-symbolic algebra, differentiable and batched (block codes as in NVSA, Hersche et al., 2023)."""
 
 from __future__ import annotations
 

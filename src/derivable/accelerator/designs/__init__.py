@@ -1,1 +1,1 @@
-"""Designs: the face of the generator, their files and reports."""
+"""Designs: the design that users hold, its file, its report, and its run on simulated hardware."""

@@ -1,1 +1,1 @@
-"""Exploration: schedules and sizes of an array, in two phases."""
+"""Exploration: from an operator graph to the schedules and sizes of an array, in two phases."""

@@ -1,1 +1,1 @@
-"""Kernels of the accelerator alone."""
+"""Compiled loops that only the golden machine needs: its clock."""

@@ -1,1 +1,1 @@
-"""Lowering: from operators to instructions."""
+"""Lowering: from an operator graph to instructions."""

@@ -1,1 +1,1 @@
-"""Numbers: formats, calibration, and their emulation."""
+"""Numbers: what numbers mean to the bit, their calibration, and their emulation."""

@@ -1,1 +1,1 @@
-"""Operators: what a model is made of, their meaning and their sizes."""
+"""Operators: what a model is made of, with meaning, sizes and cycles."""

@@ -1,1 +1,1 @@
-"""Tracing: from a PyTorch model to operators."""
+"""Tracing: from a PyTorch model to an operator graph."""

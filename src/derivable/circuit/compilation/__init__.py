@@ -1,1 +1,1 @@
-"""Knowledge compilation: from formulas to circuits, by SDD and D4."""
+"""Knowledge compilation: from formulas and files to circuits on which counting is linear, by SDD and D4."""

@@ -1,1 +1,1 @@
-"""Files: SDD, d-DNNF, vtrees, and the own format."""
+"""Files: from SDD, d-DNNF, vtrees and this library's own format to circuits, and back."""

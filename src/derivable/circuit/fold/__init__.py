@@ -1,1 +1,1 @@
-"""The fold over levels: evaluation and gradients in any semiring, in NumPy, torch and JAX."""
+"""The fold over levels: a circuit's values and gradients in any semiring, in NumPy, torch and JAX."""

@@ -1,1 +1,1 @@
-"""Formulas: from Python, from text, and from DIMACS files."""
+"""Formulas: from Python, text and DIMACS files to clauses or an and-or graph."""

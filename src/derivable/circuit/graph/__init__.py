@@ -1,1 +1,1 @@
-"""The and-or graph: circuits, their builder, their checks, their levels."""
+"""The graph: and-or graphs and circuits in flat arrays, their builder, validator and levels."""

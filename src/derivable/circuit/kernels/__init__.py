@@ -1,1 +1,1 @@
-"""Compiled kernels that only circuits need."""
+"""Compiled loops that only circuits need."""

@@ -1,1 +1,1 @@
-"""Learning: probabilistic circuits."""
+"""Learning: circuits whose or-edges have weights to learn."""

@@ -1,1 +1,1 @@
-"""Queries: counts, marginals, most probable models, samples, divergences, and transformations."""
+"""Queries: counts, marginals, most probable models, samples, divergences and transformations."""

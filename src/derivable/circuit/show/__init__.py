@@ -1,1 +1,1 @@
-"""Circuits as text and pictures."""
+"""Circuits as texts and pictures."""

@@ -1,1 +1,1 @@
-"""Exact inference: ground derivations compiled into circuits."""
+"""Exact inference: from ground derivations to circuits, and to programs that are folded in batches."""

@@ -1,1 +1,1 @@
-"""Facts: from Python, files and data frames into tables."""
+"""Facts: from Python, files, data frames and the coins of rules to columns of words."""

@@ -1,1 +1,1 @@
-"""Fused kernels: a store of a rule as one compiled loop over recent rows."""
+"""Fused kernels: a rule's store as one compiled loop over recent rows, and the state of a run that it reads."""

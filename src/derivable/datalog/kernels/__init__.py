@@ -1,1 +1,1 @@
-"""Compiled kernels that only relations need."""
+"""Compiled loops that only relations need: over rows, sets of rows and rows of bits."""

@@ -1,1 +1,1 @@
-"""RAM: the relational algebra machine (Lobster, section 3.1), one query a rule."""
+"""RAM: from core rules to the relational algebra machine (Lobster, section 3.1), and its join orders."""

@@ -1,1 +1,1 @@
-"""Core rules: what desugaring leaves. Conjunctive clauses, aggregates over relations, facts."""
+"""Core rules: what desugaring gives, and the passes from core rules to core rules."""

@@ -1,1 +1,1 @@
-"""The run: strata, rounds and queries on tables, until nothing new is derived."""
+"""The run: strata, rounds and queries over tables, until nothing new is derived."""

@@ -1,1 +1,1 @@
-"""Scalar expressions of rules, and their arithmetic on columns."""
+"""Scalar expressions of core rules, and their evaluation over columns."""

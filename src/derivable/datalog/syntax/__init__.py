@@ -1,1 +1,1 @@
-"""The surface language: nodes, grammar, parser, printer."""
+"""The surface language: from program text to a tree, and back."""

@@ -1,1 +1,1 @@
-"""Tables: where tuples and their tags are stored, and the sets that find them."""
+"""Tables: where tuples, their tags and the terms of a run are stored, and the sets that find them."""

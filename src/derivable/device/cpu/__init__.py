@@ -1,1 +1,1 @@
-"""Floor 3 on the CPU: memory, threads, and kernels that Numba compiles at first use and caches on disk."""
+"""On the CPU: memory, threads, and kernels that Numba compiles at first use and caches on disk."""

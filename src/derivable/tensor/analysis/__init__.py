@@ -1,1 +1,1 @@
-"""Analyses: axes, bounds, sparsity, and the cost of loops."""
+"""Analyses of programs: axes, bounds, sparsity, and the cost of loops."""

@@ -1,1 +1,1 @@
-"""Calls: kernels for the tensors that are given, kept for the next ones; with derivatives for torch and JAX."""
+"""Calls: kernels for the tensors that are given, kept for the next ones; with derivatives in torch and JAX."""

@@ -1,1 +1,1 @@
-"""Derivatives of programs: forward, reverse, and of selections."""
+"""Derivatives: from programs to programs, forward, in reverse, and of selections."""

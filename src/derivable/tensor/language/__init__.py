@@ -1,1 +1,1 @@
-"""SDQLite: nodes, text, types, checks, and what a program means."""
+"""The language: SDQLite, its nodes, text, types and checks, and what a program means."""

@@ -1,1 +1,1 @@
-"""Lowering: from expressions to loops over storage, and to columns."""
+"""Lowering: from programs to loops over storage, and to operations on columns."""

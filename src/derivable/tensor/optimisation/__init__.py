@@ -1,1 +1,1 @@
-"""Optimisation: passes, and equality saturation with a cost of loops."""
+"""Optimisation: from programs to cheaper equal programs, by passes and by equality saturation."""

@@ -1,1 +1,1 @@
-"""Tensors of other libraries, files and dictionaries as coordinates."""
+"""Values: from tensors of other libraries, files and dictionaries to coordinates."""
