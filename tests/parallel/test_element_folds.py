@@ -53,7 +53,6 @@ OPERATORS = {
 ORDERED = {"linear", "crossing", "2x2", "2x2 of paths", "affine", "mixed"}
 COMMUTATIVE = [name for name in OPERATORS if name not in ORDERED]
 FLAGS = [(False, False), (False, True), (True, False), (True, True)]
-SLOW = pytest.mark.slow
 
 
 @pytest.fixture(params=[1, 3], autouse=True)
@@ -231,18 +230,21 @@ def test_segments_against_a_loop(name):
 
 @pytest.mark.parametrize("name", COMMUTATIVE)
 @pytest.mark.parametrize(
-    ("index_dtype", "far_bytes"),
+    "kinds",
     [
-        ("int64", 1 << 20),
-        ("int32", 0),
-        pytest.param("int64", 0, marks=pytest.mark.slow),
-        pytest.param("int32", 1 << 20, marks=pytest.mark.slow),
+        pytest.param([("int64", 1 << 20), ("int32", 0)], id="some"),
+        pytest.param([("int64", 0), ("int32", 1 << 20)], id="others", marks=pytest.mark.slow),
     ],
 )
-def test_by_index_against_a_loop(name, index_dtype, far_bytes, monkeypatch):
-    op, rng = typed(name), np.random.default_rng(3)
-    # The source for many buckets too: it asks for them ahead.
-    monkeypatch.setattr(element_by_index, "FAR_BYTES", far_bytes)
+def test_by_index_against_a_loop(name, kinds, monkeypatch):
+    for index_dtype, far_bytes in kinds:
+        # The source for many buckets too: it asks for them ahead.
+        monkeypatch.setattr(element_by_index, "FAR_BYTES", far_bytes)
+        by_index_against_a_loop(typed(name), index_dtype)
+
+
+def by_index_against_a_loop(op, index_dtype):
+    rng = np.random.default_rng(3)
     for rows, width, buckets in (
         (40, 1, 3),
         (30, 3, 2),
@@ -276,11 +278,14 @@ KEEPING = ["logaddexp", "satadd", "soft or", "argmax", "sum, product, largest"]
 
 
 @pytest.mark.parametrize("name", KEEPING)
-@pytest.mark.parametrize(
-    ("rows", "width", "buckets"), [(60, 1, 3), (60, 3, 2), (60, 8, 2), (12, 8, 4), (5, 1, 9), (5, 3, 40)]
-)
-def test_kept_prefixes_give_the_same_bits(name, rows, width, buckets, num_threads):
-    op, rng = typed(name), np.random.default_rng(5)
+def test_kept_prefixes_give_the_same_bits(name, num_threads):
+    for rows, width, buckets in ((60, 1, 3), (60, 3, 2), (60, 8, 2), (12, 8, 4), (5, 1, 9), (5, 3, 40)):
+        threads.set_num_threads(num_threads)
+        kept_prefixes_give_the_same_bits(typed(name), rows, width, buckets, num_threads)
+
+
+def kept_prefixes_give_the_same_bits(op, rows, width, buckets, num_threads):
+    rng = np.random.default_rng(5)
     values, destination = elements(op, rows, width, rng), elements(op, buckets, width, rng)
     indices = rng.integers(-1, buckets + 1, rows)
     adjoints = adjoints_like(op, destination, rng)
@@ -360,10 +365,15 @@ SMOOTH = ["add", "mul", "logaddexp", "soft or"]
 
 
 @pytest.mark.parametrize("name", ["mul", "satadd", "linear", "sum, product, largest"])
-@pytest.mark.parametrize(("exclusive", "reverse"), [*FLAGS[::3], *(pytest.param(*f, marks=SLOW) for f in FLAGS[1:3])])
-def test_many_columns_are_so_many_single_ones(name, exclusive, reverse):
+@pytest.mark.parametrize("flags", [FLAGS[::3], pytest.param(FLAGS[1:3], marks=pytest.mark.slow)], ids=["alike", "else"])
+def test_many_columns_are_so_many_single_ones(name, flags):
     """Wide rows are vector code, and a single column has a source of its own."""
-    op, rng = typed(name), np.random.default_rng(8)
+    for exclusive, reverse in flags:
+        many_columns_are_so_many_single_ones(typed(name), exclusive, reverse)
+
+
+def many_columns_are_so_many_single_ones(op, exclusive, reverse):
+    rng = np.random.default_rng(8)
     values, offsets = elements(op, 9, 150, rng), np.array([0, 4, 4, 9])
     options = {"exclusive": exclusive, "reverse": reverse, "offsets": offsets}
     results = element_folds.scan(op, values, **options)

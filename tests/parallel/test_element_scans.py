@@ -65,41 +65,41 @@ def chain_rule(name, adjoints, values, reverse=False, exclusive=False):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("reverse", "exclusive"), DIRECTIONS)
-@pytest.mark.parametrize("rows", [0, 1, 2, 7, 8, 9, 10, 16, 17, 18, 63, 65, 1000])
 @pytest.mark.parametrize("name", ["add", "mul"])
-def test_sums_and_products_of_any_length(name, dtype, reverse, exclusive, rows):
-    values = np.random.default_rng(rows).uniform(0.8, 1.25, rows).astype(dtype)
-    values[1::3] *= -1
-    found = scan(name, values, reverse=reverse, exclusive=exclusive)
-    assert found.dtype == dtype
-    rtol, atol = (1e-4, 1e-4) if dtype == "float32" else (1e-12, 1e-12)
-    np.testing.assert_allclose(found, row_by_row(name, values, reverse, exclusive), rtol=rtol, atol=atol)
+def test_sums_and_products_of_any_length(name, dtype, reverse, exclusive):
+    for rows in (0, 1, 2, 7, 8, 9, 10, 16, 17, 18, 63, 65, 1000):
+        values = np.random.default_rng(rows).uniform(0.8, 1.25, rows).astype(dtype)
+        values[1::3] *= -1
+        found = scan(name, values, reverse=reverse, exclusive=exclusive)
+        assert found.dtype == dtype
+        rtol, atol = (1e-4, 1e-4) if dtype == "float32" else (1e-12, 1e-12)
+        np.testing.assert_allclose(found, row_by_row(name, values, reverse, exclusive), rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("reverse", "exclusive"), DIRECTIONS)
-@pytest.mark.parametrize("rows", [0, 1, 2, 7, 8, 9, 10, 16, 17, 18, 63, 65, 1000])
-def test_logarithms_of_sums_of_any_length(dtype, reverse, exclusive, rows):
-    values = np.random.default_rng(rows).normal(0, 3, rows).astype(dtype)
-    found = scan("logaddexp", values, reverse=reverse, exclusive=exclusive)
-    assert found.dtype == dtype
-    expected = row_by_row("logaddexp", values.astype(float), reverse, exclusive)
-    np.testing.assert_allclose(found, expected, rtol=1e-6 if dtype == "float32" else 1e-13, atol=1e-14)
+def test_logarithms_of_sums_of_any_length(dtype, reverse, exclusive):
+    for rows in (0, 1, 2, 7, 8, 9, 10, 16, 17, 18, 63, 65, 1000):
+        values = np.random.default_rng(rows).normal(0, 3, rows).astype(dtype)
+        found = scan("logaddexp", values, reverse=reverse, exclusive=exclusive)
+        assert found.dtype == dtype
+        expected = row_by_row("logaddexp", values.astype(float), reverse, exclusive)
+        np.testing.assert_allclose(found, expected, rtol=1e-6 if dtype == "float32" else 1e-13, atol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("reverse", "exclusive"), DIRECTIONS)
 @pytest.mark.parametrize("name", list(STEPS))
-@pytest.mark.parametrize("rows", [1, 2, 8, 9, 10, 17, 18, 40])
-def test_gradients_of_any_length(dtype, reverse, exclusive, name, rows):
-    rng = np.random.default_rng(rows)
-    values = (rng.normal(0, 3, rows) if name == "logaddexp" else rng.uniform(0.8, 1.25, rows)).astype(dtype)
-    adjoints = rng.normal(size=rows).astype(dtype)
-    options = {"reverse": reverse, "exclusive": exclusive}
-    found = pull(name, adjoints, values, scan(name, values, **options), **options)
-    expected = chain_rule(name, adjoints, values, **options)
-    tolerance = 3e-5 if dtype == "float32" else 1e-12
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+def test_gradients_of_any_length(dtype, reverse, exclusive, name):
+    for rows in (1, 2, 8, 9, 10, 17, 18, 40):
+        rng = np.random.default_rng(rows)
+        values = (rng.normal(0, 3, rows) if name == "logaddexp" else rng.uniform(0.8, 1.25, rows)).astype(dtype)
+        adjoints = rng.normal(size=rows).astype(dtype)
+        options = {"reverse": reverse, "exclusive": exclusive}
+        found = pull(name, adjoints, values, scan(name, values, **options), **options)
+        expected = chain_rule(name, adjoints, values, **options)
+        tolerance = 3e-5 if dtype == "float32" else 1e-12
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 
 # Results that leave the range of normal numbers, and values whose product does before it meets the prefix.

@@ -83,30 +83,30 @@ def near_one(rng, rows, dtype):
 
 @pytest.mark.parametrize(("op", "dtype"), KINDS)
 @pytest.mark.parametrize(("reverse", "exclusive"), DIRECTIONS)
-@pytest.mark.parametrize("rows", LENGTHS)
-def test_any_length(op, dtype, reverse, exclusive, rows):
-    factors, terms = near_one(np.random.default_rng(rows), rows, dtype)
-    options = {"reverse": reverse, "exclusive": exclusive}
-    expected = row_by_row(factors.astype("longdouble"), terms.astype("longdouble"), **options)
-    tolerance = 1e-6 if dtype == "float32" else 1e-13
-    for mine, other in zip(scan(op, factors, terms, **options), expected):
-        assert mine.dtype == dtype
-        np.testing.assert_allclose(mine, other.astype(dtype), rtol=tolerance, atol=tolerance)
+def test_any_length(op, dtype, reverse, exclusive):
+    for rows in LENGTHS:
+        factors, terms = near_one(np.random.default_rng(rows), rows, dtype)
+        options = {"reverse": reverse, "exclusive": exclusive}
+        expected = row_by_row(factors.astype("longdouble"), terms.astype("longdouble"), **options)
+        tolerance = 1e-6 if dtype == "float32" else 1e-13
+        for mine, other in zip(scan(op, factors, terms, **options), expected):
+            assert mine.dtype == dtype
+            np.testing.assert_allclose(mine, other.astype(dtype), rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize(("op", "dtype"), KINDS)
 @pytest.mark.parametrize(("reverse", "exclusive"), DIRECTIONS)
-@pytest.mark.parametrize("rows", LENGTHS[:-1])
-def test_gradients_of_any_length(op, dtype, reverse, exclusive, rows):
-    rng = np.random.default_rng(rows)
-    factors, terms = near_one(rng, rows, dtype)
-    adjoints = [rng.normal(size=rows).astype(dtype) for _ in range(2)]
-    options = {"reverse": reverse, "exclusive": exclusive}
-    found = pull(op, adjoints, factors, terms, scan(op, factors, terms, **options), **options)
-    tolerance = 2e-5 if dtype == "float32" else 1e-12
-    for mine, other in zip(found, chain_rule(adjoints, factors, terms, **options)):
-        assert mine.dtype == dtype
-        np.testing.assert_allclose(mine, other, rtol=tolerance, atol=tolerance)
+def test_gradients_of_any_length(op, dtype, reverse, exclusive):
+    for rows in LENGTHS[:-1]:
+        rng = np.random.default_rng(rows)
+        factors, terms = near_one(rng, rows, dtype)
+        adjoints = [rng.normal(size=rows).astype(dtype) for _ in range(2)]
+        options = {"reverse": reverse, "exclusive": exclusive}
+        found = pull(op, adjoints, factors, terms, scan(op, factors, terms, **options), **options)
+        tolerance = 2e-5 if dtype == "float32" else 1e-12
+        for mine, other in zip(found, chain_rule(adjoints, factors, terms, **options)):
+            assert mine.dtype == dtype
+            np.testing.assert_allclose(mine, other, rtol=tolerance, atol=tolerance)
 
 
 def test_segments_do_not_meet():
