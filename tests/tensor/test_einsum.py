@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derivable.algebra.semiring import Semiring
-from derivable.core.diagnostics import DomainError, ParseError, ShapeError, UnsupportedError
+from derivable.core.diagnostics import DerivableError, DomainError, ParseError, ShapeError, UnsupportedError
 from derivable.tensor import einsum, parse
 from derivable.tensor.values.values import Coordinates, coordinates, is_sparse
 from derivable.tensor.write.einstein import _order, contraction
@@ -409,3 +409,101 @@ def test_what_torch_cannot_hold_is_refused():
 
 def test_a_diagonal_of_one_place_in_a_semiring_that_does_not_distribute():
     assert einsum("aa,a->", np.full((1, 1), 0.5), np.full(1, 0.5), semiring="addmultprob") == 0.25
+
+
+def damaged(matrix):
+    found = matrix.copy()
+    found.has_canonical_format  # noqa: B018, SciPy keeps the answer
+    found.indices[1] = 40
+    return found
+
+
+def out_of_order(matrix):
+    """The same matrix with the entries of each row turned round, and the first one in two parts."""
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))[::-1]
+    data, columns = np.append(matrix.data[::-1], 1.5), np.append(matrix.indices[::-1], matrix.indices[0])
+    rows = np.append(rows, 0)
+    data[len(data) - 2] -= 1.5
+    order = np.argsort(rows, kind="stable")
+    offsets = np.searchsorted(rows[order], np.arange(matrix.shape[0] + 1))
+    return scipy.sparse.csr_array((data[order], columns[order], offsets), matrix.shape)
+
+
+def drawn(seed, shape=(6, 5)):
+    found = scipy.sparse.csr_array(scipy.sparse.random_array(shape, density=0.5, rng=seed))
+    found.data[found.indptr[0]] += 2.0
+    return found
+
+
+# A sparse operand, one after another in calls whose other operand stays.
+OPERANDS = {
+    "first": lambda: drawn(0),
+    "other entries": lambda: drawn(1),
+    "out of order": lambda: out_of_order(drawn(2)),
+    "float32": lambda: drawn(3).astype(np.float32),
+    "integers": lambda: (10 * drawn(4)).astype(np.int64),
+    "truth values": lambda: drawn(5).astype(bool),
+    "a matrix": lambda: scipy.sparse.csr_matrix(drawn(6)),
+    "columns": lambda: drawn(7).tocsc(),
+    "coordinates": lambda: coordinates(drawn(8)),
+    "torch": lambda: coordinates(drawn(9)).to_torch(),
+    "dense": lambda: drawn(10).toarray(),
+    "columns first": lambda: np.asfortranarray(drawn(11).toarray()),
+    "dense torch": lambda: torch.from_numpy(drawn(12).toarray()),
+    "an infinity": lambda: np.where(drawn(13).toarray() > 2, np.inf, drawn(13).toarray()),
+}
+
+
+def in_numpy(value):
+    if isinstance(value, Coordinates):
+        return value.to_numpy()
+    if scipy.sparse.issparse(value):
+        return value.toarray()
+    return (value if value.layout == torch.strided else value.to_dense()).numpy() if torch.is_tensor(value) else value
+
+
+@pytest.mark.parametrize("subscripts", ["ij,jk->ik", "ij,jk->ki", "ij,kj->ik", "ij,jk->", "ij,jk", "ij,jj->ij"])
+@pytest.mark.parametrize("is_turned", [False, True])
+@pytest.mark.parametrize("output", [None, "dense", "csr", "torch"])
+def test_calls_that_follow_one_another(subscripts, is_turned, output):
+    """What is kept by signature is right for all operands of it."""
+    rng = np.random.default_rng(0)
+    inputs, arrow, result = subscripts.partition("->")
+    first, second = inputs.split(",")
+    if output == "csr" and arrow and len(result) != 2:
+        output = "coordinates"
+    sizes = {"i": 6, "j": 5, "k": 3}
+    other = rng.random([sizes[letter] for letter in second])
+    names = list(OPERANDS)
+    for name in [*names, *rng.permutation(names), *names]:
+        operands = {first: OPERANDS[name](), second: other}
+        if is_turned:
+            text, given = f"{second},{first}{arrow}{result}", [operands[second], operands[first]]
+        else:
+            text, given = subscripts, [operands[first], operands[second]]
+        found = einsum(text, *given, output=output)
+        with np.errstate(invalid="ignore"):
+            expected = np.einsum(text, *(in_numpy(x).astype(float) for x in given))
+        if name == "an infinity":
+            # Zero times it is zero here; that is tested elsewhere.
+            assert np.isinf(in_numpy(found)).any()
+            continue
+        np.testing.assert_allclose(in_numpy(found), expected, rtol=1e-6)
+        kind = {"dense": np.ndarray, "coordinates": Coordinates, "csr": scipy.sparse.csr_array, "torch": torch.Tensor}
+        assert output not in kind or not np.ndim(expected) or isinstance(found, kind[output])
+
+
+def test_operands_that_were_right_once_are_looked_at_again():
+    vector, matrix = np.ones(5), drawn(0)
+    for _ in range(3):
+        np.testing.assert_allclose(einsum("ij,j->i", matrix, vector), matrix.sum(1))
+    with pytest.raises(DerivableError, match="`operand 0` is outside axis 1 of size 5"):
+        einsum("ij,j->i", damaged(matrix), vector)
+    with pytest.raises(ShapeError, match="the axis `j` is 5 in operand 0 and 4 in operand 1"):
+        einsum("ij,j->i", matrix, vector[:4])
+    for _ in range(2):
+        np.testing.assert_allclose(einsum("ij,j->i", abs(matrix), vector, semiring="max_product").max(), matrix.max())
+    with pytest.raises(DomainError, match="of `operand 1` is outside 0"):
+        einsum("ij,j->i", matrix, -vector, semiring="max_product")
+    matrix.data *= 2.0
+    np.testing.assert_allclose(einsum("ij,j->i", matrix, vector), matrix.sum(1))

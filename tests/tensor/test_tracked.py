@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import derivable as dv
-from derivable.core.diagnostics import DomainError, UnsupportedError
+from derivable.core.diagnostics import DomainError, LayoutError, ShapeError, UnsupportedError
 from derivable.tensor.values.values import coordinates
 
 torch = pytest.importorskip("torch")
@@ -173,3 +173,67 @@ def test_errors():
         PRODUCT(A=A, X=drawn(4), output="numpy")
     with pytest.raises(UnsupportedError, match="differentiated by its entries, and was declared `dense`"):
         dv.tensor.compile(PRODUCT, {"A": "dense"})(A=in_torch(A), X=drawn(4))
+
+
+def product_of(kind, indices, values, shape):
+    if kind == "coordinates":
+        return dv.tensor.Coordinates(shape, indices, values)
+    return torch.sparse_coo_tensor(torch.from_numpy(indices), values, shape, check_invariants=False)
+
+
+@pytest.mark.parametrize("kind", ["coordinates", "torch"])
+@pytest.mark.parametrize("output", ["dense", None])
+def test_steps_of_training(kind, output):
+    """What a step keeps is right for the next one: other values, other entries, indices that were changed in place, and
+    another constant."""
+    text = "ij,j->i" if output == "dense" else "ij,jk->ik"
+    entries, rng = coordinates(A), np.random.default_rng(0)
+    places = [entries.indices, entries.indices.copy(), coordinates(A.toarray()[::-1]).indices, entries.indices.copy()]
+    for step, indices in enumerate([*places, *places[::-1], *places]):
+        if step > 5 and kind == "coordinates":
+            # The last entry of a row goes elsewhere, in the array that was there before.
+            row = np.flatnonzero(indices[0] == indices[0, -1])
+            free = [column for column in range(4) if column > (indices[1, row[:-1]].max() if len(row) > 1 else -1)]
+            indices[1, -1] = free[step % len(free)]
+        values = torch.from_numpy(rng.random(indices.shape[1])).requires_grad_()
+        dense = torch.from_numpy(rng.random(4 if output == "dense" else (4, 3))).requires_grad_(step % 3 != 1)
+        found = as_dense(dv.tensor.einsum(text, product_of(kind, indices, values, (6, 4)), dense))
+        matrix = torch.zeros(6, 4, dtype=torch.float64).index_put(tuple(torch.from_numpy(indices.copy())), values)
+        expected = matrix @ dense
+        torch.testing.assert_close(found, expected)
+        given = [values, dense] if dense.requires_grad else [values]
+        weights = torch.from_numpy(rng.random(tuple(expected.shape)))
+        for mine, theirs in zip(*(torch.autograd.grad((x * weights).sum(), given) for x in (found, expected))):
+            torch.testing.assert_close(mine, theirs)
+
+
+def test_steps_of_training_with_a_constant():
+    matrix, weights = A.copy(), drawn(4)
+    for change in (None, "values", None, "entries", "another"):
+        if change == "values":
+            matrix.data *= 3.0
+        elif change == "entries":
+            matrix = A.copy()
+            matrix.indices[:] = coordinates(A.toarray()[:, ::-1]).indices[1]
+        elif change == "another":
+            matrix = A.power(2).tocsr()
+        for output in ("dense", "torch_coo"):
+            text = "ij,j->i" if output == "dense" else "ij,j->ij"
+            found = as_dense(dv.tensor.einsum(text, matrix, weights, output=output))
+            dense = torch.from_numpy(coordinates(matrix).to_numpy())
+            expected = dense @ weights if output == "dense" else dense * weights
+            torch.testing.assert_close(found, expected)
+            mine, theirs = (torch.autograd.grad(x.square().sum(), [weights])[0] for x in (found, expected))
+            torch.testing.assert_close(mine, theirs)
+
+
+def test_entries_that_are_out_of_order_are_refused_after_right_ones():
+    entries, values = coordinates(A), torch.ones(A.nnz, dtype=torch.float64, requires_grad=True)
+    for _ in range(2):
+        dv.tensor.einsum("ij,j->i", product_of("coordinates", entries.indices, values, (6, 4)), drawn(4))
+    wrong = product_of("coordinates", entries.indices[:, ::-1], values, (6, 4))
+    with pytest.raises(LayoutError, match="comes after one at"):
+        dv.tensor.einsum("ij,j->i", wrong, drawn(4))
+    short = product_of("coordinates", entries.indices, values[:-1], (6, 4))
+    with pytest.raises(ShapeError, match=r"the indices of `operand 0` are"):
+        dv.tensor.einsum("ij,j->i", short, drawn(4))

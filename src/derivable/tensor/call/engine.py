@@ -22,6 +22,9 @@ from derivable.tensor.language.program import Program
 from derivable.tensor.values.inputs import taken_names
 from derivable.tensor.values.values import Coordinates, linear
 
+# Tensors of which a program keeps where their entries are.
+_KEPT = 8
+
 
 @dataclass
 class Derived:
@@ -30,6 +33,58 @@ class Derived:
 
     kernels: dict[tuple, Kernel] = field(default_factory=dict)
     programs: dict[tuple, Program] = field(default_factory=dict)
+    # By variables: (engine without constants, whether its result is dense around the entries of its pattern)
+    engines: dict[tuple, tuple[ProgramEngine, bool]] = field(default_factory=dict)
+    # (shape, indices, ones that are stored there)
+    _stored: list[tuple[Shape, np.ndarray, Held]] = field(default_factory=list)
+    # (what says where entries are, the entries, [place] of the values which entry they are of; 0 is none)
+    _places: list[tuple[list[Any], Coordinates, np.ndarray]] = field(default_factory=list)
+
+    @cached_property
+    def fetched(self) -> Any:
+        """The indices of torch tensors, as of `Fetched`."""
+        from derivable.tensor.call.gathers import Fetched
+
+        return Fetched()
+
+    def keep(self, key: tuple, engine: ProgramEngine, is_filled: bool) -> None:
+        """Keep an engine for calls with the same variables, which it holds."""
+        self.engines[key] = engine, is_filled
+        if len(self.engines) > _KEPT:
+            self.engines.pop(next(iter(self.engines)), None)
+
+    def known(self, shape: Shape, indices: np.ndarray) -> Held | None:
+        """What `stored` gave for such entries, if that is kept."""
+        for size, kept, held in self._stored:
+            if size == shape and (kept is indices or np.array_equal(kept, indices)):
+                return held
+        return None
+
+    def stored(self, entries: Coordinates) -> Held:
+        """A tensor of ones with these entries, in a format whose values are in their order: the same one for entries
+        that are where those of a call before were, since kernels do not look at the same arrays again."""
+        held = self.known(entries.shape, entries.indices)
+        if held is None:
+            indices = entries.indices.copy() if entries.indices.flags.writeable else entries.indices
+            ones = Coordinates(entries.shape, indices, np.ones(indices.shape[1]))
+            held = hold(ones, "csr" if entries.order == 2 else "csf", entries.order)
+            self._stored.append((entries.shape, indices, held))
+            del self._stored[:-_KEPT]
+        return held
+
+    def places(self, of: Held) -> tuple[Coordinates, np.ndarray]:
+        """(the entries of a stored tensor, [place] of its values which of them it is for, counted from 1; 0 is none)"""
+        structure = of.structure
+        for kept, entries, places in self._places:
+            if len(kept) == len(structure) and all(a is b for a, b in zip(kept, structure)):
+                return entries, places
+        # A tensor that holds the numbers of its entries is stored where these are.
+        entries = entries_of(of)
+        numbers = Coordinates(entries.shape, entries.indices, np.arange(1.0, len(entries.values) + 1))
+        places = hold(numbers, of.format, len(of.shape)).arrays["val"].astype(np.int64)
+        self._places.append((structure, entries, places))
+        del self._places[:-_KEPT]
+        return entries, places
 
     def kernel(self, program: Program, is_dense: bool, shape: Shape) -> Kernel:
         key = program, is_dense, shape
@@ -83,7 +138,6 @@ class ProgramEngine(Engine):
         self.num_results = len(self.programs)
         self.float_results = tuple(range(self.num_results))
         self.derived = derived or Derived()
-        self._places: dict[str, tuple[Coordinates, np.ndarray]] = {}
 
     def __str__(self) -> str:
         return f"the values of {', '.join(f'`{program}`' for program in self.programs)}"
@@ -152,20 +206,15 @@ class ProgramEngine(Engine):
                 pulled = self.derived.back(program, name, of)
                 values = {**given, list(pulled.inputs)[-1]: seed}
                 if isinstance(of, Held):
-                    part = self._in_storage(self._run(pulled, values, False, of.shape), name, of)
+                    part = self._in_storage(self._run(pulled, values, False, of.shape), of)
                 else:
                     part = self._run(pulled, values, True, of)
                 found[place] += np.asarray(part, operands[place].dtype).reshape(operands[place].shape)
         return found
 
-    def _in_storage(self, found: Coordinates, name: str, of: Held) -> np.ndarray:
+    def _in_storage(self, found: Coordinates, of: Held) -> np.ndarray:
         """[place] of the values of a stored tensor, those of entries of its own pattern."""
-        if name not in self._places:
-            # A tensor that holds the numbers of its entries is stored where these are; 0 is none of them.
-            entries = entries_of(of)
-            numbers = Coordinates(entries.shape, entries.indices, np.arange(1.0, len(entries.values) + 1))
-            self._places[name] = entries, hold(numbers, of.format, len(of.shape)).arrays["val"].astype(np.int64)
-        entries, places = self._places[name]
+        entries, places = self.derived.places(of)
         return np.append(0.0, spread_over(found, entries))[places]
 
     @cached_property

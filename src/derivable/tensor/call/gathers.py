@@ -18,6 +18,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch import has_nan, is_transformed
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.tensor.call.compilation import Kernel
+from derivable.tensor.call.engine import Derived
 from derivable.tensor.formats.format import Format
 from derivable.tensor.formats.held import Held, entries_of, hold
 from derivable.tensor.formats.standard import PLAIN
@@ -384,10 +385,15 @@ def parted(
     return replace(where, indices=every, places=numbers.reshape(-1) - 1), values
 
 
-def torch_entries(value: torch.Tensor, name: str) -> Coordinates:
-    """A sparse tensor as coordinates whose values are a tensor of torch, with its derivatives."""
+def torch_entries(value: torch.Tensor, name: str, derived: Derived | None = None) -> Coordinates:
+    """A sparse tensor as coordinates whose values are a tensor of torch, with its derivatives.
+
+    derived  what its program keeps: entries that it knows need not be looked at
+    """
     shape = tuple(value.shape)
-    indices, values = _torch_parts(value, Fetched(), name)
+    indices, values = _torch_parts(value, Fetched() if derived is None else derived.fetched, name)
+    if derived is not None and derived.known(shape, indices) is not None:
+        return Coordinates(shape, indices, values)
     check_indices(indices, shape, name)
     found, into = distinct(list(indices))
     if into is None:

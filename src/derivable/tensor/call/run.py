@@ -40,7 +40,7 @@ def run(
         raise DomainError(f"the output is a {type(output).__name__}", hint=f"it is one of {', '.join(FORMS)}")
     if record.is_exact or any(of.order and not is_tensor(of) for of in program.inputs.values()):
         return _interpreted(program, values, record, output or "numpy", shape)
-    return _kernel(program, record, output, shape, backend)(**values)
+    return kernel_of(program, record, output, shape, backend)(**values)
 
 
 def _interpreted(
@@ -68,8 +68,9 @@ def _interpreted(
 
 
 @lru_cache(256)
-def _kernel(
+def kernel_of(
     program: Program, semiring: Semiring, output: str | None, shape: tuple[int, ...] | None, backend: str | None
 ) -> Kernel:
+    """The kernel that runs a program as it is, without a search for a cheaper one."""
     passes: dict[str, bool] = dict.fromkeys(KERNEL, False)
     return compile(program, output=output, semiring=semiring, shape=shape, passes=passes, backend=backend)

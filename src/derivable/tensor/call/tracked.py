@@ -8,7 +8,7 @@ kernels, as an engine of the bridge.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from derivable.bridge.protocol import Shape
 from derivable.core.diagnostics import DomainError, UnsupportedError
 from derivable.tensor.call.engine import ProgramEngine
-from derivable.tensor.formats.held import Held, hold
+from derivable.tensor.formats.held import Held
 from derivable.tensor.formats.standard import PLAIN
 from derivable.tensor.language.types import REAL, Type, is_tensor
 from derivable.tensor.values.inputs import checked_names
@@ -48,9 +48,40 @@ def call(kernel: Kernel, who: str, values: Mapping[str, Any]) -> Any:
         given[name] = value
         if part is not None:
             variables[name], operand = part
-            given[name] = _numbers(variables[name], operand)
             operands.append(operand)
-    held, others, shape, is_dense = kernel.outlined(given)
+    key = tuple([(name, id(of) if isinstance(of, Held) else of) for name, of in variables.items()])
+    # What is not a variable is a constant of this call, which no engine keeps.
+    kept = kernel.derived.engines.get(key) if len(variables) == len(given) else None
+    engine, is_filled = kept or _engine(kernel, variables, given, operands, zero)
+    (pattern,) = engine.patterns
+    if (
+        kept is None
+        and not engine.constants
+        and not kernel.stages
+        and (pattern is None or not kernel.depends_on_values)
+    ):
+        kernel.derived.keep(key, engine, is_filled)
+    (result,) = run_in_library(engine, operands)
+    if pattern is None:
+        return result
+    if is_filled:
+        import jax.numpy as jnp
+
+        return jnp.full(pattern.shape, zero, result.dtype).at[tuple(pattern.indices)].set(result)
+    return formed(form, Coordinates(pattern.shape, pattern.indices, result), who)
+
+
+def _engine(
+    kernel: Kernel,
+    variables: Mapping[str, Held | Shape],
+    given: Mapping[str, Any],
+    operands: Sequence[Any],
+    zero: float,
+) -> tuple[ProgramEngine, bool]:
+    """(the engine of a call, whether its result is dense around the entries of its pattern): what it compiles is kept
+    for other calls."""
+    numbers = {name: _numbers(of, operand) for (name, of), operand in zip(variables.items(), operands)}
+    held, others, shape, is_dense = kernel.outlined({**given, **numbers})
     constants = {name: held.get(name, others.get(name)) for name in given if name not in variables}
     pattern = None
     # Where nothing is, dense results have a zero that is none of real numbers.
@@ -58,16 +89,8 @@ def call(kernel: Kernel, who: str, values: Mapping[str, Any]) -> Any:
     if shape and (is_filled or not is_dense):
         found = kernel.derived.kernel(kernel.program, False, shape)(**held, **others)
         pattern = Coordinates(found.shape, found.indices, found.values)
-    # What is not named is a constant of each call, so an engine is made for each; what it compiles is kept.
-    engine = ProgramEngine((kernel.program,), variables, constants, (shape,), (pattern,), kernel.derived).registered()
-    (result,) = run_in_library(engine, operands)
-    if pattern is None:
-        return result
-    if is_filled:
-        import jax.numpy as jnp
-
-        return jnp.full(shape, zero, result.dtype).at[tuple(pattern.indices)].set(result)
-    return formed(form, Coordinates(pattern.shape, pattern.indices, result), who)
+    engine = ProgramEngine((kernel.program,), variables, constants, (shape,), (pattern,), kernel.derived)
+    return engine.registered(), is_filled
 
 
 def _operand(kernel: Kernel, value: Any, of: Type, name: str) -> tuple[Held | Shape, Any] | None:
@@ -77,7 +100,8 @@ def _operand(kernel: Kernel, value: Any, of: Type, name: str) -> tuple[Held | Sh
     format = kernel.formats.get(name)
     if isinstance(value, Coordinates):
         check_shape(value.shape, None, of.order, name)
-        entries = value.checked(name)
+        is_known = kernel.derived.known(value.shape, value.indices) is not None
+        entries = value if is_known and value.values.shape == value.indices.shape[1:] else value.checked(name)
     elif is_array(value):
         check_shape(tuple(value.shape), None, of.order, name)
         if format is not None and format.name != "dense":
@@ -90,15 +114,13 @@ def _operand(kernel: Kernel, value: Any, of: Type, name: str) -> tuple[Held | Sh
         from derivable.tensor.call.gathers import torch_entries
 
         check_shape(tuple(value.shape), None, of.order, name)
-        entries = torch_entries(value, name)
+        entries = torch_entries(value, name, kernel.derived)
     if format is not None and format.name not in PLAIN:
         raise UnsupportedError(
             f"`{name}` is differentiated by its entries, and was declared `{format.name}`, which may hold others",
             hint="leave the format out",
         )
-    numbers = np.ones(len(entries.values))
-    held = hold(Coordinates(entries.shape, entries.indices, numbers), "csr" if of.order == 2 else "csf", of.order)
-    return held, entries.values
+    return kernel.derived.stored(entries), entries.values
 
 
 def is_array(value: Any) -> bool:

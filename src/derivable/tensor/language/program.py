@@ -172,6 +172,10 @@ class Program:
         return isinstance(other, Program) and self._identity == other._identity
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash(self._identity)
 
 

@@ -6,24 +6,25 @@ Each step multiplies two tensors: a program whose loops run over the entries of 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
-from derivable.core.diagnostics import DomainError, ParseError, ShapeError, Span
+from derivable.core.diagnostics import DerivableError
 from derivable.tensor.call.compilation import check_backend
 from derivable.tensor.call.dense_products import dense_einsum
-from derivable.tensor.call.run import run
+from derivable.tensor.call.run import kernel_of, run
 from derivable.tensor.call.tracked import formed, is_array, tracked_form
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import tensor
 from derivable.tensor.values.libraries import check_scipy
+from derivable.tensor.values.signature import Signature, signature_of
 from derivable.tensor.values.values import (
     FORMS,
     Coordinates,
@@ -37,8 +38,8 @@ from derivable.tensor.values.values import (
     tracker,
 )
 from derivable.tensor.write.einstein_nests import einsum_of_nests, nests_of
+from derivable.tensor.write.subscripts import Axes, Subscripts
 
-Axes = tuple[int, ...]
 # Results with an entry at more than one place in so many are kept dense between steps.
 _SPARSE = 16
 # Up to so many operands all orders of the steps are compared.
@@ -46,6 +47,8 @@ _MANY = 8
 # How much less a step of two dense tensors costs, which is one call of NumPy.
 _DENSE_STEP = 0.05
 _KEYS = "ijklmnop"
+# The forms of dense results.
+_DENSE = ("numpy", "torch")
 
 
 def einsum(
@@ -76,7 +79,30 @@ def einsum(
     Raises ParseError for subscripts that mean nothing and ShapeError for operands that do not fit them, both with the
     place in the subscripts, and what `values.coordinates` raises.
     """
-    record, pattern = semirings.get(semiring), _Subscripts(subscripts)
+    record, given = semirings.get(semiring), tuple([signature_of(operand) for operand in operands])
+    planned = None
+    # What is no text is an error of the subscripts.
+    if backend is None and isinstance(subscripts, str) and isinstance(output, str | None):
+        planned = _planned(subscripts, given, record, output)
+    if planned is not None:
+        try:
+            return planned(operands)
+        except DerivableError:
+            # The long way names the operand.
+            pass
+    return _by_steps(subscripts, operands, given, record, output, backend)
+
+
+def _by_steps(
+    subscripts: str,
+    operands: Sequence[Any],
+    signatures: Sequence[Signature],
+    record: Semiring,
+    output: str | None,
+    backend: str | None,
+) -> Any:
+    """As `einsum`, of any operands."""
+    pattern = Subscripts(subscripts)
     if output is not None:
         FORMS[output]  # An unknown form is an error before anything is computed.
     check_backend(backend)
@@ -91,29 +117,107 @@ def einsum(
     who = "torch" if backend else tracker(operands, FORMS.resolved(output) if output else None)
     hold = _held if who is None else _tracked
     given = [hold(operand, record, f"operand {place}") for place, operand in enumerate(operands)]
+    libraries = [each.library for each in signatures]
     inputs, result, sizes = pattern.fitted(
         [value.shape for value in given],
-        [isinstance(operand, Mapping) and library_of(operand) == "coordinates" for operand in operands],
+        [isinstance(operand, Mapping) and library == "coordinates" for operand, library in zip(operands, libraries)],
     )
-    form = _form(operands, given, inputs, result) if output is None else FORMS.resolved(output)
+    form = FORMS.resolved(output) if output else _form(libraries, [_is_array(value) for value in given], inputs, result)
     terms = [_Term(axes, _as_large_as(value, axes, sizes)) for axes, value in zip(inputs, given)]
-    is_last_dense = form in ("numpy", "torch")
-    tracked = None if who is None else tracked_form(output, who)
     steps = _Steps(sizes, record, backend)
-    if record.commutative and record.distributive:
-        found = steps.contracted(terms, result, is_last_dense)
-    else:
-        found = steps.step(terms, result, is_last_dense)
+    is_contracted = record.commutative and record.distributive
+    found = (steps.contracted if is_contracted else steps.step)(terms, result, form in _DENSE)
+    return _finished(found, form, None if who is None else tracked_form(output, who), who, record, result)
+
+
+def _finished(found: Any, form: str, tracked: str | None, who: str | None, record: Semiring, result: Axes) -> Any:
+    """A result of steps in its form; `tracked` is that of one that somebody tracks."""
     if who is not None:
         return formed(tracked, found, who)
     if not result:
         if form == "torch":
             return torch_dense(np.asarray(found))
         return found.item() if hasattr(found, "item") else found
-    if is_last_dense:
+    if form in _DENSE:
         found = found if isinstance(found, np.ndarray) else _entries(found, record).to_numpy(record.zero)
         return found if form == "numpy" else torch_dense(found)
     return FORMS[form](_entries(found, record), record.zero)
+
+
+@dataclass(frozen=True, eq=False)
+class _Planned:
+    """A sum of one step for operands of known signatures, of which at most one is sparse.
+
+    run      of the values of the operands
+    takes    for each operand what makes its value, None if it is one
+    finish   the result in its form
+    """
+
+    run: Callable[..., Any]
+    takes: tuple[Callable[[Any], Any] | None, ...]
+    finish: Callable[[Any], Any]
+
+    def __call__(self, operands: Sequence[Any]) -> Any:
+        values = [x if take is None else take(x) for x, take in zip(operands, self.takes)]
+        return self.finish(self.run(*values))
+
+
+@lru_cache(256)
+def _planned(text: str, given: tuple[Signature, ...], record: Semiring, output: str | None) -> _Planned | None:
+    """How such operands are multiplied; None if that depends on more than their signatures, or is an error."""
+    who = next((each.who for each in given if each.who), None)
+    sparse = [each for each in given if not each.is_dense]
+    is_known = all(each.layout and each.who in (None, "torch") for each in given) and record.is_scalar
+    is_known = is_known and all(each.shape for each in given)
+    if not (is_known and len(given) == 2 and len(sparse) < 2) or record.is_exact or (who and record.name != "real"):
+        return None
+    try:
+        pattern = Subscripts(text)
+        pattern.check_count(len(given))
+        inputs, result, sizes = pattern.fitted([each.shape for each in given], [False, False])
+        tracked = None if who is None else tracked_form(output, who)
+        dense = [each.is_dense for each in given]
+        form = FORMS.resolved(output) if output else _form([each.library for each in given], dense, inputs, result)
+        FORMS[form]
+    except DerivableError:
+        return None
+    if any(len(_kept(inputs[k], [inputs[1 - k]], result)) < len(inputs[k]) for k in (0, 1)):
+        return None
+    takes = [_taking(each, record, who) for each in given]
+    finish = partial(_finished, form=form, tracked=tracked, who=who, record=record, result=result)
+    if not sparse and form in _DENSE and record.name == "real":
+
+        def of_dense(left: Any, right: Any) -> Any:
+            return dense_einsum([(left, inputs[0]), (right, inputs[1])], result, None)
+
+        return _Planned(of_dense, tuple(takes), finish)
+    step = _step(tuple(inputs), _places(given), result, form in _DENSE)
+    for place, order in enumerate(step.orders):
+        if order != inputs[place]:
+            if not dense[place]:
+                return None
+            takes[place] = partial(_turned, takes[place], inputs[place], order, record)
+    shape = tuple(sizes[axis] for axis in result)
+    kernel = kernel_of(step.program, record, "dense" if form in _DENSE else "coordinates", shape or None, None)
+    names = [f"T{step.places.index(place)}" for place in (0, 1)]
+
+    def of_kernel(left: Any, right: Any) -> Any:
+        return kernel(**{names[0]: left, names[1]: right})
+
+    return _Planned(of_kernel, tuple(takes), finish)
+
+
+def _taking(of: Signature, record: Semiring, who: str | None) -> Callable[[Any], Any] | None:
+    """What makes a value of such an operand."""
+    if who is not None or of.layout == "sparse":
+        return None if of.library != "numpy" else partial(_tracked, record=record, name="")
+    if of.dtype in (np.float64, np.float32) and record.carrier == "float" and of.library != "torch":
+        return None
+    return partial(_held, record=record, name="")
+
+
+def _turned(take: Callable[[Any], Any] | None, axes: Axes, order: Axes, record: Semiring, value: Any) -> Any:
+    return _Term(axes, value if take is None else take(value)).in_order(order, record).value
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +285,7 @@ def _tracked(operand: Any, record: Semiring, name: str) -> Any:
 
 
 def _is_array(value: Any) -> bool:
-    return not isinstance(value, Coordinates) and library_of(value) != "scipy"
+    return not isinstance(value, Coordinates) and not hasattr(value, "indptr")
 
 
 def _as_large_as(value: Any, axes: Axes, sizes: dict[int, int]) -> Any:
@@ -193,10 +297,9 @@ def _entries(value: Any, record: Semiring) -> Coordinates:
     return value if isinstance(value, Coordinates) else coordinates(value, semiring=record)
 
 
-def _form(operands: Sequence[Any], given: Sequence[Any], inputs: Sequence[Axes], result: Axes) -> str:
+def _form(libraries: Sequence[str], is_dense: Sequence[bool], inputs: Sequence[Axes], result: Axes) -> str:
     """In which form a result comes if none is asked for."""
-    libraries = [library_of(operand) for operand in operands]
-    sparse = [place for place, value in enumerate(given) if not _is_array(value)]
+    sparse = [place for place, each in enumerate(is_dense) if not each]
     held = {axis for place in sparse for axis in inputs[place]}
     if len(result) < 2 or not held.issuperset(result):
         return "torch" if "torch" in libraries else "numpy"
@@ -206,128 +309,6 @@ def _form(operands: Sequence[Any], given: Sequence[Any], inputs: Sequence[Axes],
     if first == "scipy":
         return "scipy_csr" if len(result) == 2 else "scipy_coo"
     return first
-
-
-class _Subscripts:
-    """The text `ij,jk->ik`; errors show the place in it."""
-
-    def __init__(self, text: str):
-        if not isinstance(text, str):
-            raise DomainError(f"subscripts are a text such as 'ij,j->i', not {type(text).__name__}")
-        self.text = text
-        arrow = text.find("->")
-        end = len(text) if arrow < 0 else arrow
-        # (character, place) for each axis; an ellipsis is the character ".".
-        self.inputs: list[list[tuple[str, int]]] = [[]]
-        for letter, place in self._letters(0, end):
-            if letter == ",":
-                self.inputs.append([])
-            else:
-                self._put(self.inputs[-1], letter, place)
-        self.result: list[tuple[str, int]] | None = None
-        if arrow >= 0:
-            self.result = []
-            known = {letter for axes in self.inputs for letter, _ in axes}
-            for letter, place in self._letters(arrow + 2, len(text)):
-                if letter not in known and letter != ".":
-                    raise self.error(f"the axis `{letter}` of the result is in no operand", place)
-                if letter in (found for found, _ in self.result):
-                    raise self.error(
-                        f"the axis `{letter}` is in the result twice", place, "a diagonal is not made: use the language"
-                    )
-                self._put(self.result, letter, place)
-
-    def error(self, message: str, place: int, hint: str | None = None, kind: Any = ParseError) -> Any:
-        return kind(message, source="<einsum>", text=self.text, span=Span(1, place + 1), hint=hint)
-
-    def _letters(self, start: int, stop: int) -> list[tuple[str, int]]:
-        found, place = [], start
-        while place < stop:
-            letter = self.text[place]
-            if self.text.startswith("...", place):
-                found.append((".", place))
-                place += 2
-            elif letter.isalpha() or (letter == "," and not start):
-                found.append((letter, place))
-            elif not letter.isspace():
-                raise self.error(f"`{letter}` is no letter", place, "subscripts are written `ij,jk->ik`")
-            place += 1
-        return found
-
-    def _put(self, axes: list[tuple[str, int]], letter: str, place: int) -> None:
-        if letter == "." and any(found == "." for found, _ in axes):
-            raise self.error("there are two ellipses", place)
-        axes.append((letter, place))
-
-    def check_count(self, count: int) -> None:
-        if len(self.inputs) != count:
-            raise self.error(
-                f"the subscripts are of {len(self.inputs)} operands, and there are {count}", 0, kind=ShapeError
-            )
-
-    def fitted(
-        self, shapes: Sequence[tuple[int, ...]], can_grow: Sequence[bool]
-    ) -> tuple[list[Axes], Axes, dict[int, int]]:
-        """(the axes of each operand, those of the result, size of each) by number, of operands of these shapes.
-
-        can_grow  whether a shape is only what the indices of a dictionary need
-        """
-        numbers: dict[Any, int] = {}
-        sizes: dict[int, int] = {}
-        homes: dict[int, int] = {}
-        least: dict[int, tuple[int, int, int, str]] = {}
-        inputs, most = [], 0
-        for which, (letters, shape) in enumerate(zip(self.inputs, shapes)):
-            has_ellipsis = any(letter == "." for letter, _ in letters)
-            more = len(shape) - len(letters) + has_ellipsis
-            start = letters[0][1] if letters else 0
-            if more < 0 or (more and not has_ellipsis):
-                count = len(letters) - has_ellipsis
-                raise self.error(
-                    f"operand {which} has the shape {list(shape)}, and {count} {'letter' if count == 1 else 'letters'}",
-                    start,
-                    kind=ShapeError,
-                )
-            axes: list[int] = []
-            for letter, place in letters:
-                # The axes of ellipses are counted from the last.
-                names = [("...", k) for k in range(more, 0, -1)] if letter == "." else [letter]
-                most = max(most, more) if letter == "." else most
-                for name in names:
-                    axis, size = numbers.setdefault(name, len(numbers)), shape[len(axes)]
-                    axes.append(axis)
-                    shown = "..." if letter == "." else letter
-                    if can_grow[which]:
-                        least[axis] = max(least.get(axis, (0, 0, 0, "")), (size, which, place, shown))
-                    elif sizes.setdefault(axis, size) != size:
-                        raise self.error(
-                            f"the axis `{shown}` is {sizes[axis]} in operand {homes[axis]} "
-                            f"and {size} in operand {which}",
-                            place,
-                            kind=ShapeError,
-                        )
-                    else:
-                        homes.setdefault(axis, which)
-            inputs.append(tuple(axes))
-        for axis, (size, which, place, shown) in least.items():
-            if sizes.setdefault(axis, size) < size:
-                raise self.error(
-                    f"the axis `{shown}` is {sizes[axis]} in operand {homes[axis]}, and operand {which} has the index "
-                    f"{size - 1}",
-                    place,
-                    kind=ShapeError,
-                )
-        ellipsis = [numbers["...", k] for k in range(most, 0, -1)]
-        if self.result is None:
-            every = [letter for letters in self.inputs for letter, _ in letters if letter != "."]
-            result = [*ellipsis, *(numbers[letter] for letter in sorted(set(every)) if every.count(letter) == 1)]
-        else:
-            if ellipsis and not any(letter == "." for letter, _ in self.result):
-                raise self.error("the result has no `...`, and the operands do", self.text.find("->"))
-            result = []
-            for letter, _ in self.result:
-                result += ellipsis if letter == "." else [numbers[letter]]
-        return inputs, tuple(result), sizes
 
 
 @dataclass(frozen=True)
@@ -373,22 +354,11 @@ class _Steps:
         shape = tuple(self.sizes[axis] for axis in result)
         if all(term.is_dense for term in terms) and is_dense and self.record.name == "real":
             return dense_einsum([(term.value, term.axes) for term in terms], result, self.backend)
-        # Loops run over the entries of the sparsest; the others are looked up.
-        places = sorted(range(len(terms)), key=lambda place: (terms[place].is_dense, terms[place].count))
-        ordered: list[_Term] = []
-        bound: list[int] = []
-        for place in places:
-            # Loops over the first one go as it is stored, if the entries of the result need not come in their order.
-            is_free = is_dense and not ordered
-            ordered.append(terms[place] if is_free else _for_loops(terms[place], bound, result, self.record))
-            bound += [axis for axis in dict.fromkeys(ordered[-1].axes) if axis not in bound]
-        numbers = {axis: number for number, axis in enumerate(bound)}
-        inputs = tuple(tuple(numbers[axis] for axis in term.axes) for term in ordered)
-        factors = tuple(places.index(place) for place in range(len(terms)))
-        program = contraction(inputs, tuple(numbers[axis] for axis in result), factors)
+        step = _step(tuple(term.axes for term in terms), _places(terms), result, is_dense)
+        ordered = [terms[place].in_order(step.orders[place], self.record) for place in step.places]
         values = {f"T{number}": term.number for number, term in enumerate(ordered)}
         form = "dense" if is_dense else "coordinates"
-        found = run(program, values, semiring=self.record, output=form, shape=shape or None, backend=self.backend)
+        found = run(step.program, values, semiring=self.record, output=form, shape=shape or None, backend=self.backend)
         if isinstance(found, int) and not isinstance(found, bool):
             # An exact integer, of any size.
             return np.array(found, object)
@@ -482,14 +452,47 @@ def _cheapest(terms: list[tuple[Axes, float, bool]], result: Axes, sizes: dict[i
     return steps
 
 
-def _for_loops(term: _Term, bound: Sequence[int], result: Axes, record: Semiring) -> _Term:
+def _places(terms: Sequence[Any]) -> tuple[int, ...]:
+    """The order of loops: over the entries of the sparsest term, in which the others are looked up."""
+    return tuple(sorted(range(len(terms)), key=lambda place: (terms[place].is_dense, terms[place].count)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """A product of terms as a program.
+
+    places   by tensor of the program, `T0` and so on, which term it is
+    orders   by term, its axes in the order of the loops
+    """
+
+    places: tuple[int, ...]
+    orders: tuple[Axes, ...]
+    program: Program
+
+
+@lru_cache(256)
+def _step(axes: tuple[Axes, ...], places: tuple[int, ...], result: Axes, is_dense: bool) -> _Step:
+    """Of terms with these axes, in that order of loops."""
+    orders, bound = list(axes), list[int]()
+    for place in places:
+        # Loops over the first one go as it is stored, if the entries of the result need not come in their order.
+        if bound or not is_dense:
+            orders[place] = _for_loops(axes[place], bound, result)
+        bound += [axis for axis in dict.fromkeys(orders[place]) if axis not in bound]
+    numbers = {axis: number for number, axis in enumerate(bound)}
+    inputs = tuple(tuple(numbers[axis] for axis in orders[place]) for place in places)
+    factors = tuple(places.index(place) for place in range(len(axes)))
+    return _Step(places, tuple(orders), contraction(inputs, tuple(numbers[axis] for axis in result), factors))
+
+
+def _for_loops(axes: Axes, bound: Sequence[int], result: Axes) -> Axes:
     """The axes that are looked up first, then those of the result, in their orders."""
-    if len(set(term.axes)) < len(term.axes):
-        return term
-    known = [axis for axis in bound if axis in term.axes]
-    inside = [axis for axis in result if axis in term.axes and axis not in known]
-    rest = [axis for axis in term.axes if axis not in known and axis not in inside]
-    return term.in_order((*known, *inside, *rest), record)
+    if len(set(axes)) < len(axes):
+        return axes
+    known = [axis for axis in bound if axis in axes]
+    inside = [axis for axis in result if axis in axes and axis not in known]
+    rest = [axis for axis in axes if axis not in known and axis not in inside]
+    return (*known, *inside, *rest)
 
 
 @lru_cache(256)

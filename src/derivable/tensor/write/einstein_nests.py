@@ -79,7 +79,7 @@ def einsum_of_nests(
     sizes: dict[int, int],
     record: Semiring,
 ) -> Any:
-    """The sum, a nest of arrays [*axes of the result, *shape of the leaf]; arguments as of `_Subscripts.fitted`."""
+    """The sum, a nest of arrays [*axes of the result, *shape of the leaf]; arguments as of `Subscripts.fitted`."""
     rest = [axis for axis in sizes if axis not in result]
     whole = [sizes[axis] for axis in (*rest, *result)]
     number = math.prod(sizes[axis] for axis in rest)
